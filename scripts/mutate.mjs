@@ -8,7 +8,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, wri
 import { dirname, join } from "node:path";
 import { parseArgs } from "node:util";
 import { compiler } from "./mutate/compiler.mjs";
-import { instrument } from "./mutate/mutators.mjs";
+import { instrument, KIND_NAMES } from "./mutate/mutators.mjs";
 import { report } from "./mutate/report.mjs";
 import { readState, versionOf } from "./mutate/state.mjs";
 import { TESTS } from "./mutate/tests.mjs";
@@ -20,6 +20,8 @@ const { values, positionals } = parseArgs({
     longest: { type: "string", default: "30,200,1000" },
     // the time limit in ms of all tests that a surviving mutant runs
     budget: { type: "string", default: "5000" },
+    // usual: conditions, operators, calls and fields that are left out; exchanges: a name for its neighbour
+    kind: { type: "string", default: "usual" },
     // discards earlier results
     again: { type: "boolean", default: false },
     // runs only these mutants: their numbers, separated by commas
@@ -38,7 +40,11 @@ if (!TESTS[sources]) {
   console.error(`mutate: name one of ${Object.keys(TESTS).join(", ")}`);
   process.exit(2);
 }
-const folder = join("out/mutate", sources.replaceAll("/", "-"));
+if (!KIND_NAMES.includes(values.kind)) {
+  console.error(`mutate: name one of ${KIND_NAMES.join(", ")} for --kind`);
+  process.exit(2);
+}
+const folder = join("out/mutate", sources.replaceAll("/", "-"), values.kind);
 if (values.again) rmSync(folder, { recursive: true, force: true });
 
 /** A process without output for this many seconds is considered to hang. */
@@ -61,7 +67,7 @@ async function prepare() {
   if (existsSync(planted) && readFileSync(planted, "utf8") === sourcesNow) return;
   rmSync(folder, { recursive: true, force: true });
   const files = filesOf(sources).map((name) => ({ name, content: readFileSync(name, "utf8") }));
-  const instrumented = await instrument(files);
+  const instrumented = await instrument(files, values.kind);
   for (const { name, content } of instrumented.files) {
     mkdirSync(dirname(`${folder}/files/${name}`), { recursive: true });
     writeFileSync(`${folder}/files/${name}`, content);
@@ -211,4 +217,4 @@ if (!values.report) {
   }
   if (!values["no-loaded"]) await statics(passes[passes.length > 1 ? 1 : 0]);
 }
-process.exitCode = report(sources, folder) ? 0 : 1;
+process.exitCode = report(sources, folder, values.kind) ? 0 : 1;

@@ -1,6 +1,7 @@
 /** Stryker's mutators, and three of this project's own for frequent mistakes that Stryker does not make. */
 import babel from "@babel/core";
 import { Instrumenter } from "@stryker-mutator/instrumenter";
+import { EXCHANGES } from "./exchanges.mjs";
 
 const { types } = babel;
 const clone = (node) => types.cloneNode(node, true, false);
@@ -58,7 +59,13 @@ const EXCLUDED = ["StringLiteral", "Regex", ...REPLACED];
 const { allMutators } = await import(
   new URL("./mutators/index.js", import.meta.resolve("@stryker-mutator/instrumenter")).href
 );
-allMutators.push(propertyRemoval, callRemoval, argumentRemoval);
+
+/** The kinds of mistakes: those of operators, conditions and calls, and those of names. */
+const KINDS = {
+  usual: [...allMutators, propertyRemoval, callRemoval, argumentRemoval],
+  exchanges: EXCHANGES,
+};
+export const KIND_NAMES = Object.keys(KINDS);
 
 const SILENT = {
   isTraceEnabled: () => false,
@@ -68,8 +75,9 @@ const SILENT = {
   ...Object.fromEntries(["trace", "debug", "info", "warn", "error", "fatal"].map((name) => [name, () => {}])),
 };
 
-/** The files with all their mutants behind switches, and the list of mutants. */
-export async function instrument(files) {
+/** The files with all mutants of a kind behind switches, and the list of mutants. */
+export async function instrument(files, kind) {
+  allMutators.splice(0, allMutators.length, ...KINDS[kind]);
   const result = await new Instrumenter(SILENT).instrument(
     files.map(({ name, content }) => ({ name, content, mutate: true })),
     { plugins: null, excludedMutations: EXCLUDED, ignorers: [messages], noHeader: false },

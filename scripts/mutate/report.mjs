@@ -9,12 +9,14 @@ const short = (text) => text.replace(/\s+/g, " ").slice(0, 110);
 const described = ({ original, replacement }) => `${short(original)} -> ${short(replacement)}`;
 
 /** Prints the counts and every survivor. Returns true if there are no survivors and no outdated entries in the list. */
-export function report(sources, folder) {
+export function report(sources, folder, kind) {
   const mutants = JSON.parse(readFileSync(`${folder}/mutants.json`, "utf8"));
   const { killed, refused, tests, static: loaded } = readState(folder);
   const covered = new Set([...tests.values()].flatMap((test) => Object.keys(test.covered)));
   for (const each of loaded.values()) for (const mutant of each) covered.add(mutant);
-  const named = JSON.parse(readFileSync(EQUIVALENT, "utf8")).filter(({ file }) => file.startsWith(sources));
+  const named = JSON.parse(readFileSync(EQUIVALENT, "utf8")).filter(
+    (each) => each.file.startsWith(sources) && (each.kind ?? "usual") === kind,
+  );
   const used = new Set();
   const survivors = mutants.filter((mutant) => !killed.has(mutant.id) && !refused.has(mutant.id));
   const left = survivors.filter((mutant) => {

@@ -12,7 +12,16 @@ const LAYERS = at(
 );
 
 export const TESTS = {
-  "src/modules": [...LAYERS, ...at("gemm/options")],
+  "src/modules": [
+    ...LAYERS,
+    ...at(
+      "gemm/options",
+      "modules/{asked,calls,recompute}",
+      "training/{recompute,scale-updates,state}",
+      "te/modules",
+      "api/{defaults,tape}",
+    ),
+  ],
   "src/recipes": [...at("recipes/*"), ...LAYERS, ...at("io/{roundtrip,checkpoint}")],
   "src/tape": at(
     "modules/{linear,norm,recompute,recompute-requires,main-grads,gradients,refusals-functions,refusals-plain}",
@@ -27,9 +36,9 @@ export const TESTS = {
   ),
   "src/ops": at(
     "{cast,elementwise,layout,quantize,rows,update}/*",
-    "gemm/{batched,epilogue,fused,gemm,options,parts,plan,quantized-operands,scaled-operands}",
-    "api/{arguments,create,empty,tensor-arguments}",
-    "backends/writes",
+    "gemm/{asked,batched,epilogue,fused,gemm,named-operands,options,parts,plan,quantized-operands,scaled-operands}",
+    "api/{arguments,create,defaults,empty,tensor-arguments}",
+    "backends/{graph,outputs,overlap,writes}",
     "modules/refusals-plain",
   ),
   "src/optimizers": at("modules/{optimizers,main-grads,refusals*}", "update/*"),

@@ -70,14 +70,14 @@ export function requireBody(op: string, body: () => unknown): void {
 }
 
 /** Throws `ArgumentError` if the argument is not a reduction group. */
-function requireGroup(group: AmaxReductionGroup): void {
+function requireGroup(user: string, group: AmaxReductionGroup): void {
   if (!Number.isSafeInteger(group?.size) || group.size < 1)
     throw new ArgumentError(
-      `autocast: amaxReductionGroup has size ${group?.size}; it is the number of members, a whole one from 1`,
+      `${user}: amaxReductionGroup has size ${group?.size}; it is the number of members, a whole one from 1`,
     );
   if (typeof group.reduceMax !== "function")
     throw new ArgumentError(
-      "autocast: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }",
+      `${user}: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }`,
     );
 }
 
@@ -85,14 +85,14 @@ const checkOptions = optionsOf<AutocastOptions>({
   recipe: (user, _name, recipe) => requireRecipe(user, recipe),
   enabled: boolean,
   calibrating: boolean,
-  amaxReductionGroup: (_user, _name, group) => requireGroup(group as AmaxReductionGroup),
+  amaxReductionGroup: (user, _name, group) => requireGroup(user, group as AmaxReductionGroup),
   backend: (user, _name, backend) => requireBackend(user, backend as Backend),
 });
 
 /** Checks the options and creates a region. If it throws, nothing has changed. */
-function prepare(options: AutocastOptions): Entered {
-  if (options instanceof Recipe) throw new ArgumentError("autocast: a recipe is given as { recipe }");
-  checkOptions("autocast", options);
+function prepare(user: string, options: AutocastOptions): Entered {
+  if (options instanceof Recipe) throw new ArgumentError(`${user}: a recipe is given as { recipe }`);
+  checkOptions(user, options);
   const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = options;
   const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   if (enabled && backend) requireRecipeSupport(recipe, backend);
@@ -126,7 +126,7 @@ function prepare(options: AutocastOptions): Entered {
  */
 export function autocast<R>(options: AutocastOptions, body: () => R): R {
   requireBody("autocast", body);
-  const { region, leave } = prepare(options);
+  const { region, leave } = prepare("autocast", options);
   const fail = (error: unknown): never => {
     try {
       leave();
@@ -168,7 +168,7 @@ export function runRegion<R>(region: Region | undefined, body: () => R): R {
  * @throws `ArgumentError` for an invalid option value, `DisposedError` for a disposed backend.
  */
 export function autocastScope(options: AutocastOptions = {}): Disposable {
-  const { region, outer, leave } = prepare(options);
+  const { region, outer, leave } = prepare("autocastScope", options);
   regions.set(region);
   return {
     [Symbol.dispose]() {

@@ -46,7 +46,7 @@ export class DelayedState implements DelayedScales {
     // if the stored history is longer or shorter, as many of its first rows as fit are kept
     if (from) rows.set(from.amaxHistory.subarray(0, rows.length));
     this.#formatMax = factsOf(recipe.elementFormat(ROLES[pass][0])).max;
-    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1), [slots]));
+    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1)));
     this.amaxHistory = persistent(tensor(backend, rows, [length, slots]));
     const view = (of: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(of.view(i, [1]));
     this.scales = Array.from({ length: slots }, (_, i) => view(this.scale, i));

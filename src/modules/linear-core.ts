@@ -118,8 +118,8 @@ function plainForward(
     throw new DTypeError(
       `linear: the input is ${dtype} and the quantized weight stands for ${weight.value.dtype}`,
     );
-  const x = given instanceof QuantizedTensor ? dequantize(given, dtype) : wideOf("linear: the input", given);
-  const w = weight.value instanceof QuantizedTensor ? dequantize(weight.value, dtype) : weight.tensor;
+  const x = given instanceof QuantizedTensor ? dequantize(given) : wideOf("linear: the input", given);
+  const w = weight.value instanceof QuantizedTensor ? dequantize(weight.value) : weight.tensor;
   for (const [name, parameter] of [
     ["weight", w],
     ["bias", bias?.tensor],

@@ -7,7 +7,7 @@ import { tensor, zeros } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { type GradNorm, gradNorm } from "../ops/update/grad-norm.js";
-import { describe, optionsOf } from "../options.js";
+import { atLeastZero, describe, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
@@ -121,6 +121,7 @@ export abstract class Optimizer {
  * gradient.
  */
 export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
+  atLeastZero("clipGradNorm", "maxNorm", maxNorm);
   const parameters =
     optimized instanceof Optimizer
       ? [...optimized.slots.values()].map(({ parameter }) => parameter)

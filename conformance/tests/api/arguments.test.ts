@@ -12,7 +12,15 @@ import * as files from "../../../src/io/index.js";
 import * as conformance from "../../index.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { type Callable, type Declarations, declared } from "../harness/arguments/declared.js";
-import { areApart, type Target, type Trial, trialsOf, tried, valid } from "../harness/arguments/law.js";
+import {
+  areApart,
+  type Refusals,
+  type Target,
+  type Trial,
+  trialsOf,
+  tried,
+  valid,
+} from "../harness/arguments/law.js";
 import type { Row, Rows } from "../harness/arguments/row.js";
 import { CONFORMANCE_ROWS } from "../harness/arguments/rows-conformance.js";
 import { DISTRIBUTED_ROWS } from "../harness/arguments/rows-distributed.js";
@@ -48,6 +56,16 @@ const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
 const callables = new Map(declarations.callables.map((each) => [each.name, each]));
 /** The exports that have parameters. */
 const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
+
+/** Functions that refuse what another one is given, by name: the class that it extends, or what it makes of the argument. */
+const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
+  Parameter: ["Variable"],
+  assertSameBits: ["PlainTensor"],
+  quantizeCase: ["quantizeSpec"],
+  recompute: ["Variable"],
+  specsOf: ["optionsOf"],
+  words: ["splitmix32"],
+};
 
 let backends: Backends;
 
@@ -126,15 +144,21 @@ describe("arguments", () => {
     "%s refuses what is wrong by errors that its docstring names, and leaves everything as it was",
     async (_name, callable) => {
       const faults: string[] = [];
-      const thrown = new Set<string>();
+      const refusals: Refusals = { errors: new Set(), users: new Set() };
       for (const trial of trialsFor(callable)) {
-        const fault = await tried(targetOf(callable), [trial], backends, thrown);
+        const fault = await tried(targetOf(callable), [trial], backends, refusals);
         if (fault) faults.push(fault);
         count++;
       }
       expect(faults.slice(0, 12)).toEqual([]);
-      const unsaid = [...thrown].filter((error) => !callable.doc.includes(error));
+      const unsaid = [...refusals.errors].filter((error) => !callable.doc.includes(error));
       expect(unsaid, `typed errors of ${callable.name} that its docstring does not name`).toEqual([]);
+      const { name } = callable;
+      const strangers = [...refusals.users].filter(
+        (user) =>
+          !name.includes(".") && user !== name && callables.has(user) && !SPEAKS_FOR[name]?.includes(user),
+      );
+      expect(strangers, `functions that errors of ${name} name instead of it`).toEqual([]);
     },
   );
 

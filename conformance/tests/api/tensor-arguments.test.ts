@@ -277,6 +277,14 @@ describe("data of the host", () => {
     );
   });
 
+  it("numbers make f32 and no other type: narrowing is an encoding", () => {
+    using made = tensor(backend(), [1, 2], [2], "f32");
+    expect(made.dtype).toBe("f32");
+    for (const dtype of DTYPES.filter((each) => each !== "f32"))
+      for (const count of [0, 2, 8])
+        refused(() => tensor(backend(), new Array<number>(count).fill(1), [count], dtype), ArgumentError);
+  });
+
   it("that are no array of numbers are refused: nested, sparse, text, null", () => {
     const nested = [
       [1, 2],

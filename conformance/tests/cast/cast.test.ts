@@ -1,10 +1,13 @@
 /** encode, decode and amax: their laws, and the documented behaviour of their interfaces. */
+import fc from "fast-check";
 import { describe, expect } from "vitest";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
-import { decode, encode, OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
+import { castTo, decode, encode, OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { execute } from "../../../src/ops/execute.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
 import { random16 } from "../../oracle/core/philox.js";
 import * as oracle from "../../oracle/core/scalar.js";
@@ -135,6 +138,26 @@ describe("shapes and types", () => {
   scoped("the scale is one f32 multiplication before the rounding", () => {
     const codes = encode(tensor(backend(), [1 + 2 ** -23]), { format: "tf32", scale: 1 - 2 ** -24 });
     expect(decode(codes).dataSync()).toEqual(Float32Array.of(1));
+  });
+});
+
+describe("castTo", () => {
+  const types = fc.constantFrom(...WIDE_DTYPES);
+  scoped("is x itself in its own type, else the encoding of its values, whatever the two types", () => {
+    fc.assert(
+      fc.property(types, types, fc.array(fc.float({ noNaN: true }), { maxLength: 9 }), (from, to, values) => {
+        using _scope = new Scope();
+        const wide = tensor(backend(), Float32Array.from(values));
+        const x = castTo(wide, from);
+        const cast = castTo(x, to);
+        expect([cast.dtype, ...cast.shape]).toEqual([to, values.length]);
+        if (from === to) expect(cast).toBe(x);
+        const exact = from === "f32" ? x : decode(x, { format: from });
+        const expected = to === "f32" ? exact : encode(exact, { format: to, overflow: "nonfinite" });
+        expect(cast.dataSync()).toEqual(expected.dataSync());
+      }),
+      { numRuns: 100 },
+    );
   });
 });
 

@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
+  ArgumentError,
   type Backend,
   factsOf,
   type OpArgs,
@@ -59,6 +60,12 @@ describe("encode over all inputs of a chunk", () => {
       }
     },
   );
+
+  it("refuses a chunk that is none", async () => {
+    const options = { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" } as const;
+    for (const chunk of [-1, SWEEP_CHUNKS, SWEEP_CHUNKS + 1, 1.5, Number.NaN])
+      await expect(sweepChunk(backend, chunk, options), String(chunk)).rejects.toThrow(ArgumentError);
+  });
 
   const sampled = ENCODINGS.filter((_, i) => i % 5 === 0);
   it.each(sampled)("$format $rounding $overflow has the oracle's codes at its largest value", (encoding) => {

@@ -1,6 +1,21 @@
 /** The names of parameters and submodules within a module. */
 import { describe, expect, it } from "vitest";
-import { ArgumentError, constantInit, Linear, Module } from "../../../src/index.js";
+import {
+  ArgumentError,
+  constantInit,
+  DelayedScaling,
+  Embedding,
+  Linear,
+  Module,
+  manualSeed,
+  Parameter,
+  type QuantizedTensor,
+  quantizedModelInit,
+  Scope,
+  ShapeError,
+  Tensor,
+  zeros,
+} from "../../../src/index.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -22,6 +37,73 @@ class Named extends Module {
     return this;
   }
 }
+
+describe("what is registered", () => {
+  it("is a parameter or a module, under a name that is text, also in plain JavaScript", () => {
+    using module = new Named(backend());
+    const register = (what: "addParameter" | "addModule", name: unknown, made: unknown): unknown =>
+      Reflect.apply(Reflect.get(module, what), module, [name, made]);
+    for (const what of ["addParameter", "addModule"] as const)
+      for (const made of [undefined, null, 1, "x", {}, () => 1, [], backend()])
+        expect(() => register(what, "own", made), `${what} ${typeof made}`).toThrow(ArgumentError);
+    using layer = new Linear(backend(), 4, 4);
+    expect(() => register("addModule", "own", layer.weight)).toThrow(ArgumentError);
+    expect(() => register("addParameter", "own", layer)).toThrow(ArgumentError);
+    for (const name of [undefined, null, 1, {}, ["a"], Symbol("a")]) {
+      expect(() => register("addParameter", name, layer.weight), typeof name).toThrow(ArgumentError);
+      expect(() => register("addModule", name, layer), typeof name).toThrow(ArgumentError);
+    }
+    expect(module.namedParameters().size).toBe(0);
+  });
+
+  it("outlives the scope in which it was made, a quantized weight with its scale too", () => {
+    const { layer, plain } = (() => {
+      using _scope = new Scope();
+      const made = new Linear(backend(), 32, 32);
+      const recipe = new DelayedScaling();
+      return { plain: made, layer: quantizedModelInit({ recipe }, () => new Linear(backend(), 32, 32)) };
+    })();
+    for (const { value } of [...plain.parameters(), ...layer.parameters()])
+      for (const each of value instanceof Tensor ? [value] : value.members) expect(each.disposed).toBe(false);
+    const weight = layer.weight.value as QuantizedTensor;
+    const wide = zeros(backend(), "bf16", [32, 32]);
+    weight.quantize_(wide);
+    expect(weight.usage).toEqual({ rowwise: true, columnwise: true });
+    for (const each of [wide, plain, layer]) each.dispose();
+  });
+
+  it("keeps the values before quantization until they are cleared", () => {
+    const values = new Float32Array(4).fill(2);
+    const parameter = new Parameter(zeros(backend(), "bf16", [4]), values);
+    expect(parameter.highPrecisionInitVal).toEqual(values);
+    parameter.clearHighPrecisionInitVal();
+    expect(parameter.highPrecisionInitVal).toBe(undefined);
+    parameter.dispose();
+  });
+
+  it("begins with the next draws of its backend's state, which manualSeed begins again", () => {
+    const weights = (): readonly Uint16Array[] => {
+      manualSeed(backend(), 5n);
+      return [0, 1].map(() => {
+        using layer = new Linear(backend(), 4, 4);
+        return layer.weight.tensor.dataSync().slice() as Uint16Array;
+      });
+    };
+    const [first, second] = weights();
+    expect(second).not.toEqual(first);
+    expect(weights()).toEqual([first, second]);
+  });
+
+  it("of a size that is impossible is refused before its values are drawn", () => {
+    let drawn = 0;
+    const initMethod = (): Float32Array => {
+      drawn++;
+      return new Float32Array(1);
+    };
+    expect(() => new Embedding(backend(), 2 ** 40, 2 ** 12, { initMethod })).toThrow(ShapeError);
+    expect(drawn).toBe(0);
+  });
+});
 
 describe("a name in a module", () => {
   it("is that of one thing, and a second one under it is refused with nothing left behind", () => {

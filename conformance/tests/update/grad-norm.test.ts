@@ -75,9 +75,18 @@ sameOnAll("threads do not change a bit", threads, (each) => {
   return { norm: download(norm), factor: download(factor) };
 });
 
+scoped("norm and factor are f32 [1], whatever there is", () => {
+  for (const count of [1, 3]) {
+    const grads = Array.from({ length: count }, () => zeros(backend(), "bf16", [2, 3]));
+    for (const { dtype, shape } of Object.values(gradNorm(grads, { maxNorm: 1 })))
+      expect([dtype, ...shape]).toEqual(["f32", 1]);
+  }
+});
+
 scoped("what does not fit is refused", () => {
   const grads = [tensor(backend(), [1])];
   expect(() => gradNorm([], { maxNorm: 1 })).toThrow(ArgumentError);
+  expect(() => gradNorm([], { maxNorm: 1 })).toThrow("no gradients");
   for (const maxNorm of [-1, Number.NaN, 1 / 0, 1e39])
     expect(() => gradNorm(grads, { maxNorm })).toThrow("maxNorm is");
   expect(() => gradNorm([...grads, empty(backend(), "e5m2", [2])], { maxNorm: 1 })).toThrow(DTypeError);

@@ -77,7 +77,7 @@ export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
     requireTarget(out, dtype, shape);
     requireApart("gemm", { out, w: a, x: b }, { gemm: "batchedGemm", w: names.a, x: names.b });
   }
-  const planned = planOf(familyOf(backend, options), options, { x, w });
+  const planned = planOf("batchedGemm", familyOf(backend, options), options, { x, w });
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   using scope = new Scope();
   const target = (out as Tensor<WideDType> | undefined) ?? new Tensor(backend, dtype, shape);

@@ -51,7 +51,7 @@ export function geluGradient(
   const out = asF32(target) ?? new Tensor(backend, "f32", product.shape);
   execute(backend, "activationBackward", { grad: product, x: pre, kind: "gelu", out });
   if (biasGradient) execute(backend, "columnSum", { x: out, out: biasGradient });
-  if (target !== out) narrow(out, target, scale, amax);
+  narrow(out, target, scale, amax);
 }
 
 /**

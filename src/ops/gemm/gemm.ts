@@ -84,12 +84,12 @@ function scoped(
     );
   }
   const shape = layout === "NT" ? [rows, columns] : [...leading(b), columns];
-  const planned = planOf(family, options, { x, w });
+  const planned = planOf("gemm", family, options, { x, w });
   const dtype = outTypeOf(options, b);
   const target = outputOf(backend, operands, options, dtype, shape);
   const args = argsOf(options, x, w, planned, shape);
   const result = run({ backend, operands, options, args, target, rows, columns, planned });
-  if (!options.out) scope.keep(target);
+  scope.keep(target);
   if (result.preGelu) scope.keep(result.preGelu);
   if (result.biasGradient) scope.keep(result.biasGradient);
   if (result.amax) scope.keep(result.amax);

@@ -172,7 +172,7 @@ function scaledLines(
       `gemm: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,
     );
   }
-  const pow2 = readsScales && scaleInv.dataSync().every((s) => s > 0 && Number.isInteger(Math.log2(s)));
+  const pow2 = readsScales && scaleInv.dataSync().every((s) => Number.isInteger(Math.log2(s)));
   const blockScales = { tensor: scaleInv, lines, length, lineStride: wide, blockStride: 1 };
   return {
     data: asLines(data),

@@ -79,6 +79,7 @@ export function familyOf(
 
 /** Returns the plan that is given or chosen here. Throws `ArgumentError` if a given plan does not fit the operands. */
 export function planOf(
+  op: string,
   family: DatapathFamily,
   {
     plan,
@@ -89,33 +90,31 @@ export function planOf(
 ): PlannedGemm {
   const choice = datapathFor(family, x.traits, w.traits, plan?.splitAccumulator ?? useSplitAccumulator);
   if (plan && choice.ok && choice.name !== plan.datapath)
-    throw new ArgumentError(`gemm: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
+    throw new ArgumentError(`${op}: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
   const splitK = plan?.splitK ?? wished;
   // a backend that chooses splitK may leave some splits empty; an explicit splitK that would do so is an error
   if (splitK !== "auto")
-    requireSplits(splitK, plan?.algorithm || !choice.ok ? 0 : choice.splitTile, extentOf(x)[1]);
+    requireSplits(op, splitK, plan?.algorithm || !choice.ok ? 0 : choice.splitTile, extentOf(x)[1]);
   const splitAccumulator = choice.ok && choice.promotion !== "none";
   const planned = { family, datapath: choice.ok ? choice.name : "exact", splitAccumulator, splitK } as const;
-  return plan?.algorithm ? { ...planned, algorithm: requireAlgorithm(plan, plan.algorithm) } : planned;
+  return plan?.algorithm ? { ...planned, algorithm: requireAlgorithm(op, plan, plan.algorithm) } : planned;
 }
 
-function requireSplits(splitK: number, splitTile: number, depth: number): void {
-  if (!Number.isInteger(splitK) || splitK < 1)
-    throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
+function requireSplits(op: string, splitK: number, splitTile: number, depth: number): void {
   if (splitK > Math.max(1, depth))
-    throw new ArgumentError(`gemm: splitK is ${splitK} and K ${depth}; it can be at most K`);
+    throw new ArgumentError(`${op}: splitK is ${splitK} and K ${depth}; it can be at most K`);
   if (splitTile === 0) return;
   const tiles = Math.ceil(depth / splitTile);
   if (splitK <= Math.max(1, tiles)) return;
   throw new ArgumentError(
-    `gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${splitTile}; use at most one split a tile`,
+    `${op}: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${splitTile}; use at most one split a tile`,
   );
 }
 
-function requireAlgorithm(plan: GemmPlan, algorithm: GemmAlgorithm): GemmAlgorithm {
+function requireAlgorithm(op: string, plan: GemmPlan, algorithm: GemmAlgorithm): GemmAlgorithm {
   if (algorithm.splitK === plan.splitK) return algorithm;
   throw new ArgumentError(
-    `gemm: the plan has splitK ${plan.splitK} and its algorithm ${algorithm.splitK}; they must be equal`,
+    `${op}: the plan has splitK ${plan.splitK} and its algorithm ${algorithm.splitK}; they must be equal`,
   );
 }
 

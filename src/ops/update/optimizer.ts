@@ -128,7 +128,7 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   checkSGDInputs("sgd", inputs);
   checkSGDStep("sgd", options);
   const { nesterov = false, first = false } = options;
-  const { learningRate, momentum, undamped, weightDecay } = sgdNumbers(options);
+  const { learningRate, momentum, undamped, weightDecay } = sgdNumbers("sgd", options);
   if (momentum !== 0 && !inputs.m)
     throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
   const backend = requireStep("sgd", inputs, inputs.m, inputs.v);
@@ -156,17 +156,17 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
 
 /** Throws `ArgumentError` for an invalid option of SGD or an invalid combination of options. */
 export function requireSGDOptions(user: string, options: Omit<SGDStepOptions, "first">): void {
-  sgdNumbers(checkSGDOptions(user, options));
+  sgdNumbers(user, checkSGDOptions(user, options));
 }
 
 /** Returns the numbers of a step of SGD, rounded to f32. */
-function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
+function sgdNumbers(user: string, options: Omit<SGDStepOptions, "first">) {
   const { learningRate, momentum = 0, dampening = 0, weightDecay = 0, nesterov = false } = options;
   const undamped = Math.fround(1 - dampening);
-  atLeastZero("sgd", "1 - dampening", undamped);
+  atLeastZero(user, "1 - dampening", undamped);
   if (nesterov && (Math.fround(momentum) === 0 || undamped !== 1)) {
     throw new ArgumentError(
-      `sgd: nesterov needs momentum and no dampening; momentum is ${momentum}, dampening ${dampening}`,
+      `${user}: nesterov needs momentum and no dampening; momentum is ${momentum}, dampening ${dampening}`,
     );
   }
   return {

@@ -180,15 +180,23 @@ export function inWorld<R>(backends: Backends, body: (world: World) => R): R {
   }
 }
 
+/** How invalid calls were refused. */
+export interface Refusals {
+  /** The classes of the errors. */
+  readonly errors: Set<string>;
+  /** The names with which the messages begin: the functions that refused. */
+  readonly users: Set<string>;
+}
+
 /**
- * Makes an invalid call, by one trial or several. Returns a description of what went wrong, or undefined. `thrown`
- * receives the class of the error that refused the call.
+ * Makes an invalid call, by one trial or several. Returns a description of what went wrong, or undefined. `refusals`
+ * receives the errors that refused the call.
  */
 export async function tried(
   target: Target,
   trials: readonly Trial[],
   backends: Backends,
-  thrown?: Set<string>,
+  refusals?: Refusals,
 ): Promise<string | undefined> {
   const [{ callable, row, call }] = trials as [Trial];
   const before = liveOn(backends);
@@ -203,7 +211,8 @@ export async function tried(
     if (trials.some(({ disposedSelf }) => disposedSelf)) dispose(self);
     const outcome = await run(target, self, args, world);
     const wrong = trials.some((each) => each.wrong);
-    if (outcome.error) thrown?.add(outcome.error);
+    if (outcome.error) refusals?.errors.add(outcome.error.constructor.name);
+    if (outcome.error) refusals?.users.add(outcome.error.message.split(":", 1)[0] as string);
     if (outcome.fault !== undefined) fault = `${what}: ${outcome.fault}`;
     else if (wrong && !outcome.refused) fault = `${what}: it was taken`;
   } catch (error) {
@@ -226,8 +235,8 @@ function liveOn({ backend, other }: Backends): number {
 interface Outcome {
   readonly refused: boolean;
   readonly fault?: string;
-  /** The class of the typed error that refused the call. */
-  readonly error?: string;
+  /** The typed error that refused the call. */
+  readonly error?: LockstepError;
 }
 
 async function run(
@@ -248,7 +257,7 @@ async function run(
     if (error instanceof MismatchError) return { refused: false };
     if (!(error instanceof LockstepError)) return { refused: true, fault: `${error} is no typed error` };
     const changed = differences(before, world.state());
-    const refused = { refused: true, error: error.constructor.name };
+    const refused = { refused: true, error };
     return changed
       ? { ...refused, fault: `refused (${error.message}), and yet changed: ${changed}` }
       : refused;

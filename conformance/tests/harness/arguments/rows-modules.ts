@@ -163,6 +163,7 @@ export const MODULE_ROWS: Rows = {
   SGD: {
     calls: [
       (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0, weightDecay: 1, nesterov: true }],
+      (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0.5 }],
     ],
     numbers: SGD_NUMBERS,
   },

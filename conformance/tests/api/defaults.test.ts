@@ -1,0 +1,220 @@
+/** An option left out is its documented default: the same is asked of the backend. Any other value asks for something else. */
+import ts from "typescript";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { openBackend } from "../../../src/backends/open.js";
+import * as lockstep from "../../../src/index.js";
+import { Embedding } from "../../../src/modules/embedding.js";
+import { Module } from "../../../src/modules/module.js";
+import type { Parameter } from "../../../src/modules/parameter.js";
+import { Optimizer } from "../../../src/optimizers/optimizer.js";
+import { Quantizer, RandomState } from "../../../src/quantizers/quantizer.js";
+import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import { Recipe } from "../../../src/recipes/recipe.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { type Callable, declared } from "../harness/arguments/declared.js";
+import { inWorld } from "../harness/arguments/law.js";
+import type { Row, Rows } from "../harness/arguments/row.js";
+import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
+import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
+import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
+import { takenBy } from "../harness/arguments/types.js";
+import type { Backends, World } from "../harness/arguments/world.js";
+import { AskedBackend } from "../harness/surface/asked-backend.js";
+
+const ROWS: Rows = { ...OPERATION_ROWS, ...QUANTIZER_ROWS, ...MODULE_ROWS, ...RECIPE_ROWS };
+
+/** Functions and classes; what is called on an object has no options of its own kind. */
+const { checker, callables } = declared("dist/src/index.d.ts");
+
+type Literal = string | number | boolean | bigint;
+
+/** A place in a call that may be left empty. */
+interface Option {
+  readonly callable: Callable;
+  readonly row: Row;
+  /** The number of the argument, and the option within. */
+  readonly at: number;
+  readonly key: string;
+  readonly path: string;
+  readonly value: Literal;
+  readonly others: readonly Literal[];
+}
+
+const OTHERS: Readonly<Record<string, (value: number) => number>> = {
+  count: (value) => value + 1,
+  index: (value) => value + 1,
+  integer: (value) => value + 1,
+  int32: (value) => value + 1,
+};
+
+/** The literal that a docstring names as the default; undefined for one that is said in other words. */
+function defaultIn(doc: string, literals: ReadonlySet<string | number>): Literal | undefined {
+  const said = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
+  if (said === undefined) return undefined;
+  if (said === "true" || said === "false") return said === "true";
+  if (literals.has(said)) return said;
+  return said !== "" && Number.isFinite(Number(said)) ? Number(said) : undefined;
+}
+
+function optionsOf(callable: Callable): readonly Option[] {
+  const row = ROWS[callable.name];
+  if (!row || row.self) return [];
+  return callable.parameters.flatMap(({ name, type }, at) =>
+    checker.getPropertiesOfType(checker.getNonNullableType(type)).flatMap((property): Option[] => {
+      const field = takenBy(checker, type).fields.get(property.name);
+      if (!field?.optional) return [];
+      const { literals, kinds } = takenBy(checker, field.type);
+      const doc = ts.displayPartsToString(property.getDocumentationComment(checker));
+      const said = defaultIn(doc, literals);
+      if (said === undefined) return [];
+      const path = `${name}.${property.name}`;
+      const value = kinds.has("bigint") ? BigInt(said) : said;
+      const other = OTHERS[String(row.numbers?.[path])] ?? ((x: number): number => x / 2 + 0.25);
+      const numbers = typeof said !== "number" ? [] : kinds.has("bigint") ? [5n] : [other(said)];
+      const others =
+        typeof value === "boolean"
+          ? [!value]
+          : [...[...literals].filter((each) => each !== value), ...numbers];
+      return [{ callable, row, at, key: property.name, path, value, others }];
+    }),
+  );
+}
+
+const found = callables.flatMap(optionsOf);
+
+let backends: Backends;
+beforeAll(async () => {
+  const open = async () => new AskedBackend(await openBackend("wasm", { threads: 1, datapath: "hopper" }));
+  const gone = await openBackend("wasm", { threads: 1 });
+  await gone.dispose();
+  backends = { backend: await open(), other: await open(), gone };
+});
+afterAll(async () => {
+  for (const each of [backends.backend, backends.other]) await (each as AskedBackend).inner.dispose();
+});
+
+/** Anything as data: tensors by type and shape, parameters with their values, quantizers and recipes by what they are made of. */
+function plain(value: unknown): unknown {
+  if (value instanceof Tensor) return `${value.dtype} [${value.shape}]`;
+  if (value instanceof QuantizedTensor) return [value.spec, value.dtype, value.members.map(plain)];
+  if (value instanceof Variable) return plain(value.value);
+  if (value instanceof RandomState) return [value.seed, value.offset];
+  if (value instanceof Quantizer) return [value.spec, value.usage];
+  // the caller's functions are numbered anew in each call
+  if (value instanceof Recipe) return value.key.replaceAll(/#\d+/g, "a function");
+  if (value instanceof Module)
+    return [...value.namedParameters()].map(([name, each]) => [
+      name,
+      plain(each),
+      [...each.tensor.dataSync()],
+    ]);
+  if (value instanceof Optimizer || value instanceof AskedBackend) return value.constructor.name;
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map(plain);
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]));
+}
+
+/** What is made is used: a quantizer once, an optimizer for two steps, a module forward and backward under a recipe. */
+function used(made: unknown, [first]: readonly unknown[], world: World): void {
+  if (made instanceof Quantizer) made.quantize(world.tensor());
+  if (made instanceof Optimizer) {
+    for (const each of (first as ReadonlyMap<string, Parameter>).values())
+      each.mainGrad = world.tensor("f32", each.shape);
+    // the first step of momentum is another
+    for (let step = 0; step < 2; step++) made.step();
+  }
+  if (!(made instanceof Module)) return;
+  const [forward, ...sizes] = ["forward", "inFeatures", "hidden", "features"].map((name) =>
+    Reflect.get(made, name),
+  );
+  if (typeof forward !== "function") return;
+  const features: unknown = sizes.find((each) => each !== undefined);
+  if (typeof features !== "number") return;
+  const x = made instanceof Embedding ? world.tensor("i32", [16]) : world.tensor(made.dtype, [16, features]);
+  const recipe = new Float8CurrentScaling();
+  const y = autocast({ recipe }, () => Reflect.apply(forward, made, [x]) as Variable);
+  y.backward(world.tensor(y.tensor.dtype, y.shape));
+}
+
+/** Everything that a call does, where one option is set, or left out. */
+function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
+  return inWorld(backends, (world) => {
+    using _scope = new Scope();
+    const { asked } = world.backend as AskedBackend;
+    asked.length = 0;
+    const args = [...(row.calls[call] as Row["calls"][0])(world)];
+    const { [key]: _, ...rest } = (args[at] ?? {}) as Record<string, unknown>;
+    args[at] = value === undefined ? rest : { ...rest, [key]: value };
+    const target = callable.name
+      .split(".")
+      .reduce<unknown>((from, name) => Reflect.get(from as object, name), lockstep);
+    let result: unknown;
+    try {
+      result = /^class\b/.test(String(target))
+        ? Reflect.construct(target as new () => object, args)
+        : Reflect.apply(target as () => unknown, undefined, args);
+      used(result, args, world);
+      return plain({ result, asked });
+    } catch (error) {
+      return `${error}`;
+    } finally {
+      if (result instanceof Module) result.dispose();
+    }
+  });
+}
+
+function namesInput({ row, at }: Option, call: number): boolean {
+  return inWorld(backends, (world) => "x" in ((row.calls[call] as Row["calls"][0])(world)[at] as object));
+}
+
+const callsOf = ({ row }: Option): readonly number[] => [...row.calls.keys()];
+const titled = found.map((each) => [`${each.callable.name} ${each.path} = ${each.value}`, each] as const);
+
+describe("an option that is left out", () => {
+  it.each(titled)("%s: is its default", (_, option) => {
+    // operands by the other names take no layout
+    const calls = callsOf(option).filter((call) => option.key !== "layout" || !namesInput(option, call));
+    const given = calls.map((call) => outcome(option, call, option.value));
+    expect(calls.map((call) => outcome(option, call, undefined))).toEqual(given);
+    expect(given.some((each) => typeof each !== "string")).toBe(true);
+  });
+});
+
+/** What other values cannot be seen by, with the reason. */
+const BODY =
+  "what is made in the body is of that kind: tests/training/regions.test.ts, tests/modules/quantized-model.test.ts";
+const UNSEEN: Readonly<Record<string, string>> = {
+  "autocast options.enabled = true": BODY,
+  "autocast options.calibrating = false": BODY,
+  "autocastScope options.enabled = true": BODY,
+  "autocastScope options.calibrating = false": BODY,
+  "quantizedModelInit options.enabled = true": BODY,
+  "quantizedModelInit options.preserveHighPrecisionInitVal = false": BODY,
+};
+
+describe("an option that is given", () => {
+  it.each(titled)("%s: any other value does something else", (name, option) => {
+    for (const other of option.others) {
+      const calls = callsOf(option).map((call) => [
+        outcome(option, call, other),
+        outcome(option, call, option.value),
+      ]);
+      const seen = calls.some(([one, two]) => JSON.stringify(one, big) !== JSON.stringify(two, big));
+      expect(seen, `${other}`).toBe(UNSEEN[name] === undefined);
+    }
+  });
+});
+
+const big = (_key: string, value: unknown): unknown => (typeof value === "bigint" ? `${value}n` : value);
+
+it("says what it covered", () => {
+  console.log(
+    `defaults: ${found.length} options of ${new Set(found.map((each) => each.callable.name)).size} callables`,
+  );
+  expect(found.length).toBeGreaterThan(60);
+});

@@ -1,0 +1,167 @@
+/** Tensors whose types kernels trust have one that the operation can have: every other type is refused before anything runs. */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { isGemmOut } from "../../../src/backends/gemm-args.js";
+import { openBackend } from "../../../src/backends/open.js";
+import type { OpArgs, OpName } from "../../../src/backends/ops.js";
+import { TENSOR_ROWS, type TensorRow, type TensorRule } from "../../../src/backends/writes.js";
+import { DTypeError } from "../../../src/errors.js";
+import { empty } from "../../../src/ops/create.js";
+import { execute } from "../../../src/ops/execute.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { DTYPES, type DType, isWide, storageBits } from "../../../src/tensor/shape.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+
+const RUNS = 8;
+
+/** The tensor that was given, and the one whose elements it stands for, where there is one. */
+interface Given {
+  readonly own: Tensor;
+  readonly values?: Tensor | undefined;
+  readonly x: unknown;
+}
+
+/** Which types a tensor may have, by its rule; what a law gave has one of them. */
+const TAKEN: Readonly<Record<Exclude<TensorRule, "checked">, (dtype: DType, given: Given) => boolean>> = {
+  wide: isWide,
+  half: (dtype) => dtype === "bf16" || dtype === "f16",
+  f32: (dtype) => dtype === "f32",
+  scalar: (dtype) => dtype === "f32",
+  u32: (dtype) => dtype === "u32",
+  "as x": (dtype, { x }) => x instanceof Tensor && dtype === x.dtype,
+  // two codes of 4 bits share an element of u8 alone
+  codes: (dtype, { own, values }) =>
+    own.size === values?.size ? storageBits(dtype) === storageBits(own.dtype) : dtype === "u8",
+  product: isGemmOut,
+  copy: (dtype, { own }) => dtype === own.dtype,
+};
+
+/** Tries every operation that runs on it once more, with a tensor of each other type in each place that has a rule. */
+class Witness extends GuardedBackend {
+  readonly faults = new Set<string>();
+  readonly refused = new Set<string>();
+  #trying = false;
+
+  override supports<K extends OpName>(op: K, args: OpArgs[K]): ReturnType<Backend["supports"]> {
+    return this.#trying ? { ok: true, agrees: "bits" } : super.supports(op, args);
+  }
+
+  override run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    if (this.#trying) return;
+    for (const row of TENSOR_ROWS.get(op) as readonly TensorRow[]) {
+      const value: unknown = Reflect.get(args, row.name);
+      if (row.rule === "checked" || value === undefined) continue;
+      if (value instanceof Tensor) this.#try(op, row, value, args, (each) => ({ ...args, [row.name]: each }));
+      else
+        for (const [part, own] of Object.entries(value as object))
+          if (own instanceof Tensor)
+            this.#try(op, row, own, args, (each) => ({
+              ...args,
+              [row.name]: { ...(value as object), [part]: each },
+            }));
+    }
+    super.run(op, args);
+  }
+
+  #try<K extends OpName>(
+    op: K,
+    { name, rule }: TensorRow,
+    own: Tensor,
+    args: OpArgs[K],
+    put: (each: Tensor) => OpArgs[K],
+  ): void {
+    const other: unknown = Reflect.get(args, name === "x" ? "out" : "x");
+    const given = { own, values: other instanceof Tensor ? other : undefined, x: Reflect.get(args, "x") };
+    // nothing are codes of several sizes
+    for (const dtype of own.size === 0 ? [] : DTYPES) {
+      if (storageBits(dtype) < 8 && (own.shape.at(-1) ?? 1) % 2 !== 0) continue;
+      using _ = new Scope();
+      const made = empty(this, dtype, own.shape);
+      const taken = this.#take(op, put(made));
+      if (taken !== TAKEN[rule as keyof typeof TAKEN](dtype, given))
+        this.faults.add(
+          `${op}.${name} (${rule}), in place of ${own.dtype} ${dtype}: ${taken ? "taken" : "refused"}`,
+        );
+      if (!taken) this.refused.add(`${op}.${name}`);
+    }
+  }
+
+  #take<K extends OpName>(op: K, args: OpArgs[K]): boolean {
+    this.#trying = true;
+    try {
+      execute(this, op, args);
+      return true;
+    } catch (error) {
+      if (!(error instanceof DTypeError)) this.faults.add(`${op}: ${error}`);
+      return false;
+    } finally {
+      this.#trying = false;
+    }
+  }
+}
+
+describe("a tensor of a type that the operation cannot have", () => {
+  let backend: Backend;
+  let witness: Witness;
+  beforeAll(async () => {
+    backend = await openBackend("wasm", { threads: 1, datapath: "hopper" });
+    witness = new Witness(backend);
+  });
+  afterAll(() => backend.dispose());
+
+  const run = <K extends OperationName>(name: K): void => {
+    const { arbitrary, run: operate } = OPERATIONS[name];
+    for (const input of fc.sample(arbitrary, { numRuns: RUNS, seed: 1 })) {
+      using _ = new Scope();
+      try {
+        operate(witness, input);
+      } catch (error) {
+        if (!(error instanceof Error && error.name === "UnsupportedError")) throw error;
+      }
+    }
+  };
+
+  it.each(OPERATION_NAMES)("is refused by %s, and every other type is taken", (name) => {
+    witness.faults.clear();
+    run(name);
+    expect([...witness.faults]).toEqual([]);
+  });
+
+  it("is refused as the digest of a sweep", () => {
+    using _ = new Scope();
+    const random = { seed: 0n, offset: 0n };
+    const rest = { word: 0, rounding: "tiesToEven", overflow: "saturate", random, chunk: 0 } as const;
+    for (const dtype of DTYPES.filter((each) => each !== "u32")) {
+      const out: Tensor = empty(witness, dtype, [2]);
+      const args = { ...rest, out } as OpArgs["sweep"];
+      expect(() => execute(witness, "sweep", args), dtype).toThrow(DTypeError);
+    }
+    witness.refused.add("sweep.out");
+  });
+
+  it("is refused as an amax, of a product or recorded by a quantization", () => {
+    using _ = new Scope();
+    witness.faults.clear();
+    const [x, one] = [empty(witness, "bf16", [32, 32]), (): Tensor<"f32"> => empty(witness, "f32", [1])];
+    gemm({ x, w: x, outDtype: "e4m3" });
+    const quantizer = new Float8Quantizer({ scale: one(), amax: one() });
+    quantizer.quantize(x);
+    quantizer.normQuantize(x, { gamma: empty(witness, "bf16", [32]) });
+    quantizer.activationQuantize(x, { kind: "relu" });
+    quantizer.biasGradQuantize(x);
+    expect([...witness.faults]).toEqual([]);
+  });
+
+  it("was refused in every place that has a rule", () => {
+    const places = [...TENSOR_ROWS].flatMap(([op, rows]) =>
+      rows.filter(({ rule }) => rule !== "checked").map(({ name }) => `${op}.${name}`),
+    );
+    // the reference fuses no GELU
+    expect(places.filter((place) => !witness.refused.has(place))).toEqual(["gemm.preGelu"]);
+  });
+});
