@@ -71,7 +71,13 @@ export type {
   ReduceScatterOptions,
   ReductionName,
 } from "./distributed/options.js";
-export { SUM_ALGORITHMS, type SumAlgorithm, type SumPlan, type SumPlanOptions } from "./distributed/plan.js";
+export {
+  SUM_ALGORITHMS,
+  type SumAlgorithm,
+  type SumOrder,
+  type SumPlan,
+  type SumPlanOptions,
+} from "./distributed/plan.js";
 export {
   ArgumentError,
   BackendError,

@@ -1,7 +1,7 @@
 /** Data parallelism: each rank computes gradients from its own samples, and all ranks step with their sum or mean. */
 import type { ProcessGroup } from "../distributed/group.js";
 import { ProcessGroup as Group } from "../distributed/group.js";
-import { checkSumPlan, type SumPlanOptions } from "../distributed/plan.js";
+import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
@@ -20,7 +20,7 @@ export interface DataParallelOptions {
   /** The most bytes of gradients that are reduced together; a larger gradient is reduced alone. Default 25 MiB. */
   readonly bucketBytes?: number | undefined;
   /** The algorithm and order of the sums. Default ranked, whose bits do not depend on the buckets. */
-  readonly plan?: SumPlanOptions | undefined;
+  readonly plan?: SumOrder | undefined;
 }
 
 const DEFAULT_BUCKET_BYTES = 25 * 2 ** 20;
@@ -30,7 +30,7 @@ const checkGroup = instance(Group, "a process group");
 const checkOptions = optionsOf<DataParallelOptions>({
   reduction: oneOf(["mean", "sum"]),
   bucketBytes: integer(1),
-  plan: nested(checkSumPlan),
+  plan: nested(checkSumOrder),
 });
 
 /** The buckets of one backward pass. */
@@ -58,7 +58,7 @@ interface Reducing {
  * backend.
  */
 export class DataParallel {
-  readonly #plan: SumPlanOptions | undefined;
+  readonly #plan: SumOrder | undefined;
   readonly #isMean: boolean;
   readonly #bucketBytes: number;
   readonly #handles: readonly HookHandle[];
