@@ -29,7 +29,7 @@ const LAYERS = [
     "quantizers",
     "recipes",
   ],
-  ...["tape", "autocast", "functional", "modules", "optimizers", "io", "cli"],
+  ...["tape", "autocast", "functional", "modules", "optimizers", "parallel", "io", "cli"],
 ];
 
 requireOrdered("src", LAYERS, ["index", "packages", "printable"]);

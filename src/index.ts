@@ -71,7 +71,13 @@ export type {
   ReduceScatterOptions,
   ReductionName,
 } from "./distributed/options.js";
-export { SUM_ALGORITHMS, type SumAlgorithm, type SumPlan, type SumPlanOptions } from "./distributed/plan.js";
+export {
+  SUM_ALGORITHMS,
+  type SumAlgorithm,
+  type SumOrder,
+  type SumPlan,
+  type SumPlanOptions,
+} from "./distributed/plan.js";
 export {
   ArgumentError,
   BackendError,
@@ -224,6 +230,7 @@ export {
   type StepTensors,
 } from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
+export { broadcastParameters, DataParallel, type DataParallelOptions } from "./parallel/data-parallel.js";
 export {
   Float8CurrentScalingQuantizer,
   type Float8CurrentScalingQuantizerOptions,
@@ -275,6 +282,7 @@ export {
 } from "./recipes/table.js";
 export { type Computed, differentiable, type VariableLike } from "./tape/differentiable.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
+export type { HookedPass, HookHandle, PostAccumulateGradHook } from "./tape/hooks.js";
 export type { Backward, BackwardPass } from "./tape/node.js";
 export type { AmaxReductionGroup } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";

@@ -1,7 +1,7 @@
 /** Plans of sums over ranks, as plain data. A plan determines every bit of the result, on every communicator. */
 import { EXACT, type Support } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import { anyListOf, describe, integer, needed, oneOf, optionsOf } from "../options.js";
+import { anyListOf, describe, integer, needed, type OptionTable, oneOf, optionsOf } from "../options.js";
 import { wideDType } from "../tensor/require.js";
 import type { WideDType } from "../tensor/shape.js";
 
@@ -39,12 +39,14 @@ export type SumPlanOptions = Pick<SumPlan, "algorithm"> & {
 
 const ranks = anyListOf(integer(0));
 
-export const checkSumPlan = optionsOf<SumPlanOptions>({
-  algorithm: needed(oneOf(SUM_ALGORITHMS)),
-  order: ranks,
-  sum: wideDType,
-  splits: ranks,
-});
+/** What a plan says of every sum of a group; the rest follows from the tensor. */
+export type SumOrder = Pick<SumPlanOptions, "algorithm" | "order">;
+
+const SUM_ORDER: OptionTable<SumOrder> = { algorithm: needed(oneOf(SUM_ALGORITHMS)), order: ranks };
+
+export const checkSumOrder = optionsOf<SumOrder>(SUM_ORDER);
+
+export const checkSumPlan = optionsOf<SumPlanOptions>({ ...SUM_ORDER, sum: wideDType, splits: ranks });
 
 /** The sum that a plan is for. */
 export interface SumCase {

@@ -6,22 +6,25 @@ import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { sameShape } from "../tensor/shape.js";
+import { hasHooks, PendingUses } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
 import { type Gradient, wideOf } from "./value.js";
 import type { Variable } from "./variable.js";
 
 /**
  * Runs the graph of `root` in reverse topological order as part of `pass`. The gradients of leaves are left in
- * `pass.gradients`. Variables in `boundary` count as leaves, because an outer backward pass continues from them. Throws
+ * `pass.gradients`. `within` is the set of variables that count as leaves, because an outer backward pass continues from them.
+ * For the outermost pass it is the function to call with each leaf that has hooks, after its last use has run. Throws
  * `DTypeError`, before anything is computed, if a node would return a quantized gradient that is needed unquantized.
  */
 export function runBackward(
   root: Variable,
   grad: Gradient,
   pass: BackwardPass,
-  boundary?: ReadonlySet<Variable>,
+  within: ReadonlySet<Variable> | ((leaf: Variable) => void),
 ): void {
   const { gradients } = pass;
+  const [boundary, completed] = typeof within === "function" ? [undefined, within] : [within, undefined];
   const arrive = (at: Variable, incoming: Gradient): void => {
     const before = gradients.get(at);
     const after = before ? sum(before, incoming) : incoming;
@@ -30,6 +33,7 @@ export function runBackward(
   };
   const nodes = topologicalOrder(root, boundary);
   for (const node of nodes) if (node.quantized.gradInput) requireQuantizedUse(node, nodes, boundary);
+  const uses = completed && pendingUses(nodes);
   if (root.requiresGrad) arrive(root, grad);
   for (const node of nodes) {
     const grads = node.results.map((result) => gradients.get(result));
@@ -44,7 +48,16 @@ export function runBackward(
       gradients.take(result);
     }
     for (const used of grads) if (used && used !== grad && !gradients.has(used)) used.dispose();
+    if (!uses) continue;
+    for (const input of node.inputs) if (hasHooks(input) && uses.remove(input)) completed(input);
   }
+}
+
+/** Returns the number of uses of each leaf that has hooks; undefined if no leaf has any. */
+function pendingUses(nodes: readonly Node[]): PendingUses | undefined {
+  const uses = new PendingUses();
+  for (const { inputs } of nodes) for (const input of inputs) if (hasHooks(input)) uses.add(input);
+  return uses.size > 0 ? uses : undefined;
 }
 
 /** Throws `DTypeError` unless the gradient of the first input is used exactly once, by a node that accepts it quantized. */

@@ -5,6 +5,7 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { Tensor } from "../tensor/tensor.js";
 import { captures, gradEnabled, gradTracked } from "./grad-mode.js";
+import { HOOKS } from "./hooks.js";
 import { type Backward, type BackwardPass, GRAD_FN, type QuantizedGradients } from "./node.js";
 import type { Gradient, Value } from "./value.js";
 import { Variable } from "./variable.js";
@@ -119,11 +120,11 @@ function requireComputed(computed: Computed): Computed {
 }
 
 /**
- * Adds `from` to the variables that the active recomputed region has captured, if there is such a region and `from` is not a
- * leaf. Returns `from`.
+ * Adds `from` to the variables that the active recomputed region has captured, if there is such a region, and `from` is not a
+ * leaf or is a leaf with hooks. Returns `from`.
  */
 export function capture(from: Variable): Variable {
-  if (from[GRAD_FN]) captures()?.add(from);
+  if (from[GRAD_FN] || from[HOOKS]) captures()?.add(from);
   return from;
 }
 

@@ -3,7 +3,7 @@ import { ArgumentError, DTypeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
 import { commonBackend, requireShape } from "../ops/execute.js";
-import { boolean } from "../options.js";
+import { boolean, callable } from "../options.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { requireTensor, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
@@ -12,7 +12,8 @@ import { INSPECT } from "../tensor/show.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { runBackward } from "./backward.js";
 import { Gradients } from "./gradients.js";
-import { GRAD_FN, gradFnOf, type Node } from "./node.js";
+import { GradHooks, HOOKS, type HookedPass, type HookHandle, type PostAccumulateGradHook } from "./hooks.js";
+import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
 import { ScaleUpdates } from "./scale-updates.js";
 import { type Gradient, type Value, wideOf } from "./value.js";
 
@@ -30,6 +31,8 @@ export class Variable {
    * Undefined for a leaf.
    */
   [GRAD_FN]: Node | "freed" | undefined;
+  /** @internal The hooks of a leaf, once one was registered. */
+  [HOOKS]: GradHooks | undefined;
 
   /** `requiresGrad` of a leaf may be changed later. Later backward passes then accumulate its gradient, or do not. */
   constructor(
@@ -86,9 +89,29 @@ export class Variable {
       if (made !== own) moveTo(scope, made);
     };
     const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
-    runBackward(this, own, pass);
+    const ends: (() => void)[] = [];
+    const hooked = { atEnd: (callback: () => void) => void ends.push(callback) };
+    runBackward(this, own, pass, (leaf) => runHooks(leaf, pass, hooked));
     for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
+    for (const callback of ends) callback();
+  }
+
+  /**
+   * Calls `hook` in every backward pass that reaches this leaf, as soon as `grad`, or the main gradient that a layer adds to
+   * instead, holds everything that the pass adds to it. The pass may still be computing the gradients of other leaves. PyTorch's
+   * `register_post_accumulate_grad_hook`.
+   *
+   * @throws `ArgumentError` for a variable that was computed by an operation, and for a hook that is not a function.
+   */
+  registerPostAccumulateGradHook(hook: PostAccumulateGradHook): HookHandle {
+    callable("registerPostAccumulateGradHook", "hook", hook);
+    if (this[GRAD_FN])
+      throw new ArgumentError(
+        "registerPostAccumulateGradHook: this value was computed by an operation, so it accumulates no gradient; register the hook on a leaf",
+      );
+    this[HOOKS] ??= new GradHooks();
+    return this[HOOKS].add(hook);
   }
 
   /** Returns a readable description: the value, and whether it requires a gradient. See `Tensor.toString`. */
@@ -115,6 +138,13 @@ export class Variable {
 
 function membersOf(value: Value): readonly Tensor[] {
   return value instanceof QuantizedTensor ? value.members : [value];
+}
+
+/** Accumulates the gradient of a leaf before the pass has ended, and calls the leaf's hooks. */
+function runHooks(leaf: Variable, { gradients }: BackwardPass, pass: HookedPass): void {
+  const grad = gradients.take(leaf);
+  if (grad) accumulate(leaf, wideOf("a gradient", grad));
+  leaf[HOOKS]?.run(leaf, pass);
 }
 
 /** Adds `grad` to the leaf's gradient. No scope owns the result; it lives until the leaf disposes of it. */

@@ -2,7 +2,9 @@
 import type { Communicator } from "../../../../src/distributed/communicator.js";
 import { ProcessGroup } from "../../../../src/distributed/group.js";
 import { LocalCommunicator } from "../../../../src/distributed/local.js";
+import { DataParallel } from "../../../../src/parallel/data-parallel.js";
 import type { Row, Rows } from "./row.js";
+import { trained } from "./rows-modules.js";
 import { SIZE, type World } from "./world.js";
 
 const [ROWS, COLUMNS] = SIZE;
@@ -63,6 +65,25 @@ export const DISTRIBUTED_ROWS: Rows = {
     numbers: { from: "index" },
     writes: ["out"],
   }),
+  DataParallel: {
+    calls: [
+      (w) => [
+        trained(w),
+        alone(w),
+        { reduction: "mean", bucketBytes: 1024, plan: { algorithm: "ring", order: [0] } },
+      ],
+    ],
+    numbers: { "options.bucketBytes": "count" },
+  },
+  "DataParallel.noSync": {
+    calls: [() => [() => 1]],
+    self: (w) => new DataParallel(trained(w), alone(w)),
+    outlives: true,
+  },
+  broadcastParameters: {
+    calls: [(w) => [trained(w), alone(w), 0]],
+    numbers: { root: "index" },
+  },
   "ProcessGroup.split": onGroup(() => [{ tp: 1, cp: 1, dp: 1, pp: 1 }], {
     numbers: { "mesh.tp": "count", "mesh.cp": "count", "mesh.dp": "count", "mesh.pp": "count" },
   }),

@@ -92,10 +92,13 @@ export function fileRows(folder: CheckpointFolder): Rows {
       numbers: {
         begin: "index",
         end: "index",
-        "entry.begin": "any",
-        "entry.end": "any",
-        "entry.shape": "any",
       },
+      free: Object.fromEntries(
+        ["begin", "end", "name", "dtype", "shape"].map((field) => [
+          `entry.${field}`,
+          "an entry comes from the table of its file, which no other object can replace",
+        ]),
+      ),
     },
     "SafetensorsFile.entry": entry,
     "TensorSource.entry": entry,

@@ -65,7 +65,7 @@ function stepped(make: (w: World, backend: Backend) => { step(): void; dispose()
   };
 }
 
-function trained(w: World): Linear {
+export function trained(w: World): Linear {
   const layer = w.own(new Linear(w.backend, COLUMNS, 32, { initMethod: constantInit(0.5) }));
   layer.forward(w.tensor()).backward(w.tensor("bf16", [ROWS, 32]));
   return layer;
@@ -135,6 +135,12 @@ export const MODULE_ROWS: Rows = {
   "Variable.backward": {
     calls: [(w) => [w.tensor("bf16", [ROWS * COLUMNS])]],
     self: (w) => functional.reshape(leaf(w), [ROWS * COLUMNS]),
+    outlives: true,
+  },
+  "Variable.registerPostAccumulateGradHook": { calls: [() => [() => {}]], self: leaf, outlives: true },
+  "Parameter.registerPostAccumulateGradHook": {
+    calls: [() => [() => {}]],
+    self: (w) => trained(w).weight,
     outlives: true,
   },
   "Parameter.backward": {

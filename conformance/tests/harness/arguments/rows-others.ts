@@ -89,9 +89,11 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
   ]
     .map((name) => [name, "an error holds what it is told"])
     .concat(
-      ["supports", "run", "algorithmFor"].map((name) => [
-        `GuardedBackend.${name}`,
-        "a backend trusts the arguments of operations, which have checked them",
-      ]),
+      ["GuardedBackend", "PassingBackend"].flatMap((backend) =>
+        ["supports", "run", "algorithmFor"].map((name) => [
+          `${backend}.${name}`,
+          "a backend trusts the arguments of operations, which have checked them",
+        ]),
+      ),
     ),
 );

@@ -1,0 +1,161 @@
+/** Hooks of leaves: once in each pass that reaches the leaf, when its gradient is complete and before the pass goes on. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import {
+  ArgumentError,
+  autocast,
+  encode,
+  Float8CurrentScaling,
+  functional,
+  Linear,
+  normal,
+  type Parameter,
+  RandomState,
+  recompute,
+  Scope,
+  type Tensor,
+  tensor,
+  Variable,
+  zeros,
+} from "../../../src/index.js";
+import { persistent } from "../../../src/modules/parameter.js";
+import { download } from "../../values/plain.js";
+import { useBackend } from "../harness/suite.js";
+
+const SIZE = 16;
+const LAYERS = 3;
+
+/** A chain: which layer comes next, whether it is computed again in the backward pass, whether its input is added. */
+interface Program {
+  readonly chain: readonly { readonly layer: number; readonly again: boolean; readonly residual: boolean }[];
+  readonly frozen: readonly boolean[];
+  readonly hooked: readonly boolean[];
+  readonly fuses: boolean;
+  readonly fp8: boolean;
+  readonly nested: boolean;
+}
+
+const flags = fc.array(fc.boolean(), { minLength: 2 * LAYERS, maxLength: 2 * LAYERS });
+const programs: fc.Arbitrary<Program> = fc.record({
+  chain: fc.array(fc.record({ layer: fc.nat(LAYERS - 1), again: fc.boolean(), residual: fc.boolean() }), {
+    minLength: 1,
+    maxLength: 5,
+  }),
+  frozen: flags,
+  hooked: flags,
+  fuses: fc.boolean(),
+  fp8: fc.boolean(),
+  nested: fc.boolean(),
+});
+
+const backend = useBackend();
+
+const textOf = (x: Tensor | undefined): string => (x ? String(download(x).codes) : "none");
+const gradOf = (each: Parameter): string => `${textOf(each.grad)} / ${textOf(each.mainGrad)}`;
+
+interface Seen {
+  /** The gradients of all parameters after each of two passes. */
+  readonly after: readonly (readonly string[])[];
+  /** Which parameter's hook ran, with its gradient and all other gradients at that time. */
+  readonly calls: readonly (readonly { readonly at: number; readonly grads: readonly string[] }[])[];
+}
+
+function run({ chain, frozen, hooked, fuses, fp8, nested }: Program, hooks: boolean): Seen {
+  using _ = new Scope();
+  const layers = Array.from(
+    { length: LAYERS },
+    (_, i) =>
+      new Linear(backend(), SIZE, SIZE, { random: new RandomState(BigInt(i)), fuseWgradAccumulation: fuses }),
+  );
+  try {
+    if (fuses)
+      for (const { weight } of layers) weight.mainGrad = persistent(zeros(backend(), "f32", [SIZE, SIZE]));
+    const parameters = layers.flatMap((each) => each.parameters());
+    let calls: { at: number; grads: string[] }[] = [];
+    for (const [i, each] of parameters.entries()) {
+      each.requiresGrad = !frozen[i];
+      if (hooks && hooked[i])
+        each.registerPostAccumulateGradHook((leaf) => {
+          expect(leaf).toBe(each);
+          calls.push({ at: i, grads: parameters.map(gradOf) });
+        });
+    }
+    const under = <R>(body: () => R): R =>
+      fp8 ? autocast({ recipe: new Float8CurrentScaling() }, body) : body();
+    const step = (h: Variable, { layer, again, residual }: Program["chain"][number]): Variable => {
+      const forward = (x: Variable): Variable => (layers[layer] as Linear).forward(x);
+      const y = again ? recompute(forward, h) : forward(h);
+      return residual ? functional.add(y, h) : y;
+    };
+    const passes = [0, 1].map((pass) => {
+      calls = [];
+      const x = new Variable(sample(pass), true);
+      const whole = (input: Variable): Variable => chain.reduce(step, input);
+      const start = functional.add(x, x);
+      const y = under(() => (nested ? recompute(whole, start) : whole(start)));
+      y.backward(sample(10 + pass));
+      x.zeroGrad();
+      return { calls, after: parameters.map(gradOf) };
+    });
+    return { after: passes.map(({ after }) => after), calls: passes.map(({ calls }) => calls) };
+  } finally {
+    for (const each of layers) each.dispose();
+  }
+}
+
+function sample(number: number): Tensor {
+  const values = normal({ seed: 7n, offset: BigInt(number * SIZE * SIZE) }, SIZE * SIZE, 1);
+  return encode(tensor(backend(), values, [SIZE, SIZE]), { format: "bf16" });
+}
+
+describe("a hook of a leaf", () => {
+  it("runs once in each pass that reaches the leaf, sees its final gradient, and changes none", () => {
+    fc.assert(
+      fc.property(programs, (program) => {
+        const [plain, seen] = [run(program, false), run(program, true)];
+        expect(seen.after).toEqual(plain.after);
+        const used = new Set(program.chain.map(({ layer }) => layer));
+        const wanted = program.hooked.flatMap((hooked, i) =>
+          hooked && !program.frozen[i] && used.has(Math.floor(i / 2)) ? [i] : [],
+        );
+        for (const [pass, calls] of seen.calls.entries()) {
+          expect(calls.map(({ at }) => at).sort()).toEqual(wanted);
+          for (const { at, grads } of calls) expect(grads[at]).toBe(seen.after[pass]?.[at]);
+        }
+      }),
+      { numRuns: 60, seed: 3 },
+    );
+  });
+
+  it("runs before the layers below are computed", () => {
+    const chain = [0, 1, 2].map((layer) => ({ layer, again: false, residual: false }));
+    const none = Array.from({ length: 2 * LAYERS }, () => false);
+    const all = none.map(() => true);
+    const { calls } = run(
+      { chain, frozen: none, hooked: all, fuses: false, fp8: false, nested: false },
+      true,
+    );
+    expect(calls[0]?.map(({ at }) => Math.floor(at / 2))).toEqual([2, 2, 1, 1, 0, 0]);
+    for (const { at, grads } of calls[0] ?? [])
+      for (const [i, grad] of grads.entries())
+        if (Math.floor(i / 2) < Math.floor(at / 2)) expect(grad).toBe("none / none");
+  });
+
+  it("runs no more once it is removed, and is refused on what was computed", () => {
+    using _ = new Scope();
+    const x = new Variable(tensor(backend(), [1]), true);
+    const seen: string[] = [];
+    const handles = ["first", "second"].map((name) =>
+      x.registerPostAccumulateGradHook(() => void seen.push(name)),
+    );
+    x.registerPostAccumulateGradHook((_, pass) => pass.atEnd(() => void seen.push("end")));
+    functional.add(x, x).backward();
+    handles[0]?.remove();
+    handles[0]?.remove();
+    functional.add(x, x).backward();
+    expect(seen).toEqual(["first", "second", "end", "second", "end"]);
+    expect(() => functional.add(x, x).registerPostAccumulateGradHook(() => {})).toThrow(ArgumentError);
+    expect(() => x.registerPostAccumulateGradHook("hook" as never)).toThrow(ArgumentError);
+    x.zeroGrad();
+  });
+});

@@ -1,0 +1,185 @@
+/** Data parallelism: each rank computes gradients from its own samples, and all ranks step with their sum or mean. */
+import type { ProcessGroup } from "../distributed/group.js";
+import { ProcessGroup as Group } from "../distributed/group.js";
+import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
+import { ArgumentError } from "../errors.js";
+import { Module } from "../modules/module.js";
+import type { Parameter } from "../modules/parameter.js";
+import { scaled } from "../ops/elementwise/scaled.js";
+import { callable, instance, integer, nested, oneOf, optionsOf } from "../options.js";
+import type { HookedPass, HookHandle } from "../tape/hooks.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { type Bucket, bucketsOf, gradientOf, packed, unpack } from "./buckets.js";
+
+/** Options of `DataParallel`. */
+export interface DataParallelOptions {
+  /** What becomes of the gradients of all ranks. "mean" multiplies the sum by f32(1 / ranks). Default "mean". */
+  readonly reduction?: "mean" | "sum" | undefined;
+  /** The most bytes of gradients that are reduced together; a larger gradient is reduced alone. Default 25 MiB. */
+  readonly bucketBytes?: number | undefined;
+  /** The algorithm and order of the sums. Default ranked, whose bits do not depend on the buckets. */
+  readonly plan?: SumOrder | undefined;
+}
+
+const DEFAULT_BUCKET_BYTES = 25 * 2 ** 20;
+
+const checkModule = instance(Module, "a module");
+const checkGroup = instance(Group, "a process group");
+const checkOptions = optionsOf<DataParallelOptions>({
+  reduction: oneOf(["mean", "sum"]),
+  bucketBytes: integer(1),
+  plan: nested(checkSumOrder),
+});
+
+/** The buckets of one backward pass. */
+interface Reducing {
+  readonly pass: HookedPass;
+  readonly buckets: readonly Bucket[];
+  /** Parameters whose gradient the pass has completed. */
+  readonly ready: Set<Parameter>;
+  /** The first bucket that was not reduced yet. */
+  next: number;
+}
+
+/**
+ * Reduces the gradients of a module over a group, as PyTorch's DistributedDataParallel does: in every backward pass, as soon as
+ * all gradients of a bucket are complete and the buckets before it were reduced. After the pass each parameter's `grad`, or its
+ * main gradient, is that of all ranks: the sum by `plan`, rounded to the gradient's type, times f32(1 / ranks) under "mean".
+ * With f32 gradients, "sum" and the ranked plan, these are the bits of one process that adds the gradients of the ranks'
+ * samples in the order of the ranks.
+ *
+ * Every rank makes the module with the same values, as modules made from one seed have them (`broadcastParameters` copies them
+ * from one rank), and reaches the same parameters in each pass. A pass reduces what `grad` holds when it ends: compute the
+ * earlier ones of several microbatches inside `noSync`, and release gradients before the next step.
+ *
+ * @throws `ArgumentError` for what is no module or no group, for an option outside its domain, and for a group on another
+ * backend.
+ */
+export class DataParallel {
+  readonly #plan: SumOrder | undefined;
+  readonly #isMean: boolean;
+  readonly #bucketBytes: number;
+  readonly #handles: readonly HookHandle[];
+  #reducing: Reducing | undefined;
+  #synchronizes = true;
+
+  constructor(
+    /** The module whose gradients are reduced. Call it as without this class. */
+    readonly module: Module,
+    /** The ranks over which they are reduced. */
+    readonly group: ProcessGroup,
+    options: DataParallelOptions = {},
+  ) {
+    checkModule("DataParallel", "module", module);
+    checkGroup("DataParallel", "group", group);
+    const given = checkOptions("DataParallel", options);
+    requireSameBackend("DataParallel", module, group);
+    this.#plan = given.plan;
+    this.#isMean = given.reduction !== "sum";
+    this.#bucketBytes = given.bucketBytes ?? DEFAULT_BUCKET_BYTES;
+    this.#handles = module
+      .parameters()
+      .map((parameter) =>
+        parameter.registerPostAccumulateGradHook((_, pass) => this.#complete(parameter, pass)),
+      );
+  }
+
+  /**
+   * Runs `body`, whose backward passes leave gradients as this rank computed them: for all microbatches of a step but the last.
+   *
+   * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
+   */
+  noSync<R>(body: () => R): R {
+    callable("noSync", "body", body);
+    const before = this.#synchronizes;
+    this.#synchronizes = false;
+    try {
+      const result = body();
+      if (result instanceof Promise)
+        throw new ArgumentError("noSync: the body is async; give a function that does not wait");
+      return result;
+    } finally {
+      this.#synchronizes = before;
+    }
+  }
+
+  /** Reduces no further gradients. Leaves the module and the group alone. Safe to call twice. */
+  dispose(): void {
+    for (const { remove } of this.#handles) remove();
+  }
+
+  /** As `dispose`, for `using`. */
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  #complete(parameter: Parameter, pass: HookedPass): void {
+    if (!this.#synchronizes || !gradientOf(parameter)) return;
+    const reducing = this.#reducing?.pass === pass ? this.#reducing : this.#begin(pass);
+    reducing.ready.add(parameter);
+    const isReady = ({ members }: Bucket): boolean =>
+      members.every(({ parameter }) => reducing.ready.has(parameter));
+    for (let next = this.#nextOf(reducing); next && isReady(next); next = this.#nextOf(reducing)) {
+      reducing.next++;
+      this.#reduce(next);
+    }
+  }
+
+  #nextOf({ buckets, next }: Reducing): Bucket | undefined {
+    return buckets[next];
+  }
+
+  #begin(pass: HookedPass): Reducing {
+    const trained = this.module.parameters().filter(({ requiresGrad }) => requiresGrad);
+    const buckets = bucketsOf(trained, this.#bucketBytes);
+    const reducing = { pass, buckets, ready: new Set<Parameter>(), next: 0 };
+    pass.atEnd(() => this.#end(reducing));
+    this.#reducing = reducing;
+    return reducing;
+  }
+
+  #reduce(bucket: Bucket): void {
+    using _ = new Scope();
+    const { flat, owned } = packed(bucket);
+    const reduced = this.group.allReduce(flat, { plan: this.#plan, out: owned ? flat : undefined });
+    if (this.#isMean) scaled(reduced, 1 / this.group.size, { out: reduced });
+    unpack(bucket, reduced);
+  }
+
+  /** Ends the group rather than let other ranks wait for gradients that this one does not have. */
+  #end({ ready }: Reducing): void {
+    this.#reducing = undefined;
+    for (const [name, parameter] of this.module.namedParameters()) {
+      if (!parameter.requiresGrad || ready.has(parameter)) continue;
+      const reason = `the backward pass did not reach ${name}; set requiresGrad of it to false on every rank, or use it in every pass`;
+      this.group.abort(reason);
+      throw new ArgumentError(`DataParallel: ${reason}`);
+    }
+  }
+}
+
+function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
+  if (backend !== group.backend)
+    throw new ArgumentError(
+      `${user}: module and group are on different backends; make the module on group.backend`,
+    );
+}
+
+/**
+ * Overwrites the parameters of a module by those of rank `root`: their values, codes and scales. Values before quantization,
+ * which `quantizedModelInit` may preserve, are not copied.
+ *
+ * @throws `ArgumentError` for what is no module or no group, for a group on another backend, and for a root that is no rank;
+ * `DisposedError` for a group that was disposed of, `DistributedError` for a group that has failed.
+ */
+export function broadcastParameters(module: Module, group: ProcessGroup, root = 0): void {
+  checkModule("broadcastParameters", "module", module);
+  checkGroup("broadcastParameters", "group", group);
+  requireSameBackend("broadcastParameters", module, group);
+  for (const { value } of module.parameters()) {
+    const tensors: readonly Tensor[] = value instanceof QuantizedTensor ? value.members : [value];
+    for (const each of tensors) group.broadcast(each, { root, out: each });
+  }
+}

@@ -1,0 +1,64 @@
+/** Callbacks for leaves whose gradients a backward pass has completed. */
+import type { Variable } from "./variable.js";
+
+/** The backward pass that calls a hook. */
+export interface HookedPass {
+  /** Calls `callback` once when the pass has ended, after those that were given before it. */
+  readonly atEnd: (callback: () => void) => void;
+}
+
+/** Called with the leaf, whose gradient holds everything that this pass adds to it. */
+export type PostAccumulateGradHook = (leaf: Variable, pass: HookedPass) => void;
+
+/** What `registerPostAccumulateGradHook` returns. */
+export interface HookHandle {
+  /** Removes the hook. Safe to call twice. */
+  readonly remove: () => void;
+}
+
+/** The hooks of one leaf, in the order of registration. */
+export class GradHooks {
+  readonly #hooks = new Set<{ readonly hook: PostAccumulateGradHook }>();
+
+  get size(): number {
+    return this.#hooks.size;
+  }
+
+  add(hook: PostAccumulateGradHook): HookHandle {
+    const entry = { hook };
+    this.#hooks.add(entry);
+    return { remove: () => void this.#hooks.delete(entry) };
+  }
+
+  run(leaf: Variable, pass: HookedPass): void {
+    for (const { hook } of [...this.#hooks]) hook(leaf, pass);
+  }
+}
+
+/** The key under which a leaf stores its hooks. */
+export const HOOKS = Symbol("hooks");
+
+/** Whether a backward pass has to call hooks of this variable. */
+export function hasHooks({ [HOOKS]: hooks, requiresGrad }: Variable): boolean {
+  return hooks !== undefined && hooks.size > 0 && requiresGrad;
+}
+
+/** Counts, for each leaf with hooks, the uses whose nodes have not run yet. */
+export class PendingUses {
+  readonly #counts = new Map<Variable, number>();
+
+  get size(): number {
+    return this.#counts.size;
+  }
+
+  add(leaf: Variable): void {
+    this.#counts.set(leaf, (this.#counts.get(leaf) ?? 0) + 1);
+  }
+
+  /** Whether that was the last use of the leaf. */
+  remove(leaf: Variable): boolean {
+    const count = (this.#counts.get(leaf) ?? 0) - 1;
+    this.#counts.set(leaf, count);
+    return count === 0;
+  }
+}
