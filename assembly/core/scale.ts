@@ -29,7 +29,7 @@ export const enum RuleAt {
   Decode = 32,
   /** NVFP4's amax of the tensor. */
   Global = 36,
-  /** The largest element times the largest block scale. */
+  /** The format's largest finite value times the largest block scale: 6 * 448 or 6 * 256 for NVFP4. */
   Full = 40,
   /** Whether 4over6 compares squared errors. */
   Squared = 44,

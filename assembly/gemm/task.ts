@@ -154,7 +154,7 @@ export function gemmScaling(
   put(task, Field.AddendType, type);
 }
 
-/** Adds bias[n], of Wide type `type`, to x. A null `bias` means none. */
+/** Sets the bias: bias[n], of Wide type `type`, is added to the scaled sum. A null `bias` means none. */
 export function gemmBias(task: usize, bias: usize, type: u32): void {
   put(task, Field.Bias, bias);
   put(task, Field.BiasType, type);

@@ -38,8 +38,8 @@ struct QuantizeTensorParams {
   const float* noop = nullptr;
 };
 
-// Returns cudaErrorInvalidValue for another format, if no copy is wanted, if `scale`, `amax` and `workspace` are all
-// null, and for column sums of f32.
+// Returns cudaErrorInvalidValue if the format is neither e4m3 nor e5m2, if no copy is wanted, if `scale`, `amax` and
+// `workspace` are all null, or if column sums of an f32 source are wanted.
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -155,7 +155,7 @@ export function autocast<R>(options: AutocastOptions, body: () => R): R {
  * Recomputation uses this.
  */
 export function runRegion<R>(region: Region | undefined, body: () => R): R {
-  // a new object, because `region` itself may be in `ended`
+  // `region` itself may have ended, and currentRegion() skips ended regions; a copy has not ended
   return regions.run(region && { ...region, updates: undefined }, body);
 }
 

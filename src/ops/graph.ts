@@ -92,7 +92,8 @@ export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T
 /** Throws `ArgumentError` for a promise, which an async function returns. */
 function requireSynchronous(value: unknown): void {
   if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
-  // the body continues after the capture and then fails; the error below already reports that
+  // The body goes on after the capture and may reject. The error below is enough; a rejection without a handler would end the
+  // process.
   (value as Promise<unknown>).then(undefined, () => {});
   throw new ArgumentError("captureGraph: the body is async; what it does after an await cannot be captured");
 }

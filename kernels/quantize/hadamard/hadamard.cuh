@@ -79,7 +79,7 @@ struct HadamardSpecials {
     }
   }
 
-  // Returns output `column` as bf16 if some value is infinite or NaN. Finite values do not affect it.
+  // Returns output `column` as bf16. At least one value must be infinite or NaN; the finite values then do not affect it.
   __device__ uint32_t output(int column) const {
     // bit i says whether i and `column` have an odd number of common set bits
     const uint32_t odd = (column & 1 ? 0xaaaau : 0) ^ (column & 2 ? 0xccccu : 0) ^ (column & 4 ? 0xf0f0u : 0) ^

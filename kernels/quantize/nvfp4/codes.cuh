@@ -22,7 +22,7 @@ struct Nvfp4Levels {
 struct Nvfp4Shared {
   Nvfp4Levels levels[2];
 
-  // Computes the levels. All threads of the block must call it and synchronise afterwards.
+  // Computes the levels, by two threads. All threads of the block may call it, and all must synchronise afterwards.
   __device__ void start(const QuantizeNvfp4Params& p) {
     if (threadIdx.x >= 2) return;
     const Nvfp4Copy& copy = threadIdx.x == 0 ? p.rowwise : p.columnwise;

@@ -68,8 +68,8 @@ struct Chooser {
 // The e4m3 code of a non-negative value that e4m3 represents exactly.
 __device__ uint32_t codeOfE4m3(float value) { return encodeNearest<format::kE4m3>(value); }
 
-// Returns the sum over the lanes whose indices differ only in bits `first` to 16, to each of these lanes. Lanes that
-// differ in bit 16 are added first.
+// Returns the butterfly sum of a group of lanes to each lane of the group. The steps are 16, 8 and so on down to `first`, a
+// power of two. In each step a lane adds the value of the lane whose index differs in this one bit.
 __device__ float sumAcross(float value, int first) {
   for (int step = 16; step >= first; step /= 2) value += __shfl_xor_sync(kFullMask, value, step);
   return value;

@@ -50,8 +50,9 @@ struct QuantizeNvfp4Params {
   const float* noop = nullptr;
 };
 
-// Returns cudaErrorInvalidValue if sizes or placements are not as described, for a transform of a type other than bf16
-// or of square blocks, and for 4over6 with a transform or stochastic rounding.
+// Returns cudaErrorInvalidValue in three cases. Sizes or placements are not as described above. The Hadamard transform is
+// requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the transform or
+// with stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 // The passes of launchQuantizeNvfp4. launchNvfp4Amaxes runs first. Then one of the others computes codes and scales:

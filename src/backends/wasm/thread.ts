@@ -68,8 +68,8 @@ export function leave(thread: Thread): void {
 export function join(thread: Thread, name: string): number | undefined {
   const { header, args } = thread;
   const awaited = next(Atomics.load(header, 0));
-  // A worker may finish its job and then end. So `ended` is read before the `done` that it is tested with, in the previous
-  // iteration: if the worker had ended and `done` still is not `awaited`, the job was not finished.
+  // A worker may finish its job and then end. Each iteration therefore tests the `ended` that was read before this iteration's
+  // `done`. If the worker had ended by then and `done` still is not `awaited`, the worker will never finish the job.
   let ended = false;
   for (;;) {
     const done = Atomics.load(header, 1);

@@ -89,7 +89,8 @@ function quantizeCopy(
   copy: QuantizedCopy,
 ): void {
   const { geometry, scaleInv } = copy;
-  // A matrix without scales is empty. Its other size may exceed what the layout kernels can count, so they are not called.
+  // A matrix without scales has zero rows or zero columns. The other dimension may exceed what the layout kernels can count, so
+  // they are not called.
   if (geometry.layout === "logical" || scaleInv.byteLength === 0) {
     quantizeBlocks(context, args, direction, copy, scaleInv.address);
     return;
