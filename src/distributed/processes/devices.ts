@@ -2,7 +2,7 @@
 import type { Backend, Support } from "../../backends/backend.js";
 import { EXACT } from "../../backends/backend.js";
 import type { DeviceExchange, DeviceRanks } from "../../backends/exchange.js";
-import { BackendError, DistributedError } from "../../errors.js";
+import { BackendError } from "../../errors.js";
 import { callOf } from "../call.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
 import { COLLECTIVES, type RingSide } from "../devices/collectives.js";
