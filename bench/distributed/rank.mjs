@@ -1,6 +1,7 @@
 // One rank of the benchmark. Rank 0 prints.
 import { empty, openBackend } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
+import { reduceParts } from "../../dist/src/distributed/devices/reduce.js";
 
 const ROUNDS = Number(process.argv[2]);
 const TIMES = 10;
@@ -28,6 +29,9 @@ const between = (body) => () => {
   body();
   plain.end();
 };
+/** Sums by any number of pieces, without what a group does around them. */
+const side = { rank, size, devices: plain, backend };
+const how = { dtype: "bf16", order: Array.from({ length: size }, (_, i) => i), sum: "f32" };
 const RING = { algorithm: "ring" };
 const rowsOf = (bytes) => {
   const x = empty(backend, "bf16", [bytes / 2]);
@@ -37,6 +41,19 @@ const rowsOf = (bytes) => {
     "reduce-scatter: NCCL": between(() => plain.reduceScatter(x.address, part.address, count, "bf16")),
     "reduce-scatter: ring": () => group.reduceScatter(x, { plan: RING, out: part }),
     "reduce-scatter: ranked": () => group.reduceScatter(x, { out: part }),
+    ...Object.fromEntries(
+      [1, 2, 4, 8].map((pieces) => [
+        `reduce-scatter: ranked in ${pieces}`,
+        () =>
+          reduceParts(side, {
+            ...how,
+            x: x.address,
+            out: part.address,
+            counts: part.shape.concat(Array(size - 1).fill(count)),
+            pieces,
+          }),
+      ]),
+    ),
     "all-gather: NCCL": between(() => plain.allGather(part.address, x.address, part.byteLength)),
     "all-gather": () => group.allGather(part, { out: x }),
     "all-reduce: ranked": () => group.allReduce(x, { out: x }),
@@ -82,6 +99,7 @@ if (rank === 0) {
     JSON.stringify({ description: backend.description, size, library: group.transport.description, results }),
   );
 }
+await group.barrier();
 plain.close(true);
 await group.dispose();
 await backend.dispose();

@@ -19,6 +19,14 @@ int rankIn(const Call<Declared>& call, typename Call<Declared>::Count name) {
   return static_cast<int>(call.bounded(name, static_cast<uint64_t>(commOf(call).size() - 1)));
 }
 
+// Another rank than this one.
+template <typename Declared>
+int peerIn(const Call<Declared>& call) {
+  const int peer = rankIn(call, "peer");
+  if (peer == commOf(call).rank()) throw Failure{"ARGUMENT", "peer is this rank itself"};
+  return peer;
+}
+
 template <typename Declared>
 Communicator& enqueueing(const Call<Declared>& call) {
   call.context().requireNoCapture("ranks exchange");
@@ -31,12 +39,12 @@ void NcclExchange(const Call<calls::NcclExchange>& call) { enqueueing(call).exch
 
 void NcclSend(const Call<calls::NcclSend>& call) {
   const uint64_t bytes = call.count("bytes");
-  enqueueing(call).send(call.bytesAt("x", bytes), bytes, rankIn(call, "peer"));
+  enqueueing(call).send(call.bytesAt("x", bytes), bytes, peerIn(call));
 }
 
 void NcclReceive(const Call<calls::NcclReceive>& call) {
   const uint64_t bytes = call.count("bytes");
-  enqueueing(call).receive(call.bytesAt("out", bytes), bytes, rankIn(call, "peer"));
+  enqueueing(call).receive(call.bytesAt("out", bytes), bytes, peerIn(call));
 }
 
 void NcclAllGather(const Call<calls::NcclAllGather>& call) {

@@ -1,5 +1,7 @@
 #include "native/collective/communicator.h"
 
+#include <tuple>
+
 namespace lockstep {
 
 namespace {
@@ -9,8 +11,8 @@ constexpr std::chrono::milliseconds kLook{5};
 // NCCL is asked at once for so long whether it has taken what it was given, and from then on every kNap.
 constexpr std::chrono::microseconds kEager{500};
 constexpr std::chrono::microseconds kNap{50};
-// How long ranks that leave in order wait for each other.
-constexpr std::chrono::seconds kFarewell{10};
+// How long a call of NCCL may take once the job has failed.
+constexpr std::chrono::seconds kPatience{1};
 
 }  // namespace
 
@@ -18,20 +20,104 @@ Communicator::Communicator(Context& context, const CommPlace& place)
     : context_(context), place_(place), nccl_(nccl::library()) {
   context_.check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   try {
-    nccl::Config config;
-    std::unique_lock lock(mutex_);
-    const nccl::Result result = nccl_.commInitRankConfig(&comm_, place_.size, place_.id, place_.rank, &config);
-    check("ncclCommInitRankConfig", result);
-    settle("ncclCommInitRankConfig", lock);
+    join();
   } catch (...) {
     close(false);
     throw;
   }
 }
 
+namespace {
+
+// What a thread that joins ranks shares with the one that waits for it, which may give up.
+struct Joining {
+  const nccl::Library& nccl;
+  CommPlace place;
+  int device;
+  cudaStream_t stream;
+  // Memory for a few bytes of each rank.
+  uint8_t* scratch;
+  std::atomic<nccl::Comm> comm = nullptr;
+  std::atomic<nccl::Result> result = nccl::kInProgress;
+};
+
+constexpr size_t kScratch = 16;
+
+// Ranks connect when they first exchange, and wait for each other on the host: once here, and not when they are used.
+nccl::Result firstExchange(const Joining& joining, nccl::Comm comm) {
+  const nccl::Library& nccl = joining.nccl;
+  const auto& [place, scratch, stream] = std::tie(joining.place, joining.scratch, joining.stream);
+  uint8_t* const out = scratch + kScratch * place.size;
+  nccl.groupStart();
+  for (int peer = 0; peer < place.size; ++peer) {
+    if (peer == place.rank) continue;
+    nccl.send(scratch, 1, nccl::kBytes, peer, comm, stream);
+    nccl.recv(out + kScratch * peer, 1, nccl::kBytes, peer, comm, stream);
+  }
+  nccl::Result result = nccl.groupEnd();
+  const auto then = [&](auto next) {
+    while (result == nccl::kInProgress) nccl.commGetAsyncError(comm, &result);
+    if (result == nccl::kSuccess) result = next();
+  };
+  then([&] { return nccl.allGather(scratch, out, 1, nccl::kBytes, comm, stream); });
+  then([&] { return nccl.reduceScatter(scratch, out, 1, nccl::kF32, nccl::kSum, comm, stream); });
+  then([&] { return nccl.broadcast(scratch, out, 1, nccl::kBytes, 0, comm, stream); });
+  then([] { return nccl::kSuccess; });
+  if (result == nccl::kSuccess && cudaStreamSynchronize(stream) != cudaSuccess) result = static_cast<nccl::Result>(1);
+  return result;
+}
+
+void joinRanks(const std::shared_ptr<Joining>& joining) {
+  ignore(cudaSetDevice(joining->device));
+  nccl::Config config;
+  nccl::Comm comm = nullptr;
+  nccl::Result result =
+      joining->nccl.commInitRankConfig(&comm, joining->place.size, joining->place.id, joining->place.rank, &config);
+  while (result == nccl::kInProgress) joining->nccl.commGetAsyncError(comm, &result);
+  if (result == nccl::kSuccess) {
+    joining->comm = comm;
+    if (joining->place.size > 1) result = firstExchange(*joining, comm);
+  }
+  joining->result = result;
+}
+
+}  // namespace
+
+void Communicator::join() {
+  const uint64_t scratch = context_.allocate(2 * kScratch * place_.size);
+  context_.synchronize();
+  const auto joining = std::shared_ptr<Joining>(
+      new Joining{nccl_, place_, context_.device(), stream_, reinterpret_cast<uint8_t*>(scratch)});
+  std::thread thread([joining] { joinRanks(joining); });
+  const Clock::time_point begun = Clock::now();
+  const auto isLate = [&] { return Clock::now() - begun > place_.timeout; };
+  while (joining->result == nccl::kInProgress && !told() && !isLate()) std::this_thread::sleep_for(kNap);
+  std::unique_lock lock(mutex_);
+  comm_ = joining->comm;
+  if (joining->result == nccl::kInProgress) {
+    // what it waits for never comes; before it has a communicator there is nothing that would end it
+    if (comm_) {
+      finish(told() ? CommState::kTold : CommState::kLate, "ranks did not join in time");
+      thread.join();
+      context_.free(scratch);
+    } else {
+      thread.detach();
+    }
+    throw Failure{"BACKEND", told() ? "the job has failed" : "ranks did not join in time"};
+  }
+  thread.join();
+  context_.free(scratch);
+  check("joining ranks", joining->result);
+}
+
 Communicator::~Communicator() { close(false); }
 
-void Communicator::requireOpen() const {
+void Communicator::requireOpen() {
+  if (cut_ && state_ == CommState::kWorks) {
+    state_ = told() ? CommState::kTold : CommState::kLate;
+    message_ = "a call of NCCL did not come back, and was ended";
+    comm_ = nullptr;
+  }
   if (state_ != CommState::kWorks) throw Failure{"BACKEND", message_};
 }
 
@@ -39,11 +125,13 @@ void Communicator::finish(CommState state, const std::string& message) {
   if (state_ != CommState::kWorks) return;
   state_ = state;
   message_ = message;
-  if (comm_) nccl_.commAbort(std::exchange(comm_, nullptr));
+  if (comm_ && !cut_) nccl_.commAbort(comm_);
+  comm_ = nullptr;
 }
 
 void Communicator::check(const char* what, nccl::Result result) {
   if (result == nccl::kSuccess || result == nccl::kInProgress) return;
+  if (cut_) requireOpen();
   const char* last = comm_ ? nccl_.getLastError(comm_) : nullptr;
   std::string message = std::string(what) + ": NCCL: " + nccl_.getErrorString(result);
   if (last && *last) message += std::string(": ") + last;
@@ -160,8 +248,18 @@ void Communicator::broadcast(const void* x, void* out, size_t bytes, int root) {
   enqueue("ncclBroadcast", [&] { return nccl_.broadcast(x, out, bytes, nccl::kBytes, root, comm_, stream_); });
 }
 
+void Communicator::cut() {
+  const Clock::time_point now = Clock::now();
+  if (taken_ == Clock::time_point{}) taken_ = now;
+  const auto waited = now - taken_;
+  const bool isOver = (told() && waited > kPatience) || waited > place_.timeout;
+  if (isOver && comm_ && !cut_.exchange(true)) nccl_.commAbort(comm_);
+}
+
 void Communicator::watch() {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return cut();
+  taken_ = {};
   if (state_ != CommState::kWorks || !comm_) return;
   if (told()) return finish(CommState::kTold, "the job has failed");
   nccl::Result result = nccl::kSuccess;
@@ -194,15 +292,8 @@ CommState Communicator::state(std::string* message) {
 
 void Communicator::close(bool inOrder) {
   const std::lock_guard lock(mutex_);
-  if (inOrder && comm_ && state_ == CommState::kWorks) {
-    nccl::Result result = nccl_.commFinalize(comm_);
-    const Clock::time_point begun = Clock::now();
-    while (result == nccl::kInProgress && Clock::now() - begun < kFarewell && !told()) {
-      std::this_thread::sleep_for(kNap);
-      if (nccl_.commGetAsyncError(comm_, &result) != nccl::kSuccess) break;
-    }
-    if (result == nccl::kSuccess) nccl_.commDestroy(std::exchange(comm_, nullptr));
-  }
+  // nothing is under way on any rank
+  if (inOrder && comm_ && state_ == CommState::kWorks) nccl_.commDestroy(std::exchange(comm_, nullptr));
   finish(CommState::kClosed, "the communicator was closed");
   for (const Span& span : spans_) {
     events_.push_back(span.begun);

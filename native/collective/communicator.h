@@ -82,9 +82,13 @@ class Communicator {
   void enqueue(const char* what, Body body);
   // Waits while NCCL is busy on the host.
   void settle(const char* what, std::unique_lock<std::mutex>& lock);
+  // Ends a communicator that is in a call of NCCL for too long.
+  void cut();
   void check(const char* what, nccl::Result result);
+  // On another thread than the caller's, which waits no longer than it should.
+  void join();
   void finish(CommState state, const std::string& message);
-  void requireOpen() const;
+  void requireOpen();
   bool told() const { return std::atomic_ref<int32_t>(*place_.failed).load() != 0; }
   cudaEvent_t takeEvent();
   void forgetDone();
@@ -94,6 +98,11 @@ class Communicator {
   const nccl::Library& nccl_;
   cudaStream_t stream_ = nullptr;
   std::vector<Transfer> transfers_;
+
+  // Set where a call of NCCL did not come back, and had to be ended by another thread.
+  std::atomic<bool> cut_ = false;
+  // Since when the watching thread has found the lock taken.
+  Clock::time_point taken_{};
 
   // Guards what follows.
   std::mutex mutex_;

@@ -63,7 +63,6 @@ Library load() {
   }
   find(library.getUniqueId, "ncclGetUniqueId");
   find(library.commInitRankConfig, "ncclCommInitRankConfig");
-  find(library.commFinalize, "ncclCommFinalize");
   find(library.commDestroy, "ncclCommDestroy");
   find(library.commAbort, "ncclCommAbort");
   find(library.commGetAsyncError, "ncclCommGetAsyncError");

@@ -26,7 +26,8 @@ struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
-  int blocking = 0;
+  // NCCL makes a thread for every group of calls of a communicator that does not block
+  int blocking = 1;
 };
 
 struct Library {
@@ -34,7 +35,6 @@ struct Library {
   Result (*getVersion)(int*);
   Result (*getUniqueId)(UniqueId*);
   Result (*commInitRankConfig)(Comm*, int, UniqueId, int, Config*);
-  Result (*commFinalize)(Comm);
   Result (*commDestroy)(Comm);
   Result (*commAbort)(Comm);
   Result (*commGetAsyncError)(Comm, Result*);

@@ -52,6 +52,8 @@ export interface FoldArgs {
  * backend's memory. Everything throws `BackendError` once the ranks have ended.
  */
 export interface DeviceRanks {
+  /** Throws `ArgumentError` while a graph is captured: what ranks exchange cannot be replayed. */
+  requireRunning(): void;
   /** What the backend has enqueued so far comes before what ranks enqueue from now on. */
   begin(): void;
   /** What ranks have enqueued so far comes before what the backend enqueues from now on. */
@@ -70,6 +72,6 @@ export interface DeviceRanks {
   fold(args: FoldArgs): void;
   /** Undefined as long as they work. */
   ended(): DeviceEnd | undefined;
-  /** Gives their memory back: once all ranks do so where `inOrder`, else at once. */
+  /** Gives their memory back. `inOrder` says that nothing is under way on any rank; without it, what is under way is given up. */
   close(inOrder: boolean): void;
 }

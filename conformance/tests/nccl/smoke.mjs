@@ -16,5 +16,8 @@ for (let i = 0; i < size; i++) {
     NCCL_DEBUG: process.env.NCCL_DEBUG ?? "WARN",
   };
   const stdio = ["ignore", "inherit", "inherit"];
-  spawn(process.execPath, [rank, "1", process.argv[3] ?? "12", process.argv[4] ?? "100000"], { env: { ...process.env, ...env }, stdio });
+  spawn(process.execPath, [rank, "1", process.argv[3] ?? "12", process.argv[4] ?? "100000"], {
+    env: { ...process.env, ...env },
+    stdio,
+  });
 }

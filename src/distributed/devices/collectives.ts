@@ -58,12 +58,11 @@ export const COLLECTIVES: RunOf = {
     devices.end();
   },
   broadcast(side, { x, root, out }) {
-    const { size, rank, devices, backend } = side;
+    const { size, devices } = side;
     if (size === 1) copy(side, x.address, out.address, x.byteLength);
     if (size === 1 || x.byteLength === 0) return;
-    if (rank === root && out.address !== x.address) backend.memory.copy(out.address, x.address, x.byteLength);
     devices.begin();
-    devices.broadcast(out.address, out.address, x.byteLength, root);
+    devices.broadcast(x.address, out.address, x.byteLength, root);
     devices.end();
   },
   allToAll(side, { x, sent, received, out }) {
@@ -165,13 +164,11 @@ function reduce(
 
 /** Everyone gets all parts, and combines them. */
 function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["allReduce"]): void {
-  const { size, rank, devices, backend } = side;
+  const { size, devices, backend } = side;
   if (x.byteLength === 0) return;
   withTemporary(backend, size * x.byteLength, (parts) => {
-    const mine = parts + rank * x.byteLength;
-    copy(side, x.address, mine, x.byteLength);
     devices.begin();
-    devices.allGather(mine, parts, x.byteLength);
+    devices.allGather(x.address, parts, x.byteLength);
     devices.end();
     const { dtype, sum } = combinationOf(side, x, reduction);
     devices.fold({ parts, stride: x.size, ranks: size, dtype, sum, out: out.address, count: x.size });

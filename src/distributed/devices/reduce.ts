@@ -34,7 +34,7 @@ const MIB = 2 ** 20;
 /** Parts of so many bytes and more are cut into so many pieces. */
 const PIECES: readonly (readonly [bytes: number, pieces: number])[] = [
   [64 * MIB, 4],
-  [8 * MIB, 2],
+  [16 * MIB, 2],
 ];
 
 /** Memory for what has come from others and is not combined yet. */

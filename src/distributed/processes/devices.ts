@@ -12,10 +12,13 @@ import type { SumPlan } from "../plan.js";
 import { supportsCollective } from "../supports.js";
 import type { ProcessCommunicator } from "./communicator.js";
 import type { Link } from "./link.js";
-import { failed } from "./messages.js";
+import { failed, LEAVING } from "./messages.js";
 
 /** Bytes of an invitation, and room for those of another library. */
 const INVITATION_BYTES = 256;
+
+/** Ranks that miss one say so by its name before the device gives up, which knows none. */
+const LATER_MS = 5000;
 
 export class DeviceCommunicator implements Communicator {
   readonly id: string;
@@ -35,12 +38,16 @@ export class DeviceCommunicator implements Communicator {
     private readonly host: ProcessCommunicator,
     readonly transport: Transport,
     user: string,
+    /** All that the world and its groups have opened. */
+    private readonly opened: DeviceRanks[] = [],
+    private readonly isWorld = true,
   ) {
     this.id = host.id;
     this.rank = host.rank;
     this.ranks = host.ranks;
     this.#last = user;
     this.#devices = this.ranks.length > 1 ? this.#open(user) : undefined;
+    if (this.#devices) this.opened.push(this.#devices);
     this.#rings = this.#devices ? this.#working(() => this.#probe(user)) : {};
   }
 
@@ -74,8 +81,8 @@ export class DeviceCommunicator implements Communicator {
       member === this.rank ? undefined : FLOWS[op](args, this, member),
     );
     this.#working(() => {
-      // refuses where a graph is captured, before anybody is asked to come
-      this.#devices?.begin();
+      // before anybody is asked to come
+      this.#devices?.requireRunning();
       if (this.#devices) this.link.note({ kind: "made", of: this.#membership, call, flows });
       COLLECTIVES[op](this.#side, args);
     });
@@ -101,7 +108,8 @@ export class DeviceCommunicator implements Communicator {
 
   subgroup(of: Membership): Communicator {
     const host = this.host.subgroup(of);
-    return new DeviceCommunicator(this.backend, this.exchange, this.link, host, this.transport, "split");
+    const { backend, exchange, link, transport, opened } = this;
+    return new DeviceCommunicator(backend, exchange, link, host, transport, "split", opened, false);
   }
 
   abort(reason: string): void {
@@ -115,18 +123,31 @@ export class DeviceCommunicator implements Communicator {
     if (failure) throw failure;
   }
 
-  /** Gives what no call has thrown yet. */
+  /**
+   * Of the world: once all ranks are here and nothing is under way, communicators can go. Gives what no call has thrown yet. The
+   * memory of those of other groups is given back with it, since their members do not leave together.
+   */
   async #close(): Promise<unknown> {
-    if (!this.#devices || this.backend.memory.closed) return undefined;
+    if (!this.isWorld || this.backend.memory.closed) return undefined;
     let failure: unknown;
     try {
       await this.#idle();
+      this.#leave();
     } catch (error) {
       failure = error;
     }
-    const wasWhole = this.link.failed[0] === 0;
-    this.#devices.close(wasWhole);
+    for (const devices of this.opened) devices.close(failure === undefined);
     return failure;
+  }
+
+  /** Waits until all ranks leave. */
+  #leave(): void {
+    const call = { operation: LEAVING, text: LEAVING, key: LEAVING };
+    const flows = this.ranks.map((_, member) =>
+      member === this.rank ? undefined : { sends: 0, expects: 0 },
+    );
+    this.link.note({ kind: "made", of: this.#membership, call, flows });
+    this.link.awaitNotes("dispose");
   }
 
   get #membership(): Membership {
@@ -153,7 +174,7 @@ export class DeviceCommunicator implements Communicator {
         rank,
         size: ranks.length,
         failed: flag,
-        timeoutMs,
+        timeoutMs: timeoutMs + LATER_MS,
         check: () => this.#check(),
       }),
     );

@@ -4,7 +4,7 @@
  */
 import { type Call, disagreement } from "../call.js";
 import type { Membership } from "../communicator.js";
-import { type Failed, failed, type Made, type Note } from "./messages.js";
+import { type Failed, failed, LEAVING, type Made, type Note } from "./messages.js";
 
 interface Own {
   readonly note: Note;
@@ -60,7 +60,7 @@ export class Ledger {
       if (this.#left.has(peer)) {
         const message = `rank ${peer} has left the group, and rank ${this.rank} waits for it in ${note.call.text}`;
         this.fail(failed("lost", peer, message));
-      } else if (now - since > this.timeoutMs) {
+      } else if (now - since > this.timeoutMs && note.call.key !== LEAVING) {
         const message = `rank ${peer} did not come to ${note.call.text}, where rank ${this.rank} waited ${this.timeoutMs} ms`;
         this.fail(failed("deadline", peer, message));
       }
@@ -79,13 +79,28 @@ export class Ledger {
     const [own, heard] = [this.#own.get(key), this.#heard.get(key)];
     while (own?.length && heard?.length) {
       const [mine, theirs] = [own.shift() as Own, heard.shift() as Note];
+      if (this.#leaves(peer, mine.note.call, theirs.call)) return;
       const { note, of, member } = mine;
       const message = { call: theirs.call, bytes: { length: theirs.sends } };
       const wrong = disagreement(of, note.call, member, message, note.expects);
+      const unwanted =
+        theirs.expects === note.sends
+          ? undefined
+          : `rank ${this.rank} sent ${note.sends} bytes where rank ${peer} expects ${theirs.expects}, in ${note.call.text}; give the same rows on both`;
       if (wrong) this.fail(failed(wrong.failure, wrong.rank, withoutOperation(wrong.message, note.call)));
+      else if (unwanted) this.fail(failed("disagreement", this.rank, unwanted));
       else this.agreed();
     }
     if (this.#left.has(peer)) this.look(0);
+  }
+
+  /** Fails where one of both leaves and the other makes a call. */
+  #leaves(peer: number, mine: Call, theirs: Call): boolean {
+    if ((mine.key === LEAVING) === (theirs.key === LEAVING)) return false;
+    const [gone, stays, call] = theirs.key === LEAVING ? [peer, this.rank, mine] : [this.rank, peer, theirs];
+    const message = `rank ${gone} has left the group, and rank ${stays} waits for it in ${call.text}`;
+    this.fail(failed("lost", gone, message));
+    return true;
   }
 }
 

@@ -50,6 +50,9 @@ export interface Made {
   readonly flows: readonly (Flow | undefined)[];
 }
 
+/** The call of a rank that makes no other any more. */
+export const LEAVING = "dispose";
+
 /** A rank leaves in order. */
 export interface Left {
   readonly kind: "left";

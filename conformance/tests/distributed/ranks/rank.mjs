@@ -17,7 +17,7 @@ const FAULTS = {
   none: (group) => group.allReduce(values(group.backend, 4)),
   killed: () => process.kill(process.pid, "SIGKILL"),
   stopped: () => process.kill(process.pid, "SIGSTOP"),
-  sleeps: () => sleep(600_000),
+  sleeps: () => sleep(Number(process.env.SLEEPS_MS ?? 600_000)),
   throws: () => {
     throw new Error("a bug of the program");
   },
@@ -68,7 +68,7 @@ async function fault() {
   await backend.dispose();
   return {};
 }
-FAULTS.evenly = (group) => group.allToAll(values(group.backend, 3));
+FAULTS.evenly = (group) => group.allToAll(values(group.backend, group.size));
 
 try {
   console.log(JSON.stringify(await (what === "programs" ? programs() : fault())));

@@ -1,6 +1,7 @@
 /** Ranks with a GPU each exchange by NCCL (native/collective). */
 import { WIDE } from "../../../formats/contract.gen.js";
 import type { WideDType } from "../../../tensor/shape.js";
+import { waits } from "../../captured.js";
 import type { DeviceEnd, DeviceExchange, DeviceRanks, ExchangePlace, FoldArgs } from "../../exchange.js";
 import type { Addon, DeviceHandle } from "../addon.js";
 import { translated } from "../failure.js";
@@ -53,6 +54,10 @@ class NcclRanks implements DeviceRanks {
     private readonly check: () => void,
   ) {
     memory.checks.add(check);
+  }
+
+  requireRunning(): void {
+    if (this.memory.capturing) throw waits("ranks exchange");
   }
 
   begin(): void {
