@@ -1,4 +1,4 @@
-// What exchanges between GPUs cost, beside NCCL called plainly: `npm run bench:distributed [-- --ranks N --json FILE]`. Starts one
+// What exchanges between GPUs cost, beside NCCL called plainly: `npm run bench:distributed [-- --ranks N --json FILE]`. Starts a
 // process for each GPU, and prints a table of medians; rounds of all rows are interleaved.
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";

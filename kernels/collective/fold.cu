@@ -43,7 +43,9 @@ __device__ inline const void* partAt(const FoldParams& p, int64_t i) {
 // 16 bytes of a part, which are read once.
 struct Sixteen {
   uint4 bits;
-  __device__ static Sixteen load(const void* part, int64_t at) { return {__ldcs(static_cast<const uint4*>(part) + at)}; }
+  __device__ static Sixteen load(const void* part, int64_t at) {
+    return {__ldcs(static_cast<const uint4*>(part) + at)};
+  }
 };
 
 template <Wide type>

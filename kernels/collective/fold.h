@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// `ranks` parts of `count` elements. They lie `stride` elements apart from `parts` on; where `own` is set, the part at `ownAt` lies
-// there, and the others without a gap. `out` may be `own`. Sums but the last are rounded to `sumType`: f32, or the type itself.
+// `ranks` parts of `count` elements. They lie `stride` elements apart from `parts` on; where `own` is set, the part at `ownAt`
+// lies there, and the others without a gap. `out` may be `own`. Sums but the last are rounded to `sumType`: f32, or the
+// type itself.
 struct FoldParams {
   const void* parts = nullptr;
   int64_t stride = 0;

@@ -267,8 +267,8 @@ void Communicator::watch() {
   const nccl::Result wrong = asked == nccl::kSuccess ? result : asked;
   if (wrong != nccl::kSuccess && wrong != nccl::kInProgress) {
     const char* last = nccl_.getLastError(comm_);
-    return finish(CommState::kBroken,
-                  std::string("NCCL: ") + nccl_.getErrorString(wrong) + (last && *last ? std::string(": ") + last : ""));
+    return finish(CommState::kBroken, std::string("NCCL: ") + nccl_.getErrorString(wrong) +
+                                          (last && *last ? std::string(": ") + last : ""));
   }
   forgetDone();
   if (spans_.empty()) return;
@@ -279,8 +279,8 @@ void Communicator::watch() {
   const Clock::time_point now = Clock::now();
   if (front.since == Clock::time_point{}) front.since = now;
   if (now - front.since > place_.timeout) {
-    finish(CommState::kLate, "what NCCL runs on the GPU was not done after " + std::to_string(place_.timeout.count()) +
-                                 " ms");
+    finish(CommState::kLate,
+           "what NCCL runs on the GPU was not done after " + std::to_string(place_.timeout.count()) + " ms");
   }
 }
 

@@ -55,7 +55,7 @@ class Communicator {
   void reduceScatter(const void* x, void* out, size_t count, nccl::DataType type);
   void broadcast(const void* x, void* out, size_t bytes, int root);
 
-  // Ends the communicator if the job has failed, if NCCL has, or if what it enqueued has waited too long. Called on another thread.
+  // Ends the communicator if the job has failed, if NCCL has, or if what it enqueued waits too long. Called on another thread.
   void watch();
   CommState state(std::string* message);
   // Gives back all memory: in order where `inOrder`, else at once.

@@ -34,9 +34,10 @@ void forbidNvls() {
   constexpr const char* kName = "NCCL_NVLS_ENABLE";
   const char* given = std::getenv(kName);
   if (given && std::string(given) != "0") {
-    throw Failure{"ARGUMENT", std::string(kName) + " is " + given +
-                                  " in the environment; with NVLS the order of sums is unknown, and it needs multicast, "
-                                  "which stays off: unset it, or set it to 0"};
+    throw Failure{"ARGUMENT",
+                  std::string(kName) + " is " + given +
+                      " in the environment; with NVLS the order of sums is unknown, and it needs multicast, "
+                      "which stays off: unset it, or set it to 0"};
   }
   setenv(kName, "0", 1);
 }
@@ -58,8 +59,8 @@ Library load() {
   };
   find(library.getVersion, "ncclGetVersion");
   if (library.getVersion(&library.version) != kSuccess || library.version < kOldest) {
-    throw Failure{"BACKEND", std::string(path) + " is NCCL " + versionText(library.version) +
-                                 "; 2.18 or later is needed"};
+    throw Failure{"BACKEND",
+                  std::string(path) + " is NCCL " + versionText(library.version) + "; 2.18 or later is needed"};
   }
   find(library.getUniqueId, "ncclGetUniqueId");
   find(library.commInitRankConfig, "ncclCommInitRankConfig");

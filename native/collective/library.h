@@ -1,5 +1,5 @@
-// NCCL, which is found at run time: the addon is built and works without it. Declared here is what the addon calls; where nccl.h is
-// known to the compiler, library.cc holds these declarations to it.
+// NCCL, which is found at run time: the addon is built and works without it. Declared here is what the addon calls; where nccl.h
+// is known to the compiler, library.cc holds these declarations to it.
 #pragma once
 
 #include <cuda_runtime.h>

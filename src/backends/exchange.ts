@@ -48,8 +48,8 @@ export interface FoldArgs {
 }
 
 /**
- * The ranks of one communicator. What they enqueue runs beside the backend's own work, from `begin` to `end`. Addresses are of the
- * backend's memory. Everything throws `BackendError` once the ranks have ended.
+ * The ranks of one communicator. What they enqueue runs beside the backend's own work, from `begin` to `end`. Addresses are of
+ * the backend's memory. Everything throws `BackendError` once the ranks have ended.
  */
 export interface DeviceRanks {
   /** Throws `ArgumentError` while a graph is captured: what ranks exchange cannot be replayed. */

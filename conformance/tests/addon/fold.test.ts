@@ -1,4 +1,4 @@
-/** What stands in for the kernel that combines the parts of ranks gives what the oracle says, so that processes may rely on it. */
+/** What stands in for the kernel that combines parts of ranks gives what the oracle says, so that processes may rely on it. */
 import { it } from "vitest";
 import { checkFold } from "../harness/addon/fold.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";

@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
 import { type Case, distributedCase } from "../distributed/ranks/case.js";
 import { type Environment, endAllRanks, type RankEnd } from "../distributed/ranks/processes.js";
-import { assertExpected, runRanks } from "../distributed/ranks/told.js";
+import { assertExpected, messageOf, runRanks, toldBy } from "../distributed/ranks/told.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
 const DEADLINE_MS = 110_000;
@@ -58,7 +58,7 @@ describeOnStandIn("ranks of the addon", () => {
         transport: { kind: "device", description: "NCCL 2.27.7" },
       });
     for (const [i, each] of cases.entries()) {
-      const told = ends.map(({ said }) => (said?.told as (string | null)[][])[i] ?? []);
+      const told = ends.map(({ said }) => toldBy(said, i));
       assertExpected(each, told, `case ${i}`);
     }
   });
@@ -80,7 +80,7 @@ describeOnStandIn("ranks of the addon", () => {
     const ends = await programs([casesOf(2)[0] as Case], 2, { NCCL_NVLS_ENABLE: "1" });
     for (const { said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "BackendError" });
-      expect((said?.error as { message: string }).message).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
+      expect(messageOf(said)).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
     }
   });
 });
@@ -108,7 +108,7 @@ describeOnStandIn("a rank of the addon at fault", () => {
     const ends = await runRanks(["fault", name, String(faulty)], 3, onStandIn(late), DEADLINE_MS);
     for (const { said, stderr } of ends.filter((_, rank) => rank !== faulty)) {
       expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
-      expect((said?.error as { message: string }).message).toContain(`rank ${faulty}`);
+      expect(messageOf(said)).toContain(`rank ${faulty}`);
     }
   });
 });

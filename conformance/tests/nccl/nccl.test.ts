@@ -13,7 +13,7 @@ import {
   startRank,
   within,
 } from "../distributed/ranks/processes.js";
-import { assertExpected, runRanks } from "../distributed/ranks/told.js";
+import { assertExpected, messageOf, runRanks, toldBy } from "../distributed/ranks/told.js";
 import { describeOnRanks, GPUS } from "./gpus.js";
 
 const DEADLINE_MS = 100_000;
@@ -40,7 +40,7 @@ describeOnRanks("ranks with a GPU each", () => {
     for (const [i, each] of cases.entries())
       assertExpected(
         each,
-        ends.map(({ said }) => (said?.told as (string | null)[][])[i] ?? []),
+        ends.map(({ said }) => toldBy(said, i)),
         `case ${i}`,
       );
   });
@@ -88,7 +88,7 @@ describeOnRanks("a rank with a GPU at fault", () => {
     await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const { said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
-      expect((said?.error as { message: string }).message).toContain(`rank ${faulty}`);
+      expect(messageOf(said)).toContain(`rank ${faulty}`);
     }
   });
 });

@@ -96,7 +96,7 @@ interface Direct {
   ncclVersion(): number;
   /** The 128 bytes by which ranks find each other. */
   ncclId(): Uint8Array;
-  /** Joins the ranks that have the same id, and waits for all; gives the communicator's number. `failed` is one element, shared. */
+  /** Joins the ranks that have the same id, and waits for all; gives the communicator's number. `failed`: one shared element. */
   ncclOpen(
     device: DeviceHandle,
     id: Uint8Array,

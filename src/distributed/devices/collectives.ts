@@ -175,7 +175,7 @@ function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["al
   });
 }
 
-/** The library's own reduce-scatter, which takes as many elements for each rank: shorter parts are padded, by whatever is there. */
+/** The library's own reduce-scatter, which takes as many elements for each rank: shorter parts are padded by what is there. */
 function reduceRing(
   side: DeviceSide,
   { address, dtype }: CollectiveArgs["allReduce"]["x"],

@@ -15,7 +15,7 @@ export interface Probing {
 }
 
 /** Up to so many ranks every order adds the same: a sum of two has none, and the two before the last of three are one. */
-export const UNORDERED = 3;
+const UNORDERED = 3;
 
 /** A value that swallows ones in a type, its code, that of its negative, and up to how many ranks it does. */
 const SWALLOWING: Readonly<
@@ -66,7 +66,7 @@ function numbersOf(dtype: WideDType, bytes: Uint8Array): readonly number[] {
 }
 
 /**
- * How many ranks are added behind both of each pair, for the elements of this rank; undefined where that is not the same all over.
+ * How many ranks are added behind both of each pair, for the elements of this rank; undefined where that is not always the same.
  * What comes before the later of a pair is swallowed.
  */
 function behind(probing: Probing, dtype: WideDType, pairs: readonly Pair[]): readonly number[] | undefined {

@@ -19,8 +19,8 @@ const OFFER_BYTES = 2048;
 const REASON = 600;
 
 /**
- * Every rank of the world calls it. Throws `BackendError` on all of them where one insists on devices and another cannot, or where
- * an environment asks for what is refused.
+ * Every rank of the world calls it. Throws `BackendError` on all of them where one insists on devices and another cannot, or
+ * where an environment asks for what is refused.
  */
 export function chooseTransport(
   user: string,

@@ -19,6 +19,18 @@ export async function runRanks(
   return within(deadlineMs, Promise.all(ranks.map(({ ended }) => ended)));
 }
 
+type Said = RankEnd["said"];
+
+/** What the calls of one program gave. */
+export function toldBy(said: Said, program: number): readonly (string | null)[] {
+  return (said?.told as readonly (readonly (string | null)[])[] | undefined)?.[program] ?? [];
+}
+
+/** What a rank says of how it failed. */
+export function messageOf(said: Said): string {
+  return (said?.error as { readonly message: string } | undefined)?.message ?? "";
+}
+
 /** What every rank's calls gave, as JSON has it. */
 export function assertExpected(
   { expected, programs }: Case,

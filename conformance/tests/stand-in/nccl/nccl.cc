@@ -1,6 +1,6 @@
-// NCCL without a GPU: ranks are processes of this host that exchange files of a folder, which their id names. What is enqueued is
-// done on a thread before the next operation can begin; sums of a reduce-scatter go along the ring STAND_IN_RING ("0 2 1"; the order
-// of ranks unless told). It says that it is version STAND_IN_NCCL (22707 unless told).
+// NCCL without a GPU: ranks are processes of this host that exchange files of a folder, which their id names. What is enqueued
+// is done on a thread before the next operation can begin. Sums of a reduce-scatter go along the ring STAND_IN_RING ("0 2 1"; the
+// order of ranks unless told). It says that it is version STAND_IN_NCCL (22707 unless told).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <unistd.h>
