@@ -16,12 +16,17 @@ export interface DeviceExchange {
   open(place: ExchangePlace): DeviceRanks;
 }
 
+/** Which rank of which communicator a process becomes. */
 export interface ExchangePlace {
+  /** What `invite` gave to one of the ranks. */
   readonly invitation: Uint8Array;
+  /** This rank, from 0. */
   readonly rank: number;
+  /** The number of ranks. */
   readonly size: number;
   /** One shared element: not 0 once the job has failed, whereupon nothing waits any more. */
   readonly failed: Int32Array;
+  /** Milliseconds that joining, and each operation on the device, may take. */
   readonly timeoutMs: number;
   /** Called behind every read of the backend, until the ranks are closed; throws what keeps its bytes from being right. */
   readonly check: () => void;
@@ -31,19 +36,27 @@ export interface ExchangePlace {
 export interface DeviceEnd {
   /** Because `failed` was set, because something took longer than `timeoutMs`, because the library failed, or by `close`. */
   readonly why: "told" | "late" | "broken" | "closed";
+  /** The same for people. */
   readonly message: string;
 }
 
 /** What `fold` combines: parts that lie `stride` elements apart from `parts` on, without the one at `own`, if that is given. */
 export interface FoldArgs {
+  /** The address of the first part. */
   readonly parts: number;
+  /** Elements from one part to the next; at least `count`. */
   readonly stride: number;
+  /** The address of one part that lies elsewhere, and its place among all. */
   readonly own?: { readonly address: number; readonly at: number } | undefined;
+  /** The number of parts. */
   readonly ranks: number;
+  /** The element type of the parts and of the result. */
   readonly dtype: WideDType;
   /** The type to which each sum but the last is rounded; undefined for a maximum, which passes over NaN. */
   readonly sum: WideDType | undefined;
+  /** The address of the result, which may be that of `own`. */
   readonly out: number;
+  /** Elements of each part. */
   readonly count: number;
 }
 
@@ -60,6 +73,7 @@ export interface DeviceRanks {
   end(): void;
   /** Adds to the next exchange; not to this rank. */
   send(x: number, bytes: number, to: number): void;
+  /** Adds to the next exchange; not from this rank. */
   receive(out: number, bytes: number, from: number): void;
   /** Enqueues what was added, all at once. */
   exchange(): void;
@@ -67,6 +81,7 @@ export interface DeviceRanks {
   allGather(x: number, out: number, bytes: number): void;
   /** out = this rank's `count` elements of the sum, in the library's order. */
   reduceScatter(x: number, out: number, count: number, dtype: WideDType): void;
+  /** out = the `bytes` at x on rank `root`; x is not read on other ranks. */
   broadcast(x: number, out: number, bytes: number, root: number): void;
   /** Enqueues on the backend. */
   fold(args: FoldArgs): void;
