@@ -6,7 +6,7 @@ import { expect, it } from "vitest";
 import { survivesArguments } from "../harness/addon/arguments.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
-const RUNS = Number(process.env.RUNS ?? 20_000);
+const RUNS = Number(process.env.RUNS ?? 30_000);
 const SEED = Number(process.env.SEED ?? 1);
 
 describeOnStandIn("the addon", (addon) => {
