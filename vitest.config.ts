@@ -11,7 +11,8 @@ export const base = {
 };
 
 /**
- * `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere; `browser` runs the built package where
+ * `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere; `nccl` where
+ * two are; `browser` runs the built package where
  * Chromium is, and says why not elsewhere; `addon` is what `npm run test:addon` runs, on an addon without a GPU that the
  * compiler's sanitizers watch.
  */
@@ -28,7 +29,7 @@ export default defineConfig({
         test: {
           name: "reference",
           include: ["conformance/**/*.test.ts"],
-          exclude: ["slow", "cuda", "addon", "package", "browser"].map(
+          exclude: ["slow", "cuda", "nccl", "addon", "package", "browser"].map(
             (folder) => `conformance/tests/${folder}/**`,
           ),
         },
@@ -42,6 +43,10 @@ export default defineConfig({
           setupFiles: "conformance/tests/harness/gpu/turns.ts",
           env: { LOCKSTEP_FENCES: "1" },
         },
+      },
+      {
+        extends: true,
+        test: { name: "nccl", include: ["conformance/tests/nccl/**/*.test.ts"], fileParallelism: false },
       },
       {
         extends: true,

@@ -21,6 +21,9 @@ const WHEEL_FOLDER = "nvidia/cu13";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
+/** Where NVIDIA's wheels put NCCL, which is found there when the addon runs. */
+const NCCL_FOLDER = "nvidia/nccl/lib";
+
 /** Folders that contain bin/nvcc, in order of preference. */
 function toolkits() {
   const { CUDA_HOME, CUDA_PATH, PATH = "" } = process.env;
@@ -90,6 +93,10 @@ if (!toolkit) {
 }
 const settings = [`--CDCMAKE_CUDA_COMPILER=${join(toolkit, "bin/nvcc")}`];
 if (values["stand-in"]) settings.push("--CDLOCKSTEP_STAND_IN=ON");
+const nccl = [join(toolkit, "../.."), ...pythonFolders()]
+  .map((folder) => join(folder, NCCL_FOLDER))
+  .filter(existsSync);
+if (nccl.length > 0) settings.push(`--CDLOCKSTEP_NCCL_FOLDERS=${nccl.join(";")}`);
 if (values.architectures) settings.push(`--CDCMAKE_CUDA_ARCHITECTURES=${values.architectures}`);
 if (values.turns) {
   const { markSources } = await import("./turns/sources.mjs");

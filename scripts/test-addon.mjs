@@ -36,6 +36,7 @@ run(
     ASAN_OPTIONS: "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
     UBSAN_OPTIONS: "print_stacktrace=1:abort_on_error=1",
     LOCKSTEP_ADDON: `${ROOT}build/stand-in/Release/lockstep.node`,
+    LOCKSTEP_NCCL: `${ROOT}build/stand-in/Release/libnccl.so`,
     LOCKSTEP_STAND_IN: "1",
     STAND_IN_BYTES: String(2 ** 30),
   },

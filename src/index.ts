@@ -5,6 +5,7 @@ export {
 } from "./autocast/autocast.js";
 export type { Agreement, Backend, CapturedWork, MemoryUse, Support, Timeline } from "./backends/backend.js";
 export type { CudaOptions } from "./backends/cuda/backend.js";
+export type { DeviceEnd, DeviceExchange, DeviceRanks, ExchangePlace, FoldArgs } from "./backends/exchange.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./backends/gemm-args.js";
 export {
   type BackendName,
@@ -58,6 +59,7 @@ export type {
   UpdateScalesArgs,
 } from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
+export type { Transport } from "./distributed/communicator.js";
 export { type Mesh, ProcessGroup } from "./distributed/group.js";
 export { type LoopbackOptions, loopbackGroup } from "./distributed/loopback/loopback.js";
 export type { MeshAxis, MeshCoordinates, MeshSizes } from "./distributed/mesh.js";

@@ -923,6 +923,95 @@ struct Adamw {
   };
 };
 
+struct Fold {
+  static constexpr const char* kName = "fold";
+  static constexpr Argument kArguments[] = {
+      {"parts", Kind::kPointer, false},
+      {"stride", Kind::kCount, false},
+      {"own", Kind::kPointer, true},
+      {"ownAt", Kind::kCount, true},
+      {"ranks", Kind::kCount, false},
+      {"type", Kind::kWide, false},
+      {"sumType", Kind::kWide, false},
+      {"maximum", Kind::kFlag, false},
+      {"out", Kind::kPointer, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct NcclBegin {
+  static constexpr const char* kName = "ncclBegin";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+  };
+};
+
+struct NcclEnd {
+  static constexpr const char* kName = "ncclEnd";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+  };
+};
+
+struct NcclSend {
+  static constexpr const char* kName = "ncclSend";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+      {"peer", Kind::kCount, false},
+  };
+};
+
+struct NcclReceive {
+  static constexpr const char* kName = "ncclReceive";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+      {"peer", Kind::kCount, false},
+  };
+};
+
+struct NcclExchange {
+  static constexpr const char* kName = "ncclExchange";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+  };
+};
+
+struct NcclAllGather {
+  static constexpr const char* kName = "ncclAllGather";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+  };
+};
+
+struct NcclReduceScatter {
+  static constexpr const char* kName = "ncclReduceScatter";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"type", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct NcclBroadcast {
+  static constexpr const char* kName = "ncclBroadcast";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+      {"root", Kind::kCount, false},
+  };
+};
+
 struct GemmPlan {
   static constexpr const char* kName = "gemmPlan";
   static constexpr Argument kArguments[] = {

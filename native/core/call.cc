@@ -78,6 +78,8 @@ void* AnyCall::pointer(Slot name, uint64_t bytes) const {
   return pointer;
 }
 
+void* AnyCall::bytesAt(Slot name, uint64_t bytes) const { return context_.range(name.text(), count(name), bytes); }
+
 Napi::Error errorOf(Napi::Env env, const Failure& failure) {
   Napi::Error error = Napi::Error::New(env, failure.message);
   error.Set("code", Napi::String::New(env, failure.code));

@@ -43,6 +43,9 @@ class AnyCall {
   // allocation and are aligned for kernels, and also if the workspace and another argument share memory.
   void* pointer(Slot slot, uint64_t bytes) const;
 
+  // As `pointer`, at any alignment: for what is copied.
+  void* bytesAt(Slot slot, uint64_t bytes) const;
+
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
   void check(const char* what, cublasStatus_t status) const { context_.check(what, status); }
 
@@ -111,6 +114,8 @@ class Call : public AnyCall {
   T* pointer(Pointer name, uint64_t bytes) const {
     return static_cast<T*>(AnyCall::pointer(name, bytes));
   }
+  // As `pointer`, at any alignment: for what is copied.
+  void* bytesAt(Pointer name, uint64_t bytes) const { return AnyCall::bytesAt(name, bytes); }
   // As `pointer`, but returns null if the argument was omitted.
   template <typename T = void>
   T* optional(OptionalName<Declared, Kind::kPointer> name, uint64_t bytes) const {

@@ -113,6 +113,8 @@ void Context::close() {
     readsDone_.wait(lock, [this] { return reads_ == 0; });
   }
   ignore(cudaSetDevice(device_));
+  // what waits for other ranks would never be done
+  communicators_.reset();
   if (capture_) abortCapture();
   if (!graphs_.empty()) ignore(cudaStreamSynchronize(stream_));
   for (auto& [_, graph] : graphs_) release(std::move(graph));

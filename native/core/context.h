@@ -68,6 +68,12 @@ struct MemoryUse {
 
 class GemmPlans;
 
+// What another folder keeps with a context, and what ends with it.
+class Attachment {
+ public:
+  virtual ~Attachment() = default;
+};
+
 // A captured CUDA graph and the memory that it owns: its workspace, earlier workspaces that were too small, and pinned
 // copies of the host data that its launches upload.
 struct CapturedGraph {
@@ -96,6 +102,8 @@ class Context {
   const cudaDeviceProp& properties() const { return properties_; }
   // The plans of gemm/plan.h, created at the first call.
   GemmPlans& gemmPlans();
+  // The communicators of collective/communicator.h; null until one is opened.
+  std::shared_ptr<Attachment>& communicators() { return communicators_; }
 
   // Allocates at least `bytes` bytes, aligned to 256, stream-ordered after the work enqueued so far. Throws Failure
   // OUT_OF_MEMORY.
@@ -142,6 +150,9 @@ class Context {
   // Waits for the work enqueued so far and destroys a graph.
   void destroy(uint64_t graph);
 
+  // Throws Failure ARGUMENT during a capture.
+  void requireNoCapture(const char* what) const;
+
   // Records an event on the stream, for `spans`.
   void mark();
   // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys
@@ -162,8 +173,6 @@ class Context {
   // OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
   void giveBackSpares();
-  // Throws Failure ARGUMENT during a capture.
-  void requireNoCapture(const char* what) const;
   // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work
   // again.
   cudaError_t stopCapture(cudaGraph_t* work);
@@ -196,6 +205,7 @@ class Context {
   cudaMemPool_t pool_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<GemmPlans> gemmPlans_;
+  std::shared_ptr<Attachment> communicators_;
   // The size of each allocation by its address. The map is ordered, because an argument may point into an allocation.
   std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;

@@ -36,6 +36,16 @@ class Holder : public Napi::ObjectWrap<Holder> {
   std::unique_ptr<Context> context_;
 };
 
+std::string hexOf(const cudaUUID_t& uuid) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : uuid.bytes) {
+    text += kDigits[static_cast<uint8_t>(byte) >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
 // The number of GPUs and the properties of each.
 Napi::Value Devices(const Napi::CallbackInfo& info) {
   int count = 0;
@@ -53,6 +63,7 @@ Napi::Value Devices(const Napi::CallbackInfo& info) {
     device.Set("minor", properties.minor);
     device.Set("multiprocessors", properties.multiProcessorCount);
     device.Set("bytes", static_cast<double>(properties.totalGlobalMem));
+    device.Set("uuid", hexOf(properties.uuid));
     devices.Set(i, device);
   }
   return devices;

@@ -4,6 +4,7 @@ import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import { oneOf } from "../options.js";
 import type { Memory } from "../tensor/storage.js";
+import type { DeviceExchange } from "./exchange.js";
 import type { GemmArgs } from "./gemm-args.js";
 import type { OpArgs, OpName } from "./ops.js";
 
@@ -65,6 +66,8 @@ export interface Backend {
   readonly memory: Memory;
   /** Present if the backend executes work asynchronously. */
   readonly timeline?: Timeline;
+  /** Present if processes can exchange the memory of their devices without the host. */
+  readonly exchange?: DeviceExchange;
   /** Returns the current memory use. */
   memoryUse(): MemoryUse;
   /**

@@ -67,7 +67,7 @@ export function disagreement(
   { rank, ranks }: Membership,
   call: Call,
   from: number,
-  { call: theirs, bytes }: Message,
+  { call: theirs, bytes }: { readonly call: Call; readonly bytes: { readonly length: number } },
   expected: number,
 ): DistributedError | undefined {
   const [here, there] = [ranks[rank] as number, ranks[from] as number];

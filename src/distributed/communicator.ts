@@ -91,10 +91,19 @@ export interface Membership {
   readonly ranks: readonly number[];
 }
 
+/** How bytes go between ranks. */
+export interface Transport {
+  /** Nowhere, within the process, through the hosts, or from device to device. */
+  readonly kind: "none" | "loopback" | "host" | "device";
+  /** The library that does it, or why it is not done otherwise, for people. */
+  readonly description: string;
+}
+
 /** Moves bytes between ranks and combines them. */
 export interface Communicator extends Membership {
   /** Where this rank's tensors live. */
   readonly backend: Backend;
+  readonly transport: Transport;
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support;
   /** As `supports` says it of a sum. */
   supportsPlan(plan: SumPlan): Support;

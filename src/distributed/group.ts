@@ -7,7 +7,7 @@ import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { divided, requireCounts, requireOn, requireRank, resultOf, rowsOf, sum } from "./arguments.js";
-import type { CollectiveArgs, CollectiveName, Communicator, Reduction } from "./communicator.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Reduction, Transport } from "./communicator.js";
 import {
   checkMesh,
   completeMesh,
@@ -77,6 +77,11 @@ export class ProcessGroup {
   /** The ranks of the members in the group that all others were split from; errors name these. */
   get ranks(): readonly number[] {
     return this.#communicator.ranks;
+  }
+
+  /** How bytes go between the ranks. */
+  get transport(): Transport {
+    return this.#communicator.transport;
   }
 
   /** Where the tensors of this rank live. */

@@ -1,13 +1,14 @@
 /** A group of one rank: what it exchanges, it exchanges with itself. */
 import type { Backend, Support } from "../backends/backend.js";
 import { DisposedError, DistributedError } from "../errors.js";
-import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "./communicator.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "./communicator.js";
 import { type SumPlan, supportsPlan } from "./plan.js";
 import { STEPS, type Steps } from "./steps/steps.js";
 import { supportsCollective } from "./supports.js";
 
 export class LocalCommunicator implements Communicator {
   readonly rank = 0;
+  readonly transport: Transport = { kind: "none", description: "this rank is alone" };
   #aborted: string | undefined;
   #disposed = false;
 

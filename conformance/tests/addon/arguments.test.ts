@@ -6,13 +6,15 @@ import { expect, it } from "vitest";
 import { survivesArguments } from "../harness/addon/arguments.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
-const RUNS = Number(process.env.RUNS ?? 20_000);
+const RUNS = Number(process.env.RUNS ?? 30_000);
 const SEED = Number(process.env.SEED ?? 1);
 
 describeOnStandIn("the addon", (addon) => {
   it("works or throws an Error for arguments of any kind; every function comes to work among them", {
     timeout: 300_000,
   }, async () => {
-    expect(await survivesArguments(addon, { numRuns: RUNS, seed: SEED })).toEqual([]);
+    // one rank alone has nobody to send to or to receive from: ranks.test.ts has
+    const alone = ["ncclSend", "ncclReceive"];
+    expect(await survivesArguments(addon, { numRuns: RUNS, seed: SEED })).toEqual(alone);
   });
 });

@@ -26,7 +26,11 @@ const COMPOSED = {
 const FLOORS: readonly Floor[] = [
   { folder: "src/ops", ending: ".ts" },
   { folder: "src/backends/wasm", ending: ".ts" },
-  { folder: "src/backends/cuda", ending: ".ts" },
+  {
+    folder: "src/backends/cuda",
+    ending: ".ts",
+    rooms: { collective: "what ranks exchange by NCCL: src/backends/exchange.ts" },
+  },
   {
     folder: "assembly",
     ending: ".ts",
@@ -39,9 +43,14 @@ const FLOORS: readonly Floor[] = [
     rooms: {
       core: "arithmetic, in the words of assembly/core",
       device: "how a GPU reads, reduces and launches",
+      collective: "what the parts of several ranks combine to",
     },
   },
-  { folder: "native", ending: ".cc", rooms: { core: "calls, memory and streams of the addon" } },
+  {
+    folder: "native",
+    ending: ".cc",
+    rooms: { core: "calls, memory and streams of the addon", collective: "communicators of NCCL" },
+  },
   {
     folder: "conformance/operations",
     ending: ".ts",

@@ -73,7 +73,8 @@ describe("ranks that are processes", () => {
     for (const [rank, { said, stderr }] of ends.entries()) {
       expect(said, stderr).toBeDefined();
       // JSON turns an undefined result into null
-      expect(said).toEqual({ told: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
+      expect(said).toMatchObject({ told: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
+      expect(said?.transport).toMatchObject({ kind: "host" });
     }
   });
 });

@@ -4,6 +4,7 @@
 // is not ready at its first query. An error that is not fetched ends the process at the next call that enters the
 // device.
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -83,6 +84,9 @@ cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSetDevice(0); }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "stand-in");
+  // each process has a GPU of its own
+  const int own = getpid();
+  std::memcpy(properties->uuid.bytes, &own, sizeof(own));
   properties->major = 9;
   properties->multiProcessorCount = 1;
   properties->totalGlobalMem = setting("STAND_IN_BYTES", uint64_t{1} << 30);

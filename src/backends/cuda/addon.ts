@@ -1,4 +1,5 @@
 /** The types of the native addon's exports. `npx lockstep build-cuda` builds the addon if a CUDA toolkit is installed. */
+import type { DeviceEnd } from "../exchange.js";
 import { type ArgumentsOf, type Exactly, packing } from "./native-arguments.js";
 import { NATIVE_CALLS, type NativeCall } from "./native-calls.js";
 
@@ -17,6 +18,8 @@ export interface DeviceFacts {
   readonly minor: number;
   readonly multiprocessors: number;
   readonly bytes: number;
+  /** Of no other GPU. */
+  readonly uuid: string;
 }
 
 /** A configured algorithm of cuBLASLt. See native/gemm/plan.h. */
@@ -89,6 +92,23 @@ interface Direct {
   spans(device: DeviceHandle): Float64Array;
   /** Runs a kernel that fails on purpose, for tests of error handling. */
   fault(device: DeviceHandle): void;
+  /** The version of NCCL, as 10000 * major + 100 * minor + patch. Throws where there is none. */
+  ncclVersion(): number;
+  /** The 128 bytes by which ranks find each other. */
+  ncclId(): Uint8Array;
+  /** Joins the ranks that have the same id, and waits for all; gives the communicator's number. `failed`: one shared element. */
+  ncclOpen(
+    device: DeviceHandle,
+    id: Uint8Array,
+    rank: number,
+    size: number,
+    failed: Int32Array,
+    timeoutMs: number,
+  ): number;
+  /** Why a communicator has ended, if it has. */
+  ncclState(device: DeviceHandle, comm: number): DeviceEnd | undefined;
+  /** Gives the communicator's memory back: with all its ranks where `inOrder`, else at once. */
+  ncclClose(device: DeviceHandle, comm: number, inOrder: boolean): void;
   memory(device: DeviceHandle): {
     readonly live: number;
     readonly reserved: number;

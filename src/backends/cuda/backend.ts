@@ -12,6 +12,7 @@ import {
   type Timeline,
 } from "../backend.js";
 import { requireReplayable } from "../captured.js";
+import type { DeviceExchange } from "../exchange.js";
 import type { GemmArgs } from "../gemm-args.js";
 import type { OpArgs, OpName } from "../ops.js";
 import { writesNothing } from "../writes.js";
@@ -22,6 +23,7 @@ import {
   type DeviceHandle,
   namingArguments,
 } from "./addon.js";
+import { NcclExchange } from "./collective/exchange.js";
 import { translated } from "./failure.js";
 import { algorithmFor } from "./gemm/gemm.js";
 import { nativeFamily } from "./gemm/route.js";
@@ -70,6 +72,7 @@ class CudaBackend implements Backend {
   readonly datapath: Backend["datapath"];
   readonly memory: DeviceMemory;
   readonly timeline: Timeline;
+  readonly exchange: DeviceExchange;
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   readonly #context: LoweringContext;
@@ -79,6 +82,7 @@ class CudaBackend implements Backend {
     this.#device = device;
     this.memory = new DeviceMemory(addon, device);
     this.timeline = { mark: () => addon.mark(device), spans: () => addon.spans(device) };
+    this.exchange = new NcclExchange(addon, device, this.memory, facts.uuid);
     this.datapath = datapath ?? nativeFamily(facts);
     const { runtime, driver, cublasLt } = addon.versions();
     this.description = `${facts.name}, sm_${facts.major}${facts.minor}, CUDA ${versionText(runtime)} on driver ${versionText(driver)}, cuBLASLt ${libraryVersion(cublasLt)}`;

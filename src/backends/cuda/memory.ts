@@ -11,6 +11,8 @@ export class DeviceMemory implements Memory {
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   closed = false;
+  /** What is called behind every read: it throws what keeps the bytes from being right. */
+  readonly checks = new Set<() => void>();
   used: ((block: Storage, address: number) => void) | undefined;
   /** The memory of the graph that is being captured. Undefined outside a capture. */
   #captured: GraphMemory | undefined;
@@ -120,7 +122,9 @@ export class DeviceMemory implements Memory {
 
   async read(address: number, bytes: number): Promise<Uint8Array> {
     try {
-      return await this.#addon.read(this.#device, address, bytes);
+      const read = await this.#addon.read(this.#device, address, bytes);
+      for (const check of this.checks) check();
+      return read;
     } catch (error) {
       throw translated(error, this.live);
     }
@@ -128,7 +132,9 @@ export class DeviceMemory implements Memory {
 
   readSync(address: number, bytes: number): Uint8Array {
     try {
-      return this.#addon.readSync(this.#device, address, bytes);
+      const read = this.#addon.readSync(this.#device, address, bytes);
+      for (const check of this.checks) check();
+      return read;
     } catch (error) {
       throw translated(error, this.live);
     }

@@ -4,6 +4,7 @@
  * compile (native/core/arguments.h).
  */
 import { CAST_CALLS } from "./cast/calls.js";
+import { COLLECTIVE_CALLS } from "./collective/calls.js";
 import { ELEMENTWISE_CALLS } from "./elementwise/calls.js";
 import { GEMM_CALLS, GEMM_QUERIES } from "./gemm/calls.js";
 import { LAYOUT_CALLS } from "./layout/calls.js";
@@ -20,6 +21,7 @@ const OPERATIONS = {
   ...ELEMENTWISE_CALLS,
   ...ROWS_CALLS,
   ...UPDATE_CALLS,
+  ...COLLECTIVE_CALLS,
 } as const;
 
 export const NATIVE_CALLS = { ...OPERATIONS, ...GEMM_QUERIES } as const;

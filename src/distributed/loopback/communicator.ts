@@ -2,7 +2,7 @@
 import type { Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError } from "../../errors.js";
 import { callOf } from "../call.js";
-import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "../communicator.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
 import { type SumPlan, supportsPlan } from "../plan.js";
 import { STEPS, type Steps } from "../steps/steps.js";
 import { supportsCollective } from "../supports.js";
@@ -13,6 +13,7 @@ export class LoopbackCommunicator implements Communicator {
   readonly id: string;
   readonly rank: number;
   readonly ranks: readonly number[];
+  readonly transport: Transport = { kind: "loopback", description: "ranks of one process" };
   #disposed = false;
 
   constructor(

@@ -2,7 +2,7 @@
 import type { Backend, Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError } from "../../errors.js";
 import { type Call, callOf, disagreement } from "../call.js";
-import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "../communicator.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
 import { type SumPlan, supportsPlan } from "../plan.js";
 import { type Exchange, STEPS, type Steps } from "../steps/steps.js";
 import { supportsCollective } from "../supports.js";
@@ -20,6 +20,7 @@ export class ProcessCommunicator implements Communicator {
     private readonly link: Link,
     { id, rank, ranks }: Membership,
     private readonly parent?: ProcessCommunicator,
+    readonly transport: Transport = { kind: "host", description: "asked for" },
   ) {
     this.id = id;
     this.rank = rank;
@@ -38,10 +39,15 @@ export class ProcessCommunicator implements Communicator {
     return supportsPlan(plan);
   }
 
+  /** Throws where the group was left, or the job has failed. */
+  requireUsable(operation: string): void {
+    this.#requireHere(operation);
+    this.link.requireWhole(operation);
+  }
+
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
     const call = callOf(op, args, this);
-    this.#requireHere(call.operation);
-    this.link.requireWhole(call.operation);
+    this.requireUsable(call.operation);
     try {
       const steps: Steps = STEPS[op](this, args);
       for (let next = steps.next(); !next.done; ) next = steps.next(this.#exchange(call, next.value));
@@ -51,13 +57,24 @@ export class ProcessCommunicator implements Communicator {
     }
   }
 
+  /** The bytes of all members, as many of each. */
+  gather(operation: string, mine: Uint8Array): readonly Uint8Array[] {
+    const others = this.ranks.map((_, member) => (member === this.rank ? undefined : mine));
+    const expect = others.map((each) => each?.length);
+    const parts = this.#exchange(
+      { operation, text: operation, key: `${operation} of ${mine.length} bytes` },
+      { send: others, expect },
+    );
+    return parts.map((part, member) => (member === this.rank ? mine : part));
+  }
+
   async settled(): Promise<void> {
     this.link.requireWhole("barrier");
   }
 
-  subgroup(of: Membership): Communicator {
+  subgroup(of: Membership): ProcessCommunicator {
     this.#requireHere("split");
-    return new ProcessCommunicator(this.backend, this.link, of, this);
+    return new ProcessCommunicator(this.backend, this.link, of, this, this.transport);
   }
 
   abort(reason: string): void {

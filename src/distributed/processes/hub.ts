@@ -69,8 +69,9 @@ export class Hub {
   /** A message of this process, or one that came for another. */
   pass(message: Message): void {
     if (message.kind === "failed") this.fail(message);
-    else if (message.kind === "data" && message.to === 0) this.deliver(message);
-    else if (message.kind === "data") this.#send(message.to, message);
+    else if (message.kind === "left") return;
+    else if (message.to === 0) this.deliver(message);
+    else this.#send(message.to, message);
   }
 
   /** Tells all ranks, once. */
@@ -135,7 +136,8 @@ export class Hub {
     const rank = [...this.#members].find(([, known]) => Buffer.compare(known, id) === 0)?.[0];
     if (rank === undefined) return;
     if (frame.kind === "left") this.#part(rank);
-    else if (frame.kind === "failed" || (frame.kind === "data" && frame.from === rank)) this.pass(frame);
+    else if (frame.kind === "failed") this.pass(frame);
+    else if ((frame.kind === "data" || frame.kind === "notes") && frame.from === rank) this.pass(frame);
   }
 
   #admit(id: Uint8Array, { protocol, rank, size }: Hello): void {

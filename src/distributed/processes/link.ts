@@ -8,6 +8,7 @@ import {
   type Data,
   type Failed,
   failed,
+  type Made,
   type Message,
   type ThreadData,
   type Told,
@@ -30,11 +31,15 @@ const FAREWELL_MS = 2000;
 export class Link {
   readonly #port: MessagePort;
   readonly #worker: Worker;
-  readonly #signal = new SharedArrayBuffer(4);
+  readonly #signal = new SharedArrayBuffer(12);
+  /** One element, which is 1 once the job has failed: for those who cannot hear messages. */
+  readonly failed = new Int32Array(this.#signal, 4, 1);
   readonly #mail = new Map<string, Data[]>();
   readonly #left = new Set<number>();
   #failure: Failed | undefined;
   #told = false;
+  /** How often others were asked whether they make a call too. */
+  #noted = 0;
   readonly #ended: Promise<unknown>;
   readonly #said = new Set<"told" | "closed">();
   /** As the process ends, whoever ends it. */
@@ -85,6 +90,23 @@ export class Link {
     this.#port.postMessage(message, [message.bytes.buffer]);
   }
 
+  /** A call that waits for others on the device: they are asked whether they make it too. */
+  note(made: Made): void {
+    this.#noted += made.flows.filter((flow) => flow !== undefined).length;
+    this.#port.postMessage(made);
+  }
+
+  /** Sleeps until every other rank that a noted call concerns has made it too; throws as `requireWhole` does. */
+  awaitNotes(operation: string): void {
+    const count = new Int32Array(this.#signal);
+    for (;;) {
+      const seen = Atomics.load(count, 0);
+      this.requireWhole(operation);
+      if (Atomics.load(count, 2) === this.#noted) return;
+      Atomics.wait(count, 0, seen);
+    }
+  }
+
   /** The next message of each. Sleeps until they are there, or throws what has come in between. */
   take({ group, from, operation, text }: Awaited): readonly Heard[] {
     const { rank, timeoutMs } = this.place;
@@ -120,6 +142,7 @@ export class Link {
   fail(failure: Failed): void {
     if (this.#failure) return;
     this.#failure = failure;
+    Atomics.store(this.failed, 0, 1);
     this.#port.postMessage(failure);
     // the process may end as soon as it knows: the others are told first
     this.#sleepUntil("told");
@@ -152,7 +175,7 @@ export class Link {
       if (message.kind === "told" || message.kind === "closed") this.#said.add(message.kind);
       else if (message.kind === "failed") this.#failure ??= message;
       else if (message.kind === "left") this.#left.add(message.rank);
-      else this.#put(message);
+      else if (message.kind === "data") this.#put(message);
     }
   }
 

@@ -2,10 +2,12 @@
 import type { MessagePort } from "node:worker_threads";
 import type { DistributedFailure } from "../../errors.js";
 import type { Call } from "../call.js";
+import type { Membership } from "../communicator.js";
+import type { Flow } from "../devices/flow.js";
 import type { Place } from "./place.js";
 
 /** Grows with every change of what follows. */
-export const PROTOCOL = 1;
+export const PROTOCOL = 2;
 
 /** Why the job cannot go on. */
 export interface Failed {
@@ -25,6 +27,31 @@ export interface Data {
   readonly call: Call;
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
+
+/** A call that one rank has enqueued on its device, as another rank it concerns learns of it. */
+export interface Note extends Flow {
+  readonly group: string;
+  readonly call: Call;
+}
+
+/** Calls of one rank, for another. */
+export interface Notes {
+  readonly kind: "notes";
+  readonly from: number;
+  readonly to: number;
+  readonly notes: readonly Note[];
+}
+
+/** To the thread: a call that this rank has enqueued on its device, and what it sends to and expects from each member. */
+export interface Made {
+  readonly kind: "made";
+  readonly of: Membership;
+  readonly call: Call;
+  readonly flows: readonly (Flow | undefined)[];
+}
+
+/** The call of a rank that makes no other any more. */
+export const LEAVING = "dispose";
 
 /** A rank leaves in order. */
 export interface Left {
@@ -55,7 +82,7 @@ export interface Goodbye {
   readonly kind: "goodbye";
 }
 
-export type Message = Data | Failed | Left;
+export type Message = Data | Notes | Failed | Left;
 export type Frame = Message | Hello | Welcome | Ping | Goodbye;
 
 /** From the thread: a failure of this process is on its way to the others. */
@@ -76,9 +103,12 @@ export interface Closed {
 /** What the thread is started with. */
 export interface ThreadData {
   readonly place: Place;
-  /** Carries `Message` both ways, `Close`, `Told` and `Closed`. */
+  /** Carries `Message` both ways, `Made`, `Close`, `Told` and `Closed`. */
   readonly port: MessagePort;
-  /** One i32, which grows with every message for the process: it may sleep on it. */
+  /**
+   * Three i32. One grows with every message for the process, which may sleep on it; one is 1 once the job has failed and the
+   * process can learn why; one counts the members that made a noted call too.
+   */
   readonly signal: SharedArrayBuffer;
 }
 

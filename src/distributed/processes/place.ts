@@ -1,6 +1,6 @@
 /** Which rank this process is, and where it meets the others: as torchrun, mpirun, srun and `lockstep launch` say it. */
 import { ArgumentError } from "../../errors.js";
-import { domain, integer, optionsOf } from "../../options.js";
+import { domain, integer, oneOf, optionsOf } from "../../options.js";
 import { DEFAULT_TIMEOUT_MS, timeout } from "../timeout.js";
 
 /** What `openProcessGroup` takes; each that is left out is read from the environment. */
@@ -17,7 +17,18 @@ export interface ProcessGroupOptions {
   readonly token?: string | undefined;
   /** Milliseconds to wait for other ranks, as the group opens and in each operation. Default 600,000. */
   readonly timeoutMs?: number | undefined;
+  /**
+   * `device`: from GPU to GPU, by NCCL. `host`: through the hosts, with any backend. Default: `device` where every rank can, else
+   * `host`. What one rank asks for decides for all.
+   */
+  readonly transport?: TransportName | undefined;
 }
+
+/** Ways for bytes to go between processes. */
+export const TRANSPORTS = ["device", "host"] as const;
+
+/** How bytes go between processes. */
+export type TransportName = (typeof TRANSPORTS)[number];
 
 /** All of it. */
 export interface Place {
@@ -41,6 +52,7 @@ const checkProcessGroup = optionsOf<ProcessGroupOptions>({
   port,
   token: someText,
   timeoutMs: timeout,
+  transport: oneOf(TRANSPORTS),
 });
 
 /** What is not said in options is read from here. */

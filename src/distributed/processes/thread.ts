@@ -1,29 +1,92 @@
 /** The thread that talks to other processes, so that they hear from this one while it computes or sleeps. */
 import { parentPort, workerData } from "node:worker_threads";
 import { Hub, messageOf } from "./hub.js";
-import { type Close, type Closed, failed, type Message, type ThreadData, type Told } from "./messages.js";
+import { Ledger } from "./ledger.js";
+import {
+  type Close,
+  type Closed,
+  type Failed,
+  failed,
+  type Made,
+  type Message,
+  type Note,
+  type ThreadData,
+  type Told,
+} from "./messages.js";
 import { Spoke } from "./spoke.js";
 
 const { place, port, signal } = workerData as ThreadData;
 const count = new Int32Array(signal);
 
-function deliver(message: Message | Told | Closed): void {
+function tell(message: Message | Told | Closed): void {
   port.postMessage(message, message.kind === "data" ? [message.bytes.buffer] : []);
+  if (message.kind === "failed") Atomics.store(count, 1, 1);
+  wake();
+}
+
+function wake(): void {
   Atomics.add(count, 0, 1);
   Atomics.notify(count, 0);
 }
 
+function failByLedger(failure: Failed): void {
+  tell(failure);
+  void pass(failure);
+}
+
+const ledger = new Ledger(place.rank, place.timeoutMs, failByLedger, () => {
+  Atomics.add(count, 2, 1);
+  wake();
+});
+
+function deliver(message: Message): void {
+  if (message.kind === "notes") for (const note of message.notes) ledger.heard(message.from, note);
+  else tell(message);
+  if (message.kind === "left") ledger.left(message.rank);
+}
+
 const end = place.rank === 0 ? new Hub(place, deliver) : new Spoke(place, deliver);
+
+/** What has been noted and is not sent yet, by rank. */
+const notes = new Map<number, Note[]>();
+
+/** Notes are sent together, a few milliseconds behind the first of them. */
+const TOGETHER_MS = 5;
+let flushing: NodeJS.Timeout | undefined;
+
+function note(made: Made): void {
+  ledger.made(made, performance.now());
+  const { of, call, flows } = made;
+  for (const [member, flow] of flows.entries()) {
+    if (!flow) continue;
+    const to = of.ranks[member] as number;
+    const waiting = notes.get(to) ?? [];
+    waiting.push({ group: of.id, call, ...flow });
+    notes.set(to, waiting);
+  }
+  flushing ??= setTimeout(flush, TOGETHER_MS);
+}
+
+function flush(): void {
+  clearTimeout(flushing);
+  flushing = undefined;
+  for (const [to, each] of notes) end.pass({ kind: "notes", from: place.rank, to, notes: each });
+  notes.clear();
+}
+
+setInterval(() => ledger.look(performance.now()), Math.min(1000, place.timeoutMs / 4)).unref();
 
 /** Ends the connections, and with them the thread. ZeroMQ's sockets do not survive one that is ended before. */
 async function finish(inOrder: boolean): Promise<void> {
+  flush();
   await (inOrder ? end.leave() : end.close());
-  deliver({ kind: "closed" });
+  tell({ kind: "closed" });
   port.close();
 }
 
-port.on("message", (message: Message | Close) => {
-  if (message.kind === "left") void finish(true);
+port.on("message", (message: Message | Made | Close) => {
+  if (message.kind === "made") note(message);
+  else if (message.kind === "left") void finish(true);
   else if (message.kind === "close") void finish(false);
   else void pass(message);
 });
@@ -32,7 +95,7 @@ async function pass(message: Message): Promise<void> {
   end.pass(message);
   if (message.kind !== "failed") return;
   await end.flushed();
-  deliver({ kind: "told" });
+  tell({ kind: "told" });
 }
 
 /** A process that `lockstep launch` started does not outlive it. */
@@ -42,7 +105,7 @@ if (process.env.LOCKSTEP_LAUNCHED === "1") {
   setInterval(watch, 500).unref();
 }
 
-process.on("uncaughtException", (error) => deliver(failed("lost", place.rank, messageOf(error))));
+process.on("uncaughtException", (error) => tell(failed("lost", place.rank, messageOf(error))));
 
 const failure = await end.open();
 parentPort?.postMessage(failure);

@@ -61,8 +61,8 @@ export function jobOf(rank: number, size: number, port: number): Environment {
 }
 
 /** Starts one rank. */
-export function startRank(args: readonly string[], environment: Environment) {
-  const child = spawn(process.execPath, [RANK, ...args], {
+export function startRank(args: readonly string[], environment: Environment, script = RANK) {
+  const child = spawn(process.execPath, [script, ...args], {
     env: { ...process.env, ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });

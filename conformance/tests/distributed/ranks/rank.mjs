@@ -1,5 +1,6 @@
-// One rank as a process with the built package. `programs FILE` runs the programs in that file and prints their
-// results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error that it gets.
+// One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs
+// in that file and prints their results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error
+// that it gets.
 import { readFileSync } from "node:fs";
 import { add, empty, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
@@ -16,7 +17,7 @@ const FAULTS = {
   none: (group) => group.allReduce(values(group.backend, 4)),
   killed: () => process.kill(process.pid, "SIGKILL"),
   stopped: () => process.kill(process.pid, "SIGSTOP"),
-  sleeps: () => sleep(600_000),
+  sleeps: () => sleep(Number(process.env.SLEEPS_MS ?? 600_000)),
   throws: () => {
     throw new Error("a bug of the program");
   },
@@ -36,9 +37,13 @@ const FAULTS = {
   },
 };
 
+const open = () =>
+  openBackend(process.env.RANKS_ON ?? "wasm", { threads: 1, device: Number(process.env.LOCAL_RANK ?? 0) });
+
 async function programs() {
-  const backend = await openBackend("wasm", { threads: 1 });
-  const group = await openProcessGroup(backend);
+  const backend = await open();
+  const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
+  const { transport } = group;
   const told = [];
   for (const program of JSON.parse(readFileSync(name, "utf8"))[group.rank]) {
     const running = runCalls({ empty, add }, group, program);
@@ -50,11 +55,11 @@ async function programs() {
   await group.dispose();
   const { live } = backend.memoryUse();
   await backend.dispose();
-  return { told, live };
+  return { told, live, transport };
 }
 
 async function fault() {
-  const backend = await openBackend("wasm", { threads: 1 });
+  const backend = await open();
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
   group.allReduce(values(backend, 4));
   if (String(group.rank) === faulty) await FAULTS[name](group);
@@ -63,7 +68,7 @@ async function fault() {
   await backend.dispose();
   return {};
 }
-FAULTS.evenly = (group) => group.allToAll(values(group.backend, 3));
+FAULTS.evenly = (group) => group.allToAll(values(group.backend, group.size));
 
 try {
   console.log(JSON.stringify(await (what === "programs" ? programs() : fault())));

@@ -121,6 +121,12 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
     middle: 5,
     q: rows % 7,
     unit: 1 + choice * choice,
+    comm: 1,
+    peer: 0,
+    root: 0,
+    ranks: 1 + (choice % 4),
+    stride: rows * columns,
+    ownAt: 0,
   };
   if (name in known) return known[name] as number;
   if (name === "workspace") return drawn.workspace;
@@ -234,6 +240,13 @@ function preparedPlan(exports: AddonExports, device: DeviceHandle, transposeA: b
   return plan;
 }
 
+/** A communicator of one rank, number 1 of its device, where NCCL has a stand-in: on a GPU wrong calls may break others. */
+function prepareCommunicator(addon: AddonExports, device: DeviceHandle): void {
+  if (!process.env.LOCKSTEP_STAND_IN) return;
+  const failed = new Int32Array(new SharedArrayBuffer(4));
+  addon.ncclOpen(device, addon.ncclId(), 0, 1, failed, 60_000);
+}
+
 /** A placeholder slot for functions without slots. */
 const NO_SLOT: Slot = { name: "none", kind: "count", optional: false };
 
@@ -261,6 +274,7 @@ export async function survivesArguments(
   const roomy = [0, 1, 2].map((i) => addon.allocate(device, 2 ** 20) + 256 * i);
   const apart = addon.allocate(device, 2 ** 20);
   const plans = [preparedPlan(addon, device, false), preparedPlan(addon, device, true)];
+  prepareCommunicator(addon, device);
   const worked = new Set<string>();
   const pending: Promise<unknown>[] = [];
   let threw = 0;

@@ -61,7 +61,7 @@ export class FakeGpu {
     { name, major, minor }: Gpu = { name: "NVIDIA H200", major: 9, minor: 0 },
   ) {
     this.#proposals = proposals;
-    const facts: DeviceFacts = { name, major, minor, multiprocessors: 1, bytes: 0 };
+    const facts: DeviceFacts = { name, major, minor, multiprocessors: 1, uuid: "0", bytes: 0 };
     this.context = {
       addon: this.#addon(),
       device: {} as DeviceHandle,

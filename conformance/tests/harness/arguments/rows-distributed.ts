@@ -93,7 +93,15 @@ export const DISTRIBUTED_ROWS: Rows = {
     calls: [
       (w) => [
         w.backend,
-        { rank: 0, size: 1, address: "localhost", port: 29500, token: "the job's own", timeoutMs: 1000 },
+        {
+          rank: 0,
+          size: 1,
+          address: "localhost",
+          port: 29500,
+          token: "the job's own",
+          timeoutMs: 1000,
+          transport: "host",
+        },
       ],
     ],
     numbers: {

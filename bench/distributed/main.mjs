@@ -1,0 +1,44 @@
+// What exchanges between GPUs cost, beside NCCL called plainly: `npm run bench:distributed [-- --ranks N --json FILE]`. Starts a
+// process for each GPU, and prints a table of medians; rounds of all rows are interleaved.
+import { spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { cudaDevices } from "../../dist/src/backends/open.js";
+
+const { values } = parseArgs({
+  options: { ranks: { type: "string" }, json: { type: "string" }, rounds: { type: "string" } },
+});
+const gpus = cudaDevices().length;
+const size = Number(values.ranks ?? gpus);
+if (size < 2 || size > gpus) {
+  process.stderr.write(
+    `bench:distributed: ${size} ranks; at least 2 GPUs are needed, and ${gpus} are here\n`,
+  );
+  process.exit(1);
+}
+const port = 20_000 + (process.pid % 20_000);
+const rank = new URL("rank.mjs", import.meta.url).pathname;
+const ends = Array.from({ length: size }, (_, i) => {
+  const env = {
+    RANK: String(i),
+    LOCAL_RANK: String(i),
+    WORLD_SIZE: String(size),
+    MASTER_ADDR: "127.0.0.1",
+    MASTER_PORT: String(port),
+    LOCKSTEP_JOB_TOKEN: `bench ${process.pid}`,
+  };
+  const child = spawn(process.execPath, [rank, values.rounds ?? "15"], {
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let text = "";
+  child.stdout.on("data", (data) => {
+    text += data;
+  });
+  return new Promise((resolve) => child.once("close", (status) => resolve({ status, text })));
+});
+const [first] = await Promise.all(ends);
+process.stdout.write(first.text);
+const last = first.text.trimEnd().split("\n").at(-1) ?? "";
+if (values.json && last.startsWith("{")) writeFileSync(values.json, last);
+process.exit(first.status ?? 1);

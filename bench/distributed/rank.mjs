@@ -1,0 +1,105 @@
+// One rank of the benchmark. Rank 0 prints.
+import { empty, openBackend } from "lockstep";
+import { openProcessGroup } from "lockstep/distributed";
+import { reduceParts } from "../../dist/src/distributed/devices/reduce.js";
+
+const ROUNDS = Number(process.argv[2]);
+const TIMES = 10;
+const MIB = 2 ** 20;
+const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RANK) });
+const group = await openProcessGroup(backend, { transport: "device", timeoutMs: 60_000 });
+const { rank, size } = group;
+
+/** A communicator of NCCL that nothing stands before, for what it takes by itself. */
+const invitation = empty(backend, "u8", [128]).write(
+  rank === 0 ? backend.exchange.invite() : new Uint8Array(128),
+);
+group.broadcast(invitation, { out: invitation });
+const plain = backend.exchange.open({
+  invitation: await invitation.data(),
+  rank,
+  size,
+  failed: new Int32Array(new SharedArrayBuffer(4)),
+  timeoutMs: 60_000,
+  check: () => undefined,
+});
+
+const between = (body) => () => {
+  plain.begin();
+  body();
+  plain.end();
+};
+/** Sums by any number of pieces, without what a group does around them. */
+const side = { rank, size, devices: plain, backend };
+const how = { dtype: "bf16", order: Array.from({ length: size }, (_, i) => i), sum: "f32" };
+const RING = { algorithm: "ring" };
+const rowsOf = (bytes) => {
+  const x = empty(backend, "bf16", [bytes / 2]);
+  const part = empty(backend, "bf16", [bytes / 2 / size]);
+  const count = part.size;
+  return {
+    "reduce-scatter: NCCL": between(() => plain.reduceScatter(x.address, part.address, count, "bf16")),
+    "reduce-scatter: ring": () => group.reduceScatter(x, { plan: RING, out: part }),
+    "reduce-scatter: ranked": () => group.reduceScatter(x, { out: part }),
+    ...Object.fromEntries(
+      [1, 2, 4, 8].map((pieces) => [
+        `reduce-scatter: ranked in ${pieces}`,
+        () =>
+          reduceParts(side, {
+            ...how,
+            x: x.address,
+            out: part.address,
+            counts: part.shape.concat(Array(size - 1).fill(count)),
+            pieces,
+          }),
+      ]),
+    ),
+    "all-gather: NCCL": between(() => plain.allGather(part.address, x.address, part.byteLength)),
+    "all-gather": () => group.allGather(part, { out: x }),
+    "all-reduce: ranked": () => group.allReduce(x, { out: x }),
+    "all-to-all": () => group.allToAll(x).dispose(),
+  };
+};
+
+const median = (list) => list.toSorted((a, b) => a - b)[list.length >> 1];
+const results = [];
+for (const mib of [1, 16, 64, 256]) {
+  const rows = rowsOf(mib * MIB);
+  const times = Object.fromEntries(Object.keys(rows).map((name) => [name, []]));
+  const hosts = Object.fromEntries(Object.keys(rows).map((name) => [name, []]));
+  for (let round = -2; round < ROUNDS; round++) {
+    for (const [name, run] of Object.entries(rows)) {
+      await group.barrier();
+      backend.timeline.mark();
+      const begun = performance.now();
+      for (let i = 0; i < TIMES; i++) run();
+      const host = (performance.now() - begun) / TIMES;
+      backend.timeline.mark();
+      const [span] = backend.timeline.spans();
+      if (round < 0) continue;
+      times[name].push(span / TIMES);
+      hosts[name].push(host);
+    }
+  }
+  for (const name of Object.keys(rows))
+    results.push({ mib, name, ms: median(times[name]), hostMs: median(hosts[name]) });
+}
+if (rank === 0) {
+  console.log(
+    `${backend.description}, ${size} ranks, ${group.transport.description}; milliseconds, medians of ${ROUNDS} rounds of ${TIMES}`,
+  );
+  for (const { mib, name, ms, hostMs } of results) {
+    const own = results.find((each) => each.mib === mib && each.name === `${name.split(":")[0]}: NCCL`);
+    const ratio = own && own.name !== name ? `  ${(own.ms / ms).toFixed(3)} of NCCL` : "";
+    console.log(
+      `${String(mib).padStart(4)} MiB  ${name.padEnd(24)} ${ms.toFixed(4)}  host ${hostMs.toFixed(4)}${ratio}`,
+    );
+  }
+  console.log(
+    JSON.stringify({ description: backend.description, size, library: group.transport.description, results }),
+  );
+}
+await group.barrier();
+plain.close(true);
+await group.dispose();
+await backend.dispose();

@@ -1,0 +1,114 @@
+/** Processes of the addon exchange by what stands in for NCCL, and give the oracle's bits; and a fault of one ends all. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { afterAll, expect, it } from "vitest";
+import { type Case, distributedCase } from "../distributed/ranks/case.js";
+import { type Environment, endAllRanks, type RankEnd } from "../distributed/ranks/processes.js";
+import { assertExpected, messageOf, runRanks, toldBy } from "../distributed/ranks/told.js";
+import { describeOnStandIn } from "../harness/addon/stand-in.js";
+
+const DEADLINE_MS = 110_000;
+const RUNS = Number(process.env.RUNS ?? 30);
+const SEED = Number(process.env.SEED ?? 1);
+const folder = mkdtempSync(join(tmpdir(), "lockstep-stand-in-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const onStandIn =
+  (rest: Environment = {}) =>
+  (): Environment => ({ RANKS_ON: "cuda", ...rest });
+
+/** What is added up locally has a stand-in that computes nothing. */
+const undoubled = ({ programs, expected }: Case): Case | undefined =>
+  programs.some(({ calls }) => calls.some(({ doubled }) => doubled)) ? undefined : { programs, expected };
+
+function casesOf(size: number): readonly Case[] {
+  const ofSize = distributedCase(4).filter(
+    (each) => each.programs.length === size && undoubled(each) !== undefined,
+  );
+  return fc.sample(ofSize, { numRuns: RUNS, seed: SEED + size });
+}
+
+async function programs(
+  cases: readonly Case[],
+  size: number,
+  rest: Environment,
+): Promise<readonly RankEnd[]> {
+  const file = join(folder, `programs-${size}.json`);
+  const each = Array.from({ length: size }, (_, rank) => cases.map(({ programs: all }) => all[rank]));
+  writeFileSync(file, JSON.stringify(each));
+  return runRanks(["programs", file], size, onStandIn(rest), DEADLINE_MS);
+}
+
+describeOnStandIn("ranks of the addon", () => {
+  endAllRanks();
+
+  it.each([
+    [2, ""],
+    [3, "0 2 1"],
+    [4, ""],
+    [4, "0 2 1 3"],
+  ])("give the oracle's bits: %i of them, with the ring [%s]", async (size, ring) => {
+    const cases = casesOf(size);
+    const ends = await programs(cases, size, { STAND_IN_RING: ring });
+    for (const { said, stderr } of ends)
+      expect(said, stderr).toMatchObject({
+        live: 0,
+        transport: { kind: "device", description: "NCCL 2.27.7" },
+      });
+    for (const [i, each] of cases.entries()) {
+      const told = ends.map(({ said }) => toldBy(said, i));
+      assertExpected(each, told, `case ${i}`);
+    }
+  });
+
+  it.each<readonly [string, Environment, RegExp]>([
+    ["is an old one", { STAND_IN_NCCL: "21705" }, /is NCCL 2\.17\.5; 2\.18 or later is needed/],
+    ["is not there", { LOCKSTEP_NCCL: "/nowhere/libnccl.so.2" }, /NCCL is not here: .*LOCKSTEP_NCCL/],
+  ])("exchange through the host where NCCL %s, and say why", async (_what, environment, reason) => {
+    const [first] = casesOf(2);
+    const ends = await programs([first as Case], 2, environment);
+    for (const { said, stderr } of ends) {
+      expect(said, stderr).toMatchObject({
+        transport: { kind: "host", description: expect.stringMatching(reason) },
+      });
+    }
+  });
+
+  it("refuse an environment that asks for NVLS, on all ranks", async () => {
+    const ends = await programs([casesOf(2)[0] as Case], 2, { NCCL_NVLS_ENABLE: "1" });
+    for (const { said, stderr } of ends) {
+      expect(said?.error, stderr).toMatchObject({ type: "BackendError" });
+      expect(messageOf(said)).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
+    }
+  });
+});
+
+const FAULTS: Readonly<Record<string, { readonly failure: string; readonly operation?: string }>> = {
+  killed: { failure: "lost" },
+  throws: { failure: "lost" },
+  leaves: { failure: "lost" },
+  sleeps: { failure: "deadline" },
+  aborts: { failure: "aborted" },
+  shape: { failure: "disagreement" },
+  dtype: { failure: "disagreement" },
+  plan: { failure: "disagreement" },
+  order: { failure: "disagreement" },
+  message: { failure: "disagreement" },
+  rows: { failure: "disagreement", operation: "allToAll" },
+};
+
+describeOnStandIn("a rank of the addon at fault", () => {
+  endAllRanks();
+
+  const rows = Object.entries(FAULTS).map(([name, row], i) => [name, i % 3, row] as const);
+  it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
+    const late = { TIMEOUT_MS: name === "sleeps" ? "8000" : "30000", SLEEPS_MS: "20000" };
+    const ends = await runRanks(["fault", name, String(faulty)], 3, onStandIn(late), DEADLINE_MS);
+    for (const { said, stderr } of ends.filter((_, rank) => rank !== faulty)) {
+      expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
+      expect(messageOf(said)).toContain(`rank ${faulty}`);
+    }
+  });
+});

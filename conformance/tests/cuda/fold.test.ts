@@ -1,0 +1,13 @@
+/** The kernel that combines the parts of ranks gives what the oracle says. */
+import { it } from "vitest";
+import type { AddonExports } from "../../../src/backends/cuda/addon.js";
+import { platform } from "../../../src/backends/platform/node.js";
+import { fencedAddon } from "../harness/addon/fenced.js";
+import { checkFold } from "../harness/addon/fold.js";
+import { describeOnGpu, RUNS, SEED } from "../harness/gpu/gpu.js";
+
+describeOnGpu("parts of ranks", () => {
+  it("combine to the oracle's bits: any type, order, number, place and alignment", () => {
+    checkFold(fencedAddon(platform.loadAddon().exports as AddonExports), { numRuns: 3 * RUNS, seed: SEED });
+  });
+});

@@ -1,0 +1,94 @@
+/** Ranks with a GPU each give the bits of ranks in one process; and when one fails, every other says which and in what. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { afterAll, expect, it } from "vitest";
+import { distributedCase } from "../distributed/ranks/case.js";
+import {
+  type Environment,
+  endAllRanks,
+  freePort,
+  jobOf,
+  startRank,
+  within,
+} from "../distributed/ranks/processes.js";
+import { assertExpected, messageOf, runRanks, toldBy } from "../distributed/ranks/told.js";
+import { describeOnRanks, GPUS } from "./gpus.js";
+
+const DEADLINE_MS = 100_000;
+const RUNS = Number(process.env.RUNS ?? 12);
+const SEED = Number(process.env.SEED ?? 1);
+const ELEMENTS = Number(process.env.ELEMENTS ?? 2 ** 22);
+const folder = mkdtempSync(join(tmpdir(), "lockstep-nccl-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+endAllRanks();
+
+const onGpu = (rank: number): Environment => ({ RANKS_ON: "cuda", LOCAL_RANK: String(rank) });
+
+describeOnRanks("ranks with a GPU each", () => {
+  it("give the oracle's bits: any operation, size, type, shards, plan and mesh", async () => {
+    const ofSize = distributedCase(GPUS).filter(({ programs }) => programs.length === GPUS);
+    const cases = fc.sample(ofSize, { numRuns: 60, seed: SEED });
+    const file = join(folder, "programs.json");
+    const programs = Array.from({ length: GPUS }, (_, rank) => cases.map((each) => each.programs[rank]));
+    writeFileSync(file, JSON.stringify(programs));
+    const ends = await runRanks(["programs", file], GPUS, onGpu, DEADLINE_MS);
+    for (const { said, stderr } of ends) {
+      expect(said, stderr).toMatchObject({ live: 0, transport: { kind: "device" } });
+    }
+    for (const [i, each] of cases.entries())
+      assertExpected(
+        each,
+        ends.map(({ said }) => toldBy(said, i)),
+        `case ${i}`,
+      );
+  });
+
+  it("give the bits of ranks in one process in every one of many elements", async () => {
+    const script = new URL("ranks/bulk.mjs", import.meta.url).pathname;
+    const ends = await runRanks([String(SEED), String(RUNS), String(ELEMENTS)], GPUS, onGpu, 280_000, script);
+    let same = 0;
+    for (const { said, stderr } of ends) {
+      expect(said, stderr).toBeDefined();
+      expect(said?.failure, JSON.stringify(said)).toBeUndefined();
+      expect(said).toMatchObject({ live: 0, transport: { kind: "device" } });
+      same += said?.same as number;
+    }
+    process.stdout.write(`${same} elements: ${JSON.stringify(ends[0]?.said)}\n`);
+  }, 300_000);
+});
+
+const FAULTS: Readonly<Record<string, { readonly failure: string; readonly operation?: string }>> = {
+  killed: { failure: "lost" },
+  throws: { failure: "lost" },
+  exits: { failure: "lost" },
+  leaves: { failure: "lost" },
+  sleeps: { failure: "deadline" },
+  aborts: { failure: "aborted" },
+  shape: { failure: "disagreement" },
+  dtype: { failure: "disagreement" },
+  plan: { failure: "disagreement" },
+  order: { failure: "disagreement" },
+  message: { failure: "disagreement" },
+  rows: { failure: "disagreement", operation: "allToAll" },
+};
+
+describeOnRanks("a rank with a GPU at fault", () => {
+  const rows = Object.entries(FAULTS).map(([name, row], i) => [name, i % GPUS, row] as const);
+  it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
+    const port = await freePort();
+    const late = name === "sleeps" ? { TIMEOUT_MS: "15000" } : {};
+    const ranks = Array.from({ length: GPUS }, (_, rank) =>
+      startRank(["fault", name, String(faulty)], { ...jobOf(rank, GPUS, port), ...late, ...onGpu(rank) }),
+    );
+    const survivors = ranks.filter((_, rank) => rank !== faulty);
+    const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
+    if (name === "sleeps") ranks[faulty]?.kill();
+    await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    for (const { said, stderr } of ends) {
+      expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
+      expect(messageOf(said)).toContain(`rank ${faulty}`);
+    }
+  });
+});

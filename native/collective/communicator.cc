@@ -1,0 +1,367 @@
+#include "native/collective/communicator.h"
+
+#include <tuple>
+
+namespace lockstep {
+
+namespace {
+
+// How often another thread looks after the communicators.
+constexpr std::chrono::milliseconds kLook{5};
+// NCCL is asked at once for so long whether it has taken what it was given, and from then on every kNap.
+constexpr std::chrono::microseconds kEager{500};
+constexpr std::chrono::microseconds kNap{50};
+// How long a call of NCCL may take once the job has failed.
+constexpr std::chrono::seconds kPatience{1};
+
+}  // namespace
+
+Communicator::Communicator(Context& context, const CommPlace& place)
+    : context_(context), place_(place), nccl_(nccl::library()) {
+  context_.check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  try {
+    join();
+  } catch (...) {
+    close(false);
+    throw;
+  }
+}
+
+namespace {
+
+// What a thread that joins ranks shares with the one that waits for it, which may give up.
+struct Joining {
+  const nccl::Library& nccl;
+  CommPlace place;
+  int device;
+  cudaStream_t stream;
+  // Memory for a few bytes of each rank.
+  uint8_t* scratch;
+  std::atomic<nccl::Comm> comm = nullptr;
+  std::atomic<nccl::Result> result = nccl::kInProgress;
+};
+
+constexpr size_t kScratch = 16;
+
+// Ranks connect when they first exchange, and wait for each other on the host: once here, and not when they are used.
+nccl::Result firstExchange(const Joining& joining, nccl::Comm comm) {
+  const nccl::Library& nccl = joining.nccl;
+  const auto& [place, scratch, stream] = std::tie(joining.place, joining.scratch, joining.stream);
+  uint8_t* const out = scratch + kScratch * place.size;
+  nccl.groupStart();
+  for (int peer = 0; peer < place.size; ++peer) {
+    if (peer == place.rank) continue;
+    nccl.send(scratch, 1, nccl::kBytes, peer, comm, stream);
+    nccl.recv(out + kScratch * peer, 1, nccl::kBytes, peer, comm, stream);
+  }
+  nccl::Result result = nccl.groupEnd();
+  const auto then = [&](auto next) {
+    while (result == nccl::kInProgress) nccl.commGetAsyncError(comm, &result);
+    if (result == nccl::kSuccess) result = next();
+  };
+  then([&] { return nccl.allGather(scratch, out, 1, nccl::kBytes, comm, stream); });
+  then([&] { return nccl.reduceScatter(scratch, out, 1, nccl::kF32, nccl::kSum, comm, stream); });
+  then([&] { return nccl.broadcast(scratch, out, 1, nccl::kBytes, 0, comm, stream); });
+  then([] { return nccl::kSuccess; });
+  if (result == nccl::kSuccess && cudaStreamSynchronize(stream) != cudaSuccess) result = static_cast<nccl::Result>(1);
+  return result;
+}
+
+void joinRanks(const std::shared_ptr<Joining>& joining) {
+  ignore(cudaSetDevice(joining->device));
+  nccl::Config config;
+  nccl::Comm comm = nullptr;
+  nccl::Result result =
+      joining->nccl.commInitRankConfig(&comm, joining->place.size, joining->place.id, joining->place.rank, &config);
+  while (result == nccl::kInProgress) joining->nccl.commGetAsyncError(comm, &result);
+  if (result == nccl::kSuccess) {
+    joining->comm = comm;
+    if (joining->place.size > 1) result = firstExchange(*joining, comm);
+  }
+  joining->result = result;
+}
+
+}  // namespace
+
+void Communicator::join() {
+  const uint64_t scratch = context_.allocate(2 * kScratch * place_.size);
+  context_.synchronize();
+  const auto joining = std::shared_ptr<Joining>(
+      new Joining{nccl_, place_, context_.device(), stream_, reinterpret_cast<uint8_t*>(scratch)});
+  std::thread thread([joining] { joinRanks(joining); });
+  const Clock::time_point begun = Clock::now();
+  const auto isLate = [&] { return Clock::now() - begun > place_.timeout; };
+  while (joining->result == nccl::kInProgress && !told() && !isLate()) std::this_thread::sleep_for(kNap);
+  std::unique_lock lock(mutex_);
+  comm_ = joining->comm;
+  if (joining->result == nccl::kInProgress) {
+    // what it waits for never comes; before it has a communicator there is nothing that would end it
+    if (comm_) {
+      finish(told() ? CommState::kTold : CommState::kLate, "ranks did not join in time");
+      thread.join();
+      context_.free(scratch);
+    } else {
+      thread.detach();
+    }
+    throw Failure{"BACKEND", told() ? "the job has failed" : "ranks did not join in time"};
+  }
+  thread.join();
+  context_.free(scratch);
+  check("joining ranks", joining->result);
+}
+
+Communicator::~Communicator() { close(false); }
+
+void Communicator::requireOpen() {
+  if (cut_ && state_ == CommState::kWorks) {
+    state_ = told() ? CommState::kTold : CommState::kLate;
+    message_ = "a call of NCCL did not come back, and was ended";
+    comm_ = nullptr;
+  }
+  if (state_ != CommState::kWorks) throw Failure{"BACKEND", message_};
+}
+
+void Communicator::finish(CommState state, const std::string& message) {
+  if (state_ != CommState::kWorks) return;
+  state_ = state;
+  message_ = message;
+  if (comm_ && !cut_) nccl_.commAbort(comm_);
+  comm_ = nullptr;
+}
+
+void Communicator::check(const char* what, nccl::Result result) {
+  if (result == nccl::kSuccess || result == nccl::kInProgress) return;
+  if (cut_) requireOpen();
+  const char* last = comm_ ? nccl_.getLastError(comm_) : nullptr;
+  std::string message = std::string(what) + ": NCCL: " + nccl_.getErrorString(result);
+  if (last && *last) message += std::string(": ") + last;
+  finish(CommState::kBroken, message);
+  throw Failure{"BACKEND", message};
+}
+
+void Communicator::settle(const char* what, std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point begun = Clock::now();
+  for (;;) {
+    requireOpen();
+    nccl::Result result = nccl::kSuccess;
+    check(what, nccl_.commGetAsyncError(comm_, &result));
+    check(what, result);
+    if (result == nccl::kSuccess) return;
+    const auto waited = Clock::now() - begun;
+    if (told()) finish(CommState::kTold, "the job has failed");
+    if (waited > place_.timeout) {
+      finish(CommState::kLate, std::string(what) + " waited " + std::to_string(place_.timeout.count()) + " ms");
+    }
+    lock.unlock();
+    if (waited > kEager) std::this_thread::sleep_for(kNap);
+    lock.lock();
+  }
+}
+
+template <typename Body>
+void Communicator::enqueue(const char* what, Body body) {
+  std::unique_lock lock(mutex_);
+  requireOpen();
+  check(what, body());
+  settle(what, lock);
+}
+
+cudaEvent_t Communicator::takeEvent() {
+  forgetDone();
+  cudaEvent_t event = nullptr;
+  if (events_.empty()) {
+    context_.check("cudaEventCreate", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  } else {
+    event = events_.back();
+    events_.pop_back();
+  }
+  return event;
+}
+
+void Communicator::forgetDone() {
+  while (!spans_.empty() && cudaEventQuery(spans_.front().done) == cudaSuccess) {
+    events_.push_back(spans_.front().begun);
+    events_.push_back(spans_.front().done);
+    spans_.pop_front();
+  }
+  cudaGetLastError();
+}
+
+void Communicator::begin() {
+  cudaEvent_t event = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    requireOpen();
+    event = takeEvent();
+    // of two begins without an end between them, the later one holds
+    if (begun_) events_.push_back(begun_);
+    begun_ = event;
+  }
+  // a queue that is full makes these wait, so the lock is not held
+  context_.check("cudaEventRecord", cudaEventRecord(event, context_.stream()));
+  context_.check("cudaStreamWaitEvent", cudaStreamWaitEvent(stream_, event, 0));
+}
+
+void Communicator::end() {
+  cudaEvent_t event = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    event = takeEvent();
+  }
+  context_.check("cudaEventRecord", cudaEventRecord(event, stream_));
+  context_.check("cudaStreamWaitEvent", cudaStreamWaitEvent(context_.stream(), event, 0));
+  const std::lock_guard lock(mutex_);
+  if (!begun_) {
+    events_.push_back(event);
+    return;
+  }
+  spans_.push_back({std::exchange(begun_, nullptr), event});
+}
+
+void Communicator::exchange() {
+  const std::vector<Transfer> transfers = std::exchange(transfers_, {});
+  if (transfers.empty()) return;
+  enqueue("an exchange", [&] {
+    nccl::Result first = nccl_.groupStart();
+    const auto keep = [&](nccl::Result result) {
+      if (first == nccl::kSuccess || first == nccl::kInProgress) first = result;
+    };
+    for (const Transfer& each : transfers) {
+      if (each.bytes == 0) continue;
+      keep(each.out ? nccl_.send(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_)
+                    : nccl_.recv(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_));
+    }
+    keep(nccl_.groupEnd());
+    return first;
+  });
+}
+
+void Communicator::allGather(const void* x, void* out, size_t bytes) {
+  enqueue("ncclAllGather", [&] { return nccl_.allGather(x, out, bytes, nccl::kBytes, comm_, stream_); });
+}
+
+void Communicator::reduceScatter(const void* x, void* out, size_t count, nccl::DataType type) {
+  enqueue("ncclReduceScatter", [&] { return nccl_.reduceScatter(x, out, count, type, nccl::kSum, comm_, stream_); });
+}
+
+void Communicator::broadcast(const void* x, void* out, size_t bytes, int root) {
+  enqueue("ncclBroadcast", [&] { return nccl_.broadcast(x, out, bytes, nccl::kBytes, root, comm_, stream_); });
+}
+
+void Communicator::cut() {
+  const Clock::time_point now = Clock::now();
+  if (taken_ == Clock::time_point{}) taken_ = now;
+  const auto waited = now - taken_;
+  const bool isOver = (told() && waited > kPatience) || waited > place_.timeout;
+  if (isOver && comm_ && !cut_.exchange(true)) nccl_.commAbort(comm_);
+}
+
+void Communicator::watch() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return cut();
+  taken_ = {};
+  if (state_ != CommState::kWorks || !comm_) return;
+  if (told()) return finish(CommState::kTold, "the job has failed");
+  nccl::Result result = nccl::kSuccess;
+  const nccl::Result asked = nccl_.commGetAsyncError(comm_, &result);
+  const nccl::Result wrong = asked == nccl::kSuccess ? result : asked;
+  if (wrong != nccl::kSuccess && wrong != nccl::kInProgress) {
+    const char* last = nccl_.getLastError(comm_);
+    return finish(CommState::kBroken, std::string("NCCL: ") + nccl_.getErrorString(wrong) +
+                                          (last && *last ? std::string(": ") + last : ""));
+  }
+  forgetDone();
+  if (spans_.empty()) return;
+  Span& front = spans_.front();
+  const bool runs = cudaEventQuery(front.begun) == cudaSuccess;
+  cudaGetLastError();
+  if (!runs) return;
+  const Clock::time_point now = Clock::now();
+  if (front.since == Clock::time_point{}) front.since = now;
+  if (now - front.since > place_.timeout) {
+    finish(CommState::kLate,
+           "what NCCL runs on the GPU was not done after " + std::to_string(place_.timeout.count()) + " ms");
+  }
+}
+
+CommState Communicator::state(std::string* message) {
+  const std::lock_guard lock(mutex_);
+  *message = message_;
+  return state_;
+}
+
+void Communicator::close(bool inOrder) {
+  const std::lock_guard lock(mutex_);
+  // nothing is under way on any rank
+  if (inOrder && comm_ && state_ == CommState::kWorks) nccl_.commDestroy(std::exchange(comm_, nullptr));
+  finish(CommState::kClosed, "the communicator was closed");
+  for (const Span& span : spans_) {
+    events_.push_back(span.begun);
+    events_.push_back(span.done);
+  }
+  spans_.clear();
+  if (begun_) events_.push_back(std::exchange(begun_, nullptr));
+  for (cudaEvent_t event : events_) ignore(cudaEventDestroy(event));
+  events_.clear();
+  if (stream_) ignore(cudaStreamDestroy(std::exchange(stream_, nullptr)));
+}
+
+Communicators::~Communicators() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  open_.clear();
+}
+
+uint64_t Communicators::open(const CommPlace& place, std::shared_ptr<void> kept) {
+  kept_.push_back(std::move(kept));
+  auto made = std::make_shared<Communicator>(context_, place);
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { watch(); });
+  open_.emplace(++made_, std::move(made));
+  return made_;
+}
+
+Communicator& Communicators::at(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(number);
+  if (found == open_.end()) throw Failure{"ARGUMENT", "there is no communicator " + std::to_string(number)};
+  return *found->second;
+}
+
+void Communicators::close(uint64_t number, bool inOrder) {
+  std::shared_ptr<Communicator> closed;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.find(number);
+    if (found == open_.end()) return;
+    closed = found->second;
+    open_.erase(found);
+  }
+  closed->close(inOrder);
+}
+
+void Communicators::watch() {
+  ignore(cudaSetDevice(context_.device()));
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    std::vector<std::shared_ptr<Communicator>> watched;
+    for (const auto& [_, each] : open_) watched.push_back(each);
+    lock.unlock();
+    for (const auto& each : watched) each->watch();
+    watched.clear();
+    lock.lock();
+    wake_.wait_for(lock, kLook, [this] { return ending_; });
+  }
+}
+
+Communicators& communicatorsOf(Context& context) {
+  std::shared_ptr<Attachment>& attached = context.communicators();
+  if (!attached) attached = std::make_shared<Communicators>(context);
+  return static_cast<Communicators&>(*attached);
+}
+
+}  // namespace lockstep

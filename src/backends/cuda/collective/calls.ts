@@ -1,0 +1,29 @@
+/** Arguments of the addon's calls of communicators (native-arguments.ts, native/collective). */
+import type { Declaration } from "../native-arguments.js";
+
+const COMM = { comm: "count" } as const;
+
+export const COLLECTIVE_CALLS = {
+  /** What ranks gave, in the order in which it lies from `parts` on: kernels/collective/fold.h. */
+  fold: {
+    parts: "pointer",
+    stride: "count",
+    "own?": "pointer",
+    "ownAt?": "count",
+    ranks: "count",
+    type: "wide",
+    sumType: "wide",
+    maximum: "flag",
+    out: "pointer",
+    count: "count",
+  },
+  ncclBegin: COMM,
+  ncclEnd: COMM,
+  ncclSend: { ...COMM, x: "pointer", bytes: "count", peer: "count" },
+  ncclReceive: { ...COMM, out: "pointer", bytes: "count", peer: "count" },
+  ncclExchange: COMM,
+  /** `bytes` are those of each rank; so is `count`. */
+  ncclAllGather: { ...COMM, x: "pointer", out: "pointer", bytes: "count" },
+  ncclReduceScatter: { ...COMM, x: "pointer", out: "pointer", type: "wide", count: "count" },
+  ncclBroadcast: { ...COMM, x: "pointer", out: "pointer", bytes: "count", root: "count" },
+} as const satisfies Readonly<Record<string, Declaration>>;

@@ -1,0 +1,208 @@
+/** What each operation of a group is made of where ranks have a device each: exchanges, gathers and combinations. */
+import { storageBits } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { CollectiveArgs, CollectiveName, Reduction } from "../communicator.js";
+import { evenSplits, orderOf, type SumPlan } from "../plan.js";
+import {
+  type Combination,
+  type DeviceSide,
+  elementBytes,
+  offsetsOf,
+  reduceParts,
+  withTemporary,
+} from "./reduce.js";
+
+/** A side whose ring of NCCL is known, or not. */
+export interface RingSide extends DeviceSide {
+  /** Whether the library's own reduce-scatter adds by this plan. */
+  takesRing(plan: SumPlan): boolean;
+}
+
+type RunOf = { readonly [K in CollectiveName]: (side: RingSide, args: CollectiveArgs[K]) => void };
+
+/** Up to so many bytes everyone gets everything, and combines it by itself. */
+const SMALL = 2 ** 15;
+
+/** Kernels read so many bytes at once. */
+const ALIGNED = 16;
+
+const NO_ORDER = (size: number): readonly number[] => Array.from({ length: size }, (_, rank) => rank);
+
+export const COLLECTIVES: RunOf = {
+  allGather(side, { x, counts, out }) {
+    if (side.size > 1) side.devices.begin();
+    gather(
+      side,
+      x.address,
+      out.address,
+      counts.map((count) => bytesOf(x, count)),
+    );
+    if (side.size > 1) side.devices.end();
+  },
+  reduceScatter(side, { x, counts, reduction, out }) {
+    reduce(side, x, counts, reduction, out.address);
+  },
+  allReduce(side, { x, reduction, out }) {
+    const { size, rank, devices } = side;
+    if (x.byteLength <= SMALL && size > 1 && !isRing(reduction)) {
+      reduceSmall(side, { x, reduction, out });
+      return;
+    }
+    const counts = reduction.reduction === "sum" ? reduction.plan.splits : evenSplits(x.size, size);
+    const sizes = counts.map((count) => bytesOf(x, count));
+    const own = out.address + (offsetsOf(sizes)[rank] as number);
+    reduce(side, x, counts, reduction, own);
+    if (size === 1) return;
+    devices.begin();
+    gather(side, own, out.address, sizes);
+    devices.end();
+  },
+  broadcast(side, { x, root, out }) {
+    const { size, devices } = side;
+    if (size === 1) copy(side, x.address, out.address, x.byteLength);
+    if (size === 1 || x.byteLength === 0) return;
+    devices.begin();
+    devices.broadcast(x.address, out.address, x.byteLength, root);
+    devices.end();
+  },
+  allToAll(side, { x, sent, received, out }) {
+    const { size, rank, devices } = side;
+    const sizes = sent.map((count) => bytesOf(x, count));
+    const expected = received.map((count) => bytesOf(x, count));
+    const [from, to] = [offsetsOf(sizes), offsetsOf(expected)];
+    const at = (address: number, begins: readonly number[], peer: number): number =>
+      address + (begins[peer] as number);
+    copy(side, at(x.address, from, rank), at(out.address, to, rank), sizes[rank] as number);
+    if (size === 1) return;
+    devices.begin();
+    for (let peer = 0; peer < size; peer++) {
+      if (peer === rank) continue;
+      const [given, taken] = [sizes[peer] as number, expected[peer] as number];
+      if (given > 0) devices.send(at(x.address, from, peer), given, peer);
+      if (taken > 0) devices.receive(at(out.address, to, peer), taken, peer);
+    }
+    devices.exchange();
+    devices.end();
+  },
+  send({ devices }, { x, to }) {
+    devices.begin();
+    if (x.byteLength > 0) devices.send(x.address, x.byteLength, to);
+    devices.exchange();
+    devices.end();
+  },
+  recv({ devices }, { out, from }) {
+    devices.begin();
+    if (out.byteLength > 0) devices.receive(out.address, out.byteLength, from);
+    devices.exchange();
+    devices.end();
+  },
+  /** All ranks are behind what they enqueued before, once one byte of each is here. */
+  agree(side) {
+    const { size, devices, backend, rank } = side;
+    if (size === 1) return;
+    withTemporary(backend, size, (bytes) => {
+      devices.begin();
+      devices.allGather(bytes + rank, bytes, 1);
+      devices.end();
+    });
+  },
+};
+
+function bytesOf({ dtype }: Tensor, count: number | undefined): number {
+  return ((count ?? 0) * storageBits(dtype)) / 8;
+}
+
+function copy({ backend }: DeviceSide, from: number, to: number, bytes: number): void {
+  if (bytes > 0 && from !== to) backend.memory.copy(to, from, bytes);
+}
+
+function isRing(how: Reduction): boolean {
+  return how.reduction === "sum" && how.plan.algorithm === "ring";
+}
+
+/** How parts are combined for the elements of `owner`. */
+function combinationOf(
+  side: DeviceSide,
+  { dtype }: CollectiveArgs["allReduce"]["x"],
+  how: Reduction,
+): Combination {
+  if (how.reduction === "max") return { dtype, order: NO_ORDER(side.size), sum: undefined };
+  return { dtype, order: orderOf(how.plan, side.rank), sum: how.plan.sum };
+}
+
+/** What every rank has at `own`, one behind the other from `out` on; between a begin and an end. */
+function gather(side: DeviceSide, own: number, out: number, sizes: readonly number[]): void {
+  const { rank, size, devices } = side;
+  const begins = offsetsOf(sizes);
+  const mine = sizes[rank] as number;
+  if (size > 1 && sizes.every((each) => each === mine)) {
+    if (mine > 0) devices.allGather(own, out, mine);
+    return;
+  }
+  copy(side, own, out + (begins[rank] as number), mine);
+  for (let peer = 0; peer < size; peer++) {
+    if (peer === rank) continue;
+    if (mine > 0) devices.send(own, mine, peer);
+    const theirs = sizes[peer] as number;
+    if (theirs > 0) devices.receive(out + (begins[peer] as number), theirs, peer);
+  }
+  if (size > 1) devices.exchange();
+}
+
+function reduce(
+  side: RingSide,
+  x: CollectiveArgs["allReduce"]["x"],
+  counts: readonly number[],
+  how: Reduction,
+  out: number,
+): void {
+  if (side.size === 1) copy(side, x.address, out, x.byteLength);
+  else if (how.reduction === "sum" && how.plan.algorithm === "ring" && side.takesRing(how.plan))
+    reduceRing(side, x, counts, out);
+  else reduceParts(side, { ...combinationOf(side, x, how), x: x.address, counts, out });
+}
+
+/** Everyone gets all parts, and combines them. */
+function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["allReduce"]): void {
+  const { size, devices, backend } = side;
+  if (x.byteLength === 0) return;
+  withTemporary(backend, size * x.byteLength, (parts) => {
+    devices.begin();
+    devices.allGather(x.address, parts, x.byteLength);
+    devices.end();
+    const { dtype, sum } = combinationOf(side, x, reduction);
+    devices.fold({ parts, stride: x.size, ranks: size, dtype, sum, out: out.address, count: x.size });
+  });
+}
+
+/** The library's own reduce-scatter, which takes as many elements for each rank: shorter parts are padded by what is there. */
+function reduceRing(
+  side: DeviceSide,
+  { address, dtype }: CollectiveArgs["allReduce"]["x"],
+  counts: readonly number[],
+  out: number,
+): void {
+  const { rank, size, devices, backend } = side;
+  const bytes = elementBytes(dtype);
+  const most = Math.max(...counts);
+  if (most === 0) return;
+  const own = (counts[rank] as number) * bytes;
+  const run = (x: number, into: number): void => {
+    devices.begin();
+    devices.reduceScatter(x, into, most, dtype);
+    devices.end();
+  };
+  const isEven = counts.every((count) => count === most);
+  if (isEven && address % ALIGNED === 0 && out % ALIGNED === 0) {
+    run(address, out);
+    return;
+  }
+  const padded = Math.ceil((most * bytes) / ALIGNED) * ALIGNED;
+  withTemporary(backend, size * most * bytes + ALIGNED + padded, (parts) => {
+    for (const [peer, begin] of offsetsOf(counts).entries())
+      copy(side, address + begin * bytes, parts + peer * most * bytes, (counts[peer] as number) * bytes);
+    const result = parts + Math.ceil((size * most * bytes) / ALIGNED) * ALIGNED;
+    run(parts, result);
+    copy(side, result, out, own);
+  });
+}

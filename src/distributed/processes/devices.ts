@@ -1,0 +1,214 @@
+/** A group among processes whose devices exchange by themselves: what it enqueues, the host does not wait for. */
+import type { Backend, Support } from "../../backends/backend.js";
+import { EXACT } from "../../backends/backend.js";
+import type { DeviceExchange, DeviceRanks } from "../../backends/exchange.js";
+import { BackendError } from "../../errors.js";
+import { callOf } from "../call.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
+import { COLLECTIVES, type RingSide } from "../devices/collectives.js";
+import { FLOWS } from "../devices/flow.js";
+import { isRingOf, probeRings, type Rings } from "../devices/ring.js";
+import type { SumPlan } from "../plan.js";
+import { supportsCollective } from "../supports.js";
+import type { ProcessCommunicator } from "./communicator.js";
+import type { Link } from "./link.js";
+import { failed, LEAVING } from "./messages.js";
+
+/** Bytes of an invitation, and room for those of another library. */
+const INVITATION_BYTES = 256;
+
+/** Ranks that miss one say so by its name before the device gives up, which knows none. */
+const LATER_MS = 5000;
+
+export class DeviceCommunicator implements Communicator {
+  readonly id: string;
+  readonly rank: number;
+  readonly ranks: readonly number[];
+  readonly #devices: DeviceRanks | undefined;
+  readonly #rings: Rings;
+  #last = "read";
+  #closed = false;
+
+  /** Every member makes it at once. Throws `DistributedError` where they do not come. */
+  constructor(
+    readonly backend: Backend,
+    private readonly exchange: DeviceExchange,
+    private readonly link: Link,
+    /** The same members, through the host. */
+    private readonly host: ProcessCommunicator,
+    readonly transport: Transport,
+    user: string,
+    /** All that the world and its groups have opened. */
+    private readonly opened: DeviceRanks[] = [],
+    private readonly isWorld = true,
+  ) {
+    this.id = host.id;
+    this.rank = host.rank;
+    this.ranks = host.ranks;
+    this.#last = user;
+    this.#devices = this.ranks.length > 1 ? this.#open(user) : undefined;
+    if (this.#devices) this.opened.push(this.#devices);
+    this.#rings = this.#devices ? this.#working(() => this.#probe(user)) : {};
+  }
+
+  supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
+    const known = supportsCollective(op, args);
+    return known.ok && "reduction" in args && args.reduction.reduction === "sum"
+      ? this.supportsPlan(args.reduction.plan)
+      : known;
+  }
+
+  supportsPlan(plan: SumPlan): Support {
+    if (plan.algorithm === "ranked" || isRingOf(this.#rings, plan)) return EXACT;
+    const own = this.#rings[plan.sum];
+    const found = own ? `along [${own}]` : "along no one ring";
+    return {
+      ok: true,
+      agrees: "bits",
+      unverified: `${this.transport.description} adds ${plan.sum} ${found} here; the sums along [${plan.order}] are added by a kernel`,
+    };
+  }
+
+  run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
+    const call = callOf(op, args, this);
+    if (op === "agree" && call.operation !== "barrier") {
+      this.host.run(op, args);
+      return;
+    }
+    this.host.requireUsable(call.operation);
+    this.#last = call.operation;
+    const flows = this.ranks.map((_, member) =>
+      member === this.rank ? undefined : FLOWS[op](args, this, member),
+    );
+    this.#working(() => {
+      // before anybody is asked to come
+      this.#devices?.requireRunning();
+      if (this.#devices) this.link.note({ kind: "made", of: this.#membership, call, flows });
+      COLLECTIVES[op](this.#side, args);
+    });
+  }
+
+  async settled(): Promise<void> {
+    this.host.requireUsable("barrier");
+    await this.#idle();
+  }
+
+  /** All that was enqueued is done. */
+  async #idle(): Promise<void> {
+    const { memory } = this.backend;
+    const address = memory.allocate(1);
+    try {
+      await memory.read(address, 1);
+    } finally {
+      memory.free(address);
+    }
+    this.#check();
+    if (this.#devices) this.link.awaitNotes(this.#last);
+  }
+
+  subgroup(of: Membership): Communicator {
+    const host = this.host.subgroup(of);
+    const { backend, exchange, link, transport, opened } = this;
+    return new DeviceCommunicator(backend, exchange, link, host, transport, "split", opened, false);
+  }
+
+  abort(reason: string): void {
+    this.host.abort(reason);
+  }
+
+  async dispose(): Promise<void> {
+    const failure = this.#closed ? undefined : await this.#close();
+    this.#closed = true;
+    await this.host.dispose();
+    if (failure) throw failure;
+  }
+
+  /**
+   * Of the world: once all ranks are here and nothing is under way, communicators can go. Gives what no call has thrown yet. The
+   * memory of those of other groups is given back with it, since their members do not leave together.
+   */
+  async #close(): Promise<unknown> {
+    if (!this.isWorld || this.backend.memory.closed) return undefined;
+    let failure: unknown;
+    try {
+      await this.#idle();
+      this.#leave();
+    } catch (error) {
+      failure = error;
+    }
+    for (const devices of this.opened) devices.close(failure === undefined);
+    return failure;
+  }
+
+  /** Waits until all ranks leave. */
+  #leave(): void {
+    const call = { operation: LEAVING, text: LEAVING, key: LEAVING };
+    const flows = this.ranks.map((_, member) =>
+      member === this.rank ? undefined : { sends: 0, expects: 0 },
+    );
+    this.link.note({ kind: "made", of: this.#membership, call, flows });
+    this.link.awaitNotes("dispose");
+  }
+
+  get #membership(): Membership {
+    const { id, rank, ranks } = this;
+    return { id, rank, ranks };
+  }
+
+  get #side(): RingSide {
+    const { rank, ranks, backend } = this;
+    const devices = this.#devices as DeviceRanks;
+    return { rank, size: ranks.length, backend, devices, takesRing: (plan) => isRingOf(this.#rings, plan) };
+  }
+
+  #open(user: string): DeviceRanks {
+    const { rank, ranks, host, link, exchange } = this;
+    const own = new Uint8Array(INVITATION_BYTES);
+    if (rank === 0) own.set(exchange.invite());
+    const [invitation] = host.gather(user, own) as [Uint8Array];
+    const { failed: flag } = link;
+    const { timeoutMs } = link.place;
+    return this.#working(() =>
+      exchange.open({
+        invitation,
+        rank,
+        size: ranks.length,
+        failed: flag,
+        timeoutMs: timeoutMs + LATER_MS,
+        check: () => this.#check(),
+      }),
+    );
+  }
+
+  #probe(user: string): Rings {
+    const { rank, ranks, backend, host } = this;
+    const devices = this.#devices as DeviceRanks;
+    const tell = (bytes: Uint8Array) => host.gather(user, bytes);
+    return probeRings({ rank, size: ranks.length, backend, devices, tell });
+  }
+
+  /** Throws where the job has failed, or the library has. */
+  #check(): void {
+    this.link.requireWhole(this.#last);
+    const end = this.#devices?.ended();
+    if (!end || end.why === "closed") return;
+    const { rank } = this.link.place;
+    const which = end.why === "late" ? "deadline" : "lost";
+    this.link.fail(failed(which, undefined, `rank ${rank}, in ${this.#last}: ${end.message}`));
+    this.link.requireWhole(this.#last);
+  }
+
+  /** What breaks because ranks ended says so; what is refused ends nothing. */
+  #working<T>(body: () => T): T {
+    try {
+      return body();
+    } catch (error) {
+      this.#check();
+      if (!this.#devices && error instanceof BackendError)
+        this.link.fail(
+          failed("lost", this.link.place.rank, `rank ${this.link.place.rank}: ${error.message}`),
+        );
+      throw error;
+    }
+  }
+}
