@@ -70,7 +70,7 @@ export function formatWord(layout: ScalarLayout): number {
 
 /** Returns a name of the layout for error messages. The layout may be invalid. */
 function nameOf(layout: unknown): string {
-  if (typeof layout !== "object" || layout === null) return "format";
+  if (typeof layout !== "object" || layout === null) return "a scalar format";
   const { exponentBits, mantissaBits } = layout as Partial<ScalarLayout>;
   return `format e${describe(exponentBits)}m${describe(mantissaBits)}`;
 }

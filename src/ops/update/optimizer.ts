@@ -28,7 +28,7 @@ export interface StepInputs {
   readonly grad: Tensor;
   /** A bf16 or f16 tensor that receives the new parameter, rounded to nearest even, with overflow to infinity. */
   readonly copy?: Tensor<"bf16" | "f16"> | undefined;
-  /** An f32 [1] factor, read on the device, that multiplies the gradient, for clipping or to undo loss scaling. Default 1. */
+  /** An f32 [1] factor, read on the device, that multiplies the gradient, for clipping or to undo loss scaling. */
   readonly gradScale?: Tensor<"f32"> | undefined;
   /** An f32 [1] flag, read on the device. If it is exactly 1, nothing is written. */
   readonly noop?: Tensor<"f32"> | undefined;

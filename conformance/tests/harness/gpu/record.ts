@@ -21,7 +21,9 @@ type Declined = NonNullable<Counted["declined"]>;
 function byKind(declined: Declined): Declined {
   const counts = new Map<string, number>();
   for (const { reason, count } of declined) {
-    const kind = reason.replace(/multiply [^:,;]+ by [^:,;]+;/, "multiply such a pair;");
+    const kind = reason
+      .replace(/multiply [^:,;]+ by [^:,;]+([:;])/, "multiply such a pair$1")
+      .replace(/has a type for \w+/, "has a type for one of them");
     counts.set(kind, (counts.get(kind) ?? 0) + count);
   }
   return Array.from(counts, ([reason, count]) => ({ reason, count }));
