@@ -20,6 +20,7 @@ const PROJECTS: Readonly<Record<string, string>> = {
   addon: "addon",
   browser: "browser",
   cuda: "gpu",
+  nccl: "nccl",
   package: "vitest.package.config.ts",
   slow: "vitest.slow.config.ts",
 };

@@ -17,16 +17,25 @@ export interface Probing {
 /** Up to so many ranks every order adds the same: a sum of two has none, and the two before the last of three are one. */
 const UNORDERED = 3;
 
-/** A value that swallows ones in a type, its code, that of its negative, and up to how many ranks it does. */
-const SWALLOWING: Readonly<
-  Record<
-    WideDType,
-    { readonly one: number; readonly large: number; readonly sign: number; readonly most: number }
-  >
-> = {
-  f32: { one: 0x3f800000, large: 0x4e800000, sign: 0x80000000, most: 32 },
-  bf16: { one: 0x3f80, large: 0x4e80, sign: 0x8000, most: 32 },
-  f16: { one: 0x3c00, large: 0x7800, sign: 0x8000, most: 8 },
+/** The codes of one type that the probe adds up. */
+interface Swallowing {
+  /** The code of 1. */
+  readonly one: number;
+  /** The code of a value so large that adding ones to it changes nothing. */
+  readonly large: number;
+  /** The sign bit. */
+  readonly sign: number;
+  /** The largest number of ranks for which that holds. */
+  readonly most: number;
+  /** The layout of a code. */
+  readonly mantissaBits: number;
+  readonly bias: number;
+}
+
+const SWALLOWING: Readonly<Record<WideDType, Swallowing>> = {
+  f32: { one: 0x3f800000, large: 0x4e800000, sign: 0x80000000, most: 32, mantissaBits: 23, bias: 127 },
+  bf16: { one: 0x3f80, large: 0x4e80, sign: 0x8000, most: 32, mantissaBits: 7, bias: 127 },
+  f16: { one: 0x3c00, large: 0x7800, sign: 0x8000, most: 8, mantissaBits: 10, bias: 15 },
 };
 
 /** Elements of each rank: enough for every channel of the library to add some. */
@@ -54,12 +63,14 @@ function numbersOf(dtype: WideDType, bytes: Uint8Array): readonly number[] {
   const { buffer, byteOffset } = bytes;
   if (dtype === "f32") return Array.from(new Float32Array(buffer, byteOffset, ELEMENTS));
   const codes = new Uint16Array(buffer, byteOffset, ELEMENTS);
-  const [mantissa, bias] = dtype === "bf16" ? [7, 127] : [10, 15];
+  const { mantissaBits, bias } = SWALLOWING[dtype];
   const known = new Map<number, number>();
   return Array.from(codes, (code) => {
     const value =
       known.get(code) ??
-      (code === 0 ? 0 : (1 + (code % 2 ** mantissa) / 2 ** mantissa) * 2 ** ((code >> mantissa) - bias));
+      (code === 0
+        ? 0
+        : (1 + (code % 2 ** mantissaBits) / 2 ** mantissaBits) * 2 ** ((code >> mantissaBits) - bias));
     known.set(code, value);
     return value;
   });
