@@ -94,6 +94,20 @@ describe("ranks of one process", () => {
     for (const each of [gathered, copied, written, fresh, y, last]) each.dispose();
   });
 
+  it("copy what its last other user gives back before the copy's turn", async () => {
+    const [zero, one] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
+    const filled = ({ backend }: ProcessGroup, value: number) =>
+      empty(backend, "f32", [512]).write(new Float32Array(512).fill(value));
+    const [x, y] = [filled(zero, 3), filled(zero, 5)];
+    const sums = [zero.allReduce(x), zero.allReduce(y)];
+    const copied = x.clone();
+    x.dispose();
+    const others = [filled(one, 1), filled(one, 2)];
+    const theirs = others.map((each) => one.allReduce(each));
+    expect((await copied.data()).every((value) => value === 3)).toBe(true);
+    for (const each of [y, copied, ...sums, ...others, ...theirs]) each.dispose();
+  });
+
   it("quantize and multiply results that are still pending", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const results = groups.map((group) => {

@@ -88,7 +88,8 @@ class StreamMemory implements Memory {
 
   free(address: number): void {
     const free = (): void => this.inner.free(address);
-    if (this.rank.stream.waits) this.rank.stream.push({ work: { run: NONE, release: free } });
+    // also of what runs now: a copy that is enqueued holds an address, and no tensor
+    if (this.rank.stream.queued) this.rank.stream.push({ work: { run: NONE, release: free } });
     else free();
   }
 

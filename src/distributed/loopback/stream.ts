@@ -48,6 +48,11 @@ export class Stream {
     return this.#items.length > 0 && !this.#running;
   }
 
+  /** Whether anything is enqueued: also behind what runs now. */
+  get queued(): boolean {
+    return this.#items.length > 0;
+  }
+
   push(item: Item): void {
     this.#items.push(item);
   }
