@@ -6,9 +6,8 @@ import { setZero, tensor } from "../ops/create.js";
 import { anyNumber, atLeastZero, describe } from "../options.js";
 import { type RandomState, randomState } from "../quantizers/quantizer.js";
 import { normal } from "../random.js";
-import type { Value } from "../tape/value.js";
+import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
-import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
@@ -74,7 +73,7 @@ export class Parameter extends Variable {
 
 /** Removes `value` from the scope that owns it, so that the scope does not free it, and returns it. */
 export function persistent<T extends Value>(value: T): T {
-  for (const member of value instanceof QuantizedTensor ? value.members : [value]) disown(member);
+  for (const member of membersOf(value)) disown(member);
   return value;
 }
 

@@ -4,9 +4,8 @@ import { callable } from "../options.js";
 import { runBackward } from "../tape/backward.js";
 import { capture, differentiable, type VariableLike, variable } from "../tape/differentiable.js";
 import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
-import type { Value } from "../tape/value.js";
+import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
-import { QuantizedTensor } from "../tensor/quantized.js";
 import { adopt, Scope } from "../tensor/scope.js";
 import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./recompute-phase.js";
 
@@ -78,8 +77,7 @@ function adoptingValues<R>(calls: HeldCalls, body: () => R): R {
   try {
     return body();
   } finally {
-    for (const value of valuesIn(calls))
-      for (const member of value instanceof QuantizedTensor ? value.members : [value]) adopt(member);
+    for (const value of valuesIn(calls)) for (const member of membersOf(value)) adopt(member);
   }
 }
 

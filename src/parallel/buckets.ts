@@ -4,7 +4,7 @@ import type { Parameter } from "../modules/parameter.js";
 import { zeros } from "../ops/create.js";
 import { disown } from "../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 
 /** One gradient of a bucket. */
 export interface Member {
@@ -20,9 +20,6 @@ export interface Bucket {
   /** The elements of the bucket, with those between gradients. */
   readonly size: number;
 }
-
-/** Views of several elements begin at a multiple of so many bytes. */
-const ALIGNMENT = 256;
 
 /** The element type of a parameter's gradient, where layers of this library compute it. */
 function gradDtype({ mainGrad, value }: Parameter): WideDType {
@@ -42,7 +39,7 @@ export function bucketsOf(parameters: readonly Parameter[], bytes: number): read
   const buckets: Bucket[] = [];
   for (const parameter of [...parameters].reverse()) {
     const dtype = gradDtype(parameter);
-    const step = ALIGNMENT / byteLength(dtype, [1]);
+    const step = VIEW_ALIGNMENT / byteLength(dtype, [1]);
     const last = buckets.at(-1);
     const first = last ? Math.ceil(last.size / step) * step : 0;
     const count = elementCount(parameter.value.shape);

@@ -1,6 +1,5 @@
 /** Data parallelism: each rank computes gradients from its own samples, and all ranks step with their sum or mean. */
-import type { ProcessGroup } from "../distributed/group.js";
-import { ProcessGroup as Group } from "../distributed/group.js";
+import { ProcessGroup } from "../distributed/group.js";
 import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
@@ -8,9 +7,8 @@ import type { Parameter } from "../modules/parameter.js";
 import { scaled } from "../ops/elementwise/scaled.js";
 import { callable, instance, integer, nested, oneOf, optionsOf } from "../options.js";
 import type { HookedPass, HookHandle } from "../tape/hooks.js";
-import { QuantizedTensor } from "../tensor/quantized.js";
+import { membersOf } from "../tape/value.js";
 import { Scope } from "../tensor/scope.js";
-import type { Tensor } from "../tensor/tensor.js";
 import { type Bucket, bucketsOf, gradientOf, packed, unpack } from "./buckets.js";
 
 /** Options of `DataParallel`. */
@@ -26,7 +24,7 @@ export interface DataParallelOptions {
 const DEFAULT_BUCKET_BYTES = 25 * 2 ** 20;
 
 const checkModule = instance(Module, "a module");
-const checkGroup = instance(Group, "a process group");
+const checkGroup = instance(ProcessGroup, "a process group");
 const checkOptions = optionsOf<DataParallelOptions>({
   reduction: oneOf(["mean", "sum"]),
   bucketBytes: integer(1),
@@ -179,7 +177,6 @@ export function broadcastParameters(module: Module, group: ProcessGroup, root = 
   checkGroup("broadcastParameters", "group", group);
   requireSameBackend("broadcastParameters", module, group);
   for (const { value } of module.parameters()) {
-    const tensors: readonly Tensor[] = value instanceof QuantizedTensor ? value.members : [value];
-    for (const each of tensors) group.broadcast(each, { root, out: each });
+    for (const each of membersOf(value)) group.broadcast(each, { root, out: each });
   }
 }

@@ -7,6 +7,11 @@ import { hasWideType, type Tensor } from "../tensor/tensor.js";
 /** A tensor that layers compute with, quantized or not. */
 export type Value = Tensor | QuantizedTensor;
 
+/** Returns the tensors of a value: those of a quantized tensor, or the tensor itself. */
+export function membersOf(value: Value): readonly Tensor[] {
+  return value instanceof QuantizedTensor ? value.members : [value];
+}
+
 /** The gradient of a value. It is wide, or quantized if a layer with `fp8Grad` computed it. */
 export type Gradient = Tensor<WideDType> | QuantizedTensor;
 

@@ -15,7 +15,7 @@ import { Gradients } from "./gradients.js";
 import { GradHooks, HOOKS, type HookedPass, type HookHandle, type PostAccumulateGradHook } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
 import { ScaleUpdates } from "./scale-updates.js";
-import { type Gradient, type Value, wideOf } from "./value.js";
+import { type Gradient, membersOf, type Value, wideOf } from "./value.js";
 
 /**
  * A tensor, quantized or not, that can take part in a backward pass.
@@ -136,10 +136,6 @@ export class Variable {
   }
 }
 
-function membersOf(value: Value): readonly Tensor[] {
-  return value instanceof QuantizedTensor ? value.members : [value];
-}
-
 /** Accumulates the gradient of a leaf before the pass has ended, and calls the leaf's hooks. */
 function runHooks(leaf: Variable, { gradients }: BackwardPass, pass: HookedPass): void {
   const grad = gradients.take(leaf);
@@ -159,7 +155,7 @@ function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
 
 /** Makes `scope` the owner of `value`. */
 function moveTo(scope: Scope, value: Value): void {
-  for (const member of value instanceof QuantizedTensor ? value.members : [value]) {
+  for (const member of membersOf(value)) {
     disown(member);
     scope.own(member);
   }

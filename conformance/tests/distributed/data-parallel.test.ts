@@ -1,8 +1,7 @@
 /** Gradients that ranks compute by themselves and reduce while the backward pass runs. */
 import * as fc from "fast-check";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import { openBackend } from "../../../src/backends/open.js";
 import type { ProcessGroup } from "../../../src/distributed/group.js";
 import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
 import {
@@ -33,24 +32,13 @@ import {
   zeros,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
-import { GuardedBackend } from "../../operations/guarded.js";
 import { download } from "../../values/plain.js";
+import { useBackends } from "./ranks/backends.js";
 
 const MOST = 4;
 const WIDTH = 32;
 const ROWS = 32;
-const backends: Backend[] = [];
-
-beforeAll(async () => {
-  for (let rank = 0; rank < MOST; rank++)
-    backends.push(new GuardedBackend(await openBackend("wasm", { threads: 1 })));
-});
-afterEach(() => {
-  for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
-});
-afterAll(async () => {
-  for (const backend of backends) await backend.dispose();
-});
+const backends = useBackends(MOST);
 
 interface Case {
   readonly ranks: number;

@@ -1,8 +1,6 @@
 /** Ranks of one process give the oracle's results, in whatever order they run. */
 import fc from "fast-check";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import type { Backend } from "../../../src/backends/backend.js";
-import { openBackend } from "../../../src/backends/open.js";
+import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../src/distributed/group.js";
 import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
 import { empty } from "../../../src/ops/create.js";
@@ -10,24 +8,13 @@ import { add } from "../../../src/ops/elementwise/add.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { GuardedBackend } from "../../operations/guarded.js";
 import { differenceOf } from "../../values/difference.js";
+import { useBackends } from "./ranks/backends.js";
 import { type Case, distributedCase, parsed } from "./ranks/case.js";
 import { runCalls } from "./ranks/program.mjs";
 
 const MOST = 8;
-const backends: Backend[] = [];
-
-beforeAll(async () => {
-  for (let rank = 0; rank < MOST; rank++)
-    backends.push(new GuardedBackend(await openBackend("wasm", { threads: 1 })));
-});
-afterEach(() => {
-  for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
-});
-afterAll(async () => {
-  for (const backend of backends) await backend.dispose();
-});
+const backends = useBackends(MOST);
 
 /** Runs all programs, one call at a time; `turns` says which rank is next. */
 async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: readonly number[]) {

@@ -12,6 +12,7 @@ import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
 import { distributedCase } from "./ranks/case.js";
+import { FAULTS } from "./ranks/faults.js";
 import {
   type Environment,
   endAllRanks,
@@ -81,22 +82,6 @@ describe("ranks that are processes", () => {
 
 /** A short timeout for tests in which ranks wait in vain. It is longer than ranks need to start. */
 const late = (inVain: boolean): Environment => (inVain ? { TIMEOUT_MS: "8000" } : {});
-
-/** The errors of the other ranks when one rank has a fault. */
-const FAULTS: Readonly<Record<string, { readonly failure: string; readonly operation?: string }>> = {
-  killed: { failure: "lost" },
-  throws: { failure: "lost" },
-  exits: { failure: "lost" },
-  leaves: { failure: "lost" },
-  sleeps: { failure: "deadline" },
-  aborts: { failure: "aborted" },
-  shape: { failure: "disagreement" },
-  dtype: { failure: "disagreement" },
-  plan: { failure: "disagreement" },
-  order: { failure: "disagreement" },
-  message: { failure: "disagreement" },
-  rows: { failure: "disagreement", operation: "allToAll" },
-};
 
 describe("a rank at fault", () => {
   const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
 import { distributedCase } from "../distributed/ranks/case.js";
+import { FAULTS } from "../distributed/ranks/faults.js";
 import {
   type Environment,
   endAllRanks,
@@ -58,21 +59,6 @@ describeOnRanks("ranks with a GPU each", () => {
     process.stdout.write(`${same} elements: ${JSON.stringify(ends[0]?.said)}\n`);
   }, 300_000);
 });
-
-const FAULTS: Readonly<Record<string, { readonly failure: string; readonly operation?: string }>> = {
-  killed: { failure: "lost" },
-  throws: { failure: "lost" },
-  exits: { failure: "lost" },
-  leaves: { failure: "lost" },
-  sleeps: { failure: "deadline" },
-  aborts: { failure: "aborted" },
-  shape: { failure: "disagreement" },
-  dtype: { failure: "disagreement" },
-  plan: { failure: "disagreement" },
-  order: { failure: "disagreement" },
-  message: { failure: "disagreement" },
-  rows: { failure: "disagreement", operation: "allToAll" },
-};
 
 describeOnRanks("a rank with a GPU at fault", () => {
   const rows = Object.entries(FAULTS).map(([name, row], i) => [name, i % GPUS, row] as const);

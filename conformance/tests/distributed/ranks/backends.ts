@@ -1,0 +1,21 @@
+/** Reference backends for ranks of one process. Each is poisoned and fenced, and no test may leave anything on it. */
+import { afterAll, afterEach, beforeAll, expect } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { openBackend } from "../../../../src/backends/open.js";
+import { GuardedBackend } from "../../../operations/guarded.js";
+
+/** Returns a list that has `count` backends while the tests of the file run. */
+export function useBackends(count: number): readonly Backend[] {
+  const backends: Backend[] = [];
+  beforeAll(async () => {
+    for (let rank = 0; rank < count; rank++)
+      backends.push(new GuardedBackend(await openBackend("wasm", { threads: 1 })));
+  });
+  afterEach(() => {
+    for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+  });
+  afterAll(async () => {
+    for (const backend of backends) await backend.dispose();
+  });
+  return backends;
+}
