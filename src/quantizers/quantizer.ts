@@ -145,7 +145,7 @@ export abstract class Quantizer implements QuantizerOps {
     if (!shard) return run(inputs);
     const values = requireWide(op, "x", x);
     const part = spec.stochastic ? partOf(shard, asMatrix(values.shape)) : undefined;
-    if (!usesTensorAmax(spec)) return run({ ...inputs, part });
+    if (!usesTensorAmax(spec) || inputs.amax) return run({ ...inputs, part });
     const amaxes = wholeAmaxes(shard, spec, values, unrounded ?? values);
     try {
       return run({ ...inputs, ...amaxes, part });

@@ -28,10 +28,10 @@ const HIDDEN = 256;
 const RATE = 0.05;
 
 /**
- * A column-parallel layer, a row-parallel one, and both with a norm before and a gated activation between them. On four ranks some
- * shards are no whole blocks: those have blocks of their own, or are gathered before they are quantized.
+ * A column-parallel layer, a row-parallel one, and both with a norm before and a gated activation between them. On four ranks
+ * some shards are no whole blocks: they have blocks of their own, or are gathered before they are quantized.
  */
-export function parallelRun(group: ProcessGroup, recipe: RecipeName, sequence: boolean) {
+function parallelRun(group: ProcessGroup, recipe: RecipeName, sequence: boolean) {
   const { backend, rank, size } = group;
   const shared = { group, sequenceParallel: sequence, random: new RandomState(21n) };
   const model = new Sequential(
