@@ -126,7 +126,7 @@ export const enum Staging {
 /** The size of a quantization's task block (quantize/task.ts). */
 export const enum QuantizeTask {
   /** Bytes of the block. */
-  Bytes = 200,
+  Bytes = 256,
 }
 
 /** Sizes and sentinels of a matrix product's task block (gemm/task.ts). */

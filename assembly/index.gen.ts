@@ -18,7 +18,7 @@ export { quantizeColumns } from "./quantize/columns";
 export { dequantizeColumns, dequantizeRows } from "./quantize/dequantize";
 export { hadamard, hadamardAmax } from "./quantize/hadamard";
 export { quantizeRows } from "./quantize/quantize";
-export { quantizeDraws, quantizeLevels, quantizeRule, quantizeSource, quantizeTarget, quantizeTile } from "./quantize/task";
+export { quantizeDraws, quantizeLevels, quantizePart, quantizeRule, quantizeSource, quantizeTarget, quantizeTile } from "./quantize/task";
 export { embedding, embeddingBackward, embeddingChains } from "./rows/embedding";
 export { crossEntropy, crossEntropyBackward } from "./rows/loss";
 export { mse, mseBackward } from "./rows/mse";

@@ -35,6 +35,7 @@ export type {
   GatedArgs,
   GatedBackwardArgs,
   HadamardArgs,
+  MatrixPart,
   MseArgs,
   MseBackwardArgs,
   NormArgs,
@@ -135,6 +136,7 @@ export {
   type NormModuleOptions,
   RMSNorm,
 } from "./modules/norm.js";
+export type { ParallelMode, ParallelOptions, SequenceParallelOptions } from "./modules/parallel/options.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
 export type { WeightUse } from "./modules/quantization.js";
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
@@ -243,6 +245,7 @@ export { Float8BlockQuantizer, type Float8BlockQuantizerOptions } from "./quanti
 export { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, type MXQuantizerOptions } from "./quantizers/mx.js";
 export { NVFP4Quantizer, type NVFP4QuantizerOptions } from "./quantizers/nvfp4.js";
 export { Quantizer, type QuantizerOptions, RandomState } from "./quantizers/quantizer.js";
+export type { AmaxReductionGroup, Shard, ShardGroup } from "./quantizers/shard.js";
 export { normal, permutation, type RandomSource, randomWords } from "./random.js";
 export {
   type BlockScalingDim,
@@ -286,7 +289,6 @@ export { type Computed, differentiable, type VariableLike } from "./tape/differe
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
 export type { HookedPass, HookHandle, PostAccumulateGradHook } from "./tape/hooks.js";
 export type { Backward, BackwardPass } from "./tape/node.js";
-export type { AmaxReductionGroup } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
 export { Variable } from "./tape/variable.js";
 export type { CopyGeometry, ScalePlacement } from "./tensor/geometry.js";

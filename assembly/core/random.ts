@@ -10,12 +10,15 @@ const WEYL0: u32 = 0x9e3779b9;
 const WEYL1: u32 = 0xbb67ae85;
 const ROUNDS: i32 = 10;
 
-/** Computes the four draws with counters (c0 .. c0 + 3, c1, c2, c3) and stores them at `dst`, 64 bytes. */
+/**
+ * Computes the four draws from the 64-bit draw (c1, c0) on, with (c2, c3), and stores them at `dst`, 64 bytes.
+ */
 function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
   const m0 = i32x4.splat(M0);
   const m1 = i32x4.splat(M1);
   let x = i32x4.add(i32x4.splat(c0), i32x4(0, 1, 2, 3));
-  let y = i32x4.splat(c1);
+  // a comparison that holds is -1: the carry of the low word
+  let y = i32x4.sub(i32x4.splat(c1), i32x4.lt_u(x, i32x4.splat(c0)));
   let z = i32x4.splat(c2);
   let w = i32x4.splat(c3);
   for (let r = 0; r < ROUNDS; ++r) {
@@ -87,11 +90,26 @@ export function fillRandom8(
   offsetHi: u32,
   copy: u32,
 ): void {
+  fillRandom8From(dst, <u64>first >> 4, count, seedLo, seedHi, offsetLo, offsetHi, copy);
+}
+
+/** As `fillRandom8`, from draw `draw` on, which may lie beyond 32 bits: that of an element of a larger matrix. */
+export function fillRandom8From(
+  dst: usize,
+  draw: u64,
+  count: i32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+): void {
   for (let i = 0; i < count; i += 64) {
     const to = dst + ((<usize>i) << 1);
     // The draws are stored in the upper half of the output. Each is read before it is overwritten.
     const draws = to + 64;
-    philox4((first + i) >> 4, copy << 31, offsetLo, offsetHi, seedLo, seedHi, draws);
+    const d = draw + (<u64>i >> 4);
+    philox4(<u32>d, <u32>(d >> 32) | (copy << 31), offsetLo, offsetHi, seedLo, seedHi, draws);
     for (let k: usize = 0; k < 4; ++k) spread8(v128.load(draws + (k << 4)), to + (k << 5));
   }
 }

@@ -12,6 +12,8 @@ import { loadPanel, PANEL } from "./panel";
 import {
   columnsOf,
   drawFor,
+  drawForPart,
+  isPart,
   isTransposed,
   prepareRuleOf,
   roundingOf,
@@ -62,6 +64,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   const rht = transforms(task);
   const signMask = signMaskOf(task);
   const rounding = roundingOf(task);
+  const part = isPart(task);
   const dst = targetOf(task);
   const scales = scalesOf(task);
   prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
@@ -69,7 +72,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   const block: u32 = 1 << blockShift;
   let first: u32 = 0;
   let last = columns;
-  if (tileRows === 1 && !transposed && (columns & (block - 1)) === 0) {
+  if (tileRows === 1 && !transposed && !part && (columns & (block - 1)) === 0) {
     // every row has whole blocks, so the rows are treated as one long row
     first = begin * columns;
     last = end * columns;
@@ -111,9 +114,8 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
         const index = <u64>(r + i) * columns + c;
         const draws = scratch + RANDOM;
         const skip = <u32>index & 15;
-        if (rounding === Rounding.Stochastic) {
-          drawFor(task, draws, <u32>index - skip, w + skip);
-        }
+        if (part) drawForPart(task, draws, r + i, c, w);
+        else if (rounding === Rounding.Stochastic) drawFor(task, draws, <u32>index - skip, w + skip);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multipliers = scratch + MULTIPLIERS;
         encodeRun<u32>(row, to, w, scratch, multipliers, blockShift, draws + (skip << 1), scratch + CODES);

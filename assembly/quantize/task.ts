@@ -2,7 +2,7 @@
 // it by the setters below (`quantizeSource` first) and passes it to `quantizeRows` or `quantizeColumns`.
 
 import { QuantizeTask } from "../contract";
-import { fillRandom8 } from "../core/random";
+import { fillRandom8, fillRandom8From } from "../core/random";
 import { get, getFloat, put, putFloat } from "../core/record";
 import { prepareRule } from "../core/scale";
 
@@ -30,6 +30,13 @@ const enum Field {
   OffsetLo,
   OffsetHi,
   Copy,
+  Pitch,
+  FirstLine,
+  LineWidth,
+  LineStride,
+  FirstElement,
+  Width,
+  Stride,
   Target,
   Scales,
 }
@@ -117,6 +124,30 @@ export function quantizeDraws(
 }
 
 /**
+ * Draws are those of the elements of a larger matrix, of `pitch` elements a line. Line l of this one is line
+ * firstLine + (l / lineWidth) * lineStride + l % lineWidth there, and element e of a line is element
+ * firstElement + (e / width) * stride + e % width of it. All are multiples of 16. Without this call the matrix is its own.
+ */
+export function quantizePart(
+  task: usize,
+  pitch: u32,
+  firstLine: u32,
+  lineWidth: u32,
+  lineStride: u32,
+  firstElement: u32,
+  width: u32,
+  stride: u32,
+): void {
+  put(task, Field.Pitch, pitch);
+  put(task, Field.FirstLine, firstLine);
+  put(task, Field.LineWidth, lineWidth);
+  put(task, Field.LineStride, lineStride);
+  put(task, Field.FirstElement, firstElement);
+  put(task, Field.Width, width);
+  put(task, Field.Stride, stride);
+}
+
+/**
  * Sets the destinations of the codes and of the stored scales, which are f32 or bytes. Rows of codes follow each other
  * as `encode` stores them. 4-bit codes need an even number of columns.
  */
@@ -187,6 +218,38 @@ export function prepareRuleOf(task: usize, rule: usize, overflow: f32): void {
     getFloat(task, Field.E4m3Max),
     <u32>get(task, Field.Squared),
   );
+}
+
+/** Whether draws are those of a larger matrix. */
+export function isPart(task: usize): bool {
+  return get(task, Field.Pitch) !== 0;
+}
+
+/** Writes the draws of elements [first, first + count) of a line of a part; `first` is a multiple of 16. */
+export function drawForPart(task: usize, draws: usize, line: u32, first: u32, count: u32): void {
+  const lineWidth = <u32>get(task, Field.LineWidth);
+  const width = <u32>get(task, Field.Width);
+  const whole =
+    <u64>get(task, Field.FirstLine) +
+    <u64>(line / lineWidth) * <u64>get(task, Field.LineStride) +
+    (line % lineWidth);
+  const begin = whole * <u64>get(task, Field.Pitch) + <u64>get(task, Field.FirstElement);
+  const end = first + count;
+  for (let e = first; e < end; ) {
+    const within = e % width;
+    const run = min(end - e, width - within);
+    fillRandom8From(
+      draws + ((<usize>(e - first)) << 1),
+      (begin + <u64>(e / width) * <u64>get(task, Field.Stride) + within) >> 4,
+      run,
+      <u32>get(task, Field.SeedLo),
+      <u32>get(task, Field.SeedHi),
+      <u32>get(task, Field.OffsetLo),
+      <u32>get(task, Field.OffsetHi),
+      <u32>get(task, Field.Copy),
+    );
+    e += run;
+  }
 }
 
 /**

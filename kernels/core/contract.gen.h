@@ -72,7 +72,7 @@ enum class Staging : int {
 };
 
 enum class QuantizeTask : int {
-  kBytes = 200,
+  kBytes = 256,
 };
 
 enum class GemmTask : int {

@@ -3,11 +3,12 @@ import { platform } from "#platform";
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { boolean, optionsOf } from "../options.js";
+import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { Recipe, requireRecipe } from "../recipes/recipe.js";
 import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
 import { training } from "../tape/grad-mode.js";
-import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js";
+import { ScaleUpdates } from "../tape/scale-updates.js";
 
 /** Options of `autocast` and `autocastScope`. All fields are optional. */
 export interface AutocastOptions {

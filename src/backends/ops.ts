@@ -56,6 +56,25 @@ export interface AmaxArgs {
   readonly out: Tensor<"f32">;
 }
 
+/**
+ * Where a matrix [M, K] lies in a larger one. Row r is its row `row + r`. Column c is its column
+ * `column + floor(c / width) * stride + c % width`: a shard of a gated layer consists of several pieces. All are whole numbers.
+ */
+export interface MatrixPart {
+  /** The rows of the larger matrix. */
+  readonly rows: number;
+  /** Its columns. */
+  readonly columns: number;
+  /** The first row. */
+  readonly row: number;
+  /** The first column. */
+  readonly column: number;
+  /** The columns of a piece; K where there is one. */
+  readonly width: number;
+  /** The columns from the beginning of one piece to that of the next. */
+  readonly stride: number;
+}
+
 /** Arguments of `quantize`: x, seen as a matrix [M, K], is quantized into one or both copies. */
 export interface QuantizeArgs {
   /** The values. Leading dimensions are flattened into M. */
@@ -64,6 +83,8 @@ export interface QuantizeArgs {
   readonly spec: QuantizeSpec;
   /** The random bits, selected by element index. Read only if the spec rounds stochastically. */
   readonly random: RandomSource;
+  /** Random bits are those of the elements of a larger matrix, in which x lies. Default: x is all of it. */
+  readonly part?: MatrixPart | undefined;
   /** Output: the rowwise copy, with scale blocks along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;
   /** Output: the columnwise copy, with scale blocks along M. */

@@ -69,7 +69,7 @@ export const STAGING = {
 } as const;
 
 export const QUANTIZE_TASK = {
-  bytes: 200,
+  bytes: 256,
 } as const;
 
 export const GEMM_TASK = {

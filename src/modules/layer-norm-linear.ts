@@ -1,5 +1,6 @@
 /** The module of a norm followed by a linear layer. */
 import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
 import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type VariableLike, variable } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
@@ -24,6 +25,8 @@ import {
   normParts,
 } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
+import { dividedGroup } from "./parallel/options.js";
+import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 
@@ -46,6 +49,9 @@ const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
  * Computes linear(norm(x)) as one fused layer. Between the norm and the product, values are rounded only as the recipe says.
  * The parameters are `layerNormWeight`, `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
  *
+ * With `group` each rank has a part of the weights (docs/distributed.md).
+ *
+ * @throws `ShapeError` for a size that the ranks of the group do not divide.
  * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
  * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
@@ -73,8 +79,19 @@ export class LayerNormLinear extends Module {
     requireSizes("LayerNormLinear", { inFeatures, outFeatures });
     const { dtype, random } = this;
     const form = normForm(options.normalization ?? "LayerNorm", options);
-    this.#linear = linearParts(backend, [outFeatures, inFeatures], { ...options, dtype, random });
-    this.#norm = normParts(form, (name, init) => this.parameter(NORM_NAMES[name], [inFeatures], init));
+    if (options.parallelMode === "row")
+      throw new ArgumentError(
+        'LayerNormLinear: parallelMode is "row", and the norm needs whole rows; use "column", or a norm and a Linear',
+      );
+    const group = dividedGroup("LayerNormLinear", backend, options);
+    const { sequenceParallel = false } = options;
+    const parallel = group && new TensorParallel(group, "column", sequenceParallel);
+    const given = { ...options, dtype, random };
+    const division = { user: "LayerNormLinear", parallel };
+    this.#linear = linearParts(backend, [outFeatures, inFeatures], given, division);
+    this.#norm = normParts({ ...form, group: sequenceParallel ? group : undefined }, (name, init) =>
+      this.parameter(NORM_NAMES[name], [inFeatures], init),
+    );
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
     this.weight = this.addParameter("weight", this.#linear.weight);

@@ -17,6 +17,7 @@ import { LAYER_NORM_LINEAR_OPTIONS, type LayerNormLinearOptions } from "./layer-
 import { linearForward, prepareForward } from "./linear-core.js";
 import {
   checkLinearCall,
+  type Division,
   type LinearCall,
   type LinearGradients,
   type LinearParts,
@@ -26,6 +27,8 @@ import {
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
+import { groupOf, type ParallelMode } from "./parallel/options.js";
+import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 
@@ -51,13 +54,14 @@ export const MLP_ACTIVATIONS = {
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
 /** Options of `LayerNormMLP`: those of the norm and of the two linear layers, and the activation. All fields are optional. */
-export interface LayerNormMLPOptions extends LayerNormLinearOptions {
+export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode"> {
   /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
 }
 
+const { parallelMode: _, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
 const checkOptions = optionsOf<LayerNormMLPOptions>({
-  ...LAYER_NORM_LINEAR_OPTIONS,
+  ...OPTIONS,
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
 });
 
@@ -101,6 +105,9 @@ function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
 /**
  * Computes fc2(activation(fc1(norm(x)))) for x [..., hidden].
  *
+ * With `group` each rank has a part of the weights (docs/distributed.md).
+ *
+ * @throws `ShapeError` for a size that the ranks of the group do not divide.
  * The parameters are `layerNormWeight` and `layerNormBias` [hidden], `fc1Weight` [ffnHidden, hidden] ([2 * ffnHidden, hidden]
  * for a gated activation), `fc1Bias`, `fc2Weight` [hidden, ffnHidden] and `fc2Bias`. Under a recipe, the norm and the
  * activation are fused with the quantization of their results, except with custom quantizers; numerics.md §7.3 says which
@@ -127,6 +134,8 @@ export class LayerNormMLP extends Module {
   readonly #norm: NormParts;
   readonly #fc1: LinearParts;
   readonly #fc2: LinearParts;
+  /** The columns of the activation that this rank has. */
+  readonly #width: number;
   readonly #form: { readonly kind: ActivationName; readonly gated: boolean };
 
   constructor(
@@ -143,15 +152,26 @@ export class LayerNormMLP extends Module {
     const form = normForm(options.normalization ?? "LayerNorm", options);
     this.#form = MLP_ACTIVATIONS[name];
     const given = { ...options, dtype: this.dtype, random: this.random };
-    this.#fc1 = linearParts(backend, [this.#form.gated ? 2 * ffnHidden : ffnHidden, hidden], given);
+    const { sequenceParallel = false } = options;
+    const group = groupOf("LayerNormMLP", backend, options);
+    const division = (mode: ParallelMode, pieces = 1): Division => ({
+      user: "LayerNormMLP",
+      parallel: group && new TensorParallel(group, mode, sequenceParallel, pieces),
+      size: "ffnHidden",
+    });
+    const halves = this.#form.gated ? 2 : 1;
+    this.#width = ffnHidden / (group?.size ?? 1);
+    this.#fc1 = linearParts(backend, [halves * ffnHidden, hidden], given, division("column", halves));
     try {
-      this.#fc2 = linearParts(backend, [hidden, ffnHidden], given);
+      this.#fc2 = linearParts(backend, [hidden, ffnHidden], given, division("row"));
     } catch (error) {
       // if a quantizer rejects the sizes of fc2, free the parameters of fc1
       for (const made of [this.#fc1.weight, this.#fc1.bias]) made?.dispose();
       throw error;
     }
-    this.#norm = normParts(form, (part, init) => this.parameter(NORM_NAMES[part], [hidden], init));
+    this.#norm = normParts({ ...form, group: sequenceParallel ? group : undefined }, (part, init) =>
+      this.parameter(NORM_NAMES[part], [hidden], init),
+    );
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
     this.fc1Weight = this.addParameter("fc1Weight", this.#fc1.weight);
@@ -183,7 +203,8 @@ export class LayerNormMLP extends Module {
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const norm = normedInput(this.#norm, x, false);
-      prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(norm.input.shape) });
+      const rows = this.#fc1.parallel?.wholeInput(norm.input.shape) ?? norm.input.shape;
+      prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(rows) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
@@ -193,7 +214,7 @@ export class LayerNormMLP extends Module {
       return {
         result: second.out,
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
-        quantized: { gradOutput: true },
+        quantized: { gradOutput: !this.#fc2.parallel?.gathers("gradOutput") },
         backward: (dy, pass) => {
           const { x: dact, weight: dw2, bias: db2 } = second.backward(dy, pass);
           const {
@@ -210,7 +231,7 @@ export class LayerNormMLP extends Module {
 
   /** Returns the shape of the activation's result. `shape` is the shape of the input or of fc1's result. */
   #activated(shape: Shape): Shape {
-    return [...shape.slice(0, -1), this.ffnHidden];
+    return [...shape.slice(0, -1), this.#width];
   }
 
   /** Runs fc2 on the activation of h. `before` says whether the input or a parameter of the norm requires a gradient. */

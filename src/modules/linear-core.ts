@@ -4,7 +4,6 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { plainDatapath } from "../functional/datapath.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
-import { columnSum } from "../ops/rows/norm.js";
 import { gradTracked } from "../tape/grad-mode.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
@@ -12,7 +11,7 @@ import { requireScalar, requireTensor } from "../tensor/require.js";
 import { asMatrix } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
-import { beginMainGrad, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
+import { beginMainGrad, biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { blocksFit, quantizedForward, requireFit } from "./linear-quantized.js";
 import { currentPhase } from "./recompute-phase.js";
 
@@ -27,6 +26,10 @@ export function linearForward(
   const wanted = wantedOf(parts, input, grad);
   const tracked = wantedOf(parts, input, gradTracked());
   requireParts(parts, input);
+  if (parts.parallel && (call.fp8Output || call.fp8Grad))
+    throw new ArgumentError(
+      "linear: fp8Output and fp8Grad are for layers of one rank; a layer with a group gives wide tensors, so leave them out",
+    );
   const flag = requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
   if (flag && flag.backend !== parts.weight.value.backend)
     throw new ArgumentError(
@@ -79,16 +82,17 @@ export function prepareForward(
   quantization.prepare(
     region,
     weight.value,
-    blocksFit(weight, input, region.enabled && gradTracked() && weight.requiresGrad),
+    blocksFit(parts, input, region.enabled && gradTracked() && weight.requiresGrad),
   );
 }
 
 /** Throws unless the tensors of a call have matching shapes and backends and are not disposed. */
 function requireParts(
-  { weight, bias }: LinearParts,
+  { weight, bias, parallel }: LinearParts,
   { shape, backend }: Pick<LinearInput, "shape" | "backend">,
 ): void {
   const [, features] = asMatrix(shape);
+  parallel?.requireRows("linear", shape);
   for (const [name, parameter] of [
     ["weight", weight],
     ["bias", bias],
@@ -108,7 +112,7 @@ function requireParts(
 }
 
 function plainForward(
-  { weight, bias, fuseWgradAccumulation }: LinearParts,
+  { weight, bias, fuseWgradAccumulation, parallel }: LinearParts,
   { given, dtype, makes }: LinearInput & { readonly given: Value },
   { call, wanted }: { readonly call: LinearCall; readonly wanted: WantedGradients },
 ): LinearResult {
@@ -130,7 +134,10 @@ function plainForward(
       );
   }
   const datapath = plainDatapath(x.backend, dtype);
-  const { out } = gemm({ x, w, datapath, outDtype: dtype, ...(bias ? { bias: bias.tensor } : {}) });
+  const rows = parallel?.gathered("input", x) ?? x;
+  const fusedBias = bias && parallel?.mode !== "row" ? { bias: bias.tensor } : {};
+  const made = wideOf("linear", gemm({ x: rows, w, datapath, outDtype: dtype, ...fusedBias }).out);
+  const out = parallel?.output(made, bias?.tensor) ?? made;
   const saved = [
     ...(wanted.wgrad && (x !== given || makes) ? [x] : []),
     ...(wanted.dgrad && w !== weight.value ? [w] : []),
@@ -141,22 +148,22 @@ function plainForward(
     backward: (grad, _pass, summed) => {
       const dy = wideGrad(grad, dtype);
       const products = { datapath, dtype, weight, fuseWgradAccumulation };
+      const whole = parallel?.gathered("gradOutput", dy) ?? dy;
+      const dx = wanted.dgrad ? dgradOf(w, whole, products) : undefined;
+      const columns = wanted.wgrad ? (parallel?.gathered("input", x) ?? x) : undefined;
       return {
-        x: wanted.dgrad ? dgradOf(w, dy, products) : undefined,
-        weight: wanted.wgrad ? wgradOf(x, dy, products) : undefined,
-        bias: bias?.requiresGrad ? columnSum(summed ?? dy, bias.tensor.dtype) : undefined,
+        x: dx && parallel ? parallel.gradInput(dx) : dx,
+        weight: columns && wgradOf(columns, whole, products),
+        bias: biasGradOf({ bias, parallel }, summed ?? dy),
       };
     },
   };
 }
 
 /** Records the amaxes that quantization would record. The product itself is computed in high precision. */
-function calibrate(
-  { weight, quantization }: LinearParts,
-  input: LinearInput & { readonly given: Value },
-  region: Region,
-): void {
-  quantization.enter(region, weight.value, blocksFit(weight, input, false));
+function calibrate(parts: LinearParts, input: LinearInput & { readonly given: Value }, region: Region): void {
+  const { weight, quantization } = parts;
+  quantization.enter(region, weight.value, blocksFit(parts, input, false));
   for (const [role, value] of [
     ["input", input.given],
     ["weight", weight.value],

@@ -9,12 +9,22 @@ import { requireScalar } from "../tensor/require.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, type ModuleOptions } from "./module.js";
-import { constantInit, type InitMethod, newParameter, normalInit, type Parameter } from "./parameter.js";
+import { PARALLEL_OPTIONS, type ParallelOptions } from "./parallel/options.js";
+import type { TensorParallel } from "./parallel/tensor-parallel.js";
+import { partShape, partValues } from "./parallel/weights.js";
+import {
+  constantInit,
+  type InitMethod,
+  newParameter,
+  normalInit,
+  type Parameter,
+  requireValues,
+} from "./parameter.js";
 import { LinearQuantization, type WeightUse } from "./quantization.js";
 import { makeWeight } from "./quantized-init.js";
 
 /** Options of `Linear`. All fields are optional. */
-export interface LinearOptions extends ModuleOptions {
+export interface LinearOptions extends ModuleOptions, ParallelOptions {
   /** Whether the layer has a bias. Default true. */
   readonly bias?: boolean | undefined;
   /**
@@ -43,6 +53,7 @@ export interface LinearCall extends WeightUse {
 /** The check of each field of `LinearOptions`. */
 export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   ...MODULE_OPTIONS,
+  ...PARALLEL_OPTIONS,
   bias: boolean,
   initMethod: callable,
   fuseWgradAccumulation: boolean,
@@ -66,6 +77,8 @@ export interface LinearParts {
   readonly saveOriginalInput: boolean;
   /** Whether the gradient of the weight is added to its `mainGrad`. */
   readonly fuseWgradAccumulation: boolean;
+  /** How it is divided among ranks, if it is. */
+  readonly parallel: TensorParallel | undefined;
 }
 
 /** The input of a linear layer. A preceding operation may compute it on demand. */
@@ -116,22 +129,40 @@ export interface WantedGradients {
 /** The standard deviation of initial weights, as in TransformerEngine. */
 const INITIAL_STD = 0.023;
 
-/** Creates the weight [out, in], the bias and the quantization state of a linear layer. */
+/** How a linear layer is divided among ranks. */
+export interface Division {
+  /** The name of the layer for messages. */
+  readonly user: string;
+  /** Undefined if one rank has the whole layer. */
+  readonly parallel: TensorParallel | undefined;
+  /** The name of the divided size. Default: that of `Linear`. */
+  readonly size?: string;
+}
+
+/**
+ * Creates the weight [out, in], the bias and the quantization state of a linear layer. Of a divided layer it creates the part of
+ * this rank, a slice of the values that one rank would have. Throws `ShapeError` if the ranks do not divide the layer.
+ */
 export function linearParts(
   backend: Backend,
-  [outFeatures, inFeatures]: readonly [out: number, inward: number],
+  whole: readonly [out: number, inward: number],
   options: LinearOptions & Complete<ModuleOptions>,
+  { user, parallel, size }: Division,
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
-  const shape = [outFeatures, inFeatures];
-  const weight = makeWeight(backend, initMethod(random, shape), shape, { dtype, random });
+  const shape = parallel ? partShape(user, parallel, whole, size) : whole;
+  const values = initMethod(random, whole);
+  const own = parallel ? partValues(parallel, requireValues("initMethod", values, whole), whole) : values;
+  const weight = makeWeight(backend, own, shape, { dtype, random, shard: parallel?.shard("weight") });
+  const [outFeatures] = shape;
   return {
+    parallel,
     weight,
     bias:
       options.bias === false
         ? undefined
         : newParameter(backend, [outFeatures], constantInit(0), { dtype, random }),
-    quantization: new LinearQuantization(backend, random),
+    quantization: new LinearQuantization(backend, random, parallel),
     saveOriginalInput: options.saveOriginalInput ?? false,
     fuseWgradAccumulation: options.fuseWgradAccumulation ?? false,
   };

@@ -5,12 +5,14 @@ import { castTo } from "../ops/cast/cast.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import type { GemmInput } from "../ops/gemm/operand.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
+import { columnSum } from "../ops/rows/norm.js";
 import type { MMParams } from "../recipes/table.js";
 import { type Gradient, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireF32 } from "../tensor/require.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
+import type { LinearParts } from "./linear-parts.js";
 import type { Parameter } from "./parameter.js";
 
 /** How dgrad and wgrad are computed. */
@@ -56,6 +58,18 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   gemm({ ...options, out, accumulate: !fresh.has(weight) });
   fresh.delete(weight);
   return undefined;
+}
+
+/** The sums of the columns of dY, over all ranks that have rows of it. */
+export function biasGradOf(
+  { bias, parallel }: Pick<LinearParts, "bias" | "parallel">,
+  dy: Tensor<WideDType>,
+): Tensor<WideDType> | undefined {
+  if (!bias?.requiresGrad) return undefined;
+  const { dtype } = bias.tensor;
+  return parallel
+    ? parallel.gradBias(columnSum(dy, parallel.biasSumType(dtype)), dtype)
+    : columnSum(dy, dtype);
 }
 
 /** Returns a gradient as an unquantized tensor: dequantized to `dtype` if it is quantized, else unchanged. */

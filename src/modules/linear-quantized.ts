@@ -5,7 +5,6 @@ import { hasGivenScale } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import { requireTransformable } from "../ops/quantize/quantize.js";
-import { columnSum } from "../ops/rows/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import type { Recipe } from "../recipes/recipe.js";
@@ -15,8 +14,9 @@ import { QuantizedTensor, type Usage } from "../tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
-import { dgradOf, wgradOf, wideGrad } from "./linear-products.js";
-import type { Parameter } from "./parameter.js";
+import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
+import { areWholeBlocks, type QuantizerOf, RowOperand } from "./parallel/row-operand.js";
+import { amaxGroup } from "./parallel/tensor-parallel.js";
 import type { Fits } from "./quantization.js";
 
 /** A call of a linear layer in an enabled autocast region. */
@@ -40,76 +40,138 @@ export function quantizedForward(
   input: LinearInput,
   { call, region, wanted, tracked }: QuantizedCall,
 ): LinearResult {
-  const { weight, bias, quantization, fuseWgradAccumulation } = parts;
+  const { weight, bias, quantization, fuseWgradAccumulation, parallel } = parts;
   const { recipe, group } = region;
   const { dtype } = input;
   requireFit(parts, input, recipe);
   const given = input.quantize ? undefined : input.value();
-  quantization.enter(region, weight.value, blocksFit(weight, { ...input, given }, tracked.wgrad));
-  const keepsOriginal = wanted.wgrad && parts.saveOriginalInput && !(given instanceof QuantizedTensor);
+  if (given instanceof QuantizedTensor && parallel?.gathers("input"))
+    throw new ArgumentError(
+      "linear: the input is quantized, with a scale of this rank alone; under sequenceParallel the layer quantizes it for all ranks, so give it wide",
+    );
+  quantization.enter(region, weight.value, blocksFit(parts, { ...input, given }, tracked.wgrad));
+  // as they are now: a later call may have others
+  const ownQuantizer = quantization.quantizer("input");
+  const wholeQuantizer = parallel?.gathers("input") && quantization.quantizer("input", true);
+  // an input whose rows are gathered first is computed once, so its codes are kept
+  const regathers = wholeQuantizer !== undefined && !areWholeBlocks(ownQuantizer.spec, input.shape);
+  const keepsOriginal =
+    wanted.wgrad && parts.saveOriginalInput && !(given instanceof QuantizedTensor) && !regathers;
   const keepsX = wanted.wgrad && !keepsOriginal;
-  const inputQuantizer = quantization.quantizer("input");
-  const inputBy = (usage: Usage): QuantizedTensor =>
-    quantizedInput(inputQuantizer, { given, quantize: input.quantize }, usage);
+  const quantizerOf = (whole: boolean): Quantizer => (whole && wholeQuantizer) || ownQuantizer;
+  const inputBy = (usage: Usage): RowOperand =>
+    new RowOperand(parallel?.gathers("input"), quantizerOf, usage, {
+      shape: input.shape,
+      quantize: (quantizer) => quantizedInput(quantizer, { given, quantize: input.quantize }),
+      wide: () => wideOf("linear: the input", given ?? input.value()),
+    });
   const x = inputBy({ rowwise: true, columnwise: keepsX });
   const w = quantizedWeight(parts, call, tracked.dgrad);
-  const added = bias ? { bias: castTo(bias.tensor, dtype === "f32" ? "bf16" : dtype) } : {};
-  const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) =>
-    wideOf("linear", gemm({ x, w, outDtype, ...recipe.fprop, ...added }).out),
-  );
+  const fusedBias = bias && parallel?.mode !== "row";
+  const added = fusedBias ? { bias: castTo(bias.tensor, dtype === "f32" ? "bf16" : dtype) } : {};
+  const rows = x.copies(ROWWISE);
+  const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) => {
+    const made = wideOf("linear", gemm({ x: rows, w, outDtype, ...recipe.fprop, ...added }).out);
+    return parallel?.output(made, bias?.tensor) ?? made;
+  });
+  if (rows !== x.own) rows.dispose();
   const backwardBy = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
   const gradUsage = { rowwise: wanted.dgrad, columnwise: wanted.wgrad };
   const gradQuantizer =
     backwardBy && ((): Quantizer => backwardBy.quantizer("gradOutput").setUsage(gradUsage));
-  const ownsX = x !== given;
-  if (ownsX && keepsX) x.updateUsage({ rowwise: false });
-  else if (ownsX) x.dispose();
+  const ownsX = x.own !== given;
+  if (ownsX && keepsX) x.keepColumnwise();
+  else if (ownsX) x.own.dispose();
   return {
     out,
     saved: [
-      ...(ownsX && keepsX ? [x] : []),
+      ...(ownsX && keepsX ? [x.own] : []),
       ...(w !== weight.value && wanted.dgrad ? [w] : []),
       ...(given && keepsOriginal && input.makes ? [given] : []),
       ...(backwardBy?.saved ?? []),
     ],
     ...(gradQuantizer ? { gradQuantizer } : {}),
     backward: (grad, pass, summed) => {
-      const sumsBias = bias?.requiresGrad === true;
       const biasOf = (): Tensor<WideDType> | undefined =>
-        sumsBias ? columnSum(summed ?? wideGrad(grad, dtype), bias.tensor.dtype) : undefined;
-      if (!backwardBy || !gradQuantizer) return { bias: biasOf() };
-      backwardBy.enter(pass, group);
-      const fuses = sumsBias && !summed && !(grad instanceof QuantizedTensor) && recipe.kind !== "custom";
-      const { out: dy, biasGrad: dbias } = fuses
-        ? gradQuantizer().biasGradQuantize(grad, bias.tensor.dtype)
-        : { biasGrad: biasOf(), out: quantized(gradQuantizer(), grad) };
+        bias?.requiresGrad ? biasGradOf(parts, summed ?? wideGrad(grad, dtype)) : undefined;
+      if (!backwardBy) return { bias: biasOf() };
+      backwardBy.enter(pass, amaxGroup(parallel?.group, group));
+      const { dy, bias: dbias } = quantizedGradient(parts, grad, {
+        quantizerOf: (whole) => backwardBy.quantizer("gradOutput", whole),
+        usage: gradUsage,
+        fuses: !summed && recipe.kind !== "custom",
+        biasOf,
+        dtype,
+      });
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
       const dx = wanted.dgrad
-        ? outputOf(call.fp8Grad ? backwardBy.quantizer("gradInput") : undefined, dtype, (outDtype) =>
-            dgradOf(w, dy, { ...products, dtype: outDtype }),
-          )
+        ? outputOf(call.fp8Grad ? backwardBy.quantizer("gradInput") : undefined, dtype, (outDtype) => {
+            const made = dgradOf(w, dy, { ...products, dtype: outDtype });
+            return parallel?.gradInput(made) ?? made;
+          })
         : undefined;
-      const columns = keepsOriginal ? inputBy({ rowwise: false, columnwise: true }) : x;
-      const dw = wanted.wgrad ? wgradOf(columns, dy, products) : undefined;
+      const from = keepsOriginal ? inputBy(COLUMNWISE) : x;
+      const columns = wanted.wgrad ? from.copies(COLUMNWISE) : undefined;
+      const dw = columns && wgradOf(columns, dy, products);
       if (dy !== grad) dy.dispose();
-      if (columns !== x) columns.dispose();
+      if (columns && columns !== x.own) columns.dispose();
+      if (keepsOriginal) from.own.dispose();
       return { x: dx, weight: dw, bias: dbias };
     },
   };
 }
 
+const ROWWISE: Usage = { rowwise: true, columnwise: false };
+const COLUMNWISE: Usage = { rowwise: false, columnwise: true };
+
+/** How a gradient is quantized. */
+interface GradientQuantization {
+  readonly quantizerOf: QuantizerOf;
+  readonly usage: Usage;
+  /** Whether the bias gradient may be summed in the pass that quantizes. */
+  readonly fuses: boolean;
+  /** Sums the bias gradient otherwise. */
+  readonly biasOf: () => Tensor<WideDType> | undefined;
+  readonly dtype: WideDType;
+}
+
+/** The gradient of the result for the products, and that of the bias. */
+function quantizedGradient(
+  { bias, parallel }: LinearParts,
+  grad: Gradient,
+  { quantizerOf, usage, fuses, biasOf, dtype }: GradientQuantization,
+): { readonly dy: QuantizedTensor; readonly bias: Tensor<WideDType> | undefined } {
+  let sums: Tensor<WideDType> | undefined;
+  const quantize = (quantizer: Quantizer): QuantizedTensor => {
+    if (!fuses || !bias?.requiresGrad || grad instanceof QuantizedTensor) return quantized(quantizer, grad);
+    const type = bias.tensor.dtype;
+    const { out, biasGrad } = quantizer.biasGradQuantize(grad, parallel?.biasSumType(type) ?? type);
+    sums = parallel?.gradBias(biasGrad, type) ?? biasGrad;
+    return out;
+  };
+  const from = { shape: grad.shape, quantize, wide: () => wideGrad(grad, dtype) };
+  const operand = new RowOperand(parallel?.gathers("gradOutput"), quantizerOf, usage, from);
+  const dy = operand.copies(usage);
+  if (dy !== operand.own) operand.own.dispose();
+  return { dy, bias: sums ?? biasOf() };
+}
+
 /** Throws if the weight or an input of this shape does not fit the recipe. */
 export function requireFit(
-  { weight, saveOriginalInput }: LinearParts,
+  { weight, saveOriginalInput, parallel }: LinearParts,
   { shape }: Pick<LinearInput, "shape">,
   recipe: Recipe,
 ): void {
+  if (parallel?.sequence && isDelayed(recipe) && !recipe.reduceAmax)
+    throw new ArgumentError(
+      "linear: sequenceParallel gathers codes, which need one scale on all ranks; leave reduceAmax of DelayedScaling on",
+    );
   if (saveOriginalInput && isDelayed(recipe))
     throw new ArgumentError(
       "linear: saveOriginalInput does not go with DelayedScaling, which would record the input's amax twice; drop one",
     );
-  requireAligned("input", shape);
+  requireAligned("input", parallel?.wholeInput(shape) ?? shape);
   requireAligned("weight", weight.shape);
 }
 
@@ -128,14 +190,14 @@ function requireAligned(name: string, shape: Shape): void {
  * accepts the dtype of the input.
  */
 export function blocksFit(
-  weight: Parameter,
+  { weight, parallel }: Pick<LinearParts, "weight" | "parallel">,
   { shape, dtype, given }: Pick<LinearInput, "shape" | "dtype"> & { readonly given?: Value | undefined },
   wgrad: boolean,
 ): Fits {
   return (quantizer) => {
     if (!(given instanceof QuantizedTensor)) {
       const by = quantizer("input");
-      requireBlocks("input", shape, by);
+      requireBlocks("input", parallel?.wholeInput(shape) ?? shape, by);
       if (wgrad) requireTransformable("linear", by.spec, dtype);
     }
     if (!(weight.value instanceof QuantizedTensor))
@@ -152,9 +214,7 @@ function requireBlocks(name: string, shape: Shape, { spec }: Quantizer): void {
 function quantizedInput(
   quantizer: Quantizer,
   { given, quantize }: { readonly given: Value | undefined; readonly quantize: LinearInput["quantize"] },
-  usage: Usage,
 ): QuantizedTensor {
-  quantizer.setUsage(usage);
   if (given instanceof QuantizedTensor) return quantized(quantizer, given);
   return quantize ? quantize(quantizer) : quantized(quantizer, wideOf("linear: the input", given as Tensor));
 }

@@ -15,6 +15,8 @@ import {
   linearParts,
 } from "./linear-parts.js";
 import { Module, requireSizes } from "./module.js";
+import { dividedGroup } from "./parallel/options.js";
+import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 
@@ -23,6 +25,9 @@ const checkOptions = optionsOf(LINEAR_OPTIONS);
 /**
  * Computes y = x·weightᵀ + bias, with weight [out, in] and x [..., in].
  *
+ * With `group` each rank has a part of the weights (docs/distributed.md).
+ *
+ * @throws `ShapeError` for a size that the ranks of the group do not divide.
  * In an autocast region, x, weight and the gradient of y are quantized as the recipe says, along each dimension that a product
  * needs. The results have the dtype of x. Outside a region, x and the parameters must have the same dtype.
  *
@@ -47,7 +52,11 @@ export class Linear extends Module {
     super(backend, checkOptions("Linear", options));
     requireSizes("Linear", { inFeatures, outFeatures });
     const { dtype, random } = this;
-    this.#parts = linearParts(backend, [outFeatures, inFeatures], { ...options, dtype, random });
+    const group = dividedGroup("Linear", backend, options);
+    const { parallelMode: mode, sequenceParallel = false } = options;
+    const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel);
+    const given = { ...options, dtype, random };
+    this.#parts = linearParts(backend, [outFeatures, inFeatures], given, { user: "Linear", parallel });
     this.weight = this.addParameter("weight", this.#parts.weight);
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
@@ -80,7 +89,10 @@ export class Linear extends Module {
       return {
         result: out,
         saved,
-        quantized: { gradOutput: true, gradInput: call.fp8Grad === true },
+        quantized: {
+          gradOutput: !this.#parts.parallel?.gathers("gradOutput"),
+          gradInput: call.fp8Grad === true,
+        },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);
           return [grads.x, grads.weight, grads.bias];

@@ -1,5 +1,7 @@
 /** LayerNorm and RMSNorm as modules, and the parts that other modules use to begin with a norm. */
 import type { Backend } from "../backends/backend.js";
+import type { ProcessGroup } from "../distributed/group.js";
+import { castTo } from "../ops/cast/cast.js";
 import {
   layerNorm,
   type NormParameters,
@@ -15,13 +17,15 @@ import type { Variable } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
+import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "./parallel/options.js";
+import { sumOverRows } from "./parallel/tensor-parallel.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 
 /** The kind of norm that a layer begins with. */
 export type Normalization = "LayerNorm" | "RMSNorm";
 
 /** Options of `LayerNorm` and `RMSNorm`. All fields are optional. */
-export interface NormModuleOptions extends ModuleOptions {
+export interface NormModuleOptions extends ModuleOptions, SequenceParallelOptions {
   /** A constant added to the variance (LayerNorm) or to the mean square (RMSNorm). Default 1e-5. */
   readonly eps?: number | undefined;
   /** Whether the parameter holds gamma - 1 instead of gamma, so that weight decay pulls gamma towards 1. Default false. */
@@ -31,6 +35,7 @@ export interface NormModuleOptions extends ModuleOptions {
 /** The check of each field of `NormModuleOptions`. */
 export const NORM_OPTIONS: OptionTable<NormModuleOptions> = {
   ...MODULE_OPTIONS,
+  ...SEQUENCE_PARALLEL_OPTIONS,
   eps: atLeastZero,
   zeroCenteredGamma: boolean,
 };
@@ -44,10 +49,12 @@ export interface NormParts {
   readonly beta?: Parameter | undefined;
   readonly eps: number;
   readonly zeroCenteredGamma: boolean;
+  /** The ranks that have other rows of x: gradients of parameters are summed over them. */
+  readonly group: ProcessGroup | undefined;
 }
 
 /** The kind and constants of a norm whose parameters are not created yet. */
-interface NormForm extends Pick<NormParts, "eps" | "zeroCenteredGamma"> {
+interface NormForm extends Pick<NormParts, "eps" | "zeroCenteredGamma" | "group"> {
   readonly normalization: Normalization;
 }
 
@@ -56,17 +63,17 @@ export function normForm(
   normalization: Normalization,
   { eps = 1e-5, zeroCenteredGamma = false }: NormModuleOptions,
 ): NormForm {
-  return { normalization, eps, zeroCenteredGamma };
+  return { normalization, eps, zeroCenteredGamma, group: undefined };
 }
 
 /** Creates gamma and beta of a norm by calling `make`. */
 export function normParts(
-  { normalization, eps, zeroCenteredGamma }: NormForm,
+  { normalization, eps, zeroCenteredGamma, group }: NormForm,
   make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
 ): NormParts {
   const gamma = make("gamma", constantInit(zeroCenteredGamma ? 0 : 1));
   const beta = normalization === "LayerNorm" ? make("beta", constantInit(0)) : undefined;
-  return { gamma, beta, eps, zeroCenteredGamma };
+  return { gamma, beta, eps, zeroCenteredGamma, group };
 }
 
 /** Returns gamma and, if present, beta. `normGradients` returns their gradients in the same order. */
@@ -87,7 +94,7 @@ export function normForward(parts: NormParts, x: Tensor): NormResult {
 
 /** Computes the gradients of x, gamma and, if present, beta, in this order. */
 export function normGradients(
-  { gamma, beta, zeroCenteredGamma }: NormParts,
+  { gamma, beta, zeroCenteredGamma, group }: NormParts,
   x: Tensor,
   { mean, rstd }: NormStatistics,
   grad: Tensor,
@@ -96,10 +103,16 @@ export function normGradients(
   const { dx, dgamma, dbeta } = normBackward({
     grad,
     x,
-    gamma: gamma.tensor,
+    // sums that go on over ranks are f32, as gamma then is
+    gamma: group ? castTo(gamma.tensor, "f32") : gamma.tensor,
     zeroCenteredGamma,
     ...statistics,
   });
+  if (group) {
+    const own = (sum: Tensor<WideDType>): Tensor<WideDType> =>
+      castTo(sumOverRows(group, sum), gamma.tensor.dtype);
+    return beta && dbeta ? [dx, own(dgamma), own(dbeta)] : [dx, own(dgamma)];
+  }
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];
 }
 
@@ -120,8 +133,11 @@ export abstract class NormModule extends Module {
   ) {
     super(backend, checkOptions(normalization, options));
     requireSizes(normalization, { features });
+    const form = normForm(normalization, options);
+    const ranks = groupOf(normalization, backend, options);
+    const group = options.sequenceParallel ? ranks : undefined;
     const names = { gamma: "weight", beta: "bias" };
-    this.#parts = normParts(normForm(normalization, options), (name, init) =>
+    this.#parts = normParts({ ...form, group }, (name, init) =>
       this.parameter(names[name], [features], init),
     );
     this.weight = this.#parts.gamma;

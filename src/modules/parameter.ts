@@ -120,11 +120,12 @@ export function newParameter(
 }
 
 /** Throws unless `values` is a Float32Array with one value for each element of `shape`. */
-function requireValues(user: string, values: Float32Array, shape: Shape): void {
+export function requireValues(user: string, values: Float32Array, shape: Shape): Float32Array {
   if (!(values instanceof Float32Array))
     throw new ArgumentError(`${user}: values are ${describe(values)}; they must be a Float32Array`);
   if (values.length !== elementCount(shape))
     throw new ShapeError(`${user}: there are ${values.length} values for a parameter [${shape}]`);
+  return values;
 }
 
 /** Returns `values` as a tensor of type `dtype`. Each value is rounded to nearest even. */

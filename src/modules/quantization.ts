@@ -9,6 +9,7 @@ import type { ForwardRole } from "../recipes/table.js";
 import type { Value } from "../tape/value.js";
 import { QuantizedTensor, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { amaxGroup, type TensorParallel } from "./parallel/tensor-parallel.js";
 import { persistent } from "./parameter.js";
 import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
 import { type BackwardQuantization, type CallQuantization, RecipeInForce } from "./recipe-in-force.js";
@@ -54,6 +55,8 @@ export class LinearQuantization implements QuantizationState {
   constructor(
     readonly backend: Backend,
     readonly random: RandomState,
+    /** How the layer is divided among ranks, if it is. */
+    readonly parallel?: TensorParallel | undefined,
   ) {}
 
   /**
@@ -84,7 +87,7 @@ export class LinearQuantization implements QuantizationState {
       this.#held = new HeldCall(current);
       holdCall(phase.calls, this, this.#held);
     }
-    if (current.forward) updates?.add(current.forward, group);
+    if (current.forward) updates?.add(current.forward, amaxGroup(this.parallel?.group, group));
   }
 
   /**
@@ -143,8 +146,8 @@ export class LinearQuantization implements QuantizationState {
   }
 
   /** Returns the quantizer of a role. Both runs of a recomputed region use the scales of the first run. */
-  quantizer(role: ForwardRole): Quantizer {
-    return given(this.#call).quantizer(role);
+  quantizer(role: ForwardRole, whole = false): Quantizer {
+    return given(this.#call).quantizer(role, whole);
   }
 
   /** Returns the quantization of the backward pass that belongs to the current forward pass. */

@@ -5,6 +5,7 @@ import type { Backend } from "../backends/backend.js";
 import { tensor } from "../ops/create.js";
 import { boolean, optionsOf } from "../options.js";
 import type { RandomState } from "../quantizers/quantizer.js";
+import type { Shard } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
@@ -49,7 +50,11 @@ export function makeWeight(
   backend: Backend,
   values: Float32Array,
   shape: Shape,
-  { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
+  {
+    dtype,
+    random,
+    shard,
+  }: { readonly dtype: WideDType; readonly random: RandomState; readonly shard?: Shard | undefined },
 ): Parameter {
   const setting = settings.get();
   using scope = new Scope();
@@ -57,7 +62,7 @@ export function makeWeight(
   if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
   const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
-  const quantizer = quantizerFor(recipe, "weight", { scale, random });
+  const quantizer = quantizerFor(recipe, "weight", { scale, random, shard });
   const quantized = quantizer.setUsage({ rowwise: true, columnwise: true }).quantize(wide);
   return new Parameter(scope.keep(quantized), preserveHighPrecisionInitVal ? values : undefined, scale);
 }

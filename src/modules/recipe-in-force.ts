@@ -1,8 +1,9 @@
 /** The recipe that is in force for one layer: a quantizer for each tensor role and, under delayed scaling, the scales. */
 import type { Backend } from "../backends/backend.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
+import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
-import { quantizerFor } from "../recipes/quantizer-for.js";
+import { type QuantizerState, quantizerFor } from "../recipes/quantizer-for.js";
 import type { Recipe } from "../recipes/recipe.js";
 import {
   type BackwardRole,
@@ -13,10 +14,10 @@ import {
   type Role,
 } from "../recipes/table.js";
 import type { BackwardPass } from "../tape/node.js";
-import type { AmaxReductionGroup } from "../tape/scale-updates.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
+import type { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { QuantizationSnapshot } from "./quantization-state.js";
 
 /**
@@ -24,7 +25,8 @@ import type { QuantizationSnapshot } from "./quantization-state.js";
  * between the two.
  */
 export interface BackwardQuantization {
-  quantizer(role: BackwardRole): Quantizer;
+  /** `whole`: of a tensor of which this rank has gathered all. */
+  quantizer(role: BackwardRole, whole?: boolean): Quantizer;
   /**
    * Registers the pending scale updates. Call it before gradients are quantized. `group` is the amax reduction group of the
    * forward pass.
@@ -37,7 +39,8 @@ export interface BackwardQuantization {
 /** The quantization of one call of a layer. */
 export interface CallQuantization {
   readonly recipe: Recipe;
-  quantizer(role: ForwardRole): Quantizer;
+  /** `whole`: of a tensor of which this rank has gathered all. */
+  quantizer(role: ForwardRole, whole?: boolean): Quantizer;
   /** Returns the quantization of the backward pass of this call. */
   forBackward(): BackwardQuantization;
   /** The cached weight that the first run used, if this call repeats that run and the run used the cache. */
@@ -46,16 +49,28 @@ export interface CallQuantization {
 
 export class RecipeInForce implements CallQuantization {
   readonly #random: RandomState;
+  readonly #parallel: TensorParallel | undefined;
   readonly #quantizers: ReadonlyMap<Role, Quantizer>;
+  /** Those of tensors whose rows are gathered before they are quantized, made when they are needed. */
+  readonly #wholes = new Map<Role, Quantizer>();
   /** The scales and amax histories of each pass. Undefined unless the recipe is delayed scaling. */
   readonly #states: Readonly<Record<Pass, DelayedState>> | undefined;
 
   constructor(
     readonly recipe: Recipe,
-    { backend, random }: { readonly backend: Backend; readonly random: RandomState },
+    {
+      backend,
+      random,
+      parallel,
+    }: {
+      readonly backend: Backend;
+      readonly random: RandomState;
+      readonly parallel?: TensorParallel | undefined;
+    },
     from?: QuantizationSnapshot,
   ) {
     this.#random = random;
+    this.#parallel = parallel;
     if (isDelayed(recipe)) {
       const state = (pass: Pass): DelayedState => new DelayedState(backend, recipe, pass, from?.[pass]);
       this.#states = { forward: state("forward"), backward: state("backward") };
@@ -68,41 +83,48 @@ export class RecipeInForce implements CallQuantization {
     return this.#states?.forward;
   }
 
-  #make(role: Role): Quantizer {
+  #make(role: Role, whole = false): Quantizer {
     const slot = slotOf(role);
     const state = this.#states?.[passOf(role)];
-    const [scale, amax] = [state?.scales[slot], state?.amaxes[slot]];
-    return quantizerFor(this.recipe, role, { random: this.#random, scale, amax });
+    return this.#with(role, whole, { scale: state?.scales[slot], amax: state?.amaxes[slot] });
   }
 
-  quantizer(role: Role): Quantizer {
-    return this.#quantizers.get(role) as Quantizer;
+  #with(role: Role, whole: boolean, scales: Pick<QuantizerState, "scale" | "amax">): Quantizer {
+    const parallel = whole ? undefined : this.#parallel;
+    const gathered = (role === "input" || role === "gradOutput") && parallel?.gathers(role) !== undefined;
+    const shared = parallel ? { shard: parallel.shard(role), gathered } : {};
+    return quantizerFor(this.recipe, role, { random: this.#random, ...scales, ...shared });
+  }
+
+  quantizer(role: Role, whole = false): Quantizer {
+    if (!whole) return this.#quantizers.get(role) as Quantizer;
+    const made = this.#wholes.get(role) ?? this.#make(role, true);
+    this.#wholes.set(role, made);
+    return made;
   }
 
   /**
    * Returns a quantizer of a forward tensor that uses `scales` [3] and records no amax, or undefined unless the recipe is
    * delayed scaling.
    */
-  quantizerBy(scales: Tensor<"f32">, role: ForwardRole): Quantizer | undefined {
-    const { recipe } = this;
-    if (!isDelayed(recipe)) return undefined;
+  quantizerBy(scales: Tensor<"f32">, role: ForwardRole, whole = false): Quantizer | undefined {
+    if (!isDelayed(this.recipe)) return undefined;
     const scale = scales.view(slotOf(role), [1]);
-    return quantizerFor(recipe, role, { random: this.#random, scale });
+    return this.#with(role, whole, { scale, amax: undefined });
   }
 
   forBackward(): BackwardQuantization {
     const state = this.#states?.backward;
-    if (!state) return { quantizer: (role) => this.quantizer(role), enter() {}, saved: [] };
+    if (!state) return { quantizer: (role, whole) => this.quantizer(role, whole), enter() {}, saved: [] };
     // new handles, because this state may be replaced and disposed of before the backward pass
     const held = (of: readonly Tensor<"f32">[]): readonly Tensor<"f32">[] =>
       of.map((each) => each.reshape(each.shape));
     const [scales, amaxes] = [held(state.scales), held(state.amaxes)];
     return {
-      quantizer: (role) => {
-        if (!state.replaced) return this.quantizer(role);
+      quantizer: (role, whole = false) => {
+        if (!state.replaced) return this.quantizer(role, whole);
         const slot = slotOf(role);
-        const [scale, amax] = [scales[slot], amaxes[slot]];
-        return quantizerFor(this.recipe, role, { random: this.#random, scale, amax });
+        return this.#with(role, whole, { scale: scales[slot], amax: amaxes[slot] });
       },
       enter: (pass, group) => pass.updates.add(state, group),
       saved: [...scales, ...amaxes],

@@ -32,8 +32,9 @@ export class HeldCall implements CallQuantization {
     return this.#inForce.recipe;
   }
 
-  quantizer(role: ForwardRole): Quantizer {
-    return (this.#scales && this.#inForce.quantizerBy(this.#scales, role)) ?? this.#inForce.quantizer(role);
+  quantizer(role: ForwardRole, whole = false): Quantizer {
+    const held = this.#scales && this.#inForce.quantizerBy(this.#scales, role, whole);
+    return held ?? this.#inForce.quantizer(role, whole);
   }
 
   /** Returns the backward quantization of the first run. `saved` is empty, because `values` lists those tensors. */

@@ -3,6 +3,7 @@ import { ArgumentError } from "../errors.js";
 import {
   type BlockFormatName,
   blockFormat,
+  hasGemmReadyTile,
   hasGivenScale,
   type QuantizerOption,
   type Tile,
@@ -32,6 +33,8 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly amax?: Tensor<"f32"> | undefined;
   /** The source of random bits, for quantizers that can round stochastically. */
   readonly random?: RandomState | undefined;
+  /** Copies lie as an all-gather of rows wants them: COMPACT, where there is such a choice. */
+  readonly gathered?: boolean | undefined;
 }
 
 /** Options that were checked against a row. The constructor checks them again. */
@@ -65,9 +68,9 @@ const OPTIONAL = [
  */
 export function quantizerNamed(name: BlockFormatName, settings: QuantizerSettings = {}): Quantizer {
   const row = blockFormat(name);
-  const { format = row.elements[0], scale, amax, random, rowwise, columnwise, scaleLayout } = settings;
+  const { format = row.elements[0], scale, amax, random, rowwise, columnwise, scaleLayout, shard } = settings;
   const spec = makeSpec(name, { format, tile: settings.tile });
-  const options: Record<string, unknown> = { rowwise, columnwise, scaleLayout };
+  const options: Record<string, unknown> = { rowwise, columnwise, scaleLayout, shard };
   if (row.elements.length > 1) options.format = spec.format;
   for (const option of OPTIONAL) {
     const value = settings[option];
@@ -77,6 +80,7 @@ export function quantizerNamed(name: BlockFormatName, settings: QuantizerSetting
         `${name}: ${option} is ${describe(value)}, and ${name} has no such choice; leave it out`,
       );
   }
+  if (settings.gathered && hasGemmReadyTile(spec)) options.dataLayout = "COMPACT";
   if (hasGivenScale(spec)) Object.assign(options, { scale, amax });
   if (row.options.includes("stochastic")) options.random = random;
   return MAKERS[name](options);

@@ -7,6 +7,8 @@ import { ArgumentError } from "../errors.js";
 import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { castTo } from "../ops/cast/cast.js";
+import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { transposeCopy } from "../ops/layout/layout.js";
 import { type ActivationQuantizeOptions, activationQuantize } from "../ops/quantize/activation-quantize.js";
 import { type BiasGradQuantizeResult, biasGradQuantize } from "../ops/quantize/bias-grad-quantize.js";
@@ -14,8 +16,17 @@ import { dequantize } from "../ops/quantize/dequantize.js";
 import { type NormQuantizeResult, normQuantize } from "../ops/quantize/norm-quantize.js";
 import { type QuantizeInputs, quantize, quantizeInto } from "../ops/quantize/quantize.js";
 import { emptyQuantized, type QuantizedLayout } from "../ops/quantize/target.js";
-import type { NormParameters } from "../ops/rows/norm.js";
-import { boolean, type Given, instance, type OptionTable, oneOf, optionsOf, u64 } from "../options.js";
+import { layerNorm, type NormParameters, type NormResult, rmsNorm } from "../ops/rows/norm.js";
+import {
+  boolean,
+  type Given,
+  instance,
+  nested,
+  type OptionTable,
+  oneOf,
+  optionsOf,
+  u64,
+} from "../options.js";
 import type { RandomSource } from "../random.js";
 import {
   checkCall,
@@ -29,9 +40,12 @@ import {
   type ScaleLayout,
   type Usage,
 } from "../tensor/quantized.js";
-import type { Shape, WideDType } from "../tensor/shape.js";
+import { requireWide } from "../tensor/require.js";
+import { Scope } from "../tensor/scope.js";
+import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import { requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { checkShard, partOf, type Shard, usesTensorAmax, wholeAmaxes } from "./shard.js";
 
 /** Options of every quantizer. All fields are optional. */
 export interface QuantizerOptions {
@@ -41,6 +55,12 @@ export interface QuantizerOptions {
   readonly columnwise?: boolean | undefined;
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout | undefined;
+  /**
+   * What it quantizes is one of several ranks' shards of a whole, whose codes and scales are then slices of the whole's: an amax
+   * is the maximum over the group, and stochastic rounding draws by the index in the whole. Blocks lie as they lie in the
+   * shard. Default: what it quantizes is all there is.
+   */
+  readonly shard?: Shard | undefined;
 }
 
 /** The checks of the options that all quantizers have. */
@@ -48,6 +68,7 @@ export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
   rowwise: boolean,
   columnwise: boolean,
   scaleLayout: oneOf(SCALE_LAYOUTS),
+  shard: nested(checkShard),
 };
 
 const checkOwn = optionsOf(QUANTIZER_OPTIONS);
@@ -86,6 +107,8 @@ export abstract class Quantizer implements QuantizerOps {
   /** All settings that determine the bits of its results, except random bits. Frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
+  /** What it quantizes is a shard of a whole; undefined where there is one rank alone. */
+  readonly shard: Shard | undefined;
   #usage: Usage;
 
   /**
@@ -95,8 +118,9 @@ export abstract class Quantizer implements QuantizerOps {
   constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
     requireSpec(spec);
     this.spec = Object.isFrozen(spec) ? spec : Object.freeze({ ...spec });
-    const { rowwise = true, columnwise = false, scaleLayout = "logical" } = options;
-    checkOwn(new.target.name, { rowwise, columnwise, scaleLayout });
+    const { rowwise = true, columnwise = false, scaleLayout = "logical", shard } = options;
+    checkOwn(new.target.name, { rowwise, columnwise, scaleLayout, shard });
+    this.shard = shard && shard.group.size > 1 ? shard : undefined;
     this.#usage = { rowwise, columnwise };
     this.#scaleLayout = scaleLayout;
   }
@@ -104,6 +128,60 @@ export abstract class Quantizer implements QuantizerOps {
   /** Returns the inputs of one quantization besides the tensor. Subclasses override it. */
   protected inputs(): QuantizeInputs {
     return {};
+  }
+
+  /**
+   * Runs one quantization of `x` with its inputs. Those of a shard are the amaxes of the whole and the place in it. `unrounded`
+   * are the values that x was rounded from.
+   */
+  #quantizing<R>(
+    op: string,
+    x: Tensor,
+    run: (inputs: QuantizeInputs) => R,
+    unrounded?: Tensor<WideDType>,
+  ): R {
+    const { shard, spec } = this;
+    const inputs = this.inputs();
+    if (!shard) return run(inputs);
+    const values = requireWide(op, "x", x);
+    const part = spec.stochastic ? partOf(shard, asMatrix(values.shape)) : undefined;
+    if (!usesTensorAmax(spec) || inputs.amax) return run({ ...inputs, part });
+    const amaxes = wholeAmaxes(shard, spec, values, unrounded ?? values);
+    try {
+      return run({ ...inputs, ...amaxes, part });
+    } finally {
+      amaxes.amax?.dispose();
+      amaxes.amaxColumnwise?.dispose();
+    }
+  }
+
+  /** Whether what is fused with a quantization has to be computed first, for its amax to be shared. */
+  get #computesFirst(): boolean {
+    return this.shard !== undefined && usesTensorAmax(this.spec);
+  }
+
+  /** As `activationQuantize`, of a shard whose amax is shared before it is quantized. */
+  #quantizeActivated(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
+    using scope = new Scope();
+    const values = activated(x, options);
+    const rounded = castTo(values, requireWide("activationQuantize", "x", options.grad ?? x).dtype);
+    const result = this.#quantizing(
+      "activationQuantize",
+      rounded,
+      (inputs) => quantize(rounded, this.#layout(), inputs),
+      values,
+    );
+    this.quantized();
+    return scope.keep(result);
+  }
+
+  /** As `normQuantize`, of a shard whose amax is shared before it is quantized. */
+  #quantizeNormed(x: Tensor, norm: NormParameters): NormQuantizeResult {
+    using scope = new Scope();
+    const { out: values, mean, rstd } = normed(x, norm);
+    const out = scope.keep(this.quantize(values));
+    scope.keep(rstd);
+    return mean ? { out, rstd, mean: scope.keep(mean) } : { out, rstd };
   }
 
   /** Is called after each successful quantization that used `inputs`. Subclasses override it. */
@@ -148,7 +226,7 @@ export abstract class Quantizer implements QuantizerOps {
    * divide, `ArgumentError` for a scale or an amax on another backend, `DisposedError` for a disposed tensor.
    */
   quantize(x: Tensor): QuantizedTensor {
-    const result = quantize(x, this.#layout(), this.inputs());
+    const result = this.#quantizing("quantize", x, (inputs) => quantize(x, this.#layout(), inputs));
     this.quantized();
     return result;
   }
@@ -164,6 +242,7 @@ export abstract class Quantizer implements QuantizerOps {
    * `DisposedError` for a disposed tensor.
    */
   activationQuantize(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
+    if (this.#computesFirst) return this.#quantizeActivated(x, options);
     const result = activationQuantize(x, options, this.#layout(), this.inputs());
     this.quantized();
     return result;
@@ -179,6 +258,7 @@ export abstract class Quantizer implements QuantizerOps {
    * `DisposedError` for a disposed tensor.
    */
   normQuantize(x: Tensor, norm: NormParameters): NormQuantizeResult {
+    if (this.#computesFirst) return this.#quantizeNormed(x, norm);
     const result = normQuantize(x, norm, this.#layout(), this.inputs());
     this.quantized();
     return result;
@@ -194,7 +274,9 @@ export abstract class Quantizer implements QuantizerOps {
    * disposed tensor.
    */
   biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
-    const result = biasGradQuantize(grad, dtype, this.#layout(), this.inputs());
+    const result = this.#quantizing("biasGradQuantize", grad, (inputs) =>
+      biasGradQuantize(grad, dtype, this.#layout(), inputs),
+    );
     this.quantized();
     return result;
   }
@@ -210,8 +292,9 @@ export abstract class Quantizer implements QuantizerOps {
     requireQuantized("updateQuantized", "target", target);
     if (target.spec !== this.spec) this.#requireOwnSpec(target);
     const { noop } = checkCall("updateQuantized", call);
-    const inputs = this.inputs();
-    quantizeInto(source, target, noop ? { ...inputs, noop } : inputs);
+    this.#quantizing("updateQuantized", source, (inputs) =>
+      quantizeInto(source, target, noop ? { ...inputs, noop } : inputs),
+    );
     this.quantized();
   }
 
@@ -251,6 +334,18 @@ export abstract class Quantizer implements QuantizerOps {
       `the columnwise copy of a ${quantizer} ${tile} tensor does not follow from its rowwise one; quantize the source with columnwise usage`,
     );
   }
+}
+
+/** The f32 values of an activation, of its gated form, or of their gradients. */
+function activated(x: Tensor, options: ActivationQuantizeOptions): Tensor<WideDType> {
+  const { gated: isGated = false, grad, ...given } = options;
+  const form = { ...given, outDtype: "f32" } as const;
+  if (grad) return (isGated ? gatedBackward : activationBackward)(grad, x, form);
+  return (isGated ? gated : activation)(x, form);
+}
+
+function normed(x: Tensor, { gamma, beta, ...options }: NormParameters): NormResult {
+  return beta ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
 }
 
 /** A sequence of random sources. Each quantization uses the next offset, so results depend on the order of calls. */

@@ -2,6 +2,7 @@
 import { ArgumentError } from "../errors.js";
 import { quantizerNamed } from "../quantizers/named.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
+import type { Shard } from "../quantizers/shard.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { CustomRecipe } from "./custom.js";
 import { type Recipe, StandardRecipe } from "./recipe.js";
@@ -14,6 +15,10 @@ export interface QuantizerState {
   readonly amax?: Tensor<"f32"> | undefined;
   /** The source of random bits for stochastic rounding. */
   readonly random: RandomState;
+  /** The tensor is a shard of a whole. A custom recipe's quantizers say so themselves. */
+  readonly shard?: Shard | undefined;
+  /** The rows of several ranks will be gathered. */
+  readonly gathered?: boolean | undefined;
 }
 
 /**

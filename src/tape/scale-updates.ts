@@ -1,17 +1,7 @@
 /** Updates of delayed scales from the amaxes recorded in an autocast region or in a backward pass. */
+import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
-
-/** A group of processes in a distributed run that share their amaxes. */
-export interface AmaxReductionGroup {
-  /** The number of members. A group with one member reduces nothing. */
-  readonly size: number;
-  /**
-   * Replaces each element of each tensor by its maximum over all members. All members must call it in the same order, with
-   * tensors of the same shapes.
-   */
-  reduceMax(tensors: readonly Tensor<"f32">[]): void;
-}
 
 /** The delayed scales of one pass of a layer, computed from recorded amaxes. */
 export interface DelayedScales {

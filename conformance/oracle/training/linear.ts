@@ -5,6 +5,7 @@ import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { amaxOf } from "../core/scale.js";
 import type { WideName } from "../quantize/quantize.js";
 import { Slots } from "./delayed-slots.js";
+import { type Divided, dividedProduct, dividedSums, withBias } from "./divided.js";
 import { cast, columnSums, type Matrix, ofRows } from "./matrix.js";
 import { type Operand, product, wideOperand } from "./products.js";
 import { type Quantizable, QuantizedModel } from "./quantized.js";
@@ -82,6 +83,8 @@ export class LinearModel {
     readonly weight: ParameterModel,
     readonly bias: ParameterModel | undefined,
     readonly fuses: boolean,
+    /** The plan of one that ranks share. */
+    readonly divided?: Divided | undefined,
   ) {}
 
   forward(run: Run, input: LinearInputModel, call: CallModel): LinearResultModel {
@@ -100,15 +103,36 @@ export class LinearModel {
     const [x, w] = [input.wide(), this.weight.wide];
     const form = (a: Operand, b: Operand, bias?: Matrix): number[][] =>
       product(a, b, { family, split: false, bias: bias?.data });
-    const out = form(wideOperand(w, "rowwise"), wideOperand(x, "rowwise"), this.bias?.wide);
+    const { divided } = this;
+    const out =
+      divided?.mode === "row"
+        ? withBias(
+            dividedProduct(
+              wideOperand(w, "rowwise"),
+              wideOperand(x, "rowwise"),
+              { family, split: false },
+              divided,
+              dtype,
+            ),
+            this.bias?.wide,
+          )
+        : ofRows(
+            form(wideOperand(w, "rowwise"), wideOperand(x, "rowwise"), this.bias?.wide),
+            w.shape[0],
+            dtype,
+          );
     return {
-      out: ofRows(out, w.shape[0], dtype),
+      out,
       backward: (grad) => {
         const dy = wideOf(grad);
-        const byRow = () => form(wideOperand(w, "columnwise"), wideOperand(dy, "rowwise"));
+        const [columns, rows] = [wideOperand(w, "columnwise"), wideOperand(dy, "rowwise")];
         const joined = { family, split: false };
+        const dx = (): Matrix =>
+          divided?.mode === "column"
+            ? dividedProduct(columns, rows, joined, divided, dtype)
+            : ofRows(form(columns, rows), w.shape[1], dtype);
         return {
-          x: wanted.dgrad ? ofRows(byRow(), w.shape[1], dtype) : undefined,
+          x: wanted.dgrad ? dx() : undefined,
           weight: wanted.wgrad
             ? this.#weightGradient(wideOperand(x, "columnwise"), wideOperand(dy, "columnwise"), joined, dtype)
             : undefined,
@@ -133,10 +157,9 @@ export class LinearModel {
     const w = this.#quantizedWeight(run, recipe, call, wanted.dgrad);
     const bias = this.bias && cast(this.bias.wide, dtype === "f32" ? "bf16" : dtype);
     const [outFeatures, inFeatures] = this.weight.wide.shape;
-    const made = product(w.operand("rowwise"), x.operand("rowwise"), {
-      ...joined("fprop"),
-      bias: bias?.data,
-    });
+    const { divided } = this;
+    const fprop = (): number[][] =>
+      product(w.operand("rowwise"), x.operand("rowwise"), { ...joined("fprop"), bias: bias?.data });
     // the copy for the backward pass is made now, before its source may change
     const columns = wanted.wgrad ? x.operand("columnwise") : undefined;
     const result = (
@@ -151,7 +174,13 @@ export class LinearModel {
         return quantize(role, { x: ofRows(rows, count, dtype), computed: false });
       return quantize(role, { x: { ...ofRows(rows, count, "f32"), dtype }, computed: "norm" });
     };
-    const out = result(made, outFeatures, "output", call.fp8Output);
+    const out =
+      divided?.mode === "row"
+        ? withBias(
+            dividedProduct(w.operand("rowwise"), x.operand("rowwise"), joined("fprop"), divided, dtype),
+            this.bias?.wide,
+          )
+        : result(fprop(), outFeatures, "output", call.fp8Output);
     return {
       out,
       backward: (grad, computed) => {
@@ -162,9 +191,18 @@ export class LinearModel {
           grad instanceof QuantizedModel
             ? grad
             : quantize("gradOutput", computed ?? { x: grad, computed: false });
-        const dx = (): number[][] => product(w.operand("columnwise"), dy.operand("rowwise"), joined("dgrad"));
+        const rows = dy.operand("rowwise");
+        const dx = (): Passed =>
+          divided?.mode === "column"
+            ? dividedProduct(w.operand("columnwise"), rows, joined("dgrad"), divided, dtype)
+            : result(
+                product(w.operand("columnwise"), rows, joined("dgrad")),
+                inFeatures,
+                "gradInput",
+                call.fp8Grad,
+              );
         return {
-          x: wanted.dgrad ? result(dx(), inFeatures, "gradInput", call.fp8Grad) : undefined,
+          x: wanted.dgrad ? dx() : undefined,
           weight: columns && this.#weightGradient(columns, dy.operand("columnwise"), joined("wgrad"), dtype),
           bias: dbias,
         };
@@ -173,7 +211,12 @@ export class LinearModel {
   }
 
   #biasGradient(grad: Passed): Matrix | undefined {
-    return this.bias?.requiresGrad ? columnSums(wideOf(grad), this.bias.wide.dtype) : undefined;
+    if (!this.bias?.requiresGrad) return undefined;
+    const { dtype } = this.bias.wide;
+    const { mode, sequence, ranks = 1 } = this.divided ?? {};
+    return mode === "row" && sequence
+      ? dividedSums(wideOf(grad), ranks, dtype)
+      : columnSums(wideOf(grad), dtype);
   }
 
   #weightGradient(

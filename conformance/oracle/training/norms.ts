@@ -2,6 +2,7 @@
 
 import type { WideName } from "../quantize/quantize.js";
 import { norm, normBackward } from "../rows/norm.js";
+import { rowsAt, summedRows } from "./divided.js";
 import type { LinearInputModel, ParameterModel, Run } from "./linear.js";
 import { type Matrix, ofRow, ofRows, rowsOf, sum } from "./matrix.js";
 import { fuses } from "./recipes.js";
@@ -13,6 +14,8 @@ export interface NormModel {
   readonly beta: ParameterModel | undefined;
   readonly eps: number;
   readonly zeroCenteredGamma: boolean;
+  /** The ranks that each have rows of the input. Default 1. */
+  readonly ranks?: number;
 }
 
 export function normParametersOf({ gamma, beta }: NormModel): readonly ParameterModel[] {
@@ -20,7 +23,7 @@ export function normParametersOf({ gamma, beta }: NormModel): readonly Parameter
 }
 
 /** The f32 results of a norm over rows, and a function for its gradients. */
-function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma }: NormModel) {
+function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: NormModel) {
   const row = (of: ParameterModel): number[] => [...of.wide.data];
   const form = {
     gamma: row(gamma),
@@ -36,6 +39,20 @@ function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma }: NormModel) {
     out: (dtype: WideName): Matrix => ofRows(made.out, columns, dtype),
     backward: (grad: Matrix): readonly Matrix[] => {
       const { dx, dgamma, dbeta } = normBackward(rowsOf(grad), rows, form, made);
+      if (ranks > 1) {
+        const partsOf = (name: "dgamma" | "dbeta", of: ParameterModel): Matrix =>
+          summedRows(
+            grad,
+            ranks,
+            (part, rank) => {
+              const before = rowsOf(rowsAt(x, ranks, rank));
+              return ofRow(normBackward(rowsOf(part), before, form, norm(before, form))[name], "f32");
+            },
+            of.wide.dtype,
+          );
+        const sums = [partsOf("dgamma", gamma), ...(beta ? [partsOf("dbeta", beta)] : [])];
+        return [ofRows(dx, columns, x.dtype), ...sums];
+      }
       const own = (of: ParameterModel, values: number[]): Matrix => ofRow(values, of.wide.dtype);
       return [ofRows(dx, columns, x.dtype), own(gamma, dgamma), ...(beta ? [own(beta, dbeta)] : [])];
     },

@@ -4,11 +4,8 @@
  */
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import {
-  type AmaxReductionGroup,
-  type DelayedScales,
-  ScaleUpdates,
-} from "../../../src/tape/scale-updates.js";
+import type { AmaxReductionGroup } from "../../../src/quantizers/shard.js";
+import { type DelayedScales, ScaleUpdates } from "../../../src/tape/scale-updates.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { wrong } from "../harness/refusals.js";
 

@@ -3,8 +3,8 @@ import { WIDE } from "../../formats/contract.gen.js";
 import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import type { Support } from "../backend.js";
-import type { OpArgs, OpName } from "../ops.js";
+import { EXACT, type Support } from "../backend.js";
+import type { OpArgs, OpName, QuantizeArgs } from "../ops.js";
 import type { Addon, DeviceFacts, DeviceHandle, NativeArgs } from "./addon.js";
 
 export interface LoweringContext {
@@ -50,3 +50,13 @@ export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">
  */
 const wholes = new BigUint64Array(2);
 const halves = new Uint32Array(wholes.buffer);
+
+/** What a GPU says of quantizations: its kernels draw random bits by the index in the tensor itself. */
+export function supportsDraws({ spec, part }: Pick<QuantizeArgs, "spec" | "part">): Support {
+  if (!part || !spec.stochastic) return EXACT;
+  return {
+    ok: false,
+    reason:
+      "stochastic rounding of a shard draws by the index in the whole, which kernels do not know yet; set disableStochasticRounding",
+  };
+}

@@ -50,7 +50,7 @@ export function activationQuantize(
   if (grad) requireShape(OP, "grad", grad, result);
   const shape = grad ? x.shape : ownShape(result);
   const { dtype } = grad ?? source;
-  const others = requireInputs(OP, { backend, dtype }, layout, inputs);
+  const others = requireInputs(OP, { backend, dtype, shape }, layout, inputs);
   return orDispose((made) => {
     const target = allocateQuantized(backend, shape, dtype, layout, made);
     const { rowwise, columnwise } = target;

@@ -28,7 +28,12 @@ export function normQuantize(
 ): NormQuantizeResult {
   const source = normSource(OP, x, norm);
   const { x: rows, gamma, beta, eps, zeroCenteredGamma } = source;
-  const { spec, random, scale, amaxRecord, amax, amaxColumnwise } = requireInputs(OP, rows, layout, inputs);
+  const { spec, random, part, scale, amaxRecord, amax, amaxColumnwise } = requireInputs(
+    OP,
+    rows,
+    layout,
+    inputs,
+  );
   const { backend, shape, dtype } = rows;
   return orDispose((made) => {
     const out = allocateQuantized(backend, shape, dtype, layout, made);
@@ -39,6 +44,7 @@ export function normQuantize(
       ...norm,
       spec,
       random,
+      part,
       rowwise,
       columnwise,
       scale,

@@ -2,13 +2,14 @@
  * Quantization of f32, bf16 and f16 tensors to codes and scales. A quantized tensor has a rowwise copy, a columnwise copy, or
  * both.
  */
+import type { MatrixPart } from "../../backends/ops.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
 import type { RandomSource } from "../../random.js";
 import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantized.js";
 import { requireScalar, requireWide } from "../../tensor/require.js";
 import { orDispose } from "../../tensor/scope.js";
-import { sameShape, type WideDType } from "../../tensor/shape.js";
+import { asMatrix, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { NO_RANDOM } from "../cast/cast.js";
 import { execute, requireBackendOf } from "../execute.js";
@@ -19,6 +20,8 @@ import { allocateQuantized, type QuantizedLayout } from "./target.js";
 export interface QuantizeInputs {
   /** The random bits. Required if the spec rounds stochastically. */
   readonly random?: RandomSource | undefined;
+  /** Random bits are those of the elements of a larger matrix, in which the source lies; all numbers are multiples of 16. */
+  readonly part?: MatrixPart | undefined;
   /** For fp8-delayed, where it is required: the factor by which elements are multiplied. */
   readonly scale?: Tensor<"f32"> | undefined;
   /** For fp8-delayed: a tensor that is set to the maximum of its value and max |x|. */
@@ -77,11 +80,11 @@ export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: W
  */
 export function requireInputs(
   op: string,
-  values: Pick<Tensor<WideDType>, "backend" | "dtype">,
+  values: Pick<Tensor<WideDType>, "backend" | "dtype" | "shape">,
   { spec, usage }: Pick<QuantizedLayout, "spec"> & { readonly usage: Usage },
   inputs: QuantizeInputs,
 ) {
-  const { random = NO_RANDOM, scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
+  const { random = NO_RANDOM, part, scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
   requireScalar(op, "scale", scale);
   requireScalar(op, "amaxRecord", amaxRecord);
   requireScalar(op, "amax", amax);
@@ -92,5 +95,21 @@ export function requireInputs(
     throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
   }
   if (usage.columnwise) requireTransformable(op, spec, values.dtype);
-  return { spec, random, scale, amaxRecord, amax, amaxColumnwise, noop };
+  if (part && spec.stochastic) requirePart(op, part, asMatrix(values.shape));
+  return { spec, random, part, scale, amaxRecord, amax, amaxColumnwise, noop };
+}
+
+/** The number of elements that share a draw. */
+const DRAWN_TOGETHER = 16;
+
+/** Throws `ShapeError` unless a matrix of that size lies in the larger one, in whole draws. */
+function requirePart(op: string, part: MatrixPart, [rows, columns]: readonly [number, number]): void {
+  const { row, column, width, stride } = part;
+  const last = column + Math.floor((columns - 1) / width) * stride + ((columns - 1) % width);
+  const whole = Object.values(part).every((each) => Number.isSafeInteger(each) && each >= 0);
+  const fits = row + rows <= part.rows && (columns === 0 || last < part.columns);
+  if (whole && width > 0 && fits && Object.values(part).every((each) => each % DRAWN_TOGETHER === 0)) return;
+  throw new ShapeError(
+    `${op}: a [${rows}, ${columns}] matrix cannot be the part ${JSON.stringify(part)} of another; rows and columns of both, and where pieces begin, are multiples of ${DRAWN_TOGETHER}`,
+  );
 }

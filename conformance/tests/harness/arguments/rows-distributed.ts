@@ -10,7 +10,7 @@ import { SIZE, type World } from "./world.js";
 const [ROWS, COLUMNS] = SIZE;
 
 /** A group of one rank. */
-const alone = (w: World): ProcessGroup => new ProcessGroup(new LocalCommunicator(w.backend));
+export const alone = (w: World): ProcessGroup => new ProcessGroup(new LocalCommunicator(w.backend));
 
 /** The first rank of a group of two. The second does not exist, because only arguments are tested. */
 function ofTwo(w: World): ProcessGroup {

@@ -21,6 +21,7 @@ import { CustomRecipe } from "../../../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import type { Row, Rows } from "./row.js";
+import { alone } from "./rows-distributed.js";
 import { SIZE, type World } from "./world.js";
 
 const [ROWS, COLUMNS] = SIZE;
@@ -28,7 +29,15 @@ const [ROWS, COLUMNS] = SIZE;
 /** Options of every module, chosen so that no random numbers are needed. */
 const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: constantInit(0.5) }) as const;
 const linear = (w: World) =>
-  ({ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false }) as const;
+  ({
+    ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
+    ...{ ...sequence(w), parallelMode: "column" as const },
+  }) as const;
+const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
+const mlp = (w: World) => {
+  const { parallelMode: _, ...rest } = linear(w);
+  return rest;
+};
 const NORM = { eps: 1e-5, zeroCenteredGamma: true } as const;
 const CALL = { fp8Output: false, fp8Grad: false, isFirstMicrobatch: true } as const;
 
@@ -81,15 +90,21 @@ const SGD_NUMBERS = {
 export const MODULE_ROWS: Rows = {
   Embedding: sized((w) => [w.backend, 8, 16, options(w)], "vocabulary", "features"),
   Linear: sized((w) => [w.backend, 16, 32, linear(w)], "inFeatures", "outFeatures"),
-  LayerNorm: sized((w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM }], "features"),
-  RMSNorm: sized((w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM }], "features"),
+  LayerNorm: sized(
+    (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
+    "features",
+  ),
+  RMSNorm: sized(
+    (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
+    "features",
+  ),
   LayerNormLinear: sized(
     (w) => [w.backend, 16, 32, { ...linear(w), ...NORM, normalization: "RMSNorm" }],
     "inFeatures",
     "outFeatures",
   ),
   LayerNormMLP: sized(
-    (w) => [w.backend, 16, 32, { ...linear(w), ...NORM, normalization: "RMSNorm", activation: "swiglu" }],
+    (w) => [w.backend, 16, 32, { ...mlp(w), ...NORM, normalization: "RMSNorm", activation: "swiglu" }],
     "hidden",
     "ffnHidden",
   ),
@@ -119,7 +134,7 @@ export const MODULE_ROWS: Rows = {
     (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w)),
     forwardCall,
   ),
-  "LayerNormMLP.forward": onModule((w) => new LayerNormMLP(w.backend, COLUMNS, 32, linear(w)), forwardCall),
+  "LayerNormMLP.forward": onModule((w) => new LayerNormMLP(w.backend, COLUMNS, 32, mlp(w)), forwardCall),
   "Sequential.forward": onModule(
     (w) => new Sequential(w.backend, new Linear(w.backend, COLUMNS, 32, linear(w))),
     (w) => [w.tensor(), { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],

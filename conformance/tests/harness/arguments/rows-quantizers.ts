@@ -23,16 +23,23 @@ const MAKERS: Readonly<Record<string, (w: World) => Quantizer>> = {
   NVFP4Quantizer: (w) => new NVFP4Quantizer({ stochastic: true, random: w.random }),
 };
 
-const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical" } as const;
+const SHARD = {
+  group: { rank: 0, size: 1, reduceMax: () => undefined },
+  dimension: "rows",
+  pieces: 1,
+} as const;
+const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical", shard: SHARD } as const;
+const PIECES = { "options.shard.pieces": "count" } as const;
 const MX = { ...COMMON, tile: "1x32" } as const;
 
 const CONSTRUCTORS: Rows = {
   Float8Quantizer: {
     calls: [(w) => [{ ...COMMON, format: "e5m2", scale: w.scalar(), amax: w.scalar() }]],
+    numbers: PIECES,
   },
   Float8CurrentScalingQuantizer: {
     calls: [(w) => [{ ...COMMON, format: "e5m2", pow2Scales: true, amaxEpsilon: 0, amax: w.scalar() }]],
-    numbers: { "options.amaxEpsilon": "atLeastZero" },
+    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },
   Float8BlockQuantizer: {
     calls: [
@@ -40,12 +47,13 @@ const CONSTRUCTORS: Rows = {
         { ...COMMON, format: "e4m3", tile: "1x128", pow2Scales: true, amaxEpsilon: 0, dataLayout: "COMPACT" },
       ],
     ],
-    numbers: { "options.amaxEpsilon": "atLeastZero" },
+    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },
-  MXFP8Quantizer: { calls: [() => [{ ...MX, format: "e4m3" }]] },
-  MXFP6Quantizer: { calls: [() => [{ ...MX, format: "e2m3" }]] },
-  MXFP4Quantizer: { calls: [() => [{ ...MX, format: "e2m1" }]] },
+  MXFP8Quantizer: { calls: [() => [{ ...MX, format: "e4m3" }]], numbers: PIECES },
+  MXFP6Quantizer: { calls: [() => [{ ...MX, format: "e2m3" }]], numbers: PIECES },
+  MXFP4Quantizer: { calls: [() => [{ ...MX, format: "e2m1" }]], numbers: PIECES },
   NVFP4Quantizer: {
+    numbers: PIECES,
     calls: [
       (w) => [
         {

@@ -9,9 +9,10 @@ import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { runActivationSteps } from "../../steps/activation.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type Lowering, wideOf } from "../lowering.js";
+import { addressOf, type Lowering, supportsDraws, wideOf } from "../lowering.js";
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
+  supports: supportsDraws,
   run({ addon, device }, args) {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
     if (hasGivenScale(spec) && scale) {

@@ -7,7 +7,7 @@ import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
-import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
+import { type Lowering, type LoweringContext, supportsDraws, wideOf } from "../lowering.js";
 import { chunkSumBytes } from "../rows/norm.js";
 import { blockSource } from "./block.js";
 import { tensorSource } from "./tensor.js";
@@ -16,6 +16,7 @@ import { tensorSource } from "./tensor.js";
 const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
 
 export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
+  supports: supportsDraws,
   run(context, args) {
     const { addon, device } = context;
     const { spec, biasGrad } = args;

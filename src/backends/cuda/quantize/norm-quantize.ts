@@ -11,10 +11,11 @@ import { Tensor } from "../../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../../ops.js";
 import { runNormSteps } from "../../steps/norm.js";
 import { wantsAmax } from "../../steps/quantize.js";
-import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
+import { addressOf, type Lowering, type LoweringContext, supportsDraws, wideOf } from "../lowering.js";
 import { normSource } from "../rows/norm.js";
 
 export const normQuantize: Lowering<"normQuantize"> = {
+  supports: supportsDraws,
   run(context, args) {
     const { spec, rowwise, scale } = args;
     if (hasGivenScale(spec) && rowwise && scale) castNorm(context, args, rowwise, scale);

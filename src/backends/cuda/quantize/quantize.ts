@@ -1,6 +1,6 @@
 /** Quantization on a GPU: the choice of a kernel by the tile and the scale rule. */
 import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/block.js";
-import type { Lowering } from "../lowering.js";
+import { type Lowering, supportsDraws } from "../lowering.js";
 import { quantizeBlock } from "./block.js";
 import { quantizeMx } from "./mx.js";
 import { quantizeNvfp4 } from "./nvfp4.js";
@@ -15,6 +15,7 @@ const BLOCKS = {
 } as const satisfies Record<ScaleRuleName, typeof quantizeBlock>;
 
 export const quantize: Lowering<"quantize"> = {
+  supports: supportsDraws,
   run(context, args) {
     const { quantizer, tile } = args.spec;
     const lower = isTensorWide(tile) ? quantizeTensor : BLOCKS[blockFormat(quantizer).rule];

@@ -5,7 +5,7 @@ import { FLT_MAX, factsOf } from "../../../formats/derive.js";
 import type { Direction, QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
-import type { QuantizeArgs } from "../../ops.js";
+import type { MatrixPart, QuantizeArgs } from "../../ops.js";
 import { amaxOf } from "../cast/cast.js";
 import { layOutScales, transposeCodes } from "../layout/layout.js";
 import { type Lowering, type LoweringContext, randomWords, sourceOf, wideOf } from "../lowering.js";
@@ -152,21 +152,24 @@ function quantizeBlocks(
   });
 }
 
-/** The matrix that a kernel reads, and its tiles. */
-interface Tiled {
-  readonly rows: number;
-  readonly columns: number;
-  readonly transposed: boolean;
+interface TileShape {
   readonly tileRows: number;
   readonly tileColumns: number;
   readonly sharedScales: boolean;
+}
+
+/** What is read, and how its tiles are. */
+interface Tiled extends TileShape {
+  readonly rows: number;
+  readonly columns: number;
+  readonly transposed: boolean;
 }
 
 /** Writes all fields of a quantization task except the parameters of NVFP4 and the addresses of the results. */
 function describeCopy(
   { pool }: LoweringContext,
   task: number,
-  { x, spec, random }: QuantizeArgs,
+  { x, spec, random, part }: QuantizeArgs,
   direction: Direction,
   { rows, columns, transposed, tileRows, tileColumns, sharedScales }: Tiled,
 ): void {
@@ -186,6 +189,24 @@ function describeCopy(
       ...randomWords(random),
       copy: direction === "rowwise" ? 0 : 1,
     });
+  if (spec.stochastic && part)
+    pool.call("quantizePart", { task, ...drawsOf(part, { rows, columns, transposed }) });
+}
+
+/** Where the lines of a copy as it is stored, and the elements of a line, lie in those of the larger matrix. */
+function drawsOf(part: MatrixPart, { rows, columns, transposed }: Omit<Tiled, keyof TileShape>) {
+  const { row, column, width, stride } = part;
+  if (transposed)
+    return {
+      pitch: part.rows,
+      ...{ firstLine: column, lineWidth: width, lineStride: stride },
+      ...{ firstElement: row, width: columns, stride: columns },
+    };
+  return {
+    pitch: part.columns,
+    ...{ firstLine: row, lineWidth: rows, lineStride: rows },
+    ...{ firstElement: column, width, stride },
+  };
 }
 
 /** Returns the amax of the whole tensor for one copy of NVFP4, and writes it to the copy. Returns 0 for other formats. */

@@ -1,0 +1,94 @@
+/** The plans of products that ranks share: which part of K each sums up, and how the parts are added. */
+import { rankedSum } from "../collective/collective.js";
+import { cast, columnSums, type Matrix, matrix, ofRows, sum } from "./matrix.js";
+import { type Joined, type Operand, product } from "./products.js";
+
+/** How a layer is divided among ranks. */
+export interface Divided {
+  readonly ranks: number;
+  readonly mode: "column" | "row";
+  /** Tensors side by side in the columns of the result, each of which is divided. */
+  readonly pieces: number;
+  /** Whether rows of what is not divided by columns are. */
+  readonly sequence: boolean;
+}
+
+/** The places that rank `rank` has of `count`, which consist of `pieces` that are each divided. */
+export function placesOf({ ranks, pieces }: Divided, rank: number, count: number): readonly number[] {
+  const [piece, each] = [count / pieces, count / pieces / ranks];
+  return Array.from(
+    { length: count / ranks },
+    (_, i) => Math.floor(i / each) * piece + rank * each + (i % each),
+  );
+}
+
+/** The sum over ranks of products of the parts of K, each rounded to `dtype`, as is their sum. */
+export function dividedProduct(
+  a: Operand,
+  b: Operand,
+  joined: Joined,
+  divided: Divided,
+  dtype: Matrix["dtype"],
+): Matrix {
+  const columns = a.lines.length;
+  const depth = a.lines[0]?.length ?? 0;
+  const parts = Array.from({ length: divided.ranks }, (_, rank) => {
+    const places = placesOf(divided, rank, depth);
+    return ofRows(product(along(a, places), along(b, places), joined), columns, dtype);
+  });
+  return summed(parts, dtype);
+}
+
+/** The sums of columns of each rank's rows, in f32, and their sum. */
+export function dividedSums(x: Matrix, ranks: number, dtype: Matrix["dtype"]): Matrix {
+  return summedRows(x, ranks, (rows) => columnSums(rows, "f32"), dtype);
+}
+
+/** What `f` makes of each rank's rows, f32, and its sum rounded to `dtype`. */
+export function summedRows(
+  x: Matrix,
+  ranks: number,
+  f: (rows: Matrix, rank: number) => Matrix,
+  dtype: Matrix["dtype"],
+): Matrix {
+  return summed(
+    Array.from({ length: ranks }, (_, rank) => f(rowsAt(x, ranks, rank), rank)),
+    dtype,
+  );
+}
+
+/** One rank's rows. */
+export function rowsAt({ data, shape: [rows, columns], dtype }: Matrix, ranks: number, rank: number): Matrix {
+  const each = (rows / ranks) * columns;
+  return { data: data.slice(rank * each, (rank + 1) * each), shape: [rows / ranks, columns], dtype };
+}
+
+/** A row added to every row, in f32. */
+export function withBias(x: Matrix, bias: Matrix | undefined): Matrix {
+  if (!bias) return x;
+  return sum(
+    x,
+    matrix(x.shape, "f32", (_, j) => bias.data[j] as number),
+  );
+}
+
+function summed(parts: readonly Matrix[], dtype: Matrix["dtype"]): Matrix {
+  const [first] = parts as [Matrix];
+  const data = Float32Array.from(
+    rankedSum(
+      parts.map((part) => part.data),
+      (x) => x,
+    ),
+  );
+  return cast({ data, shape: first.shape, dtype: "f32" }, dtype);
+}
+
+function along({ lines, blocks, ...rest }: Operand, places: readonly number[]): Operand {
+  const cut = lines.map((line) => places.map((k) => line[k] as number));
+  if (!blocks) return { ...rest, lines: cut };
+  return {
+    ...rest,
+    lines: cut,
+    blocks: { ...blocks, scale: (line, k) => blocks.scale(line, places[k] as number) },
+  };
+}

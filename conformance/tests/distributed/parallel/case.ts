@@ -1,0 +1,392 @@
+/** Drawn layers that ranks share: what they are, on one rank in plain arithmetic, and on all of them in the library. */
+import fc from "fast-check";
+import { autocast } from "../../../../src/autocast/autocast.js";
+import type { ProcessGroup } from "../../../../src/distributed/group.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { wideTensor } from "../../../../src/modules/parameter.js";
+import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { normal } from "../../../../src/random.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import type { Divided } from "../../../oracle/training/divided.js";
+import { linear, mlp, normLinear } from "../../../oracle/training/layers.js";
+import { endPass, LinearModel, type ParameterModel, type Run } from "../../../oracle/training/linear.js";
+import { cast, type Matrix } from "../../../oracle/training/matrix.js";
+import { Tape, Value } from "../../../oracle/training/tape.js";
+import { libraryRecipe } from "../../harness/step/library-recipes.js";
+import { ACTIVATIONS, RECIPES, type RecipeName, type StepActivation } from "../../harness/step/options.js";
+import { type Held, partOf, readMatrix } from "./ranks.js";
+
+export interface ParallelCase {
+  readonly layer: "column" | "row" | "norm" | "mlp";
+  readonly recipe: RecipeName;
+  readonly ranks: number;
+  readonly sequence: boolean;
+  readonly rows: number;
+  readonly inFeatures: number;
+  readonly outFeatures: number;
+  readonly activation: StepActivation;
+  readonly normalization: "LayerNorm" | "RMSNorm";
+  readonly bias: boolean;
+  readonly dtype: "bf16" | "f32";
+  readonly fuses: boolean;
+  readonly savesOriginal: boolean;
+  /** The rank whose rows and columns have an element of 1e4, if any. */
+  readonly outlier: number | undefined;
+  readonly seed: number;
+}
+
+/** Shards along a size are whole blocks, so that the whole has theirs. */
+const UNITS = { delayed: 16, current: 16, block: 128, mxfp8: 32, nvfp4: 16, custom: 32, none: 16 } as const;
+const STEPS = 2;
+
+const kindOf = (recipe: RecipeName) => RECIPES[recipe]?.kind ?? "none";
+
+export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arbitrary<ParallelCase> {
+  return fc
+    .record({
+      layer: fc.constantFrom("column", "row", "norm", "mlp"),
+      recipe: fc.constantFrom(...names),
+      ranks: fc.oneof(
+        { weight: 3, arbitrary: fc.integer({ min: 1, max: 3 }) },
+        fc.integer({ min: 1, max: most }),
+      ),
+      sequence: fc.boolean(),
+      rowUnits: fc.integer({ min: 1, max: 2 }),
+      /** Rows of a rank that are no whole blocks are gathered before they are quantized. */
+      wholeRows: fc.boolean(),
+      across: fc.integer({ min: 1, max: 2 }),
+      along: fc.integer({ min: 1, max: 2 }),
+      activation: fc.constantFrom(...(Object.keys(ACTIVATIONS) as StepActivation[])),
+      normalization: fc.constantFrom("LayerNorm", "RMSNorm"),
+      bias: fc.boolean(),
+      dtype: fc.constantFrom("bf16", "f32"),
+      fuses: fc.boolean(),
+      savesOriginal: fc.boolean(),
+      outlier: fc.option(fc.nat(most - 1), { nil: undefined }),
+      seed: fc.nat(),
+    })
+    .map(({ rowUnits, wholeRows, across, along, ...rest }) => {
+      const kind = kindOf(rest.recipe);
+      const unit = UNITS[kind];
+      const ranks = kind === "block" ? Math.min(rest.ranks, 2) : rest.ranks;
+      // what all rows together have to be a multiple of
+      const wide = ranks * unit > 32;
+      const whole = kind === "mxfp8" || kind === "custom" ? 32 : kind === "nvfp4" ? 16 : 8;
+      const fewest = Math.max(whole, 8 * ranks, whole % 16 === 0 ? whole * ranks : 0);
+      const rows = wholeRows && unit <= 32 && !wide ? unit * ranks * rowUnits : fewest;
+      const divides = rest.layer === "row" ? "in" : "out";
+      const [divided, other] = wide ? [unit * ranks, unit] : [unit * ranks * across, unit * along];
+      return {
+        ...rest,
+        ranks,
+        rows,
+        outlier: rest.outlier === undefined ? undefined : rest.outlier % ranks,
+        savesOriginal: rest.savesOriginal && kind !== "delayed",
+        dtype: kind === "nvfp4" ? "bf16" : rest.dtype,
+        inFeatures: divides === "in" ? divided : other,
+        outFeatures: divides === "in" ? other : divided,
+      } as ParallelCase;
+    });
+}
+
+/** Names and what ranks hold of each tensor. */
+interface Form {
+  readonly pieces: number;
+  readonly x: Held;
+  readonly out: Held;
+  readonly outWidth: number;
+  /** Parameters in their order: shape, and what ranks hold. */
+  readonly parameters: readonly (readonly [
+    name: string,
+    shape: readonly [number, number],
+    held: Held,
+    by: 1 | 2,
+  ])[];
+}
+
+function formOf({
+  layer,
+  sequence,
+  inFeatures: k,
+  outFeatures: n,
+  activation,
+  normalization,
+  bias,
+}: ParallelCase): Form {
+  const flow: Held = sequence ? "rows" : "all";
+  const gamma = ["layerNormWeight", [1, k], "all", 1] as const;
+  const beta = ["layerNormBias", [1, k], "all", 1] as const;
+  const norms: Form["parameters"] = normalization === "LayerNorm" ? [gamma, beta] : [gamma];
+  const biased = (all: Form["parameters"]): Form["parameters"] =>
+    bias ? all : all.filter(([name]) => !/^(bias|fc\dBias)$/.test(name));
+  if (layer === "row")
+    return {
+      pieces: 1,
+      x: "columns",
+      out: flow,
+      outWidth: n,
+      parameters: biased([
+        ["weight", [n, k], "columns", 1],
+        ["bias", [1, n], "all", 1],
+      ]),
+    };
+  if (layer === "mlp") {
+    const pieces = ACTIVATIONS[activation].gated ? 2 : 1;
+    return {
+      pieces,
+      x: flow,
+      out: flow,
+      outWidth: k,
+      parameters: biased([
+        ["fc1Weight", [pieces * n, k], "rows", pieces],
+        ["fc1Bias", [1, pieces * n], "columns", pieces],
+        ["fc2Weight", [k, n], "columns", 1],
+        ["fc2Bias", [1, k], "all", 1],
+        ...norms,
+      ]),
+    };
+  }
+  return {
+    pieces: 1,
+    x: flow,
+    out: "columns",
+    outWidth: n,
+    parameters: biased([
+      ["weight", [n, k], "rows", 1],
+      ["bias", [1, n], "columns", 1],
+      ...(layer === "norm" ? norms : []),
+    ]),
+  };
+}
+
+/** Values of a matrix, and one that is far larger than the others among those of a rank. */
+function values(
+  { seed, outlier, ranks }: ParallelCase,
+  number: number,
+  [rows, columns]: readonly [number, number],
+  dtype: "bf16" | "f32",
+): Matrix {
+  const data = normal({ seed: BigInt(seed), offset: BigInt(number) }, rows * columns, 0.5);
+  if (outlier !== undefined && rows % ranks === 0 && columns % ranks === 0) {
+    const at = (outlier * rows) / ranks;
+    data[at * columns + (outlier * columns) / ranks] = 1e4;
+  }
+  return cast({ data, shape: [rows, columns], dtype: "f32" }, dtype);
+}
+
+const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pieces = 1): Divided => ({
+  ranks,
+  mode,
+  pieces,
+  sequence,
+});
+
+/** Everything that can be seen: result and gradients of each step, whole. */
+export type Whole = ReadonlyMap<string, { readonly x: Matrix; readonly held: Held; readonly by: 1 | 2 }>;
+
+/** The case on one rank, whose products have the plans that its ranks declare. */
+export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
+  const { layer, ranks, sequence, rows, activation, bias, dtype, fuses, recipe } = drawn;
+  const form = formOf(drawn);
+  const seen = new Map<string, { x: Matrix; held: Held; by: 1 | 2 }>();
+  const run: Run = {
+    family,
+    random: { seed: BigInt(drawn.seed), offset: layer === "mlp" ? 2n : 1n },
+    recipe: undefined,
+    used: { forward: new Set(), backward: new Set() },
+  };
+  const parameters = new Map<string, ParameterModel>();
+  form.parameters.forEach(([name, shape], i) => {
+    parameters.set(
+      name,
+      new Value(
+        values({ ...drawn, outlier: name.includes("eight") ? drawn.outlier : undefined }, i, shape, dtype),
+        true,
+      ),
+    );
+  });
+  const at = (name: string): ParameterModel => parameters.get(name) as ParameterModel;
+  const linearOf = (prefix: string, mode: "column" | "row", pieces = 1): LinearModel => {
+    const called = (what: string): string => (prefix ? prefix + what : what.toLowerCase());
+    const weight = at(called("Weight"));
+    if (fuses)
+      weight.mainGrad = { ...weight.wide, dtype: "f32", data: new Float32Array(weight.wide.data.length) };
+    const divided = ranks > 1 ? dividedBy(drawn, mode, pieces) : undefined;
+    return new LinearModel(weight, bias ? at(called("Bias")) : undefined, fuses, divided);
+  };
+  const normOf = () => ({
+    gamma: at("layerNormWeight"),
+    beta: parameters.get("layerNormBias"),
+    eps: 1e-5,
+    zeroCenteredGamma: false,
+    ranks: sequence ? ranks : 1,
+  });
+  const act = ACTIVATIONS[activation];
+  const apply = ((): ((tape: Tape, x: Value) => Value) => {
+    if (layer === "mlp") {
+      const parts = {
+        norm: normOf(),
+        fc1: linearOf("fc1", "column", form.pieces),
+        fc2: linearOf("fc2", "row"),
+        act,
+      };
+      return (tape, x) => mlp(run, tape, x, parts, {});
+    }
+    if (layer === "norm") {
+      const parts = { norm: normOf(), layer: linearOf("", "column") };
+      return (tape, x) => normLinear(run, tape, x, parts, {}, false)[0] as Value;
+    }
+    const own = linearOf("", layer);
+    return (tape, x) => linear(run, tape, x, own, {});
+  })();
+  for (let step = 0; step < STEPS; step++) {
+    const tape = new Tape();
+    run.recipe = RECIPES[recipe];
+    const x = new Value(values(drawn, 100 + step, [rows, drawn.inFeatures], dtype), true);
+    const y = apply(tape, x);
+    run.recipe = undefined;
+    endPass(run, "forward");
+    tape.backward(y, values(drawn, 200 + step, [rows, form.outWidth], dtype));
+    endPass(run, "backward");
+    const see = (name: string, made: Matrix, held: Held, by: 1 | 2): unknown =>
+      seen.set(`${step} ${name}`, { x: made, held, by });
+    see("result", y.wide, form.out, 1);
+    see("dx", x.grad as Matrix, form.x, 1);
+    for (const [name, , held, by] of form.parameters) {
+      const { grad, mainGrad } = at(name);
+      if (grad) see(`${name} grad`, grad, held, by);
+      if (mainGrad) see(`${name} mainGrad`, { ...mainGrad, data: mainGrad.data.slice() }, held, by);
+      at(name).grad = undefined;
+    }
+  }
+  return seen;
+}
+
+function makeLayer(drawn: ParallelCase, group: ProcessGroup): Module & { forward(x: Variable): Variable } {
+  const {
+    layer,
+    inFeatures,
+    outFeatures,
+    sequence,
+    activation,
+    normalization,
+    bias,
+    dtype,
+    fuses,
+    savesOriginal,
+  } = drawn;
+  const { parameters } = formOf(drawn);
+  const weights = parameters.filter(([name]) => /^(weight|fc\dWeight)$/.test(name));
+  let made = 0;
+  const initMethod = (random: RandomState): Float32Array => {
+    random.next();
+    const [name, shape] = weights[made++] as Form["parameters"][number];
+    return values(
+      drawn,
+      parameters.findIndex(([each]) => each === name),
+      shape,
+      dtype,
+    ).data;
+  };
+  const options = {
+    ...{
+      group,
+      sequenceParallel: sequence,
+      bias,
+      dtype,
+      initMethod,
+      random: new RandomState(BigInt(drawn.seed)),
+    },
+    ...{ fuseWgradAccumulation: fuses, saveOriginalInput: savesOriginal },
+  };
+  if (layer === "mlp")
+    return new LayerNormMLP(group.backend, inFeatures, outFeatures, {
+      ...options,
+      activation,
+      normalization,
+    });
+  if (layer === "norm")
+    return new LayerNormLinear(group.backend, inFeatures, outFeatures, {
+      ...options,
+      parallelMode: "column",
+      normalization,
+    });
+  return new Linear(group.backend, inFeatures, outFeatures, { ...options, parallelMode: layer });
+}
+
+type Kept = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
+
+/** The program of one rank; the promise resolves once the others have come. */
+export function ranked(drawn: ParallelCase, group: ProcessGroup): Promise<ReadonlyMap<string, Matrix>> {
+  return readAll(program(drawn, group));
+}
+
+async function readAll(kept: Kept): Promise<ReadonlyMap<string, Matrix>> {
+  const seen = new Map<string, Matrix>();
+  for (const [name, x, shape] of kept) seen.set(name, await readMatrix(x, shape));
+  for (const [, x] of kept) x.dispose();
+  return seen;
+}
+
+function program(drawn: ParallelCase, group: ProcessGroup): Kept {
+  const { dtype, rows, inFeatures, fuses, recipe, ranks, sequence } = drawn;
+  const form = formOf(drawn);
+  const { backend, rank } = group;
+  using scope = new Scope();
+  using layer = makeLayer(drawn, group);
+  const part = (x: Matrix, held: Held, by: number): Matrix =>
+    partOf(x, held, { ranks, mode: "column", pieces: by, sequence }, rank);
+  const upload = (x: Matrix): Tensor => wideTensor(backend, x.data, x.shape, dtype);
+  const named = layer.namedParameters();
+  form.parameters.forEach(([name, shape, held, by], i) => {
+    const parameter = named.get(name);
+    if (!parameter) throw new Error(`there is no ${name}`);
+    if (/^(weight|fc\dWeight)$/.test(name)) {
+      if (fuses)
+        parameter.mainGrad = wideTensor(
+          backend,
+          new Float32Array(parameter.tensor.size),
+          parameter.shape,
+          "f32",
+        ) as Tensor<"f32">;
+      return;
+    }
+    const outlier = name.includes("eight") ? drawn.outlier : undefined;
+    using own = upload(part(values({ ...drawn, outlier }, i, shape, dtype), held, by));
+    parameter.tensor.write(own.dataSync());
+  });
+  const kept: (readonly [string, Tensor, readonly [number, number]])[] = [];
+  const keep = (name: string, x: Tensor): void => {
+    const [columns, ...leading] = [...x.shape].reverse();
+    kept.push([name, x, [leading.reduce((a, b) => a * b, 1), columns as number]]);
+  };
+  for (let step = 0; step < STEPS; step++) {
+    using inner = new Scope();
+    const x = new Variable(
+      upload(part(values(drawn, 100 + step, [rows, inFeatures], dtype), form.x, 1)),
+      true,
+    );
+    const own = libraryRecipe(RECIPES[recipe]);
+    const y = autocast(own ? { recipe: own } : { enabled: false }, () => layer.forward(x));
+    y.backward(upload(part(values(drawn, 200 + step, [rows, form.outWidth], dtype), form.out, 1)));
+    const see = (name: string, tensor: Tensor | undefined): void => {
+      if (tensor) keep(`${step} ${name}`, inner.keep(tensor.clone()));
+    };
+    see("result", y.tensor);
+    see("dx", x.grad);
+    for (const [name] of form.parameters) {
+      const parameter = named.get(name);
+      see(`${name} grad`, parameter?.grad);
+      see(`${name} mainGrad`, parameter?.mainGrad);
+      parameter?.zeroGrad();
+    }
+    x.zeroGrad();
+  }
+  for (const [, x] of kept) scope.keep(x);
+  return kept;
+}

@@ -1,0 +1,40 @@
+/** A layer that ranks share gives the bits of one rank whose products have the plans that the layer declares. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { STANDARD_NAMES } from "../../harness/step/library-recipes.js";
+import { difference } from "../../harness/step/seen.js";
+import { modelled, type ParallelCase, parallelCase, ranked } from "./case.js";
+import { partOf, useRanks } from "./ranks.js";
+
+/** The oracle multiplies under the datapath of Hopper about ten times as long. */
+const DATAPATHS = [
+  { datapath: "exact", most: 8, numRuns: 3 },
+  { datapath: "hopper", most: 4, numRuns: 1 },
+] as const;
+
+describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
+  const groups = useRanks(most, datapath);
+
+  async function assertShared(drawn: ParallelCase): Promise<void> {
+    const whole = modelled(drawn, datapath);
+    const results = await Promise.all(groups(drawn.ranks).map((group) => ranked(drawn, group)));
+    for (const [rank, seen] of results.entries()) {
+      const wanted = [...whole].map(([name, { x, held, by }]) => {
+        const divided = { ranks: drawn.ranks, mode: "column", pieces: by, sequence: drawn.sequence } as const;
+        return [name, partOf(x, held, divided, rank)] as const;
+      });
+      expect(difference(seen, new Map(wanted)), `rank ${rank} of ${JSON.stringify(drawn)}`).toBeUndefined();
+    }
+  }
+
+  it.each(["none", ...STANDARD_NAMES, "custom"] as const)(
+    "%s: any layer, size and number of ranks",
+    async (name) => {
+      await fc.assert(fc.asyncProperty(parallelCase(most, [name]), assertShared), {
+        // products of blocks of 128 x 128 take long
+        numRuns: name.startsWith("block") ? 1 : numRuns,
+        endOnFailure: true,
+      });
+    },
+  );
+});

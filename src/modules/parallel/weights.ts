@@ -1,0 +1,50 @@
+/** The part of a weight that one rank has. */
+import { ShapeError } from "../../errors.js";
+import type { ParallelMode } from "./options.js";
+import type { TensorParallel } from "./tensor-parallel.js";
+
+/** The name of the size that each mode divides, and its place in [N, K]. */
+const SIZES: Readonly<Record<ParallelMode, readonly [axis: 0 | 1, name: string]>> = {
+  column: [0, "outFeatures"],
+  row: [1, "inFeatures"],
+};
+
+/** The shape of a rank's part of a weight [N, K]. Throws `ShapeError` where the ranks do not divide it. */
+export function partShape(
+  user: string,
+  { group, mode, pieces }: TensorParallel,
+  [out, inward]: readonly [out: number, inward: number],
+  name = SIZES[mode][1],
+): readonly [out: number, inward: number] {
+  const [axis] = SIZES[mode];
+  const features = (axis === 0 ? out : inward) / pieces;
+  if (features % group.size !== 0)
+    throw new ShapeError(
+      `${user}: ${name} ${features} is not divisible among ${group.size} ranks; give a multiple of ${group.size}`,
+    );
+  return axis === 0 ? [out / group.size, inward] : [out, inward / group.size];
+}
+
+/** A rank's part of the values of a weight [N, K]. */
+export function partValues(
+  { group: { rank, size }, mode, pieces }: TensorParallel,
+  values: Float32Array,
+  [out, inward]: readonly [out: number, inward: number],
+): Float32Array {
+  if (mode === "column") {
+    const each = (out / pieces / size) * inward;
+    const own = new Float32Array(values.length / size);
+    for (let piece = 0; piece < pieces; piece++) {
+      const begin = (piece * size + rank) * each;
+      own.set(values.subarray(begin, begin + each), piece * each);
+    }
+    return own;
+  }
+  const each = inward / size;
+  const own = new Float32Array(out * each);
+  for (let row = 0; row < out; row++) {
+    const begin = row * inward + rank * each;
+    own.set(values.subarray(begin, begin + each), row * each);
+  }
+  return own;
+}

@@ -1,0 +1,101 @@
+/** Tensors that lie on several ranks, a shard on each, and are quantized as the whole would be. */
+import type { MatrixPart } from "../backends/ops.js";
+import { ArgumentError } from "../errors.js";
+import { blockFormat } from "../formats/block.js";
+import { execute } from "../ops/execute.js";
+import { hadamard } from "../ops/quantize/hadamard.js";
+import type { QuantizeInputs } from "../ops/quantize/quantize.js";
+import { type Domain, integer, needed, oneOf, optionsOf } from "../options.js";
+import type { QuantizeSpec } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import type { WideDType } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
+
+/** The processes of a distributed run that reduce their amaxes: each f32 element becomes its maximum over the group. */
+export interface AmaxReductionGroup {
+  /** The number of members; a group of one reduces nothing. */
+  readonly size: number;
+  /**
+   * Replaces each element by its maximum over all members. All members call it in the same order, with tensors of the same
+   * shapes.
+   */
+  reduceMax(tensors: readonly Tensor<"f32">[]): void;
+}
+
+/** The ranks that a tensor is divided among; a `ProcessGroup` is one. */
+export interface ShardGroup extends AmaxReductionGroup {
+  /** This rank, from 0. */
+  readonly rank: number;
+}
+
+/** Which part of a whole this rank's tensor is. All ranks have as many rows and columns. */
+export interface Shard {
+  /** Every rank of it has a shard, and quantizes it by the same calls. */
+  readonly group: ShardGroup;
+  /** What is divided: the first dimensions, or the last. */
+  readonly dimension: "rows" | "columns";
+  /**
+   * Columns that consist of this many tensors side by side, each of which is divided: 2 before a gated activation. Default 1.
+   */
+  readonly pieces?: number | undefined;
+}
+
+/** Throws `ArgumentError` for anything but a group of ranks. */
+const shardGroup: Domain = (user, name, given) => {
+  const group = (typeof given === "object" && given !== null ? given : {}) as Partial<ShardGroup>;
+  const { rank, size, reduceMax } = group;
+  const isRank = Number.isSafeInteger(rank) && Number.isSafeInteger(size);
+  if (isRank && Number(rank) >= 0 && Number(rank) < Number(size) && typeof reduceMax === "function") return;
+  throw new ArgumentError(
+    `${user}: ${name} is no group of ranks; give a ProcessGroup, or an object with rank, size and reduceMax`,
+  );
+};
+
+/** Throws `ArgumentError` for anything but a shard. */
+export const checkShard = optionsOf<Shard>({
+  group: needed(shardGroup),
+  dimension: needed(oneOf(["rows", "columns"])),
+  pieces: integer(1),
+});
+
+/** Whether scales depend on the amax of the whole tensor, which the quantization itself finds. */
+export function usesTensorAmax({ quantizer }: Pick<QuantizeSpec, "quantizer">): boolean {
+  const { scaleSource, tensorAmax } = blockFormat(quantizer);
+  return scaleSource === "whole" || tensorAmax;
+}
+
+/**
+ * The amaxes of the whole, whose shard has `values`, or the unrounded ones that they were computed as (numerics.md §5.2, §7.3).
+ * The caller disposes of them.
+ */
+export function wholeAmaxes(
+  { group }: Shard,
+  spec: QuantizeSpec,
+  values: Tensor<WideDType>,
+  unrounded: Tensor<WideDType>,
+): Pick<QuantizeInputs, "amax" | "amaxColumnwise"> {
+  using scope = new Scope();
+  const amax = amaxOf(spec.rht ? values : unrounded);
+  const amaxColumnwise = spec.rht ? amaxOf(hadamard(values, spec.rhtSigns)) : undefined;
+  const made = amaxColumnwise ? [amax, amaxColumnwise] : [amax];
+  group.reduceMax(made);
+  for (const each of made) scope.keep(each);
+  return { amax, amaxColumnwise };
+}
+
+function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
+  const out = new Tensor(x.backend, "f32", [1]);
+  execute(x.backend, "amax", { x, out });
+  return out;
+}
+
+/** Where a shard of that size lies in the whole. */
+export function partOf(
+  { group: { rank, size }, dimension, pieces = 1 }: Shard,
+  [rows, columns]: readonly [rows: number, columns: number],
+): MatrixPart {
+  if (dimension === "rows")
+    return { rows: rows * size, columns, row: rows * rank, column: 0, width: columns, stride: columns };
+  const width = columns / pieces;
+  return { rows, columns: columns * size, row: 0, column: width * rank, width, stride: width * size };
+}
