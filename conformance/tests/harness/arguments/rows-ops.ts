@@ -3,7 +3,7 @@
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
-import type { Rows } from "./row.js";
+import type { DerivedRows } from "./row.js";
 import { SIZE, type World } from "./world.js";
 
 const [ROWS, COLUMNS] = SIZE;
@@ -33,9 +33,8 @@ const PLAN_FREE = {
   "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
 } as const;
 
-export const OPERATION_ROWS: Rows = {
-  activation: { calls: [(w) => [w.tensor(), { kind: "gelu", outDtype: "f32" }]] },
-  activationBackward: { calls: [(w) => [w.tensor(), w.tensor("f32"), { kind: "silu", outDtype: "f16" }]] },
+/** An operation whose calls follow from its declaration needs no row, or one without calls (derived.ts). */
+export const OPERATION_ROWS: DerivedRows = {
   gated: {
     calls: [(w) => [w.tensor(), { kind: "silu", clamp: CLAMP, outDtype: "f32" }]],
     numbers: CLAMP_NUMBERS,
@@ -50,20 +49,7 @@ export const OPERATION_ROWS: Rows = {
     ],
     numbers: CLAMP_NUMBERS,
   },
-  add: {
-    calls: [
-      (w) => [w.tensor(), w.tensor(), { outDtype: "bf16", out: w.tensor() }],
-      (w) => [w.tensor("f32"), w.tensor("f32"), { out: w.tensor("f32") }],
-    ],
-    writes: ["options.out"],
-    inPlace: ["x", "y"],
-  },
-  scaled: {
-    calls: [(w) => [w.tensor(), 3, { outDtype: "bf16", out: w.tensor() }]],
-    numbers: { factor: "any" },
-    writes: ["options.out"],
-    inPlace: ["x"],
-  },
+  scaled: { numbers: { factor: "any" } },
   encode: {
     calls: [
       (w) => [
@@ -196,15 +182,14 @@ export const OPERATION_ROWS: Rows = {
     calls: [(w) => [[w.tensor(), w.tensor("f32")], { maxNorm: 1 }]],
     numbers: { "options.maxNorm": "atLeastZero" },
   },
-  hadamard: { calls: [(w) => [w.tensor(), 0xd7e8]], numbers: { signs: "bits16" } },
+  hadamard: { numbers: { signs: "bits16" } },
   relayoutScales: { calls: [(w) => [w.quantized(new Float8BlockQuantizer()), "rowwise", "padded"]] },
   swapAxes: {
     calls: [(w) => [w.tensor("u8", [2, 3, 4]), 0, -1]],
     numbers: { axis1: "integer", axis2: "integer" },
     anyType: ["x"],
   },
-  transpose: { calls: [(w) => [w.tensor()]], anyType: ["x"] },
-  columnSum: { calls: [(w) => [w.tensor(), "f32"]] },
+  transpose: { anyType: ["x"] },
   layerNorm: {
     calls: [
       (w) => [
@@ -253,16 +238,9 @@ export const OPERATION_ROWS: Rows = {
     ],
     numbers: { "options.smoothing": "share", "options.ignore": "int32" },
   },
-  mse: { calls: [(w) => [w.tensor(), w.tensor("f32")]] },
   mseBackward: { calls: [(w) => [{ grad: rowOf(w), x: w.tensor(), target: w.tensor() }]] },
-  softmax: {
-    calls: [(w) => [w.tensor(), { causal: true, scale: 0.5, outDtype: "f32" }]],
-    numbers: { "options.scale": "finite" },
-  },
-  softmaxBackward: {
-    calls: [(w) => [w.tensor(), w.tensor(), { causal: true, scale: 0.5, outDtype: "f32" }]],
-    numbers: { "options.scale": "finite" },
-  },
+  softmax: { numbers: { "options.scale": "finite" } },
+  softmaxBackward: { numbers: { "options.scale": "finite" } },
   sgd: {
     calls: [
       (w) => [
