@@ -2,6 +2,7 @@
 import type ts from "typescript";
 import { TENSOR_ROWS, type TensorRow } from "../../../../src/backends/writes.js";
 import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
+import type { DType } from "../../../../src/tensor/shape.js";
 import { VALID } from "./candidates.js";
 import type { Callable, Declarations } from "./declared.js";
 import type { DerivedRow, DerivedRows, Row, Rows } from "./row.js";
@@ -32,7 +33,8 @@ function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: D
     if (given !== undefined) return given;
     const { classes, dtypes, literals, kinds, fields } = takenBy(checker, type);
     const domain = row.numbers?.[path];
-    if (classes.has("Tensor")) return world.tensor(dtypes && !dtypes.has("bf16") ? first(dtypes) : "bf16");
+    if (classes.has("Tensor"))
+      return world.tensor((dtypes && !dtypes.has("bf16") ? first(dtypes) : "bf16") as DType);
     if (classes.has("RandomState")) return world.random;
     if (literals.size > 0) return literals.has("bf16") ? "bf16" : first(literals);
     if (kinds.has("boolean")) return true;

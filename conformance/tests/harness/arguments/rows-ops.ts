@@ -4,9 +4,8 @@ import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
 import type { DerivedRows } from "./row.js";
-import { SIZE, type World } from "./world.js";
+import type { World } from "./world.js";
 
-const [ROWS, COLUMNS] = SIZE;
 const CLAMP = { limit: 7, alpha: 1.5, offset: 1 };
 const CLAMP_NUMBERS = {
   "options.clamp.limit": "atLeastZero",
@@ -26,8 +25,8 @@ const LAYOUT_NUMBERS = {
   "options.format.mantissaBits": "index",
   "options.format.bias": "integer",
 } as const;
-const ids = (world: World) => world.tensor("i32", [ROWS]);
-const rowOf = (world: World) => world.tensor("f32", [ROWS]);
+const ids = (world: World) => world.tensor("i32", [world.rows]);
+const rowOf = (world: World) => world.tensor("f32", [world.rows]);
 const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
 const PLAN_FREE = {
   "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
@@ -42,7 +41,7 @@ export const OPERATION_ROWS: DerivedRows = {
   gatedBackward: {
     calls: [
       (w) => [
-        w.tensor("bf16", [ROWS, COLUMNS / 2]),
+        w.tensor("bf16", [w.rows, w.columns / 2]),
         w.tensor(),
         { kind: "silu", clamp: CLAMP, outDtype: "f32" },
       ],
@@ -101,10 +100,10 @@ export const OPERATION_ROWS: DerivedRows = {
           layout: "TN",
           alpha: 1,
           beta: 1,
-          c: w.tensor("f32", [ROWS, ROWS]),
-          out: w.tensor("f32", [ROWS, ROWS]),
+          c: w.tensor("f32", [w.rows, w.rows]),
+          out: w.tensor("f32", [w.rows, w.rows]),
           outDtype: "f32",
-          bias: w.tensor("bf16", [ROWS]),
+          bias: w.tensor("bf16", [w.rows]),
           outScale: 1,
           datapath: "hopper",
           useSplitAccumulator: false,
@@ -116,9 +115,9 @@ export const OPERATION_ROWS: DerivedRows = {
         { a: w.tensor(), b: w.tensor(), gelu: true, geluEpilogue: "exact", auxDtype: "f32", plan: PLAN },
       ],
       (w) => [
-        { a: w.tensor(), b: w.tensor(), geluInput: w.tensor("bf16", [ROWS, ROWS]), biasGradient: true },
+        { a: w.tensor(), b: w.tensor(), geluInput: w.tensor("bf16", [w.rows, w.rows]), biasGradient: true },
       ],
-      (w) => [{ a: w.tensor(), b: w.tensor(), accumulate: true, out: w.tensor("f32", [ROWS, ROWS]) }],
+      (w) => [{ a: w.tensor(), b: w.tensor(), accumulate: true, out: w.tensor("f32", [w.rows, w.rows]) }],
       (w) => [
         {
           a: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
@@ -127,7 +126,7 @@ export const OPERATION_ROWS: DerivedRows = {
         },
       ],
       (w) => [{ a: w.quantized(), b: w.quantized(), outDtype: "e4m3", outScale: 2 }],
-      (w) => [{ x: w.tensor(), w: w.tensor(), out: w.tensor("f32", [ROWS, ROWS]), outDtype: "f32" }],
+      (w) => [{ x: w.tensor(), w: w.tensor(), out: w.tensor("f32", [w.rows, w.rows]), outDtype: "f32" }],
       (w) => [
         {
           x: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
@@ -194,8 +193,8 @@ export const OPERATION_ROWS: DerivedRows = {
     calls: [
       (w) => [
         w.tensor(),
-        w.tensor("f32", [COLUMNS]),
-        w.tensor("f32", [COLUMNS]),
+        w.tensor("f32", [w.columns]),
+        w.tensor("f32", [w.columns]),
         { eps: 1e-5, zeroCenteredGamma: true, outDtype: "f32" },
       ],
     ],
@@ -205,7 +204,7 @@ export const OPERATION_ROWS: DerivedRows = {
     calls: [
       (w) => [
         w.tensor(),
-        w.tensor("f32", [COLUMNS]),
+        w.tensor("f32", [w.columns]),
         { eps: 1e-5, zeroCenteredGamma: true, outDtype: "f32" },
       ],
     ],
@@ -217,7 +216,7 @@ export const OPERATION_ROWS: DerivedRows = {
         {
           grad: w.tensor(),
           x: w.tensor(),
-          gamma: w.tensor("f32", [COLUMNS]),
+          gamma: w.tensor("f32", [w.columns]),
           mean: rowOf(w),
           rstd: rowOf(w),
           zeroCenteredGamma: true,
