@@ -39,7 +39,7 @@ const CONFORMANCE = ["oracle", "values", "arbitraries", "operations", "laws", "c
 requireOrdered("conformance", CONFORMANCE, ["index", "tests", "vectors"]);
 
 /** Backends, each in a folder that no other reads. */
-const BACKENDS = foldersIn("src/backends").filter((name) => !["platform", "steps"].includes(name));
+const BACKENDS = foldersIn("src/backends").filter((name) => !["ops", "platform", "steps"].includes(name));
 
 /** What runs in a browser too. */
 const PORTABLE = [...LAYERS.slice(0, LAYERS.indexOf("io")), "index"];

@@ -6,7 +6,6 @@ export {
 export type { Agreement, Backend, CapturedWork, MemoryUse, Support, Timeline } from "./backends/backend.js";
 export type { CudaOptions } from "./backends/cuda/backend.js";
 export type { DeviceEnd, DeviceExchange, DeviceRanks, ExchangePlace, FoldArgs } from "./backends/exchange.js";
-export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./backends/gemm-args.js";
 export {
   type BackendName,
   type MissingBackend,
@@ -14,51 +13,7 @@ export {
   type OpenOptions,
   openBackend,
 } from "./backends/open.js";
-export type {
-  ActivationArgs,
-  ActivationBackwardArgs,
-  ActivationName,
-  ActivationQuantizeArgs,
-  AdamWArgs,
-  AddArgs,
-  AmaxArgs,
-  BiasGradQuantizeArgs,
-  ClipFactorArgs,
-  ColumnSumArgs,
-  CrossEntropyArgs,
-  CrossEntropyBackwardArgs,
-  DecodeArgs,
-  DequantizeArgs,
-  EmbeddingArgs,
-  EmbeddingBackwardArgs,
-  EncodeArgs,
-  GatedArgs,
-  GatedBackwardArgs,
-  HadamardArgs,
-  MatrixPart,
-  MseArgs,
-  MseBackwardArgs,
-  NormArgs,
-  NormBackwardArgs,
-  NormQuantizeArgs,
-  OpArgs,
-  OpName,
-  OverflowName,
-  QuantizeArgs,
-  RelayoutArgs,
-  RoundingName,
-  ScaledArgs,
-  SGDArgs,
-  SoftmaxArgs,
-  SoftmaxBackwardArgs,
-  SquareSumArgs,
-  StepArgs,
-  SwapAxesArgs,
-  SweepArgs,
-  SwigluClamp,
-  TransposeArgs,
-  UpdateScalesArgs,
-} from "./backends/ops.js";
+export type * from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
 export type { Transport } from "./distributed/communicator.js";
 export { type Mesh, ProcessGroup } from "./distributed/group.js";

@@ -2,7 +2,7 @@
  * Epilogues that cuBLASLt fuses only approximately. This library runs them as separate kernels after the product (numerics.md
  * choice 10).
  */
-import type { GemmOutDType } from "../../backends/gemm-args.js";
+import type { GemmOutDType } from "../../backends/ops/gemm.js";
 import { DTypeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";

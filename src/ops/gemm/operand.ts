@@ -2,7 +2,7 @@
  * Conversion of operands to lines along K, for every layout (numerics.md §6.1). A line of x or w is one of its rows: the
  * elements that are multiplied and summed for one row or column of the result.
  */
-import type { GemmOperand } from "../../backends/gemm-args.js";
+import type { GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { hasPowersOnly, isSigned } from "../../formats/derive.js";

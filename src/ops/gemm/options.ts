@@ -1,6 +1,6 @@
 /** The options of a matrix product, their checks, and its results. */
 import { datapathName } from "../../backends/backend.js";
-import { GEMM_OUT_DTYPES, type GemmOutDType } from "../../backends/gemm-args.js";
+import { GEMM_OUT_DTYPES, type GemmOutDType } from "../../backends/ops/gemm.js";
 import { boolean, callable, type Domain, finite, integer, oneOf, optionsOf } from "../../options.js";
 import { dtypeOf, requireTensor, requireWide, wideDType } from "../../tensor/require.js";
 import type { WideDType } from "../../tensor/shape.js";

@@ -3,7 +3,7 @@
  * here or taken from an earlier result.
  */
 import type { Backend } from "../../backends/backend.js";
-import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/gemm-args.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError } from "../../errors.js";
 import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "../../formats/datapath.js";
 import { algorithmFault, type GemmAlgorithm } from "../../formats/gemm-algorithm.js";
