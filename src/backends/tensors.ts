@@ -27,8 +27,8 @@ type Rules<A> = {
 };
 
 /**
- * The tensors of an operation with arguments `A`: which it writes and which it only reads, their dtypes, and which it may write in
- * place.
+ * The tensors of an operation with arguments `A`: which it writes and which it only reads, their dtypes, and which it may write
+ * in place.
  */
 export interface Tensors<A> {
   readonly writes: Rules<A>;

@@ -4,7 +4,8 @@
  */
 import type { QuantizedCopy } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { type OpArgs, type OpName, TENSORS } from "./ops.gen.js";
+import type { OpArgs, OpName } from "./ops.js";
+import { TENSORS } from "./tensors.gen.js";
 import type { TensorRule } from "./tensors.js";
 
 interface AnyRow {

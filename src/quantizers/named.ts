@@ -15,7 +15,11 @@ import type { Tensor } from "../tensor/tensor.js";
 import { QUANTIZER_CLASSES } from "./classes.gen.js";
 import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } from "./quantizer.js";
 
-/** The options of all quantizers together. An option that a quantizer does not have must have its off value or be left out. */
+/**
+ * The options of all quantizers together. An option that a quantizer does not have must have its off value or be left out.
+ *
+ * @shared
+ */
 export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
@@ -49,6 +53,8 @@ const OPTIONAL = [
  * Creates the quantizer of a block format. Throws `ArgumentError` for an unknown name, for a format or tile that the block
  * format does not have, and for a missing scale. It also throws for an option that the quantizer does not have, unless the
  * option has its off value.
+ *
+ * @shared
  */
 export function quantizerNamed(name: BlockFormatName, settings: QuantizerSettings = {}): Quantizer {
   const row = blockFormat(name);

@@ -84,6 +84,8 @@ const splitsOrAuto: Domain = (user, name, value) => value !== "auto" && splits(u
 /**
  * Checks the options of `gemm`. Throws `ArgumentError` or `DTypeError` for an invalid value; `operandsOf` checks the
  * combination of operands.
+ *
+ * @shared
  */
 export const checkGemm = optionsOf<Partial<Record<"x" | "w" | "a" | "b" | "layout", unknown>> & GemmSettings>(
   {
