@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 
 /** The files below a folder in order, without generated ones. */
-function filesIn(folder, ending) {
+export function filesIn(folder, ending) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && entry.name.endsWith(ending) && !entry.name.includes(".gen."))
     .map(({ parentPath, name }) => join(parentPath, name))
