@@ -35,6 +35,7 @@ const makers = [
   (await import("./generate/arguments.mjs")).argumentFiles,
   (await import("./generate/conformance.mjs")).conformanceFiles,
   (await import("./generate/docs.mjs")).docFiles,
+  (await import("./generate/stand-in.mjs")).standInFiles,
 ];
 for (const make of makers) await update(await make(COMMAND));
 process.exitCode = stale > 0 ? 1 : 0;
