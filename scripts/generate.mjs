@@ -1,7 +1,7 @@
-// Writes the generated files: the lists of operations, from the exports of the families' files; copies of
-// assembly/contract.ts and of the tables of formats and native arguments; docs/conformance.md, from the committed vectors; and
-// tables of other documents. The lists are written first, because they are compiled. Then the script runs the build, because it reads the
-// compiled tables. With --check it writes nothing and fails if a file is stale.
+// Writes the generated files: the lists of operations and quantizers, from the exports of the families' files; copies of
+// assembly/contract.ts and of the tables of formats and native arguments; stand-ins of launchers; docs/conformance.md, from the
+// committed vectors; and tables of other documents. The lists are written first, because they are compiled. Then the script
+// runs the build, because it reads the compiled tables. With --check it writes nothing and fails if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { listFiles } from "./generate/lists.mjs";
