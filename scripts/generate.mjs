@@ -1,7 +1,7 @@
-// Writes the generated files: the lists of operations, from the exports of the families' files; copies of
-// assembly/contract.ts and of the tables of formats and native arguments; and docs/conformance.md, from the committed
-// vectors. The lists are written first, because they are compiled. Then the script runs the build, because it reads the
-// compiled tables. With --check it writes nothing and fails if a file is stale.
+// Writes the generated files: the lists of operations and quantizers, from the exports of the families' files; copies of
+// assembly/contract.ts and of the tables of formats and native arguments; stand-ins of launchers; docs/conformance.md, from the
+// committed vectors; and tables of other documents. The lists are written first, because they are compiled. Then the script
+// runs the build, because it reads the compiled tables. With --check it writes nothing and fails if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { listFiles } from "./generate/lists.mjs";
@@ -34,6 +34,8 @@ const makers = [
   (await import("./generate/formats.mjs")).formatFiles,
   (await import("./generate/arguments.mjs")).argumentFiles,
   (await import("./generate/conformance.mjs")).conformanceFiles,
+  (await import("./generate/docs.mjs")).docFiles,
+  (await import("./generate/stand-in.mjs")).standInFiles,
 ];
 for (const make of makers) await update(await make(COMMAND));
 process.exitCode = stale > 0 ? 1 : 0;

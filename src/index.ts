@@ -6,7 +6,6 @@ export {
 export type { Agreement, Backend, CapturedWork, MemoryUse, Support, Timeline } from "./backends/backend.js";
 export type { CudaOptions } from "./backends/cuda/backend.js";
 export type { DeviceEnd, DeviceExchange, DeviceRanks, ExchangePlace, FoldArgs } from "./backends/exchange.js";
-export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./backends/gemm-args.js";
 export {
   type BackendName,
   type MissingBackend,
@@ -14,51 +13,7 @@ export {
   type OpenOptions,
   openBackend,
 } from "./backends/open.js";
-export type {
-  ActivationArgs,
-  ActivationBackwardArgs,
-  ActivationName,
-  ActivationQuantizeArgs,
-  AdamWArgs,
-  AddArgs,
-  AmaxArgs,
-  BiasGradQuantizeArgs,
-  ClipFactorArgs,
-  ColumnSumArgs,
-  CrossEntropyArgs,
-  CrossEntropyBackwardArgs,
-  DecodeArgs,
-  DequantizeArgs,
-  EmbeddingArgs,
-  EmbeddingBackwardArgs,
-  EncodeArgs,
-  GatedArgs,
-  GatedBackwardArgs,
-  HadamardArgs,
-  MatrixPart,
-  MseArgs,
-  MseBackwardArgs,
-  NormArgs,
-  NormBackwardArgs,
-  NormQuantizeArgs,
-  OpArgs,
-  OpName,
-  OverflowName,
-  QuantizeArgs,
-  RelayoutArgs,
-  RoundingName,
-  ScaledArgs,
-  SGDArgs,
-  SoftmaxArgs,
-  SoftmaxBackwardArgs,
-  SquareSumArgs,
-  StepArgs,
-  SwapAxesArgs,
-  SweepArgs,
-  SwigluClamp,
-  TransposeArgs,
-  UpdateScalesArgs,
-} from "./backends/ops.js";
+export type * from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
 export type { Transport } from "./distributed/communicator.js";
 export { type Mesh, ProcessGroup } from "./distributed/group.js";
@@ -143,87 +98,10 @@ export type { QuantizationSnapshot, QuantizationState } from "./modules/quantiza
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
 export { recompute } from "./modules/recompute.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
-export {
-  decode,
-  type EncodeOptions,
-  encode,
-  type FormatLike,
-  OVERFLOWS,
-  ROUNDINGS,
-} from "./ops/cast/cast.js";
-export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./ops/cast/sweep.js";
 export { empty, tensor, zeros } from "./ops/create.js";
-export {
-  type ActivationOptions,
-  activation,
-  activationBackward,
-  DEFAULT_CLAMP,
-  type GatedOptions,
-  gated,
-  gatedBackward,
-} from "./ops/elementwise/activation.js";
-export { type AddOptions, add } from "./ops/elementwise/add.js";
-export { type ScaledOptions, scaled } from "./ops/elementwise/scaled.js";
 export type { ResultOptions } from "./ops/execute.js";
-export {
-  type BatchedGemmOptions,
-  type BatchedGemmResult,
-  type BatchedGemmSettings,
-  batchedGemm,
-} from "./ops/gemm/batched.js";
-export { gemm } from "./ops/gemm/gemm.js";
-export type {
-  GemmLayout,
-  GeneralOperands,
-  InputAndWeight,
-  NamedOperands,
-} from "./ops/gemm/named-operands.js";
-export type { GemmInput, ScaledTensor } from "./ops/gemm/operand.js";
-export type { GemmOptions, GemmResult, GemmSettings } from "./ops/gemm/options.js";
-export type { GemmPlan, GemmPlanOptions } from "./ops/gemm/plan.js";
 export { captureGraph, Graph } from "./ops/graph.js";
-export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
-export type { ActivationQuantizeOptions } from "./ops/quantize/activation-quantize.js";
-export type { BiasGradQuantizeResult } from "./ops/quantize/bias-grad-quantize.js";
-export { dequantize } from "./ops/quantize/dequantize.js";
-export { hadamard, RHT_SIGNS } from "./ops/quantize/hadamard.js";
-export type { NormQuantizeResult } from "./ops/quantize/norm-quantize.js";
-export type { QuantizeInputs } from "./ops/quantize/quantize.js";
-export { type EmbeddingOptions, embedding, embeddingBackward } from "./ops/rows/embedding.js";
-export {
-  type CrossEntropyBackwardInputs,
-  type CrossEntropyOptions,
-  type CrossEntropyResult,
-  crossEntropy,
-  crossEntropyBackward,
-  type MseBackwardInputs,
-  mse,
-  mseBackward,
-} from "./ops/rows/loss.js";
-export {
-  columnSum,
-  layerNorm,
-  type NormBackwardInputs,
-  type NormGradients,
-  type NormOptions,
-  type NormParameters,
-  type NormResult,
-  type NormStatistics,
-  normBackward,
-  rmsNorm,
-} from "./ops/rows/norm.js";
-export { type SoftmaxOptions, softmax, softmaxBackward } from "./ops/rows/softmax.js";
-export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./ops/update/delayed-scaling.js";
-export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/update/grad-norm.js";
-export {
-  type AdamWInputs,
-  type AdamWStepOptions,
-  adamw,
-  type SGDInputs,
-  type SGDStepOptions,
-  type StepInputs,
-  sgd,
-} from "./ops/update/optimizer.js";
+export * from "./ops/index.gen.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
 export {
   clipGradNorm,
@@ -235,17 +113,7 @@ export {
 } from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
 export { broadcastParameters, DataParallel, type DataParallelOptions } from "./parallel/data-parallel.js";
-export {
-  Float8CurrentScalingQuantizer,
-  type Float8CurrentScalingQuantizerOptions,
-  Float8Quantizer,
-  type Float8QuantizerOptions,
-} from "./quantizers/float8.js";
-export { Float8BlockQuantizer, type Float8BlockQuantizerOptions } from "./quantizers/float8-block.js";
-export { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, type MXQuantizerOptions } from "./quantizers/mx.js";
-export { NVFP4Quantizer, type NVFP4QuantizerOptions } from "./quantizers/nvfp4.js";
-export { Quantizer, type QuantizerOptions, RandomState } from "./quantizers/quantizer.js";
-export type { AmaxReductionGroup, Shard, ShardGroup } from "./quantizers/shard.js";
+export * from "./quantizers/index.gen.js";
 export { normal, permutation, type RandomSource, randomWords } from "./random.js";
 export {
   type BlockScalingDim,

@@ -1,6 +1,6 @@
 /** A backend that passes everything on to another: the base of those that watch or change what is asked of it. */
 import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
-import type { GemmArgs } from "../../src/backends/gemm-args.js";
+import type { GemmArgs } from "../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
 import type { GemmAlgorithm } from "../../src/formats/gemm-algorithm.js";
 import type { Memory } from "../../src/tensor/storage.js";

@@ -31,83 +31,131 @@ inline constexpr uint64_t kAbsentArgument = 0x7ff86c6f636b7374;
 // One struct for each native call: its name and its arguments, in order.
 namespace calls {
 
-struct Encode {
-  static constexpr const char* kName = "encode";
+struct Activation {
+  static constexpr const char* kName = "activation";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"out", Kind::kPointer, false},
-      {"word", Kind::kWord, false},
-      {"rounding", Kind::kRounding, false},
-      {"overflow", Kind::kOverflow, false},
-      {"random.seedLow", Kind::kWord, false},
-      {"random.seedHigh", Kind::kWord, false},
-      {"random.offsetLow", Kind::kWord, false},
-      {"random.offsetHigh", Kind::kWord, false},
-      {"scale", Kind::kFloat, false},
-      {"count", Kind::kCount, false},
-  };
-};
-
-struct Decode {
-  static constexpr const char* kName = "decode";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"word", Kind::kWord, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
-      {"scale", Kind::kPointer, true},
+      {"kind", Kind::kActivation, false},
       {"count", Kind::kCount, false},
   };
 };
 
-struct Amax {
-  static constexpr const char* kName = "amax";
+struct ActivationBackward {
+  static constexpr const char* kName = "activationBackward";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
       {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"kind", Kind::kActivation, false},
       {"count", Kind::kCount, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
   };
 };
 
-struct Sweep {
-  static constexpr const char* kName = "sweep";
-  static constexpr Argument kArguments[] = {
-      {"word", Kind::kWord, false},
-      {"rounding", Kind::kRounding, false},
-      {"overflow", Kind::kOverflow, false},
-      {"random.seedLow", Kind::kWord, false},
-      {"random.seedHigh", Kind::kWord, false},
-      {"random.offsetLow", Kind::kWord, false},
-      {"random.offsetHigh", Kind::kWord, false},
-      {"chunk", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
-  };
-};
-
-struct Fill {
-  static constexpr const char* kName = "fill";
-  static constexpr Argument kArguments[] = {
-      {"to", Kind::kPointer, false},
-      {"bytes", Kind::kCount, false},
-      {"value", Kind::kCount, false},
-  };
-};
-
-struct QuantizeBlock {
-  static constexpr const char* kName = "quantizeBlock";
+struct Gated {
+  static constexpr const char* kName = "gated";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"kind", Kind::kActivation, false},
+  };
+};
+
+struct GatedBackward {
+  static constexpr const char* kName = "gatedBackward";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"kind", Kind::kActivation, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+  };
+};
+
+struct ClampedSwiglu {
+  static constexpr const char* kName = "clampedSwiglu";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"alpha", Kind::kFloat, false},
+      {"limit", Kind::kFloat, false},
+      {"offset", Kind::kFloat, false},
+  };
+};
+
+struct ClampedSwigluBackward {
+  static constexpr const char* kName = "clampedSwigluBackward";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"alpha", Kind::kFloat, false},
+      {"limit", Kind::kFloat, false},
+      {"offset", Kind::kFloat, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+  };
+};
+
+struct ActivationQuantizeTensor {
+  static constexpr const char* kName = "activationQuantizeTensor";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"gated", Kind::kFlag, false},
+      {"kind", Kind::kActivation, false},
+      {"clamp.alpha", Kind::kFloat, true},
+      {"clamp.limit", Kind::kFloat, true},
+      {"clamp.offset", Kind::kFloat, true},
       {"word", Kind::kWord, false},
-      {"square", Kind::kFlag, false},
-      {"inPlace", Kind::kFlag, false},
-      {"pow2", Kind::kFlag, false},
-      {"epsilon", Kind::kFloat, false},
-      {"noop", Kind::kPointer, true},
+      {"grad.data", Kind::kPointer, true},
+      {"grad.type", Kind::kWide, true},
+      {"rowwise", Kind::kPointer, true},
+      {"columnwise", Kind::kPointer, true},
+      {"rowwiseScaleInv", Kind::kPointer, true},
+      {"columnwiseScaleInv", Kind::kPointer, true},
+      {"scale", Kind::kPointer, false},
+      {"amaxRecord", Kind::kPointer, true},
+  };
+};
+
+struct ActivationQuantizeMx {
+  static constexpr const char* kName = "activationQuantizeMx";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"gated", Kind::kFlag, false},
+      {"kind", Kind::kActivation, false},
+      {"clamp.alpha", Kind::kFloat, true},
+      {"clamp.limit", Kind::kFloat, true},
+      {"clamp.offset", Kind::kFloat, true},
+      {"word", Kind::kWord, false},
+      {"grad.data", Kind::kPointer, true},
+      {"grad.type", Kind::kWide, true},
       {"rowwise.codes", Kind::kPointer, true},
       {"rowwise.scales", Kind::kPointer, true},
       {"rowwise.placement.bytes", Kind::kCount, true},
@@ -127,25 +175,16 @@ struct QuantizeBlock {
   };
 };
 
-struct QuantizeTensor {
-  static constexpr const char* kName = "quantizeTensor";
+struct Add {
+  static constexpr const char* kName = "add";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"word", Kind::kWord, false},
-      {"rowwise", Kind::kPointer, true},
-      {"columnwise", Kind::kPointer, true},
-      {"rowwiseScaleInv", Kind::kPointer, true},
-      {"columnwiseScaleInv", Kind::kPointer, true},
-      {"scale", Kind::kPointer, true},
-      {"amax", Kind::kPointer, true},
-      {"pow2", Kind::kFlag, false},
-      {"epsilon", Kind::kFloat, false},
-      {"amaxRecord", Kind::kPointer, true},
-      {"noop", Kind::kPointer, true},
-      {"workspace", Kind::kPointer, true},
+      {"y", Kind::kPointer, false},
+      {"yType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
   };
 };
 
@@ -208,172 +247,185 @@ struct BiasGradQuantizeTensor {
   };
 };
 
-struct QuantizeMx {
-  static constexpr const char* kName = "quantizeMx";
+struct QuantizeBlock {
+  static constexpr const char* kName = "quantizeBlock";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
       {"word", Kind::kWord, false},
-      {"rule", Kind::kScaleRule, false},
       {"square", Kind::kFlag, false},
-      {"stochastic", Kind::kFlag, false},
-      {"random.seedLow", Kind::kWord, false},
-      {"random.seedHigh", Kind::kWord, false},
-      {"random.offsetLow", Kind::kWord, false},
-      {"random.offsetHigh", Kind::kWord, false},
-      {"noop", Kind::kPointer, true},
-      {"rowwise.codes", Kind::kPointer, true},
-      {"rowwise.scales", Kind::kPointer, true},
-      {"rowwise.placement.bytes", Kind::kCount, true},
-      {"rowwise.placement.lines", Kind::kCount, true},
-      {"rowwise.placement.blocks", Kind::kCount, true},
-      {"rowwise.placement.lineStride", Kind::kCount, true},
-      {"rowwise.placement.blockStride", Kind::kCount, true},
-      {"rowwise.placement.swizzled", Kind::kFlag, true},
-      {"columnwise.codes", Kind::kPointer, true},
-      {"columnwise.scales", Kind::kPointer, true},
-      {"columnwise.placement.bytes", Kind::kCount, true},
-      {"columnwise.placement.lines", Kind::kCount, true},
-      {"columnwise.placement.blocks", Kind::kCount, true},
-      {"columnwise.placement.lineStride", Kind::kCount, true},
-      {"columnwise.placement.blockStride", Kind::kCount, true},
-      {"columnwise.placement.swizzled", Kind::kFlag, true},
-  };
-};
-
-struct QuantizeNvfp4 {
-  static constexpr const char* kName = "quantizeNvfp4";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"square", Kind::kFlag, false},
-      {"transforms", Kind::kFlag, false},
-      {"signs", Kind::kWord, false},
-      {"stochastic", Kind::kFlag, false},
-      {"random.seedLow", Kind::kWord, false},
-      {"random.seedHigh", Kind::kWord, false},
-      {"random.offsetLow", Kind::kWord, false},
-      {"random.offsetHigh", Kind::kWord, false},
-      {"fourOverSix", Kind::kFlag, false},
-      {"squaredError", Kind::kFlag, false},
-      {"e4m3Max", Kind::kFloat, false},
-      {"noop", Kind::kPointer, true},
-      {"rowwise.codes", Kind::kPointer, true},
-      {"rowwise.scales", Kind::kPointer, true},
-      {"rowwise.placement.bytes", Kind::kCount, true},
-      {"rowwise.placement.lines", Kind::kCount, true},
-      {"rowwise.placement.blocks", Kind::kCount, true},
-      {"rowwise.placement.lineStride", Kind::kCount, true},
-      {"rowwise.placement.blockStride", Kind::kCount, true},
-      {"rowwise.placement.swizzled", Kind::kFlag, true},
-      {"rowwise.amax", Kind::kPointer, true},
-      {"rowwise.givenAmax", Kind::kPointer, true},
-      {"columnwise.codes", Kind::kPointer, true},
-      {"columnwise.scales", Kind::kPointer, true},
-      {"columnwise.placement.bytes", Kind::kCount, true},
-      {"columnwise.placement.lines", Kind::kCount, true},
-      {"columnwise.placement.blocks", Kind::kCount, true},
-      {"columnwise.placement.lineStride", Kind::kCount, true},
-      {"columnwise.placement.blockStride", Kind::kCount, true},
-      {"columnwise.placement.swizzled", Kind::kFlag, true},
-      {"columnwise.amax", Kind::kPointer, true},
-      {"columnwise.givenAmax", Kind::kPointer, true},
-  };
-};
-
-struct ActivationQuantizeTensor {
-  static constexpr const char* kName = "activationQuantizeTensor";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"gated", Kind::kFlag, false},
-      {"kind", Kind::kActivation, false},
-      {"clamp.alpha", Kind::kFloat, true},
-      {"clamp.limit", Kind::kFloat, true},
-      {"clamp.offset", Kind::kFloat, true},
-      {"word", Kind::kWord, false},
-      {"grad.data", Kind::kPointer, true},
-      {"grad.type", Kind::kWide, true},
-      {"rowwise", Kind::kPointer, true},
-      {"columnwise", Kind::kPointer, true},
-      {"rowwiseScaleInv", Kind::kPointer, true},
-      {"columnwiseScaleInv", Kind::kPointer, true},
-      {"scale", Kind::kPointer, false},
-      {"amaxRecord", Kind::kPointer, true},
-  };
-};
-
-struct ActivationQuantizeMx {
-  static constexpr const char* kName = "activationQuantizeMx";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"gated", Kind::kFlag, false},
-      {"kind", Kind::kActivation, false},
-      {"clamp.alpha", Kind::kFloat, true},
-      {"clamp.limit", Kind::kFloat, true},
-      {"clamp.offset", Kind::kFloat, true},
-      {"word", Kind::kWord, false},
-      {"grad.data", Kind::kPointer, true},
-      {"grad.type", Kind::kWide, true},
-      {"rowwise.codes", Kind::kPointer, true},
-      {"rowwise.scales", Kind::kPointer, true},
-      {"rowwise.placement.bytes", Kind::kCount, true},
-      {"rowwise.placement.lines", Kind::kCount, true},
-      {"rowwise.placement.blocks", Kind::kCount, true},
-      {"rowwise.placement.lineStride", Kind::kCount, true},
-      {"rowwise.placement.blockStride", Kind::kCount, true},
-      {"rowwise.placement.swizzled", Kind::kFlag, true},
-      {"columnwise.codes", Kind::kPointer, true},
-      {"columnwise.scales", Kind::kPointer, true},
-      {"columnwise.placement.bytes", Kind::kCount, true},
-      {"columnwise.placement.lines", Kind::kCount, true},
-      {"columnwise.placement.blocks", Kind::kCount, true},
-      {"columnwise.placement.lineStride", Kind::kCount, true},
-      {"columnwise.placement.blockStride", Kind::kCount, true},
-      {"columnwise.placement.swizzled", Kind::kFlag, true},
-  };
-};
-
-struct NormQuantizeTensor {
-  static constexpr const char* kName = "normQuantizeTensor";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"gamma", Kind::kPointer, false},
-      {"beta", Kind::kPointer, true},
-      {"parameterType", Kind::kWide, false},
-      {"mean", Kind::kPointer, true},
-      {"rstd", Kind::kPointer, false},
+      {"inPlace", Kind::kFlag, false},
+      {"pow2", Kind::kFlag, false},
       {"epsilon", Kind::kFloat, false},
-      {"zeroCentered", Kind::kFlag, false},
-      {"word", Kind::kWord, false},
-      {"rowwise", Kind::kPointer, false},
-      {"rowwiseScaleInv", Kind::kPointer, true},
-      {"columnwiseScaleInv", Kind::kPointer, true},
-      {"scale", Kind::kPointer, false},
-      {"amaxRecord", Kind::kPointer, true},
+      {"noop", Kind::kPointer, true},
+      {"rowwise.codes", Kind::kPointer, true},
+      {"rowwise.scales", Kind::kPointer, true},
+      {"rowwise.placement.bytes", Kind::kCount, true},
+      {"rowwise.placement.lines", Kind::kCount, true},
+      {"rowwise.placement.blocks", Kind::kCount, true},
+      {"rowwise.placement.lineStride", Kind::kCount, true},
+      {"rowwise.placement.blockStride", Kind::kCount, true},
+      {"rowwise.placement.swizzled", Kind::kFlag, true},
+      {"columnwise.codes", Kind::kPointer, true},
+      {"columnwise.scales", Kind::kPointer, true},
+      {"columnwise.placement.bytes", Kind::kCount, true},
+      {"columnwise.placement.lines", Kind::kCount, true},
+      {"columnwise.placement.blocks", Kind::kCount, true},
+      {"columnwise.placement.lineStride", Kind::kCount, true},
+      {"columnwise.placement.blockStride", Kind::kCount, true},
+      {"columnwise.placement.swizzled", Kind::kFlag, true},
   };
 };
 
-struct Hadamard {
-  static constexpr const char* kName = "hadamard";
+struct Encode {
+  static constexpr const char* kName = "encode";
   static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"word", Kind::kWord, false},
+      {"rounding", Kind::kRounding, false},
+      {"overflow", Kind::kOverflow, false},
+      {"random.seedLow", Kind::kWord, false},
+      {"random.seedHigh", Kind::kWord, false},
+      {"random.offsetLow", Kind::kWord, false},
+      {"random.offsetHigh", Kind::kWord, false},
+      {"scale", Kind::kFloat, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Decode {
+  static constexpr const char* kName = "decode";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"word", Kind::kWord, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"scale", Kind::kPointer, true},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Amax {
+  static constexpr const char* kName = "amax";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Fill {
+  static constexpr const char* kName = "fill";
+  static constexpr Argument kArguments[] = {
+      {"to", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+      {"value", Kind::kCount, false},
+  };
+};
+
+struct Fold {
+  static constexpr const char* kName = "fold";
+  static constexpr Argument kArguments[] = {
+      {"parts", Kind::kPointer, false},
+      {"stride", Kind::kCount, false},
+      {"own", Kind::kPointer, true},
+      {"ownAt", Kind::kCount, true},
+      {"ranks", Kind::kCount, false},
+      {"type", Kind::kWide, false},
+      {"sumType", Kind::kWide, false},
+      {"maximum", Kind::kFlag, false},
+      {"out", Kind::kPointer, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct NcclBegin {
+  static constexpr const char* kName = "ncclBegin";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+  };
+};
+
+struct NcclEnd {
+  static constexpr const char* kName = "ncclEnd";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+  };
+};
+
+struct NcclSend {
+  static constexpr const char* kName = "ncclSend";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+      {"peer", Kind::kCount, false},
+  };
+};
+
+struct NcclReceive {
+  static constexpr const char* kName = "ncclReceive";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+      {"peer", Kind::kCount, false},
+  };
+};
+
+struct NcclExchange {
+  static constexpr const char* kName = "ncclExchange";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+  };
+};
+
+struct NcclAllGather {
+  static constexpr const char* kName = "ncclAllGather";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
       {"x", Kind::kPointer, false},
       {"out", Kind::kPointer, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"signs", Kind::kWord, false},
+      {"bytes", Kind::kCount, false},
+  };
+};
+
+struct NcclReduceScatter {
+  static constexpr const char* kName = "ncclReduceScatter";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"type", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct NcclBroadcast {
+  static constexpr const char* kName = "ncclBroadcast";
+  static constexpr Argument kArguments[] = {
+      {"comm", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"bytes", Kind::kCount, false},
+      {"root", Kind::kCount, false},
+  };
+};
+
+struct UpdateScales {
+  static constexpr const char* kName = "updateScales";
+  static constexpr Argument kArguments[] = {
+      {"amaxHistory", Kind::kPointer, false},
+      {"scale", Kind::kPointer, false},
+      {"length", Kind::kCount, false},
+      {"count", Kind::kCount, false},
+      {"scaledMax", Kind::kFloat, false},
+      {"mostRecent", Kind::kFlag, false},
   };
 };
 
@@ -403,48 +455,32 @@ struct Dequantize {
   };
 };
 
-struct Transpose {
-  static constexpr const char* kName = "transpose";
+struct Embedding {
+  static constexpr const char* kName = "embedding";
   static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"rows", Kind::kCount, false},
+      {"table", Kind::kPointer, false},
+      {"tableType", Kind::kWide, false},
+      {"ids", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+      {"vocabulary", Kind::kCount, false},
       {"columns", Kind::kCount, false},
-      {"bits", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
   };
 };
 
-struct Relayout {
-  static constexpr const char* kName = "relayout";
+struct EmbeddingBackward {
+  static constexpr const char* kName = "embeddingBackward";
   static constexpr Argument kArguments[] = {
-      {"wide", Kind::kFlag, false},
-      {"from.scales", Kind::kPointer, false},
-      {"from.placement.bytes", Kind::kCount, false},
-      {"from.placement.lines", Kind::kCount, false},
-      {"from.placement.blocks", Kind::kCount, false},
-      {"from.placement.lineStride", Kind::kCount, false},
-      {"from.placement.blockStride", Kind::kCount, false},
-      {"from.placement.swizzled", Kind::kFlag, false},
-      {"to.scales", Kind::kPointer, false},
-      {"to.placement.bytes", Kind::kCount, false},
-      {"to.placement.lines", Kind::kCount, false},
-      {"to.placement.blocks", Kind::kCount, false},
-      {"to.placement.lineStride", Kind::kCount, false},
-      {"to.placement.blockStride", Kind::kCount, false},
-      {"to.placement.swizzled", Kind::kFlag, false},
-  };
-};
-
-struct SwapAxes {
-  static constexpr const char* kName = "swapAxes";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"outer", Kind::kCount, false},
-      {"p", Kind::kCount, false},
-      {"middle", Kind::kCount, false},
-      {"q", Kind::kCount, false},
-      {"unit", Kind::kCount, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+      {"ids", Kind::kPointer, false},
       {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+      {"vocabulary", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"workspace", Kind::kPointer, false},
   };
 };
 
@@ -556,170 +592,81 @@ struct GemmAlpha {
   };
 };
 
-struct Activation {
-  static constexpr const char* kName = "activation";
+struct SquareSum {
+  static constexpr const char* kName = "squareSum";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"kind", Kind::kActivation, false},
       {"count", Kind::kCount, false},
-  };
-};
-
-struct ActivationBackward {
-  static constexpr const char* kName = "activationBackward";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
       {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"kind", Kind::kActivation, false},
-      {"count", Kind::kCount, false},
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
-  };
-};
-
-struct Gated {
-  static constexpr const char* kName = "gated";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"kind", Kind::kActivation, false},
-  };
-};
-
-struct GatedBackward {
-  static constexpr const char* kName = "gatedBackward";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"kind", Kind::kActivation, false},
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
-  };
-};
-
-struct ClampedSwiglu {
-  static constexpr const char* kName = "clampedSwiglu";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"alpha", Kind::kFloat, false},
-      {"limit", Kind::kFloat, false},
-      {"offset", Kind::kFloat, false},
-  };
-};
-
-struct ClampedSwigluBackward {
-  static constexpr const char* kName = "clampedSwigluBackward";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"alpha", Kind::kFloat, false},
-      {"limit", Kind::kFloat, false},
-      {"offset", Kind::kFloat, false},
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
-  };
-};
-
-struct Add {
-  static constexpr const char* kName = "add";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"y", Kind::kPointer, false},
-      {"yType", Kind::kWide, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
-  };
-};
-
-struct Scaled {
-  static constexpr const char* kName = "scaled";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"factor", Kind::kFloat, false},
-      {"count", Kind::kCount, false},
-  };
-};
-
-struct Norm {
-  static constexpr const char* kName = "norm";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"gamma", Kind::kPointer, false},
-      {"beta", Kind::kPointer, true},
-      {"parameterType", Kind::kWide, false},
-      {"mean", Kind::kPointer, true},
-      {"rstd", Kind::kPointer, false},
-      {"epsilon", Kind::kFloat, false},
-      {"zeroCentered", Kind::kFlag, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"amax", Kind::kPointer, true},
-  };
-};
-
-struct NormBackward {
-  static constexpr const char* kName = "normBackward";
-  static constexpr Argument kArguments[] = {
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"gamma", Kind::kPointer, false},
-      {"parameterType", Kind::kWide, false},
-      {"mean", Kind::kPointer, true},
-      {"rstd", Kind::kPointer, false},
-      {"dx", Kind::kPointer, false},
-      {"dxType", Kind::kWide, false},
-      {"dgamma", Kind::kPointer, false},
-      {"dbeta", Kind::kPointer, true},
-      {"gradientType", Kind::kWide, false},
       {"workspace", Kind::kPointer, false},
-      {"zeroCentered", Kind::kFlag, false},
   };
 };
 
-struct ColumnSum {
-  static constexpr const char* kName = "columnSum";
+struct ClipFactor {
+  static constexpr const char* kName = "clipFactor";
+  static constexpr Argument kArguments[] = {
+      {"sums", Kind::kPointer, false},
+      {"count", Kind::kCount, false},
+      {"maxNorm", Kind::kFloat, false},
+      {"norm", Kind::kPointer, false},
+      {"factor", Kind::kPointer, false},
+  };
+};
+
+struct Hadamard {
+  static constexpr const char* kName = "hadamard";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"signs", Kind::kWord, false},
+  };
+};
+
+struct Transpose {
+  static constexpr const char* kName = "transpose";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"bits", Kind::kCount, false},
       {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"workspace", Kind::kPointer, false},
+  };
+};
+
+struct Relayout {
+  static constexpr const char* kName = "relayout";
+  static constexpr Argument kArguments[] = {
+      {"wide", Kind::kFlag, false},
+      {"from.scales", Kind::kPointer, false},
+      {"from.placement.bytes", Kind::kCount, false},
+      {"from.placement.lines", Kind::kCount, false},
+      {"from.placement.blocks", Kind::kCount, false},
+      {"from.placement.lineStride", Kind::kCount, false},
+      {"from.placement.blockStride", Kind::kCount, false},
+      {"from.placement.swizzled", Kind::kFlag, false},
+      {"to.scales", Kind::kPointer, false},
+      {"to.placement.bytes", Kind::kCount, false},
+      {"to.placement.lines", Kind::kCount, false},
+      {"to.placement.blocks", Kind::kCount, false},
+      {"to.placement.lineStride", Kind::kCount, false},
+      {"to.placement.blockStride", Kind::kCount, false},
+      {"to.placement.swizzled", Kind::kFlag, false},
+  };
+};
+
+struct SwapAxes {
+  static constexpr const char* kName = "swapAxes";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"outer", Kind::kCount, false},
+      {"p", Kind::kCount, false},
+      {"middle", Kind::kCount, false},
+      {"q", Kind::kCount, false},
+      {"unit", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
   };
 };
 
@@ -785,96 +732,159 @@ struct MseBackward {
   };
 };
 
-struct Embedding {
-  static constexpr const char* kName = "embedding";
-  static constexpr Argument kArguments[] = {
-      {"table", Kind::kPointer, false},
-      {"tableType", Kind::kWide, false},
-      {"ids", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
-      {"vocabulary", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-  };
-};
-
-struct EmbeddingBackward {
-  static constexpr const char* kName = "embeddingBackward";
-  static constexpr Argument kArguments[] = {
-      {"grad", Kind::kPointer, false},
-      {"gradType", Kind::kWide, false},
-      {"ids", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
-      {"vocabulary", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"workspace", Kind::kPointer, false},
-  };
-};
-
-struct Softmax {
-  static constexpr const char* kName = "softmax";
+struct QuantizeMx {
+  static constexpr const char* kName = "quantizeMx";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
-      {"period", Kind::kCount, false},
-      {"scale", Kind::kFloat, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
+      {"word", Kind::kWord, false},
+      {"rule", Kind::kScaleRule, false},
+      {"square", Kind::kFlag, false},
+      {"stochastic", Kind::kFlag, false},
+      {"random.seedLow", Kind::kWord, false},
+      {"random.seedHigh", Kind::kWord, false},
+      {"random.offsetLow", Kind::kWord, false},
+      {"random.offsetHigh", Kind::kWord, false},
+      {"noop", Kind::kPointer, true},
+      {"rowwise.codes", Kind::kPointer, true},
+      {"rowwise.scales", Kind::kPointer, true},
+      {"rowwise.placement.bytes", Kind::kCount, true},
+      {"rowwise.placement.lines", Kind::kCount, true},
+      {"rowwise.placement.blocks", Kind::kCount, true},
+      {"rowwise.placement.lineStride", Kind::kCount, true},
+      {"rowwise.placement.blockStride", Kind::kCount, true},
+      {"rowwise.placement.swizzled", Kind::kFlag, true},
+      {"columnwise.codes", Kind::kPointer, true},
+      {"columnwise.scales", Kind::kPointer, true},
+      {"columnwise.placement.bytes", Kind::kCount, true},
+      {"columnwise.placement.lines", Kind::kCount, true},
+      {"columnwise.placement.blocks", Kind::kCount, true},
+      {"columnwise.placement.lineStride", Kind::kCount, true},
+      {"columnwise.placement.blockStride", Kind::kCount, true},
+      {"columnwise.placement.swizzled", Kind::kFlag, true},
   };
 };
 
-struct SoftmaxBackward {
-  static constexpr const char* kName = "softmaxBackward";
+struct Norm {
+  static constexpr const char* kName = "norm";
   static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
-      {"period", Kind::kCount, false},
+      {"gamma", Kind::kPointer, false},
+      {"beta", Kind::kPointer, true},
+      {"parameterType", Kind::kWide, false},
+      {"mean", Kind::kPointer, true},
+      {"rstd", Kind::kPointer, false},
+      {"epsilon", Kind::kFloat, false},
+      {"zeroCentered", Kind::kFlag, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"amax", Kind::kPointer, true},
+  };
+};
+
+struct NormBackward {
+  static constexpr const char* kName = "normBackward";
+  static constexpr Argument kArguments[] = {
       {"grad", Kind::kPointer, false},
       {"gradType", Kind::kWide, false},
-      {"y", Kind::kPointer, false},
-      {"yType", Kind::kWide, false},
-      {"scale", Kind::kFloat, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"gamma", Kind::kPointer, false},
+      {"parameterType", Kind::kWide, false},
+      {"mean", Kind::kPointer, true},
+      {"rstd", Kind::kPointer, false},
       {"dx", Kind::kPointer, false},
       {"dxType", Kind::kWide, false},
+      {"dgamma", Kind::kPointer, false},
+      {"dbeta", Kind::kPointer, true},
+      {"gradientType", Kind::kWide, false},
+      {"workspace", Kind::kPointer, false},
+      {"zeroCentered", Kind::kFlag, false},
   };
 };
 
-struct SquareSum {
-  static constexpr const char* kName = "squareSum";
+struct ColumnSum {
+  static constexpr const char* kName = "columnSum";
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
       {"workspace", Kind::kPointer, false},
   };
 };
 
-struct ClipFactor {
-  static constexpr const char* kName = "clipFactor";
+struct NormQuantizeTensor {
+  static constexpr const char* kName = "normQuantizeTensor";
   static constexpr Argument kArguments[] = {
-      {"sums", Kind::kPointer, false},
-      {"count", Kind::kCount, false},
-      {"maxNorm", Kind::kFloat, false},
-      {"norm", Kind::kPointer, false},
-      {"factor", Kind::kPointer, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"gamma", Kind::kPointer, false},
+      {"beta", Kind::kPointer, true},
+      {"parameterType", Kind::kWide, false},
+      {"mean", Kind::kPointer, true},
+      {"rstd", Kind::kPointer, false},
+      {"epsilon", Kind::kFloat, false},
+      {"zeroCentered", Kind::kFlag, false},
+      {"word", Kind::kWord, false},
+      {"rowwise", Kind::kPointer, false},
+      {"rowwiseScaleInv", Kind::kPointer, true},
+      {"columnwiseScaleInv", Kind::kPointer, true},
+      {"scale", Kind::kPointer, false},
+      {"amaxRecord", Kind::kPointer, true},
   };
 };
 
-struct UpdateScales {
-  static constexpr const char* kName = "updateScales";
+struct QuantizeNvfp4 {
+  static constexpr const char* kName = "quantizeNvfp4";
   static constexpr Argument kArguments[] = {
-      {"amaxHistory", Kind::kPointer, false},
-      {"scale", Kind::kPointer, false},
-      {"length", Kind::kCount, false},
-      {"count", Kind::kCount, false},
-      {"scaledMax", Kind::kFloat, false},
-      {"mostRecent", Kind::kFlag, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"square", Kind::kFlag, false},
+      {"transforms", Kind::kFlag, false},
+      {"signs", Kind::kWord, false},
+      {"stochastic", Kind::kFlag, false},
+      {"random.seedLow", Kind::kWord, false},
+      {"random.seedHigh", Kind::kWord, false},
+      {"random.offsetLow", Kind::kWord, false},
+      {"random.offsetHigh", Kind::kWord, false},
+      {"fourOverSix", Kind::kFlag, false},
+      {"squaredError", Kind::kFlag, false},
+      {"e4m3Max", Kind::kFloat, false},
+      {"noop", Kind::kPointer, true},
+      {"rowwise.codes", Kind::kPointer, true},
+      {"rowwise.scales", Kind::kPointer, true},
+      {"rowwise.placement.bytes", Kind::kCount, true},
+      {"rowwise.placement.lines", Kind::kCount, true},
+      {"rowwise.placement.blocks", Kind::kCount, true},
+      {"rowwise.placement.lineStride", Kind::kCount, true},
+      {"rowwise.placement.blockStride", Kind::kCount, true},
+      {"rowwise.placement.swizzled", Kind::kFlag, true},
+      {"rowwise.amax", Kind::kPointer, true},
+      {"rowwise.givenAmax", Kind::kPointer, true},
+      {"columnwise.codes", Kind::kPointer, true},
+      {"columnwise.scales", Kind::kPointer, true},
+      {"columnwise.placement.bytes", Kind::kCount, true},
+      {"columnwise.placement.lines", Kind::kCount, true},
+      {"columnwise.placement.blocks", Kind::kCount, true},
+      {"columnwise.placement.lineStride", Kind::kCount, true},
+      {"columnwise.placement.blockStride", Kind::kCount, true},
+      {"columnwise.placement.swizzled", Kind::kFlag, true},
+      {"columnwise.amax", Kind::kPointer, true},
+      {"columnwise.givenAmax", Kind::kPointer, true},
   };
 };
 
@@ -923,92 +933,82 @@ struct Adamw {
   };
 };
 
-struct Fold {
-  static constexpr const char* kName = "fold";
+struct Scaled {
+  static constexpr const char* kName = "scaled";
   static constexpr Argument kArguments[] = {
-      {"parts", Kind::kPointer, false},
-      {"stride", Kind::kCount, false},
-      {"own", Kind::kPointer, true},
-      {"ownAt", Kind::kCount, true},
-      {"ranks", Kind::kCount, false},
-      {"type", Kind::kWide, false},
-      {"sumType", Kind::kWide, false},
-      {"maximum", Kind::kFlag, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
       {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"factor", Kind::kFloat, false},
       {"count", Kind::kCount, false},
   };
 };
 
-struct NcclBegin {
-  static constexpr const char* kName = "ncclBegin";
+struct Softmax {
+  static constexpr const char* kName = "softmax";
   static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
-  };
-};
-
-struct NcclEnd {
-  static constexpr const char* kName = "ncclEnd";
-  static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
-  };
-};
-
-struct NcclSend {
-  static constexpr const char* kName = "ncclSend";
-  static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
       {"x", Kind::kPointer, false},
-      {"bytes", Kind::kCount, false},
-      {"peer", Kind::kCount, false},
-  };
-};
-
-struct NcclReceive {
-  static constexpr const char* kName = "ncclReceive";
-  static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"period", Kind::kCount, false},
+      {"scale", Kind::kFloat, false},
       {"out", Kind::kPointer, false},
-      {"bytes", Kind::kCount, false},
-      {"peer", Kind::kCount, false},
+      {"outType", Kind::kWide, false},
   };
 };
 
-struct NcclExchange {
-  static constexpr const char* kName = "ncclExchange";
+struct SoftmaxBackward {
+  static constexpr const char* kName = "softmaxBackward";
   static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"period", Kind::kCount, false},
+      {"grad", Kind::kPointer, false},
+      {"gradType", Kind::kWide, false},
+      {"y", Kind::kPointer, false},
+      {"yType", Kind::kWide, false},
+      {"scale", Kind::kFloat, false},
+      {"dx", Kind::kPointer, false},
+      {"dxType", Kind::kWide, false},
   };
 };
 
-struct NcclAllGather {
-  static constexpr const char* kName = "ncclAllGather";
+struct Sweep {
+  static constexpr const char* kName = "sweep";
   static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
+      {"word", Kind::kWord, false},
+      {"rounding", Kind::kRounding, false},
+      {"overflow", Kind::kOverflow, false},
+      {"random.seedLow", Kind::kWord, false},
+      {"random.seedHigh", Kind::kWord, false},
+      {"random.offsetLow", Kind::kWord, false},
+      {"random.offsetHigh", Kind::kWord, false},
+      {"chunk", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+  };
+};
+
+struct QuantizeTensor {
+  static constexpr const char* kName = "quantizeTensor";
+  static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-      {"bytes", Kind::kCount, false},
-  };
-};
-
-struct NcclReduceScatter {
-  static constexpr const char* kName = "ncclReduceScatter";
-  static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
-      {"x", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-      {"type", Kind::kWide, false},
-      {"count", Kind::kCount, false},
-  };
-};
-
-struct NcclBroadcast {
-  static constexpr const char* kName = "ncclBroadcast";
-  static constexpr Argument kArguments[] = {
-      {"comm", Kind::kCount, false},
-      {"x", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-      {"bytes", Kind::kCount, false},
-      {"root", Kind::kCount, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"word", Kind::kWord, false},
+      {"rowwise", Kind::kPointer, true},
+      {"columnwise", Kind::kPointer, true},
+      {"rowwiseScaleInv", Kind::kPointer, true},
+      {"columnwiseScaleInv", Kind::kPointer, true},
+      {"scale", Kind::kPointer, true},
+      {"amax", Kind::kPointer, true},
+      {"pow2", Kind::kFlag, false},
+      {"epsilon", Kind::kFloat, false},
+      {"amaxRecord", Kind::kPointer, true},
+      {"noop", Kind::kPointer, true},
+      {"workspace", Kind::kPointer, true},
   };
 };
 

@@ -5,7 +5,7 @@ import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import { oneOf } from "../options.js";
 import type { Memory } from "../tensor/storage.js";
 import type { DeviceExchange } from "./exchange.js";
-import type { GemmArgs } from "./gemm-args.js";
+import type { GemmArgs } from "./ops/gemm.js";
 import type { OpArgs, OpName } from "./ops.js";
 
 /** How results agree with the reference: bitwise ("bits"), or only approximately, for the given reason. */

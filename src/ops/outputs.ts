@@ -1,7 +1,8 @@
 /** Checks the dtype of each output just before the backend runs. The backend does not check them again. */
-import { isGemmOut } from "../backends/gemm-args.js";
+import { isGemmOut } from "../backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
-import { TENSOR_ROWS, type TensorRow, type TensorRule } from "../backends/writes.js";
+import type { TensorRule } from "../backends/tensors.js";
+import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
 import { DTypeError } from "../errors.js";
 import { BLOCK_FORMATS } from "../formats/block.js";
 import type { QuantizedCopy, QuantizeSpec } from "../tensor/quantized.js";

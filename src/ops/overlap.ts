@@ -1,5 +1,5 @@
 /** Checks that the outputs of an operation share no memory with its other arguments, unless the operation may run in place. */
-import type { GemmOperand } from "../backends/gemm-args.js";
+import type { GemmOperand } from "../backends/ops/gemm.js";
 import type { OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
 import { ArgumentError } from "../errors.js";

@@ -12,13 +12,14 @@ import type { ScalarFormat } from "../formats/scalar.js";
 import { describe } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { Float8CurrentScalingQuantizer, Float8Quantizer, type Float8QuantizerOptions } from "./float8.js";
-import { Float8BlockQuantizer, type Float8BlockQuantizerOptions } from "./float8-block.js";
-import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, type MXQuantizerOptions } from "./mx.js";
-import { NVFP4Quantizer, type NVFP4QuantizerOptions } from "./nvfp4.js";
+import { QUANTIZER_CLASSES } from "./classes.gen.js";
 import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } from "./quantizer.js";
 
-/** The options of all quantizers together. An option that a quantizer does not have must have its off value or be left out. */
+/**
+ * The options of all quantizers together. An option that a quantizer does not have must have its off value or be left out.
+ *
+ * @shared
+ */
 export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
@@ -37,19 +38,6 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly gathered?: boolean | undefined;
 }
 
-/** Options that were checked against a row. The constructor checks them again. */
-type Checked = QuantizerSettings & Record<string, unknown>;
-
-const MAKERS: Readonly<Record<BlockFormatName, (options: Checked) => Quantizer>> = {
-  "fp8-current": (options) => new Float8CurrentScalingQuantizer(options),
-  "fp8-delayed": (options) => new Float8Quantizer(options as Checked & Float8QuantizerOptions),
-  "fp8-block": (options) => new Float8BlockQuantizer(options as Checked & Float8BlockQuantizerOptions),
-  mxfp8: (options) => new MXFP8Quantizer(options as Checked & MXQuantizerOptions<"e4m3" | "e5m2">),
-  mxfp6: (options) => new MXFP6Quantizer(options as Checked & MXQuantizerOptions<"e2m3" | "e3m2">),
-  mxfp4: (options) => new MXFP4Quantizer(options as Checked & MXQuantizerOptions<"e2m1">),
-  nvfp4: (options) => new NVFP4Quantizer(options as Checked & NVFP4QuantizerOptions),
-};
-
 /** The options that only some quantizers have. */
 const OPTIONAL = [
   "tile",
@@ -65,6 +53,8 @@ const OPTIONAL = [
  * Creates the quantizer of a block format. Throws `ArgumentError` for an unknown name, for a format or tile that the block
  * format does not have, and for a missing scale. It also throws for an option that the quantizer does not have, unless the
  * option has its off value.
+ *
+ * @shared
  */
 export function quantizerNamed(name: BlockFormatName, settings: QuantizerSettings = {}): Quantizer {
   const row = blockFormat(name);
@@ -83,5 +73,5 @@ export function quantizerNamed(name: BlockFormatName, settings: QuantizerSetting
   if (settings.gathered && hasGemmReadyTile(spec)) options.dataLayout = "COMPACT";
   if (hasGivenScale(spec)) Object.assign(options, { scale, amax });
   if (row.options.includes("stochastic")) options.random = random;
-  return MAKERS[name](options);
+  return new QUANTIZER_CLASSES[name](options as never);
 }

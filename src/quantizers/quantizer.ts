@@ -63,7 +63,7 @@ export interface QuantizerOptions {
   readonly shard?: Shard | undefined;
 }
 
-/** The checks of the options that all quantizers have. */
+/** @shared The checks of the options that all quantizers have. */
 export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
   rowwise: boolean,
   columnwise: boolean,
@@ -76,6 +76,8 @@ const checkOwn = optionsOf(QUANTIZER_OPTIONS);
 /**
  * Returns a frozen spec. Settings that are not given have their default or off values. Throws `ArgumentError` for an invalid
  * spec.
+ *
+ * @shared
  */
 export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
   const row = blockFormat(quantizer);
@@ -395,4 +397,5 @@ export class RandomState {
   }
 }
 
+/** @shared */
 export const randomState = instance(RandomState, "a RandomState, such as new RandomState(1n)");

@@ -51,14 +51,14 @@ const shardGroup: Domain = (user, name, given) => {
   );
 };
 
-/** Throws `ArgumentError` for anything but a shard. */
+/** @shared Throws `ArgumentError` for anything but a shard. */
 export const checkShard = optionsOf<Shard>({
   group: needed(shardGroup),
   dimension: needed(oneOf(["rows", "columns"])),
   pieces: integer(1),
 });
 
-/** Whether scales depend on the amax of the whole tensor, which the quantization itself finds. */
+/** @shared Whether scales depend on the amax of the whole tensor, which the quantization itself finds. */
 export function usesTensorAmax({ quantizer }: Pick<QuantizeSpec, "quantizer">): boolean {
   const { scaleSource, tensorAmax } = blockFormat(quantizer);
   return scaleSource === "whole" || tensorAmax;
@@ -67,6 +67,8 @@ export function usesTensorAmax({ quantizer }: Pick<QuantizeSpec, "quantizer">): 
 /**
  * The amaxes of the whole, whose shard has `values`, or the unrounded ones that they were computed as (numerics.md §5.2, §7.3).
  * The caller disposes of them.
+ *
+ * @shared
  */
 export function wholeAmaxes(
   { group }: Shard,
@@ -89,7 +91,7 @@ function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
   return out;
 }
 
-/** Where a shard of that size lies in the whole. */
+/** @shared Where a shard of that size lies in the whole. */
 export function partOf(
   { group: { rank, size }, dimension, pieces = 1 }: Shard,
   [rows, columns]: readonly [rows: number, columns: number],

@@ -12,6 +12,7 @@ import * as files from "../../../src/io/index.js";
 import * as conformance from "../../index.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { type Callable, type Declarations, declared } from "../harness/arguments/declared.js";
+import { completed } from "../harness/arguments/derived.js";
 import {
   areApart,
   type Refusals,
@@ -33,7 +34,16 @@ import type { Backends } from "../harness/arguments/world.js";
 
 const folder = new CheckpointFolder();
 
-const ROWS: Rows = {
+const ENTRIES = [
+  ["dist/src/index.d.ts", lockstep],
+  ["dist/src/io/index.d.ts", files],
+  ["dist/src/distributed/processes/index.d.ts", processes],
+  ["dist/conformance/index.d.ts", conformance],
+] as const;
+
+const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
+
+const ROWS: Rows = completed(declarations, {
   ...fileRows(folder),
   ...OPERATION_ROWS,
   ...QUANTIZER_ROWS,
@@ -43,16 +53,8 @@ const ROWS: Rows = {
   ...TENSOR_ROWS,
   ...CONFORMANCE_ROWS,
   ...DISTRIBUTED_ROWS,
-};
+});
 
-const ENTRIES = [
-  ["dist/src/index.d.ts", lockstep],
-  ["dist/src/io/index.d.ts", files],
-  ["dist/src/distributed/processes/index.d.ts", processes],
-  ["dist/conformance/index.d.ts", conformance],
-] as const;
-
-const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
 const callables = new Map(declarations.callables.map((each) => [each.name, each]));
 /** The exports that have parameters. */
 const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);

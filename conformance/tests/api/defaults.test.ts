@@ -16,6 +16,7 @@ import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { type Callable, declared } from "../harness/arguments/declared.js";
+import { completed } from "../harness/arguments/derived.js";
 import { inWorld } from "../harness/arguments/law.js";
 import type { Row, Rows } from "../harness/arguments/row.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
@@ -25,10 +26,16 @@ import { takenBy } from "../harness/arguments/types.js";
 import type { Backends, World } from "../harness/arguments/world.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
 
-const ROWS: Rows = { ...OPERATION_ROWS, ...QUANTIZER_ROWS, ...MODULE_ROWS, ...RECIPE_ROWS };
-
 /** Functions and classes; what is called on an object has no options of its own kind. */
-const { checker, callables } = declared("dist/src/index.d.ts");
+const declarations = declared("dist/src/index.d.ts");
+const { checker, callables } = declarations;
+
+const ROWS: Rows = completed(declarations, {
+  ...OPERATION_ROWS,
+  ...QUANTIZER_ROWS,
+  ...MODULE_ROWS,
+  ...RECIPE_ROWS,
+});
 
 type Literal = string | number | boolean | bigint;
 

@@ -2,8 +2,8 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import type { GemmOperand } from "../../../src/backends/gemm-args.js";
 import { missingBackends, openBackend } from "../../../src/backends/open.js";
+import type { GemmOperand } from "../../../src/backends/ops/gemm.js";
 import {
   ArgumentError,
   BackendError,

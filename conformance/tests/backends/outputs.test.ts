@@ -2,10 +2,11 @@
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import { isGemmOut } from "../../../src/backends/gemm-args.js";
 import { openBackend } from "../../../src/backends/open.js";
+import { isGemmOut } from "../../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
-import { TENSOR_ROWS, type TensorRow, type TensorRule } from "../../../src/backends/writes.js";
+import type { TensorRule } from "../../../src/backends/tensors.js";
+import { TENSOR_ROWS, type TensorRow } from "../../../src/backends/writes.js";
 import { DTypeError } from "../../../src/errors.js";
 import { empty } from "../../../src/ops/create.js";
 import { execute } from "../../../src/ops/execute.js";

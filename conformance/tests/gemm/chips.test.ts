@@ -6,7 +6,7 @@ import * as fc from "fast-check";
 import { describe, expect } from "vitest";
 import { gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
 import { nativeFamily } from "../../../src/backends/cuda/gemm/route.js";
-import type { GemmArgs } from "../../../src/backends/gemm-args.js";
+import type { GemmArgs } from "../../../src/backends/ops/gemm.js";
 import { CHIPS, chipOf, type Gpu, HARDWARE_FAMILIES } from "../../../src/formats/chips.js";
 import { DATAPATHS, datapathFor, emulatedBy } from "../../../src/formats/datapath.js";
 import { zeros } from "../../../src/ops/create.js";

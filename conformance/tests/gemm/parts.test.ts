@@ -4,7 +4,7 @@
  */
 import { describe, expect } from "vitest";
 import { gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
-import type { GemmArgs } from "../../../src/backends/gemm-args.js";
+import type { GemmArgs } from "../../../src/backends/ops/gemm.js";
 import { tensor, zeros } from "../../../src/ops/create.js";
 import { linesOf } from "../../../src/ops/gemm/operand.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";

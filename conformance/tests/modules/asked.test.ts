@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
-import type { GemmArgs } from "../../../src/backends/gemm-args.js";
+import type { GemmArgs } from "../../../src/backends/ops/gemm.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";

@@ -1,13 +1,10 @@
-// Stand-ins for the elementwise kernels and for reductions to a few numbers.
+// Stand-ins for elementwise kernels (elements.gen.cc has those that headers describe) and for reductions to a few numbers.
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/cast/cast.h"
 #include "kernels/cast/sweep.h"
 #include "kernels/core/format.h"
 #include "kernels/device/fault.h"
-#include "kernels/elementwise/activation.h"
-#include "kernels/elementwise/add.h"
 #include "kernels/elementwise/gated.h"
-#include "kernels/elementwise/scaled.h"
 #include "kernels/layout/layout.h"
 #include "kernels/quantize/amax.h"
 #include "kernels/quantize/dequantize.h"
@@ -22,17 +19,6 @@ namespace lockstep {
 
 cudaError_t launchFault(cudaStream_t) { return cudaErrorLaunchFailure; }
 
-cudaError_t launchActivation(const ActivationParams& p, cudaStream_t) {
-  readsWide(p.x, p.xType, p.count);
-  writesWide(p.out, p.outType, p.count);
-  return cudaSuccess;
-}
-
-cudaError_t launchActivationBackward(const ActivationParams& p, cudaStream_t stream) {
-  readsWide(p.grad, p.gradType, p.count);
-  return launchActivation(p, stream);
-}
-
 cudaError_t launchGated(const GatedParams& p, cudaStream_t) {
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   writesWide(p.out, p.outType, p.rows * p.columns);
@@ -43,19 +29,6 @@ cudaError_t launchGatedBackward(const GatedParams& p, cudaStream_t) {
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   writesWide(p.out, p.outType, 2 * p.rows * p.columns);
-  return cudaSuccess;
-}
-
-cudaError_t launchAdd(const AddParams& p, cudaStream_t) {
-  readsWide(p.x, p.xType, p.count);
-  readsWide(p.y, p.yType, p.count);
-  writesWide(p.out, p.outType, p.count);
-  return cudaSuccess;
-}
-
-cudaError_t launchScaled(const ScaledParams& p, cudaStream_t) {
-  readsWide(p.x, p.xType, p.count);
-  writesWide(p.out, p.outType, p.count);
   return cudaSuccess;
 }
 

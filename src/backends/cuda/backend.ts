@@ -13,7 +13,7 @@ import {
 } from "../backend.js";
 import { requireReplayable } from "../captured.js";
 import type { DeviceExchange } from "../exchange.js";
-import type { GemmArgs } from "../gemm-args.js";
+import type { GemmArgs } from "../ops/gemm.js";
 import type { OpArgs, OpName } from "../ops.js";
 import { writesNothing } from "../writes.js";
 import {

@@ -43,6 +43,9 @@ export interface Declaration {
   readonly [name: string]: Kind | Declaration;
 }
 
+/** The declarations of several calls, by the calls' names. */
+export type Declarations = Readonly<Record<string, Declaration>>;
+
 type Passed<T> = T extends Kind ? Kinds[T] : T extends Declaration ? ArgumentsOf<T> : never;
 
 /** The type of the arguments object of a declaration. */

@@ -37,3 +37,11 @@ export const NORM_SOURCE = {
   epsilon: "float",
   zeroCentered: "flag",
 } as const;
+
+export const COPY = { codes: "pointer", ...SCALES } as const;
+
+export const COPIES = { "rowwise?": COPY, "columnwise?": COPY } as const;
+
+export const SCALE_OUT = { "rowwiseScaleInv?": "pointer", "columnwiseScaleInv?": "pointer" } as const;
+
+export const DELAYED = { ...SCALE_OUT, scale: "pointer", "amaxRecord?": "pointer" } as const;

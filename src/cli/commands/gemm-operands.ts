@@ -1,6 +1,6 @@
 /** The operands of `lockstep gemm` in files: plain tensors, tensors with scales, or tensors that `quantize` wrote. */
 import type { Backend } from "../../backends/backend.js";
-import { GEMM_OUT_DTYPES } from "../../backends/gemm-args.js";
+import { GEMM_OUT_DTYPES } from "../../backends/ops/gemm.js";
 import { FileError } from "../../errors.js";
 import { isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { tensorDType } from "../../io/dtypes.js";

@@ -1,6 +1,6 @@
 /** The product of `lockstep gemm`: from the tensors in files and the options to the bytes of the result. */
 import type { Backend } from "../../backends/backend.js";
-import { GEMM_OUT_DTYPES } from "../../backends/gemm-args.js";
+import { GEMM_OUT_DTYPES } from "../../backends/ops/gemm.js";
 import { FileError, LockstepError } from "../../errors.js";
 import { isSquare } from "../../formats/block.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../../formats/datapath.js";

@@ -1,6 +1,6 @@
 /** The backend of one rank among several of a process: another backend behind a stream. */
 import type { Backend, MemoryUse, Support } from "../../backends/backend.js";
-import type { GemmArgs } from "../../backends/gemm-args.js";
+import type { GemmArgs } from "../../backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../backends/ops.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import type { Memory } from "../../tensor/storage.js";

@@ -36,11 +36,12 @@ export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
 /** The names of the overflow modes. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
-/** The random bits of seed 0 and offset 0. */
+/** @shared The random bits of seed 0 and offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
+/** @shared */
 export const rounding = oneOf(ROUNDINGS);
-/** The check of an overflow mode's name. */
+/** @shared The check of an overflow mode's name. */
 export const overflow = oneOf(OVERFLOWS);
 
 const checkEncode = optionsOf<EncodeOptions>({
@@ -108,6 +109,8 @@ export function decode<D extends WideDType = "f32">(
 /**
  * Returns `x` converted to `dtype`, rounded to nearest even, with overflow to infinity. Returns `x` itself if it has that
  * dtype.
+ *
+ * @shared
  */
 export function castTo(x: Tensor<WideDType>, dtype: WideDType): Tensor<WideDType> {
   if (x.dtype === dtype) return x;
@@ -115,7 +118,7 @@ export function castTo(x: Tensor<WideDType>, dtype: WideDType): Tensor<WideDType
   return encode(x, { format: dtype, overflow: "nonfinite" }) as Tensor<WideDType>;
 }
 
-/** Returns the format word (the format's fields packed in a u32, see assembly/contract.ts) of a name, alias or layout. */
+/** @shared Returns the format word (the format's fields packed in a u32, see assembly/contract.ts) of a name, alias or layout. */
 export function formatWordOf(format: FormatLike): number {
   return lookUp(format).facts.word;
 }

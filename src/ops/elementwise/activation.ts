@@ -34,7 +34,7 @@ const ACTIVATION_OPTIONS: OptionTable<ActivationOptions> = {
   outDtype: wideDType,
 };
 
-/** The checks of the options of gated activations and of their fused quantization. */
+/** @shared The checks of the options of gated activations and of their fused quantization. */
 export const GATED_OPTIONS: OptionTable<GatedOptions> = {
   ...ACTIVATION_OPTIONS,
   clamp: nested(optionsOf<Partial<SwigluClamp>>({ limit: atLeastZero, alpha: finite, offset: finite })),
@@ -123,6 +123,8 @@ export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): T
 /**
  * Returns the kind, and the constants of the clamp with defaults if a clamp is given. Throws `ArgumentError` for a clamp with
  * another kind than `silu`.
+ *
+ * @shared
  */
 export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
   if (clamp && kind !== "silu")
@@ -131,7 +133,7 @@ export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArg
   return { kind, clamp: clamp && { limit, alpha, offset } };
 }
 
-/** Returns the number of columns of each half of `x`. Throws `ShapeError` if the number of columns of `x` is odd. */
+/** @shared Returns the number of columns of each half of `x`. Throws `ShapeError` if the number of columns of `x` is odd. */
 export function halfOf(op: string, x: Tensor): number {
   const columns = x.shape.at(-1) ?? 1;
   if (columns % 2 === 0) return columns / 2;

@@ -1,6 +1,6 @@
 /** Batched matrix products, as attention uses them (datapath.md §2). */
 import { datapathName } from "../../backends/backend.js";
-import { extentOf, type GemmOperand } from "../../backends/gemm-args.js";
+import { extentOf, type GemmOperand } from "../../backends/ops/gemm.js";
 import { DTypeError, ShapeError } from "../../errors.js";
 import type { DatapathFamily } from "../../formats/datapath.js";
 import { finite, optionsOf } from "../../options.js";

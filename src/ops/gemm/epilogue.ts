@@ -2,7 +2,7 @@
  * Epilogues that cuBLASLt fuses only approximately. This library runs them as separate kernels after the product (numerics.md
  * choice 10).
  */
-import type { GemmOutDType } from "../../backends/gemm-args.js";
+import type { GemmOutDType } from "../../backends/ops/gemm.js";
 import { DTypeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
@@ -17,6 +17,8 @@ import type { GemmInput } from "./operand.js";
 /**
  * Writes gelu(pre) to target. An f32, bf16 or f16 target is rounded once. An FP8 target gets the codes of the f32 result times
  * `scale`; `amax`, if given, is set to the maximum magnitude of the f32 result.
+ *
+ * @shared
  */
 export function gelu(
   pre: Tensor<WideDType>,
@@ -31,6 +33,7 @@ export function gelu(
   if (!wide) narrow(out, target, scale, amax);
 }
 
+/** @shared */
 export interface GradientOutputs {
   readonly amax?: Tensor<"f32">;
   readonly biasGradient?: Tensor<WideDType>;
@@ -39,6 +42,8 @@ export interface GradientOutputs {
 /**
  * Writes product * gelu'(pre) to target. It is computed in f32 and rounded to target as `gelu` does. `biasGradient`, if given,
  * is set to the column sums of the f32 values, `amax` to their maximum magnitude.
+ *
+ * @shared
  */
 export function geluGradient(
   product: Tensor<"f32">,
@@ -57,6 +62,8 @@ export function geluGradient(
 /**
  * Sets `out` to the column sums of operand b. A quantized operand is dequantized first. `name` is the operand's name in error
  * messages.
+ *
+ * @shared
  */
 export function biasGradient(name: "b" | "x", b: GemmInput, out: Tensor<WideDType>): void {
   if (!(b instanceof QuantizedTensor) && !("shape" in b)) {

@@ -7,7 +7,7 @@ import {
   type GemmOperand,
   type GemmOutDType,
   isGemmOut,
-} from "../../backends/gemm-args.js";
+} from "../../backends/ops/gemm.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { readsBlockExponents } from "../../formats/datapath.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";

@@ -44,7 +44,7 @@ export interface GeneralOperands<T> {
 /** The operands of a product by either pair of names. In layout TN, b is x and a is w. */
 export type NamedOperands<T> = InputAndWeight<T> | GeneralOperands<T>;
 
-/** The operands as a and b, with the caller's names for error messages. */
+/** @shared The operands as a and b, with the caller's names for error messages. */
 export interface Operands<T> {
   readonly a: T;
   readonly b: T;
@@ -52,7 +52,7 @@ export interface Operands<T> {
   readonly names: OperandNames;
 }
 
-/** The names by which the caller has given the operands. */
+/** @shared The names by which the caller has given the operands. */
 export interface OperandNames {
   readonly a: "a" | "w";
   readonly b: "b" | "x";
@@ -61,12 +61,12 @@ export interface OperandNames {
 const GENERAL: OperandNames = { a: "a", b: "b" };
 const INPUT_AND_WEIGHT: OperandNames = { a: "w", b: "x" };
 
-/** The checks of the options for operands. `operandsOf` checks that exactly one pair of names is given. */
+/** @shared The checks of the options for operands. `operandsOf` checks that exactly one pair of names is given. */
 export function operandRows<D extends Domain>(operand: D) {
   return { x: operand, w: operand, a: operand, b: operand, layout: oneOf(LAYOUTS) };
 }
 
-/** Returns the operands as a and b. Throws `ArgumentError` unless exactly one pair of names is given, completely. */
+/** @shared Returns the operands as a and b. Throws `ArgumentError` unless exactly one pair of names is given, completely. */
 export function operandsOf<T>(user: string, given: NamedOperands<T>): Operands<T> {
   const { x, w, a, b, layout } = given;
   if (x === undefined && w === undefined) {
@@ -96,7 +96,7 @@ function faultOf({
   return `${other} is missing; give it together with ${only}`;
 }
 
-/** Returns the product that names and layout stand for, as text for error messages. */
+/** @shared Returns the product that names and layout stand for, as text for error messages. */
 export function productOf({ layout, names }: Pick<Operands<unknown>, "layout" | "names">): string {
   return names === INPUT_AND_WEIGHT ? "x·wᵀ" : `layout ${layout}`;
 }

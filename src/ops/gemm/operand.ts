@@ -2,7 +2,7 @@
  * Conversion of operands to lines along K, for every layout (numerics.md §6.1). A line of x or w is one of its rows: the
  * elements that are multiplied and summed for one row or column of the result.
  */
-import type { GemmOperand } from "../../backends/gemm-args.js";
+import type { GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { hasPowersOnly, isSigned } from "../../formats/derive.js";
@@ -27,7 +27,7 @@ export interface ScaledTensor {
   readonly tile?: (typeof SCALED_TILES)[number];
 }
 
-/** The tiles that a `ScaledTensor` may have. */
+/** @shared The tiles that a `ScaledTensor` may have. */
 export const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
 
 /** An operand of a product: unquantized values, a quantized tensor, or codes with separate scales. */
@@ -40,7 +40,7 @@ const checkScaled = optionsOf<ScaledTensor>({
   tile: anything,
 });
 
-/** Throws `DTypeError`, `ArgumentError` or `DisposedError` for an operand that cannot be multiplied. */
+/** @shared Throws `DTypeError`, `ArgumentError` or `DisposedError` for an operand that cannot be multiplied. */
 export function requireInput(op: string, name: string, input: unknown): void {
   if (input instanceof QuantizedTensor) requireQuantized(op, name, input);
   else if (input instanceof Tensor || typeof input !== "object") requireTensor(op, name, input);
@@ -51,17 +51,18 @@ function isScaled(input: GemmInput): input is ScaledTensor {
   return "scaleInv" in input;
 }
 
-/** Returns the tensors of an operand. */
+/** @shared Returns the tensors of an operand. */
 export function tensorsOf(input: GemmInput): readonly Tensor[] {
   if (input instanceof QuantizedTensor) return input.members as readonly Tensor[];
   return isScaled(input) ? [input.data, input.scaleInv] : [input];
 }
 
-/** Returns the rows and columns of an operand seen as a matrix. */
+/** @shared Returns the rows and columns of an operand seen as a matrix. */
 export function matrixOf(input: GemmInput): readonly [rows: number, columns: number] {
   return asMatrix(isScaled(input) ? input.data.shape : input.shape);
 }
 
+/** @shared */
 export interface LinesOptions {
   /**
    * The direction in which the operand is summed over. Of a quantized tensor, the copy with scale blocks in this direction is
@@ -78,6 +79,8 @@ export interface LinesOptions {
 /**
  * Returns `input` as lines along K, without a copy if possible. Throws `DTypeError`, `ShapeError` or `ArgumentError` if the
  * layout cannot multiply it.
+ *
+ * @shared
  */
 export function linesOf(name: string, input: GemmInput, options: LinesOptions): GemmOperand {
   const { direction } = options;

@@ -1,6 +1,6 @@
 /** The options of a matrix product, their checks, and its results. */
 import { datapathName } from "../../backends/backend.js";
-import { GEMM_OUT_DTYPES, type GemmOutDType } from "../../backends/gemm-args.js";
+import { GEMM_OUT_DTYPES, type GemmOutDType } from "../../backends/ops/gemm.js";
 import { boolean, callable, type Domain, finite, integer, oneOf, optionsOf } from "../../options.js";
 import { dtypeOf, requireTensor, requireWide, wideDType } from "../../tensor/require.js";
 import type { WideDType } from "../../tensor/shape.js";
@@ -84,6 +84,8 @@ const splitsOrAuto: Domain = (user, name, value) => value !== "auto" && splits(u
 /**
  * Checks the options of `gemm`. Throws `ArgumentError` or `DTypeError` for an invalid value; `operandsOf` checks the
  * combination of operands.
+ *
+ * @shared
  */
 export const checkGemm = optionsOf<Partial<Record<"x" | "w" | "a" | "b" | "layout", unknown>> & GemmSettings>(
   {

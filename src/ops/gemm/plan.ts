@@ -3,7 +3,7 @@
  * here or taken from an earlier result.
  */
 import type { Backend } from "../../backends/backend.js";
-import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/gemm-args.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError } from "../../errors.js";
 import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "../../formats/datapath.js";
 import { algorithmFault, type GemmAlgorithm } from "../../formats/gemm-algorithm.js";
@@ -37,13 +37,13 @@ export interface GemmPlanOptions {
   readonly plan?: GemmPlan | undefined;
 }
 
-/** A plan before the backend has chosen an automatic splitK and an algorithm. */
+/** @shared A plan before the backend has chosen an automatic splitK and an algorithm. */
 export interface PlannedGemm extends Omit<GemmPlan, "splitK"> {
   readonly family: DatapathFamily;
   readonly splitK: number | "auto";
 }
 
-/** Returns the first invalid field of `value` and what it must be, or undefined if `value` is a valid plan. */
+/** @shared Returns the first invalid field of `value` and what it must be, or undefined if `value` is a valid plan. */
 export function planFault(value: unknown): readonly [field: string, needed: string] | undefined {
   const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
   const { datapath, splitAccumulator, splitK, algorithm } = fields;
@@ -62,14 +62,14 @@ const checkFields = optionsOf<GemmPlan>({
   algorithm: anything,
 });
 
-/** Throws `ArgumentError` if the argument is not a plan. */
+/** @shared Throws `ArgumentError` if the argument is not a plan. */
 export function requirePlan(op: string, name: string, plan: unknown): void {
   const fault = planFault(plan);
   if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);
   checkFields(op, plan as GemmPlan, name);
 }
 
-/** Returns the datapath family of a product: that of the plan, the option, or the backend. */
+/** @shared Returns the datapath family of a product: that of the plan, the option, or the backend. */
 export function familyOf(
   backend: Backend,
   { plan, datapath }: Pick<GemmPlanOptions, "plan" | "datapath">,
@@ -77,7 +77,7 @@ export function familyOf(
   return plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
 }
 
-/** Returns the plan that is given or chosen here. Throws `ArgumentError` if a given plan does not fit the operands. */
+/** @shared Returns the plan that is given or chosen here. Throws `ArgumentError` if a given plan does not fit the operands. */
 export function planOf(
   op: string,
   family: DatapathFamily,
@@ -118,7 +118,7 @@ function requireAlgorithm(op: string, plan: GemmPlan, algorithm: GemmAlgorithm):
   );
 }
 
-/** The complete plan of a computed product, and whether its bits are verified. */
+/** @shared The complete plan of a computed product, and whether its bits are verified. */
 export interface Multiplied {
   readonly plan: GemmPlan;
   /**
@@ -128,7 +128,7 @@ export interface Multiplied {
   readonly unverified?: string;
 }
 
-/** Runs the product and returns its complete plan. Throws `UnsupportedError` with the backend's reason. */
+/** @shared Runs the product and returns its complete plan. Throws `UnsupportedError` with the backend's reason. */
 export function multiply(backend: Backend, args: GemmArgs, planned: PlannedGemm): Multiplied {
   const { unverified } = execute(backend, "gemm", args);
   const algorithm = backend.algorithmFor?.(args);

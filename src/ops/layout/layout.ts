@@ -91,6 +91,8 @@ export function relayoutScales(t: QuantizedTensor, direction: Direction, to: Sca
 /**
  * Derives the columnwise copy from the rowwise one by transposing codes and scales. The scales must be per tensor or per square
  * block.
+ *
+ * @shared
  */
 export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
   using scope = new Scope();

@@ -31,6 +31,8 @@ const checkOptions = optionsOf<ActivationQuantizeOptions>({ ...FORM, gated: bool
 /**
  * act(x), its gated form, or under `grad` the gradient of x, quantized into a new tensor. What is rounded before the codes is the
  * quantizer's choice (numerics.md §7.3). Throws as the activation and `quantize` do.
+ *
+ * @shared
  */
 export function activationQuantize(
   x: Tensor,

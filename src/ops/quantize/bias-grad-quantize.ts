@@ -21,6 +21,8 @@ export interface BiasGradQuantizeResult {
 /**
  * Quantizes `grad` [..., K] into all copies of `target`, which has its shape. Returns the column sums of `grad`, [K], as
  * `columnSum` computes them, rounded to `dtype` (default: the dtype of `grad`). Throws as `quantizeInto` and `columnSum` do.
+ *
+ * @shared
  */
 export function biasGradQuantize(
   grad: Tensor,

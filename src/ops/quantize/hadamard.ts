@@ -7,7 +7,7 @@ import { asMatrix } from "../../tensor/shape.js";
 import { hasType, Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
-/** The dtype of the input and of the result of the transform. */
+/** @shared The dtype of the input and of the result of the transform. */
 export const HADAMARD_DTYPE = "bf16";
 
 /**

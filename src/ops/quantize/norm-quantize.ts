@@ -19,6 +19,8 @@ export interface NormQuantizeResult extends NormStatistics {
  * Computes the norm of the rows of x and quantizes it into all copies of `target`, which has the shape of x. Returns the
  * statistics of the norm. The quantizer decides whether the f32 values or rounded ones are quantized (numerics.md §7.3). Throws
  * as the norm and `quantizeInto` do.
+ *
+ * @shared
  */
 export function normQuantize(
   x: Tensor,

@@ -38,6 +38,8 @@ export interface QuantizeInputs {
  * `x` quantized into a new tensor. Throws `DTypeError` for an input that is not f32, bf16 or f16, `ShapeError` where the format
  * cannot take its shape, `ArgumentError` for tensors of several backends or without any usage, `UnsupportedError` where the
  * backend declines.
+ *
+ * @shared
  */
 export function quantize(x: Tensor, layout: QuantizedLayout, inputs: QuantizeInputs): QuantizedTensor {
   const source = requireWide("quantize", "x", x);
@@ -54,6 +56,8 @@ export function quantize(x: Tensor, layout: QuantizedLayout, inputs: QuantizeInp
 /**
  * Quantizes `x` into `target`, a quantized tensor in use: all copies it has. Throws `ShapeError` where shapes differ, else as
  * `quantize`.
+ *
+ * @shared
  */
 export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: QuantizeInputs): void {
   const source = requireWide("quantize", "x", x);
@@ -66,7 +70,7 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
   execute(source.backend, "quantize", { x: source, ...given, rowwise, columnwise });
 }
 
-/** Throws `ArgumentError` if the spec transforms columnwise data and values of that dtype cannot be transformed. */
+/** @shared Throws `ArgumentError` if the spec transforms columnwise data and values of that dtype cannot be transformed. */
 export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: WideDType): void {
   if (rht && dtype !== HADAMARD_DTYPE)
     throw new ArgumentError(
@@ -77,6 +81,8 @@ export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: W
 /**
  * Checks and returns the arguments of a quantization into `target`, except its source. `dtype` is the dtype of the quantized
  * values; `sources` are the tensors that the operation `op` reads. Throws as `quantizeInto` does.
+ *
+ * @shared
  */
 export function requireInputs(
   op: string,

@@ -16,7 +16,7 @@ import { type Owned, orDispose } from "../../tensor/scope.js";
 import { asMatrix, ownShape, type Shape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 
-/** The properties of a quantized tensor that is to be created. */
+/** @shared The properties of a quantized tensor that is to be created. */
 export interface QuantizedLayout {
   readonly spec: QuantizeSpec;
   readonly usage: Usage;
@@ -29,6 +29,8 @@ const SCALAR: Shape = Object.freeze([1]);
 /**
  * Creates an uninitialized quantized tensor of `shape` and nominal type `dtype`. Throws `ShapeError` for a shape that the
  * format's blocks do not divide, `ArgumentError` if neither copy is wanted.
+ *
+ * @shared
  */
 export function emptyQuantized(
   backend: Backend,
@@ -45,6 +47,8 @@ export function emptyQuantized(
 /**
  * As `emptyQuantized`, of arguments that were checked: an open backend, a shape as tensors keep it, a wide type. Its tensors are
  * added to `made`.
+ *
+ * @shared
  */
 export function allocateQuantized(
   backend: Backend,

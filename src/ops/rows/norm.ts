@@ -109,7 +109,7 @@ const checkParameters = optionsOf<NormParameters>({
 /** What a norm reads. */
 type NormSource = Pick<NormArgs, "x" | "gamma" | "beta" | "eps" | "zeroCenteredGamma">;
 
-/** The arguments of a norm of the rows of x except its outputs. Throws as `layerNorm`. */
+/** @shared The arguments of a norm of the rows of x except its outputs. Throws as `layerNorm`. */
 export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
   const source = requireWide(op, "x", x);
   checkParameters(op, norm as NormParameters);
@@ -130,7 +130,7 @@ export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
   };
 }
 
-/** The statistics of a norm, uninitialised. They are added to `made`. */
+/** @shared The statistics of a norm, uninitialised. They are added to `made`. */
 export function allocateStatistics({ x, beta }: NormSource, made: Owned[]): NormStatistics {
   const [rows] = asMatrix(x.shape);
   const rstd = new Tensor(x.backend, "f32", [rows]);

@@ -154,7 +154,7 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   });
 }
 
-/** Throws `ArgumentError` for an invalid option of SGD or an invalid combination of options. */
+/** @shared Throws `ArgumentError` for an invalid option of SGD or an invalid combination of options. */
 export function requireSGDOptions(user: string, options: Omit<SGDStepOptions, "first">): void {
   sgdNumbers(user, checkSGDOptions(user, options));
 }
@@ -211,7 +211,7 @@ export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   });
 }
 
-/** Throws `ArgumentError` for an invalid option of AdamW. */
+/** @shared Throws `ArgumentError` for an invalid option of AdamW. */
 export function requireAdamWOptions(user: string, options: Omit<AdamWStepOptions, "step">): void {
   checkAdamWOptions(user, options);
 }

@@ -15,7 +15,7 @@ import type {
 import { gemm as lowering } from "../../../../src/backends/cuda/gemm/gemm.js";
 import type { LoweringContext } from "../../../../src/backends/cuda/lowering.js";
 import type { NativeCall } from "../../../../src/backends/cuda/native-calls.js";
-import type { GemmArgs, GemmOperand, GemmOutDType } from "../../../../src/backends/gemm-args.js";
+import type { GemmArgs, GemmOperand, GemmOutDType } from "../../../../src/backends/ops/gemm.js";
 import type { Gpu } from "../../../../src/formats/chips.js";
 import { zeros } from "../../../../src/ops/create.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";

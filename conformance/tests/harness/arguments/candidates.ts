@@ -30,6 +30,22 @@ const NUMBERS = {
   integer: [...FRACTIONS, 2 ** 53, 2 ** 32],
 } as const satisfies Record<string, readonly number[]>;
 
+/** A number that each domain takes. */
+export const VALID: Readonly<Record<NumberDomain, number>> = {
+  any: 3,
+  notNaN: 3,
+  finite: 0.5,
+  atLeastZero: 1,
+  rate: 0.5,
+  share: 0.1,
+  above: 448,
+  count: 1,
+  index: 1,
+  bits16: 0xd7e8,
+  int32: 3,
+  integer: 1,
+};
+
 export interface Candidate {
   readonly label: string;
   readonly value: (world: World, valid: unknown) => unknown;

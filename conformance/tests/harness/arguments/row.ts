@@ -26,3 +26,12 @@ export interface Row {
 }
 
 export type Rows = Readonly<Record<string, Row>>;
+
+/** A row that may leave its calls to the declarations (derived.ts). */
+export interface DerivedRow extends Omit<Row, "calls"> {
+  readonly calls?: Row["calls"];
+  /** Values of derived calls that do not follow from a type, by path. */
+  readonly values?: Readonly<Record<string, unknown>>;
+}
+
+export type DerivedRows = Readonly<Record<string, DerivedRow>>;

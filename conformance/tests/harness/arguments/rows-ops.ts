@@ -3,10 +3,9 @@
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
-import type { Rows } from "./row.js";
-import { SIZE, type World } from "./world.js";
+import type { DerivedRows } from "./row.js";
+import type { World } from "./world.js";
 
-const [ROWS, COLUMNS] = SIZE;
 const CLAMP = { limit: 7, alpha: 1.5, offset: 1 };
 const CLAMP_NUMBERS = {
   "options.clamp.limit": "atLeastZero",
@@ -26,16 +25,15 @@ const LAYOUT_NUMBERS = {
   "options.format.mantissaBits": "index",
   "options.format.bias": "integer",
 } as const;
-const ids = (world: World) => world.tensor("i32", [ROWS]);
-const rowOf = (world: World) => world.tensor("f32", [ROWS]);
+const ids = (world: World) => world.tensor("i32", [world.rows]);
+const rowOf = (world: World) => world.tensor("f32", [world.rows]);
 const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
 const PLAN_FREE = {
   "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
 } as const;
 
-export const OPERATION_ROWS: Rows = {
-  activation: { calls: [(w) => [w.tensor(), { kind: "gelu", outDtype: "f32" }]] },
-  activationBackward: { calls: [(w) => [w.tensor(), w.tensor("f32"), { kind: "silu", outDtype: "f16" }]] },
+/** An operation whose calls follow from its declaration needs no row, or one without calls (derived.ts). */
+export const OPERATION_ROWS: DerivedRows = {
   gated: {
     calls: [(w) => [w.tensor(), { kind: "silu", clamp: CLAMP, outDtype: "f32" }]],
     numbers: CLAMP_NUMBERS,
@@ -43,27 +41,14 @@ export const OPERATION_ROWS: Rows = {
   gatedBackward: {
     calls: [
       (w) => [
-        w.tensor("bf16", [ROWS, COLUMNS / 2]),
+        w.tensor("bf16", [w.rows, w.columns / 2]),
         w.tensor(),
         { kind: "silu", clamp: CLAMP, outDtype: "f32" },
       ],
     ],
     numbers: CLAMP_NUMBERS,
   },
-  add: {
-    calls: [
-      (w) => [w.tensor(), w.tensor(), { outDtype: "bf16", out: w.tensor() }],
-      (w) => [w.tensor("f32"), w.tensor("f32"), { out: w.tensor("f32") }],
-    ],
-    writes: ["options.out"],
-    inPlace: ["x", "y"],
-  },
-  scaled: {
-    calls: [(w) => [w.tensor(), 3, { outDtype: "bf16", out: w.tensor() }]],
-    numbers: { factor: "any" },
-    writes: ["options.out"],
-    inPlace: ["x"],
-  },
+  scaled: { numbers: { factor: "any" } },
   encode: {
     calls: [
       (w) => [
@@ -115,10 +100,10 @@ export const OPERATION_ROWS: Rows = {
           layout: "TN",
           alpha: 1,
           beta: 1,
-          c: w.tensor("f32", [ROWS, ROWS]),
-          out: w.tensor("f32", [ROWS, ROWS]),
+          c: w.tensor("f32", [w.rows, w.rows]),
+          out: w.tensor("f32", [w.rows, w.rows]),
           outDtype: "f32",
-          bias: w.tensor("bf16", [ROWS]),
+          bias: w.tensor("bf16", [w.rows]),
           outScale: 1,
           datapath: "hopper",
           useSplitAccumulator: false,
@@ -130,9 +115,9 @@ export const OPERATION_ROWS: Rows = {
         { a: w.tensor(), b: w.tensor(), gelu: true, geluEpilogue: "exact", auxDtype: "f32", plan: PLAN },
       ],
       (w) => [
-        { a: w.tensor(), b: w.tensor(), geluInput: w.tensor("bf16", [ROWS, ROWS]), biasGradient: true },
+        { a: w.tensor(), b: w.tensor(), geluInput: w.tensor("bf16", [w.rows, w.rows]), biasGradient: true },
       ],
-      (w) => [{ a: w.tensor(), b: w.tensor(), accumulate: true, out: w.tensor("f32", [ROWS, ROWS]) }],
+      (w) => [{ a: w.tensor(), b: w.tensor(), accumulate: true, out: w.tensor("f32", [w.rows, w.rows]) }],
       (w) => [
         {
           a: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
@@ -141,7 +126,7 @@ export const OPERATION_ROWS: Rows = {
         },
       ],
       (w) => [{ a: w.quantized(), b: w.quantized(), outDtype: "e4m3", outScale: 2 }],
-      (w) => [{ x: w.tensor(), w: w.tensor(), out: w.tensor("f32", [ROWS, ROWS]), outDtype: "f32" }],
+      (w) => [{ x: w.tensor(), w: w.tensor(), out: w.tensor("f32", [w.rows, w.rows]), outDtype: "f32" }],
       (w) => [
         {
           x: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
@@ -196,21 +181,20 @@ export const OPERATION_ROWS: Rows = {
     calls: [(w) => [[w.tensor(), w.tensor("f32")], { maxNorm: 1 }]],
     numbers: { "options.maxNorm": "atLeastZero" },
   },
-  hadamard: { calls: [(w) => [w.tensor(), 0xd7e8]], numbers: { signs: "bits16" } },
+  hadamard: { numbers: { signs: "bits16" } },
   relayoutScales: { calls: [(w) => [w.quantized(new Float8BlockQuantizer()), "rowwise", "padded"]] },
   swapAxes: {
     calls: [(w) => [w.tensor("u8", [2, 3, 4]), 0, -1]],
     numbers: { axis1: "integer", axis2: "integer" },
     anyType: ["x"],
   },
-  transpose: { calls: [(w) => [w.tensor()]], anyType: ["x"] },
-  columnSum: { calls: [(w) => [w.tensor(), "f32"]] },
+  transpose: { anyType: ["x"] },
   layerNorm: {
     calls: [
       (w) => [
         w.tensor(),
-        w.tensor("f32", [COLUMNS]),
-        w.tensor("f32", [COLUMNS]),
+        w.tensor("f32", [w.columns]),
+        w.tensor("f32", [w.columns]),
         { eps: 1e-5, zeroCenteredGamma: true, outDtype: "f32" },
       ],
     ],
@@ -220,7 +204,7 @@ export const OPERATION_ROWS: Rows = {
     calls: [
       (w) => [
         w.tensor(),
-        w.tensor("f32", [COLUMNS]),
+        w.tensor("f32", [w.columns]),
         { eps: 1e-5, zeroCenteredGamma: true, outDtype: "f32" },
       ],
     ],
@@ -232,7 +216,7 @@ export const OPERATION_ROWS: Rows = {
         {
           grad: w.tensor(),
           x: w.tensor(),
-          gamma: w.tensor("f32", [COLUMNS]),
+          gamma: w.tensor("f32", [w.columns]),
           mean: rowOf(w),
           rstd: rowOf(w),
           zeroCenteredGamma: true,
@@ -253,16 +237,9 @@ export const OPERATION_ROWS: Rows = {
     ],
     numbers: { "options.smoothing": "share", "options.ignore": "int32" },
   },
-  mse: { calls: [(w) => [w.tensor(), w.tensor("f32")]] },
   mseBackward: { calls: [(w) => [{ grad: rowOf(w), x: w.tensor(), target: w.tensor() }]] },
-  softmax: {
-    calls: [(w) => [w.tensor(), { causal: true, scale: 0.5, outDtype: "f32" }]],
-    numbers: { "options.scale": "finite" },
-  },
-  softmaxBackward: {
-    calls: [(w) => [w.tensor(), w.tensor(), { causal: true, scale: 0.5, outDtype: "f32" }]],
-    numbers: { "options.scale": "finite" },
-  },
+  softmax: { numbers: { "options.scale": "finite" } },
+  softmaxBackward: { numbers: { "options.scale": "finite" } },
   sgd: {
     calls: [
       (w) => [

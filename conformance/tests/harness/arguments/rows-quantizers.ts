@@ -1,27 +1,43 @@
 /** Rows of quantizers and quantized tensors. */
 
-import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../../src/quantizers/float8.js";
+import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../../src/formats/block.js";
+import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
+import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
-import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
+import { quantizerNamed } from "../../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../../src/quantizers/quantizer.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
-import type { Row, Rows } from "./row.js";
+import type { DerivedRows, Row, Rows } from "./row.js";
 import { fieldsOf } from "./rows-ops.js";
 import { SIZE, type World } from "./world.js";
 
 const [, COLUMNS] = SIZE;
 
-const MAKERS: Readonly<Record<string, (w: World) => Quantizer>> = {
-  Quantizer: () => new Float8BlockQuantizer(),
-  Float8Quantizer: (w) => new Float8Quantizer({ scale: w.scalar() }),
-  Float8CurrentScalingQuantizer: () => new Float8CurrentScalingQuantizer(),
-  Float8BlockQuantizer: () => new Float8BlockQuantizer(),
-  MXFP8Quantizer: () => new MXFP8Quantizer(),
-  MXFP6Quantizer: () => new MXFP6Quantizer(),
-  MXFP4Quantizer: () => new MXFP4Quantizer(),
-  NVFP4Quantizer: (w) => new NVFP4Quantizer({ stochastic: true, random: w.random }),
-};
+/** A class of quantizers, and one of it. */
+interface Made {
+  readonly name: string;
+  readonly make: (w: World) => Quantizer;
+  /** Whether it holds no tensor. */
+  readonly unbound: boolean;
+}
+
+const MADE: readonly Made[] = [
+  { name: "Quantizer", make: () => new Float8BlockQuantizer(), unbound: true },
+  ...BLOCK_FORMAT_NAMES.map((format): Made => {
+    const { scaleSource, options } = blockFormat(format);
+    const isGiven = scaleSource === "given";
+    return {
+      name: QUANTIZER_CLASSES[format].name,
+      make: (w) =>
+        quantizerNamed(format, {
+          ...(isGiven ? { scale: w.scalar() } : {}),
+          ...(options.includes("stochastic") ? { stochastic: true, random: w.random } : {}),
+        }),
+      unbound: !isGiven,
+    };
+  }),
+];
 
 const SHARD = {
   group: { rank: 0, size: 1, reduceMax: () => undefined },
@@ -30,9 +46,12 @@ const SHARD = {
 } as const;
 const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical", shard: SHARD } as const;
 const PIECES = { "options.shard.pieces": "count" } as const;
-const MX = { ...COMMON, tile: "1x32" } as const;
 
-const CONSTRUCTORS: Rows = {
+/** Quantizers whose options have no value of their own kind (derived.ts), or exclude each other. */
+const CONSTRUCTORS: DerivedRows = {
+  ...Object.fromEntries(
+    MADE.slice(1).map(({ name }) => [name, { numbers: PIECES, values: { "options.shard": SHARD } }]),
+  ),
   Float8Quantizer: {
     calls: [(w) => [{ ...COMMON, format: "e5m2", scale: w.scalar(), amax: w.scalar() }]],
     numbers: PIECES,
@@ -49,9 +68,6 @@ const CONSTRUCTORS: Rows = {
     ],
     numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },
-  MXFP8Quantizer: { calls: [() => [{ ...MX, format: "e4m3" }]], numbers: PIECES },
-  MXFP6Quantizer: { calls: [() => [{ ...MX, format: "e2m3" }]], numbers: PIECES },
-  MXFP4Quantizer: { calls: [() => [{ ...MX, format: "e2m1" }]], numbers: PIECES },
   NVFP4Quantizer: {
     numbers: PIECES,
     calls: [
@@ -73,7 +89,7 @@ const CONSTRUCTORS: Rows = {
   },
 };
 
-function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
+function methods({ make, unbound }: Made): Rows {
   const source = (w: World) => w.tensor("bf16");
   const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
     calls: [call],
@@ -136,18 +152,15 @@ function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
 }
 
 const METHODS: Rows = Object.fromEntries(
-  Object.entries(MAKERS).flatMap(([name, make]) =>
-    Object.entries(methods(make, name !== "Float8Quantizer")).map(([method, row]) => [
-      `${name}.${method}`,
-      row,
-    ]),
+  MADE.flatMap((each) =>
+    Object.entries(methods(each)).map(([method, row]) => [`${each.name}.${method}`, row]),
   ),
 );
 
 const both = (w: World): QuantizedTensor =>
   w.quantized(new Float8CurrentScalingQuantizer({ rowwise: true, columnwise: true }));
 
-export const QUANTIZER_ROWS: Rows = {
+export const QUANTIZER_ROWS: DerivedRows = {
   ...CONSTRUCTORS,
   ...METHODS,
   QuantizedTensor: {

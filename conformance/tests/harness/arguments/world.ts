@@ -11,10 +11,10 @@ import { type Quantizer, RandomState } from "../../../../src/quantizers/quantize
 import { gradEnabled } from "../../../../src/tape/grad-mode.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { adopt, disown, type Scope } from "../../../../src/tensor/scope.js";
-import type { DType, Shape } from "../../../../src/tensor/shape.js";
+import { asMatrix, type DType, type Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 
-/** The shape of the tensors: at least 256 bytes of every type, so that views can start inside. */
+/** The shape of tensors by default: at least 256 bytes of every type, so that views can start inside. */
 export const SIZE = [32, 128] as const;
 
 export interface Backends {
@@ -35,14 +35,28 @@ export class World {
   readonly #tensors = new Map<string, Tensor>();
   #canaries = 0;
 
-  constructor(readonly backends: Backends) {
+  /** `shape` is that of tensors which are given no other. */
+  constructor(
+    readonly backends: Backends,
+    readonly shape: Shape = SIZE,
+  ) {
     this.backend = backends.backend;
+  }
+
+  /** The size of `shape` without its last dimension. */
+  get rows(): number {
+    return asMatrix(this.shape)[0];
+  }
+
+  /** The last size of `shape`. */
+  get columns(): number {
+    return asMatrix(this.shape)[1];
   }
 
   /** A tensor of small positive values. Its bytes are ordinary elements of every type. */
   tensor<D extends DType = "bf16">(
     dtype = "bf16" as D,
-    shape: Shape = SIZE,
+    shape: Shape = this.shape,
     backend = this.backend,
   ): Tensor<D> {
     const made = filled(empty(backend, dtype, shape));
@@ -60,7 +74,7 @@ export class World {
     quantizer: Quantizer = new Float8CurrentScalingQuantizer(),
     backend = this.backend,
   ): QuantizedTensor {
-    const made = quantizer.quantize(this.tensor("bf16", SIZE, backend));
+    const made = quantizer.quantize(this.tensor("bf16", this.shape, backend));
     for (const [i, member] of made.members.entries()) this.watch(`member ${i} ${this.#tensors.size}`, member);
     return made;
   }

@@ -3,6 +3,7 @@
  * hashes.
  */
 import { createHash } from "node:crypto";
+import * as fc from "fast-check";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
 import { words } from "../../../arbitraries/random.js";
@@ -62,6 +63,18 @@ export function frozenCase<K extends OperationName>(
     name: `${operation} ${label}`,
     run: (backend) => OPERATIONS[operation].run(backend, input),
   };
+}
+
+/**
+ * Cases of an operation from its own arbitrary, always the same. A name contains a hash of the inputs, so that other inputs
+ * are other cases.
+ */
+export function drawnCases<K extends OperationName>(operation: K): readonly FrozenCase[] {
+  const { arbitrary } = OPERATIONS[operation];
+  return fc.sample(arbitrary, { numRuns: 12, seed: 1 }).map((input: Cases[K]) => {
+    const hash = createHash("sha256").update(fc.stringify(input)).digest("hex");
+    return frozenCase(operation, `of ${hash.slice(0, 12)}`, input);
+  });
 }
 
 /** For each element of the shape an integer from 0 to below `bound`. */

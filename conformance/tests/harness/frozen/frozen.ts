@@ -3,18 +3,27 @@
  * compute. A product is stored with the plan that the GPU chose, and is recomputed under that plan.
  */
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
-import type { FrozenCase, Hashes } from "./case.js";
+import { OPERATION_NAMES, type OperationName } from "../../../operations/operations.js";
+import { drawnCases, type FrozenCase, type Hashes } from "./case.js";
 import { ELEMENTWISE_CASES } from "./elementwise.js";
 import { BATCHED_CASES } from "./products.js";
 import { QUANTIZED_CASES } from "./quantized.js";
 import { ROW_CASES } from "./rows.js";
 
-/** All frozen cases except products, which are recorded together with their plans. */
-export const FROZEN: readonly FrozenCase[] = [
+const WRITTEN: readonly FrozenCase[] = [
   ...QUANTIZED_CASES,
   ...ELEMENTWISE_CASES,
   ...ROW_CASES,
   ...BATCHED_CASES,
+];
+
+/** The operations with cases above; `gemm` has products. */
+const KNOWN = new Set<OperationName>(["gemm", ...WRITTEN.map(({ operation }) => operation)]);
+
+/** All frozen cases except products, which are recorded together with their plans. */
+export const FROZEN: readonly FrozenCase[] = [
+  ...WRITTEN,
+  ...OPERATION_NAMES.filter((operation) => !KNOWN.has(operation)).flatMap(drawnCases),
 ];
 
 /** The contents of conformance/vectors/h200-results.json. */

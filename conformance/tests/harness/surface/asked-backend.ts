@@ -1,6 +1,6 @@
 /** A backend that takes every operation and does none: it notes what it is asked for, and answers what it is told to. */
 import type { Backend, Support } from "../../../../src/backends/backend.js";
-import type { GemmArgs } from "../../../../src/backends/gemm-args.js";
+import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
 import type { GemmAlgorithm } from "../../../../src/formats/gemm-algorithm.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";

@@ -1,6 +1,25 @@
 /** The operations encode, decode and amax on a GPU. */
 import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import { type Lowering, randomWords, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { OUT, RANDOM, X } from "../shared-arguments.js";
+
+export const CAST_CALLS = {
+  encode: {
+    ...X,
+    out: "pointer",
+    word: "word",
+    rounding: "rounding",
+    overflow: "overflow",
+    ...RANDOM,
+    scale: "float",
+    count: "count",
+  },
+  decode: { x: "pointer", word: "word", ...OUT, "scale?": "pointer", count: "count" },
+  amax: { ...X, out: "pointer", count: "count" },
+  /** Sets bytes, as tests do with memory. */
+  fill: { to: "pointer", bytes: "count", value: "count" },
+} as const satisfies Declarations;
 
 export const encode: Lowering<"encode"> = {
   run({ addon, device }, { x, word, rounding, overflow, random, scale, out }) {

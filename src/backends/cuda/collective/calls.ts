@@ -1,5 +1,5 @@
 /** Arguments of the addon's calls of communicators (native-arguments.ts, native/collective). */
-import type { Declaration } from "../native-arguments.js";
+import type { Declarations } from "../native-arguments.js";
 
 const COMM = { comm: "count" } as const;
 
@@ -26,4 +26,4 @@ export const COLLECTIVE_CALLS = {
   ncclAllGather: { ...COMM, x: "pointer", out: "pointer", bytes: "count" },
   ncclReduceScatter: { ...COMM, x: "pointer", out: "pointer", type: "wide", count: "count" },
   ncclBroadcast: { ...COMM, x: "pointer", out: "pointer", bytes: "count", root: "count" },
-} as const satisfies Readonly<Record<string, Declaration>>;
+} as const satisfies Declarations;

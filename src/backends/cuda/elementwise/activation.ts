@@ -3,6 +3,17 @@ import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { ActivationArgs, GatedArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { CLAMP, GRAD, OUT, SOURCE, X } from "../shared-arguments.js";
+
+export const ACTIVATION_CALLS = {
+  activation: { ...X, ...OUT, kind: "activation", count: "count" },
+  activationBackward: { ...X, ...OUT, kind: "activation", count: "count", ...GRAD },
+  gated: { ...SOURCE, ...OUT, kind: "activation" },
+  gatedBackward: { ...SOURCE, ...OUT, kind: "activation", ...GRAD },
+  clampedSwiglu: { ...SOURCE, ...OUT, ...CLAMP },
+  clampedSwigluBackward: { ...SOURCE, ...OUT, ...CLAMP, ...GRAD },
+} as const satisfies Declarations;
 
 function elementwise({ x, kind, out }: ActivationArgs) {
   return {

@@ -5,7 +5,7 @@
 import type { BlasAlignment } from "../../../formats/chips.js";
 import { type DatapathChoice, STAGED_AS, type StagingName } from "../../../formats/datapath.js";
 import { isWide, roundUp, type WideDType } from "../../../tensor/shape.js";
-import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../gemm-args.js";
+import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../ops/gemm.js";
 import {
   BLAS_TYPES,
   type BlasProduct,

@@ -1,5 +1,5 @@
 /** The declarations of the addon's calls for matrix products (native-arguments.ts). */
-import type { Declaration } from "../native-arguments.js";
+import type { Declarations } from "../native-arguments.js";
 import { SIZE } from "../shared-arguments.js";
 
 /** The factors by which the sums of a product are multiplied. */
@@ -134,7 +134,7 @@ export const GEMM_CALLS = {
     "amax?": "pointer",
   },
   gemmAlpha: { ...FACTORS, beta: "float", out: "pointer" },
-} as const satisfies Readonly<Record<string, Declaration>>;
+} as const satisfies Declarations;
 
 /** The calls that return a value. addon.ts declares the types of the values. */
 export const GEMM_QUERIES = {
@@ -159,4 +159,4 @@ export const GEMM_QUERIES = {
     cluster: "count",
   },
   gemmChoose: { ...PLAN, ...ALGORITHM_WORDS },
-} as const satisfies Readonly<Record<string, Declaration>>;
+} as const satisfies Declarations;

@@ -4,7 +4,7 @@ import { STAGED_AS } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
 import { roundUp, storageBits } from "../../../tensor/shape.js";
-import { extentOf, type GemmArgs, type GemmOperand } from "../../gemm-args.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../../ops/gemm.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, type LoweringContext } from "../lowering.js";
 import { type Route, routeOf } from "./route.js";

@@ -6,7 +6,7 @@ import { chipOf, type Gpu, unknownOrder, unverifiedPair } from "../../../formats
 import { DATAPATHS, type DatapathFamily, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
 import type { Agreement, Support } from "../../backend.js";
-import { extentOf, type GemmArgs } from "../../gemm-args.js";
+import { extentOf, type GemmArgs } from "../../ops/gemm.js";
 import type { DeviceFacts, DeviceHandle } from "../addon.js";
 import type { LoweringContext } from "../lowering.js";
 import { type Attempt, attemptsFor, isAddedInPlace } from "./attempt.js";

@@ -2,7 +2,7 @@
 import { STAGING } from "../../../formats/contract.gen.js";
 import type { BlockScaleFormat, StagingName } from "../../../formats/datapath.js";
 import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
-import { extentOf, type GemmBlockScales, type GemmOperand } from "../../gemm-args.js";
+import { extentOf, type GemmBlockScales, type GemmOperand } from "../../ops/gemm.js";
 import { addressOf, type LoweringContext } from "../lowering.js";
 import type { StagedOperand } from "./attempt.js";
 import { BLAS_TYPES, type BlasScales, scalesOf } from "./descriptor.js";

@@ -1,6 +1,22 @@
 /** Transposes and conversions of scale layouts on a GPU. */
 import { asMatrix, storageBits } from "../../../tensor/shape.js";
 import type { Lowering } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { SCALES, SIZE } from "../shared-arguments.js";
+
+export const LAYOUT_CALLS = {
+  transpose: { x: "pointer", ...SIZE, bits: "count", out: "pointer" },
+  relayout: { wide: "flag", from: SCALES, to: SCALES },
+  swapAxes: {
+    x: "pointer",
+    outer: "count",
+    p: "count",
+    middle: "count",
+    q: "count",
+    unit: "count",
+    out: "pointer",
+  },
+} as const satisfies Declarations;
 
 export const transpose: Lowering<"transpose"> = {
   run({ addon, device }, { x, out }) {

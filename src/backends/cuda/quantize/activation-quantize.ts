@@ -10,6 +10,21 @@ import type { ActivationQuantizeArgs } from "../../ops.js";
 import { runActivationSteps } from "../../steps/activation.js";
 import { copiesOf } from "../layout/copies.js";
 import { addressOf, type Lowering, supportsDraws, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { CLAMP, COPIES, DELAYED, SOURCE } from "../shared-arguments.js";
+
+const ACTIVATED = { ...SOURCE, gated: "flag", kind: "activation", "clamp?": CLAMP, word: "word" } as const;
+
+export const ACTIVATION_QUANTIZE_CALLS = {
+  activationQuantizeTensor: {
+    ...ACTIVATED,
+    "grad?": { data: "pointer", type: "wide" },
+    "rowwise?": "pointer",
+    "columnwise?": "pointer",
+    ...DELAYED,
+  },
+  activationQuantizeMx: { ...ACTIVATED, "grad?": { data: "pointer", type: "wide" }, ...COPIES },
+} as const satisfies Declarations;
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
   supports: supportsDraws,

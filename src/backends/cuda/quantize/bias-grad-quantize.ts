@@ -8,9 +8,16 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
 import { type Lowering, type LoweringContext, supportsDraws, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
 import { chunkSumBytes } from "../rows/norm.js";
-import { blockSource } from "./block.js";
-import { tensorSource } from "./tensor.js";
+import { OUT } from "../shared-arguments.js";
+import { BLOCK, blockSource } from "./block.js";
+import { TENSOR, tensorSource } from "./tensor.js";
+
+export const BIAS_GRAD_QUANTIZE_CALLS = {
+  biasGradQuantizeBlock: { ...BLOCK, ...OUT, workspace: "pointer" },
+  biasGradQuantizeTensor: { ...TENSOR, ...OUT, workspace: "pointer" },
+} as const satisfies Declarations;
 
 /** The scale rule that the kernel for block-scaled FP8 supports. */
 const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";

@@ -5,6 +5,23 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { COPIES, SOURCE } from "../shared-arguments.js";
+
+export const BLOCK = {
+  ...SOURCE,
+  word: "word",
+  square: "flag",
+  inPlace: "flag",
+  pow2: "flag",
+  epsilon: "float",
+  "noop?": "pointer",
+  ...COPIES,
+} as const;
+
+export const BLOCK_CALLS = {
+  quantizeBlock: BLOCK,
+} as const satisfies Declarations;
 
 export function quantizeBlock({ addon, device }: LoweringContext, args: QuantizeArgs): void {
   addon.quantizeBlock(device, blockSource(args));

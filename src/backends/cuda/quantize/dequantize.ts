@@ -3,6 +3,25 @@ import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { OUT, SCALES, SIZE } from "../shared-arguments.js";
+
+export const DEQUANTIZE_CALLS = {
+  dequantize: {
+    codes: "pointer",
+    word: "word",
+    ...SIZE,
+    transposed: "flag",
+    across: "flag",
+    ...SCALES,
+    scaleWord: "word",
+    lineShift: "count",
+    blockShift: "count",
+    "amax?": "pointer",
+    inverse: "float",
+    ...OUT,
+  },
+} as const satisfies Declarations;
 
 /** A shift that is larger than the logarithm of any size. It makes all elements share one scale. */
 const ALL = 62;

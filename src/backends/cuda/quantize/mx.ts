@@ -6,6 +6,21 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { COPIES, RANDOM, SOURCE } from "../shared-arguments.js";
+
+export const MX_CALLS = {
+  quantizeMx: {
+    ...SOURCE,
+    word: "word",
+    rule: "scaleRule",
+    square: "flag",
+    stochastic: "flag",
+    ...RANDOM,
+    "noop?": "pointer",
+    ...COPIES,
+  },
+} as const satisfies Declarations;
 
 export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, random, noop } = args;

@@ -12,7 +12,13 @@ import type { NormQuantizeArgs } from "../../ops.js";
 import { runNormSteps } from "../../steps/norm.js";
 import { wantsAmax } from "../../steps/quantize.js";
 import { addressOf, type Lowering, type LoweringContext, supportsDraws, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
 import { normSource } from "../rows/norm.js";
+import { DELAYED, NORM_SOURCE } from "../shared-arguments.js";
+
+export const NORM_QUANTIZE_CALLS = {
+  normQuantizeTensor: { ...NORM_SOURCE, word: "word", rowwise: "pointer", ...DELAYED },
+} as const satisfies Declarations;
 
 export const normQuantize: Lowering<"normQuantize"> = {
   supports: supportsDraws,

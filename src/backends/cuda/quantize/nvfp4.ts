@@ -9,6 +9,27 @@ import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copyOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { COPY, RANDOM, SOURCE } from "../shared-arguments.js";
+
+const NVFP4_COPY = { ...COPY, amax: "pointer", "givenAmax?": "pointer" } as const;
+
+export const NVFP4_CALLS = {
+  quantizeNvfp4: {
+    ...SOURCE,
+    square: "flag",
+    transforms: "flag",
+    signs: "word",
+    stochastic: "flag",
+    ...RANDOM,
+    fourOverSix: "flag",
+    squaredError: "flag",
+    e4m3Max: "float",
+    "noop?": "pointer",
+    "rowwise?": NVFP4_COPY,
+    "columnwise?": NVFP4_COPY,
+  },
+} as const satisfies Declarations;
 
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, random, rowwise, columnwise, amax, noop } = args;

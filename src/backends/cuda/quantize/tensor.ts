@@ -3,6 +3,26 @@ import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { SCALE_OUT, SOURCE } from "../shared-arguments.js";
+
+export const TENSOR = {
+  ...SOURCE,
+  word: "word",
+  "rowwise?": "pointer",
+  "columnwise?": "pointer",
+  ...SCALE_OUT,
+  "scale?": "pointer",
+  "amax?": "pointer",
+  pow2: "flag",
+  epsilon: "float",
+  "amaxRecord?": "pointer",
+  "noop?": "pointer",
+} as const;
+
+export const TENSOR_CALLS = {
+  quantizeTensor: { ...TENSOR, "workspace?": "pointer" },
+} as const satisfies Declarations;
 
 export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
   if (args.scale || args.amax) launch(context, args);

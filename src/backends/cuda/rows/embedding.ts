@@ -1,6 +1,29 @@
 /** Embedding lookup and its gradient on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { GRAD, OUT } from "../shared-arguments.js";
+
+export const EMBEDDING_CALLS = {
+  embedding: {
+    table: "pointer",
+    tableType: "wide",
+    ids: "pointer",
+    ...OUT,
+    count: "count",
+    vocabulary: "count",
+    columns: "count",
+  },
+  embeddingBackward: {
+    ...GRAD,
+    ids: "pointer",
+    ...OUT,
+    count: "count",
+    vocabulary: "count",
+    columns: "count",
+    workspace: "pointer",
+  },
+} as const satisfies Declarations;
 
 export const embedding: Lowering<"embedding"> = {
   run({ addon, device }, { table, ids, out }) {

@@ -2,6 +2,28 @@
 import { asMatrix } from "../../../tensor/shape.js";
 import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { DX, SIZE, SOURCE } from "../shared-arguments.js";
+
+const LOGITS = {
+  logits: "pointer",
+  logitsType: "wide",
+  targets: "pointer",
+  maximum: "pointer",
+  total: "pointer",
+  ...SIZE,
+  smoothing: "float",
+  ignore: "word",
+} as const;
+
+const PAIR = { ...SOURCE, target: "pointer", targetType: "wide" } as const;
+
+export const LOSS_CALLS = {
+  crossEntropy: { ...LOGITS, loss: "pointer" },
+  crossEntropyBackward: { ...LOGITS, grad: "pointer", ...DX },
+  mse: { ...PAIR, loss: "pointer" },
+  mseBackward: { ...PAIR, grad: "pointer", ...DX },
+} as const satisfies Declarations;
 
 /** Returns the arguments that cross-entropy and its gradient share. */
 function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {

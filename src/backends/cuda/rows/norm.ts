@@ -2,6 +2,27 @@
 import { asMatrix } from "../../../tensor/shape.js";
 import type { NormArgs } from "../../ops.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { DX, GRAD, NORM_SOURCE, OUT, SOURCE } from "../shared-arguments.js";
+
+export const NORM_CALLS = {
+  norm: { ...NORM_SOURCE, ...OUT, "amax?": "pointer" },
+  normBackward: {
+    ...GRAD,
+    ...SOURCE,
+    gamma: "pointer",
+    parameterType: "wide",
+    "mean?": "pointer",
+    rstd: "pointer",
+    ...DX,
+    dgamma: "pointer",
+    "dbeta?": "pointer",
+    gradientType: "wide",
+    workspace: "pointer",
+    zeroCentered: "flag",
+  },
+  columnSum: { ...SOURCE, ...OUT, workspace: "pointer" },
+} as const satisfies Declarations;
 
 /** Returns the size in bytes of the workspace for column sums: one f32 per 32 rows and column, for each of `results` sums. */
 export function chunkSumBytes(rows: number, columns: number, results: number): number {

@@ -2,6 +2,21 @@
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import { type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { DX, GRAD, OUT, SIZE, SOURCE } from "../shared-arguments.js";
+
+export const SOFTMAX_CALLS = {
+  softmax: { ...SOURCE, period: "count", scale: "float", ...OUT },
+  softmaxBackward: {
+    ...SIZE,
+    period: "count",
+    ...GRAD,
+    y: "pointer",
+    yType: "wide",
+    scale: "float",
+    ...DX,
+  },
+} as const satisfies Declarations;
 
 /**
  * Returns the sizes that softmax and its gradient share. `period` is the number of rows per matrix if the causal mask is used,

@@ -1,5 +1,12 @@
 /** The norm of gradients on a GPU. */
 import { type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { X } from "../shared-arguments.js";
+
+export const GRAD_NORM_CALLS = {
+  squareSum: { ...X, count: "count", out: "pointer", workspace: "pointer" },
+  clipFactor: { sums: "pointer", count: "count", maxNorm: "float", norm: "pointer", factor: "pointer" },
+} as const satisfies Declarations;
 
 /** The number of elements in one partial sum of squares. */
 const PIECE = 4096;

@@ -2,6 +2,35 @@
 
 import type { AdamWArgs, SGDArgs } from "../../ops.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { GRAD } from "../shared-arguments.js";
+
+const STEP = {
+  ...GRAD,
+  parameter: "pointer",
+  "copy?": "pointer",
+  "copyType?": "wide",
+  "gradScale?": "pointer",
+  "noop?": "pointer",
+  count: "count",
+  learningRate: "float",
+  weightDecay: "float",
+} as const;
+
+export const OPTIMIZER_CALLS = {
+  sgd: { ...STEP, "m?": "pointer", momentum: "float", undamped: "float", nesterov: "flag", first: "flag" },
+  adamw: {
+    ...STEP,
+    m: "pointer",
+    v: "pointer",
+    beta1: "float",
+    beta2: "float",
+    correction1: "float",
+    correction2: "float",
+    epsilon: "float",
+    decoupled: "flag",
+  },
+} as const satisfies Declarations;
 
 /** Returns the arguments that all optimizers share. */
 function step({ grad, parameter, copy, gradScale, noop, learningRate, weightDecay }: SGDArgs | AdamWArgs) {

@@ -12,7 +12,7 @@ import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
 import { byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { Agreement, Support } from "../../backend.js";
-import { extentOf, type GemmArgs, type GemmOperand } from "../../gemm-args.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../../ops/gemm.js";
 import { transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 

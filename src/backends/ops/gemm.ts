@@ -1,8 +1,9 @@
-/** The arguments of a matrix product as plain data. They belong to the operations of ops.ts. */
-import type { DatapathFamily, OperandTraits } from "../formats/datapath.js";
-import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
-import { type DType, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+/** The arguments of matrix products, and their tensors. */
+import type { DatapathFamily, OperandTraits } from "../../formats/datapath.js";
+import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
+import { type DType, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { type Tensors, X } from "../tensors.js";
 
 /** The dtypes to which a product can be rounded. */
 export const GEMM_OUT_DTYPES = [...WIDE_DTYPES, "e4m3", "e5m2"] as const satisfies readonly DType[];
@@ -99,3 +100,10 @@ export interface GemmArgs {
   /** A function that is called from time to time with the fraction of the work done, 0 to 1. */
   readonly progress?: ((done: number) => void) | undefined;
 }
+
+/** Computes a matrix product, or a batch of products. */
+export const gemm: Tensors<GemmArgs> = {
+  writes: { out: "product", "amax?": "scalar", "preGelu?": "wide" },
+  reads: { ...X, w: "checked", "c?": "checked", "bias?": "checked" },
+  inPlace: ["c"],
+};

@@ -1,0 +1,61 @@
+/** Valid calls that follow from declarations alone: those of operations and quantizers whose rows give none. */
+import type ts from "typescript";
+import { TENSOR_ROWS, type TensorRow } from "../../../../src/backends/writes.js";
+import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
+import type { DType } from "../../../../src/tensor/shape.js";
+import { VALID } from "./candidates.js";
+import type { Callable, Declarations } from "./declared.js";
+import type { DerivedRow, DerivedRows, Row, Rows } from "./row.js";
+import { takenBy } from "./types.js";
+import type { World } from "./world.js";
+
+const ROWS_OF: ReadonlyMap<string, readonly TensorRow[]> = TENSOR_ROWS;
+const CLASSES = new Set(Object.values(QUANTIZER_CLASSES).map(({ name }) => name));
+
+/**
+ * `rows` with all calls. An operation or a quantizer needs no row if every argument has one of the values below. An
+ * option `out` is written; what an operation may write in place stands in its own row.
+ */
+export function completed({ checker, callables }: Declarations, rows: DerivedRows): Rows {
+  const all = new Map<string, Row>();
+  for (const [name, row] of Object.entries(rows)) if (row.calls) all.set(name, { ...row, calls: row.calls });
+  for (const callable of callables) {
+    const { name } = callable;
+    const isKnown = name in rows || ROWS_OF.has(name) || CLASSES.has(name);
+    if (isKnown && !all.has(name)) all.set(name, derived(checker, callable, rows[name] ?? {}));
+  }
+  return Object.fromEntries(all);
+}
+
+function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: DerivedRow): Row {
+  const valueFor = (world: World, type: ts.Type, path: string): unknown => {
+    const given = row.values?.[path];
+    if (given !== undefined) return given;
+    const { classes, dtypes, literals, kinds, fields } = takenBy(checker, type);
+    const domain = row.numbers?.[path];
+    if (classes.has("Tensor"))
+      return world.tensor((dtypes && !dtypes.has("bf16") ? first(dtypes) : "bf16") as DType);
+    if (classes.has("RandomState")) return world.random;
+    if (literals.size > 0) return literals.has("bf16") ? "bf16" : first(literals);
+    if (kinds.has("boolean")) return true;
+    if (kinds.has("bigint")) return 1n;
+    if (kinds.has("number") && domain) return VALID[domain];
+    if (fields.size === 0)
+      throw new Error(`${name}: no value follows from the type of ${path}; give its row a valid call`);
+    return Object.fromEntries(
+      [...fields].map(([key, field]) => [key, valueFor(world, field.type, `${path}.${key}`)]),
+    );
+  };
+  const takesOut = parameters.some(({ type }) => takenBy(checker, type).fields.has("out"));
+  return {
+    writes: takesOut ? ["options.out"] : [],
+    inPlace: (ROWS_OF.get(name) ?? []).filter((each) => each.inPlace).map((each) => each.name),
+    ...row,
+    calls: [(world) => parameters.map((each) => valueFor(world, each.type, each.name))],
+  };
+}
+
+/** The first in the order of the alphabet: unions have none of their own. */
+function first<T extends string | number>(of: ReadonlySet<T>): T {
+  return [...of].sort()[0] as T;
+}

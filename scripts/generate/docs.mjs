@@ -1,0 +1,136 @@
+// Fills the tables of docs/guide.md and docs/cli.md that follow from tables and docstrings. Each stands between two comments,
+// of which the first names it.
+import { readFileSync } from "node:fs";
+import { BLOCK_FORMAT_NAMES, blockFormat, quantizersWith, tileSize } from "../../dist/src/formats/block.js";
+import { factsOf } from "../../dist/src/formats/derive.js";
+import { QUANTIZER_CLASSES } from "../../dist/src/quantizers/classes.gen.js";
+import { filesIn } from "./lists.mjs";
+
+const ROWS = BLOCK_FORMAT_NAMES.map((name) => ({ name, ...blockFormat(name) }));
+const unique = (list) => [...new Set(list)];
+
+function table(header, rows) {
+  const line = (cells) => `| ${cells.join(" | ")} |\n`;
+  return `${line(header)}|${header.map(() => "---|").join("")}\n${rows.map(line).join("")}`;
+}
+
+const SOURCES = { whole: ", from the tensor's amax", given: ", given", blocks: "" };
+const RULES = {
+  f32: "",
+  e8m0Up: ", rounded up",
+  e8m0Floor: ", OCP's floor",
+  twoLevel: " under one f32 amax",
+};
+
+function quantizers() {
+  const rows = ROWS.map(({ name, elements, scale, rule, scaleSource, tiles }) => [
+    `\`${QUANTIZER_CLASSES[name].name}\``,
+    elements.join(", "),
+    scale + SOURCES[scaleSource] + RULES[rule],
+    tiles.map((tile) => (tile === "tensor" ? "the tensor" : tile)).join(", "),
+  ]);
+  return table(["class", "format", "scale", "tiles"], rows);
+}
+
+/** The functions that src/ops exports and does not mark @shared, with the beginnings of their docstrings. */
+function operations() {
+  const rows = filesIn("src/ops", ".ts").flatMap((file) =>
+    Array.from(
+      readFileSync(file, "utf8").matchAll(
+        /\/\*\*((?:(?!\*\/)[\s\S])*)\*\/\nexport (?:async )?function (\w+)/g,
+      ),
+      ([, doc, name]) => ({
+        name,
+        text: doc.replaceAll(/\s*\n \* ?/g, " ").trim(),
+        family: file.split("/")[2],
+      }),
+    ),
+  );
+  const open = rows.filter(({ text, family }) => !text.includes("@shared") && !family.endsWith(".ts"));
+  return table(
+    ["function", "what it does"],
+    open.map(({ name, text }) => [`\`${name}\``, /^.*?(?=[.;]( |$))/.exec(text)?.[0] ?? text]),
+  );
+}
+
+const alternatives = (names) => names.join("\\|");
+
+function quantizeOptions() {
+  const among = (option) => quantizersWith(option).join(", ");
+  const elements = ROWS.filter(({ elements: each }) => each.length > 1).flatMap((row) => row.elements);
+  const given = ROWS.filter(({ scaleSource }) => scaleSource === "given").map(({ name }) => name);
+  const tiles = ROWS.flatMap((row) => row.tiles).filter((tile) => tile !== "tensor");
+  return table(
+    ["option", "for"],
+    [
+      [`\`--quantizer ${alternatives(BLOCK_FORMAT_NAMES)}\``, "required"],
+      [`\`--format ${alternatives(unique(elements))}\``, "quantizers with a choice of formats"],
+      [`\`--tile ${alternatives(unique(tiles))}\``, "those of the quantizer"],
+      ["`--pow2-scales`, `--no-pow2-scales`, `--amax-epsilon X`", among("pow2Scales")],
+      ["`--scale X`", given.join(", ")],
+      [
+        "`--rht`, `--stochastic`, `--seed S`, `--offset O`, `--four-over-six`, `--err-mode mae\\|mse`, `--e4m3-max 448\\|256`",
+        among("stochastic"),
+      ],
+      ["`--usage rowwise,columnwise`", "which copies to make"],
+      [
+        "`--scales logical\\|padded\\|swizzled`",
+        "the layout of scales; `padded` and `swizzled` are the layouts of numerics.md §3 to §5, with zero padding",
+      ],
+      ["`--tensors NAME,…`", "quantize these, copy the rest"],
+    ],
+  );
+}
+
+/** The logical shapes of one tile: "rowwise data, scales" and "columnwise data, scales". */
+function shapesOf({ elements, multiple, replicates, columnwise }, tile) {
+  const per = (size, length) =>
+    length === 1 ? size : multiple > 1 ? `${size}/${length}` : `ceil(${size}/${length})`;
+  const packed = factsOf(elements[0]).bits === 4 ? "/2" : "";
+  const [lines, length] = tileSize(tile);
+  const scales = (first, second) =>
+    length === 0 ? "[1]" : `[${per(first, replicates ? 1 : lines)}, ${per(second, length)}]`;
+  const isTransposed = columnwise.data === "transposed";
+  const acrossScales = columnwise.scale === "transposed" ? scales("K", "M") : `[${per("M", length)}, K]`;
+  return [
+    `[M,K${packed}], ${scales("M", "K")}`,
+    `${isTransposed ? `[K,M${packed}]` : "[M,K] (not transposed)"}, ${acrossScales}`,
+  ];
+}
+
+function shapes() {
+  const byShapes = new Map();
+  for (const row of ROWS) {
+    const all = row.tiles.map((tile) => shapesOf(row, tile).join(" | "));
+    const isOne = unique(all).length === 1;
+    for (const [i, cells] of (isOne ? all.slice(0, 1) : all).entries())
+      byShapes.set(cells, [...(byShapes.get(cells) ?? []), isOne ? row.name : `${row.name} ${row.tiles[i]}`]);
+  }
+  return table(
+    ["quantizer", "rowwise data, scale_inv", "columnwise data, scale_inv"],
+    Array.from(byShapes, ([cells, names]) => [names.join(", "), cells]),
+  );
+}
+
+const TABLES = {
+  "docs/guide.md": { quantizers, operations },
+  "docs/cli.md": { "options of quantize": quantizeOptions, "shapes of quantized tensors": shapes },
+};
+
+/** Returns the documents with their tables as { path: text }. Throws for a table without a place. */
+export function docFiles(command) {
+  const filled = Object.entries(TABLES).map(([path, tables]) => {
+    let text = readFileSync(path, "utf8");
+    for (const [name, make] of Object.entries(tables)) {
+      const [begin, end] = [
+        `<!-- ${command} writes this table: ${name} -->\n`,
+        "<!-- end of the table -->\n",
+      ];
+      const [before, rest] = text.split(begin);
+      if (rest === undefined) throw new Error(`${path} has no place for the table: ${name}`);
+      text = `${before}${begin}\n${make()}\n${rest.slice(rest.indexOf(end))}`;
+    }
+    return [path, text];
+  });
+  return Object.fromEntries(filled);
+}

@@ -1,0 +1,97 @@
+/** The arguments of elementwise operations, and their tensors. */
+import type { ACTIVATION } from "../../formats/contract.gen.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { OUT, OUT_OF_GRAD, type Tensors, X } from "../tensors.js";
+
+/** The name of an activation, as in TransformerEngine and PyTorch. numerics.md §7.2 has the formulas. */
+export type ActivationName = keyof typeof ACTIVATION;
+
+/** Arguments of `activation`: out = act(x) for each element. */
+export interface ActivationArgs {
+  /** The argument of the activation function. */
+  readonly x: Tensor<WideDType>;
+  /** The activation function. */
+  readonly kind: ActivationName;
+  /** Output: the result, in the shape of x, rounded once to its dtype. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Applies an activation function. */
+export const activation: Tensors<ActivationArgs> = OUT;
+
+/** Arguments of `activationBackward`: out = grad * act'(x) for each element. */
+export interface ActivationBackwardArgs extends ActivationArgs {
+  /** The gradient of the activation's result, in the shape of x. */
+  readonly grad: Tensor<WideDType>;
+}
+
+/** Computes the gradient of an activation's argument. */
+export const activationBackward: Tensors<ActivationBackwardArgs> = { ...OUT_OF_GRAD, inPlace: ["x"] };
+
+/**
+ * The constants of the clamped swiglu. Its result is a' / (1 + e^(-alpha * a')) * g' with a' = min(a, limit) and g' = clamp(g,
+ * -limit, limit) + offset.
+ */
+export interface SwigluClamp {
+  /** The upper bound of a, and the bound of |g|. At least 0. */
+  readonly limit: number;
+  /** The factor of a' in the logistic function. */
+  readonly alpha: number;
+  /** A constant that is added to the clamped gate. */
+  readonly offset: number;
+}
+
+/** Arguments of `gated`: out [rows, n] = act(a) * g, where x [rows, 2n] has a in its left half and g in its right half. */
+export interface GatedArgs {
+  /** The input, [rows, 2n]: a in the left half, the gate g in the right half. */
+  readonly x: Tensor<WideDType>;
+  /** The activation function of a. */
+  readonly kind: ActivationName;
+  /** The constants of the clamped form, for kind silu only. */
+  readonly clamp?: SwigluClamp | undefined;
+  /** Output: act(a) * g, [rows, n], rounded once to its dtype. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Applies a gated activation. */
+export const gated: Tensors<GatedArgs> = OUT;
+
+/** Arguments of `gatedBackward`: out [rows, 2n] has the gradient of a in its left half and of g in its right half. */
+export interface GatedBackwardArgs extends GatedArgs {
+  /** The gradient of act(a) * g, [rows, n]. */
+  readonly grad: Tensor<WideDType>;
+}
+
+/** Computes the gradients of both halves of a gated activation's argument. */
+export const gatedBackward: Tensors<GatedBackwardArgs> = OUT_OF_GRAD;
+
+/** Arguments of `add`: out = x + y for each element. out may be x or y. */
+export interface AddArgs {
+  /** The first addend. */
+  readonly x: Tensor<WideDType>;
+  /** The second addend, in the shape of x. */
+  readonly y: Tensor<WideDType>;
+  /** Output: the f32 sum, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Adds two tensors. */
+export const add: Tensors<AddArgs> = {
+  writes: { out: "wide" },
+  reads: { ...X, y: "checked" },
+  inPlace: ["x", "y"],
+};
+
+/** Arguments of `scaled`: out = x * factor for each element. out may be x. */
+export interface ScaledArgs {
+  /** The tensor that is multiplied. */
+  readonly x: Tensor<WideDType>;
+  /** The factor, an f32 value. */
+  readonly factor: number;
+  /** Output: the f32 product, rounded once to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Multiplies a tensor by a number. */
+export const scaled: Tensors<ScaledArgs> = { ...OUT, inPlace: ["x"] };

@@ -1,0 +1,210 @@
+/** The arguments of operations on rows, and their tensors. */
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { GRAD, OUT, type Tensors, X } from "../tensors.js";
+
+export const STATISTICS = { rstd: "f32", "mean?": "f32" } as const;
+export const NORM = { ...X, gamma: "checked", "beta?": "checked" } as const;
+const LOGITS = { logits: "checked", targets: "checked" } as const;
+
+/** Arguments of `norm`: LayerNorm of the rows of x or, without `beta` and `mean`, RMSNorm. */
+export interface NormArgs {
+  /** The input, [..., K], seen as rows of K elements. */
+  readonly x: Tensor<WideDType>;
+  /** The factor of each column, [K]. */
+  readonly gamma: Tensor<WideDType>;
+  /** The addend of each column, [K], in the dtype of gamma. Absent for RMSNorm. */
+  readonly beta?: Tensor<WideDType> | undefined;
+  /** An f32 value that is added to the variance or, for RMSNorm, to the mean square. */
+  readonly eps: number;
+  /** Whether the tensor `gamma` holds gamma - 1. */
+  readonly zeroCenteredGamma: boolean;
+  /** Output: the normalized rows, in the shape of x. */
+  readonly out: Tensor<WideDType>;
+  /** Output: the mean of each row, [rows]. Absent for RMSNorm. */
+  readonly mean?: Tensor<"f32"> | undefined;
+  /** Output: 1 / sqrt(variance + eps) of each row, [rows]; for RMSNorm, the mean square takes the place of the variance. */
+  readonly rstd: Tensor<"f32">;
+}
+
+/** Computes LayerNorm or RMSNorm. */
+export const norm: Tensors<NormArgs> = { writes: { out: "wide", ...STATISTICS }, reads: NORM };
+
+/** Arguments of `normBackward`, which computes the gradients of a norm. */
+export interface NormBackwardArgs {
+  /** The gradient of the norm's result, in the shape of x. */
+  readonly grad: Tensor<WideDType>;
+  /** The input of the forward pass, [..., K]. */
+  readonly x: Tensor<WideDType>;
+  /** The gamma of the forward pass, [K]. */
+  readonly gamma: Tensor<WideDType>;
+  /** Whether the tensor `gamma` holds gamma - 1. */
+  readonly zeroCenteredGamma: boolean;
+  /** The mean of each row from the forward pass, [rows]. Absent for RMSNorm. */
+  readonly mean?: Tensor<"f32"> | undefined;
+  /** The `rstd` of each row from the forward pass, [rows]. */
+  readonly rstd: Tensor<"f32">;
+  /** Output: the gradient of x, in the shape of x. */
+  readonly dx: Tensor<WideDType>;
+  /** Output: the gradient of gamma, [K]. */
+  readonly dgamma: Tensor<WideDType>;
+  /** Output: the gradient of beta, [K]. Absent for RMSNorm. */
+  readonly dbeta?: Tensor<WideDType> | undefined;
+}
+
+/** Computes the gradients of a norm's input and parameters. */
+export const normBackward: Tensors<NormBackwardArgs> = {
+  writes: { dx: "wide", dgamma: "wide", "dbeta?": "wide" },
+  reads: { ...STATISTICS, ...GRAD, ...X, gamma: "checked" },
+};
+
+/**
+ * Arguments of `columnSum`: out [K] = the sums of x's columns in f32. Each chunk of 32 rows is summed in ascending order; then
+ * the sums of the chunks are added in ascending order.
+ */
+export interface ColumnSumArgs {
+  /** The input, [..., K], seen as rows of K elements. */
+  readonly x: Tensor<WideDType>;
+  /** Output: the sums, rounded once to the dtype of out. They are 0 if there are no rows. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Sums columns. */
+export const columnSum: Tensors<ColumnSumArgs> = OUT;
+
+/**
+ * Arguments of `crossEntropy`: the softmax cross-entropy of each row of logits, and the statistics that the backward pass
+ * needs.
+ */
+export interface CrossEntropyArgs {
+  /** The logits, [..., V], seen as rows of V elements. */
+  readonly logits: Tensor<WideDType>;
+  /** The class index of each row, [rows]. An index outside 0 to V - 1 that is not `ignore` makes the row's loss NaN. */
+  readonly targets: Tensor<"i32">;
+  /** The weight of the uniform distribution in the target distribution, 0 to 1. */
+  readonly smoothing: number;
+  /** A target value whose rows have loss 0 and gradient 0. */
+  readonly ignore: number;
+  /** Output: the loss of each row, [rows]. */
+  readonly loss: Tensor<"f32">;
+  /** Output of the forward pass, input of the backward pass: the maximum logit of each row, [rows]. */
+  readonly maximum: Tensor<"f32">;
+  /** Output of the forward pass, input of the backward pass: the sum of exp(x - maximum) of each row, [rows]. */
+  readonly total: Tensor<"f32">;
+}
+
+/** Computes the softmax cross-entropy of rows. */
+export const crossEntropy: Tensors<CrossEntropyArgs> = {
+  writes: { loss: "f32", maximum: "f32", total: "f32" },
+  reads: LOGITS,
+};
+
+/** Arguments of `crossEntropyBackward`: dx = the gradient of the logits, given the gradient of each row's loss. */
+export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss"> {
+  /** The gradient of each row's loss, [rows]. */
+  readonly grad: Tensor<"f32">;
+  /** Output: the gradient of the logits, in their shape. */
+  readonly dx: Tensor<WideDType>;
+}
+
+/** Computes the gradient of the logits of `crossEntropy`. */
+export const crossEntropyBackward: Tensors<CrossEntropyBackwardArgs> = {
+  writes: { dx: "wide" },
+  reads: { grad: "f32", maximum: "f32", total: "f32", ...LOGITS },
+};
+
+/** Arguments of `mse`: loss [rows] = the mean of (x - target)^2 over each row. */
+export interface MseArgs {
+  /** The input, [..., K], seen as rows of K elements. */
+  readonly x: Tensor<WideDType>;
+  /** The target, in the shape of x. */
+  readonly target: Tensor<WideDType>;
+  /** Output: the mean of each row, [rows]. */
+  readonly loss: Tensor<"f32">;
+}
+
+/** Computes the mean squared error of rows. */
+export const mse: Tensors<MseArgs> = { writes: { loss: "f32" }, reads: { ...X, target: "checked" } };
+
+/** Arguments of `mseBackward`: dx = the gradient of x, given the gradient of each row's loss. */
+export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
+  /** The gradient of each row's loss, [rows]. */
+  readonly grad: Tensor<"f32">;
+  /** Output: the gradient of x, in its shape. */
+  readonly dx: Tensor<WideDType>;
+}
+
+/** Computes the gradient of the first argument of `mse`. */
+export const mseBackward: Tensors<MseBackwardArgs> = {
+  writes: { dx: "wide" },
+  reads: { grad: "f32", ...X, target: "checked" },
+};
+
+/**
+ * Arguments of `embedding`: out [..., D] = the rows of table [V, D] whose indices are ids. An index outside 0..V-1 gives a row
+ * of NaN.
+ */
+export interface EmbeddingArgs {
+  /** The table, [V, D]. */
+  readonly table: Tensor<WideDType>;
+  /** The row indices, in any shape. */
+  readonly ids: Tensor<"i32">;
+  /** Output: the rows, [..., D], rounded to the dtype of out. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Looks up rows of a table by index. */
+export const embedding: Tensors<EmbeddingArgs> = {
+  writes: { out: "wide" },
+  reads: { table: "checked", ids: "checked" },
+};
+
+/**
+ * Arguments of `embeddingBackward`: row v of out [V, D] is the sum of those rows of grad whose index is v, in ascending order,
+ * in f32.
+ */
+export interface EmbeddingBackwardArgs {
+  /** The gradient of the looked-up rows, [..., D]. */
+  readonly grad: Tensor<WideDType>;
+  /** The row indices of the forward pass. Indices outside the table are ignored. */
+  readonly ids: Tensor<"i32">;
+  /** Output: the gradient of the table, [V, D]. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Computes the gradient of the table of `embedding`. */
+export const embeddingBackward: Tensors<EmbeddingBackwardArgs> = {
+  writes: { out: "wide" },
+  reads: { ...GRAD, ids: "checked" },
+};
+
+/** Arguments of `softmax`: out = the softmax of scale * x over the last dimension of x [..., R, C]. */
+export interface SoftmaxArgs {
+  /** The input, [..., R, C]. */
+  readonly x: Tensor<WideDType>;
+  /** The factor of x, an f32 value. */
+  readonly scale: number;
+  /** Whether the elements of row i beyond column i + (C - R) are masked. */
+  readonly causal: boolean;
+  /** Output: the softmax, in the shape of x. A masked element is 0. */
+  readonly out: Tensor<WideDType>;
+}
+
+/** Computes the softmax over the last dimension. */
+export const softmax: Tensors<SoftmaxArgs> = OUT;
+
+/** Arguments of `softmaxBackward`: dx = the gradient of x, given y = softmax(x) and the gradient of y. */
+export interface SoftmaxBackwardArgs extends Pick<SoftmaxArgs, "scale" | "causal"> {
+  /** The gradient of y, in the shape of y. */
+  readonly grad: Tensor<WideDType>;
+  /** The result y of the forward pass. */
+  readonly y: Tensor<WideDType>;
+  /** Output: the gradient of x, in the shape of y. */
+  readonly dx: Tensor<WideDType>;
+}
+
+/** Computes the gradient of the argument of `softmax`. */
+export const softmaxBackward: Tensors<SoftmaxBackwardArgs> = {
+  writes: { dx: "wide" },
+  reads: { ...GRAD, y: "checked" },
+};
