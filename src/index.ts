@@ -213,6 +213,7 @@ export {
   rmsNorm,
 } from "./ops/rows/norm.js";
 export { type SoftmaxOptions, softmax, softmaxBackward } from "./ops/rows/softmax.js";
+export { onSideStream } from "./ops/side-stream.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./ops/update/delayed-scaling.js";
 export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/update/grad-norm.js";
 export {
