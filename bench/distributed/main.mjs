@@ -29,16 +29,15 @@ if (size < 2 || size > gpus) {
 const port = 20_000 + (process.pid % 20_000);
 const { rounds, layers, features, hidden, tokens } = values;
 const PROGRAMS = {
-  exchanges: ["rank.mjs", rounds ?? "15"],
-  training: ["training.mjs", rounds ?? "7", layers, features, hidden, tokens],
+  exchanges: [new URL("rank.mjs", import.meta.url), rounds ?? "15"],
+  training: [new URL("training.mjs", import.meta.url), rounds ?? "7", layers, features, hidden, tokens],
 };
 const program = PROGRAMS[values.what];
 if (!program) {
   process.stderr.write(`bench:distributed: --what ${values.what}; give exchanges or training\n`);
   process.exit(1);
 }
-const [file, ...args] = program;
-const script = new URL(file, import.meta.url).pathname;
+const [script, ...args] = program;
 const ends = Array.from({ length: size }, (_, i) => {
   const env = {
     RANK: String(i),
@@ -48,7 +47,7 @@ const ends = Array.from({ length: size }, (_, i) => {
     MASTER_PORT: String(port),
     LOCKSTEP_JOB_TOKEN: `bench ${process.pid}`,
   };
-  const child = spawn(process.execPath, [script, ...args], {
+  const child = spawn(process.execPath, [script.pathname, ...args], {
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "inherit"],
   });

@@ -85,8 +85,7 @@ void Context::open() {
   check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
   // Otherwise an allocation could make one stream wait for the other, which has freed the memory.
   int never = 0;
-  check("cudaMemPoolSetAttribute",
-        cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &never));
+  check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &never));
   openTickets(main_);
   check("cublasLtCreate", cublasLtCreate(&blas_));
   const std::lock_guard lock(openMutex);

@@ -5,7 +5,8 @@ namespace lockstep {
 
 void Context::requireNotAside(const char* what) const {
   if (!isAside()) return;
-  throw Failure{"ARGUMENT", std::string(what) + " on the side stream, which runs single operations; do that outside of it"};
+  throw Failure{"ARGUMENT",
+                std::string(what) + " on the side stream, which runs single operations; do that outside of it"};
 }
 
 void Context::beginSide() {
