@@ -11,10 +11,9 @@ export const base = {
 };
 
 /**
- * `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere; `nccl` where
- * two are; `browser` runs the built package where
- * Chromium is, and says why not elsewhere; `addon` is what `npm run test:addon` runs, on an addon without a GPU that the
- * compiler's sanitizers watch.
+ * `reference` runs anywhere; `gpu` runs where a GPU is, `nccl` where two are, and `browser`, with the built package, where
+ * Chromium is; each says why it does not run elsewhere. `addon` is what `npm run test:addon` runs, on an addon without a GPU that
+ * the compiler's sanitizers watch.
  */
 export default defineConfig({
   ...base,

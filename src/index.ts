@@ -102,6 +102,7 @@ export { empty, tensor, zeros } from "./ops/create.js";
 export type { ResultOptions } from "./ops/execute.js";
 export { captureGraph, Graph } from "./ops/graph.js";
 export * from "./ops/index.gen.js";
+export { onSideStream } from "./ops/side-stream.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
 export {
   clipGradNorm,

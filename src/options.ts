@@ -235,6 +235,14 @@ export function anyListOf(each: Domain): Domain {
 
 export const callable = domain((value) => typeof value === "function", "a function");
 
+/** Throws `ArgumentError` for a promise, which an async `body` returned. `why` ends the message. */
+export function requireSynchronous(user: string, value: unknown, why: string): void {
+  if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
+  // The body goes on and may reject. The error below is enough; a rejection without a handler would end the process.
+  (value as Promise<unknown>).then(undefined, () => {});
+  throw new ArgumentError(`${user}: the body is async; ${why}`);
+}
+
 /** An instance of a class. `what` describes it in messages, with an article. */
 export function instance(made: { readonly prototype: object }, what: string): Domain {
   return domain((value) => value instanceof (made as new () => unknown), what);

@@ -1,12 +1,22 @@
 // What exchanges between GPUs cost, beside NCCL called plainly: `npm run bench:distributed [-- --ranks N --json FILE]`. Starts a
-// process for each GPU, and prints a table of medians; rounds of all rows are interleaved.
+// process for each GPU, and prints a table of medians; rounds of all rows are interleaved. `--what training` measures a step of
+// data parallelism instead, beside the step of one GPU; `--layers`, `--features`, `--hidden` and `--tokens` are its sizes.
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { cudaDevices } from "../../dist/src/backends/open.js";
 
 const { values } = parseArgs({
-  options: { ranks: { type: "string" }, json: { type: "string" }, rounds: { type: "string" } },
+  options: {
+    ranks: { type: "string" },
+    json: { type: "string" },
+    rounds: { type: "string" },
+    what: { type: "string", default: "exchanges" },
+    layers: { type: "string", default: "8" },
+    features: { type: "string", default: "4096" },
+    hidden: { type: "string", default: "16384" },
+    tokens: { type: "string", default: "8192" },
+  },
 });
 const gpus = cudaDevices().length;
 const size = Number(values.ranks ?? gpus);
@@ -17,7 +27,17 @@ if (size < 2 || size > gpus) {
   process.exit(1);
 }
 const port = 20_000 + (process.pid % 20_000);
-const rank = new URL("rank.mjs", import.meta.url).pathname;
+const { rounds, layers, features, hidden, tokens } = values;
+const PROGRAMS = {
+  exchanges: [new URL("rank.mjs", import.meta.url), rounds ?? "15"],
+  training: [new URL("training.mjs", import.meta.url), rounds ?? "7", layers, features, hidden, tokens],
+};
+const program = PROGRAMS[values.what];
+if (!program) {
+  process.stderr.write(`bench:distributed: --what ${values.what}; give exchanges or training\n`);
+  process.exit(1);
+}
+const [script, ...args] = program;
 const ends = Array.from({ length: size }, (_, i) => {
   const env = {
     RANK: String(i),
@@ -27,7 +47,7 @@ const ends = Array.from({ length: size }, (_, i) => {
     MASTER_PORT: String(port),
     LOCKSTEP_JOB_TOKEN: `bench ${process.pid}`,
   };
-  const child = spawn(process.execPath, [rank, values.rounds ?? "15"], {
+  const child = spawn(process.execPath, [script.pathname, ...args], {
     env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "inherit"],
   });

@@ -69,6 +69,11 @@ export abstract class PassingBackend implements Backend {
     return this.inner.algorithmFor?.(args);
   }
 
+  /** Calls `body` as `inner` does. */
+  onSideStream<R>(body: () => R): R {
+    return this.inner.onSideStream ? this.inner.onSideStream(body) : body();
+  }
+
   /** Disposes of `inner`. */
   dispose(): Promise<void> {
     return this.inner.dispose();

@@ -1,8 +1,9 @@
 // The forward pass of the norms. `Results` stores the results, as values or as codes. Warp roles in a block: one warp
 // fetches rows into the slots of a ring (kernels/device/ring.cuh), so that each row is read once; kForwardSumWarps
 // warps compute the statistics, one row per warp; the other threads, called result threads, compute the results and
-// keep the parameters of their columns in registers. Rows for which there is no such ring are computed by `normKernel`,
-// one warp per row, from global memory.
+// keep the parameters of their columns in registers. Blocks that have a counter take their slots from it, because
+// multiprocessors that share a path to memory with more others are slower. Rows for which there is no such ring are
+// computed by `normKernel`, one warp per row, from global memory.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +30,9 @@ constexpr int64_t kForwardSlotBytes = 32 * 1024;
 // balance.
 constexpr int64_t kForwardMinSlots = 4;
 
-// From this number of rows per slot on, the rows of a slot are not adjacent for RMSNorm (see launchRing).
-constexpr int kForwardApart = 4;
+constexpr int64_t kNoRow = -1;
+// The maximum number of rows, so that numbers of slots fit in 32 bits.
+constexpr int64_t kForwardMostRows = INT64_C(1) << 31;
 
 // Maximum number of slots of a ring, and of rows per slot.
 constexpr int kForwardSlots = 16;
@@ -39,6 +41,8 @@ constexpr int kForwardGroup = 8;
 // Shared memory through which the warps of a block communicate. `filled`, `summed` and `emptied` have one mbarrier per
 // slot.
 struct ForwardRing {
+  // The first row of each slot, or kNoRow behind the last slot of the block.
+  int64_t rows[kForwardSlots];
   uint64_t filled[kForwardSlots];
   uint64_t summed[kForwardSlots];
   uint64_t emptied[kForwardSlots];
@@ -52,20 +56,60 @@ struct ForwardShape {
   // Result threads per row, and the number of rows that they compute at the same time.
   int across;
   int down;
-  // Distance between the rows of a slot: 1, or the number of blocks.
-  int apart;
 };
 
-// Calls visit(position, row, count) for each slot that this block fills. The slot has `count` rows: row, row + shape.apart,
-// ...
-template <typename Visit>
-__device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) {
-  RingPosition position;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * shape.group;
-  const int64_t last = static_cast<int64_t>(shape.group - 1) * shape.apart;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * (shape.apart == 1 ? shape.group : 1); row < rows; row += step) {
-    visit(position, row, row + last < rows ? shape.group : static_cast<int>(ceilDivide(rows - row, shape.apart)));
-    position.next(shape.slots);
+// Draws the numbers of the slots that a block fills, in one warp. A block first fills one slot for each slot of its
+// ring. It draws the numbers of all others from `tickets` or, without tickets, fills every gridDim.x-th slot. The
+// counter is 0 before and after the kernel: each block also draws one number that no slot has, and the last draw of all
+// blocks wraps to 0.
+class SlotNumbers {
+ public:
+  __device__ SlotNumbers(const NormParams& p, const ForwardShape& shape)
+      : tickets_(p.tickets),
+        all_(static_cast<uint32_t>(ceilDivide(p.rows, shape.group))),
+        number_(blockIdx.x),
+        first_(gridDim.x * shape.slots),
+        left_(tickets_ == nullptr || all_ <= first_ ? INT32_MAX : shape.slots - 1) {}
+
+  // The number of the current slot, and whether there is such a slot.
+  __device__ uint32_t number() const { return number_; }
+  __device__ bool exists() const { return number_ < all_; }
+
+  // Draws the number of the next slot if it is to be drawn. The draw takes place during the fetch of the current slot.
+  __device__ void prepareNext() {
+    if (left_ == 0 && threadIdx.x % kLanes == 0) ticket_ = atomicInc(tickets_, all_ - first_ + gridDim.x - 1);
+  }
+
+  // Goes to the next slot.
+  __device__ void next() {
+    if (left_ == 0) {
+      number_ = first_ + __shfl_sync(kFullMask, ticket_, 0);
+    } else {
+      number_ += gridDim.x;
+      --left_;
+    }
+  }
+
+ private:
+  uint32_t* tickets_;
+  uint32_t all_;
+  uint32_t number_;
+  // The number of the first slot that is drawn.
+  uint32_t first_;
+  // How many slots after this one are not drawn.
+  int left_;
+  uint32_t ticket_ = 0;
+};
+
+// Calls await(position) and then visit(position, row, count) for each slot that this block fills. The slot has `count`
+// rows: row, row + 1, ... Behind the last slot, it calls them once more, with no rows.
+template <typename Await, typename Visit>
+__device__ void walkSlots(const ForwardShape& shape, const ForwardRing& ring, int64_t rows, Await await, Visit visit) {
+  for (RingPosition position;; position.next(shape.slots)) {
+    await(position);
+    const int64_t row = ring.rows[position.slot];
+    if (row == kNoRow) return visit(position, row, 0);
+    visit(position, row, row + shape.group <= rows ? shape.group : static_cast<int>(rows - row));
   }
 }
 
@@ -108,7 +152,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
         y[k] = y[k] * scale * g[i][k];
       }
     }
-    results.store((row + r * shape.apart) * columns + pack * kPack, y);
+    results.store((row + r) * columns + pack * kPack, y);
   };
   if constexpr (packs > 0) {
 #pragma unroll
@@ -116,8 +160,9 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
       if (used && mine + i * shape.across < all) keepParameters(i, mine + i * shape.across);
     }
   }
-  walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
-    awaitPhase(ring.summed + position.slot, position.parity);
+  const auto summed = [&](RingPosition position) { awaitPhase(ring.summed + position.slot, position.parity); };
+  walkSlots(shape, ring, p.rows, summed, [&](RingPosition position, int64_t row, int count) {
+    if (count == 0) return;
     if constexpr (packs > 0) {
       for (int r = down; r < count && used; r += shape.down) {
 #pragma unroll
@@ -143,7 +188,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
 // `known` is the type of the parameters, or kAnyType. Results provides begin() and end(), which all threads call, and
 // store(index, y), which stores a pack or a single value.
 template <Wide type, int known, int packs, typename Results>
-__global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
+__global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads, 1)
     ringNormKernel(const NormParams p, Results results, const ForwardShape shape) {
   using Storage = typename WideOf<type>::Storage;
   extern __shared__ Bytes16 shared[];
@@ -173,8 +218,8 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
   } else if (thread < threads + kForwardSumWarps * kLanes) {
     const int warp = (thread - threads) / kLanes;
     int next = 0;
-    walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
-      awaitPhase(ring.filled + position.slot, position.parity);
+    const auto filled = [&](RingPosition position) { awaitPhase(ring.filled + position.slot, position.parity); };
+    walkSlots(shape, ring, p.rows, filled, [&](RingPosition position, int64_t row, int count) {
       for (int r = 0; r < shape.group; ++r) {
         if (next == warp) {
           if (r < count) {
@@ -184,7 +229,7 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
             } else {
               found = statisticsOf<type, int>(p, slot(position) + r * columns);
             }
-            if (lane == 0) save(p, row + r * shape.apart, ring.statistics[position.slot * shape.group + r] = found);
+            if (lane == 0) save(p, row + r, ring.statistics[position.slot * shape.group + r] = found);
           }
           if (lane == 0) __mbarrier_arrive(ring.summed + position.slot);
         }
@@ -194,13 +239,21 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
       if (lane == 0) __mbarrier_arrive(ring.emptied + position.slot);
     });
   } else {
-    walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
+    RingPosition position;
+    for (SlotNumbers numbers(p, shape);; numbers.next()) {
       uint64_t* filled = ring.filled + position.slot;
       awaitPhase(ring.emptied + position.slot, position.parity ^ 1);
-      fetchLines(filled, slot(position), columns, static_cast<const Storage*>(p.x) + row * columns,
-                 static_cast<int64_t>(shape.apart) * columns, count, columns);
+      const int64_t row = numbers.exists() ? int64_t{numbers.number()} * shape.group : kNoRow;
+      if (lane == 0) ring.rows[position.slot] = row;
+      if (row != kNoRow) {
+        fetchLines(filled, slot(position), columns, static_cast<const Storage*>(p.x) + row * columns, columns,
+                   static_cast<int>(min(p.rows - row, int64_t{shape.group})), columns);
+      }
       arriveFetched(filled);
-    });
+      if (row == kNoRow) break;
+      numbers.prepareNext();
+      position.next(shape.slots);
+    }
   }
   __syncwarp();
   results.end();
@@ -242,7 +295,7 @@ struct ForwardPlan {
 inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementBytes, int64_t sharedBytes,
                                int64_t multiprocessors) {
   const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
-  if (rows == 0 || columns == 0 || columns % kPack != 0 || columns > room) return {};
+  if (rows == 0 || rows > kForwardMostRows || columns == 0 || columns % kPack != 0 || columns > room) return {};
   const int64_t rowBytes = columns * elementBytes;
   const int64_t most = std::min<int64_t>(kForwardGroup, rows / (kForwardMinSlots * multiprocessors));
   const int64_t slotBytes = std::min(kForwardSlotBytes, room / 2);
@@ -256,20 +309,15 @@ inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementByt
   const int down = packs == 1 ? std::min(group, kForwardResultThreads / across) : 1;
   const auto threads = static_cast<unsigned>(ceilDivide(across * down, kLanes) * kLanes + kForwardOtherThreads);
   const int64_t bytes = static_cast<int64_t>(sizeof(ForwardRing)) + slots * group * rowBytes;
-  return {{slots, group, across, down, 1}, packs, threads, bytes};
+  return {{slots, group, across, down}, packs, threads, bytes};
 }
 
 template <Wide type, int known, int packs, typename Results>
 void launchRing(const NormParams& p, const Results& results, const ForwardPlan& plan, cudaStream_t stream) {
   const auto kernel = ringNormKernel<type, known, packs, Results>;
   const int64_t most = residentBlocks(kernel, plan.threads, plan.bytes);
-  ForwardShape shape = plan.shape;
-  const auto blocks = static_cast<int>(std::min(ceilDivide(p.rows, shape.group), most));
-  // With this distance the row counts of any two blocks differ by at most one. It was measured to be faster for
-  // RMSNorm, whose statistics need one pass.
-  if (p.mean == nullptr && shape.group >= kForwardApart) shape.apart = blocks;
-  launchPdl(kernel, static_cast<unsigned>(blocks), plan.threads, static_cast<int>(plan.bytes), stream, p, results,
-            shape);
+  const auto blocks = static_cast<unsigned>(std::min(ceilDivide(p.rows, plan.shape.group), most));
+  launchPdl(kernel, blocks, plan.threads, static_cast<int>(plan.bytes), stream, p, results, plan.shape);
 }
 
 // Launches the ring kernel if there is a plan for these rows. Otherwise returns false.

@@ -27,6 +27,9 @@ struct NormParams {
   int64_t columns = 0;
   float epsilon = 0;
   bool zeroCentered = false;
+  // If not null, a counter through which blocks share their work. It must be 0, is 0 again afterwards, and must not be
+  // used by another kernel at the same time.
+  uint32_t* tickets = nullptr;
 };
 
 // Computes dx, dgamma and dbeta. `grad` is the gradient of `out`; `mean` and `rstd` are those of the forward pass.

@@ -73,7 +73,7 @@ void Context::open() {
   }
   check("cudaSetDevice", cudaSetDevice(device_));
   check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device_));
-  check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  check("cudaStreamCreate", cudaStreamCreateWithFlags(&main_.stream, cudaStreamNonBlocking));
   check("cudaStreamCreate", cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
   cudaMemPoolProps props{};
   props.allocType = cudaMemAllocationTypePinned;
@@ -83,6 +83,10 @@ void Context::open() {
   // running out of memory return it.
   uint64_t keepAll = UINT64_MAX;
   check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
+  // Otherwise an allocation could make one stream wait for the other, which has freed the memory.
+  int never = 0;
+  check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &never));
+  openTickets(main_);
   check("cublasLtCreate", cublasLtCreate(&blas_));
   const std::lock_guard lock(openMutex);
   openContexts.push_back(this);
@@ -116,28 +120,38 @@ void Context::close() {
   // what waits for other ranks would never be done
   communicators_.reset();
   if (capture_) abortCapture();
-  if (!graphs_.empty()) ignore(cudaStreamSynchronize(stream_));
+  lane_ = &main_;
+  if (side_.stream) ignore(cudaStreamSynchronize(side_.stream));
+  sideWork_.clear();
+  if (!graphs_.empty()) ignore(cudaStreamSynchronize(main_.stream));
   for (auto& [_, graph] : graphs_) release(std::move(graph));
   graphs_.clear();
   for (const auto& [address, bytes] : sizes_) {
     allow(address, bytes);
-    ignore(cudaFreeAsync(reinterpret_cast<void*>(address), stream_));
+    ignore(cudaFreeAsync(reinterpret_cast<void*>(address), main_.stream));
   }
   sizes_.clear();
   live_ = 0;
-  for (void* snapshot : snapshots_) ignore(cudaFreeAsync(snapshot, stream_));
+  for (void* snapshot : snapshots_) ignore(cudaFreeAsync(snapshot, main_.stream));
   snapshots_.clear();
-  giveBackSpares();
-  if (stream_) ignore(cudaStreamSynchronize(stream_));
+  giveBack(side_);
+  giveBack(main_);
+  for (const Lane* lane : {&side_, &main_}) {
+    if (lane->stream) ignore(cudaStreamSynchronize(lane->stream));
+  }
   uploads_.clear();
   pinned_.clear();
   for (cudaEvent_t mark : marks_) ignore(cudaEventDestroy(mark));
   marks_.clear();
   gemmPlans_.reset();
   if (blas_) cublasLtDestroy(blas_);
+  for (const Lane* lane : {&side_, &main_}) {
+    if (lane->tickets) ignore(cudaFree(lane->tickets));
+  }
   if (pool_) ignore(cudaMemPoolDestroy(pool_));
-  if (copies_) ignore(cudaStreamDestroy(copies_));
-  if (stream_) ignore(cudaStreamDestroy(stream_));
+  for (cudaStream_t stream : {copies_, side_.stream, main_.stream}) {
+    if (stream) ignore(cudaStreamDestroy(stream));
+  }
 }
 
 size_t Context::spareList(uint64_t bytes) {
@@ -151,17 +165,28 @@ uint64_t Context::allocate(uint64_t bytes) {
   void* data = nullptr;
   if (list == kSpareLists) {
     data = takeOrThrow(bytes);
-  } else if (spares_[list].empty()) {
-    data = takeOrThrow(uint64_t{1} << (list + kSmallestShift));
+  } else if (void* spare = takeSpare(list)) {
+    data = spare;
   } else {
-    data = spares_[list].back();
-    spares_[list].pop_back();
+    data = takeOrThrow(uint64_t{1} << (list + kSmallestShift));
   }
   const uint64_t address = reinterpret_cast<uint64_t>(data);
   if (list < kSpareLists) forbidBeyond(address, bytes, uint64_t{1} << (list + kSmallestShift));
   sizes_.emplace(address, bytes);
   live_ += bytes;
+  if (isAside()) use(address);
   return address;
+}
+
+void* Context::takeSpare(size_t list) {
+  // what is enqueued aside comes after all that has used the main stream's free blocks
+  for (Lane* lane : {lane_, &main_}) {
+    if (lane->spares[list].empty()) continue;
+    void* data = lane->spares[list].back();
+    lane->spares[list].pop_back();
+    return data;
+  }
+  return nullptr;
 }
 
 void Context::free(uint64_t address) {
@@ -169,40 +194,42 @@ void Context::free(uint64_t address) {
   if (found == sizes_.end()) return;
   const uint64_t bytes = found->second;
   void* data = reinterpret_cast<void*>(address);
+  release(address);
   live_ -= bytes;
   sizes_.erase(found);
   if (const size_t list = spareList(bytes); list < kSpareLists) {
     forbidBeyond(address, 0, uint64_t{1} << (list + kSmallestShift));
-    spares_[list].push_back(data);
+    lane_->spares[list].push_back(data);
   } else if (poison_.empty()) {
-    check("cudaFreeAsync", cudaFreeAsync(data, stream_));
+    check("cudaFreeAsync", cudaFreeAsync(data, stream()));
   }
 }
 
 Workspace Context::workspace(uint64_t bytes) {
   checkWorkspace();
-  if (bytes > workspace_.bytes) {
-    if (workspace_.data && capture_) {
-      capture_->outgrown.push_back(workspace_.data);
-    } else if (workspace_.data) {
-      check("cudaFreeAsync", cudaFreeAsync(workspace_.data, stream_));
+  Workspace& own = lane_->workspace;
+  if (bytes > own.bytes) {
+    if (own.data && capture_) {
+      capture_->outgrown.push_back(own.data);
+    } else if (own.data) {
+      check("cudaFreeAsync", cudaFreeAsync(own.data, stream()));
     }
-    workspace_ = {};
-    workspace_ = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
+    own = {};
+    own = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
   }
   // During a capture there is no fence: it would be written at every replay, but checked only once.
-  if (!isFenced() || capture_) return workspace_;
-  fence_ = static_cast<uint8_t*>(workspace_.data) + bytes;
-  check("fence", cudaMemsetAsync(fence_, kFence, kFenceBytes, stream_));
-  return {workspace_.data, bytes};
+  if (!isFenced() || capture_) return own;
+  lane_->fence = static_cast<uint8_t*>(own.data) + bytes;
+  check("fence", cudaMemsetAsync(lane_->fence, kFence, kFenceBytes, stream()));
+  return {own.data, bytes};
 }
 
 void Context::checkWorkspace() {
-  if (!fence_ || closed_ || !poison_.empty()) return;
+  if (!lane_->fence || closed_ || !poison_.empty()) return;
   std::array<uint8_t, kFenceBytes> found;
-  const void* fence = std::exchange(fence_, nullptr);
-  check("fence", cudaMemcpyAsync(found.data(), fence, kFenceBytes, cudaMemcpyDeviceToHost, stream_));
-  synchronize();
+  const void* fence = std::exchange(lane_->fence, nullptr);
+  check("fence", cudaMemcpyAsync(found.data(), fence, kFenceBytes, cudaMemcpyDeviceToHost, stream()));
+  check("cudaStreamSynchronize", cudaStreamSynchronize(stream()));
   if (std::all_of(found.begin(), found.end(), [](uint8_t byte) { return byte == kFence; })) return;
   throw Failure{"BACKEND", "an operation wrote beyond the workspace that it requested"};
 }
@@ -210,7 +237,7 @@ void Context::checkWorkspace() {
 void* Context::take(uint64_t bytes) {
   void* data = nullptr;
   // on the stream that is captured, the allocation would become part of the graph
-  const cudaStream_t stream = capture_ ? copies_ : stream_;
+  const cudaStream_t stream = capture_ ? copies_ : lane_->stream;
   const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -234,22 +261,29 @@ void* Context::takeOrThrow(uint64_t bytes) {
   throw Failure{"OUT_OF_MEMORY", "", bytes, free};
 }
 
-void Context::giveBackSpares() {
+void Context::openTickets(Lane& lane) {
+  // not from the pool, whose memory trim() returns
+  check("cudaMalloc", cudaMalloc(reinterpret_cast<void**>(&lane.tickets), sizeof(uint32_t)));
+  check("cudaMemsetAsync", cudaMemsetAsync(lane.tickets, 0, sizeof(uint32_t), lane.stream));
+}
+
+void Context::giveBack(Lane& lane) {
   for (size_t list = 0; list < kSpareLists; ++list) {
-    for (void* data : spares_[list]) {
+    for (void* data : lane.spares[list]) {
       allow(reinterpret_cast<uint64_t>(data), uint64_t{1} << (list + kSmallestShift));
-      ignore(cudaFreeAsync(data, stream_));
+      ignore(cudaFreeAsync(data, lane.stream));
     }
-    spares_[list].clear();
+    lane.spares[list].clear();
   }
-  if (workspace_.data) ignore(cudaFreeAsync(workspace_.data, stream_));
-  workspace_ = {};
-  fence_ = nullptr;
+  if (lane.workspace.data) ignore(cudaFreeAsync(lane.workspace.data, lane.stream));
+  lane.workspace = {};
+  lane.fence = nullptr;
 }
 
 void Context::trim() {
   requireNoCapture("memory is given back");
-  giveBackSpares();
+  giveBack(side_);
+  giveBack(main_);
   pinned_.clear();
   synchronize();
   check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool_, 0));
@@ -259,7 +293,9 @@ void Context::trim() {
 void Context::trimAll() {
   const std::lock_guard lock(openMutex);
   for (Context* context : openContexts) {
-    if (context->device_ == device_ && context->owner_ == owner_ && context->poison_.empty()) context->giveBackSpares();
+    if (context->device_ != device_ || context->owner_ != owner_ || !context->poison_.empty()) continue;
+    context->giveBack(context->side_);
+    context->giveBack(context->main_);
   }
   check("cudaDeviceSynchronize", cudaDeviceSynchronize());
   for (Context* context : openContexts) {
@@ -267,9 +303,13 @@ void Context::trimAll() {
   }
 }
 
-void* Context::range(const char* name, uint64_t address, uint64_t bytes) const {
+std::map<uint64_t, uint64_t>::const_iterator Context::blockAt(uint64_t address) const {
   const auto after = sizes_.upper_bound(address);
-  const auto block = after == sizes_.begin() ? sizes_.end() : std::prev(after);
+  return after == sizes_.begin() ? sizes_.end() : std::prev(after);
+}
+
+void* Context::range(const char* name, uint64_t address, uint64_t bytes) {
+  const auto block = blockAt(address);
   if (block == sizes_.end() || address - block->first > block->second) {
     throw Failure{"ARGUMENT", std::string(name) + " is no live tensor of this backend"};
   }
@@ -277,10 +317,11 @@ void* Context::range(const char* name, uint64_t address, uint64_t bytes) const {
     throw Failure{"ARGUMENT", std::string(name) + " has " + std::to_string(rest) + " bytes, but " +
                                   std::to_string(bytes) + " are needed"};
   }
+  use(block->first);
   return reinterpret_cast<void*>(address);
 }
 
-void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const {
+void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) {
   void* data = range(name, address, bytes);
   const uint64_t alignment = std::min(kWidestAccess, std::bit_floor(std::max<uint64_t>(bytes, 1)));
   if (address % alignment != 0) {
@@ -296,7 +337,7 @@ void Context::mark() {
   cudaEvent_t event = nullptr;
   check("cudaEventCreate", cudaEventCreate(&event));
   marks_.push_back(event);
-  check("cudaEventRecord", cudaEventRecord(event, stream_));
+  check("cudaEventRecord", cudaEventRecord(event, stream()));
 }
 
 std::vector<float> Context::spans() {
@@ -320,7 +361,8 @@ MemoryUse Context::memory() const {
 
 void Context::synchronize() {
   requireNoCapture("work is waited for");
-  check("cudaStreamSynchronize", cudaStreamSynchronize(stream_));
+  if (!isAside()) joinAll();
+  check("cudaStreamSynchronize", cudaStreamSynchronize(stream()));
 }
 
 void Context::check(const char* what, cudaError_t error) {

@@ -97,13 +97,18 @@ class Context {
   bool closed() const { return closed_; }
 
   int device() const { return device_; }
-  cudaStream_t stream() const { return stream_; }
+  // The stream on which work is enqueued now: the main one, or between beginSide and endSide the side one.
+  cudaStream_t stream() const { return lane_->stream; }
   cublasLtHandle_t blas() const { return blas_; }
   const cudaDeviceProp& properties() const { return properties_; }
   // The plans of gemm/plan.h, created at the first call.
   GemmPlans& gemmPlans();
   // The communicators of collective/communicator.h; null until one is opened.
   std::shared_ptr<Attachment>& communicators() { return communicators_; }
+
+  // A counter in device memory for kernels whose blocks share their work (NormParams::tickets). It is 0 between kernels.
+  // Each stream has its own, so no two kernels use one at the same time.
+  uint32_t* tickets() const { return lane_->tickets; }
 
   // Allocates at least `bytes` bytes, aligned to 256, stream-ordered after the work enqueued so far. Throws Failure
   // OUT_OF_MEMORY.
@@ -117,10 +122,10 @@ class Context {
   // environment.
   void checkWorkspace();
   // Checks that `bytes` bytes at `address` lie inside one allocation. Throws Failure ARGUMENT otherwise.
-  void* range(const char* name, uint64_t address, uint64_t bytes) const;
+  void* range(const char* name, uint64_t address, uint64_t bytes);
   // As `range`, and throws Failure ARGUMENT as well if `address` is not aligned to 16 bytes or, for fewer bytes, to the
   // largest power of two that is not above `bytes`.
-  void* pointer(const char* name, uint64_t address, uint64_t bytes) const;
+  void* pointer(const char* name, uint64_t address, uint64_t bytes);
   MemoryUse memory() const;
   // Waits for the work enqueued so far, then releases the cached device memory and the cached pinned host memory.
   // Throws Failure ARGUMENT during a capture.
@@ -153,6 +158,12 @@ class Context {
   // Throws Failure ARGUMENT during a capture.
   void requireNoCapture(const char* what) const;
 
+  // Between beginSide and endSide, work is enqueued on a second stream: after the work that the main stream has so far, and
+  // beside what it gets later. When the main stream next uses or frees a block of memory that this work uses, it first waits
+  // for the work. Both throw Failure ARGUMENT during a capture.
+  void beginSide();
+  void endSide();
+
   // Records an event on the stream, for `spans`.
   void mark();
   // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys
@@ -172,7 +183,6 @@ class Context {
   // As `take`. If no memory is left and no capture is under way, calls trimAll and tries again. Throws Failure
   // OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
-  void giveBackSpares();
   // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work
   // again.
   cudaError_t stopCapture(cudaGraph_t* work);
@@ -181,6 +191,26 @@ class Context {
   // thread opened release their free lists and workspaces first.
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
+
+  // Work that was enqueued between a beginSide and its endSide, and that the main stream has not waited for.
+  struct SideWork {
+    Event done;
+    // The addresses of the blocks that it uses.
+    std::unordered_set<uint64_t> blocks;
+  };
+
+  // Throws Failure ARGUMENT between beginSide and endSide.
+  void requireNotAside(const char* what) const;
+  bool isAside() const { return lane_ == &side_; }
+  // A block is used on the current stream.
+  void use(uint64_t block);
+  // A block is freed on the current stream.
+  void release(uint64_t block);
+  // The main stream waits for the work on the side stream up to `work`.
+  void join(size_t work);
+  void joinAll();
+  // The block of memory that `address` lies in, or sizes_.end().
+  std::map<uint64_t, uint64_t>::const_iterator blockAt(uint64_t address) const;
 
   struct Upload {
     std::unique_ptr<PinnedBuffer> buffer;
@@ -195,12 +225,34 @@ class Context {
   static size_t spareList(uint64_t bytes);
   static constexpr size_t kSpareLists = kLargestShift - kSmallestShift + 1;
 
+  // A stream, and memory that only its work uses again.
+  struct Lane {
+    cudaStream_t stream = nullptr;
+    // The free lists. Work on a reused block starts after the earlier work on it, which is on the same stream.
+    std::array<std::vector<void*>, kSpareLists> spares;
+    Workspace workspace;
+    // The fence behind the workspace of the last operation; null if it has been checked.
+    uint8_t* fence = nullptr;
+    uint32_t* tickets = nullptr;
+  };
+  void openTickets(Lane& lane);
+  // Releases the memory that a lane keeps.
+  void giveBack(Lane& lane);
+  // Takes a block from a free list, or null if there is none.
+  void* takeSpare(size_t list);
+
   int device_;
   bool closed_ = false;
   std::string poison_;
   cudaDeviceProp properties_{};
-  cudaStream_t stream_ = nullptr;
-  // The stream that copies snapshots to the host while `stream_` continues.
+  Lane main_;
+  // Its stream is created by the first beginSide.
+  Lane side_;
+  Lane* lane_ = &main_;
+  std::deque<SideWork> sideWork_;
+  // Orders the side stream behind the main one.
+  Event fork_;
+  // The stream that copies snapshots to the host while the others continue.
   cudaStream_t copies_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
@@ -210,17 +262,12 @@ class Context {
   std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;
   std::vector<cudaEvent_t> marks_;
-  // The free lists. All work runs on one stream, so work on a reused block starts after the earlier work on it.
-  std::array<std::vector<void*>, kSpareLists> spares_;
-  Workspace workspace_;
-  // The graph being captured. `workspace_` belongs to it during the capture, and `workspaceOutside_` is restored
+  // The graph being captured. The main workspace belongs to it during the capture, and `workspaceOutside_` is restored
   // afterwards.
   std::optional<CapturedGraph> capture_;
   Workspace workspaceOutside_;
   std::map<uint64_t, CapturedGraph> graphs_;
   uint64_t graphsMade_ = 0;
-  // The fence behind the workspace of the last operation; null if it has been checked.
-  uint8_t* fence_ = nullptr;
   // The snapshots of pending reads (Download).
   std::unordered_set<void*> snapshots_;
   size_t readsPinned_ = 0;

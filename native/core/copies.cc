@@ -30,7 +30,7 @@ void Context::write(void* to, const void* from, size_t bytes) {
   if (capture_) {
     auto buffer = std::make_unique<PinnedBuffer>(bytes);
     std::memcpy(buffer->data(), from, bytes);
-    check("upload", cudaMemcpyAsync(to, buffer->data(), bytes, cudaMemcpyHostToDevice, stream_));
+    check("upload", cudaMemcpyAsync(to, buffer->data(), bytes, cudaMemcpyHostToDevice, stream()));
     capture_->uploads.push_back(std::move(buffer));
     return;
   }
@@ -46,15 +46,15 @@ void Context::write(void* to, const void* from, size_t bytes) {
     Upload upload{pinned_.take(piece), {}};
     std::memcpy(upload.buffer->data(), static_cast<const char*>(from) + at, piece);
     check("upload",
-          cudaMemcpyAsync(static_cast<char*>(to) + at, upload.buffer->data(), piece, cudaMemcpyHostToDevice, stream_));
-    check("cudaEventRecord", upload.done.record(stream_));
+          cudaMemcpyAsync(static_cast<char*>(to) + at, upload.buffer->data(), piece, cudaMemcpyHostToDevice, stream()));
+    check("cudaEventRecord", upload.done.record(stream()));
     uploads_.push_back(std::move(upload));
   }
 }
 
 void Context::read(void* to, const void* from, size_t bytes) {
   requireNoCapture("a tensor is read");
-  check("download", pinned_.copyOut(to, from, bytes, stream_));
+  check("download", pinned_.copyOut(to, from, bytes, stream()));
 }
 
 Download Context::beginRead(void* to, const void* from, size_t bytes) {
@@ -64,14 +64,14 @@ Download Context::beginRead(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return download;
   if (bytes <= kPiece && readsPinned_ + bytes <= kReadsPinned) {
     download.buffer = pinned_.take(bytes);
-    check("download", cudaMemcpyAsync(download.buffer->data(), from, bytes, cudaMemcpyDeviceToHost, stream_));
-    check("cudaEventRecord", download.done.record(stream_));
+    check("download", cudaMemcpyAsync(download.buffer->data(), from, bytes, cudaMemcpyDeviceToHost, stream()));
+    check("cudaEventRecord", download.done.record(stream()));
     readsPinned_ += bytes;
   } else if (void* snapshot = take(bytes)) {
     snapshots_.insert(snapshot);
     download.snapshot = snapshot;
-    check("download", cudaMemcpyAsync(snapshot, from, bytes, cudaMemcpyDeviceToDevice, stream_));
-    check("cudaEventRecord", download.done.record(stream_));
+    check("download", cudaMemcpyAsync(snapshot, from, bytes, cudaMemcpyDeviceToDevice, stream()));
+    check("cudaEventRecord", download.done.record(stream()));
     check("cudaStreamWaitEvent", cudaStreamWaitEvent(copies_, download.done.handle(), 0));
   } else {
     read(to, from, bytes);
@@ -98,7 +98,7 @@ void Context::endRead(Download download) {
     if (!closed_) pinned_.keep(std::move(download.buffer));
   }
   if (download.snapshot && snapshots_.erase(download.snapshot) > 0) {
-    ignore(cudaFreeAsync(download.snapshot, stream_));
+    ignore(cudaFreeAsync(download.snapshot, stream()));
   }
 }
 

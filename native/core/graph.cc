@@ -12,10 +12,13 @@ void Context::requireNoCapture(const char* what) const {
 
 void Context::beginCapture() {
   requireNoCapture("another capture begins");
+  requireNotAside("a graph is captured");
   checkWorkspace();
+  // work that is captured cannot wait for work that is not
+  joinAll();
   // In relaxed mode, allocations on another stream are possible during the capture and are no part of it.
-  check("cudaStreamBeginCapture", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
-  workspaceOutside_ = std::exchange(workspace_, {});
+  check("cudaStreamBeginCapture", cudaStreamBeginCapture(main_.stream, cudaStreamCaptureModeRelaxed));
+  workspaceOutside_ = std::exchange(main_.workspace, {});
   capture_.emplace();
 }
 
@@ -46,32 +49,35 @@ void Context::abortCapture() {
 }
 
 cudaError_t Context::stopCapture(cudaGraph_t* work) {
-  const cudaError_t error = cudaStreamEndCapture(stream_, work);
+  const cudaError_t error = cudaStreamEndCapture(main_.stream, work);
   cudaGetLastError();
-  capture_->workspace = std::exchange(workspace_, std::exchange(workspaceOutside_, {}));
+  capture_->workspace = std::exchange(main_.workspace, std::exchange(workspaceOutside_, {}));
   return error;
 }
 
 void Context::launch(uint64_t graph) {
   requireNoCapture("a graph is replayed");
+  requireNotAside("a graph is replayed");
   const auto found = graphs_.find(graph);
   if (found == graphs_.end()) throw Failure{"ARGUMENT", "the graph has been destroyed"};
-  check("cudaGraphLaunch", cudaGraphLaunch(found->second.work, stream_));
+  // which memory the graph uses is not known here
+  joinAll();
+  check("cudaGraphLaunch", cudaGraphLaunch(found->second.work, main_.stream));
 }
 
 void Context::destroy(uint64_t graph) {
   const auto found = graphs_.find(graph);
   if (found == graphs_.end()) return;
   requireNoCapture("a graph is disposed of");
-  if (poison_.empty()) synchronize();
+  if (poison_.empty()) check("cudaStreamSynchronize", cudaStreamSynchronize(main_.stream));
   release(std::move(found->second));
   graphs_.erase(found);
 }
 
 void Context::release(CapturedGraph graph) {
   if (graph.work) ignore(cudaGraphExecDestroy(graph.work));
-  for (void* data : graph.outgrown) ignore(cudaFreeAsync(data, stream_));
-  if (graph.workspace.data) ignore(cudaFreeAsync(graph.workspace.data, stream_));
+  for (void* data : graph.outgrown) ignore(cudaFreeAsync(data, main_.stream));
+  if (graph.workspace.data) ignore(cudaFreeAsync(graph.workspace.data, main_.stream));
 }
 
 }  // namespace lockstep

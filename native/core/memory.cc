@@ -261,6 +261,16 @@ Napi::Value GraphDestroy(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value SideBegin(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).beginSide();
+  return info.Env().Undefined();
+}
+
+Napi::Value SideEnd(const Napi::CallbackInfo& info) {
+  anyContextIn(info[0]).endSide();
+  return info.Env().Undefined();
+}
+
 Napi::Value Mark(const Napi::CallbackInfo& info) {
   contextIn(info[0]).mark();
   return info.Env().Undefined();
@@ -324,6 +334,8 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("captureAbort", Napi::Function::New<guarded<CaptureAbort>>(env));
   exports.Set("graphLaunch", Napi::Function::New<guarded<GraphLaunch>>(env));
   exports.Set("graphDestroy", Napi::Function::New<guarded<GraphDestroy>>(env));
+  exports.Set("sideBegin", Napi::Function::New<guarded<SideBegin>>(env));
+  exports.Set("sideEnd", Napi::Function::New<guarded<SideEnd>>(env));
   exports.Set("mark", Napi::Function::New<guarded<Mark>>(env));
   exports.Set("spans", Napi::Function::New<guarded<Spans>>(env));
   exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));

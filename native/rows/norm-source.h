@@ -28,6 +28,7 @@ NormParams readNormSource(const Call<Declared>& call) {
   p.columns = static_cast<int64_t>(columns);
   p.epsilon = call.f32("epsilon");
   p.zeroCentered = call.flag("zeroCentered");
+  p.tickets = call.context().tickets();
   return p;
 }
 

@@ -35,7 +35,8 @@ const standIn = ({
   launcher,
   params,
   tensors,
-}) => `cudaError_t ${launcher}(const ${params}& p, cudaStream_t) {
+}) => `cudaError_t ${launcher}(const ${params}& p, cudaStream_t stream) {
+  on(stream);
 ${tensors.map(touch).join("")}  return cudaSuccess;
 }
 `;

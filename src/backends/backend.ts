@@ -94,6 +94,11 @@ export interface Backend {
    * itself, `UnsupportedError` for operations that depend on host state such as counters or random bits.
    */
   capture?(body: () => void): CapturedWork;
+  /**
+   * Calls `body` once; what it enqueues runs after what was enqueued before the call, and beside what is enqueued after it, until
+   * that uses or frees memory that `body` has used. Present if the backend can run work beside other work.
+   */
+  onSideStream?<R>(body: () => R): R;
   /** Frees all memory and ends the worker threads. Tensors of this backend cannot be used afterwards. */
   dispose(): Promise<void>;
 }

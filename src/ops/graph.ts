@@ -1,7 +1,7 @@
 /** Captured graphs: a CUDA graph on a GPU, a list of operations on the reference backend. */
 import { type Backend, type CapturedWork, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DisposedError, UnsupportedError } from "../errors.js";
-import { callable } from "../options.js";
+import { callable, requireSynchronous } from "../options.js";
 
 /** Captured operations that can be replayed. `captureGraph` creates it. */
 export class Graph<T = void> {
@@ -81,19 +81,10 @@ export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T
   let result: { readonly value: T } | undefined;
   const work = backend.capture(() => {
     const value = body();
-    requireSynchronous(value);
+    requireSynchronous("captureGraph", value, "what it does after an await cannot be captured");
     result = { value };
   });
   if (result) return new Graph(work, result.value);
   work.dispose();
   throw new ArgumentError(`captureGraph: the ${backend.name} backend did not call the body`);
-}
-
-/** Throws `ArgumentError` for a promise, which an async function returns. */
-function requireSynchronous(value: unknown): void {
-  if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
-  // The body goes on after the capture and may reject. The error below is enough; a rejection without a handler would end the
-  // process.
-  (value as Promise<unknown>).then(undefined, () => {});
-  throw new ArgumentError("captureGraph: the body is async; what it does after an await cannot be captured");
 }

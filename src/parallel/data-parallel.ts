@@ -5,7 +5,8 @@ import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
 import { scaled } from "../ops/elementwise/scaled.js";
-import { callable, instance, integer, nested, oneOf, optionsOf } from "../options.js";
+import { onSideStream } from "../ops/side-stream.js";
+import { callable, instance, integer, nested, oneOf, optionsOf, requireSynchronous } from "../options.js";
 import type { HookedPass, HookHandle } from "../tape/hooks.js";
 import { membersOf } from "../tape/value.js";
 import { Scope } from "../tensor/scope.js";
@@ -95,8 +96,7 @@ export class DataParallel {
     this.#synchronizes = false;
     try {
       const result = body();
-      if (result instanceof Promise)
-        throw new ArgumentError("noSync: the body is async; give a function that does not wait");
+      requireSynchronous("noSync", result, "give a function that does not wait");
       return result;
     } finally {
       this.#synchronizes = before;
@@ -138,12 +138,15 @@ export class DataParallel {
     return reducing;
   }
 
+  /** Beside the rest of the backward pass. */
   #reduce(bucket: Bucket): void {
-    using _ = new Scope();
-    const { flat, owned } = packed(bucket);
-    const reduced = this.group.allReduce(flat, { plan: this.#plan, out: owned ? flat : undefined });
-    if (this.#isMean) scaled(reduced, 1 / this.group.size, { out: reduced });
-    unpack(bucket, reduced);
+    onSideStream(this.group.backend, () => {
+      using _ = new Scope();
+      const { flat, owned } = packed(bucket);
+      const reduced = this.group.allReduce(flat, { plan: this.#plan, out: owned ? flat : undefined });
+      if (this.#isMean) scaled(reduced, 1 / this.group.size, { out: reduced });
+      unpack(bucket, reduced);
+    });
   }
 
   /** Ends the group rather than let other ranks wait for gradients that this one does not have. */

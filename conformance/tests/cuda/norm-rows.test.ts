@@ -12,8 +12,11 @@ import type { Answer } from "../../operations/operation.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
 
-/** Row counts: zero, few, and those around which a slot has 2, 4 or 8 rows on a GPU of 132 multiprocessors. */
-const ROWS = [0, 1, 7, 1055, 1057, 2113, 4229];
+/**
+ * Row counts on a GPU of 132 multiprocessors: zero, few, those around which a slot has 2, 4 or 8 rows, and those around which
+ * blocks begin to draw slots from a counter (4,096 columns of 16 bits: 132 blocks with 6 slots of 4 rows).
+ */
+const ROWS = [0, 1, 7, 1055, 1057, 2113, 3168, 3169, 4229, 8457];
 const COLUMNS = [0, 8, 24, 136, 1024, 4096];
 /** Row lengths, for 16-bit and 32-bit types: two rows nearly fill shared memory, or a row exceeds it. */
 const LONG = [8192, 16384, 28736, 28744, 57472, 57504, 57512, 115200];

@@ -174,7 +174,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t descriptor,
                               cublasLtMatrixLayout_t aLayout, const void* b, cublasLtMatrixLayout_t bLayout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t cLayout, void* d,
                               cublasLtMatrixLayout_t dLayout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
-                              size_t workspaceBytes, cudaStream_t) {
+                              size_t workspaceBytes, cudaStream_t stream) {
+  standin::on(stream);
   const Operation& g = in(descriptor);
   if (workspaceBytes < workspaceOf(*algorithm)) return CUBLAS_STATUS_INVALID_VALUE;
   standin::writes(workspace, workspaceOf(*algorithm));

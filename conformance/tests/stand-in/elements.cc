@@ -19,51 +19,59 @@ namespace lockstep {
 
 cudaError_t launchFault(cudaStream_t) { return cudaErrorLaunchFailure; }
 
-cudaError_t launchGated(const GatedParams& p, cudaStream_t) {
+cudaError_t launchGated(const GatedParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   writesWide(p.out, p.outType, p.rows * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchGatedBackward(const GatedParams& p, cudaStream_t) {
+cudaError_t launchGatedBackward(const GatedParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, 2 * p.rows * p.columns);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   writesWide(p.out, p.outType, 2 * p.rows * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchAmax(const AmaxParams& p, cudaStream_t) {
+cudaError_t launchAmax(const AmaxParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, p.count);
   writesF32(p.out, 1);
   return cudaSuccess;
 }
 
-cudaError_t launchEncode(const EncodeParams& p, cudaStream_t) {
+cudaError_t launchEncode(const EncodeParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, p.count);
   writes(p.out, bytesOf(p.count, storageBits(p.word)));
   return cudaSuccess;
 }
 
-cudaError_t launchDecode(const DecodeParams& p, cudaStream_t) {
+cudaError_t launchDecode(const DecodeParams& p, cudaStream_t stream) {
+  on(stream);
   reads(p.x, bytesOf(p.count, storageBits(p.word)));
   readsF32(p.scale, 1);
   writesWide(p.out, p.outType, p.count);
   return cudaSuccess;
 }
 
-cudaError_t launchSweep(const SweepParams& p, cudaStream_t) {
+cudaError_t launchSweep(const SweepParams& p, cudaStream_t stream) {
+  on(stream);
   writes(p.out, 8);
   return cudaSuccess;
 }
 
-cudaError_t launchUpdateScales(const UpdateScalesParams& p, cudaStream_t) {
+cudaError_t launchUpdateScales(const UpdateScalesParams& p, cudaStream_t stream) {
+  on(stream);
   readsF32(p.amaxHistory, p.length * p.count);
   writesF32(p.amaxHistory, p.length * p.count);
   writesF32(p.scale, p.count);
   return cudaSuccess;
 }
 
-cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t) {
+cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
+  on(stream);
   const int64_t count = p.rows * p.columns;
   if (count == 0) return cudaSuccess;
   if (p.transposed && p.across) return cudaErrorInvalidValue;
@@ -76,42 +84,48 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t) {
   return cudaSuccess;
 }
 
-cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t) {
+cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.type, p.count);
   writesF32(p.workspace, (p.count + kSquarePiece - 1) / kSquarePiece);
   writesF32(p.out, 1);
   return cudaSuccess;
 }
 
-cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t) {
+cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream) {
+  on(stream);
   readsF32(p.sums, p.count);
   writesF32(p.norm, 1);
   writesF32(p.factor, 1);
   return cudaSuccess;
 }
 
-cudaError_t launchHadamard(const HadamardParams& p, cudaStream_t) {
+cudaError_t launchHadamard(const HadamardParams& p, cudaStream_t stream) {
+  on(stream);
   if (p.rows % 16 != 0) return cudaErrorInvalidValue;
   reads(p.x, bytesOf(p.rows * p.columns, 16));
   writes(p.out, bytesOf(p.rows * p.columns, 16));
   return cudaSuccess;
 }
 
-cudaError_t launchTranspose(const TransposeParams& p, cudaStream_t) {
+cudaError_t launchTranspose(const TransposeParams& p, cudaStream_t stream) {
+  on(stream);
   const uint64_t bytes = bytesOf(p.batch * p.rows * p.columns, static_cast<uint64_t>(p.bits));
   reads(p.x, bytes);
   writes(p.out, bytes);
   return cudaSuccess;
 }
 
-cudaError_t launchSwapAxes(const SwapAxesParams& p, cudaStream_t) {
+cudaError_t launchSwapAxes(const SwapAxesParams& p, cudaStream_t stream) {
+  on(stream);
   const uint64_t bytes = static_cast<uint64_t>(p.outer * p.p * p.middle * p.q * p.unit);
   reads(p.x, bytes);
   writes(p.out, bytes);
   return cudaSuccess;
 }
 
-cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t) {
+cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t stream) {
+  on(stream);
   readsScales(p.from, p.to.lines, p.to.blocks, p.bytes);
   writesScales(p.to, p.to.lines, p.to.blocks, p.bytes);
   return cudaSuccess;
@@ -125,13 +139,15 @@ static void step(const StepParams& p) {
   writesWide(p.copy, p.copyType, p.count);
 }
 
-cudaError_t launchSgd(const SgdParams& p, cudaStream_t) {
+cudaError_t launchSgd(const SgdParams& p, cudaStream_t stream) {
+  on(stream);
   step(p);
   writesF32(p.m, p.count);
   return cudaSuccess;
 }
 
-cudaError_t launchAdamw(const AdamwParams& p, cudaStream_t) {
+cudaError_t launchAdamw(const AdamwParams& p, cudaStream_t stream) {
+  on(stream);
   step(p);
   writesF32(p.m, p.count);
   writesF32(p.v, p.count);

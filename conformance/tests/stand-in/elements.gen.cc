@@ -8,28 +8,32 @@ using namespace standin;
 
 namespace lockstep {
 
-cudaError_t launchActivation(const ActivationParams& p, cudaStream_t) {
+cudaError_t launchActivation(const ActivationParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, p.count);
   readsWide(p.grad, p.gradType, p.count);
   writesWide(p.out, p.outType, p.count);
   return cudaSuccess;
 }
 
-cudaError_t launchActivationBackward(const ActivationParams& p, cudaStream_t) {
+cudaError_t launchActivationBackward(const ActivationParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, p.count);
   readsWide(p.grad, p.gradType, p.count);
   writesWide(p.out, p.outType, p.count);
   return cudaSuccess;
 }
 
-cudaError_t launchAdd(const AddParams& p, cudaStream_t) {
+cudaError_t launchAdd(const AddParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, p.count);
   readsWide(p.y, p.yType, p.count);
   writesWide(p.out, p.outType, p.count);
   return cudaSuccess;
 }
 
-cudaError_t launchScaled(const ScaledParams& p, cudaStream_t) {
+cudaError_t launchScaled(const ScaledParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, p.count);
   writesWide(p.out, p.outType, p.count);
   return cudaSuccess;

@@ -19,7 +19,8 @@ void readsFactors(const GemmFactors& factors) {
 
 }  // namespace
 
-cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t) {
+cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t stream) {
+  on(stream);
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
   readsF32(p.x, extent(p.batch * p.rows, p.depth, p.xPitch));
   readsF32(p.w, extent(p.batch * p.columns, p.depth, p.wPitch));
@@ -27,7 +28,8 @@ cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t) {
   return cudaSuccess;
 }
 
-cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t) {
+cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t stream) {
+  on(stream);
   if (p.outLines == 0 || p.outPitch == 0 || p.batch == 0) return cudaSuccess;
   const int64_t rows = p.transposed ? p.depth : p.lines;
   const int64_t columns = p.transposed ? p.lines : p.depth;
@@ -44,7 +46,8 @@ cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t) {
   return cudaSuccess;
 }
 
-cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t) {
+cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t stream) {
+  on(stream);
   const int64_t count = p.rows * p.columns;
   writesF32(p.amax, 1);
   if (count == 0) return cudaSuccess;
@@ -59,7 +62,8 @@ cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t) {
   return cudaSuccess;
 }
 
-cudaError_t launchGemmAlpha(const GemmAlphaParams& p, cudaStream_t) {
+cudaError_t launchGemmAlpha(const GemmAlphaParams& p, cudaStream_t stream) {
+  on(stream);
   readsFactors(p.factors);
   writesF32(p.out, 2);
   return cudaSuccess;

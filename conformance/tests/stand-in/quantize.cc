@@ -55,7 +55,8 @@ void readsForm(const ActivationSource& source) {
 
 }  // namespace
 
-cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t) {
+cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t stream) {
+  on(stream);
   if (!isFp8(p.word) || (!p.rowwise && !p.columnwise) || (!p.scale && !p.amax && !p.workspace)) {
     return cudaErrorInvalidValue;
   }
@@ -66,6 +67,7 @@ cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t) {
 }
 
 cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream) {
+  on(stream);
   if (!isFp8(p.target.word) || !p.target.rowwise || !p.target.scale) return cudaErrorInvalidValue;
   QuantizeTensorParams target = p.target;
   target.rows = p.source.rows;
@@ -74,20 +76,23 @@ cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream)
   return launchNorm(p.source, stream);
 }
 
-cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams& p, cudaStream_t) {
+cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams& p, cudaStream_t stream) {
+  on(stream);
   if (!isFp8(p.target.word) || !p.target.scale) return cudaErrorInvalidValue;
   readsForm(p.source);
   writesTensor(p.target);
   return cudaSuccess;
 }
 
-cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cudaStream_t) {
+cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
+  on(stream);
   if (!isFp8(p.target.word) || p.source.form.columns % 32 != 0) return cudaErrorInvalidValue;
   readsForm(p.source);
   return writesMx(p.target);
 }
 
-cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t) {
+cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.type, p.rows * p.columns);
   return writesMx(p);
 }
@@ -103,17 +108,20 @@ cudaError_t writesBiasGradient(const BiasGradient& gradient, int64_t rows, int64
 }  // namespace
 
 cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& p, const BiasGradient& gradient, cudaStream_t stream) {
+  on(stream);
   if (const cudaError_t error = launchQuantizeTensor(p, stream); error != cudaSuccess) return error;
   return writesBiasGradient(gradient, p.rows, p.columns);
 }
 
 cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const BiasGradient& gradient, cudaStream_t stream) {
+  on(stream);
   if (const cudaError_t error = launchQuantizeBlock(p, stream); error != cudaSuccess) return error;
   return writesBiasGradient(gradient, p.rows, p.columns);
 }
 
 // If a placement has no lines or blocks, no scales are written for it.
-cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t) {
+cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
+  on(stream);
   if (!isFp8(p.word)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
   readsWide(p.x, p.type, count);
@@ -129,7 +137,8 @@ cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t) {
   return cudaSuccess;
 }
 
-cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t) {
+cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
+  on(stream);
   if (p.rows % 16 != 0 || p.columns % 16 != 0 || !fits(p.rowwise.data, p.rowwise.scales, p.rows, p.columns / 16) ||
       !fits(p.columnwise.data, p.columnwise.scales, p.columns, p.rows / 16)) {
     return cudaErrorInvalidValue;

@@ -10,20 +10,23 @@ using namespace standin;
 
 namespace lockstep {
 
-cudaError_t launchSoftmax(const SoftmaxParams& p, cudaStream_t) {
+cudaError_t launchSoftmax(const SoftmaxParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.type, p.rows * p.columns);
   writesWide(p.out, p.outType, p.rows * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchSoftmaxBackward(const SoftmaxBackwardParams& p, cudaStream_t) {
+cudaError_t launchSoftmaxBackward(const SoftmaxBackwardParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   readsWide(p.y, p.yType, p.rows * p.columns);
   writesWide(p.dx, p.dxType, p.rows * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchNorm(const NormParams& p, cudaStream_t) {
+cudaError_t launchNorm(const NormParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.x, p.xType, p.rows * p.columns);
   readsWide(p.gamma, p.parameterType, p.columns);
   readsWide(p.beta, p.parameterType, p.columns);
@@ -34,7 +37,8 @@ cudaError_t launchNorm(const NormParams& p, cudaStream_t) {
   return cudaSuccess;
 }
 
-cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t) {
+cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   readsWide(p.x, p.xType, p.rows * p.columns);
   readsWide(p.gamma, p.parameterType, p.columns);
@@ -47,21 +51,24 @@ cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t) {
   return cudaSuccess;
 }
 
-cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t) {
+cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   writesWide(p.plain, p.outType, p.columns);
   writesF32(p.workspace, chunksOf(p.rows) * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t) {
+cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.logits, p.type, p.rows * p.columns);
   readsF32(p.targets, p.rows);
   for (float* each : {p.loss, p.maximum, p.total}) writesF32(each, p.rows);
   return cudaSuccess;
 }
 
-cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t) {
+cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.logits, p.type, p.rows * p.columns);
   readsF32(p.targets, p.rows);
   for (const float* each : {p.grad, p.maximum, p.total}) readsF32(each, p.rows);
@@ -74,27 +81,31 @@ static void readPair(const MsePair& p) {
   readsWide(p.target, p.targetType, p.rows * p.columns);
 }
 
-cudaError_t launchMse(const MseParams& p, cudaStream_t) {
+cudaError_t launchMse(const MseParams& p, cudaStream_t stream) {
+  on(stream);
   readPair(p);
   writesF32(p.loss, p.rows);
   return cudaSuccess;
 }
 
-cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t) {
+cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t stream) {
+  on(stream);
   readPair(p);
   readsF32(p.grad, p.rows);
   writesWide(p.dx, p.dxType, p.rows * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t) {
+cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.table, p.tableType, p.vocabulary * p.columns);
   readsF32(p.ids, p.count);
   writesWide(p.out, p.outType, p.count * p.columns);
   return cudaSuccess;
 }
 
-cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t) {
+cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t stream) {
+  on(stream);
   readsWide(p.grad, p.gradType, p.count * p.columns);
   readsF32(p.ids, p.count);
   writesF32(p.starts, p.vocabulary + 1);

@@ -96,6 +96,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaS
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() {
   if (captured) standin::fault("the device was waited for during a capture");
+  standin::hostWaitsForAll();
   return wait(), cudaSuccess;
 }
 
@@ -106,6 +107,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete reinterpret_cast<char*>(stream), cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   requireNotCaptured(stream, "a stream that is captured was waited for");
+  standin::hostWaits(stream);
   return wait(), cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
@@ -127,26 +129,36 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t work) { return delete reinterpr
 cudaError_t cudaGraphLaunch(cudaGraphExec_t work, cudaStream_t) {
   return *reinterpret_cast<volatile char*>(work) = 0, cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return standin::waits(stream, event), cudaSuccess;
+}
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = reinterpret_cast<cudaEvent_t>(new EventState);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
-cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete reinterpret_cast<EventState*>(event), cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  standin::forgets(event);
+  return delete reinterpret_cast<EventState*>(event), cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   requireNotCaptured(stream, "an event was recorded in a capture");
   reinterpret_cast<EventState*>(event)->asked = false;
+  standin::records(event, stream);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   bool& asked = reinterpret_cast<EventState*>(event)->asked;
-  if (asked) return cudaSuccess;
+  if (asked) return standin::hostWaits(event), cudaSuccess;
   asked = true;
   return told(cudaErrorNotReady);
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return wait(), cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return standin::hostWaits(event), wait(), cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) { return *milliseconds = 1, cudaSuccess; }
 
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
@@ -161,6 +173,12 @@ cudaError_t cudaFreeHost(void* data) {
   pinnable += pinned.extract(data).mapped();
   return std::free(data), cudaSuccess;
 }
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = std::malloc(bytes);
+  return *data ? cudaSuccess : told(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
   *pool = reinterpret_cast<cudaMemPool_t>(new Pool);
@@ -195,6 +213,7 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t han
   pool->blocks[*data] = bytes;
   owners[*data] = pool;
   std::memset(*data, 0xa5, bytes);
+  standin::allocated(*data, bytes, stream);
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
@@ -202,6 +221,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   const auto owner = owners.find(data);
   if (owner == owners.end()) standin::fault("memory was freed that is not allocated");
+  standin::freed(data, stream);
   const uint64_t bytes = owner->second->blocks.extract(data).mapped();
   owner->second->used -= bytes;
   owner->second->kept += bytes;
@@ -215,11 +235,16 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = setting("STAND_IN_BYTES", uint64_t{1} << 30);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  standin::on(stream);
+  standin::accesses(from, standin::Access::kRead);
+  standin::accesses(to, standin::Access::kWrite);
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  standin::on(stream);
+  standin::accesses(to, standin::Access::kWrite);
   std::memset(to, value, bytes);
   return cudaSuccess;
 }

@@ -1,21 +1,17 @@
 // Helpers of the stand-ins for kernels. They read or write the first, middle and last bytes of every range that the
 // kernel would access; AddressSanitizer checks these accesses. They abort the process if the kernel's widest access
-// would be misaligned.
+// would be misaligned, or would race with work on another stream.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
+#include "conformance/tests/stand-in/order.h"
 #include "kernels/core/contract.gen.h"
 #include "kernels/layout/placement.h"
 
 namespace standin {
-
-[[noreturn]] inline void fault(const char* what) {
-  std::fprintf(stderr, "stand-in: %s\n", what);
-  std::abort();
-}
 
 inline uint64_t bytesOf(int64_t count, uint64_t bits) { return (static_cast<uint64_t>(count) * bits + 7) / 8; }
 inline uint64_t widthOf(lockstep::Wide type) { return type == lockstep::Wide::kF32 ? 32 : 16; }
@@ -31,6 +27,7 @@ inline void aligned(const void* data, uint64_t bytes) {
 inline void reads(const void* data, uint64_t bytes) {
   if (!data || bytes == 0) return;
   aligned(data, bytes);
+  accesses(data, Access::kRead);
   const auto* at = static_cast<const volatile uint8_t*>(data);
   static_cast<void>(at[0]);
   static_cast<void>(at[bytes / 2]);
@@ -40,6 +37,7 @@ inline void reads(const void* data, uint64_t bytes) {
 inline void writes(void* data, uint64_t bytes) {
   if (!data || bytes == 0) return;
   aligned(data, bytes);
+  accesses(data, Access::kWrite);
   auto* at = static_cast<volatile uint8_t*>(data);
   for (const uint64_t i : {uint64_t{0}, bytes / 2, bytes - 1}) at[i] = 0x5a;
 }

@@ -201,16 +201,16 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   return pair + 2 * random;
 }
 
-// Packs the eight codes of four results of sumFp4. Those of the first result are lowest.
+// Packs the eight codes of four results of sumFp4: those of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
-  uint32_t halves[2];
+  // one code in the upper half of each byte: those of even elements, and those of odd elements
+  uint32_t codes[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t bytes = __byte_perm(sums[2 * i], sums[2 * i + 1], 0x7531);
-    const uint32_t codes = mergeBits(0x80808080u, bytes, bytes << 3);
-    halves[i] = mergeBits(0xf000f000u, codes, codes << 4);
+    codes[i] = mergeBits(0x80808080u, bytes, bytes << 3);
   }
-  return __byte_perm(halves[0], halves[1], 0x7531);
+  return mergeBits(0x0f0f0f0fu, codes[0] >> 4, codes[1]);
 }
 
 // Encodes a block that lowerFp4 has prepared, with stochastic rounding.
@@ -220,9 +220,10 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4&
     uint32_t sums[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t word = i < 2 ? fourBytes : nextBytes;
-      const uint32_t pair = __byte_perm(word, 0, i % 2 == 0 ? 0x4240 : 0x4341);
-      sums[i] = sumFp4(x[first + 2 * i] * m, x[first + 2 * i + 1] * m, pair);
+      // elements 0 to 3 take bytes 0, 2, 1 and 3 of their word (random.cuh)
+      const uint32_t pair = __byte_perm(i % 2 == 0 ? fourBytes : nextBytes, 0, i < 2 ? 0x4140 : 0x4342);
+      const int element = first + i % 2 * 4 + i / 2;
+      sums[i] = sumFp4(x[element] * m, x[element + 2] * m, pair);
     }
     return packFp4(sums);
   };

@@ -86,6 +86,9 @@ interface Direct {
   graphLaunch(device: DeviceHandle, graph: number): void;
   /** Waits for the launches of a graph and destroys it. */
   graphDestroy(device: DeviceHandle, graph: number): void;
+  /** Work is enqueued on a second stream until `sideEnd`: native/core/context.h says what orders the two. */
+  sideBegin(device: DeviceHandle): void;
+  sideEnd(device: DeviceHandle): void;
   /** Records a CUDA event on the stream. */
   mark(device: DeviceHandle): void;
   /** Waits for the last event, returns the milliseconds between consecutive events and deletes the events. */

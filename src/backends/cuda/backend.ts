@@ -76,6 +76,8 @@ class CudaBackend implements Backend {
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   readonly #context: LoweringContext;
+  /** Whether work is enqueued on the side stream. */
+  #isAside = false;
 
   constructor(addon: Addon, device: DeviceHandle, facts: DeviceFacts, datapath?: Backend["datapath"]) {
     this.#addon = addon;
@@ -144,6 +146,19 @@ class CudaBackend implements Backend {
       return { replay: () => this.#translating(replay), dispose: () => this.#translating(dispose) };
     } catch (error) {
       throw translated(error, this.memory.live);
+    }
+  }
+
+  onSideStream<R>(body: () => R): R {
+    // captured work runs in its order, and what is aside already stays there
+    if (this.memory.capturing || this.#isAside) return body();
+    this.#translating(() => this.#addon.sideBegin(this.#device));
+    this.#isAside = true;
+    try {
+      return body();
+    } finally {
+      this.#isAside = false;
+      if (!this.memory.closed) this.#translating(() => this.#addon.sideEnd(this.#device));
     }
   }
 

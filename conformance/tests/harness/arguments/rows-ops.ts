@@ -303,6 +303,7 @@ export const OPERATION_ROWS: DerivedRows = {
   captureGraph: {
     calls: [({ backend }) => [backend instanceof GuardedBackend ? backend.inner : backend, () => 1]],
   },
+  onSideStream: { calls: [({ backend }) => [backend, () => 1]] },
   empty: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
   zeros: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
   tensor: { calls: [(w) => [w.backend, Float32Array.of(1, 2), [2], "f32"]] },

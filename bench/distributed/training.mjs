@@ -1,0 +1,102 @@
+// One rank of the benchmark of data parallelism: a stack of LayerNormMLP, forward, backward and optimizer, whose gradients are
+// reduced beside the backward pass, reduced in turn, and not reduced. Rank 0 prints.
+import {
+  AdamW,
+  autocast,
+  DataParallel,
+  empty,
+  Float8CurrentScaling,
+  LayerNormMLP,
+  openBackend,
+  Scope,
+  Sequential,
+  Variable,
+} from "lockstep";
+import { openProcessGroup } from "lockstep/distributed";
+import { median } from "../timing.mjs";
+
+const [rounds, layers, features, hidden, tokens] = process.argv.slice(2).map(Number);
+const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RANK) });
+const group = await openProcessGroup(backend, { transport: "device", timeoutMs: 60_000 });
+
+/** Weights of ordinary magnitude. They need not be random here, and this is faster. */
+const drawn = new Map();
+function initMethod(_, [rows, columns]) {
+  const size = rows * columns;
+  if (!drawn.has(size))
+    drawn.set(
+      size,
+      new Float32Array(size).map((_, i) => ((i * 40503) % 65536) / 2 ** 20 - 2 ** -5),
+    );
+  return drawn.get(size);
+}
+
+const model = new Sequential(
+  backend,
+  ...Array.from(
+    { length: layers },
+    () => new LayerNormMLP(backend, features, hidden, { initMethod, bias: false }),
+  ),
+);
+drawn.clear();
+const optimizer = new AdamW(model, { learningRate: 1e-4 });
+const parallel = new DataParallel(model, group);
+const codes = new Uint16Array(tokens * features).map(
+  (_, i) => 0x3c00 + ((i * 40503) % 1024) + (i % 3 === 0 ? 0x8000 : 0),
+);
+const [x, dy] = [1, 2].map(() => empty(backend, "bf16", [tokens, features]).write(codes));
+
+function step(recipe) {
+  const scope = new Scope();
+  const input = new Variable(x, true);
+  const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
+  y.backward(dy);
+  input.zeroGrad();
+  scope.dispose();
+  optimizer.step();
+  optimizer.zeroGrad();
+}
+
+const { onSideStream } = backend;
+const inTurn = (body) => body();
+const WAYS = {
+  "not reduced": (recipe) => parallel.noSync(() => step(recipe)),
+  "reduced in turn": (recipe) => {
+    backend.onSideStream = inTurn;
+    step(recipe);
+    backend.onSideStream = onSideStream;
+  },
+  "reduced beside": (recipe) => step(recipe),
+};
+
+const results = [];
+for (const [name, recipe] of Object.entries({ bf16: undefined, current: new Float8CurrentScaling() })) {
+  const times = Object.fromEntries(Object.keys(WAYS).map((way) => [way, []]));
+  for (let round = -2; round < rounds; round++) {
+    for (const [way, run] of Object.entries(WAYS)) {
+      await group.barrier();
+      backend.timeline.mark();
+      run(recipe);
+      backend.timeline.mark();
+      const [span] = backend.timeline.spans();
+      if (round >= 0) times[way].push(span);
+    }
+  }
+  const ms = Object.fromEntries(Object.entries(times).map(([way, list]) => [way, median(list)]));
+  const [alone, turn, beside] = Object.values(ms);
+  results.push({
+    recipe: name,
+    ms,
+    "of ranks times one": alone / beside,
+    hidden: 1 - (beside - alone) / (turn - alone),
+  });
+}
+if (group.rank === 0) {
+  const what = `${layers} x LayerNormMLP(${features}, ${hidden}), ${tokens} tokens a rank, AdamW`;
+  console.log(`${backend.description}, ${group.size} ranks, ${what}; medians of ${rounds} rounds`);
+  for (const each of results) console.log(JSON.stringify(each));
+  console.log(JSON.stringify({ description: backend.description, size: group.size, what, results }));
+}
+await group.barrier();
+await group.dispose();
+await backend.dispose();

@@ -1,0 +1,54 @@
+/** What orders the side stream and the main one; the stand-in ends the process where nothing orders two uses of memory. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { openCuda } from "../../../src/backends/cuda/backend.js";
+import { ArgumentError } from "../../../src/errors.js";
+import { empty, zeros } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { captureGraph } from "../../../src/ops/graph.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
+import { describeOnStandIn } from "../harness/addon/stand-in.js";
+import { runStreams, streamProgram } from "../harness/streams/program.js";
+
+describeOnStandIn("the side stream of a device", (addon) => {
+  it("is ordered wherever memory is used, made, freed or used again", async () => {
+    // blocks of free lists, and larger ones
+    await fc.assert(
+      fc.asyncProperty(streamProgram([4, 64, 2 ** 13]), async (program) => {
+        const gpu = openCuda(addon);
+        await runStreams(gpu, program);
+        expect(gpu.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+        await gpu.dispose();
+      }),
+      { numRuns: 100, seed: 1 },
+    );
+  }, 120_000);
+
+  it("orders memory that was made aside, and used there by what was freed before", async () => {
+    const gpu = openCuda(addon);
+    using x = zeros(gpu, "f32", [64]);
+    using made = onSideStream(gpu, () => {
+      add(x, x).dispose();
+      return empty(gpu, "f32", [64]);
+    });
+    made.write(new Float32Array(64));
+    expect(made.dataSync()).toHaveLength(64);
+    x.dispose();
+    made.dispose();
+    await gpu.dispose();
+  });
+
+  it("takes no graph, and is over after an error", async () => {
+    const gpu = openCuda(addon);
+    using x = zeros(gpu, "f32", [64]);
+    using graph = captureGraph(gpu, () => void scaled(x, 2, { out: x }));
+    expect(() => onSideStream(gpu, () => graph.replay())).toThrow(ArgumentError);
+    expect(() => onSideStream(gpu, () => captureGraph(gpu, () => {}))).toThrow(ArgumentError);
+    onSideStream(gpu, () => scaled(x, 3, { out: x }));
+    graph.replay();
+    onSideStream(gpu, () => graph.dispose());
+    expect(x.dataSync()).toHaveLength(64);
+    await gpu.dispose();
+  });
+});

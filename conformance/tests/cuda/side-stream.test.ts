@@ -1,0 +1,45 @@
+/** Work on the side stream of a GPU gives the bits of one stream, whoever uses its memory next. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { tensor } from "../../../src/ops/create.js";
+import { rmsNorm } from "../../../src/ops/rows/norm.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
+import { normal } from "../../../src/random.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { differenceOf } from "../../values/difference.js";
+import { download, type PlainTensor } from "../../values/plain.js";
+import { describeOnGpu, RUNS, SEED, useGpu } from "../harness/gpu/gpu.js";
+import { runStreams, streamProgram } from "../harness/streams/program.js";
+
+/** Blocks of both streams draw rows from counters. */
+const ROWS = 8192;
+const COLUMNS = 2048;
+
+describeOnGpu("the side stream of a GPU", () => {
+  const { gpu, reference } = useGpu();
+
+  it("gives the reference's bits for any program", async () => {
+    await fc.assert(
+      fc.asyncProperty(streamProgram([4, 64, 2 ** 13]), async (program) => {
+        expect(await runStreams(gpu(), program)).toEqual(await runStreams(reference(), program));
+      }),
+      { numRuns: RUNS, seed: SEED },
+    );
+  });
+
+  it("shares no counter with the main one", () => {
+    const values = normal({ seed: 1n, offset: 0n }, ROWS * COLUMNS, 1);
+    const run = (backend: Backend): readonly PlainTensor[] => {
+      using _ = new Scope();
+      const x = tensor(backend, values, [ROWS, COLUMNS]);
+      const gamma = tensor(backend, new Float32Array(COLUMNS).fill(1));
+      const norm = () => rmsNorm(x, gamma).out;
+      return Array.from({ length: 4 }, () => [onSideStream(backend, norm), norm()])
+        .flat()
+        .map(download);
+    };
+    const [wanted] = run(reference());
+    for (const each of run(gpu())) expect(differenceOf(each, wanted as PlainTensor)).toBeUndefined();
+  });
+});
