@@ -1,8 +1,8 @@
 /** Gradients that ranks compute by themselves and reduce while the backward pass runs. */
 import * as fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import type { ProcessGroup } from "../../../src/distributed/group.js";
+import { ProcessGroup } from "../../../src/distributed/group.js";
 import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
 import {
   ArgumentError,
@@ -13,17 +13,23 @@ import {
   DataParallel,
   type DataParallelOptions,
   DistributedError,
+  differentiable,
   encode,
+  Float8CurrentScaling,
   functional,
   LayerNormMLP,
   Linear,
   Module,
   MXFP8BlockScaling,
+  NVFP4BlockScaling,
   normal,
+  normalInit,
   type Parameter,
+  quantizedModelInit,
   RandomState,
   Scope,
   Sequential,
+  type Shape,
   scaled,
   type Tensor,
   tensor,
@@ -32,6 +38,7 @@ import {
   zeros,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
+import { membersOf } from "../../../src/tape/value.js";
 import { download } from "../../values/plain.js";
 import { useBackends } from "./ranks/backends.js";
 
@@ -97,11 +104,17 @@ class Terms extends Module {
   readonly x: Parameter;
   readonly y: Parameter;
 
-  constructor(backend: Backend) {
+  constructor(
+    backend: Backend,
+    [x, y]: readonly [Shape, Shape] = [
+      [ROWS, WIDTH],
+      [ROWS, WIDTH],
+    ],
+  ) {
     super(backend, { dtype: "f32" });
     const one = constantInit(1);
-    this.x = this.parameter("x", [ROWS, WIDTH], one);
-    this.y = this.parameter("y", [ROWS, WIDTH], one);
+    this.x = this.parameter("x", x, one);
+    this.y = this.parameter("y", y, one);
   }
 }
 
@@ -167,6 +180,34 @@ async function oneByOne(given: Case): Promise<string[][]> {
   return finished(models);
 }
 
+/** What a pass tells, in order: a gradient that is complete, by the number of its parameter, and a sum over all ranks. */
+type Told = readonly ["ready", number] | readonly ["sum", WideDType, number];
+
+/** What the buckets of these parameters have to tell, given in which order gradients become complete. */
+function toldBy(parameters: readonly Parameter[], ready: readonly number[], bytes: number): readonly Told[] {
+  const buckets: { readonly dtype: WideDType; readonly members: number[]; end: number }[] = [];
+  for (const [i, { mainGrad, value, requiresGrad, shape }] of [...parameters.entries()].reverse()) {
+    if (!requiresGrad) continue;
+    const dtype = mainGrad ? "f32" : (value.dtype as WideDType);
+    const each = dtype === "f32" ? 4 : 2;
+    const size = shape.reduce((product, count) => product * count, 1);
+    const last = buckets.at(-1);
+    const begin = last ? Math.ceil((last.end * each) / 256) * 256 : 0;
+    if (last?.dtype === dtype && begin + size * each <= bytes) {
+      last.members.push(i);
+      last.end = begin / each + size;
+    } else buckets.push({ dtype, members: [i], end: size });
+  }
+  const complete = new Set<number>();
+  return ready.flatMap((number): readonly Told[] => {
+    complete.add(number);
+    const told: Told[] = [["ready", number]];
+    for (; buckets[0]?.members.every((each) => complete.has(each)); buckets.shift())
+      told.push(["sum", buckets[0].dtype, buckets[0].end]);
+    return told;
+  });
+}
+
 describe("data parallelism", () => {
   it("reduces each gradient as if it were alone, whatever the buckets, types, microbatches and frozen parameters", async () => {
     await fc.assert(
@@ -198,6 +239,132 @@ describe("data parallelism", () => {
     const model = modelOn(backends[0] as Backend, given);
     for (let rank = 0; rank < 4; rank++) pass(model, given, rank);
     expect(ranks).toEqual(model.parameters().map((each) => bitsOf(each.grad)));
+    model.dispose();
+  });
+
+  it("adds up each bucket as soon as it and those before are complete, in buckets of bucketBytes", () => {
+    fc.assert(
+      fc.property(cases, (given) => {
+        const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+        const model = modelOn(group.backend, given);
+        freeze(model, given.frozen);
+        const parameters = model.parameters();
+        const told: Told[] = [];
+        for (const [i, each] of parameters.entries())
+          each.registerPostAccumulateGradHook(() => void told.push(["ready", i]));
+        const allReduce = vi.spyOn(group, "allReduce").mockImplementation((x, options) => {
+          told.push(["sum", x.dtype, x.size]);
+          return ProcessGroup.prototype.allReduce.call(group, x, options) as never;
+        });
+        using _parallel = new DataParallel(model, group, given.options);
+        pass(model, given, 0);
+        allReduce.mockRestore();
+        const ready = told.flatMap(([what, number]) => (what === "ready" ? [number] : []));
+        expect([...ready].sort((a, b) => a - b)).toEqual(
+          parameters.flatMap(({ requiresGrad }, i) => (requiresGrad ? [i] : [])),
+        );
+        expect(told).toEqual(toldBy(parameters, ready, given.options.bucketBytes ?? 25 * 2 ** 20));
+        model.dispose();
+      }),
+      { numRuns: 20, seed: 12 },
+    );
+  });
+
+  it.each([
+    [0, 1],
+    [64, 2],
+  ])("takes 25 MiB together unless told otherwise: with %i elements more there are %i sums", (more, sums) => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const count = (25 * 2 ** 20) / 4 / 2;
+    const model = new Terms(group.backend, [[count], [count + more]]);
+    const allReduce = vi.spyOn(group, "allReduce");
+    {
+      using _ = new DataParallel(model, group);
+      using _scope = new Scope();
+      const ones = differentiable([model.x, model.y], () => ({
+        results: [zeros(group.backend, "f32", [1])],
+        backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "f32", shape)),
+      }));
+      ones[0].backward();
+    }
+    expect(allReduce).toHaveBeenCalledTimes(sums);
+    model.dispose();
+  });
+
+  it("lets gradients be inside noSync, however deep and however it ends, and after dispose()", () => {
+    const given: Case = {
+      ranks: 1,
+      dtype: "f32",
+      fuses: false,
+      fp8: false,
+      microbatches: 1,
+      frozen: [],
+      options: {},
+    };
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const model = modelOn(group.backend, given);
+    const allReduce = vi.spyOn(group, "allReduce");
+    const sums = (): number => {
+      allReduce.mockClear();
+      pass(model, given, 0);
+      return allReduce.mock.calls.length;
+    };
+    const parallel = new DataParallel(model, group);
+    expect(sums()).toBe(1);
+    parallel.noSync(() => {
+      expect(sums()).toBe(0);
+      expect(parallel.noSync(sums)).toBe(0);
+      expect(sums()).toBe(0);
+      expect(() =>
+        parallel.noSync(() => {
+          throw new RangeError("of the body");
+        }),
+      ).toThrow(RangeError);
+      expect(sums()).toBe(0);
+    });
+    expect(sums()).toBe(1);
+    expect(() =>
+      parallel.noSync(() => {
+        throw new RangeError("of the body");
+      }),
+    ).toThrow(RangeError);
+    expect(sums()).toBe(1);
+    parallel.dispose();
+    parallel.dispose();
+    expect(sums()).toBe(0);
+    model.dispose();
+  });
+
+  it("begins anew after a pass that failed, and with other frozen parameters in each pass", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const { backend } = group;
+    const model = new Terms(backend);
+    const allReduce = vi.spyOn(group, "allReduce");
+    {
+      using _ = new DataParallel(model, group);
+      using _scope = new Scope();
+      const failing = differentiable([model.y], () => ({
+        results: [zeros(backend, "f32", [ROWS, WIDTH])],
+        backward: () => {
+          throw new RangeError("of the pass");
+        },
+      }));
+      const dy = sample(backend, 0, "f32");
+      expect(() => functional.add(functional.add(failing[0], model.x), model.x).backward(dy)).toThrow(
+        RangeError,
+      );
+      for (const frozen of [undefined, model.x, model.y]) {
+        for (const each of [model.x, model.y]) {
+          each.zeroGrad();
+          each.requiresGrad = each !== frozen;
+        }
+        allReduce.mockClear();
+        functional.add(model.x, model.y).backward(dy);
+        const trained = [model.x, model.y].filter((each) => each !== frozen);
+        expect(allReduce.mock.calls.map(([x]) => x.size)).toEqual([trained.length * ROWS * WIDTH]);
+        for (const each of trained) expect(bitsOf(each.grad)).toBe(bitsOf(dy));
+      }
+    }
     model.dispose();
   });
 
@@ -235,15 +402,41 @@ describe("data parallelism", () => {
     for (const model of [first, second]) model.dispose();
   });
 
-  it("copies the parameters of one rank to the others", async () => {
+  it.each([
+    ["wide", undefined],
+    ["with a scale of the tensor", new Float8CurrentScaling()],
+    ["with scales of blocks", new MXFP8BlockScaling()],
+    ["with scales of blocks and an amax", new NVFP4BlockScaling()],
+  ])("copies the parameters of one rank to the others, %s, every tensor of each", async (_what, recipe) => {
     const groups = loopbackOver(backends.slice(0, 3), 5000);
+    const models = groups.map(({ backend, rank }) => {
+      const initMethod = normalInit(2 ** rank);
+      const of = { dtype: "f32" as const, random: new RandomState(BigInt(rank)), initMethod };
+      const make = (): Linear => new Linear(backend, WIDTH, WIDTH, of);
+      const model = recipe ? quantizedModelInit({ recipe }, make) : make();
+      model.bias?.tensor.write(new Float32Array(WIDTH).fill(rank));
+      return model;
+    });
+    const all = () => models.map((model) => model.parameters().flatMap(({ value }) => membersOf(value)));
+    const before = all().map((each) => each.map(bitsOf));
+    for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group, 1);
+    for (const each of all().flat()) await each.data();
+    const [zero, one, two] = all().map((each) => each.map(bitsOf));
+    expect(one).toEqual(before[1]);
+    expect([zero, two]).toEqual([one, one]);
+    for (const [i, bits] of (one as string[]).entries()) expect(bits).not.toBe(before[0]?.[i]);
+    for (const model of models) model.dispose();
+  });
+
+  it("copies the parameters of rank 0 unless told otherwise", async () => {
+    const groups = loopbackOver(backends.slice(0, 2), 5000);
     const models = groups.map(
       ({ backend, rank }) => new Linear(backend, WIDTH, WIDTH, { random: new RandomState(BigInt(rank)) }),
     );
-    for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group, 1);
+    const before = bitsOf(models[0]?.weight.tensor);
+    for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group);
     for (const { weight } of models) await weight.tensor.data();
-    const [zero, one, two] = models.map(({ weight }) => bitsOf(weight.tensor));
-    expect([zero, two]).toEqual([one, one]);
+    expect(models.map(({ weight }) => bitsOf(weight.tensor))).toEqual([before, before]);
     for (const model of models) model.dispose();
   });
 
