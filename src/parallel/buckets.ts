@@ -2,6 +2,7 @@
 import { DTypeError } from "../errors.js";
 import type { Parameter } from "../modules/parameter.js";
 import { zeros } from "../ops/create.js";
+import { add } from "../ops/elementwise/add.js";
 import { disown } from "../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
@@ -26,9 +27,16 @@ function gradDtype({ mainGrad, value }: Parameter): WideDType {
   return mainGrad?.dtype ?? (value.dtype as WideDType);
 }
 
-/** The gradient of a parameter whose pass is over; undefined if it has none. */
-export function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
-  return mainGrad ?? grad;
+/**
+ * The gradient of a parameter whose pass is over; undefined if it has none. A parameter with both has been used in two ways, as a
+ * tied weight is: its `grad` is added to its main gradient, as an optimizer would add it, and released.
+ */
+export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined {
+  const { mainGrad, grad } = parameter;
+  if (!mainGrad) return grad;
+  if (grad) add(mainGrad, grad, { out: mainGrad });
+  parameter.zeroGrad();
+  return mainGrad;
 }
 
 /**

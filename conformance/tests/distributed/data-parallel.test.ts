@@ -52,6 +52,8 @@ interface Case {
   readonly dtype: WideDType;
   readonly fuses: boolean;
   readonly fp8: boolean;
+  /** Whether a weight is also read as rows, so that it has a gradient beside its main gradient. */
+  readonly tied: boolean;
   readonly microbatches: number;
   readonly frozen: readonly boolean[];
   readonly options: DataParallelOptions;
@@ -62,6 +64,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
   dtype: fc.constantFrom("f32", "bf16"),
   fuses: fc.boolean(),
   fp8: fc.boolean(),
+  tied: fc.boolean(),
   microbatches: fc.integer({ min: 1, max: 3 }),
   frozen: fc.array(fc.boolean(), { minLength: 3, maxLength: 3 }),
   options: fc.record(
@@ -119,15 +122,24 @@ class Terms extends Module {
 }
 
 /** The backward pass of one microbatch. */
-function pass(model: Sequential, { dtype, fp8 }: Case, number: number): void {
+function pass(model: Sequential, { dtype, fp8, tied }: Case, number: number): void {
   using _ = new Scope();
   const x = sample(model.backend, number, dtype);
-  const forward = (): Variable => model.forward(x);
+  const rows = (): Variable => {
+    const weight = model.parameters().at(-1) as Parameter;
+    const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * number + 3) % WIDTH);
+    return functional.embedding(weight, tensor(model.backend, ids, [ROWS], "i32"));
+  };
+  const forward = (): Variable => (tied ? functional.add(model.forward(x), rows()) : model.forward(x));
   const y = fp8 ? autocast({ recipe: new MXFP8BlockScaling() }, forward) : forward();
   y.backward(sample(model.backend, 1000 + number, dtype));
 }
 
-const gradientOf = ({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined => mainGrad ?? grad;
+/** The one gradient of a parameter: what a main gradient is given, `grad` is not. */
+function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
+  if (mainGrad) expect(grad).toBeUndefined();
+  return mainGrad ?? grad;
+}
 const bitsOf = (x: Tensor | undefined): string => (x ? String(download(x).codes) : "none");
 
 /** The gradients of all ranks, reduced while their passes ran. */
@@ -166,9 +178,13 @@ async function oneByOne(given: Case): Promise<string[][]> {
     freeze(model, given.frozen);
     for (let i = 0; i < given.microbatches; i++) pass(model, given, given.microbatches * group.rank + i);
     for (const each of model.parameters()) {
+      using _ = new Scope();
+      if (each.mainGrad && each.grad) {
+        add(each.mainGrad, each.grad, { out: each.mainGrad });
+        each.zeroGrad();
+      }
       const grad = gradientOf(each);
       if (!grad || !each.requiresGrad) continue;
-      using _ = new Scope();
       const sum = group.allReduce(grad.clone(), { plan });
       grad.paste(
         reduction === "mean" ? (scaled(sum, 1 / group.size, { outDtype: sum.dtype }) as never) : sum,
@@ -231,6 +247,7 @@ describe("data parallelism", () => {
       dtype: "f32",
       fuses: false,
       fp8: false,
+      tied: false,
       microbatches: 1,
       frozen: [],
       options: { reduction: "sum", bucketBytes: 5000 },
@@ -297,6 +314,7 @@ describe("data parallelism", () => {
       dtype: "f32",
       fuses: false,
       fp8: false,
+      tied: false,
       microbatches: 1,
       frozen: [],
       options: {},
