@@ -47,7 +47,7 @@ export function bucketsOf(parameters: readonly Parameter[], bytes: number): read
   const buckets: Bucket[] = [];
   for (const parameter of [...parameters].reverse()) {
     const dtype = gradDtype(parameter);
-    const step = VIEW_ALIGNMENT / byteLength(dtype, [1]);
+    const step = VIEW_ALIGNMENT / byteLength(dtype, []);
     const last = buckets.at(-1);
     const first = last ? Math.ceil(last.size / step) * step : 0;
     const count = elementCount(parameter.value.shape);
@@ -80,14 +80,13 @@ export function packed({ members, size, dtype }: Bucket): { flat: Tensor<WideDTy
   return { flat, owned: true };
 }
 
-/** Gives each parameter of a bucket its part of `flat`: as `grad`, a view; a main gradient keeps its memory. */
+/** Gives each parameter of a bucket its part of `flat`: as `grad`, a view, which leaves its scope; a main gradient keeps its memory. */
 export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
   for (const { parameter, first } of members) {
     const { shape } = parameter.value;
     const part = flat.view(first, shape);
     if (parameter.mainGrad) {
       if (members.length > 1) parameter.mainGrad.paste(part as Tensor<"f32">, 0);
-      part.dispose();
     } else {
       parameter.zeroGrad();
       parameter.grad = part;

@@ -13,6 +13,7 @@ import {
   DataParallel,
   type DataParallelOptions,
   DistributedError,
+  DTypeError,
   differentiable,
   encode,
   Float8CurrentScaling,
@@ -196,12 +197,16 @@ async function oneByOne(given: Case): Promise<string[][]> {
   return finished(models);
 }
 
-/** What a pass tells, in order: a gradient that is complete, by the number of its parameter, and a sum over all ranks. */
-type Told = readonly ["ready", number] | readonly ["sum", WideDType, number];
+/**
+ * What a pass tells, in order: a gradient that is complete, by the number of its parameter, and a sum over all ranks: its type,
+ * its size, and whether it overwrites what is added.
+ */
+type Told = readonly ["ready", number] | readonly ["sum", WideDType, number, boolean];
 
 /** What the buckets of these parameters have to tell, given in which order gradients become complete. */
 function toldBy(parameters: readonly Parameter[], ready: readonly number[], bytes: number): readonly Told[] {
-  const buckets: { readonly dtype: WideDType; readonly members: number[]; end: number }[] = [];
+  const buckets: { readonly dtype: WideDType; readonly members: number[]; end: number; inPlace: boolean }[] =
+    [];
   for (const [i, { mainGrad, value, requiresGrad, shape }] of [...parameters.entries()].reverse()) {
     if (!requiresGrad) continue;
     const dtype = mainGrad ? "f32" : (value.dtype as WideDType);
@@ -212,14 +217,15 @@ function toldBy(parameters: readonly Parameter[], ready: readonly number[], byte
     if (last?.dtype === dtype && begin + size * each <= bytes) {
       last.members.push(i);
       last.end = begin / each + size;
-    } else buckets.push({ dtype, members: [i], end: size });
+      last.inPlace = true;
+    } else buckets.push({ dtype, members: [i], end: size, inPlace: mainGrad !== undefined });
   }
   const complete = new Set<number>();
   return ready.flatMap((number): readonly Told[] => {
     complete.add(number);
     const told: Told[] = [["ready", number]];
     for (; buckets[0]?.members.every((each) => complete.has(each)); buckets.shift())
-      told.push(["sum", buckets[0].dtype, buckets[0].end]);
+      told.push(["sum", buckets[0].dtype, buckets[0].end, buckets[0].inPlace]);
     return told;
   });
 }
@@ -270,7 +276,7 @@ describe("data parallelism", () => {
         for (const [i, each] of parameters.entries())
           each.registerPostAccumulateGradHook(() => void told.push(["ready", i]));
         const allReduce = vi.spyOn(group, "allReduce").mockImplementation((x, options) => {
-          told.push(["sum", x.dtype, x.size]);
+          told.push(["sum", x.dtype, x.size, options?.out === x]);
           return ProcessGroup.prototype.allReduce.call(group, x, options) as never;
         });
         using _parallel = new DataParallel(model, group, given.options);
@@ -350,6 +356,27 @@ describe("data parallelism", () => {
     parallel.dispose();
     parallel.dispose();
     expect(sums()).toBe(0);
+    {
+      using _ = new DataParallel(model, group);
+      expect(sums()).toBe(1);
+    }
+    expect(sums()).toBe(0);
+    model.dispose();
+  });
+
+  it("refuses a gradient of another type than its parameter's, which other ranks do not expect", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const model = new Terms(group.backend);
+    {
+      using _ = new DataParallel(model, group);
+      using _scope = new Scope();
+      const [sum] = differentiable([model.x, model.y], () => ({
+        results: [zeros(group.backend, "f32", [1])],
+        backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "bf16", shape)),
+      }));
+      expect(() => sum.backward()).toThrow(DTypeError);
+      expect(() => sum.backward()).toThrow(ArgumentError);
+    }
     model.dispose();
   });
 
@@ -472,8 +499,12 @@ describe("data parallelism", () => {
       [model, zero, { plan: { algorithm: "tree" } }],
       [model, zero, { buckets: 1 }],
     ];
-    for (const given of wrong)
-      expect(() => new DataParallel(...(given as [never, never, never]))).toThrow(ArgumentError);
+    for (const [module, group, options] of wrong as [never, never, never][]) {
+      expect(() => new DataParallel(module, group, options)).toThrow(/^DataParallel: /);
+      expect(() => new DataParallel(module, group, options)).toThrow(ArgumentError);
+      if (options === undefined)
+        expect(() => broadcastParameters(module, group)).toThrow(/^broadcastParameters: /);
+    }
     using parallel = new DataParallel(model, zero);
     expect(() => parallel.noSync(async () => {})).toThrow(ArgumentError);
     expect(() => parallel.noSync(undefined as never)).toThrow(ArgumentError);
