@@ -443,7 +443,10 @@ describe("data parallelism", () => {
       const dy = sample(first.backend, 0, "f32");
       expect(() => functional.add(first.y, first.y).backward(dy)).toThrow(/did not reach x;/);
     }
-    await expect(second.x.grad?.data()).rejects.toThrow(DistributedError);
+    const ended = second.x.grad?.data() as Promise<unknown>;
+    await expect(ended).rejects.toThrow(DistributedError);
+    await expect(ended).rejects.toMatchObject({ failure: "aborted", rank: 0 });
+    await expect(ended).rejects.toThrow(/did not reach x;/);
     for (const model of [first, second]) model.dispose();
   });
 
