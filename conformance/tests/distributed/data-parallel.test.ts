@@ -450,6 +450,21 @@ describe("data parallelism", () => {
     for (const model of [first, second]) model.dispose();
   });
 
+  it("ends the group too where the pass reached a parameter and gave it no gradient", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const model = new Terms(group.backend);
+    {
+      using _ = new DataParallel(model, group);
+      using _scope = new Scope();
+      const [sum] = differentiable([model.x, model.y], () => ({
+        results: [zeros(group.backend, "f32", [1])],
+        backward: () => [zeros(group.backend, "f32", model.x.shape)],
+      }));
+      expect(() => sum.backward()).toThrow(/did not reach y;/);
+    }
+    model.dispose();
+  });
+
   it.each([
     ["wide", undefined],
     ["with a scale of the tensor", new Float8CurrentScaling()],
