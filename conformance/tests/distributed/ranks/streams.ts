@@ -89,7 +89,7 @@ function queueing(memory: Memory, stream: Stream): Memory {
 }
 
 /** Steps streams that are ready, chosen by `turns`, until none is. Returns whether any was. */
-export function runStreams(backends: readonly QueueingBackend[], turns: () => number): boolean {
+function runStreams(backends: readonly QueueingBackend[], turns: () => number): boolean {
   const streams = backends.flatMap(({ stream, exchanges }) => [stream, exchanges]);
   let moved = false;
   for (;;) {
