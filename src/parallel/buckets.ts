@@ -80,7 +80,7 @@ export function packed({ members, size, dtype }: Bucket): { flat: Tensor<WideDTy
   return { flat, owned: true };
 }
 
-/** Gives each parameter of a bucket its part of `flat`: as `grad`, a view that no scope owns; a main gradient keeps its memory. */
+/** Gives each parameter of a bucket its part of `flat`: as `grad`, a view without a scope; a main gradient keeps its memory. */
 export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
   for (const { parameter, first } of members) {
     const { shape } = parameter.value;

@@ -364,21 +364,28 @@ describe("data parallelism", () => {
     model.dispose();
   });
 
-  it("refuses a gradient of another type than its parameter's, which other ranks do not expect", () => {
-    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
-    const model = new Terms(group.backend);
-    {
-      using _ = new DataParallel(model, group);
-      using _scope = new Scope();
-      const [sum] = differentiable([model.x, model.y], () => ({
-        results: [zeros(group.backend, "f32", [1])],
-        backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "bf16", shape)),
-      }));
-      expect(() => sum.backward()).toThrow(DTypeError);
-      expect(() => sum.backward()).toThrow(ArgumentError);
-    }
-    model.dispose();
-  });
+  it.each([1, 2 ** 20])(
+    "refuses a gradient of another type than its parameter's, in buckets of %i bytes",
+    (bucketBytes) => {
+      const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+      const model = new Terms(group.backend);
+      {
+        using _ = new DataParallel(model, group, { bucketBytes });
+        using _scope = new Scope();
+        const [sum] = differentiable([model.x, model.y], () => ({
+          results: [zeros(group.backend, "f32", [1])],
+          backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "bf16", shape)),
+        }));
+        expect(() => sum.backward()).toThrow(
+          new DTypeError(
+            "DataParallel: a gradient is bf16; that of a f32 parameter must be f32, as on other ranks",
+          ),
+        );
+        expect(() => sum.backward()).toThrow(ArgumentError);
+      }
+      model.dispose();
+    },
+  );
 
   it("begins anew after a pass that failed, and with other frozen parameters in each pass", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
