@@ -43,6 +43,8 @@ export const TESTS = {
   ),
   "src/optimizers": at("modules/{optimizers,main-grads,refusals*}", "update/*"),
   "src/autocast": at("training/{regions,recipes,delayed}", "recipes/*", "modules/{refusals*,linear}"),
+  "src/parallel": at("distributed/data-parallel"),
+  "src/distributed": at("distributed/{loopback,plan,devices,data-parallel}", "api/arguments"),
   "src/io": at("io/*", "api/arguments"),
   "src/backends/wasm": at("backends/*", "{cast,elementwise,gemm,layout,quantize,rows,update}/*"),
   "src/tensor": at("api/*", "layout/*", "quantize/*", "backends/*", "modules/refusals*"),

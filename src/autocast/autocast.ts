@@ -174,8 +174,8 @@ export function autocastScope(options: AutocastOptions = {}): Disposable {
   return {
     [Symbol.dispose]() {
       if (ended.has(region)) return;
+      // a region that has ended stays set; currentRegion() skips it
       ended.set(region, { outer });
-      if (regions.get() === region) regions.set(currentRegion());
       leave();
     },
   };

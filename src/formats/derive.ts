@@ -93,19 +93,26 @@ export function derive(layout: ScalarLayout): FormatFacts {
   const field = topField(layout);
   const fraction = 2 ** m - (specials === "nanOnly" && m > 0 ? 2 : 1);
   const minNormal = 2 ** ((subnormals ? 1 : 0) - bias);
-  const subnormalTop = subnormals && field === 0;
+  const maxCode = field * 2 ** m + fraction;
   return {
     word,
     bits,
     storageBits: bits <= 4 ? 4 : bits <= 8 ? 8 : bits <= 16 ? 16 : 32,
-    max: subnormalTop ? fraction * 2 ** (1 - bias - m) : (2 ** m + fraction) * 2 ** (field - bias - m),
-    maxCode: field * 2 ** m + fraction,
+    max: magnitudeOf(layout, maxCode),
+    maxCode,
     maxExponent: field - bias,
     minNormal,
     minPositive: subnormals ? minNormal * 2 ** -m : minNormal,
     hasInfinity: specials === "ieee",
     hasNaN: specials !== "finite",
   };
+}
+
+/** The value of a finite code without its sign: 2^(e - bias) * 1.m, or 2^(1 - bias) * 0.m of a subnormal. */
+function magnitudeOf({ mantissaBits: m, bias, subnormals }: ScalarLayout, code: number): number {
+  const [field, fraction] = [Math.floor(code / 2 ** m), code % 2 ** m];
+  if (field === 0 && subnormals) return fraction * 2 ** (1 - bias - m);
+  return (2 ** m + fraction) * 2 ** (field - bias - m);
 }
 
 const FACTS = new Map<ScalarFormat, FormatFacts>();
@@ -122,6 +129,18 @@ export function factsOf(format: ScalarFormat): FormatFacts {
   const facts = derive(SCALAR_FORMATS[format]);
   FACTS.set(format, facts);
   return facts;
+}
+
+/** Returns the exact value of a code. Bits above those of the format are ignored. */
+export function valueOfCode(format: ScalarFormat, code: number): number {
+  const { bits, maxCode, hasInfinity } = factsOf(format);
+  const { signed, specials } = SCALAR_FORMATS[format];
+  const signBit = 2 ** (bits - (signed ? 1 : 0));
+  const [own, bare] = [code % 2 ** bits, code % signBit];
+  const sign = own === bare ? 1 : -1;
+  if (bare > maxCode) return hasInfinity && bare === maxCode + 1 ? sign * Infinity : Number.NaN;
+  if (specials === "fnuz" && sign < 0 && bare === 0) return Number.NaN;
+  return sign * magnitudeOf(SCALAR_FORMATS[format], bare);
 }
 
 /** The word that stands for f32 where kernels take a format word. */

@@ -1,5 +1,5 @@
 /** Codes and values of single elements of a file's tensors. */
-import { SCALAR_FORMATS, type ScalarLayout } from "../formats/scalar.js";
+import { valueOfCode } from "../formats/derive.js";
 import { FILE_DTYPES, type FileDType, fileFormat } from "./dtypes.js";
 
 /** Reads elements as unsigned codes of 4 to 64 bits. Codes of 4 and 6 bits are packed from the low bits. */
@@ -42,7 +42,7 @@ export class Codes {
  */
 export function codeValue(dtype: FileDType, code: bigint): number | bigint {
   const format = fileFormat(dtype);
-  if (format) return scalarValue(SCALAR_FORMATS[format], Number(code));
+  if (format) return valueOfCode(format, Number(code));
   const { bits } = FILE_DTYPES[dtype];
   if (dtype === "F32") return new DataView(viewOf(code).buffer).getFloat32(0, true);
   if (dtype === "F64") return new DataView(viewOf(code).buffer).getFloat64(0, true);
@@ -57,22 +57,4 @@ function viewOf(code: bigint): BigUint64Array<ArrayBuffer> {
 export function partsOf(dtype: FileDType, code: bigint): readonly (number | bigint)[] {
   if (dtype !== "C64") return [codeValue(dtype, code)];
   return [codeValue("F32", code & 0xffffffffn), codeValue("F32", code >> 32n)];
-}
-
-/** The exact value: (-1)^s * 2^(e - bias) * 1.m, or that of a special code of the layout. */
-function scalarValue(layout: ScalarLayout, code: number): number {
-  const { exponentBits, mantissaBits, bias, signed, subnormals, specials } = layout;
-  const magnitudeBits = exponentBits + mantissaBits;
-  const magnitude = code % 2 ** magnitudeBits;
-  const negative = signed && code >= 2 ** magnitudeBits;
-  const field = Math.floor(magnitude / 2 ** mantissaBits);
-  const fraction = magnitude % 2 ** mantissaBits;
-  if (specials === "fnuz" && negative && magnitude === 0) return Number.NaN;
-  if (specials === "nanOnly" && magnitude === 2 ** magnitudeBits - 1) return Number.NaN;
-  const sign = negative ? -1 : 1;
-  if (specials === "ieee" && field === 2 ** exponentBits - 1)
-    return fraction === 0 ? sign * Infinity : Number.NaN;
-  const isSubnormal = subnormals && field === 0;
-  const significand = fraction + (isSubnormal ? 0 : 2 ** mantissaBits);
-  return sign * significand * 2 ** ((isSubnormal ? 1 : field) - bias - mantissaBits);
 }

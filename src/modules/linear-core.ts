@@ -145,7 +145,7 @@ function plainForward(
   return {
     out,
     saved,
-    backward: (grad, _pass, summed) => {
+    backward: (grad) => {
       const dy = wideGrad(grad, dtype);
       const products = { datapath, dtype, weight, fuseWgradAccumulation };
       const whole = parallel?.gathered("gradOutput", dy) ?? dy;
@@ -154,7 +154,7 @@ function plainForward(
       return {
         x: dx && parallel ? parallel.gradInput(dx) : dx,
         weight: columns && wgradOf(columns, whole, products),
-        bias: biasGradOf({ bias, parallel }, summed ?? dy),
+        bias: biasGradOf({ bias, parallel }, dy),
       };
     },
   };

@@ -137,10 +137,10 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
 
 /**
  * Returns the gradient of a parameter: the sum of `mainGrad` (from fused products) and `grad` (from other uses, such as an
- * embedding).
+ * embedding), in f32 as `mainGrad` is.
  */
 function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
-  return mainGrad && grad ? add(mainGrad, grad, { outDtype: "f32" }) : (mainGrad ?? grad);
+  return mainGrad && grad ? add(mainGrad, grad) : (mainGrad ?? grad);
 }
 
 /** Returns the parameters by name. Throws `ArgumentError` for a list of parameters, which has no names. */

@@ -2,6 +2,7 @@
 import { DTypeError } from "../errors.js";
 import type { Parameter } from "../modules/parameter.js";
 import { zeros } from "../ops/create.js";
+import { add } from "../ops/elementwise/add.js";
 import { disown } from "../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
@@ -26,9 +27,16 @@ function gradDtype({ mainGrad, value }: Parameter): WideDType {
   return mainGrad?.dtype ?? (value.dtype as WideDType);
 }
 
-/** The gradient of a parameter whose pass is over; undefined if it has none. */
-export function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
-  return mainGrad ?? grad;
+/**
+ * The gradient of a parameter whose pass is over; undefined if it has none. A parameter with both has been used in two ways, as a
+ * tied weight is: its `grad` is added to its main gradient, as an optimizer would add it, and released.
+ */
+export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined {
+  const { mainGrad, grad } = parameter;
+  if (!mainGrad) return grad;
+  if (grad) add(mainGrad, grad, { out: mainGrad });
+  parameter.zeroGrad();
+  return mainGrad;
 }
 
 /**
@@ -39,7 +47,7 @@ export function bucketsOf(parameters: readonly Parameter[], bytes: number): read
   const buckets: Bucket[] = [];
   for (const parameter of [...parameters].reverse()) {
     const dtype = gradDtype(parameter);
-    const step = VIEW_ALIGNMENT / byteLength(dtype, [1]);
+    const step = VIEW_ALIGNMENT / byteLength(dtype, []);
     const last = buckets.at(-1);
     const first = last ? Math.ceil(last.size / step) * step : 0;
     const count = elementCount(parameter.value.shape);
@@ -72,14 +80,13 @@ export function packed({ members, size, dtype }: Bucket): { flat: Tensor<WideDTy
   return { flat, owned: true };
 }
 
-/** Gives each parameter of a bucket its part of `flat`: as `grad`, a view; a main gradient keeps its memory. */
+/** Gives each parameter of a bucket its part of `flat`: as `grad`, a view without a scope; a main gradient keeps its memory. */
 export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
   for (const { parameter, first } of members) {
     const { shape } = parameter.value;
     const part = flat.view(first, shape);
     if (parameter.mainGrad) {
       if (members.length > 1) parameter.mainGrad.paste(part as Tensor<"f32">, 0);
-      part.dispose();
     } else {
       parameter.zeroGrad();
       parameter.grad = part;

@@ -47,7 +47,7 @@ interface Reducing {
  * all gradients of a bucket are complete and the buckets before it were reduced. After the pass each parameter's `grad`, or its
  * main gradient, is that of all ranks: the sum by `plan`, rounded to the gradient's type, times f32(1 / ranks) under "mean".
  * With f32 gradients, "sum" and the ranked plan, these are the bits of one process that adds the gradients of the ranks'
- * samples in the order of the ranks.
+ * samples in the order of the ranks. A `grad` beside a main gradient is added to it first.
  *
  * Every rank makes the module with the same values, as modules made from one seed have them (`broadcastParameters` copies them
  * from one rank), and reaches the same parameters in each pass. A pass reduces what `grad` holds when it ends: compute the

@@ -1,7 +1,8 @@
 /** Tensors as readable text, as `String(tensor)` and `console.log(tensor)` print them. */
-import { factsOf } from "../formats/derive.js";
-import { SCALAR_FORMATS, type ScalarFormat } from "../formats/scalar.js";
+import { isScalarFormat, valueOfCode } from "../formats/derive.js";
 import { printable } from "../printable.js";
+import { viewAs } from "./data.js";
+import { storageBits } from "./shape.js";
 import type { Tensor } from "./tensor.js";
 
 /** The number of elements that are shown. */
@@ -21,9 +22,9 @@ export function firstValues(x: Tensor): string {
   if (x.backend.memory.closed) return "its backend is disposed";
   try {
     const count = Math.min(x.size, SHOWN);
-    const bytes = Math.ceil((count * bitsOf(x)) / 8);
+    const bytes = Math.ceil((count * storageBits(x.dtype)) / 8);
     const read = bytes === 0 ? new Uint8Array(0) : x.backend.memory.readSync(x.address, bytes);
-    const texts = Array.from({ length: count }, (_, i) => numberText(elementAt(x, read, i)));
+    const texts = elementsOf(x, read, count).map(numberText);
     return `[${[...texts, ...(x.size > count ? [`... ${x.size - count} more`] : [])].join(", ")}]`;
   } catch (error) {
     return printable(`cannot be read: ${error instanceof Error ? error.message : String(error)}`);
@@ -35,49 +36,14 @@ export function backendName({ backend }: Tensor): string {
   return printable(String(backend.name));
 }
 
-function bitsOf({ dtype }: Tensor): number {
-  if (dtype === "u8") return 8;
-  if (dtype === "u16") return 16;
-  return isFormat(dtype) ? factsOf(dtype).storageBits : 32;
-}
-
-function isFormat(dtype: Tensor["dtype"]): dtype is ScalarFormat {
-  return Object.hasOwn(SCALAR_FORMATS, dtype);
-}
-
-/**
- * Returns element `i`, given the first bytes of a tensor in little-endian order. Of two FP4 codes in a byte, the even one is in
- * the low half.
- */
-function elementAt(x: Tensor, bytes: Uint8Array, i: number): number {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const bits = bitsOf(x);
-  if (x.dtype === "f32") return view.getFloat32(4 * i, true);
-  if (x.dtype === "i32") return view.getInt32(4 * i, true);
-  const word =
-    bits === 4
-      ? (view.getUint8(i >> 1) >> (4 * (i & 1))) & 15
-      : bits === 8
-        ? view.getUint8(i)
-        : bits === 16
-          ? view.getUint16(2 * i, true)
-          : view.getUint32(4 * i, true);
-  return isFormat(x.dtype) ? valueOfCode(x.dtype, word) : word;
-}
-
-/** Returns the exact value of a code. */
-function valueOfCode(format: ScalarFormat, code: number): number {
-  const { exponentBits, mantissaBits: m, bias, signed, subnormals, specials } = SCALAR_FORMATS[format];
-  const fraction = code % 2 ** m;
-  const field = Math.floor(code / 2 ** m) % 2 ** exponentBits;
-  const sign = signed && Math.floor(code / 2 ** (m + exponentBits)) % 2 === 1 ? -1 : 1;
-  if (specials === "fnuz" && sign < 0 && field === 0 && fraction === 0) return Number.NaN;
-  if (field === 2 ** exponentBits - 1) {
-    if (specials === "ieee") return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
-    if (specials === "nanOnly" && fraction === 2 ** m - 1) return Number.NaN;
-  }
-  if (field === 0 && subnormals) return sign * fraction * 2 ** (1 - bias - m);
-  return sign * (2 ** m + fraction) * 2 ** (field - bias - m);
+/** Returns the first `count` elements, given their bytes. Of two FP4 codes in a byte, the even one is in the low half. */
+function elementsOf({ dtype }: Tensor, bytes: Uint8Array, count: number): readonly number[] {
+  const words = viewAs(dtype, bytes);
+  const perWord = storageBits(dtype) === 4 ? 2 : 1;
+  return Array.from({ length: count }, (_, i) => {
+    const word = words[Math.floor(i / perWord)] as number;
+    return isScalarFormat(dtype) ? valueOfCode(dtype, word >> (i % perWord === 0 ? 0 : 4)) : word;
+  });
 }
 
 /** Returns the shortest text that rounds to the same f32. */

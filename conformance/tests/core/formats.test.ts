@@ -8,6 +8,7 @@ import {
   formatWord,
   resolveFormat,
   SCALAR_FORMAT_NAMES,
+  valueOfCode,
 } from "../../../src/formats/derive.js";
 import {
   FORMAT_ALIASES,
@@ -112,6 +113,16 @@ describe("published limits", () => {
         hasInfinity: infinity,
         hasNaN: nans > 0,
       });
+    });
+
+    it(`${name}: every code has the oracle's value, whatever the bits above it`, () => {
+      const { bits } = factsOf(name);
+      for (let code = 0; code < 2 ** bits; code++) {
+        const wanted = decode(code, SCALAR_FORMATS[name]);
+        if (!Object.is(valueOfCode(name, code), wanted))
+          expect([code, valueOfCode(name, code)]).toEqual([code, wanted]);
+      }
+      expect(valueOfCode(name, 2 ** bits + 1)).toBe(decode(1, SCALAR_FORMATS[name]));
     });
 
     it(`${name}: all codes together have them too`, () => {

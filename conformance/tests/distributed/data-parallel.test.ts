@@ -1,8 +1,8 @@
 /** Gradients that ranks compute by themselves and reduce while the backward pass runs. */
 import * as fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import type { ProcessGroup } from "../../../src/distributed/group.js";
+import { ProcessGroup } from "../../../src/distributed/group.js";
 import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
 import {
   ArgumentError,
@@ -13,17 +13,24 @@ import {
   DataParallel,
   type DataParallelOptions,
   DistributedError,
+  DTypeError,
+  differentiable,
   encode,
+  Float8CurrentScaling,
   functional,
   LayerNormMLP,
   Linear,
   Module,
   MXFP8BlockScaling,
+  NVFP4BlockScaling,
   normal,
+  normalInit,
   type Parameter,
+  quantizedModelInit,
   RandomState,
   Scope,
   Sequential,
+  type Shape,
   scaled,
   type Tensor,
   tensor,
@@ -32,6 +39,7 @@ import {
   zeros,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
+import { membersOf } from "../../../src/tape/value.js";
 import { download } from "../../values/plain.js";
 import { useBackends } from "./ranks/backends.js";
 
@@ -45,6 +53,8 @@ interface Case {
   readonly dtype: WideDType;
   readonly fuses: boolean;
   readonly fp8: boolean;
+  /** Whether a weight is also read as rows, so that it has a gradient beside its main gradient. */
+  readonly tied: boolean;
   readonly microbatches: number;
   readonly frozen: readonly boolean[];
   readonly options: DataParallelOptions;
@@ -55,6 +65,7 @@ const cases: fc.Arbitrary<Case> = fc.record({
   dtype: fc.constantFrom("f32", "bf16"),
   fuses: fc.boolean(),
   fp8: fc.boolean(),
+  tied: fc.boolean(),
   microbatches: fc.integer({ min: 1, max: 3 }),
   frozen: fc.array(fc.boolean(), { minLength: 3, maxLength: 3 }),
   options: fc.record(
@@ -97,24 +108,39 @@ class Terms extends Module {
   readonly x: Parameter;
   readonly y: Parameter;
 
-  constructor(backend: Backend) {
+  constructor(
+    backend: Backend,
+    [x, y]: readonly [Shape, Shape] = [
+      [ROWS, WIDTH],
+      [ROWS, WIDTH],
+    ],
+  ) {
     super(backend, { dtype: "f32" });
     const one = constantInit(1);
-    this.x = this.parameter("x", [ROWS, WIDTH], one);
-    this.y = this.parameter("y", [ROWS, WIDTH], one);
+    this.x = this.parameter("x", x, one);
+    this.y = this.parameter("y", y, one);
   }
 }
 
 /** The backward pass of one microbatch. */
-function pass(model: Sequential, { dtype, fp8 }: Case, number: number): void {
+function pass(model: Sequential, { dtype, fp8, tied }: Case, number: number): void {
   using _ = new Scope();
   const x = sample(model.backend, number, dtype);
-  const forward = (): Variable => model.forward(x);
+  const rows = (): Variable => {
+    const weight = model.parameters().at(-1) as Parameter;
+    const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * number + 3) % WIDTH);
+    return functional.embedding(weight, tensor(model.backend, ids, [ROWS], "i32"));
+  };
+  const forward = (): Variable => (tied ? functional.add(model.forward(x), rows()) : model.forward(x));
   const y = fp8 ? autocast({ recipe: new MXFP8BlockScaling() }, forward) : forward();
   y.backward(sample(model.backend, 1000 + number, dtype));
 }
 
-const gradientOf = ({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined => mainGrad ?? grad;
+/** The one gradient of a parameter: what a main gradient is given, `grad` is not. */
+function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
+  if (mainGrad) expect(grad).toBeUndefined();
+  return mainGrad ?? grad;
+}
 const bitsOf = (x: Tensor | undefined): string => (x ? String(download(x).codes) : "none");
 
 /** The gradients of all ranks, reduced while their passes ran. */
@@ -153,9 +179,13 @@ async function oneByOne(given: Case): Promise<string[][]> {
     freeze(model, given.frozen);
     for (let i = 0; i < given.microbatches; i++) pass(model, given, given.microbatches * group.rank + i);
     for (const each of model.parameters()) {
+      using _ = new Scope();
+      if (each.mainGrad && each.grad) {
+        add(each.mainGrad, each.grad, { out: each.mainGrad });
+        each.zeroGrad();
+      }
       const grad = gradientOf(each);
       if (!grad || !each.requiresGrad) continue;
-      using _ = new Scope();
       const sum = group.allReduce(grad.clone(), { plan });
       grad.paste(
         reduction === "mean" ? (scaled(sum, 1 / group.size, { outDtype: sum.dtype }) as never) : sum,
@@ -165,6 +195,39 @@ async function oneByOne(given: Case): Promise<string[][]> {
     return model;
   });
   return finished(models);
+}
+
+/**
+ * What a pass tells, in order: a gradient that is complete, by the number of its parameter, and a sum over all ranks: its type,
+ * its size, and whether it overwrites what is added.
+ */
+type Told = readonly ["ready", number] | readonly ["sum", WideDType, number, boolean];
+
+/** What the buckets of these parameters have to tell, given in which order gradients become complete. */
+function toldBy(parameters: readonly Parameter[], ready: readonly number[], bytes: number): readonly Told[] {
+  const buckets: { readonly dtype: WideDType; readonly members: number[]; end: number; inPlace: boolean }[] =
+    [];
+  for (const [i, { mainGrad, value, requiresGrad, shape }] of [...parameters.entries()].reverse()) {
+    if (!requiresGrad) continue;
+    const dtype = mainGrad ? "f32" : (value.dtype as WideDType);
+    const each = dtype === "f32" ? 4 : 2;
+    const size = shape.reduce((product, count) => product * count, 1);
+    const last = buckets.at(-1);
+    const begin = last ? Math.ceil((last.end * each) / 256) * 256 : 0;
+    if (last?.dtype === dtype && begin + size * each <= bytes) {
+      last.members.push(i);
+      last.end = begin / each + size;
+      last.inPlace = true;
+    } else buckets.push({ dtype, members: [i], end: size, inPlace: mainGrad !== undefined });
+  }
+  const complete = new Set<number>();
+  return ready.flatMap((number): readonly Told[] => {
+    complete.add(number);
+    const told: Told[] = [["ready", number]];
+    for (; buckets[0]?.members.every((each) => complete.has(each)); buckets.shift())
+      told.push(["sum", buckets[0].dtype, buckets[0].end, buckets[0].inPlace]);
+    return told;
+  });
 }
 
 describe("data parallelism", () => {
@@ -190,6 +253,7 @@ describe("data parallelism", () => {
       dtype: "f32",
       fuses: false,
       fp8: false,
+      tied: false,
       microbatches: 1,
       frozen: [],
       options: { reduction: "sum", bucketBytes: 5000 },
@@ -198,6 +262,161 @@ describe("data parallelism", () => {
     const model = modelOn(backends[0] as Backend, given);
     for (let rank = 0; rank < 4; rank++) pass(model, given, rank);
     expect(ranks).toEqual(model.parameters().map((each) => bitsOf(each.grad)));
+    model.dispose();
+  });
+
+  it("adds up each bucket as soon as it and those before are complete, in buckets of bucketBytes", () => {
+    fc.assert(
+      fc.property(cases, (given) => {
+        const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+        const model = modelOn(group.backend, given);
+        freeze(model, given.frozen);
+        const parameters = model.parameters();
+        const told: Told[] = [];
+        for (const [i, each] of parameters.entries())
+          each.registerPostAccumulateGradHook(() => void told.push(["ready", i]));
+        const allReduce = vi.spyOn(group, "allReduce").mockImplementation((x, options) => {
+          told.push(["sum", x.dtype, x.size, options?.out === x]);
+          return ProcessGroup.prototype.allReduce.call(group, x, options) as never;
+        });
+        using _parallel = new DataParallel(model, group, given.options);
+        pass(model, given, 0);
+        allReduce.mockRestore();
+        const ready = told.flatMap(([what, number]) => (what === "ready" ? [number] : []));
+        expect([...ready].sort((a, b) => a - b)).toEqual(
+          parameters.flatMap(({ requiresGrad }, i) => (requiresGrad ? [i] : [])),
+        );
+        expect(told).toEqual(toldBy(parameters, ready, given.options.bucketBytes ?? 25 * 2 ** 20));
+        model.dispose();
+      }),
+      { numRuns: 20, seed: 12 },
+    );
+  });
+
+  it.each([
+    [0, 1],
+    [64, 2],
+  ])("takes 25 MiB together unless told otherwise: with %i elements more there are %i sums", (more, sums) => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const count = (25 * 2 ** 20) / 4 / 2;
+    const model = new Terms(group.backend, [[count], [count + more]]);
+    const allReduce = vi.spyOn(group, "allReduce");
+    {
+      using _ = new DataParallel(model, group);
+      using _scope = new Scope();
+      const ones = differentiable([model.x, model.y], () => ({
+        results: [zeros(group.backend, "f32", [1])],
+        backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "f32", shape)),
+      }));
+      ones[0].backward();
+    }
+    expect(allReduce).toHaveBeenCalledTimes(sums);
+    model.dispose();
+  });
+
+  it("lets gradients be inside noSync, however deep and however it ends, and after dispose()", () => {
+    const given: Case = {
+      ranks: 1,
+      dtype: "f32",
+      fuses: false,
+      fp8: false,
+      tied: false,
+      microbatches: 1,
+      frozen: [],
+      options: {},
+    };
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const model = modelOn(group.backend, given);
+    const allReduce = vi.spyOn(group, "allReduce");
+    const sums = (): number => {
+      allReduce.mockClear();
+      pass(model, given, 0);
+      return allReduce.mock.calls.length;
+    };
+    const parallel = new DataParallel(model, group);
+    expect(sums()).toBe(1);
+    parallel.noSync(() => {
+      expect(sums()).toBe(0);
+      expect(parallel.noSync(sums)).toBe(0);
+      expect(sums()).toBe(0);
+      expect(() =>
+        parallel.noSync(() => {
+          throw new RangeError("of the body");
+        }),
+      ).toThrow(RangeError);
+      expect(sums()).toBe(0);
+    });
+    expect(sums()).toBe(1);
+    expect(() =>
+      parallel.noSync(() => {
+        throw new RangeError("of the body");
+      }),
+    ).toThrow(RangeError);
+    expect(sums()).toBe(1);
+    parallel.dispose();
+    parallel.dispose();
+    expect(sums()).toBe(0);
+    {
+      using _ = new DataParallel(model, group);
+      expect(sums()).toBe(1);
+    }
+    expect(sums()).toBe(0);
+    model.dispose();
+  });
+
+  it.each([1, 2 ** 20])(
+    "refuses a gradient of another type than its parameter's, in buckets of %i bytes",
+    (bucketBytes) => {
+      const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+      const model = new Terms(group.backend);
+      {
+        using _ = new DataParallel(model, group, { bucketBytes });
+        using _scope = new Scope();
+        const [sum] = differentiable([model.x, model.y], () => ({
+          results: [zeros(group.backend, "f32", [1])],
+          backward: () => [model.x, model.y].map(({ shape }) => zeros(group.backend, "bf16", shape)),
+        }));
+        expect(() => sum.backward()).toThrow(
+          new DTypeError(
+            "DataParallel: a gradient is bf16; that of a f32 parameter must be f32, as on other ranks",
+          ),
+        );
+        expect(() => sum.backward()).toThrow(ArgumentError);
+      }
+      model.dispose();
+    },
+  );
+
+  it("begins anew after a pass that failed, and with other frozen parameters in each pass", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const { backend } = group;
+    const model = new Terms(backend);
+    const allReduce = vi.spyOn(group, "allReduce");
+    {
+      using _ = new DataParallel(model, group);
+      using _scope = new Scope();
+      const failing = differentiable([model.y], () => ({
+        results: [zeros(backend, "f32", [ROWS, WIDTH])],
+        backward: () => {
+          throw new RangeError("of the pass");
+        },
+      }));
+      const dy = sample(backend, 0, "f32");
+      expect(() => functional.add(functional.add(failing[0], model.x), model.x).backward(dy)).toThrow(
+        RangeError,
+      );
+      for (const frozen of [undefined, model.x, model.y]) {
+        for (const each of [model.x, model.y]) {
+          each.zeroGrad();
+          each.requiresGrad = each !== frozen;
+        }
+        allReduce.mockClear();
+        functional.add(model.x, model.y).backward(dy);
+        const trained = [model.x, model.y].filter((each) => each !== frozen);
+        expect(allReduce.mock.calls.map(([x]) => x.size)).toEqual([trained.length * ROWS * WIDTH]);
+        for (const each of trained) expect(bitsOf(each.grad)).toBe(bitsOf(dy));
+      }
+    }
     model.dispose();
   });
 
@@ -231,19 +450,63 @@ describe("data parallelism", () => {
       const dy = sample(first.backend, 0, "f32");
       expect(() => functional.add(first.y, first.y).backward(dy)).toThrow(/did not reach x;/);
     }
-    await expect(second.x.grad?.data()).rejects.toThrow(DistributedError);
+    const ended = second.x.grad?.data() as Promise<unknown>;
+    await expect(ended).rejects.toThrow(DistributedError);
+    await expect(ended).rejects.toMatchObject({ failure: "aborted", rank: 0 });
+    await expect(ended).rejects.toThrow(/did not reach x;/);
     for (const model of [first, second]) model.dispose();
   });
 
-  it("copies the parameters of one rank to the others", async () => {
+  it("ends the group too where the pass reached a parameter and gave it no gradient", () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const model = new Terms(group.backend);
+    {
+      using _ = new DataParallel(model, group);
+      using _scope = new Scope();
+      const [sum] = differentiable([model.x, model.y], () => ({
+        results: [zeros(group.backend, "f32", [1])],
+        backward: () => [zeros(group.backend, "f32", model.x.shape)],
+      }));
+      expect(() => sum.backward()).toThrow(/did not reach y;/);
+    }
+    model.dispose();
+  });
+
+  it.each([
+    ["wide", undefined],
+    ["with a scale of the tensor", new Float8CurrentScaling()],
+    ["with scales of blocks", new MXFP8BlockScaling()],
+    ["with scales of blocks and an amax", new NVFP4BlockScaling()],
+  ])("copies the parameters of one rank to the others, %s, every tensor of each", async (_what, recipe) => {
     const groups = loopbackOver(backends.slice(0, 3), 5000);
+    const models = groups.map(({ backend, rank }) => {
+      const initMethod = normalInit(2 ** rank);
+      const of = { dtype: "f32" as const, random: new RandomState(BigInt(rank)), initMethod };
+      const make = (): Linear => new Linear(backend, WIDTH, WIDTH, of);
+      const model = recipe ? quantizedModelInit({ recipe }, make) : make();
+      model.bias?.tensor.write(new Float32Array(WIDTH).fill(rank));
+      return model;
+    });
+    const all = () => models.map((model) => model.parameters().flatMap(({ value }) => membersOf(value)));
+    const before = all().map((each) => each.map(bitsOf));
+    for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group, 1);
+    for (const each of all().flat()) await each.data();
+    const [zero, one, two] = all().map((each) => each.map(bitsOf));
+    expect(one).toEqual(before[1]);
+    expect([zero, two]).toEqual([one, one]);
+    for (const [i, bits] of (one as string[]).entries()) expect(bits).not.toBe(before[0]?.[i]);
+    for (const model of models) model.dispose();
+  });
+
+  it("copies the parameters of rank 0 unless told otherwise", async () => {
+    const groups = loopbackOver(backends.slice(0, 2), 5000);
     const models = groups.map(
       ({ backend, rank }) => new Linear(backend, WIDTH, WIDTH, { random: new RandomState(BigInt(rank)) }),
     );
-    for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group, 1);
+    const before = bitsOf(models[0]?.weight.tensor);
+    for (const [i, group] of groups.entries()) broadcastParameters(models[i] as Linear, group);
     for (const { weight } of models) await weight.tensor.data();
-    const [zero, one, two] = models.map(({ weight }) => bitsOf(weight.tensor));
-    expect([zero, two]).toEqual([one, one]);
+    expect(models.map(({ weight }) => bitsOf(weight.tensor))).toEqual([before, before]);
     for (const model of models) model.dispose();
   });
 
@@ -261,8 +524,12 @@ describe("data parallelism", () => {
       [model, zero, { plan: { algorithm: "tree" } }],
       [model, zero, { buckets: 1 }],
     ];
-    for (const given of wrong)
-      expect(() => new DataParallel(...(given as [never, never, never]))).toThrow(ArgumentError);
+    for (const [module, group, options] of wrong as [never, never, never][]) {
+      expect(() => new DataParallel(module, group, options)).toThrow(/^DataParallel: /);
+      expect(() => new DataParallel(module, group, options)).toThrow(ArgumentError);
+      if (options === undefined)
+        expect(() => broadcastParameters(module, group)).toThrow(/^broadcastParameters: /);
+    }
     using parallel = new DataParallel(model, zero);
     expect(() => parallel.noSync(async () => {})).toThrow(ArgumentError);
     expect(() => parallel.noSync(undefined as never)).toThrow(ArgumentError);

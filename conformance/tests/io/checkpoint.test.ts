@@ -7,7 +7,8 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ArgumentError, FileError } from "../../../src/errors.js";
-import { loadCheckpoint, saveCheckpoint } from "../../../src/io/index.js";
+import { fileBytes } from "../../../src/io/dtypes.js";
+import { loadCheckpoint, type Metadata, saveCheckpoint, type TensorPlan } from "../../../src/io/index.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { Linear } from "../../../src/modules/linear.js";
@@ -305,21 +306,166 @@ describe("a file that is not this run's", () => {
     await expectRefusal(run, words);
   });
 
+  it("is refused where any one of its tensors has another type or shape or is not there, by that tensor's name", async () => {
+    using _run = await savedRun(PLAN);
+    using run = otherRun(PLAN, 1);
+    const saved = readFileSync(path);
+    const plans = await plansOf();
+    expect(plans.length).toBeGreaterThan(20);
+    for (const [i, { name, dtype, shape }] of plans.entries()) {
+      const [first = 1, ...rest] = shape;
+      const others: readonly (Pick<TensorPlan, "dtype" | "shape"> | undefined)[] = [
+        undefined,
+        { dtype: dtype === "F32" ? "I32" : dtype === "U8" ? "I8" : "U16", shape },
+        { dtype, shape: [...shape, 1] },
+        { dtype, shape: [first + 1, ...rest] },
+        { dtype, shape: [first, ...rest.map((size) => 2 * size)] },
+        { dtype, shape: [first * rest.reduce((a, b) => a * b, 1)] },
+        // a history may have any length but none
+        { dtype, shape: [0, ...rest] },
+      ];
+      const isHistory = name.endsWith(".amaxHistory");
+      for (const other of others) {
+        const isSame = other?.dtype === dtype && String(other.shape) === String(shape);
+        const [length = 0, ...columns] = other?.shape ?? [];
+        const isLonger =
+          isHistory && other?.dtype === dtype && length > 0 && String(columns) === String(rest);
+        if (isSame || isLonger) continue;
+        writeFileSync(path, saved);
+        await rewritten(
+          plans.flatMap((plan, at) => (at === i ? (other ? [{ name, ...other }] : []) : [plan])),
+        );
+        await expectRefusal(run, new RegExp(`"${name.replaceAll(".", "\\.")}"`));
+      }
+    }
+  });
+
+  it("is refused where it has a tensor more", async () => {
+    using _run = await savedRun(PLAN);
+    using run = otherRun(PLAN, 1);
+    const plans = await plansOf();
+    const saved = readFileSync(path);
+    for (const name of [
+      "more",
+      "module.more",
+      "optimizer.more",
+      "quantization.more.forward.scale",
+      "xoptimizer.",
+    ]) {
+      writeFileSync(path, saved);
+      await rewritten([...plans, { name, dtype: "F32", shape: [1] }]);
+      await expectRefusal(run, new RegExp(`"${name}" has no place`));
+      const error: unknown = await loadCheckpoint(path, { module: run.model }).catch(
+        (reason: unknown) => reason,
+      );
+      // without an optimizer its tensors are not looked at
+      const words = name.startsWith("optimizer.") ? /contents are not those that were saved/ : /has no place/;
+      expect(String(error)).toMatch(words);
+    }
+  });
+
+  it.each([-1, 0.5, 2 ** 53, "1", null, true, [1], undefined])(
+    "is refused where a step count is %j",
+    async (count) => {
+      using _run = await savedRun(PLAN);
+      using run = otherRun(PLAN, 1);
+      await recordChanged("lockstep.checkpoint", ({ steps, ...record }) => {
+        const [name] = Object.keys(steps as object) as [string];
+        return { ...record, steps: { ...(steps as object), [name]: count } };
+      });
+      await expectRefusal(run, /step count of "0.weight" is/);
+    },
+  );
+
+  it.each([
+    ["a step count of a parameter that the optimizer does not have", { "9.weight": 1 }, /updates "9.weight"/],
+    ["no step counts", undefined, /saved without an optimizer/],
+  ])("is refused where its record has %s", async (_what, more, words) => {
+    using _run = await savedRun(PLAN);
+    using run = otherRun(PLAN, 1);
+    await recordChanged("lockstep.checkpoint", ({ steps, ...record }) => ({
+      ...record,
+      ...(more ? { steps: { ...(steps as object), ...more } } : {}),
+    }));
+    await expectRefusal(run, words);
+  });
+
+  it.each<[DrawnPlan["recipe"], string, unknown]>([
+    ["delayed", "format", "e5m2"],
+    ["delayed", "scales", "padded"],
+    ["delayed", "shape", [16, 64]],
+    ["delayed", "dtype", "f16"],
+    ["current", "pow2Scales", true],
+    ["current", "epsilon", 0.5],
+    ["mxfp8", "format", "e5m2"],
+    ["mxfp8", "tile", "32x32"],
+    ["mxfp8", "scales", "padded"],
+    ["nvfp4", "tile", "1x16"],
+    ["nvfp4", "fourOverSix", "mse"],
+  ])("under %s is refused where a weight has another %s", async (recipe, field, value) => {
+    const plan: DrawnPlan = { ...PLAN, recipe, layers: ["bare"] };
+    using _run = await savedRun(plan);
+    using run = otherRun(plan, 1);
+    let before: unknown;
+    await recordChanged("lockstep.module.0.weight", (record) => {
+      before = record[field];
+      return { ...record, [field]: value };
+    });
+    expect(value).not.toEqual(before);
+    const name = { scales: "scaleLayout" }[field] ?? field;
+    await expectRefusal(run, new RegExp(`"0.weight" has ${name} .* there and .* in the module`));
+  });
+
+  it("is refused where any of the library's metadata is another, as every byte of the tensors is", async () => {
+    const plan: DrawnPlan = { ...PLAN, recipe: "mxfp8", layers: ["bare", "linear"] };
+    using _run = await savedRun(plan);
+    using run = otherRun(plan, 1);
+    await recordChanged("lockstep.module.1.weight", (record) => ({ ...record, version: "0" }));
+    await expectRefusal(run, /contents are not those that were saved/);
+  });
+
+  async function plansOf(): Promise<readonly TensorPlan[]> {
+    const file = await SafetensorsFile.open(path);
+    const plans = [...file.tensors.values()].map(({ name, dtype, shape }) => ({ name, dtype, shape }));
+    await file.close();
+    return plans;
+  }
+
+  /** Writes the file again with these tensors, all zero, or with other metadata and the bytes that it has. */
+  async function rewritten(
+    plans: readonly TensorPlan[] | undefined,
+    change: (metadata: Metadata) => Metadata = (metadata) => metadata,
+  ): Promise<void> {
+    const file = await SafetensorsFile.open(path);
+    const tensors =
+      plans ?? [...file.tensors.values()].map(({ name, dtype, shape }) => ({ name, dtype, shape }));
+    const bytes = new Map<string, Uint8Array>();
+    for (const { name, dtype, shape } of tensors)
+      bytes.set(name, plans ? new Uint8Array(fileBytes(dtype, shape)) : await file.read(file.entry(name)));
+    const { metadata } = file;
+    await file.close();
+    await writeSafetensors(path, { tensors, metadata: change(metadata) }, async (put) => {
+      for (const [name, each] of bytes) await put(name, each);
+    });
+  }
+
+  function recordChanged(
+    key: string,
+    change: (record: Readonly<Record<string, unknown>>) => Readonly<Record<string, unknown>>,
+  ): Promise<void> {
+    return rewritten(undefined, (metadata) => ({
+      ...metadata,
+      [key]: JSON.stringify(change(JSON.parse(metadata[key] as string))),
+    }));
+  }
+
   /** Writes the file again with other tensors, all zero. */
   async function edited(
     change: (tensors: Map<string, { dtype: "F32"; shape: readonly number[] }>) => void,
   ): Promise<void> {
-    const file = await SafetensorsFile.open(path);
-    const { metadata } = file;
-    const tensors = new Map(
-      [...file.tensors.values()].map(({ name, shape }) => [name, { dtype: "F32" as const, shape }]),
-    );
-    await file.close();
+    const plans = await plansOf();
+    const tensors = new Map(plans.map(({ name, shape }) => [name, { dtype: "F32" as const, shape }]));
     change(tensors);
-    const plans = [...tensors].map(([name, plan]) => ({ name, ...plan }));
-    await writeSafetensors(path, { tensors: plans, metadata }, async (put) => {
-      for (const { name, shape } of plans)
-        await put(name, new Uint8Array(4 * shape.reduce((product, size) => product * size, 1)));
-    });
+    await rewritten([...tensors].map(([name, plan]) => ({ name, ...plan })));
   }
 });

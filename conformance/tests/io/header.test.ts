@@ -19,9 +19,9 @@ const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
 
 /** The members that the reader finds in the pieces of a text, or why it refuses it. */
-function members(text: string): readonly (readonly [string, unknown])[] | Error {
+function members(text: string, least?: number): readonly (readonly [string, unknown])[] | Error {
   try {
-    return [...jsonMembers(headerPieces(PATH, bytesOf(text)), Number)];
+    return [...jsonMembers(headerPieces(PATH, bytesOf(text), least), Number)];
   } catch (error) {
     if (error instanceof JsonError || error instanceof FileError) return error;
     throw error;
@@ -39,7 +39,9 @@ function parsed(text: string): unknown {
 
 /** Spaces of more than one piece, so that the next comma of the root ends one. */
 const WIDE = " ".repeat(70_000);
-const space = fc.oneof({ weight: 20, arbitrary: fc.constantFrom("", "", " ", "\n\t\r ") }, fc.constant(WIDE));
+const space = fc.constantFrom("", "", " ", "\n\t\r ");
+/** How many bytes a piece has at least: from as many pieces as there are commas to one. */
+const leasts = fc.oneof(fc.nat(40), fc.constant(undefined));
 /** Any text as a JSON string, in characters or in escapes. */
 const jsonString = fc
   .tuple(fc.string({ unit: "binary", maxLength: 16 }), fc.boolean())
@@ -101,14 +103,27 @@ const damagedText = fc
     }, text),
   );
 
+/** Where the commas between the members of a root are: where the text before one is an object, once it is closed. */
+function rootCommas(bytes: Uint8Array): readonly number[] {
+  const isObject = (text: string): boolean => {
+    try {
+      return typeof JSON.parse(text) === "object";
+    } catch {
+      return false;
+    }
+  };
+  const text = Buffer.from(bytes);
+  return [...text.keys()].filter((at) => text[at] === 0x2c && isObject(`${text.subarray(0, at)}}`));
+}
+
 describe("the reader of headers", () => {
   it.each<[string, fc.Arbitrary<string>]>([
     ["valid", rootText],
     ["damaged", damagedText],
   ])("is JSON.parse on %s text, in whatever pieces", (_, texts) => {
     fc.assert(
-      fc.property(texts, (text) => {
-        const [found, expected] = [members(text), parsed(text)];
+      fc.property(texts, leasts, (text, least) => {
+        const [found, expected] = [members(text, least), parsed(text)];
         if (expected === undefined || !text.startsWith("{")) {
           expect(found).toBeInstanceOf(Error);
           return;
@@ -118,6 +133,26 @@ describe("the reader of headers", () => {
         else expect(Object.fromEntries(found)).toEqual(expected);
       }),
       { numRuns: 800 },
+    );
+  });
+
+  it("cuts it behind the first commas between members that leave so many bytes before them", () => {
+    fc.assert(
+      fc.property(rootText, fc.nat(40), (text, least) => {
+        const bytes = bytesOf(text);
+        const pieces = [...headerPieces(PATH, bytes, least)].map((piece) => bytesOf(piece));
+        expect(Buffer.concat(pieces).equals(Buffer.from(bytes))).toBe(true);
+        const commas = rootCommas(bytes);
+        const expected: number[] = [];
+        let from = 0;
+        for (const comma of commas) {
+          if (comma - from < least) continue;
+          expected.push(comma + 1 - from);
+          from = comma + 1;
+        }
+        expect(pieces.map(({ length }) => length)).toEqual([...expected, bytes.length - from]);
+      }),
+      { numRuns: 400 },
     );
   });
 

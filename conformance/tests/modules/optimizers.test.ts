@@ -2,11 +2,13 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
+import { ArgumentError } from "../../../src/errors.js";
 import { mseLoss } from "../../../src/functional/loss.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
+import type { Parameter } from "../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { Sequential } from "../../../src/modules/sequential.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
@@ -14,7 +16,7 @@ import { tensor, zeros } from "../../../src/ops/create.js";
 import { gradNorm } from "../../../src/ops/update/grad-norm.js";
 import { adamw, sgd } from "../../../src/ops/update/optimizer.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
-import { clipGradNorm } from "../../../src/optimizers/optimizer.js";
+import { clipGradNorm, type Optimized, type Optimizer } from "../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
 import { RandomState } from "../../../src/quantizers/quantizer.js";
 import { normal } from "../../../src/random.js";
@@ -136,6 +138,102 @@ describe("optimizers", () => {
     expectSame("weight", layer.weight.value, before);
     expectSame("master", optimizer.slots.get("weight")?.master, f32(before));
   });
+});
+
+describe("what is optimized", () => {
+  const MADE = {
+    sgd: [(of: Optimized) => new SGD(of, { learningRate: 1 }), []],
+    "sgd without momentum": [(of: Optimized) => new SGD(of, { learningRate: 1, momentum: 0 }), []],
+    "sgd with momentum": [(of: Optimized) => new SGD(of, { learningRate: 1, momentum: 0.5 }), ["m"]],
+    adamw: [(of: Optimized) => new AdamW(of, { learningRate: 1 }), ["m", "v"]],
+  } as const satisfies Record<string, readonly [(of: Optimized) => Optimizer, readonly string[]]>;
+
+  it.each(Object.entries(MADE))(
+    "%s: memory is masters and buffers, and dispose() frees these alone",
+    (_, [make, names]) => {
+      for (const dtype of ["f32", "bf16", "f16"] as const) {
+        using layer = new Linear(backend(), INWARD, OUT, { dtype, random: new RandomState(1n) });
+        const { live, blocks } = backend().memoryUse();
+        const values = layer.parameters().map(({ tensor }) => download(tensor).codes);
+        const optimizer = make(layer);
+        const slots = [...optimizer.slots.values()];
+        expect(slots.map(({ buffers }) => [...buffers.keys()])).toEqual(slots.map(() => names));
+        expect(slots.map(({ master, parameter }) => master === parameter.value)).toEqual(
+          slots.map(() => dtype === "f32"),
+        );
+        for (const { buffers } of slots)
+          for (const buffer of buffers.values())
+            expect(buffer.dataSync().every((value) => value === 0)).toBe(true);
+        const tensors = slots.length * (names.length + (dtype === "f32" ? 0 : 1));
+        expect(backend().memoryUse().blocks).toBe(blocks + tensors);
+        optimizer.dispose();
+        optimizer.dispose();
+        expect(backend().memoryUse()).toMatchObject({ live, blocks });
+        expect(layer.parameters().map(({ tensor }) => download(tensor).codes)).toEqual(values);
+      }
+    },
+  );
+
+  it.each(Object.entries(MADE))(
+    "%s: may be some parameters of several modules, by names of one's own",
+    (_, [make]) => {
+      using _scope = new Scope();
+      const [one, two] = [1n, 2n].map(
+        (seed) => new Linear(backend(), INWARD, OUT, { random: new RandomState(seed) }),
+      ) as [Linear, Linear];
+      const named = new Map([
+        ["second", two.weight],
+        ["first", one.bias as Parameter],
+      ]);
+      using optimizer = make(named);
+      expect([...optimizer.slots].map(([name, { parameter }]) => [name, parameter])).toEqual([...named]);
+      const all = [one, two].flatMap((layer) => layer.parameters());
+      const before = all.map(({ tensor }) => tensor.clone());
+      for (const layer of [one, two]) trainOnce(layer, 3, 0);
+      const grads = [...named.values()].map(({ grad }) => grad as Tensor);
+      expectSame("norm", clipGradNorm(named, 1).norm, gradNorm(grads, { maxNorm: 1 }).norm);
+      optimizer.step();
+      optimizer.zeroGrad();
+      for (const [i, parameter] of all.entries()) {
+        const isNamed = [...named.values()].includes(parameter);
+        const isSame =
+          String(download(parameter.tensor).codes) === String(download(before[i] as Tensor).codes);
+        expect([isSame, parameter.grad === undefined]).toEqual([!isNamed, isNamed]);
+      }
+      for (const layer of [one, two]) {
+        for (const each of layer.parameters()) each.zeroGrad();
+        layer.dispose();
+      }
+    },
+  );
+
+  it.each(Object.entries(MADE))(
+    "%s: is neither a list nor a map of anything else, and not nothing",
+    (_, [make]) => {
+      using layer = new Linear(backend(), INWARD, OUT);
+      const wrong: readonly unknown[] = [
+        undefined,
+        null,
+        layer.parameters(),
+        new Set(layer.parameters()),
+        { weight: layer.weight },
+        new Map(),
+        new Map([["weight", layer.weight.value]]),
+        new Map([["weight", undefined]]),
+        new Map<unknown, unknown>([[0, layer.weight]]),
+        new Map<unknown, unknown>([
+          ["weight", layer.weight],
+          ["layer", layer],
+        ]),
+      ];
+      const { live, blocks } = backend().memoryUse();
+      for (const given of wrong) {
+        expect(() => make(given as Optimized)).toThrow(ArgumentError);
+        expect(() => clipGradNorm(given as Optimized, 1)).toThrow(ArgumentError);
+      }
+      expect(backend().memoryUse()).toMatchObject({ live, blocks });
+    },
+  );
 });
 
 it("a frozen parameter gets no gradient and no update, and what it is part of is the same otherwise", () => {

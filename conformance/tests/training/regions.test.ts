@@ -13,7 +13,9 @@ import {
   MXFP8BlockScaling,
   noGrad,
   type Recipe,
+  recompute,
   Scope,
+  type Tensor,
   UnsupportedError,
   Variable,
 } from "../../../src/index.js";
@@ -192,8 +194,11 @@ describe("scales", () => {
     expect(expected).not.toBe(1);
     const nested = (forward: () => void) =>
       autocast({ recipe: delayed }, () => autocast({ recipe: delayed }, forward));
-    const inOff = (forward: () => void) =>
-      autocast({ enabled: false }, () => autocast({ recipe: delayed }, forward));
+    const inOff = (forward: () => void, scale: () => number | undefined) =>
+      autocast({ enabled: false }, () => {
+        autocast({ recipe: delayed }, forward);
+        expect(scale()).toBe(expected);
+      });
     const thrown = (forward: () => void) =>
       expect(() =>
         autocast({ recipe: delayed }, () => {
@@ -214,6 +219,22 @@ describe("scales", () => {
       inner[Symbol.dispose]();
     });
     expect(scale).toBe(expected);
+  });
+
+  it("do not follow where a part that is computed again ends a region of its own", () => {
+    const scale = scaleAfter((forward, scale) => {
+      using other = linear(backend(), 2);
+      const x = new Variable(sample(backend(), 2), true);
+      const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
+      const y = recompute((x) => autocast({ recipe: delayed }, () => other.forward(x)), x);
+      outer[Symbol.dispose]();
+      forward();
+      y.backward(y.value as Tensor);
+      expect(scale()).toBe(1);
+      inner[Symbol.dispose]();
+      for (const each of [x, ...other.parameters()]) each.zeroGrad();
+    });
+    expect(scale).not.toBe(1);
   });
 
   it("do not hide what the body throws, where the group fails as well", async () => {
@@ -253,6 +274,17 @@ describe("scales", () => {
       expect(enter).toThrow(words);
     }
     expect([ran, recipeNow()]).toEqual([false, undefined]);
+  });
+
+  it.each([
+    [1, 0],
+    [2, 1],
+  ])("are reduced over a group of %i by %i call", (size, calls) => {
+    const reduceMax = vi.fn();
+    const options = { recipe: delayed, amaxReductionGroup: { size, reduceMax } };
+    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    expect(scaleAfter((forward) => autocast(options, forward))).toBe(expected);
+    expect(reduceMax).toHaveBeenCalledTimes(calls);
   });
 
   it("leave nothing behind where the group fails to reduce their amaxes", () => {

@@ -11,9 +11,14 @@ const opens = (byte: number): boolean => (byte | 0x20) === 0x7b;
 const closes = (byte: number): boolean => (byte | 0x20) === 0x7d;
 
 /**
- * Cuts a header behind commas between its members. Throws `FileError` where it is not UTF-8, or does not begin as an object.
+ * Cuts a header behind commas between its members, into pieces of at least `least` bytes. Throws `FileError` where it is not
+ * UTF-8, or does not begin as an object.
  */
-export function* headerPieces(file: string, bytes: Uint8Array): Generator<string, undefined> {
+export function* headerPieces(
+  file: string,
+  bytes: Uint8Array,
+  least: number = PIECE_BYTES,
+): Generator<string, undefined> {
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   const decoded = (from: number, to: number): string => {
     try {
@@ -25,7 +30,7 @@ export function* headerPieces(file: string, bytes: Uint8Array): Generator<string
     }
   };
   let from = 0;
-  for (const to of cuts(bytes)) {
+  for (const to of cuts(bytes, least)) {
     const text = decoded(from, to);
     if (from === 0 && !text.startsWith("{"))
       throw new FileError(
@@ -37,7 +42,7 @@ export function* headerPieces(file: string, bytes: Uint8Array): Generator<string
 }
 
 /** Where pieces end. In what is not JSON they end anywhere, and what reads them finds out. */
-function* cuts(bytes: Uint8Array): Generator<number, undefined> {
+function* cuts(bytes: Uint8Array, least: number): Generator<number, undefined> {
   let depth = 0;
   let from = 0;
   for (let at = 0; at < bytes.length; at++) {
@@ -45,7 +50,7 @@ function* cuts(bytes: Uint8Array): Generator<number, undefined> {
     if (byte === BYTE.quote) at = stringEnd(bytes, at);
     else if (opens(byte)) depth++;
     else if (closes(byte)) depth--;
-    else if (byte === BYTE.comma && depth === 1 && at - from >= PIECE_BYTES) {
+    else if (byte === BYTE.comma && depth === 1 && at - from >= least) {
       from = at + 1;
       yield from;
     }

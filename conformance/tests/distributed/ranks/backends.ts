@@ -15,7 +15,7 @@ export function useBackends(count: number): readonly Backend[] {
     for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
   });
   afterAll(async () => {
-    for (const backend of backends) await backend.dispose();
+    for (const backend of backends.splice(0)) await backend.dispose();
   });
   return backends;
 }

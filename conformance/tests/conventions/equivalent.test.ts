@@ -1,0 +1,28 @@
+/** Mutants that change nothing are named at lines that are still there, with the reason. */
+import { readFileSync } from "node:fs";
+import { expect, it } from "vitest";
+
+interface Equivalent {
+  readonly file: string;
+  readonly line: string;
+  readonly mutants?: readonly string[];
+  readonly reason: string;
+}
+
+const ROOT = new URL("../../../", import.meta.url);
+const named = JSON.parse(
+  readFileSync(new URL("scripts/mutate/equivalent.json", ROOT), "utf8"),
+) as readonly Equivalent[];
+
+it.each(named.map(({ file, line }) => [file, line] as const))("%s has the line %s", (file, line) => {
+  const lines = readFileSync(new URL(file, ROOT), "utf8").split("\n");
+  expect(lines.map((each) => each.trim())).toContain(line);
+});
+
+it("each has a reason, and is named once", () => {
+  for (const { reason } of named) expect(reason).toMatch(/\w+ \w+/);
+  const mutants = named.flatMap(({ file, line, mutants = ["any"] }) =>
+    mutants.map((each) => [file, line, each].join("|")),
+  );
+  expect(new Set(mutants).size).toBe(mutants.length);
+});

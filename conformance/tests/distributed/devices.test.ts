@@ -1,0 +1,184 @@
+/** Ranks whose devices exchange by themselves give the oracle's results, in whatever order their streams run. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { reduceParts } from "../../../src/distributed/devices/reduce.js";
+import type { Rings } from "../../../src/distributed/devices/ring.js";
+import type { ProcessGroup } from "../../../src/distributed/group.js";
+import type { Tensor, WideDType } from "../../../src/index.js";
+import { empty } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import * as oracle from "../../oracle/collective/collective.js";
+import { differenceOf } from "../../values/difference.js";
+import { fromCodes, PlainTensor, wideValues } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import { useBackends } from "./ranks/backends.js";
+import { distributedCase, parsed } from "./ranks/case.js";
+import { Job, roundTo } from "./ranks/devices.js";
+import { runCalls } from "./ranks/program.mjs";
+import { whileStreamsRun } from "./ranks/streams.js";
+
+const MOST = 6;
+const backends = useBackends(MOST);
+
+/** An endless list of turns. */
+const turns = fc
+  .oneof(fc.constant([0]), fc.constant([1000]), fc.array(fc.nat(1000), { minLength: 1, maxLength: 40 }))
+  .map((drawn) => {
+    let next = 0;
+    return (): number => drawn[next++ % drawn.length] as number;
+  });
+
+/** The rings of a library for each size: some types along one, some along another, some along none. */
+const rings = fc
+  .record({ f32: fc.nat(), bf16: fc.nat(), f16: fc.nat() })
+  .map((drawn) => (size: number): Rings => {
+    const ringOf = (number: number): readonly number[] | undefined => {
+      const others = Array.from({ length: size - 1 }, (_, i) => i + 1);
+      const at = number % size;
+      return [undefined, [0, ...others], [0, ...others.slice(at), ...others.slice(0, at)]][number % 3];
+    };
+    const { f32, bf16, f16 } = { f32: ringOf(drawn.f32), bf16: ringOf(drawn.bf16), f16: ringOf(drawn.f16) };
+    return { ...(f32 && { f32 }), ...(bf16 && { bf16 }), ...(f16 && { f16 }) };
+  });
+
+describe("ranks with a device each", () => {
+  it("give the oracle's bits: any operation, size, type, shards, plan and mesh, whichever stream is ahead", async () => {
+    await fc.assert(
+      fc.asyncProperty(distributedCase(MOST), turns, rings, async ({ programs, expected }, next, ringsOf) => {
+        const job = new Job(backends.slice(0, programs.length), ringsOf);
+        const told = job.groups.map((group, rank) => {
+          const calls = runCalls({ empty, add }, group, programs[rank] as (typeof programs)[number]);
+          for (;;) {
+            const { done, value } = calls.next();
+            if (done) return value;
+          }
+        });
+        const results = await whileStreamsRun(job.backends, next, Promise.all(told));
+        for (const [rank, texts] of results.entries()) {
+          for (const [i, text] of texts.entries()) {
+            const [got, wanted] = [parsed(text), expected[rank]?.[i]];
+            expect([got?.dtype, got?.shape], `rank ${rank}, call ${i}`).toEqual([
+              wanted?.dtype,
+              wanted?.shape,
+            ]);
+            if (got && wanted) expect(differenceOf(got, wanted), `rank ${rank}, call ${i}`).toBeUndefined();
+          }
+        }
+        job.requireFlows();
+      }),
+      { numRuns: 500, seed: 3 },
+    );
+  });
+
+  const TYPES = ["f32", "bf16", "f16"] as const;
+  const VALUES = [1, -1, 2 ** -12, 3, 1 + 2 ** -7, -(2 ** 11), 2 ** 11, 0.75, -0, 5];
+
+  /** The inputs of all ranks: values that are rounded when they are added. */
+  function inputs(dtype: WideDType, size: number, count: number): readonly PlainTensor<WideDType>[] {
+    return Array.from({ length: size }, (_, rank) => {
+      const values = Array.from(
+        { length: count },
+        (_, i) => VALUES[(i * 7 + rank * (3 + (i % 11))) % VALUES.length] as number,
+      );
+      return rounded(dtype, [count], values);
+    });
+  }
+
+  /** More than everyone gets at once. */
+  const large = fc.record({
+    size: fc.integer({ min: 1, max: 4 }),
+    dtype: fc.constantFrom(...TYPES),
+    how: fc.constantFrom("ranked" as const, "ring" as const, "max" as const),
+    elements: fc.integer({ min: 0, max: 9 }).map((more) => 2 ** 13 - 3 + more),
+    cut: fc.array(fc.nat(5), { minLength: 4, maxLength: 4 }),
+  });
+
+  it("give the oracle's bits of large tensors, in splits of any sizes", async () => {
+    await fc.assert(
+      fc.asyncProperty(large, turns, rings, async ({ size, dtype, how, elements, cut }, next, ringsOf) => {
+        const count = dtype === "f32" ? elements : 2 * elements;
+        const job = new Job(backends.slice(0, size), ringsOf);
+        const parts = inputs(dtype, size, count);
+        const first = cut.slice(0, size - 1).map((each) => Math.floor((count * each) / (5 * size)));
+        const splits = [...first, count - first.reduce((a, b) => a + b, 0)];
+        const values = parts.map(wideValues);
+        const sum =
+          how === "max"
+            ? oracle.maximum(values)
+            : how === "ring"
+              ? oracle.ringSum(values, [...splits.keys()], splits, roundTo(dtype))
+              : oracle.rankedSum(values, roundTo(dtype));
+        const wanted = rounded(dtype, [count], sum);
+        const options = how === "max" ? { reduction: how } : { plan: { algorithm: how, splits } };
+        const reads = job.groups.map(async (group, rank) => {
+          const x = upload(group, parts[rank] as PlainTensor<WideDType>);
+          const out = group.allReduce(x, options);
+          x.dispose();
+          const read = await out.data();
+          out.dispose();
+          return new PlainTensor(dtype, [count], read);
+        });
+        const results = await whileStreamsRun(job.backends, next, Promise.all(reads));
+        for (const got of results) expect(differenceOf(got, wanted)).toBeUndefined();
+      }),
+      { numRuns: 12, seed: 4 },
+    );
+  });
+
+  it("combine parts in as many pieces as one asks for, with the bits of one piece", async () => {
+    const pieces = fc.record({
+      size: fc.integer({ min: 2, max: 4 }),
+      counts: fc.array(fc.oneof(fc.nat(3), fc.nat(1500)), { minLength: 4, maxLength: 4 }),
+      pieces: fc.option(fc.integer({ min: 1, max: 6 }), { nil: undefined }),
+      dtype: fc.constantFrom(...TYPES),
+    });
+    await fc.assert(
+      fc.asyncProperty(pieces, turns, async ({ size, counts: all, pieces, dtype }, next) => {
+        const job = new Job(backends.slice(0, size), () => ({}));
+        const counts = all.slice(0, size);
+        const total = counts.reduce((a, b) => a + b, 0);
+        const parts = inputs(dtype, size, total);
+        const wanted = oracle.rankedSum(parts.map(wideValues), roundTo(dtype));
+        const order = [...counts.keys()];
+        const reads = job.groups.map(async (group, rank) => {
+          const x = upload(group, parts[rank] as PlainTensor<WideDType>);
+          const own = counts[rank] as number;
+          const out = empty(group.backend, dtype, [own]);
+          const { side } = job.communicators[rank] as (typeof job.communicators)[number];
+          reduceParts(side, { x: x.address, counts, out: out.address, dtype, order, sum: "f32", pieces });
+          x.dispose();
+          const read = await out.data();
+          out.dispose();
+          const begin = counts.slice(0, rank).reduce((a, b) => a + b, 0);
+          expect(
+            differenceOf(
+              new PlainTensor(dtype, [own], read),
+              rounded(dtype, [own], wanted.slice(begin, begin + own)),
+            ),
+          ).toBeUndefined();
+        });
+        await whileStreamsRun(job.backends, next, Promise.all(reads));
+      }),
+      { numRuns: 60, seed: 5 },
+    );
+  });
+
+  it("wait at a barrier for all that was enqueued before, on all of them", async () => {
+    const job = new Job(backends.slice(0, 3), () => ({}));
+    const [zero, one, two] = job.groups as [ProcessGroup, ProcessGroup, ProcessGroup];
+    const order: number[] = [];
+    const barriers = [zero, one, two].map(async (group, rank) => {
+      if (rank === 1) job.backends[1]?.stream.push({ run: () => void order.push(1) });
+      await group.barrier();
+      order.push(10 + rank);
+    });
+    await whileStreamsRun(job.backends, () => 0, Promise.all(barriers));
+    expect(order[0]).toBe(1);
+    expect(order).toHaveLength(4);
+  });
+});
+
+function upload(group: ProcessGroup, { dtype, shape, codes }: PlainTensor<WideDType>): Tensor<WideDType> {
+  const plain = fromCodes(dtype, shape, [...codes]);
+  return empty(group.backend, dtype, shape).write(plain.data) as Tensor<WideDType>;
+}

@@ -1,0 +1,137 @@
+/** Bytes of files are transferred whole, however few a system call moves, and its errors are said in words. */
+import type { FileHandle } from "node:fs/promises";
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ArgumentError, FileError } from "../../../src/errors.js";
+import { fileError, readAt, requirePath, writeAt } from "../../../src/io/files.js";
+import { jsonText } from "../../../src/io/json-write.js";
+
+/** A file in memory, each of whose calls moves as many bytes as `moves` says next, at least one if there are any. */
+function handleOf(file: Uint8Array, moves: readonly number[]): FileHandle {
+  let calls = 0;
+  const most = (wanted: number, left: number): number =>
+    Math.max(0, Math.min(wanted, left, 1 + (moves[calls++ % moves.length] ?? 0)));
+  const handle: Pick<FileHandle, "read" | "write"> = {
+    read: (async (bytes: Uint8Array, at: number, wanted: number, position: number) => {
+      if (at + wanted > bytes.length) throw new RangeError(`${wanted} bytes at ${at} of ${bytes.length}`);
+      const bytesRead = most(wanted, file.length - position);
+      bytes.set(file.subarray(position, position + bytesRead), at);
+      return { bytesRead, buffer: bytes };
+    }) as FileHandle["read"],
+    write: (async (bytes: Uint8Array, at: number, wanted: number, position: number) => {
+      if (at + wanted > bytes.length) throw new RangeError(`${wanted} bytes at ${at} of ${bytes.length}`);
+      const bytesWritten = most(wanted, Infinity);
+      file.set(bytes.subarray(at, at + bytesWritten), position);
+      return { bytesWritten, buffer: bytes };
+    }) as FileHandle["write"],
+  };
+  return handle as FileHandle;
+}
+
+const moves = fc.array(fc.nat(9), { minLength: 1, maxLength: 5 });
+
+describe("bytes of a file", () => {
+  it("are read whole, or not at all where the file ends before them", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.uint8Array({ maxLength: 60 }),
+        fc.nat(60),
+        fc.nat(60),
+        moves,
+        async (file, at, length, each) => {
+          const read = readAt("x", handleOf(file, each), at, length).catch((error: unknown) => error);
+          const found = await read;
+          if (at + length <= file.length || length === 0) {
+            expect(found).toEqual(length === 0 ? new Uint8Array() : file.slice(at, at + length));
+            return;
+          }
+          expect(found).toBeInstanceOf(FileError);
+          expect(String(found)).toContain(`x: ends at byte ${Math.max(at, file.length)};`);
+        },
+      ),
+      { numRuns: 300 },
+    );
+  });
+
+  it("are written whole, where they belong", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.uint8Array({ maxLength: 40 }), fc.nat(20), moves, async (bytes, at, each) => {
+        const file = new Uint8Array(64).fill(0xa5);
+        const expected = file.slice();
+        expected.set(bytes, at);
+        await writeAt("x", handleOf(file, each), bytes, at);
+        expect(file).toEqual(expected);
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
+
+describe("an error of the operating system", () => {
+  const codes = [
+    "ENOENT",
+    "EACCES",
+    "EPERM",
+    "EROFS",
+    "EISDIR",
+    "ENOTDIR",
+    "ELOOP",
+    "ENAMETOOLONG",
+    "EMFILE",
+  ];
+  const more = ["ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "ENXIO", "ERR_INVALID_ARG_VALUE"];
+
+  it.each([...codes, ...more])("%s is said in words", (code) => {
+    const cause = Object.assign(new Error(`${code}: of the system`), { code });
+    const error = fileError("a/b", "cannot be read", cause);
+    expect(error).toBeInstanceOf(FileError);
+    expect(error.cause).toBe(cause);
+    expect(error.message).toMatch(/^a\/b: cannot be read: [a-z' -]+$/);
+  });
+
+  it("is named by its code, or as it is, where there are no words for it", () => {
+    const messageOf = (cause: unknown): string => fileError("x", "cannot be read", cause).message;
+    expect(messageOf(Object.assign(new Error("no"), { code: "EXYZ" }))).toBe("x: cannot be read: EXYZ");
+    expect(messageOf(new Error("no"))).toBe("x: cannot be read: Error: no");
+    expect(messageOf("no")).toBe("x: cannot be read: no");
+  });
+
+  it("that was said already is not said again", () => {
+    const error = new FileError("y: is gone");
+    expect(fileError("x", "cannot be read", error)).toBe(error);
+  });
+
+  it.each([
+    ["", "an empty text"],
+    [undefined, "undefined"],
+    [7, "number"],
+    [{}, "object"],
+  ])("is none of the path %j, which is refused as %s", (path, what) => {
+    expect(() => requirePath("load", path)).toThrow(ArgumentError);
+    expect(() => requirePath("load", path)).toThrow(`load: the path is ${what}; give the path of a file`);
+  });
+});
+
+describe("what JSON does not hold", () => {
+  const where = (keys: readonly (string | number)[]): unknown =>
+    [...keys].reverse().reduce<unknown>((value, key) => {
+      if (typeof key === "string") return { [key]: value };
+      return [...Array.from({ length: key }, () => 0), value];
+    }, Number.NaN);
+
+  it("is named by its way from the root, a long one by both ends and long keys by their beginning", () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.oneof(fc.nat(3), fc.stringMatching(/^[a-z]{1,60}$/)), { maxLength: 24 }),
+        (keys) => {
+          const steps = keys.map((key) => (typeof key === "number" ? `[${key}]` : `.${key.slice(0, 40)}`));
+          const shown = steps.length <= 16 ? steps : [...steps.slice(0, 8), "…", ...steps.slice(-8)];
+          expect(() => jsonText("extra", where(keys))).toThrow(
+            `checkpoint: extra${shown.join("")} is number NaN, which`,
+          );
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+});
