@@ -172,6 +172,7 @@ export type { Backward, BackwardPass } from "./tape/node.js";
 export type { Gradient, Value } from "./tape/value.js";
 export { Variable } from "./tape/variable.js";
 export type { CopyGeometry, ScalePlacement } from "./tensor/geometry.js";
+export type { Range, TensorPart } from "./tensor/part.js";
 export {
   type CopyTensors,
   type Direction,
