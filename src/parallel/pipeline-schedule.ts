@@ -13,6 +13,7 @@ export type PipelineActionKind =
 
 /** One step of a stage. `recv` and `send` of `Forward` are of activations, those of `Backward` are of gradients. */
 export interface PipelineAction {
+  /** What is done. */
   readonly kind: PipelineActionKind;
   /** The microbatch, from 0. */
   readonly microbatch: number;

@@ -24,7 +24,7 @@ import { replaceFile } from "../replace.js";
 import { digestOf } from "./local.js";
 
 /** The name of the index in the folder of a checkpoint. */
-export const INDEX_NAME = "checkpoint.index.json";
+const INDEX_NAME = "checkpoint.index.json";
 const VERSION = 1;
 /** The end of an index, without the digest of what is before. */
 const DIGEST_END = `,\n"sha256":""}\n`;

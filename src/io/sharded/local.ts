@@ -10,7 +10,7 @@ import type { Tensor } from "../../tensor/tensor.js";
 import { CHECKPOINT_STATE, type CheckpointState } from "../checkpoint-checks.js";
 import { quantizedRecord } from "../checkpoint-record.js";
 import { scaleTensors } from "../checkpoint-scales.js";
-import { MODULE, type NameOf, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
+import { MODULE, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
 import type { TensorPlan } from "../header/header.js";
 
 /** One rank's part of a training run. */
@@ -21,7 +21,7 @@ export interface ShardedState extends CheckpointState {
    * The name in the checkpoint of a parameter, an optimizer's parameter or a quantization of the module. Ranks with other layers
    * need other names, as the stages of a pipeline do. Default: the same name.
    */
-  readonly nameOf?: NameOf | undefined;
+  readonly nameOf?: ((name: string) => string) | undefined;
 }
 
 /** The check of each field of `ShardedState`. */
@@ -84,7 +84,7 @@ function partOf(user: string, name: string, given: TensorPart | undefined, shape
   );
 }
 
-export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
   return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 }
 

@@ -64,7 +64,7 @@ export function pipelineCases(recipe: RecipeName, most: number): fc.Arbitrary<Pi
 }
 
 /** One stage with its optimizer. */
-export class Stage {
+class Stage {
   readonly model: Sequential;
   readonly optimizer: Optimizer | undefined;
   readonly #recipe;

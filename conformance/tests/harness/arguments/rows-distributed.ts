@@ -84,17 +84,13 @@ export const DISTRIBUTED_ROWS: Rows = {
   },
   Pipeline: {
     calls: [
-      (w) => [
-        trained(w),
-        alone(w),
-        {
-          microbatches: 2,
-          input: { shape: [ROWS, COLUMNS], dtype: "bf16" },
-          loss: (y: Variable) => y,
-          forward: (x: Variable) => x,
-          dataParallel: undefined,
-        },
-      ],
+      (w) => {
+        const [stage, group] = [trained(w), alone(w)];
+        const dataParallel = new DataParallel(stage, group);
+        const same = (x: Variable): Variable => x;
+        const input = { shape: [ROWS, COLUMNS], dtype: "bf16" } as const;
+        return [stage, group, { microbatches: 2, input, loss: same, forward: same, dataParallel }];
+      },
     ],
     numbers: { "options.microbatches": "count" },
   },

@@ -15,7 +15,7 @@ import { SGD } from "../../../../src/optimizers/sgd.js";
 import { inWorld } from "./law.js";
 import type { Row, Rows } from "./row.js";
 import { alone } from "./rows-distributed.js";
-import type { Backends, World } from "./world.js";
+import { type Backends, World } from "./world.js";
 
 /** A folder with a checkpoint of what `run` makes. `end` deletes it. */
 export class CheckpointFolder {
@@ -34,11 +34,19 @@ export class CheckpointFolder {
 
   async fill(backends: Backends): Promise<void> {
     await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
-    await inWorld(backends, (world) =>
-      saveShardedCheckpoint(this.shards, { ...run(world), group: alone(world) }),
-    );
+    await this.#fillShards(backends);
     await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
     this.#opened = await SafetensorsFile.open(this.tensors);
+  }
+
+  /** The run lives until it is saved. */
+  async #fillShards(backends: Backends): Promise<void> {
+    const world = new World(backends);
+    try {
+      await saveShardedCheckpoint(this.shards, { ...run(world), group: alone(world) });
+    } finally {
+      world.dispose();
+    }
   }
 
   /** The open file `tensors`. */
