@@ -18,7 +18,7 @@ import { requirePath, writeAt } from "./files.js";
 import type { Metadata, TensorEntry, TensorPlan } from "./header/header.js";
 import { encodeHeader, planEntries } from "./header/header-write.js";
 import { requireMetadata } from "./metadata.js";
-import { replaceFile } from "./replace.js";
+import { replaceFile } from "./replace/replace.js";
 import { Spans } from "./spans.js";
 
 /** The contents of a file. */

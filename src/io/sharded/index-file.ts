@@ -20,7 +20,7 @@ import { isObject } from "../header/header.js";
 import { JsonError, parseJson } from "../json-read.js";
 import { jsonText } from "../json-write.js";
 import { MAX_HEADER_BYTES } from "../limits.js";
-import { replaceFile } from "../replace.js";
+import { replaceFile } from "../replace/replace.js";
 import { digestOf } from "./local.js";
 
 /** The name of the index in the folder of a checkpoint. */
