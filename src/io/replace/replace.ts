@@ -2,8 +2,8 @@
 import { type FileHandle, rename } from "node:fs/promises";
 import { dirname } from "node:path";
 import { fileError } from "../files.js";
-import { discard, finished, openTemporary } from "../temporaries.js";
 import { syncFolder, targetOf } from "./target.js";
+import { discard, finished, openTemporary } from "./temporaries.js";
 
 /**
  * Writes a file, whose contents `body` writes. It appears at `path` after all bytes are on the disk, and not if `body` throws.
