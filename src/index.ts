@@ -114,6 +114,18 @@ export {
 } from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
 export { broadcastParameters, DataParallel, type DataParallelOptions } from "./parallel/data-parallel.js";
+export {
+  Pipeline,
+  type PipelineInput,
+  type PipelineOptions,
+  type PipelineStage,
+} from "./parallel/pipeline.js";
+export {
+  type PipelineAction,
+  type PipelineActionKind,
+  type PipelinePlace,
+  pipelineSchedule,
+} from "./parallel/pipeline-schedule.js";
 export * from "./quantizers/index.gen.js";
 export { normal, permutation, type RandomSource, randomWords } from "./random.js";
 export {
@@ -161,6 +173,7 @@ export type { Backward, BackwardPass } from "./tape/node.js";
 export type { Gradient, Value } from "./tape/value.js";
 export { Variable } from "./tape/variable.js";
 export type { CopyGeometry, ScalePlacement } from "./tensor/geometry.js";
+export type { Range, TensorPart } from "./tensor/part.js";
 export {
   type CopyTensors,
   type Direction,

@@ -3,7 +3,7 @@
  * which removes them if the program ends early.
  */
 import { workerData } from "node:worker_threads";
-import { watchTemporaries } from "../io/temporaries.js";
+import { watchTemporaries } from "../io/replace/temporaries.js";
 import { watchGroups } from "./child-group.js";
 import type { Leftover, ProgramData } from "./launch.js";
 import { runCli } from "./main.js";

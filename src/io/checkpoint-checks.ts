@@ -35,17 +35,18 @@ const randomNumbers: Domain = (user, name, value) => {
   throw outside(user, name, value, "a RandomState, whose seed and offset are bigints, or left out");
 };
 
-const STATE: OptionTable<CheckpointState> = {
+/** The check of each field of `CheckpointState`. */
+export const CHECKPOINT_STATE: OptionTable<CheckpointState> = {
   module: needed(instance(Module, "a Module")),
   optimizer: instance(Optimizer, "an optimizer, or left out"),
   random: randomNumbers,
 };
 
 /** Throws `ArgumentError` for an invalid run to load into. */
-export const checkState = optionsOf(STATE);
+export const checkState = optionsOf(CHECKPOINT_STATE);
 
 /** Throws `ArgumentError` for an invalid run to save. `extra` is checked separately. */
-export const checkSaved = optionsOf<SavedState>({ ...STATE, extra: anything });
+export const checkSaved = optionsOf<SavedState>({ ...CHECKPOINT_STATE, extra: anything });
 
 /** Throws `FileError` unless the same parameters are quantized with the same options. */
 export function requireQuantized(

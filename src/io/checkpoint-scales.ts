@@ -4,6 +4,7 @@ import type { DelayedSnapshot } from "../modules/delayed-state.js";
 import type { Module } from "../modules/module.js";
 import type { QuantizationSnapshot } from "../modules/quantization-state.js";
 import { type Pass, ROLES } from "../recipes/table.js";
+import type { NameOf } from "./checkpoint-tensors.js";
 import type { TensorPlan } from "./header/header.js";
 import type { TensorSource } from "./source.js";
 
@@ -15,7 +16,10 @@ function tensorName(quantization: string, pass: Pass, field: keyof DelayedSnapsh
 }
 
 /** `quantization.NAME.forward.scale` and so on, for all quantizations that have a state. */
-export function scaleTensors(module: Module): readonly (TensorPlan & { readonly bytes: Uint8Array })[] {
+export function scaleTensors(
+  module: Module,
+  nameOf: NameOf = (name) => name,
+): readonly (TensorPlan & { readonly bytes: Uint8Array })[] {
   return [...module.namedQuantizations()].flatMap(([name, quantization]) => {
     const snapshot = quantization.snapshotSync();
     if (!snapshot) return [];
@@ -25,7 +29,7 @@ export function scaleTensors(module: Module): readonly (TensorPlan & { readonly 
         const slots = ROLES[pass].length;
         const shape = field === "scale" ? [slots] : [values.length / slots, slots];
         const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-        return { name: tensorName(name, pass, field), dtype: "F32", shape, bytes } as const;
+        return { name: tensorName(nameOf(name), pass, field), dtype: "F32", shape, bytes } as const;
       }),
     );
   });

@@ -24,11 +24,23 @@ function place(name: string, tensor: Tensor): TensorPlace {
   return { name, dtype: type, shape, tensor };
 }
 
+/** A tensor of a parameter or of its optimizer. */
+export interface ParameterPlace extends TensorPlace {
+  readonly parameter: Parameter;
+}
+
+/** The name in a file of what a module or an optimizer calls so. */
+export type NameOf = (name: string) => string;
+
+const same: NameOf = (name) => name;
+
 /** `module.NAME` for each parameter; a quantized parameter has several tensors, named as in any file. */
-export function parameterPlaces(module: Module): readonly TensorPlace[] {
-  return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
-    const name = MODULE + parameter;
-    return value instanceof QuantizedTensor ? memberPlaces(name, value) : [place(name, value)];
+export function parameterPlaces(module: Module, nameOf = same): readonly ParameterPlace[] {
+  return [...module.namedParameters()].flatMap(([own, parameter]) => {
+    const { value } = parameter;
+    const name = MODULE + nameOf(own);
+    const places = value instanceof QuantizedTensor ? memberPlaces(name, value) : [place(name, value)];
+    return places.map((each) => ({ ...each, parameter }));
   });
 }
 
@@ -66,7 +78,11 @@ export function quantizedParameters(module: Module): ReadonlyMap<string, Quantiz
  * `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` and so on for each buffer.
  * Throws `ArgumentError` if a parameter does not belong to the module.
  */
-export function optimizerPlaces(module: Module, optimizer: Optimizer): readonly TensorPlace[] {
+export function optimizerPlaces(
+  module: Module,
+  optimizer: Optimizer,
+  nameOf = same,
+): readonly ParameterPlace[] {
   const own = new Set(module.parameters());
   return [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => {
     if (!own.has(parameter))
@@ -74,6 +90,9 @@ export function optimizerPlaces(module: Module, optimizer: Optimizer): readonly 
         `checkpoint: the optimizer updates "${name}", which is no parameter of the module; give the module that has all of them`,
       );
     const tensors = [...(master === parameter.value ? [] : [["master", master] as const]), ...buffers];
-    return tensors.map(([buffer, tensor]) => place(`optimizer.${name}.${buffer}`, tensor));
+    return tensors.map(([buffer, tensor]) => ({
+      ...place(`optimizer.${nameOf(name)}.${buffer}`, tensor),
+      parameter,
+    }));
   });
 }

@@ -4,6 +4,9 @@ export type { FileDType } from "./dtypes.js";
 export type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
 export { SafetensorsFile } from "./safetensors.js";
 export { type FilePlan, type PutTensor, writeSafetensors } from "./safetensors-writer.js";
+export { type LoadedShardedState, loadShardedCheckpoint } from "./sharded/load.js";
+export type { ShardedState } from "./sharded/local.js";
+export { type SavedShardedState, saveShardedCheckpoint } from "./sharded/save.js";
 export { TensorSource } from "./source.js";
 export {
   type LoadedTensors,

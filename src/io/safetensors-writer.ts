@@ -1,6 +1,5 @@
-/** Writes safetensors files, first under a temporary name, so that a failed run leaves no incomplete file. */
-import { type FileHandle, rename } from "node:fs/promises";
-import { dirname } from "node:path";
+/** Writes safetensors files. */
+import type { FileHandle } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
 import {
   anyListOf,
@@ -15,13 +14,12 @@ import {
 } from "../options.js";
 import { kindOf } from "../tensor/data.js";
 import { FILE_DTYPES } from "./dtypes.js";
-import { fileError, requirePath, writeAt } from "./files.js";
+import { requirePath, writeAt } from "./files.js";
 import type { Metadata, TensorEntry, TensorPlan } from "./header/header.js";
 import { encodeHeader, planEntries } from "./header/header-write.js";
 import { requireMetadata } from "./metadata.js";
+import { replaceFile } from "./replace/replace.js";
 import { Spans } from "./spans.js";
-import { syncFolder, targetOf } from "./target.js";
-import { discard, finished, openTemporary } from "./temporaries.js";
 
 /** The contents of a file. */
 export interface FilePlan {
@@ -67,32 +65,12 @@ export async function writeSafetensors(
   callable("writeSafetensors", "body", body);
   const tensors = planEntries(path, plans);
   const header = encodeHeader(path, tensors.values(), metadata);
-  const target = await targetOf(path);
-  const cannot = (cause: unknown): never => {
-    throw fileError(path, "cannot be written", cause);
-  };
-  // a file that replaces another is readable by its owner alone until it gets the other file's permissions
-  const temporary = await openTemporary(target.path, target.mode === undefined ? 0o666 : 0o600).catch(cannot);
-  const { handle } = temporary;
-  try {
-    try {
-      const writer = new Writer(path, handle, tensors, header.length);
-      await writeAt(path, handle, header, 0);
-      await body((name, bytes, at = 0) => writer.put(name, bytes, at));
-      writer.requireComplete();
-      if (target.mode !== undefined) await handle.chmod(target.mode).catch(cannot);
-      await handle.sync().catch(cannot);
-    } finally {
-      await handle.close().catch(cannot);
-    }
-    await rename(temporary.path, target.path).catch(cannot);
-  } catch (error) {
-    // the first error is reported, even if removing the unfinished file fails too
-    await discard(temporary).catch(() => undefined);
-    throw error;
-  }
-  finished(temporary);
-  await syncFolder(dirname(target.path));
+  await replaceFile(path, async (handle) => {
+    const writer = new Writer(path, handle, tensors, header.length);
+    await writeAt(path, handle, header, 0);
+    await body((name, bytes, at = 0) => writer.put(name, bytes, at));
+    writer.requireComplete();
+  });
 }
 
 class Writer {

@@ -11,7 +11,7 @@ import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, type ModuleOptions } from "./module.js";
 import { PARALLEL_OPTIONS, type ParallelOptions } from "./parallel/options.js";
 import type { TensorParallel } from "./parallel/tensor-parallel.js";
-import { partShape, partValues } from "./parallel/weights.js";
+import { partShape, partValues, weightPart } from "./parallel/weights.js";
 import {
   constantInit,
   type InitMethod,
@@ -155,13 +155,19 @@ export function linearParts(
   const own = parallel ? partValues(parallel, requireValues("initMethod", values, whole), whole) : values;
   const weight = makeWeight(backend, own, shape, { dtype, random, shard: parallel?.shard("weight") });
   const [outFeatures] = shape;
+  const bias =
+    options.bias === false
+      ? undefined
+      : newParameter(backend, [outFeatures], constantInit(0), { dtype, random });
+  if (parallel) {
+    weight.part = weightPart(parallel, whole);
+    const { shape, ranges } = weight.part;
+    if (bias) bias.part = { shape: shape.slice(0, 1), ranges: ranges.slice(0, 1) };
+  }
   return {
     parallel,
     weight,
-    bias:
-      options.bias === false
-        ? undefined
-        : newParameter(backend, [outFeatures], constantInit(0), { dtype, random }),
+    bias,
     quantization: new LinearQuantization(backend, random, parallel),
     saveOriginalInput: options.saveOriginalInput ?? false,
     fuseWgradAccumulation: options.fuseWgradAccumulation ?? false,

@@ -8,6 +8,7 @@ import { type RandomState, randomState } from "../quantizers/quantizer.js";
 import { normal } from "../random.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
+import type { TensorPart } from "../tensor/part.js";
 import { requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
@@ -23,6 +24,12 @@ import { Tensor } from "../tensor/tensor.js";
 export class Parameter extends Variable {
   /** If set, a layer with `fuseWgradAccumulation` adds the weight gradient to this tensor instead of to `grad`. */
   mainGrad: Tensor<"f32"> | undefined;
+
+  /**
+   * Which part of a whole parameter this is, if ranks have a part each; its shape is that of `value`. Sharded checkpoints go by
+   * it. Default: this is the whole parameter.
+   */
+  part: TensorPart | undefined;
 
   #highPrecisionInitVal: Float32Array | undefined;
 

@@ -161,7 +161,8 @@ export class DataParallel {
   }
 }
 
-function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
+/** Throws `ArgumentError` unless the module is on the backend of the group. */
+export function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
   if (backend !== group.backend)
     throw new ArgumentError(
       `${user}: module and group are on different backends; make the module on group.backend`,

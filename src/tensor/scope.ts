@@ -81,10 +81,29 @@ export class Scope {
     value[OWNER] = undefined;
   }
 
-  /** Closes the scope and disposes of everything that it still owns. A second call does nothing. */
-  dispose(): void {
+  /**
+   * @internal Runs `body` with this scope as the innermost one, and again as often as wanted. Between the calls the scope owns
+   * nothing that is created, and what it owns lives.
+   */
+  within<R>(body: () => R): R {
+    this.close();
+    open.push(this);
+    try {
+      return body();
+    } finally {
+      this.close();
+    }
+  }
+
+  /** @internal Owns nothing that is created from now on. What it owns lives until `dispose()`. A second call does nothing. */
+  close(): void {
     if (open.at(-1) === this) open.pop();
     else if (open.includes(this)) open.splice(open.indexOf(this), 1);
+  }
+
+  /** Closes the scope and disposes of everything that it still owns. A second call does nothing. */
+  dispose(): void {
+    this.close();
     if (this.#owned.size === 0) return;
     for (const value of this.#owned) value.dispose();
     this.#owned.clear();

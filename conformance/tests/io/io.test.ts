@@ -10,7 +10,7 @@ import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.j
 import type { TensorPlan } from "../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
-import { removeTemporaries, watchTemporaries } from "../../../src/io/temporaries.js";
+import { removeTemporaries, watchTemporaries } from "../../../src/io/replace/temporaries.js";
 
 let folder = "";
 beforeEach(() => {

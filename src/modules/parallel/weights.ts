@@ -1,5 +1,6 @@
 /** The part of a weight that one rank has. */
 import { ShapeError } from "../../errors.js";
+import { partAlong, type TensorPart } from "../../tensor/part.js";
 import type { ParallelMode } from "./options.js";
 import type { TensorParallel } from "./tensor-parallel.js";
 
@@ -23,6 +24,24 @@ export function partShape(
       `${user}: ${name} ${features} is not divisible among ${group.size} ranks; give a multiple of ${group.size}`,
     );
   return axis === 0 ? [out / group.size, inward] : [out, inward / group.size];
+}
+
+/** Which part of a weight [N, K] a rank has. */
+export function weightPart(
+  { group: { rank, size }, mode, pieces }: TensorParallel,
+  whole: readonly [out: number, inward: number],
+): TensorPart {
+  const [axis] = SIZES[mode];
+  const count = mode === "column" ? pieces : 1;
+  const each = whole[axis] / count / size;
+  return partAlong(
+    whole,
+    axis,
+    Array.from({ length: count }, (_, piece) => {
+      const begin = (piece * size + rank) * each;
+      return [begin, begin + each] as const;
+    }),
+  );
 }
 
 /** A rank's part of the values of a weight [N, K]. */

@@ -3,6 +3,8 @@ import type { Communicator } from "../../../../src/distributed/communicator.js";
 import { ProcessGroup } from "../../../../src/distributed/group.js";
 import { LocalCommunicator } from "../../../../src/distributed/local.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
+import { Pipeline } from "../../../../src/parallel/pipeline.js";
+import type { Variable } from "../../../../src/tape/variable.js";
 import type { Row, Rows } from "./row.js";
 import { trained } from "./rows-modules.js";
 import { SIZE, type World } from "./world.js";
@@ -79,6 +81,31 @@ export const DISTRIBUTED_ROWS: Rows = {
     calls: [() => [() => 1]],
     self: (w) => new DataParallel(trained(w), alone(w)),
     outlives: true,
+  },
+  Pipeline: {
+    calls: [
+      (w) => {
+        const [stage, group] = [trained(w), alone(w)];
+        const dataParallel = new DataParallel(stage, group);
+        const same = (x: Variable): Variable => x;
+        const input = { shape: [ROWS, COLUMNS], dtype: "bf16" } as const;
+        return [stage, group, { microbatches: 2, input, loss: same, forward: same, dataParallel }];
+      },
+    ],
+    numbers: { "options.microbatches": "count" },
+  },
+  "Pipeline.step": {
+    calls: [(w) => [() => w.tensor()]],
+    self: (w) => {
+      const stage = trained(w);
+      for (const each of stage.parameters()) each.requiresGrad = false;
+      return new Pipeline(stage, alone(w), { microbatches: 1, forward: (x) => x, loss: (y) => y });
+    },
+    outlives: true,
+  },
+  pipelineSchedule: {
+    calls: [() => [{ stage: 0, stages: 2, microbatches: 3 }]],
+    numbers: { "place.stage": "index", "place.stages": "count", "place.microbatches": "count" },
   },
   broadcastParameters: {
     calls: [(w) => [trained(w), alone(w), 0]],

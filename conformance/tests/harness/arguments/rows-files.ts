@@ -2,13 +2,20 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type PutTensor, SafetensorsFile, saveCheckpoint, saveTensors } from "../../../../src/io/index.js";
+import {
+  type PutTensor,
+  SafetensorsFile,
+  saveCheckpoint,
+  saveShardedCheckpoint,
+  saveTensors,
+} from "../../../../src/io/index.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { constantInit } from "../../../../src/modules/parameter.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { inWorld } from "./law.js";
 import type { Row, Rows } from "./row.js";
-import type { Backends, World } from "./world.js";
+import { alone } from "./rows-distributed.js";
+import { type Backends, World } from "./world.js";
 
 /** A folder with a checkpoint of what `run` makes. `end` deletes it. */
 export class CheckpointFolder {
@@ -19,14 +26,27 @@ export class CheckpointFolder {
   /** The path to save runs to. */
   readonly written = join(this.#path, "written.safetensors");
 
+  /** The path of a saved run of several ranks. */
+  readonly shards = join(this.#path, "shards");
   /** The path of a file with an f32 tensor "x" of four elements. */
   readonly tensors = join(this.#path, "tensors.safetensors");
   #opened: SafetensorsFile | undefined;
 
   async fill(backends: Backends): Promise<void> {
     await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
+    await this.#fillShards(backends);
     await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
     this.#opened = await SafetensorsFile.open(this.tensors);
+  }
+
+  /** The run lives until it is saved. */
+  async #fillShards(backends: Backends): Promise<void> {
+    const world = new World(backends);
+    try {
+      await saveShardedCheckpoint(this.shards, { ...run(world), group: alone(world) });
+    } finally {
+      world.dispose();
+    }
   }
 
   /** The open file `tensors`. */
@@ -53,6 +73,24 @@ export function fileRows(folder: CheckpointFolder): Rows {
   return {
     saveCheckpoint: {
       calls: [(w) => [folder.written, { ...run(w), extra: { step: 1 } }]],
+      costly: true,
+    },
+    saveShardedCheckpoint: {
+      calls: [
+        (w) => [
+          folder.shards,
+          { ...run(w), group: alone(w), nameOf: (name: string) => name, extra: { step: 1 } },
+        ],
+      ],
+      costly: true,
+    },
+    loadShardedCheckpoint: {
+      calls: [
+        (w) => [
+          folder.shards,
+          { ...run(w), group: alone(w), nameOf: (name: string) => name, restoreRandom: true },
+        ],
+      ],
       costly: true,
     },
     loadCheckpoint: {

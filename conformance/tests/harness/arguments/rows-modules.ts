@@ -177,7 +177,7 @@ export const MODULE_ROWS: Rows = {
   },
   "functional.mseLoss": { calls: [(w) => [w.tensor(), w.tensor()]] },
   "functional.dotProductAttention": {
-    calls: [(w) => [w.tensor("bf16", [2, 4, 48]), { heads: 2, causal: false }]],
+    calls: [(w) => [w.tensor("bf16", [2, 4, 48]), { heads: 2, causal: false, group: alone(w) }]],
     numbers: { "options.heads": "count" },
   },
   recompute: { calls: [(w) => [(x: Variable) => x, w.tensor()]], anyType: ["inputs"] },

@@ -13,17 +13,29 @@ import type { Variable } from "../../../../src/tape/variable.js";
 import { loadDigits, PIXELS } from "./digits.js";
 
 const DIGITS = 4096;
-const BATCH = 128;
-const HIDDEN = [256, 128] as const;
+export const BATCH = 128;
+export const HIDDEN = [256, 128] as const;
 /** The number of outputs; ten of them are digits. */
-const CLASSES = 32;
+export const CLASSES = 32;
 
 let digits: ReturnType<typeof loadDigits> | undefined;
 
-/** Trains on batches in random order; each epoch has a new order. */
-export function mlp(backend: Backend, random: RandomState) {
+/** The images and labels of step `step`. */
+export function batch(step: number): { readonly images: Float32Array; readonly labels: Int32Array } {
   const loaded = digits ?? loadDigits(DIGITS);
   digits = loaded;
+  const [round, place] = [Math.floor((step * BATCH) / DIGITS), (step * BATCH) % DIGITS];
+  const order = permutation({ seed: 1n, offset: BigInt(round) }, DIGITS).subarray(place, place + BATCH);
+  const images = new Float32Array(BATCH * PIXELS);
+  const labels = Int32Array.from(order, (from) => loaded.labels[from] as number);
+  order.forEach((from, row) => {
+    images.set(loaded.images.subarray(from * PIXELS, (from + 1) * PIXELS), row * PIXELS);
+  });
+  return { images, labels };
+}
+
+/** Trains on batches in random order; each epoch has a new order. */
+export function mlp(backend: Backend, random: RandomState) {
   const linear = (from: number, to: number): Linear => new Linear(backend, from, to, { random });
   const relu = (x: Variable): Variable => activation(x, "relu");
   const layers = [linear(PIXELS, HIDDEN[0]), relu, linear(...HIDDEN), relu, linear(HIDDEN[1], CLASSES)];
@@ -33,13 +45,7 @@ export function mlp(backend: Backend, random: RandomState) {
     model,
     optimizer,
     loss(step: number): Variable {
-      const [round, place] = [Math.floor((step * BATCH) / DIGITS), (step * BATCH) % DIGITS];
-      const order = permutation({ seed: 1n, offset: BigInt(round) }, DIGITS).subarray(place, place + BATCH);
-      const images = new Float32Array(BATCH * PIXELS);
-      const labels = Int32Array.from(order, (from) => loaded.labels[from] as number);
-      order.forEach((from, row) => {
-        images.set(loaded.images.subarray(from * PIXELS, (from + 1) * PIXELS), row * PIXELS);
-      });
+      const { images, labels } = batch(step);
       const x = encode(tensor(backend, images, [BATCH, PIXELS]), { format: "bf16", overflow: "nonfinite" });
       return crossEntropyLoss(model.forward(x), tensor(backend, labels, [BATCH], "i32"));
     },

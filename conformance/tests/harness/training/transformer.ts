@@ -1,6 +1,7 @@
 /** A byte-level language model with two transformer blocks. */
 import { readFileSync } from "node:fs";
 import type { Backend } from "../../../../src/backends/backend.js";
+import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { dotProductAttention } from "../../../../src/functional/attention.js";
 import { add } from "../../../../src/functional/elementwise.js";
 import { crossEntropyLoss } from "../../../../src/functional/loss.js";
@@ -13,52 +14,59 @@ import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import type { RandomState } from "../../../../src/quantizers/quantizer.js";
 import { randomWords } from "../../../../src/random.js";
+import { type VariableLike, variable } from "../../../../src/tape/differentiable.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 
-const VOCABULARY = 128;
-const FEATURES = 64;
+export const VOCABULARY = 128;
+export const FEATURES = 64;
 const HEADS = 2;
-const LENGTH = 64;
-const BATCH = 4;
+export const LENGTH = 64;
+export const BATCH = 4;
 const BLOCKS = 2;
 
 interface Made {
   readonly random: RandomState;
+  /** The ranks that have the positions, if this one has not all. */
+  readonly positions?: ProcessGroup;
 }
 
-class Block extends Module {
+export class Block extends Module {
+  readonly #group: ProcessGroup | undefined;
   readonly #qkv: LayerNormLinear;
   readonly #project: Linear;
   readonly #mlp: LayerNormMLP;
 
-  constructor(backend: Backend, options: Made) {
+  constructor(backend: Backend, { positions, ...options }: Made) {
     super(backend, options);
+    this.#group = positions;
     this.#qkv = this.addModule("qkv", new LayerNormLinear(backend, FEATURES, 3 * FEATURES, options));
     this.#project = this.addModule("project", new Linear(backend, FEATURES, FEATURES, options));
     const form = { ...options, activation: "swiglu", normalization: "RMSNorm", bias: false } as const;
     this.#mlp = this.addModule("mlp", new LayerNormMLP(backend, FEATURES, 2 * FEATURES, form));
   }
 
-  forward(x: Variable): Variable {
-    const attended = dotProductAttention(this.#qkv.forward(x), { heads: HEADS });
+  forward(input: VariableLike): Variable {
+    const x = variable(input);
+    const attended = dotProductAttention(this.#qkv.forward(x), { heads: HEADS, group: this.#group });
     const between = add(x, this.#project.forward(attended));
     return add(between, this.#mlp.forward(between));
   }
 }
 
-class Model extends Module {
+export class Model extends Module {
   readonly #tokens: Embedding;
   readonly #positions: Embedding;
   readonly #blocks: readonly Block[];
   readonly #head: LayerNormLinear;
 
-  constructor(backend: Backend, options: Made) {
+  constructor(backend: Backend, made: Made) {
+    const { positions: _, ...options } = made;
     super(backend, options);
     this.#tokens = this.addModule("tokens", new Embedding(backend, VOCABULARY, FEATURES, options));
     this.#positions = this.addModule("positions", new Embedding(backend, LENGTH, FEATURES, options));
     this.#blocks = Array.from({ length: BLOCKS }, (_, i) =>
-      this.addModule(`block${i}`, new Block(backend, options)),
+      this.addModule(`block${i}`, new Block(backend, made)),
     );
     this.#head = this.addModule("head", new LayerNormLinear(backend, FEATURES, VOCABULARY, options));
   }
@@ -71,8 +79,20 @@ class Model extends Module {
 }
 
 /** The text to learn: the licence, which every copy of the project contains and which does not change. */
-function loadText(): Uint8Array {
+export function loadText(): Uint8Array {
   return new Uint8Array(readFileSync(new URL("../../../../LICENSE", import.meta.url)));
+}
+
+/** The numbers of the bytes of `BATCH` passages that step `step` reads, from `shift` on. */
+export function passages(text: Uint8Array, step: number, shift: number): Int32Array {
+  const starts = Array.from(
+    randomWords({ seed: 2n, offset: BigInt(step) }, BATCH),
+    (word) => word % (text.length - LENGTH - 1),
+  );
+  return Int32Array.from({ length: BATCH * LENGTH }, (_, i) => {
+    const start = starts[Math.floor(i / LENGTH)] as number;
+    return (text[start + (i % LENGTH) + shift] as number) % VOCABULARY;
+  });
 }
 
 /** Trains to predict each byte of a passage from the bytes before it. */
@@ -85,18 +105,12 @@ export function transformer(backend: Backend, random: RandomState) {
     optimizer,
     maxNorm: 1,
     loss(step: number): Variable {
-      const starts = Array.from(
-        randomWords({ seed: 2n, offset: BigInt(step) }, BATCH),
-        (word) => word % (text.length - LENGTH - 1),
-      );
-      const passage = (shift: number): Int32Array =>
-        Int32Array.from({ length: BATCH * LENGTH }, (_, i) => {
-          const start = starts[Math.floor(i / LENGTH)] as number;
-          return (text[start + (i % LENGTH) + shift] as number) % VOCABULARY;
-        });
       const places = Int32Array.from({ length: BATCH * LENGTH }, (_, i) => i % LENGTH);
       const ids = (of: Int32Array): Tensor => tensor(backend, of, [BATCH, LENGTH], "i32");
-      return crossEntropyLoss(model.forward(ids(passage(0)), ids(places)), ids(passage(1)));
+      return crossEntropyLoss(
+        model.forward(ids(passages(text, step, 0)), ids(places)),
+        ids(passages(text, step, 1)),
+      );
     },
   };
 }

@@ -2,8 +2,8 @@
 import { constants } from "node:fs";
 import { access, type FileHandle, lstat, open, readlink, realpath } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
-import { FileError } from "../errors.js";
-import { fileError } from "./files.js";
+import { FileError } from "../../errors.js";
+import { fileError } from "../files.js";
 
 /** The maximum number of links, as in Linux. */
 const MAX_LINKS = 40;

@@ -1,0 +1,499 @@
+/** Checkpoints of several ranks: the same bits on other ranks and meshes, or an error that says why not. */
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast/autocast.js";
+import type { ProcessGroup } from "../../../../src/distributed/group.js";
+import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
+import { ArgumentError, FileError } from "../../../../src/errors.js";
+import { mseLoss } from "../../../../src/functional/loss.js";
+import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../../src/io/index.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { Module } from "../../../../src/modules/module.js";
+import { Parameter, wideTensor } from "../../../../src/modules/parameter.js";
+import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
+import { Sequential } from "../../../../src/modules/sequential.js";
+import { AdamW } from "../../../../src/optimizers/adamw.js";
+import { DataParallel } from "../../../../src/parallel/data-parallel.js";
+import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { normal } from "../../../../src/random.js";
+import { membersOf } from "../../../../src/tape/value.js";
+import { partAlong, shapeOfPart, type TensorPart, wholePart } from "../../../../src/tensor/part.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
+import { useBackends } from "../../distributed/ranks/backends.js";
+import { RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
+
+const MOST = 8;
+const backends = useBackends(MOST);
+const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
+
+let folder = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "lockstep-sharded-"));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+/** A model with one parameter of each given part. */
+class Parts extends Module {
+  constructor(
+    group: ProcessGroup,
+    parts: readonly TensorPart[],
+    values: (i: number, part: TensorPart) => Float32Array,
+  ) {
+    super(group.backend, { dtype: "f32", random: new RandomState(9n) });
+    for (const [i, part] of parts.entries()) {
+      const own = wideTensor(group.backend, values(i, part), shapeOfPart(part), i % 2 === 0 ? "f32" : "bf16");
+      const parameter = this.addParameter(`p${i}`, new Parameter(own));
+      parameter.part = part;
+    }
+  }
+}
+
+/** The number of each element of the whole that a part has; independent of the ranges of copies. */
+function numbersOf(part: TensorPart): number[] {
+  const along = part.ranges.map((ranges) =>
+    ranges.flatMap(([begin, end]) => Array.from({ length: end - begin }, (_, i) => begin + i)),
+  );
+  return along.reduce<number[]>(
+    (before, indices, i) =>
+      before.flatMap((at) => indices.map((index) => at * (part.shape[i] as number) + index)),
+    [0],
+  );
+}
+
+/** How ranks divide a tensor: all have it, or each has every so many pieces along one dimension, or along two. */
+type Way = {
+  readonly ranks: number;
+  readonly by: readonly { readonly dimension: number; readonly count: number; readonly pieces: number }[];
+};
+
+/** Cuts of a size into `count` ranks' ranges, ragged and possibly empty, `pieces` times. */
+function cut(size: number, count: number, pieces: number, rank: number): (readonly [number, number])[] {
+  return Array.from({ length: pieces }, (_, piece) => {
+    const [begin, end] = [Math.floor((piece * size) / pieces), Math.floor(((piece + 1) * size) / pieces)];
+    const each = Math.ceil((end - begin) / count);
+    return [Math.min(end, begin + rank * each), Math.min(end, begin + (rank + 1) * each)] as const;
+  });
+}
+
+function partOf(shape: Shape, { by }: Way, rank: number): TensorPart {
+  let [part, rest] = [wholePart(shape), rank];
+  for (const { dimension, count, pieces } of by) {
+    if (dimension < shape.length) {
+      const cuts = cut(shape[dimension] as number, count, pieces, rest % count);
+      part = { shape, ranges: part.ranges.map((all, i) => (i === dimension ? cuts : all)) };
+    }
+    rest = Math.floor(rest / count);
+  }
+  return part;
+}
+
+const ways: fc.Arbitrary<Way> = fc
+  .record({
+    extra: fc.constantFrom(1, 1, 2),
+    by: fc.uniqueArray(
+      fc.record({
+        dimension: fc.nat(2),
+        count: fc.integer({ min: 1, max: 3 }),
+        pieces: fc.integer({ min: 1, max: 2 }),
+      }),
+      { maxLength: 2, selector: ({ dimension }) => dimension },
+    ),
+  })
+  .map(
+    ({ extra, by }): Way => ({
+      ranks: by.reduce((product, { count }) => product * count, Number(extra)),
+      by,
+    }),
+  )
+  .filter(({ ranks }) => ranks <= MOST);
+
+const shapes = fc.array(fc.array(fc.integer({ min: 1, max: 7 }), { minLength: 1, maxLength: 3 }), {
+  minLength: 1,
+  maxLength: 3,
+});
+
+describe("parts of tensors", () => {
+  it("come back on any ranks, however they were divided and are divided now", async () => {
+    await fc.assert(
+      fc.asyncProperty(shapes, ways, ways, async (drawn, before, after) => {
+        const valuesOf = (i: number, part: TensorPart): Float32Array =>
+          Float32Array.from(numbersOf(part), (number) => number - 17 * i);
+        const make = (group: ProcessGroup, way: Way, values: typeof valuesOf): Parts =>
+          new Parts(
+            group,
+            drawn.map((shape) => partOf(shape, way, group.rank)),
+            values,
+          );
+        await Promise.all(
+          groupsOf(before.ranks).map(async (group) => {
+            using module = make(group, before, valuesOf);
+            await saveShardedCheckpoint(folder, { module, group });
+          }),
+        );
+        await Promise.all(
+          groupsOf(after.ranks).map(async (group) => {
+            using module = make(group, after, (_, part) => new Float32Array(elementCount(shapeOfPart(part))));
+            using wanted = make(group, after, valuesOf);
+            await loadShardedCheckpoint(folder, { module, group });
+            const [got, expected] = [module, wanted].map((each) =>
+              each.parameters().map(({ tensor }) => String(tensor.dataSync())),
+            );
+            expect(got).toEqual(expected);
+          }),
+        );
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  it("are written once, by ranks that share what all of them have", async () => {
+    const groups = groupsOf(4);
+    await Promise.all(
+      groups.map(async (group) => {
+        using module = new Parts(
+          group,
+          Array.from({ length: 8 }, () => wholePart([64])),
+          () => new Float32Array(64),
+        );
+        await saveShardedCheckpoint(folder, { module, group });
+      }),
+    );
+    const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
+    const sizes = readdirSync(join(folder, generation as string)).map(
+      (name) => readFileSync(join(folder, generation as string, name)).length,
+    );
+    expect(sizes).toHaveLength(4);
+    expect(Math.max(...sizes) - Math.min(...sizes)).toBeLessThanOrEqual(256);
+  });
+
+  it("are refused where they overlap, leave elements out, or are not those of the parameter", async () => {
+    const bad: readonly (readonly [(rank: number) => TensorPart, RegExp])[] = [
+      [(rank) => partAlong([4], 0, [[rank, rank + 2]]), /overlap and are not the same/],
+      [(rank) => partAlong([5], 0, [[2 * rank, 2 * rank + 2]]), /have 4 elements; \[5\] has 5/],
+      [
+        (rank) => partAlong([rank + 4], 0, [[2 * rank, 2 * rank + 2]]),
+        /is F32 \[5\] as a whole on rank 1 and F32 \[4\]/,
+      ],
+    ];
+    for (const [part, words] of bad) {
+      const errors = await Promise.all(
+        groupsOf(2).map(async (group) => {
+          using module = new Parts(group, [part(group.rank)], () => new Float32Array(2));
+          return await saveShardedCheckpoint(folder, { module, group }).catch((error: unknown) => error);
+        }),
+      );
+      for (const error of errors) {
+        expect(error).toBeInstanceOf(ArgumentError);
+        expect((error as Error).message).toMatch(words);
+      }
+    }
+    const [one] = groupsOf(1) as [ProcessGroup];
+    using module = new Parts(one, [wholePart([2])], () => new Float32Array(2));
+    const parameter = module.parameters()[0] as Parameter;
+    for (const [part, words] of [
+      [wholePart([3]), /is \[3\] and its parameter \[2\]/],
+      [
+        partAlong([4], 0, [
+          [2, 3],
+          [1, 2],
+        ]),
+        /must be ascending/,
+      ],
+      [{ shape: [2], ranges: [] }, /give ranges for each dimension/],
+    ] as const) {
+      parameter.part = part;
+      await expect(saveShardedCheckpoint(folder, { module, group: one })).rejects.toThrow(words);
+    }
+    expect(readdirSync(folder)).toEqual([]);
+  });
+});
+
+const FEATURES = 32;
+const HIDDEN = 64;
+
+/** A run whose layers a group divides: tensor parallel along `tp`, with replicas along `dp`. */
+class Run {
+  readonly model: Sequential;
+  readonly optimizer: AdamW;
+  readonly random = new RandomState(3n);
+  readonly #tp: ProcessGroup | undefined;
+  readonly #dp: ProcessGroup;
+  readonly #parallel: DataParallel;
+
+  constructor(
+    readonly group: ProcessGroup,
+    tp: number,
+    readonly recipe: RecipeName,
+    readonly quantized = false,
+    readonly reduces = true,
+  ) {
+    const { backend } = group;
+    const mesh = group.split({ tp, dp: group.size / tp });
+    this.#tp = tp > 1 ? mesh.tp : undefined;
+    this.#dp = mesh.dp;
+    const shared = { dtype: "f32", random: this.random, ...(this.#tp ? { group: this.#tp } : {}) } as const;
+    const made = RECIPES_UNDER_TEST[recipe]?.();
+    this.model = quantizedModelInit(
+      { enabled: quantized, ...(made ? { recipe: made } : {}) },
+      () =>
+        new Sequential(
+          backend,
+          new Linear(backend, FEATURES, HIDDEN, {
+            ...shared,
+            ...(this.#tp ? { parallelMode: "column" } : {}),
+          }),
+          new Linear(backend, HIDDEN, FEATURES, { ...shared, ...(this.#tp ? { parallelMode: "row" } : {}) }),
+          new LayerNormMLP(backend, FEATURES, HIDDEN, { ...shared, activation: "swiglu" }),
+        ),
+    );
+    this.optimizer = new AdamW(this.model, { learningRate: 0.01 });
+    this.#parallel = new DataParallel(this.model, this.#dp, { reduction: "sum" });
+  }
+
+  /** A step; the replicas have samples of their own. */
+  step(number: number): void {
+    using _ = new Scope();
+    const offset = BigInt(number * this.#dp.size + this.#dp.rank);
+    const drawn = (seed: bigint) =>
+      wideTensor(this.group.backend, normal({ seed, offset }, 32 * FEATURES, 1), [32, FEATURES], "f32");
+    const recipe = RECIPES_UNDER_TEST[this.recipe]?.();
+    const group = this.reduces ? { amaxReductionGroup: this.#dp } : {};
+    const region = recipe ? { recipe, ...group } : { enabled: false };
+    autocast(region, () => mseLoss(this.model.forward(drawn(1n)), drawn(2n))).backward();
+    this.optimizer.step();
+    this.optimizer.zeroGrad();
+  }
+
+  async bits(): Promise<readonly string[]> {
+    const tensors = this.model.parameters().flatMap(({ value }) => membersOf(value));
+    const slots = [...this.optimizer.slots.values()].flatMap(({ master, buffers }) => [
+      master,
+      ...buffers.values(),
+    ]);
+    const texts: string[] = [];
+    for (const each of [...tensors, ...slots]) texts.push(String(await each.data()));
+    for (const [name, each] of this.model.namedQuantizations())
+      texts.push(`${name} ${JSON.stringify(each.snapshotSync())}`);
+    return [...texts, `${this.random.seed} ${this.random.offset}`];
+  }
+
+  get state() {
+    const { model: module, optimizer, random, group } = this;
+    return { module, optimizer, random, group };
+  }
+
+  dispose(): void {
+    this.#parallel.dispose();
+    this.optimizer.dispose();
+    this.model.dispose();
+  }
+}
+
+const settled = (runs: readonly Run[], body: (run: Run) => Promise<unknown>) =>
+  Promise.all(runs.map((run) => body(run).catch((error: unknown) => error)));
+const end = (runs: readonly Run[]): void => {
+  for (const run of runs) run.dispose();
+};
+const runs = (size: number, tp: number, recipe: RecipeName, ...rest: boolean[]): Run[] =>
+  groupsOf(size).map((group) => new Run(group, tp, recipe, ...rest));
+
+describe("a run of several ranks", () => {
+  it.each([
+    ["delayed", true],
+    ["mxfp8", true],
+    ["current", false],
+  ] as const)(
+    "goes on from its checkpoint with the bits of one that was not interrupted: %s, quantized: %s",
+    async (recipe, quantized) => {
+      const whole = runs(4, 2, recipe, quantized, false);
+      for (const run of whole) run.step(0);
+      const saved = await settled(whole, (run) =>
+        saveShardedCheckpoint(folder, { ...run.state, extra: { step: 1 } }),
+      );
+      expect(saved).toEqual([undefined, undefined, undefined, undefined]);
+      for (const run of whole) run.step(1);
+      const after = await Promise.all(whole.map((run) => run.bits()));
+      end(whole);
+      const second = runs(4, 2, recipe, quantized, false);
+      for (const run of second) run.step(7);
+      expect(await settled(second, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
+        Array.from({ length: 4 }, () => ({ step: 1 })),
+      );
+      for (const run of second) run.step(1);
+      expect(await Promise.all(second.map((run) => run.bits()))).toEqual(after);
+      end(second);
+    },
+  );
+
+  it.each([
+    [4, 2, 1, 1],
+    [1, 1, 4, 4],
+    [2, 2, 4, 2],
+    [4, 1, 2, 2],
+  ] as const)(
+    "of %i ranks, %i of them with parts of a layer, goes on with %i and %i",
+    async (size, tp, otherSize, otherTp) => {
+      const first = runs(size, tp, "delayed");
+      for (const run of first) run.step(0);
+      await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+      const bits = await wholeBits(first);
+      end(first);
+      const second = runs(otherSize, otherTp, "delayed");
+      for (const run of second) run.step(5);
+      expect(await settled(second, (run) => loadShardedCheckpoint(folder, run.state))).toEqual(
+        second.map(() => undefined),
+      );
+      expect(await wholeBits(second)).toEqual(bits);
+      end(second);
+    },
+  );
+
+  it("is refused on other ranks where the bits would be others, and nothing has changed", async () => {
+    const first = runs(2, 1, "delayed", false, false);
+    for (const run of first) run.step(0);
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    end(first);
+    const other = runs(4, 1, "delayed", false, false);
+    await expectRefusal(other, /had other bits on ranks 0 than on ranks 1/);
+    end(other);
+    const quantized = runs(2, 2, "mxfp8", true);
+    await settled(quantized, (run) => saveShardedCheckpoint(folder, run.state));
+    end(quantized);
+    const alone = runs(1, 1, "mxfp8", true);
+    await expectRefusal(alone, /is quantized, and this rank has ranges/);
+    end(alone);
+    const plain = runs(2, 2, "mxfp8");
+    await expectRefusal(plain, /"module.0.weight": is needed and not there/);
+    end(plain);
+  });
+
+  it("is refused where random states are of ranks of their own, unless they are left alone", async () => {
+    const first = runs(2, 1, "bf16");
+    for (const [i, run] of first.entries()) run.random.offset = BigInt(i);
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    end(first);
+    const [alone] = runs(1, 1, "bf16") as [Run];
+    await expectRefusal([alone], /had random states of their own/);
+    await loadShardedCheckpoint(folder, { ...alone.state, restoreRandom: false });
+    end([alone]);
+  });
+
+  it("is refused on all ranks where one of them cannot load, or another folder is given", async () => {
+    const first = runs(2, 2, "bf16");
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
+    const path = join(folder, generation as string, "rank-00001-of-00002.safetensors");
+    const bytes = readFileSync(path);
+    bytes[bytes.length - 1] = (bytes.at(-1) as number) ^ 1;
+    writeFileSync(path, bytes);
+    await expectRefusal(first, /damaged/);
+    const elsewhere = join(folder, "elsewhere");
+    await settled(first, (run) => saveShardedCheckpoint(elsewhere, run.state));
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    const errors = await settled(first, (run) =>
+      loadShardedCheckpoint(run.group.rank === 0 ? folder : elsewhere, run.state),
+    );
+    for (const error of errors) expect(String(error)).toMatch(/found another checkpoint there than rank 0/);
+    end(first);
+  });
+
+  async function expectRefusal(of: readonly Run[], words: RegExp): Promise<void> {
+    const before = await Promise.all(of.map((run) => run.bits()));
+    for (const error of await settled(of, (run) => loadShardedCheckpoint(folder, run.state))) {
+      expect(error).toBeInstanceOf(FileError);
+      expect((error as Error).message).toMatch(words);
+    }
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(before);
+  }
+
+  /** The whole of each tensor, from the parts of all ranks. */
+  async function wholeBits(of: readonly Run[]): Promise<unknown> {
+    const all: Record<string, number[]> = {};
+    for (const { model, optimizer, random } of of) {
+      for (const [name, slot] of optimizer.slots) {
+        const part = slot.parameter.part ?? wholePart(slot.parameter.shape);
+        const numbers = numbersOf(part);
+        for (const [field, x] of [
+          ["value", slot.parameter.tensor],
+          ["master", slot.master],
+          ...slot.buffers,
+        ] as const) {
+          const key = `${name} ${field}`;
+          const whole = all[key] ?? new Array<number>(elementCount(part.shape)).fill(Number.NaN);
+          all[key] = whole;
+          (await x.data()).forEach((value, i) => {
+            whole[numbers[i] as number] = Number(value);
+          });
+        }
+        all[`${name} steps`] = [slot.steps];
+      }
+      for (const [name, each] of model.namedQuantizations()) {
+        const { forward, backward } = each.snapshotSync() ?? {};
+        all[`${name} scales`] = [forward, backward].flatMap((pass) => [
+          ...(pass?.scale ?? []),
+          ...(pass?.amaxHistory ?? []),
+        ]);
+      }
+      all.random = [Number(random.seed), Number(random.offset)];
+    }
+    return all;
+  }
+});
+
+describe("interrupted saves", () => {
+  it("leave the checkpoint before them whole, whatever they have written", async () => {
+    const of = runs(2, 2, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const bits = await Promise.all(of.map((run) => run.bits()));
+    const index = readFileSync(join(folder, "checkpoint.index.json"));
+    for (const run of of) run.step(0);
+    // a rank that cannot write: something else has the name of the folder
+    const blocked = join(folder, "blocked");
+    writeFileSync(blocked, "");
+    for (const error of await settled(of, (run) => saveShardedCheckpoint(blocked, run.state)))
+      expect(error).toBeInstanceOf(FileError);
+    // as a killed save leaves it: files of another generation, whole and in part, and no index of them
+    for (const name of ["generation-0123456789abcdef01234567", "generation-ffffffffffffffffffffffff"]) {
+      mkdirSync(join(folder, name));
+      writeFileSync(join(folder, name, "rank-00000-of-00002.safetensors"), "part");
+      writeFileSync(join(folder, name, ".lockstep-0.tmp"), "part");
+    }
+    expect(await settled(of, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
+      undefined,
+      undefined,
+    ]);
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    expect(readFileSync(join(folder, "checkpoint.index.json")).equals(index)).toBe(false);
+    expect(readdirSync(folder).filter((name) => name.startsWith("generation"))).toHaveLength(1);
+    end(of);
+  });
+
+  it("are noticed where an index was edited or cut off", async () => {
+    const of = runs(1, 1, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const path = join(folder, "checkpoint.index.json");
+    const bytes = readFileSync(path);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.nat(bytes.length - 1),
+        fc.integer({ min: 1, max: 255 }),
+        fc.boolean(),
+        async (at, mask, cuts) => {
+          const damaged = Buffer.from(cuts ? bytes.subarray(0, at) : bytes);
+          if (!cuts) damaged[at] = (damaged[at] as number) ^ mask;
+          writeFileSync(path, damaged);
+          const [error] = await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
+          expect(error).toBeInstanceOf(FileError);
+        },
+      ),
+      { numRuns: 40 },
+    );
+    end(of);
+  });
+});

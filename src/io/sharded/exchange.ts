@@ -1,0 +1,56 @@
+/** What ranks tell each other while they save or load a checkpoint together. */
+import type { ProcessGroup } from "../../distributed/group.js";
+import { DistributedError, FileError } from "../../errors.js";
+import { tensor } from "../../ops/create.js";
+import { Holder } from "../holder.js";
+
+/** The values of all ranks, which JSON keeps. */
+async function exchange<T>(group: ProcessGroup, own: T): Promise<readonly T[]> {
+  const bytes = new TextEncoder().encode(JSON.stringify(own));
+  using holder = new Holder();
+  const { backend } = group;
+  const length = holder.hold(tensor(backend, Int32Array.of(bytes.length), [1], "i32"));
+  const lengths = [...(await holder.hold(group.allGather(length)).data())];
+  const text = holder.hold(tensor(backend, bytes, [bytes.length], "u8"));
+  const all = await holder.hold(group.allGather(text, { rows: lengths })).data();
+  let at = 0;
+  return lengths.map((count) => {
+    const part = all.slice(at, at + count);
+    at += count;
+    return JSON.parse(new TextDecoder().decode(part)) as T;
+  });
+}
+
+/** What a rank has done: what it tells the others, and what it keeps. */
+export interface Done<T, K> {
+  readonly told: T;
+  readonly kept: K;
+}
+
+/**
+ * Runs `body` on every rank and returns what all ranks tell. If it throws on one rank, it fails on all of them: with its own
+ * error there, with a `FileError` that names the rank elsewhere.
+ */
+export async function together<T, K>(
+  group: ProcessGroup,
+  what: string,
+  body: () => Promise<Done<T, K>>,
+): Promise<{ readonly told: readonly T[]; readonly kept: K }> {
+  let done: Done<T, K> | undefined;
+  let failure: unknown;
+  try {
+    done = await body();
+  } catch (error) {
+    // a group that has failed cannot be told
+    if (error instanceof DistributedError) throw error;
+    failure = error;
+  }
+  const said = done
+    ? { told: done.told }
+    : { failure: failure instanceof Error ? failure.message : String(failure) };
+  const all = await exchange<{ readonly told?: T; readonly failure?: string }>(group, said);
+  if (!done) throw failure;
+  const rank = all.findIndex((each) => each.failure !== undefined);
+  if (rank >= 0) throw new FileError(`${what}: rank ${rank} failed: ${all[rank]?.failure}`);
+  return { told: all.map(({ told }) => told as T), kept: done.kept };
+}

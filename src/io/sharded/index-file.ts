@@ -1,0 +1,192 @@
+/** The index of a sharded checkpoint: which parts of each tensor lie in which file. */
+import { join } from "node:path";
+import { ArgumentError, FileError } from "../../errors.js";
+import {
+  anyListOf,
+  anything,
+  domain,
+  integer,
+  listOf,
+  needed,
+  oneOf,
+  optionsOf,
+  text,
+} from "../../options.js";
+import { requirePart, sameOrApart, sizeOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
+import type { Shape } from "../../tensor/shape.js";
+import { FILE_DTYPES, type FileDType } from "../dtypes.js";
+import { openFile, readAt, writeAt } from "../files.js";
+import { isObject } from "../header/header.js";
+import { JsonError, parseJson } from "../json-read.js";
+import { jsonText } from "../json-write.js";
+import { MAX_HEADER_BYTES } from "../limits.js";
+import { replaceFile } from "../replace/replace.js";
+import { digestOf } from "./local.js";
+
+/** The name of the index in the folder of a checkpoint. */
+const INDEX_NAME = "checkpoint.index.json";
+const VERSION = 1;
+/** The end of an index, without the digest of what is before. */
+const DIGEST_END = `,\n"sha256":""}\n`;
+
+/** The bytes that some ranks had of one part. */
+export interface PartCopy {
+  /** The rank whose file has them. */
+  readonly file: number;
+  /** The ranks that had them. */
+  readonly ranks: readonly number[];
+  readonly sha256: string;
+}
+
+/** A part of a tensor. */
+export interface StoredPart {
+  readonly ranges: TensorPart["ranges"];
+  /** The shape in the file. */
+  readonly stored: Shape;
+  /** How it is quantized, if it has codes or scales. */
+  readonly recipe?: string | undefined;
+  /** One, unless ranks had other bytes of the same part. */
+  readonly copies: readonly PartCopy[];
+}
+
+/** A tensor, from its parts. */
+export interface StoredTensor {
+  readonly dtype: FileDType;
+  /** The shape of the whole; of codes and scales, that of the quantized tensor. */
+  readonly shape: Shape;
+  readonly parts: readonly StoredPart[];
+}
+
+/** Everything but the bytes of tensors. */
+export interface ShardedIndex {
+  readonly version: number;
+  /** The folder of the files. */
+  readonly generation: string;
+  /** The number of ranks that saved it. */
+  readonly ranks: number;
+  readonly tensors: Readonly<Record<string, StoredTensor>>;
+  /** The number of updates of each parameter; absent without an optimizer. */
+  readonly steps?: Readonly<Record<string, number>> | undefined;
+  /** The random state of each rank. */
+  readonly random: readonly { readonly seed: string; readonly offset: string }[];
+  readonly extra?: unknown;
+}
+
+const matching = (pattern: RegExp, what: string) =>
+  domain((value) => typeof value === "string" && pattern.test(value), what);
+const hash = matching(/^[0-9a-f]{64}$/, "a SHA-256");
+const number = matching(/^\d{1,40}$/, "a decimal number");
+const record = domain(isObject, "an object");
+const rank = integer(0);
+
+const checkCopy = optionsOf<PartCopy>({
+  file: needed(rank),
+  ranks: needed(listOf(rank)),
+  sha256: needed(hash),
+});
+const checkStoredPart = optionsOf<StoredPart>({
+  ranges: needed(anything),
+  stored: needed(anyListOf(integer(0))),
+  recipe: text,
+  copies: needed(listOf((user, name, value) => checkCopy(user, value as PartCopy, name))),
+});
+const checkTensor = optionsOf<StoredTensor>({
+  dtype: needed(oneOf(Object.keys(FILE_DTYPES))),
+  shape: needed(anyListOf(integer(0))),
+  parts: needed(anyListOf((user, name, value) => checkStoredPart(user, value as StoredPart, name))),
+});
+const checkRandom = optionsOf<ShardedIndex["random"][0]>({ seed: needed(number), offset: needed(number) });
+const checkIndex = optionsOf<ShardedIndex>({
+  version: needed(oneOf([VERSION])),
+  generation: needed(matching(/^generation-[0-9a-f]{24}$/, "the name of a generation")),
+  ranks: needed(integer(1)),
+  tensors: needed(record),
+  steps: record,
+  random: needed(listOf((user, name, value) => checkRandom(user, value as ShardedIndex["random"][0], name))),
+  extra: anything,
+});
+
+/** Throws `ArgumentError` unless the parts of a tensor are those of a whole: apart from each other, and all of it together. */
+export function requireWholeTensor(user: string, { shape, parts }: StoredTensor): void {
+  const all = parts.map(({ ranges }) => requirePart(user, "a part", { shape, ranges }));
+  for (const [i, a] of all.entries())
+    for (const b of all.slice(i + 1))
+      if (sameOrApart(user, a, b)) throw new ArgumentError(`${user}: a part is given twice`);
+  const size = all.reduce((sum, part) => sum + sizeOfPart(part), 0);
+  const whole = sizeOfPart(wholePart(shape));
+  if (size !== whole)
+    throw new ArgumentError(`${user}: the parts of all ranks have ${size} elements; [${shape}] has ${whole}`);
+}
+
+/** The folder of a generation's files. */
+export const generationFolder = (folder: string, { generation }: Pick<ShardedIndex, "generation">): string =>
+  join(folder, generation);
+
+/** The file of one rank. */
+export function shardPath(
+  folder: string,
+  index: Pick<ShardedIndex, "generation" | "ranks">,
+  rank: number,
+): string {
+  const [own, all] = [rank, index.ranks].map((each) => String(each).padStart(5, "0"));
+  return join(generationFolder(folder, index), `rank-${own}-of-${all}.safetensors`);
+}
+
+/** The text of an index. Throws `ArgumentError` for an `extra` that JSON would change. */
+export function indexText(index: Omit<ShardedIndex, "version">): string {
+  const fields = Object.entries({ version: VERSION, ...index }).filter(([, value]) => value !== undefined);
+  const body = `{${fields.map(([name, value]) => `"${name}":${jsonText(name, value)}`).join(",\n")}`;
+  return `${body},\n"sha256":"${digestOf(new TextEncoder().encode(body))}"}\n`;
+}
+
+/** Writes an index in place of the one that is there. */
+export async function writeIndex(folder: string, text: string): Promise<void> {
+  const path = join(folder, INDEX_NAME);
+  const bytes = new TextEncoder().encode(text);
+  await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0));
+}
+
+/** An index, and its digest. Throws `FileError` if there is none, or one that is damaged or of another version. */
+export async function readIndex(
+  folder: string,
+): Promise<{ readonly index: ShardedIndex; readonly sha256: string }> {
+  const path = join(folder, INDEX_NAME);
+  const { handle, size } = await openFile(path);
+  let bytes: Uint8Array;
+  try {
+    if (size > MAX_HEADER_BYTES)
+      throw new FileError(`${path}: has ${size} bytes; ${MAX_HEADER_BYTES} are the most`);
+    bytes = await readAt(path, handle, 0, size);
+  } finally {
+    await handle.close();
+  }
+  const text = new TextDecoder().decode(bytes);
+  const body = text.slice(0, -DIGEST_END.length - 64);
+  const [, sha256] = /,\n"sha256":"([0-9a-f]{64})"\}\n$/.exec(text) ?? [];
+  if (sha256 === undefined || digestOf(new TextEncoder().encode(body)) !== sha256)
+    throw new FileError(`${path}: its digest is not that of its contents; the file is damaged or was edited`);
+  try {
+    return { index: parsedIndex(path, `${body}}`), sha256 };
+  } catch (error) {
+    if (!(error instanceof ArgumentError || error instanceof JsonError)) throw error;
+    throw new FileError(`${path}: is no index of this release: ${error.message}`);
+  }
+}
+
+function parsedIndex(path: string, text: string): ShardedIndex {
+  const index = checkIndex(path, parseJson(text) as ShardedIndex);
+  if (index.random.length !== index.ranks)
+    throw new ArgumentError(
+      `${path}: has random states of ${index.random.length} ranks, and ${index.ranks} ranks`,
+    );
+  for (const [name, value] of Object.entries(index.tensors)) {
+    const user = `tensor "${name}"`;
+    requireWholeTensor(user, checkTensor(user, value));
+    for (const { file } of value.parts.flatMap(({ copies }) => copies))
+      if (file >= index.ranks)
+        throw new ArgumentError(`${user}: lies in the file of rank ${file}; there are ${index.ranks}`);
+  }
+  for (const [name, count] of Object.entries(index.steps ?? {}))
+    integer(0)(path, `steps of "${name}"`, count);
+  return index;
+}

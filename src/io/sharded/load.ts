@@ -1,0 +1,145 @@
+/** Loads a training run that ranks share, on the same ranks or on others. */
+import { DisposedError, FileError } from "../../errors.js";
+import { defaultRandom } from "../../modules/module.js";
+import { boolean, optionsOf } from "../../options.js";
+import { scaleNames, scalesFrom } from "../checkpoint-scales.js";
+import { requirePath } from "../files.js";
+import { together } from "./exchange.js";
+import { readIndex, type ShardedIndex } from "./index-file.js";
+import { localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
+import { ShardFiles } from "./read.js";
+
+/** The options of `loadShardedCheckpoint`: one rank's part of the run. */
+export interface LoadedShardedState extends ShardedState {
+  /** Whether the random state is put back too. Default true. */
+  readonly restoreRandom?: boolean | undefined;
+}
+
+const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRandom: boolean });
+
+/**
+ * Puts a run back to where `saveShardedCheckpoint` found it, in place, and gives the `extra` of rank 0 to all ranks. The group
+ * may have another number of ranks, and parameters may be divided in another way: masters, buffers and parameters of f32, bf16
+ * and f16 have the same bits as a whole. What has other bits on other ranks is refused with a `FileError`: codes and scales of
+ * quantized parameters whose parts are not those that were saved, and delayed scales, random states and whatever else was not
+ * the same on all ranks that had it, on another number of ranks.
+ *
+ * Nothing has changed on any rank where it throws. Gradients are let go of. Without `optimizer` that part is left alone.
+ *
+ * @throws `FileError` for a checkpoint that is damaged, of another version, or not of these modules and optimizers.
+ * @throws `ArgumentError` for a path that is no text and for anything but a module, optimizer, random state or group;
+ * `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
+ */
+export async function loadShardedCheckpoint(folder: string, state: LoadedShardedState): Promise<unknown> {
+  const user = "loadShardedCheckpoint";
+  requirePath(user, folder);
+  checkLoaded(user, state);
+  const { group } = state;
+  await group.barrier();
+  const { told, kept } = await together(group, folder, async () => {
+    const read = await prepared(user, folder, state);
+    return { told: { sha256: read.sha256, names: read.names }, kept: read };
+  });
+  requireSame(folder, told);
+  requirePlaces(folder, kept.index, told, state.optimizer !== undefined);
+  kept.apply();
+  await group.barrier();
+  return kept.index.extra;
+}
+
+/** Reads and checks all that this rank needs, and changes nothing until `apply`. */
+async function prepared(user: string, folder: string, state: LoadedShardedState) {
+  const { module, optimizer, group, nameOf = (name: string) => name } = state;
+  const { index, sha256 } = await readIndex(folder);
+  const own = localTensors(user, state).filter(({ tensor }) => tensor !== undefined);
+  const random = state.restoreRandom === false ? undefined : randomOf(folder, index, group.rank, group.size);
+  const steps = optimizer && stepsOf(folder, index, [...optimizer.slots.keys()].map(nameOf));
+  const files = new ShardFiles(folder, index, { rank: group.rank, size: group.size });
+  try {
+    const values = new Map<string, Uint8Array>();
+    for (const each of own) values.set(each.name, await files.part(each));
+    const quantizations = [...module.namedQuantizations()].map(([name, quantization]) => ({
+      quantization,
+      name: nameOf(name),
+      stored: scaleNames(nameOf(name)).some((each) => Object.hasOwn(index.tensors, each)),
+    }));
+    for (const { name, stored } of quantizations)
+      for (const each of stored ? scaleNames(name) : []) values.set(each, await files.whole(each));
+    for (const { name, tensor } of own) if (tensor?.disposed) throw new DisposedError(`${name}'s tensor`);
+    const snapshots = quantizations.map(({ name, quantization, stored }) => {
+      const snapshot = stored ? scalesFrom((each) => values.get(each) ?? new Uint8Array(), name) : undefined;
+      return { quantization, snapshot };
+    });
+    const apply = (): void => {
+      for (const { name, tensor } of own) tensor?.write(values.get(name) as Uint8Array);
+      for (const parameter of module.parameters()) {
+        parameter.clearHighPrecisionInitVal();
+        parameter.clearGrads();
+      }
+      for (const { quantization, snapshot } of snapshots) quantization.restore(snapshot);
+      for (const [name, slot] of optimizer?.slots ?? []) slot.steps = steps?.get(nameOf(name)) ?? 0;
+      if (random) Object.assign(state.random ?? defaultRandom(module.backend), random);
+    };
+    return { index, sha256, names: [...values.keys()], apply };
+  } finally {
+    await files.close();
+  }
+}
+
+interface Told {
+  readonly sha256: string;
+  readonly names: readonly string[];
+}
+
+function requireSame(folder: string, told: readonly Told[]): void {
+  const other = told.findIndex(({ sha256 }) => sha256 !== told[0]?.sha256);
+  if (other >= 0)
+    throw new FileError(
+      `${folder}: rank ${other} found another checkpoint there than rank 0; give all ranks one folder`,
+    );
+}
+
+/** Throws `FileError` if no rank has a place for a tensor. */
+function requirePlaces(
+  folder: string,
+  { tensors }: ShardedIndex,
+  told: readonly Told[],
+  optimizer: boolean,
+): void {
+  const wanted = new Set(told.flatMap(({ names }) => names));
+  for (const name of Object.keys(tensors)) {
+    if (wanted.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
+    throw new FileError(
+      `${folder}: tensor "${name}" has no place in the module or the optimizer of any rank; make them as they were, with the same names`,
+    );
+  }
+}
+
+function stepsOf(
+  folder: string,
+  { steps }: ShardedIndex,
+  names: readonly string[],
+): ReadonlyMap<string, number> {
+  if (!steps)
+    throw new FileError(
+      `${folder}: was saved without an optimizer; load it without one and make a new one of the module`,
+    );
+  return new Map(
+    names.map((name) => {
+      const count = Object.hasOwn(steps, name) ? steps[name] : undefined;
+      if (count === undefined)
+        throw new FileError(`${folder}: has no step count of "${name}"; make the optimizer as it was`);
+      return [name, count];
+    }),
+  );
+}
+
+function randomOf(folder: string, { random, ranks }: ShardedIndex, rank: number, size: number) {
+  const texts = new Set(random.map((each) => JSON.stringify(each)));
+  const own = random[size === ranks ? rank : 0];
+  if (!own || (size !== ranks && texts.size > 1))
+    throw new FileError(
+      `${folder}: its ${ranks} ranks had random states of their own, and there are ${size} ranks; resume on ${ranks}, or give restoreRandom: false`,
+    );
+  return { seed: BigInt(own.seed), offset: BigInt(own.offset) };
+}

@@ -1,0 +1,93 @@
+/** The tensors of a training run that one rank has, and which parts of whole tensors they are. */
+import { createHash } from "node:crypto";
+import { ProcessGroup } from "../../distributed/group.js";
+import { ArgumentError } from "../../errors.js";
+import { callable, instance, needed, type OptionTable } from "../../options.js";
+import { requirePart, shapeOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
+import { QuantizedTensor } from "../../tensor/quantized.js";
+import { type Shape, sameShape } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { CHECKPOINT_STATE, type CheckpointState } from "../checkpoint-checks.js";
+import { quantizedRecord } from "../checkpoint-record.js";
+import { scaleTensors } from "../checkpoint-scales.js";
+import { MODULE, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
+import type { TensorPlan } from "../header/header.js";
+
+/** One rank's part of a training run. */
+export interface ShardedState extends CheckpointState {
+  /** The ranks that have the parts. All of them save and load together. */
+  readonly group: ProcessGroup;
+  /**
+   * The name in the checkpoint of a parameter, an optimizer's parameter or a quantization of the module. Ranks with other layers
+   * need other names, as the stages of a pipeline do. Default: the same name.
+   */
+  readonly nameOf?: ((name: string) => string) | undefined;
+}
+
+/** The check of each field of `ShardedState`. */
+export const SHARDED_STATE: OptionTable<ShardedState> = {
+  ...CHECKPOINT_STATE,
+  group: needed(instance(ProcessGroup, "a process group")),
+  nameOf: callable,
+};
+
+/** A tensor of this rank. Its shape is that of the file. */
+export interface LocalTensor extends TensorPlan {
+  readonly part: TensorPart;
+  /** How it is quantized, as JSON, if it has codes or scales: these cannot be divided in another way. */
+  readonly recipe?: string;
+  /** Where it is in memory; absent for scales of delayed scaling, which `bytes` has. */
+  readonly tensor?: Tensor;
+  readonly bytes: () => Promise<Uint8Array>;
+}
+
+/** All tensors of this rank. Throws `ArgumentError` for a part that is not that of its parameter, and for a name given twice. */
+export function localTensors(user: string, state: ShardedState): readonly LocalTensor[] {
+  const { module, optimizer, nameOf } = state;
+  const places = [
+    ...parameterPlaces(module, nameOf),
+    ...(optimizer ? optimizerPlaces(module, optimizer, nameOf) : []),
+  ];
+  const tensors = places.map(({ parameter, tensor, ...plan }): LocalTensor => {
+    const { value } = parameter;
+    const part = partOf(user, plan.name, parameter.part, value.shape);
+    const bytes = async (): Promise<Uint8Array> => bytesOf(await tensor.data());
+    if (!(value instanceof QuantizedTensor) || !plan.name.startsWith(MODULE))
+      return { ...plan, part, tensor, bytes };
+    const { shape: _, ...recipe } = quantizedRecord(value);
+    return { ...plan, part, recipe: JSON.stringify(recipe), tensor, bytes };
+  });
+  const scales = scaleTensors(module, nameOf).map(
+    ({ bytes, ...plan }): LocalTensor => ({
+      ...plan,
+      part: wholePart(plan.shape),
+      bytes: async () => bytes,
+    }),
+  );
+  const all = [...tensors, ...scales];
+  const names = new Set<string>();
+  for (const { name } of all) {
+    if (names.has(name))
+      throw new ArgumentError(
+        `${user}: two tensors of this rank are named "${name}"; give nameOf other names`,
+      );
+    names.add(name);
+  }
+  return all;
+}
+
+function partOf(user: string, name: string, given: TensorPart | undefined, shape: Shape): TensorPart {
+  const part = requirePart(user, `the part of "${name}"`, given ?? wholePart(shape));
+  if (sameShape(shapeOfPart(part), shape)) return part;
+  throw new ArgumentError(
+    `${user}: the part of "${name}" is [${shapeOfPart(part)}] and its parameter [${shape}]; set part when the parameter is divided`,
+  );
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+  return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
+}
+
+export function digestOf(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}

@@ -1,0 +1,115 @@
+/** Which rank writes which tensors of a sharded checkpoint: the same on all ranks, from what each of them has. */
+import { ArgumentError } from "../../errors.js";
+import { sizeOfPart } from "../../tensor/part.js";
+import { type Shape, sameShape } from "../../tensor/shape.js";
+import type { FileDType } from "../dtypes.js";
+import {
+  type PartCopy,
+  requireWholeTensor,
+  type ShardedIndex,
+  type StoredPart,
+  type StoredTensor,
+} from "./index-file.js";
+
+/** What a rank tells of one of its tensors. */
+export interface ToldTensor {
+  readonly name: string;
+  readonly dtype: FileDType;
+  /** The shape of the whole. */
+  readonly shape: Shape;
+  readonly ranges: StoredPart["ranges"];
+  readonly stored: Shape;
+  readonly recipe?: string | undefined;
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+/** What a rank tells of all that it has. */
+export interface ToldState {
+  readonly tensors: readonly ToldTensor[];
+  readonly steps?: Readonly<Record<string, number>> | undefined;
+  readonly random: ShardedIndex["random"][0];
+}
+
+/**
+ * The tensors of the index. Ranks that have the same bytes of a part share the writing: each time the one with the fewest bytes
+ * so far writes. Throws `ArgumentError` unless the parts of all ranks are those of one whole.
+ */
+export function plannedTensors(user: string, told: readonly ToldState[]): ShardedIndex["tensors"] {
+  const written = told.map(() => 0);
+  const names = new Set(told.flatMap(({ tensors }) => tensors.map(({ name }) => name)));
+  const byRank = told.map(({ tensors }) => new Map(tensors.map((each) => [each.name, each])));
+  const planned = [...names].sort().map((name) => {
+    const found = byRank.flatMap((tensors, rank) => {
+      const tensor = tensors.get(name);
+      return tensor ? [{ rank, tensor }] : [];
+    });
+    const tensor = plannedTensor(`${user}: tensor "${name}"`, found, written);
+    return [name, tensor] as const;
+  });
+  return Object.fromEntries(planned);
+}
+
+interface Found {
+  readonly rank: number;
+  readonly tensor: ToldTensor;
+}
+
+function plannedTensor(user: string, found: readonly Found[], written: number[]): StoredTensor {
+  const [first] = found as readonly [Found];
+  const { dtype, shape } = first.tensor;
+  for (const { rank, tensor } of found)
+    if (tensor.dtype !== dtype || !sameShape(tensor.shape, shape))
+      throw new ArgumentError(
+        `${user}: is ${tensor.dtype} [${tensor.shape}] as a whole on rank ${rank} and ${dtype} [${shape}] on rank ${first.rank}; give other names by nameOf to what is not the same`,
+      );
+  const parts = [...grouped(found, ({ tensor }) => JSON.stringify(tensor.ranges)).values()].flatMap(
+    (same): StoredPart[] => {
+      const [{ tensor }] = same as readonly [Found];
+      const { ranges, stored, recipe } = tensor;
+      if (sizeOfPart({ shape, ranges }) === 0) return [];
+      for (const each of same)
+        if (each.tensor.recipe !== recipe || !sameShape(each.tensor.stored, stored))
+          throw new ArgumentError(
+            `${user}: is quantized in another way on rank ${each.rank} than on rank ${first.rank}`,
+          );
+      const copies = [...grouped(same, (each) => each.tensor.sha256).values()].map((equal): PartCopy => {
+        const ranks = equal.map(({ rank }) => rank);
+        const file = ranks.reduce((a, b) => ((written[b] as number) < (written[a] as number) ? b : a));
+        written[file] = (written[file] as number) + tensor.bytes;
+        return { file, ranks, sha256: (equal[0] as Found).tensor.sha256 };
+      });
+      return [{ ranges, stored, ...(recipe === undefined ? {} : { recipe }), copies }];
+    },
+  );
+  const whole = { dtype, shape, parts };
+  requireWholeTensor(user, whole);
+  return whole;
+}
+
+function grouped<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) groups.set(keyOf(item), [...(groups.get(keyOf(item)) ?? []), item]);
+  return groups;
+}
+
+/** The step counts of all ranks. Throws `ArgumentError` where two ranks have other counts of one parameter. */
+export function plannedSteps(user: string, told: readonly ToldState[]): ShardedIndex["steps"] {
+  if (told.every(({ steps }) => steps === undefined)) return undefined;
+  const all: Record<string, number> = {};
+  for (const [rank, { steps }] of told.entries())
+    for (const [name, count] of Object.entries(steps ?? {})) {
+      const known = Object.hasOwn(all, name) ? all[name] : count;
+      if (known !== count)
+        throw new ArgumentError(
+          `${user}: rank ${rank} has updated "${name}" ${count} times and another rank ${known} times`,
+        );
+      Object.defineProperty(all, name, {
+        value: count,
+        enumerable: true,
+        writable: true,
+        configurable: true,
+      });
+    }
+  return all;
+}

@@ -1,0 +1,175 @@
+/** Reads parts of tensors from the files of a sharded checkpoint. */
+import { FileError } from "../../errors.js";
+import { type Overlap, overlapsOf, sizeOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
+import { sameShape } from "../../tensor/shape.js";
+import { SafetensorsFile } from "../safetensors.js";
+import { someNames } from "../source.js";
+import {
+  type PartCopy,
+  type ShardedIndex,
+  type StoredPart,
+  type StoredTensor,
+  shardPath,
+} from "./index-file.js";
+import { digestOf, type LocalTensor } from "./local.js";
+
+/** The rank that reads. */
+export interface Reader {
+  readonly rank: number;
+  readonly size: number;
+}
+
+/** The files of a sharded checkpoint, opened as they are needed. Close them. */
+export class ShardFiles {
+  readonly #files = new Map<number, Promise<SafetensorsFile>>();
+
+  constructor(
+    private readonly folder: string,
+    private readonly index: ShardedIndex,
+    private readonly reader: Reader,
+  ) {}
+
+  /** The bytes of a rank's tensor, from the parts of which it consists. Throws `FileError` if they are not there. */
+  async part({ name, dtype, shape, part, recipe }: LocalTensor): Promise<Uint8Array> {
+    const found = this.#entry(name);
+    if (found.dtype !== dtype || !sameShape(found.shape, part.shape))
+      throw this.#fail(
+        name,
+        `is ${found.dtype} [${found.shape}] as a whole and ${dtype} [${part.shape}] is needed; make the module and the optimizer as they were`,
+      );
+    const size = sizeOfPart(part);
+    if (size === 0) return new Uint8Array();
+    const text = JSON.stringify(part.ranges);
+    const same = found.parts.find(({ ranges }) => JSON.stringify(ranges) === text);
+    if (same) {
+      this.#requireRecipe(name, same.recipe, recipe);
+      if (!sameShape(same.stored, shape))
+        throw this.#fail(name, `is stored as [${same.stored}] and [${shape}] is needed`);
+      return this.#read(name, found, same);
+    }
+    for (const each of found.parts) this.#requireRecipe(name, each.recipe, recipe);
+    if (recipe !== undefined)
+      throw this.#fail(
+        name,
+        `is quantized, and this rank has ranges ${text} of it, which no rank had that saved it; blocks and scales would be others; resume with the same parts`,
+      );
+    return this.#assembled(name, found, part);
+  }
+
+  /** The bytes of a tensor that is not divided. */
+  async whole(name: string): Promise<Uint8Array> {
+    const found = this.#entry(name);
+    const [only, ...others] = found.parts;
+    const text = JSON.stringify(wholePart(found.shape).ranges);
+    if (!only || others.length > 0 || JSON.stringify(only.ranges) !== text)
+      throw this.#fail(name, "is divided; the state of a quantization is not");
+    return this.#read(name, found, only);
+  }
+
+  async close(): Promise<void> {
+    for (const each of this.#files.values()) await (await each.catch(() => undefined))?.close();
+  }
+
+  async #assembled(name: string, found: StoredTensor, part: TensorPart): Promise<Uint8Array> {
+    let out: Uint8Array | undefined;
+    for (const each of found.parts) {
+      const from = { shape: found.shape, ranges: each.ranges };
+      const overlaps = overlapsOf(from, part);
+      if (overlaps.some(({ length }) => length === 0)) continue;
+      const bytes = await this.#read(name, found, each);
+      const item = bytes.length / sizeOfPart(from);
+      out ??= new Uint8Array(sizeOfPart(part) * item);
+      copyOverlaps({ bytes, part: from }, { bytes: out, part }, overlaps, item);
+    }
+    return out ?? new Uint8Array();
+  }
+
+  async #read(name: string, { dtype }: StoredTensor, { stored, copies }: StoredPart): Promise<Uint8Array> {
+    const { file: number, sha256 } = this.#copyOf(name, copies);
+    const file = await this.#open(number);
+    const entry = file.entry(name);
+    if (entry.dtype !== dtype || !sameShape(entry.shape, stored))
+      throw new FileError(
+        `${file.path}: tensor "${name}": is ${entry.dtype} [${entry.shape}] and the index says ${dtype} [${stored}]; the files are of two checkpoints`,
+      );
+    const bytes = await file.read(entry);
+    if (digestOf(bytes) !== sha256)
+      throw new FileError(
+        `${file.path}: tensor "${name}": its contents are not those that were saved; the file is damaged`,
+      );
+    return bytes;
+  }
+
+  /** What this rank had, or all ranks that had the part. */
+  #copyOf(name: string, copies: readonly PartCopy[]): PartCopy {
+    const { rank, size } = this.reader;
+    const own = size === this.index.ranks ? copies.find(({ ranks }) => ranks.includes(rank)) : undefined;
+    const [only, ...others] = copies as readonly [PartCopy, ...PartCopy[]];
+    if (own) return own;
+    if (others.length === 0) return only;
+    const [a, b] = [only, others[0] as PartCopy].map(({ ranks }) => ranks.join(", "));
+    throw this.#fail(
+      name,
+      `had other bits on ranks ${a} than on ranks ${b}, so it is no one's on other ranks; resume on ${this.index.ranks} ranks as they were (amaxReductionGroup keeps delayed scales the same on all)`,
+    );
+  }
+
+  #requireRecipe(name: string, theirs: string | undefined, ours: string | undefined): void {
+    if (theirs === ours) return;
+    throw this.#fail(
+      name,
+      `is quantized as ${theirs ?? "nothing"} there and as ${ours ?? "nothing"} in the module; make the module as it was, with quantizedModelInit and the recipe or without, and with the same parts`,
+    );
+  }
+
+  #entry(name: string): StoredTensor {
+    const { tensors } = this.index;
+    const found = Object.hasOwn(tensors, name) ? tensors[name] : undefined;
+    if (found) return found;
+    throw this.#fail(name, `is needed and not there; there are ${someNames(Object.keys(tensors))}`);
+  }
+
+  #open(number: number): Promise<SafetensorsFile> {
+    const known = this.#files.get(number) ?? SafetensorsFile.open(shardPath(this.folder, this.index, number));
+    this.#files.set(number, known);
+    return known;
+  }
+
+  #fail(name: string, why: string): FileError {
+    return new FileError(`${this.folder}: tensor "${name}": ${why}`);
+  }
+}
+
+/** The bytes of a part. */
+interface PartBytes {
+  readonly bytes: Uint8Array;
+  readonly part: TensorPart;
+}
+
+/** Copies what two parts share, of elements of `item` bytes. */
+function copyOverlaps(
+  from: PartBytes,
+  to: PartBytes,
+  overlaps: readonly (readonly Overlap[])[],
+  item: number,
+): void {
+  const strides = ({ part }: PartBytes): readonly number[] => {
+    const sizes = part.ranges.map((ranges) => ranges.reduce((sum, [begin, end]) => sum + end - begin, 0));
+    return sizes.map((_, i) => sizes.slice(i + 1).reduce((product, size) => product * size, item));
+  };
+  const [fromStrides, toStrides] = [strides(from), strides(to)];
+  const copy = (dimension: number, source: number, target: number): void => {
+    const [fromStride, toStride] = [fromStrides[dimension], toStrides[dimension]];
+    if (fromStride === undefined || toStride === undefined) {
+      to.bytes.set(from.bytes.subarray(source, source + item), target);
+      return;
+    }
+    const isLast = dimension === overlaps.length - 1;
+    for (const { from: a, to: b, length } of overlaps[dimension] ?? []) {
+      const [begin, end] = [source + a * fromStride, target + b * toStride];
+      if (isLast) to.bytes.set(from.bytes.subarray(begin, begin + length * item), end);
+      else for (let i = 0; i < length; i++) copy(dimension + 1, begin + i * fromStride, end + i * toStride);
+    }
+  };
+  copy(0, 0, 0);
+}

@@ -1,0 +1,119 @@
+/** Saves a training run that ranks share: each writes its part, and an index tells where everything is. */
+import { randomBytes } from "node:crypto";
+import { mkdir, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { defaultRandom } from "../../modules/module.js";
+import { anything, optionsOf } from "../../options.js";
+import { fileError, requirePath } from "../files.js";
+import { syncFolder } from "../replace/target.js";
+import { writeSafetensors } from "../safetensors-writer.js";
+import { together } from "./exchange.js";
+import { generationFolder, indexText, type ShardedIndex, shardPath, writeIndex } from "./index-file.js";
+import { digestOf, type LocalTensor, localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
+import { plannedSteps, plannedTensors, type ToldState, type ToldTensor } from "./plan.js";
+
+/** The options of `saveShardedCheckpoint`: one rank's part of the run, and additional data. */
+export interface SavedShardedState extends ShardedState {
+  /** As in `saveCheckpoint`. That of rank 0 is saved. */
+  readonly extra?: unknown | undefined;
+}
+
+const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anything });
+
+/**
+ * Saves a training run of all ranks of a group into a folder, which they share: what `saveCheckpoint` saves, as one safetensors
+ * file for each rank and an index. What ranks have alike is written once; they share the writing. A `Parameter.part` says which
+ * part of a whole parameter a rank has; its masters and buffers are the same part of theirs.
+ *
+ * Each save writes new files. The index is replaced when all of them are on the disk, and the files of the checkpoint before it
+ * are then removed: a save that fails, or is killed at any time, leaves that one whole. All ranks call it between the same
+ * steps, and the run goes on when it has resolved.
+ *
+ * @throws `ArgumentError` for a path that is no text, for anything but a module, optimizer, random state or group, for an
+ * option that there is not, for an `extra` that would not come back the same, for an optimizer of another module, and where the
+ * parts of all ranks are not those of one whole; `DisposedError` for a tensor or a group that was disposed of.
+ * @throws `FileError` where a file of any rank cannot be written, `DistributedError` for a group that has failed.
+ */
+export async function saveShardedCheckpoint(folder: string, state: SavedShardedState): Promise<void> {
+  const user = "saveShardedCheckpoint";
+  requirePath(user, folder);
+  checkSaved(user, state);
+  const { group } = state;
+  const first = group.rank === 0;
+  await group.barrier();
+  const { told, kept: tensors } = await together(group, folder, async () => {
+    const own = localTensors(user, state);
+    const generation = `generation-${randomBytes(12).toString("hex")}`;
+    return { told: { generation, ...(await toldState(own, state)) }, kept: own };
+  });
+  const generation = told[0]?.generation as string;
+  const index = {
+    generation,
+    ranks: group.size,
+    tensors: plannedTensors(user, told),
+    steps: plannedSteps(user, told),
+    random: told.map(({ random }) => random),
+    ...(first && state.extra !== undefined ? { extra: state.extra } : {}),
+  };
+  const { kept: text } = await together(group, folder, async () => {
+    const text = indexText(index);
+    await writeShard(folder, index, group.rank, tensors);
+    return { told: null, kept: text };
+  });
+  await together(group, folder, async () => {
+    if (first) await writeIndex(folder, text);
+    return { told: null, kept: undefined };
+  });
+  if (first) await removeOthers(folder, generation);
+}
+
+/** What this rank has, as the others need to know it. */
+async function toldState(tensors: readonly LocalTensor[], state: ShardedState): Promise<ToldState> {
+  const { module, optimizer, nameOf = (name) => name } = state;
+  const { seed, offset } = state.random ?? defaultRandom(module.backend);
+  const told: ToldTensor[] = [];
+  for (const { name, dtype, shape: stored, part, recipe, bytes: read } of tensors) {
+    const bytes = await read();
+    const { shape, ranges } = part;
+    told.push({ name, dtype, shape, ranges, stored, recipe, sha256: digestOf(bytes), bytes: bytes.length });
+  }
+  const steps = optimizer && [...optimizer.slots].map(([name, slot]) => [nameOf(name), slot.steps] as const);
+  return {
+    tensors: told,
+    steps: steps && Object.fromEntries(steps),
+    random: { seed: String(seed), offset: String(offset) },
+  };
+}
+
+type Planned = Pick<ShardedIndex, "generation" | "ranks" | "tensors">;
+
+/** Whether the file of a rank has a tensor. */
+const isWrittenBy = ({ tensors }: Planned, rank: number, name: string): boolean =>
+  tensors[name]?.parts.some(({ copies }) => copies.some(({ file }) => file === rank)) === true;
+
+async function writeShard(
+  folder: string,
+  index: Planned,
+  rank: number,
+  tensors: readonly LocalTensor[],
+): Promise<void> {
+  const own = tensors.filter(({ name }) => isWrittenBy(index, rank, name));
+  const generation = generationFolder(folder, index);
+  await mkdir(generation, { recursive: true }).catch((cause: unknown) => {
+    throw fileError(folder, "cannot be written", cause);
+  });
+  if (own.length === 0) return;
+  const plan = { tensors: own.map(({ name, dtype, shape }) => ({ name, dtype, shape })) };
+  await writeSafetensors(shardPath(folder, index, rank), plan, async (put) => {
+    for (const { name, bytes } of own) await put(name, await bytes());
+  });
+  await syncFolder(folder);
+}
+
+/** Removes files of earlier checkpoints and of saves that did not end. What cannot be removed stays for the next save. */
+async function removeOthers(folder: string, generation: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    if (name === generation || !/^generation-[0-9a-f]{24}$/.test(name)) continue;
+    await rm(join(folder, name), { recursive: true, force: true }).catch(() => undefined);
+  }
+}

@@ -1,0 +1,103 @@
+/** Parts of tensors: what one rank has of a tensor that is divided among ranks. */
+import { ArgumentError } from "../errors.js";
+import { anyListOf, describe, integer, needed, optionsOf } from "../options.js";
+import { elementCount, type Shape } from "./shape.js";
+
+/** Elements [begin, end) along a dimension. */
+export type Range = readonly [begin: number, end: number];
+
+/** A part of a whole tensor: the elements whose index along every dimension is in one of its ranges. */
+export interface TensorPart {
+  /** The shape of the whole tensor. */
+  readonly shape: Shape;
+  /** The ranges along each dimension, ascending and apart. They lie one behind the other in the part. */
+  readonly ranges: readonly (readonly Range[])[];
+}
+
+const lengthOf = (ranges: readonly Range[]): number =>
+  ranges.reduce((length, [begin, end]) => length + end - begin, 0);
+
+/** The whole tensor as a part of itself. */
+export function wholePart(shape: Shape): TensorPart {
+  return { shape, ranges: shape.map((size) => [[0, size]]) };
+}
+
+/** The part that has some ranges of one dimension, and all of the others. */
+export function partAlong(shape: Shape, dimension: number, ranges: readonly Range[]): TensorPart {
+  return { shape, ranges: wholePart(shape).ranges.map((all, i) => (i === dimension ? ranges : all)) };
+}
+
+/** The shape of the part as a tensor. */
+export function shapeOfPart({ ranges }: TensorPart): Shape {
+  return ranges.map(lengthOf);
+}
+
+/** Throws `ArgumentError` unless the elements of two parts of one tensor are the same, or no element is in both. */
+export function sameOrApart(user: string, a: TensorPart, b: TensorPart): boolean {
+  if (JSON.stringify(a.ranges) === JSON.stringify(b.ranges)) return true;
+  if (overlapsOf(a, b).some((each) => each.length === 0)) return false;
+  throw new ArgumentError(
+    `${user}: ranks have parts ${JSON.stringify(a.ranges)} and ${JSON.stringify(b.ranges)} of [${a.shape}], which overlap and are not the same`,
+  );
+}
+
+/** What two parts share along one dimension: from where on in each part, and how many elements. */
+export interface Overlap {
+  readonly from: number;
+  readonly to: number;
+  readonly length: number;
+}
+
+/** What two parts of one tensor share along each dimension. */
+export function overlapsOf(from: TensorPart, to: TensorPart): readonly (readonly Overlap[])[] {
+  return from.ranges.map((ranges, i) => {
+    const placed = (of: readonly Range[]) => {
+      let at = 0;
+      return of.map(([begin, end]) => {
+        const place = { begin, end, at };
+        at += end - begin;
+        return place;
+      });
+    };
+    const others = placed(to.ranges[i] ?? []);
+    return placed(ranges).flatMap((a) =>
+      others.flatMap((b) => {
+        const begin = Math.max(a.begin, b.begin);
+        const length = Math.min(a.end, b.end) - begin;
+        return length > 0 ? [{ from: a.at + begin - a.begin, to: b.at + begin - b.begin, length }] : [];
+      }),
+    );
+  });
+}
+
+const ranges = anyListOf((user, name, value) => {
+  const [begin, end, ...rest] = Array.isArray(value) ? (value as unknown[]) : [];
+  const isRange = Number.isSafeInteger(begin) && Number.isSafeInteger(end) && rest.length === 0;
+  if (isRange && 0 <= Number(begin) && Number(begin) <= Number(end)) return;
+  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be [begin, end]`);
+});
+const checkPart = optionsOf<TensorPart>({
+  shape: needed(anyListOf(integer(0))),
+  ranges: needed(anyListOf(ranges)),
+});
+
+/** Throws `ArgumentError` for anything but a part of a tensor. */
+export function requirePart(user: string, name: string, given: TensorPart): TensorPart {
+  const part = checkPart(user, given, name);
+  const fail = (why: string): ArgumentError =>
+    new ArgumentError(
+      `${user}: ${name} has ranges ${JSON.stringify(part.ranges)} of [${part.shape}]; ${why}`,
+    );
+  if (part.ranges.length !== part.shape.length) throw fail("give ranges for each dimension");
+  part.ranges.forEach((each, i) => {
+    const ends = [0, ...each.flat(), part.shape[i] as number];
+    if (ends.some((end, j) => j > 0 && end < (ends[j - 1] as number)))
+      throw fail(`those of dimension ${i} must be ascending, apart and inside of it`);
+  });
+  return part;
+}
+
+/** The number of elements. */
+export function sizeOfPart(part: TensorPart): number {
+  return elementCount(shapeOfPart(part));
+}
