@@ -158,7 +158,7 @@ export class DataParallel {
   }
 }
 
-function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
+export function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
   if (backend !== group.backend)
     throw new ArgumentError(
       `${user}: module and group are on different backends; make the module on group.backend`,
