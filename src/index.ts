@@ -103,6 +103,7 @@ export type { ResultOptions } from "./ops/execute.js";
 export { captureGraph, Graph } from "./ops/graph.js";
 export * from "./ops/index.gen.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
+export { type CastMasterWeightsOptions, castMasterWeights } from "./optimizers/cast-master-weights.js";
 export {
   clipGradNorm,
   type Optimized,

@@ -7,7 +7,7 @@ import type { Recipe } from "../recipes/recipe.js";
 import { requireRecipeSupport } from "../recipes/support.js";
 import type { ForwardRole } from "../recipes/table.js";
 import { wideOf } from "../tape/value.js";
-import { QuantizedTensor, type QuantizeSpec } from "../tensor/quantized.js";
+import { QuantizedTensor, type QuantizerOps, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { areWholeBlocksOf } from "./parallel/row-operand.js";
 import { amaxGroup, type TensorParallel } from "./parallel/tensor-parallel.js";
@@ -123,7 +123,12 @@ export class LinearQuantization implements QuantizationState {
     const next = this.#ready ?? this.#fitting(recipe, weight, fits);
     this.#ready = undefined;
     const { own, sharding } = weight;
-    if (own instanceof QuantizedTensor) own.updateQuantizer(next.weightQuantizer(sharding));
+    if (own instanceof QuantizedTensor)
+      own.updateQuantizer(
+        sharding
+          ? sharing(next.weightQuantizer(sharding), () => next.shareWeightAmax(sharding))
+          : next.quantizer("weight"),
+      );
     if (before && before.kind !== recipe.kind) {
       console.warn(
         `lockstep: a layer's recipe changes from ${before.constructor.name} to ${recipe.constructor.name}; its cached weight is dropped, and scales and histories begin anew`,
@@ -248,6 +253,18 @@ export class LinearQuantization implements QuantizationState {
     this.#inForce = undefined;
     this.#call = undefined;
   }
+}
+
+/** The quantizer of this rank's rows of a quantized parameter, which calls `share` after each quantization. */
+function sharing(quantizer: Quantizer, share: () => void): QuantizerOps {
+  return {
+    dequantize: (t, dtype) => quantizer.dequantize(t, dtype),
+    deriveColumnwise: (t) => quantizer.deriveColumnwise(t),
+    updateQuantized(source, t, call) {
+      quantizer.updateQuantized(source, t, call);
+      share();
+    },
+  };
 }
 
 /** Returns the error for a recomputed body whose second run differs from its first. */

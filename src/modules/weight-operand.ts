@@ -26,7 +26,11 @@ export class WeightOperand {
     const gathers = sharding !== undefined && quantization.quantizesRows(weight);
     this.made = !(own instanceof QuantizedTensor);
     if (own instanceof QuantizedTensor) this.own = own;
-    else this.own = quantization.weight(weight, { ...use, columnwise, gathers });
+    else {
+      // of codes that are the same in both directions, rows are kept once
+      const derives = gathers && isDirectionless(quantization.weightQuantizer(weight).spec);
+      this.own = quantization.weight(weight, { ...use, columnwise: columnwise && !derives, gathers });
+    }
     if (gathers) this.#gathering = { sharding, ops: quantization.weightQuantizer(weight) };
   }
 

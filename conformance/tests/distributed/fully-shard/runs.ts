@@ -70,10 +70,12 @@ function passes(
   return losses.map((x, i) => [`loss ${rank} ${i}`, x]);
 }
 
-function scalesOf({ model }: Replica): string {
-  return [...model.namedQuantizations()]
-    .map(([name, each]) => `${name} ${JSON.stringify(each.snapshotSync() ?? null)}`)
-    .join(" ");
+function scalesOf({ model }: Replica): readonly string[] {
+  return [...model.namedQuantizations()].flatMap(([name, each]) =>
+    Object.entries(each.snapshotSync() ?? {}).map(
+      ([pass, { scale, amaxHistory }]) => `${name} ${pass} ${scale} ${amaxHistory}`,
+    ),
+  );
 }
 
 function sharedRank(group: ProcessGroup, given: Case, optionsOf: Partial<Case>): Rank & { replica: Replica; sharded: FullySharded } {
@@ -144,7 +146,7 @@ async function ranksRun(
   for (let step = 0; step < steps; step++) {
     const seen = ranks.map((rank) => rank.step(step));
     for (const [i, each] of seen.entries()) texts[i]?.push(...(await read(each)));
-    for (const [i, { replica }] of ranks.entries()) texts[i]?.push(scalesOf(replica));
+    for (const [i, { replica }] of ranks.entries()) texts[i]?.push(...scalesOf(replica));
   }
   for (const rank of ranks) rank.dispose();
   return texts;
@@ -191,7 +193,7 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
       optimizer.step();
       optimizer.zeroGrad();
       texts[rank]?.push(...(await read(stateOf(optimizer, (_, x) => x, (_, x) => x))));
-      texts[rank]?.push(scalesOf(replicas[rank] as Replica));
+      texts[rank]?.push(...scalesOf(replicas[rank] as Replica));
     }
   }
   for (const optimizer of optimizers) optimizer.dispose();
