@@ -113,8 +113,8 @@ export {
   type StepTensors,
 } from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
-export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fully-shard.js";
 export { broadcastParameters, DataParallel, type DataParallelOptions } from "./parallel/data-parallel.js";
+export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fully-shard.js";
 export * from "./quantizers/index.gen.js";
 export { normal, permutation, type RandomSource, randomWords } from "./random.js";
 export {

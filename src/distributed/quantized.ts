@@ -51,8 +51,7 @@ function gatherCopy(
   { shape, shapes }: { readonly shape: Shape; readonly shapes: readonly Shape[] },
 ): QuantizedCopy {
   const { data, scaleInv, amax } = t.copy(direction);
-  const geometryOf = (of: Shape): CopyGeometry =>
-    copyGeometry(t.spec, asMatrix(of), direction, "logical");
+  const geometryOf = (of: Shape): CopyGeometry => copyGeometry(t.spec, asMatrix(of), direction, "logical");
   const geometry = geometryOf(shape);
   const parts = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";

@@ -121,9 +121,7 @@ function plainForward(
   if (call.fp8Output || call.fp8Grad)
     throw new ArgumentError("linear: fp8Output and fp8Grad need autocast, whose recipe says how to quantize");
   if (weight.own instanceof QuantizedTensor && weight.dtype !== dtype)
-    throw new DTypeError(
-      `linear: the input is ${dtype} and the quantized weight stands for ${weight.dtype}`,
-    );
+    throw new DTypeError(`linear: the input is ${dtype} and the quantized weight stands for ${weight.dtype}`);
   const x = given instanceof QuantizedTensor ? dequantize(given) : wideOf("linear: the input", given);
   for (const [name, parameter] of [
     ["weight", weight],

@@ -208,8 +208,7 @@ export function blocksFit(
       requireBlocks("input", parallel?.wholeInput(shape) ?? shape, by);
       if (wgrad) requireTransformable("linear", by.spec, dtype);
     }
-    if (!(weight.own instanceof QuantizedTensor))
-      requireBlocks("weight", weight.shape, quantizer("weight"));
+    if (!(weight.own instanceof QuantizedTensor)) requireBlocks("weight", weight.shape, quantizer("weight"));
   };
 }
 

@@ -84,7 +84,8 @@ export function normParameters({ gamma, beta }: NormParts): readonly Parameter[]
 
 /** Returns the arguments that the norm operations take. */
 export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts): NormParameters {
-  const wide = (parameter: Parameter): Tensor<WideDType> => wideOf("the parameter of a norm", borrowed(parameter));
+  const wide = (parameter: Parameter): Tensor<WideDType> =>
+    wideOf("the parameter of a norm", borrowed(parameter));
   return { gamma: wide(gamma), beta: beta && wide(beta), eps, zeroCenteredGamma };
 }
 
@@ -112,8 +113,7 @@ export function normGradients(
     ...statistics,
   });
   if (group) {
-    const own = (sum: Tensor<WideDType>): Tensor<WideDType> =>
-      castTo(sumOverRows(group, sum), scale.dtype);
+    const own = (sum: Tensor<WideDType>): Tensor<WideDType> => castTo(sumOverRows(group, sum), scale.dtype);
     return beta && dbeta ? [dx, own(dgamma), own(dbeta)] : [dx, own(dgamma)];
   }
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];

@@ -54,7 +54,9 @@ export function castMasterWeights(
       throw new ArgumentError(`${user}: weights[${i}] is not quantized; make it inside quantizedModelInit`);
     requireShape(user, `masters[${i}]`, master, value.shape);
     if (master.backend !== value.backend)
-      throw new ArgumentError(`${user}: masters[${i}] is on another backend than weights[${i}]; move it there`);
+      throw new ArgumentError(
+        `${user}: masters[${i}] is on another backend than weights[${i}]; move it there`,
+      );
     return { value, dtype, master };
   });
   for (const { value, dtype, master } of pairs) {

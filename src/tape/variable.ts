@@ -15,7 +15,7 @@ import { Gradients } from "./gradients.js";
 import { GradHooks, HOOKS, type HookedPass, type HookHandle, type PostAccumulateGradHook } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
 import { ScaleUpdates } from "./scale-updates.js";
-import { type Uses, USES } from "./uses.js";
+import { USES, type Uses } from "./uses.js";
 import { type Gradient, membersOf, type Value, wideOf } from "./value.js";
 
 /**

@@ -1,7 +1,7 @@
 /** What a rank stores and sends when it has a part of each parameter, in bytes. */
 import { describe, expect, it } from "vitest";
-import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
+import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import {
   AdamW,
   autocast,
@@ -74,38 +74,41 @@ function forward(model: Network, x: Variable, recipe: Recipe | undefined, first?
 }
 
 describe("what a rank of a sharded module has", () => {
-  it.each(RECIPE_NAMES)("%s: a fourth of masters and states; after each pass no gathered weight", async (name) => {
-    const make = RECIPES_UNDER_TEST[name];
-    const groups = loopbackOver(backends, 20_000);
-    const models = groups.map(network);
-    const xs = groups.map((group) => new Variable(rowsOn(group), true));
-    for (const [i, group] of groups.entries()) fullyShard(models[i] as Network, group);
-    const optimizers = models.map((model) => new AdamW(model, { learningRate: 0.01 }));
-    const rows = ROWS * WIDTH * 2;
-    // bf16 rows, f32 masters and two moments of a fourth of the weights
-    const stored = rows + (WEIGHTS / RANKS) * (2 + 4 + 8);
-    expect(live()).toEqual(backends.map(() => stored));
-    const recipes = groups.map(() => make?.());
-    {
-      using _ = new Scope();
-      const outs = models.map((model, i) => forward(model, xs[i] as Variable, recipes[i]));
-      for (const out of outs) await out.tensor.data();
-      // results, inputs as they are kept for the backward pass, this rank's rows of weights in a copy, and states
-      const results = (2 * LAYERS - 1) * ROWS * OUTWARD * 2;
-      const kept = results + LAYERS * 1.1 * rows + 1.1 * (WEIGHTS / RANKS) + 4096;
-      for (const bytes of live()) expect(bytes - stored).toBeLessThan(kept);
-      for (const [i, out] of outs.entries()) out.backward(rowsOn(groups[i] as ProcessGroup, OUTWARD));
-      for (const model of models) await model.parameters()[0]?.grad?.data();
-    }
-    for (const x of xs) x.zeroGrad();
-    const states = recipes[0]?.kind === "delayed" ? LAYERS * 4 * (3 + 2) * (1 + 16) : 0;
-    expect(live()).toEqual(backends.map(() => stored + (WEIGHTS / RANKS) * 2 + states));
-    for (const optimizer of optimizers) optimizer.step();
-    for (const optimizer of optimizers) optimizer.zeroGrad();
-    for (const model of models) await model.parameters()[0]?.tensor.data();
-    expect(live()).toEqual(backends.map(() => stored + states));
-    for (const each of [...optimizers, ...models, ...xs.map(({ value }) => value)]) each.dispose();
-  });
+  it.each(RECIPE_NAMES)(
+    "%s: a fourth of masters and states; after each pass no gathered weight",
+    async (name) => {
+      const make = RECIPES_UNDER_TEST[name];
+      const groups = loopbackOver(backends, 20_000);
+      const models = groups.map(network);
+      const xs = groups.map((group) => new Variable(rowsOn(group), true));
+      for (const [i, group] of groups.entries()) fullyShard(models[i] as Network, group);
+      const optimizers = models.map((model) => new AdamW(model, { learningRate: 0.01 }));
+      const rows = ROWS * WIDTH * 2;
+      // bf16 rows, f32 masters and two moments of a fourth of the weights
+      const stored = rows + (WEIGHTS / RANKS) * (2 + 4 + 8);
+      expect(live()).toEqual(backends.map(() => stored));
+      const recipes = groups.map(() => make?.());
+      {
+        using _ = new Scope();
+        const outs = models.map((model, i) => forward(model, xs[i] as Variable, recipes[i]));
+        for (const out of outs) await out.tensor.data();
+        // results, inputs as they are kept for the backward pass, this rank's rows of weights in a copy, and states
+        const results = (2 * LAYERS - 1) * ROWS * OUTWARD * 2;
+        const kept = results + LAYERS * 1.1 * rows + 1.1 * (WEIGHTS / RANKS) + 4096;
+        for (const bytes of live()) expect(bytes - stored).toBeLessThan(kept);
+        for (const [i, out] of outs.entries()) out.backward(rowsOn(groups[i] as ProcessGroup, OUTWARD));
+        for (const model of models) await model.parameters()[0]?.grad?.data();
+      }
+      for (const x of xs) x.zeroGrad();
+      const states = recipes[0]?.kind === "delayed" ? LAYERS * 4 * (3 + 2) * (1 + 16) : 0;
+      expect(live()).toEqual(backends.map(() => stored + (WEIGHTS / RANKS) * 2 + states));
+      for (const optimizer of optimizers) optimizer.step();
+      for (const optimizer of optimizers) optimizer.zeroGrad();
+      for (const model of models) await model.parameters()[0]?.tensor.data();
+      expect(live()).toEqual(backends.map(() => stored + states));
+      for (const each of [...optimizers, ...models, ...xs.map(({ value }) => value)]) each.dispose();
+    },
+  );
 
   it("gathers codes and scales: hardly more than half of the bytes of bf16", async () => {
     const sent = async (recipe: () => Recipe | undefined): Promise<number> => {
@@ -143,7 +146,9 @@ describe("what a rank of a sharded module has", () => {
     {
       using _ = new Scope();
       const outs = models.flatMap((model, i) =>
-        [true, false, false].map((first) => forward(model, xs[i] as Variable, new MXFP8BlockScaling(), first)),
+        [true, false, false].map((first) =>
+          forward(model, xs[i] as Variable, new MXFP8BlockScaling(), first),
+        ),
       );
       for (const out of outs) await out.tensor.data();
     }
@@ -152,6 +157,6 @@ describe("what a rank of a sharded module has", () => {
     expect(live()).toEqual(before.map((bytes) => bytes + cached));
     expect(counts[0]?.bytes).toBe(3 * (WEIGHTS / RANKS) * (1 + 1 / 32));
     for (const x of xs) x.zeroGrad();
-      for (const each of [...models, ...xs.map(({ value }) => value)]) each.dispose();
+    for (const each of [...models, ...xs.map(({ value }) => value)]) each.dispose();
   });
 });

@@ -10,9 +10,8 @@ import {
   castMasterWeights,
   clipGradNorm,
   Embedding,
-  encode,
-  functional,
   fullyShard,
+  functional,
   LayerNorm,
   Linear,
   normal,
@@ -110,43 +109,53 @@ describe("the norm of gradients of which ranks have rows", () => {
 const names = RECIPE_NAMES.filter((name) => name !== "bf16");
 
 describe("master weights of which ranks have rows", () => {
-  it.each(names)("%s: are cast to the codes and scales of the whole's, rounded once or twice", async (name) => {
-    const recipe = RECIPES_UNDER_TEST[name]?.();
-    const made = (backend: Backend): Linear =>
-      quantizedModelInit(recipe ? { recipe } : {}, () => new Linear(backend, 128, 256, { random: new RandomState(1n) }));
-    const values = normal({ seed: 9n, offset: 0n }, 256 * 128, 1);
-    // the largest value is on one rank alone, and is rounded to another amax
-    values[200 * 128] = 1e4 + 0.3;
-    const usage = { rowwise: true, columnwise: true };
-    for (const throughModelDtype of [true, false]) {
-      const groups = loopbackOver(backends.slice(0, 3), 20_000);
-      const layers = groups.map(({ backend }) => made(backend));
-      const wholes = groups.map((group, i) => {
-        const { weight } = layers[i] as Linear;
-        const rows = fullyShard(layers[i] as Linear, group).rowsOf(weight);
-        using scope = new Scope();
-        const first = rows.slice(0, group.rank).reduce((total, count) => total + count, 0);
-        const master = tensor(group.backend, values, [256, 128]).slice(first * 128, weight.shape) as Tensor<"f32">;
-        castMasterWeights([weight], [master], { throughModelDtype });
-        const own = weight.value as QuantizedTensor;
-        return scope.keep(gatherQuantized(group, own, usage, own.quantizer, rows));
-      });
-      const backend = backends[4] as Backend;
-      using _ = new Scope();
-      const whole = made(backend);
-      const master = tensor(backend, values, [256, 128]);
-      const { value } = whole.weight;
-      if (value instanceof QuantizedTensor) value.quantize_(throughModelDtype ? castTo(master, "bf16") : master);
-      const expected = (value as QuantizedTensor).members.map((each) => String(each.dataSync()));
-      for (const each of wholes) {
-        const seen = [];
-        for (const member of each.members) seen.push(String(await member.data()));
-        expect(seen).toEqual(expected);
-        each.dispose();
+  it.each(names)(
+    "%s: are cast to the codes and scales of the whole's, rounded once or twice",
+    async (name) => {
+      const recipe = RECIPES_UNDER_TEST[name]?.();
+      const made = (backend: Backend): Linear =>
+        quantizedModelInit(
+          recipe ? { recipe } : {},
+          () => new Linear(backend, 128, 256, { random: new RandomState(1n) }),
+        );
+      const values = normal({ seed: 9n, offset: 0n }, 256 * 128, 1);
+      // the largest value is on one rank alone, and is rounded to another amax
+      values[200 * 128] = 1e4 + 0.3;
+      const usage = { rowwise: true, columnwise: true };
+      for (const throughModelDtype of [true, false]) {
+        const groups = loopbackOver(backends.slice(0, 3), 20_000);
+        const layers = groups.map(({ backend }) => made(backend));
+        const wholes = groups.map((group, i) => {
+          const { weight } = layers[i] as Linear;
+          const rows = fullyShard(layers[i] as Linear, group).rowsOf(weight);
+          using scope = new Scope();
+          const first = rows.slice(0, group.rank).reduce((total, count) => total + count, 0);
+          const master = tensor(group.backend, values, [256, 128]).slice(
+            first * 128,
+            weight.shape,
+          ) as Tensor<"f32">;
+          castMasterWeights([weight], [master], { throughModelDtype });
+          const own = weight.value as QuantizedTensor;
+          return scope.keep(gatherQuantized(group, own, usage, own.quantizer, rows));
+        });
+        const backend = backends[4] as Backend;
+        using _ = new Scope();
+        const whole = made(backend);
+        const master = tensor(backend, values, [256, 128]);
+        const { value } = whole.weight;
+        if (value instanceof QuantizedTensor)
+          value.quantize_(throughModelDtype ? castTo(master, "bf16") : master);
+        const expected = (value as QuantizedTensor).members.map((each) => String(each.dataSync()));
+        for (const each of wholes) {
+          const seen = [];
+          for (const member of each.members) seen.push(String(await member.data()));
+          expect(seen).toEqual(expected);
+          each.dispose();
+        }
+        for (const layer of [...layers, whole]) layer.dispose();
       }
-      for (const layer of [...layers, whole]) layer.dispose();
-    }
-  });
+    },
+  );
 });
 
 describe("fullyShard refuses", () => {
@@ -170,13 +179,10 @@ describe("fullyShard refuses", () => {
     expect(() => sharded.rowsOf(other.weight)).toThrow(/none of the module/);
     expect(() => sharded.gather(other.weight, other.weight.tensor)).toThrow(ArgumentError);
     expect(() => sharded.noSync(async () => {})).toThrow(ArgumentError);
-    other.weight.grad = encode(tensor(zero.backend, new Float32Array(WIDTH * WIDTH), [WIDTH, WIDTH]), {
-      format: "bf16",
-    }) as Tensor<WideDType>;
+    other.weight.grad = other.weight.tensor.clone();
     expect(() => fullyShard(other, zero)).toThrow(/has a gradient/);
     for (const each of [module, other]) each.dispose();
   });
-
 });
 
 describe("a sharded parameter outside of layers", () => {
@@ -190,7 +196,11 @@ describe("a sharded parameter outside of layers", () => {
       const { bias } = layer;
       // the backward function of an activation has the tensor that the forward function read
       functional.activation(bias as Parameter, "gelu").backward(
-        tensor(group.backend, Float32Array.from({ length: 48 }, (_, j) => j), [48]),
+        tensor(
+          group.backend,
+          Float32Array.from({ length: 48 }, (_, j) => j),
+          [48],
+        ),
       );
       return (bias as Parameter).grad as Tensor;
     });

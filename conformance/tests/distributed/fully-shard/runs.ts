@@ -17,8 +17,8 @@ import {
   type Tensor,
   type WideDType,
 } from "../../../../src/index.js";
-import { castTo } from "../../../../src/ops/cast/cast.js";
 import { persistent } from "../../../../src/modules/parameter.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
 import { type Case, Replica } from "./case.js";
 
 /** Tensors by what they are, to be read once all ranks have come so far. */
@@ -31,7 +31,10 @@ interface Rank {
 }
 
 const bytesOf = async (x: Tensor): Promise<string> =>
-  createHash("sha256").update(new Uint8Array((await x.data()).buffer as ArrayBuffer)).digest("hex").slice(0, 12);
+  createHash("sha256")
+    .update(new Uint8Array((await x.data()).buffer as ArrayBuffer))
+    .digest("hex")
+    .slice(0, 12);
 
 const clones = (members: readonly Tensor[]): Tensor[] => members.map((each) => persistent(each.clone()));
 
@@ -44,11 +47,14 @@ function stateOf(
   using _ = new Scope();
   return [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => {
     const { value } = parameter;
-    const members = value instanceof QuantizedTensor ? quantized(parameter, value).members : [whole(parameter, value)];
+    const members =
+      value instanceof QuantizedTensor ? quantized(parameter, value).members : [whole(parameter, value)];
     return [
       ...clones(members).map((x, i) => [`${name} value ${i}`, x] as const),
       ...clones([whole(parameter, master)]).map((x) => [`${name} master`, x] as const),
-      ...[...buffers].map(([buffer, x]) => [`${name} ${buffer}`, clones([whole(parameter, x)])[0] as Tensor] as const),
+      ...[...buffers].map(
+        ([buffer, x]) => [`${name} ${buffer}`, clones([whole(parameter, x)])[0] as Tensor] as const,
+      ),
     ];
   });
 }
@@ -64,7 +70,8 @@ function passes(
 ): Seen {
   const numbers = numbersOf(replica.given, rank);
   const losses: Tensor[] = [];
-  const one = (number: number, i: number): void => void losses.push(persistent(replica.pass(step, number, i === 0)));
+  const one = (number: number, i: number): void =>
+    void losses.push(persistent(replica.pass(step, number, i === 0)));
   noSync(() => numbers.slice(0, -1).forEach(one));
   one(numbers.at(-1) as number, numbers.length - 1);
   return losses.map((x, i) => [`loss ${rank} ${i}`, x]);
@@ -78,7 +85,11 @@ function scalesOf({ model }: Replica): readonly string[] {
   );
 }
 
-function sharedRank(group: ProcessGroup, given: Case, optionsOf: Partial<Case>): Rank & { replica: Replica; sharded: FullySharded } {
+function sharedRank(
+  group: ProcessGroup,
+  given: Case,
+  optionsOf: Partial<Case>,
+): Rank & { replica: Replica; sharded: FullySharded } {
   const replica = new Replica(group.backend, given);
   const { reduction, rowMultiple } = { ...given, ...optionsOf };
   const sharded = fullyShard(replica.model, group, { reduction, rowMultiple });
@@ -94,8 +105,7 @@ function sharedRank(group: ProcessGroup, given: Case, optionsOf: Partial<Case>):
       const state = stateOf(
         optimizer,
         (parameter, x) => sharded.gather(parameter, x),
-        (parameter, x) =>
-          gatherQuantized(group, x, usage, x.quantizer, sharded.rowsOf(parameter)),
+        (parameter, x) => gatherQuantized(group, x, usage, x.quantizer, sharded.rowsOf(parameter)),
       );
       return [...losses, ...state];
     },
@@ -116,7 +126,14 @@ function copiedRank(group: ProcessGroup, given: Case): Rank & { replica: Replica
       const losses = passes(replica, { step, rank: group.rank }, (body) => parallel.noSync(body));
       optimizer.step();
       optimizer.zeroGrad();
-      return [...losses, ...stateOf(optimizer, (_, x) => x, (_, x) => x)];
+      return [
+        ...losses,
+        ...stateOf(
+          optimizer,
+          (_, x) => x,
+          (_, x) => x,
+        ),
+      ];
     },
     dispose() {
       parallel.dispose();
@@ -192,7 +209,15 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
     for (const [rank, optimizer] of optimizers.entries()) {
       optimizer.step();
       optimizer.zeroGrad();
-      texts[rank]?.push(...(await read(stateOf(optimizer, (_, x) => x, (_, x) => x))));
+      texts[rank]?.push(
+        ...(await read(
+          stateOf(
+            optimizer,
+            (_, x) => x,
+            (_, x) => x,
+          ),
+        )),
+      );
       texts[rank]?.push(...scalesOf(replicas[rank] as Replica));
     }
   }
