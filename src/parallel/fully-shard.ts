@@ -4,6 +4,7 @@ import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter } from "../modules/parameter.js";
+import { requireShape } from "../ops/execute.js";
 import { callable, instance, integer, nested, oneOf, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireTensor } from "../tensor/require.js";
@@ -107,7 +108,12 @@ export class FullySharded {
    */
   gather<T extends Tensor>(parameter: Parameter, own: T): T {
     const shard = this.#shardOf("gather", parameter);
-    requireTensor("gather", "own", own);
+    const source = requireTensor("gather", "own", own);
+    requireShape("gather", "own", source, shard.own.shape);
+    if (source.backend !== this.group.backend)
+      throw new ArgumentError(
+        "gather: own is on another backend than the group; move it by data() and tensor()",
+      );
     return shard.whole(own);
   }
 
