@@ -165,15 +165,16 @@ export class LinearQuantization implements QuantizationState {
   }
 
   /** Returns the quantizer of what this rank has of the weight. */
-  weightQuantizer({ sharding }: Parameter): Quantizer {
-    return given(this.#call).weightQuantizer(sharding);
+  weightQuantizer(weight: Parameter): Quantizer {
+    return given(this.#call).weightQuantizer(weight.sharding);
   }
 
   /**
    * Whether codes and scales of this rank's rows are those of the whole's: not of blocks that straddle ranks, of custom
    * quantizers, which do not know of the ranks, and of stochastic rounding, which draws in the order of calls.
    */
-  quantizesRows({ own, sharding }: Parameter): boolean {
+  quantizesRows(weight: Parameter): boolean {
+    const { own, sharding } = weight;
     if (own instanceof QuantizedTensor) return true;
     const { recipe } = given(this.#call);
     const { spec } = this.quantizer("weight");
