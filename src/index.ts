@@ -104,6 +104,7 @@ export { captureGraph, Graph } from "./ops/graph.js";
 export * from "./ops/index.gen.js";
 export { onSideStream } from "./ops/side-stream.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
+export { type CastMasterWeightsOptions, castMasterWeights } from "./optimizers/cast-master-weights.js";
 export {
   clipGradNorm,
   type Optimized,
@@ -114,6 +115,7 @@ export {
 } from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
 export { broadcastParameters, DataParallel, type DataParallelOptions } from "./parallel/data-parallel.js";
+export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fully-shard.js";
 export {
   Pipeline,
   type PipelineInput,

@@ -1,7 +1,7 @@
 /** Quantized tensors whose rows lie on several ranks: the whole of them, from codes and scales as they are. */
 import { isDirectionless, isTensorWide } from "../formats/block.js";
 import { relayoutScales, transpose } from "../ops/layout/layout.js";
-import { copyGeometry } from "../tensor/geometry.js";
+import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
 import {
   DIRECTIONS,
   type Direction,
@@ -13,12 +13,12 @@ import {
   type Usage,
 } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix, type Shape } from "../tensor/shape.js";
+import { asMatrix, elementCount, type Shape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { ProcessGroup } from "./group.js";
 
 /**
- * The tensor of which every rank has as many rows, with the copies of `usage`: what a quantizer makes of the whole, where the
+ * The tensor of which every rank has rows, as many as the others or what `rows` says, with the copies of `usage`: what a quantizer makes of the whole, where the
  * shards were quantized as its shards. Codes and scales are sent, without padding; a scale or an amax of the whole tensor is
  * not, since all ranks have the same. A columnwise copy that follows from the rowwise one is derived behind the gather. Copies
  * in COMPACT become GEMM_READY. `t` has a copy of each direction that is not derived. `ops` is the quantizer's.
@@ -28,14 +28,15 @@ export function gatherQuantized(
   t: QuantizedTensor,
   usage: Usage,
   ops: QuantizerOps,
+  rows: readonly number[] = group.ranks.map(() => t.shape[0] as number),
 ): QuantizedTensor {
   using scope = new Scope();
   const derives = isDirectionless(t.spec);
   const sent = (direction: Direction): boolean => (derives ? direction === "rowwise" : usage[direction]);
-  const [own, ...rest] = t.shape;
-  const shape = [(own as number) * group.size, ...rest];
+  const shapes = rows.map((count) => [count, ...t.shape.slice(1)]);
+  const shape = [rows.reduce((total, count) => total + count, 0), ...t.shape.slice(1)];
   const copies = DIRECTIONS.map((direction) =>
-    sent(direction) ? gatherCopy(group, t, direction, shape) : undefined,
+    sent(direction) ? gatherCopy(group, t, direction, { shape, shapes }) : undefined,
   );
   const whole = withLayout(madeOf(t, t.spec, shape, ops, copies), ops);
   const ready = whole.spec.compact ? gemmReady(whole, ops) : whole;
@@ -47,21 +48,69 @@ function gatherCopy(
   group: ProcessGroup,
   t: QuantizedTensor,
   direction: Direction,
-  shape: Shape,
+  { shape, shapes }: { readonly shape: Shape; readonly shapes: readonly Shape[] },
 ): QuantizedCopy {
   const { data, scaleInv, amax } = t.copy(direction);
-  const geometry = copyGeometry(t.spec, asMatrix(shape), direction, "logical");
+  const geometryOf = (of: Shape): CopyGeometry => copyGeometry(t.spec, asMatrix(of), direction, "logical");
+  const geometry = geometryOf(shape);
+  const parts = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";
-  const rows = (x: Tensor, transposed: boolean): Tensor => {
-    if (!columnwise || !transposed) return group.allGather(x.reshape(asMatrix(x.shape)));
-    return transpose(group.allGather(transpose(x)));
+  const gathered = (x: Tensor, transposed: boolean, shapeOf: (part: CopyGeometry) => Shape): Tensor => {
+    const turned = columnwise && transposed;
+    const rows = parts.map((part) => asMatrix(shapeOf(part))[turned ? 1 : 0]);
+    if (!turned) return group.allGather(x.reshape(asMatrix(x.shape)), { rows });
+    return transpose(group.allGather(transpose(x), { rows }));
   };
-  const codes = rows(data, geometry.data === "transposed").reshape(geometry.dataShape);
+  const codes = gathered(data, geometry.data === "transposed", ({ dataShape }) => dataShape).reshape(
+    geometry.dataShape,
+  );
   const scales = isTensorWide(t.spec.tile)
     ? scaleInv.reshape(scaleInv.shape)
-    : rows(relayoutScales(t, direction, "logical"), geometry.scale === "transposed");
+    : gathered(
+        relayoutScales(t, direction, "logical"),
+        geometry.scale === "transposed",
+        ({ scaleShape }) => scaleShape,
+      );
   const made = { data: codes, scaleInv: scales.reshape(geometry.scaleShape), geometry };
   return amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
+}
+
+/**
+ * Rows of a quantized tensor, from `first` on: what a quantizer makes of them as a shard, where blocks do not straddle the ends.
+ * The inverse of `gatherQuantized`, with all copies of `t`.
+ */
+export function rowsOfQuantized(
+  t: QuantizedTensor,
+  { first, count }: { readonly first: number; readonly count: number },
+  ops: QuantizerOps,
+): QuantizedTensor {
+  using scope = new Scope();
+  const [, columns] = asMatrix(t.shape);
+  const copies = DIRECTIONS.map((direction): QuantizedCopy | undefined => {
+    const copy = t[direction];
+    if (!copy) return undefined;
+    const of = (rows: number): CopyGeometry => copyGeometry(t.spec, [rows, columns], direction, "logical");
+    const [before, geometry] = [of(first), of(count)];
+    const cut = (x: Tensor, transposed: boolean, skipped: Shape, shape: Shape): Tensor => {
+      if (direction === "rowwise" || !transposed) return x.slice(elementCount(skipped), shape);
+      const [across, rows] = asMatrix(shape);
+      return transpose(transpose(x).slice(elementCount(skipped), [rows, across]));
+    };
+    const made = {
+      data: cut(copy.data, geometry.data === "transposed", before.dataShape, geometry.dataShape),
+      scaleInv: isTensorWide(t.spec.tile)
+        ? copy.scaleInv.clone()
+        : cut(
+            relayoutScales(t, direction, "logical"),
+            geometry.scale === "transposed",
+            before.scaleShape,
+            geometry.scaleShape,
+          ),
+      geometry,
+    };
+    return copy.amax ? { ...made, amax: copy.amax.clone() } : made;
+  });
+  return scope.keep(withLayout(madeOf(t, t.spec, [count, ...t.shape.slice(1)], ops, copies), ops));
 }
 
 function madeOf(

@@ -1,6 +1,7 @@
 /** Differentiable embedding. */
 import { embeddingBackward, embedding as lookUp } from "../ops/rows/embedding.js";
 import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { borrowed } from "../tape/uses.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -15,7 +16,7 @@ import type { Tensor } from "../tensor/tensor.js";
 export function embedding(table: VariableLike, ids: Tensor): Variable {
   const source = variable(table);
   return differentiableOne([source], () => ({
-    result: lookUp(wideOf("embedding: the table", source.value), ids),
+    result: lookUp(wideOf("embedding: the table", borrowed(source)), ids),
     backward: (grad) => [
       embeddingBackward(wideOf("embedding: the gradient", grad), ids, source.shape[0] as number),
     ],

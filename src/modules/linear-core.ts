@@ -5,14 +5,16 @@ import { plainDatapath } from "../functional/datapath.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { gradTracked } from "../tape/grad-mode.js";
+import { borrowed } from "../tape/uses.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireTensor } from "../tensor/require.js";
-import { asMatrix } from "../tensor/shape.js";
+import { asMatrix, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
 import { beginMainGrad, biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { blocksFit, quantizedForward, requireFit } from "./linear-quantized.js";
+import type { Parameter } from "./parameter.js";
 import { currentPhase } from "./recompute-phase.js";
 
 /** Runs the forward pass of a linear layer: quantized in an enabled autocast region, else in high precision. */
@@ -31,7 +33,7 @@ export function linearForward(
       "linear: fp8Output and fp8Grad are for layers of one rank; a layer with a group gives wide tensors, so leave them out",
     );
   const flag = requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
-  if (flag && flag.backend !== parts.weight.value.backend)
+  if (flag && flag.backend !== parts.weight.backend)
     throw new ArgumentError(
       "linear: skipFp8WeightUpdate lives on another backend than the weight; move it there",
     );
@@ -81,7 +83,7 @@ export function prepareForward(
   else if (!region?.calibrating) return;
   quantization.prepare(
     region,
-    weight.value,
+    weight,
     blocksFit(parts, input, region.enabled && gradTracked() && weight.requiresGrad),
   );
 }
@@ -98,9 +100,9 @@ function requireParts(
     ["bias", bias],
   ] as const) {
     if (!parameter) continue;
-    const { value } = parameter;
-    if (value instanceof Tensor) requireTensor("linear", name, value);
-    if (value.backend !== backend)
+    const { own } = parameter;
+    if (own instanceof Tensor) requireTensor("linear", name, own);
+    if (own.backend !== backend)
       throw new ArgumentError(
         `linear: its tensors live on different backends, the input and the ${name}; move them to one by data() and tensor()`,
       );
@@ -118,29 +120,28 @@ function plainForward(
 ): LinearResult {
   if (call.fp8Output || call.fp8Grad)
     throw new ArgumentError("linear: fp8Output and fp8Grad need autocast, whose recipe says how to quantize");
-  if (weight.value instanceof QuantizedTensor && weight.value.dtype !== dtype)
-    throw new DTypeError(
-      `linear: the input is ${dtype} and the quantized weight stands for ${weight.value.dtype}`,
-    );
+  if (weight.own instanceof QuantizedTensor && weight.dtype !== dtype)
+    throw new DTypeError(`linear: the input is ${dtype} and the quantized weight stands for ${weight.dtype}`);
   const x = given instanceof QuantizedTensor ? dequantize(given) : wideOf("linear: the input", given);
-  const w = weight.value instanceof QuantizedTensor ? dequantize(weight.value) : weight.tensor;
   for (const [name, parameter] of [
-    ["weight", w],
-    ["bias", bias?.tensor],
+    ["weight", weight],
+    ["bias", bias],
   ] as const) {
     if (parameter && parameter.dtype !== x.dtype)
       throw new DTypeError(
         `linear: the input is ${x.dtype} and the ${name} ${parameter.dtype}; outside of autocast they must be of one type`,
       );
   }
+  const w = wideWeight(weight);
+  const b = bias && wideOf("linear: the bias", borrowed(bias));
   const datapath = plainDatapath(x.backend, dtype);
   const rows = parallel?.gathered("input", x) ?? x;
-  const fusedBias = bias && parallel?.mode !== "row" ? { bias: bias.tensor } : {};
+  const fusedBias = b && parallel?.mode !== "row" ? { bias: b } : {};
   const made = wideOf("linear", gemm({ x: rows, w, datapath, outDtype: dtype, ...fusedBias }).out);
-  const out = parallel?.output(made, bias?.tensor) ?? made;
+  const out = parallel?.output(made, b) ?? made;
   const saved = [
     ...(wanted.wgrad && (x !== given || makes) ? [x] : []),
-    ...(wanted.dgrad && w !== weight.value ? [w] : []),
+    ...(wanted.dgrad && weight.own instanceof QuantizedTensor && !weight.sharding ? [w] : []),
   ];
   return {
     out,
@@ -149,7 +150,9 @@ function plainForward(
       const dy = wideGrad(grad, dtype);
       const products = { datapath, dtype, weight, fuseWgradAccumulation };
       const whole = parallel?.gathered("gradOutput", dy) ?? dy;
-      const dx = wanted.dgrad ? dgradOf(w, whole, products) : undefined;
+      const dx = wanted.dgrad
+        ? dgradOf(weight.sharding ? wideWeight(weight) : w, whole, products)
+        : undefined;
       const columns = wanted.wgrad ? (parallel?.gathered("input", x) ?? x) : undefined;
       return {
         x: dx && parallel ? parallel.gradInput(dx) : dx,
@@ -160,15 +163,18 @@ function plainForward(
   };
 }
 
+/** The weight in its wide type, until the running function returns. */
+function wideWeight(weight: Parameter): Tensor<WideDType> {
+  const value = borrowed(weight);
+  return value instanceof QuantizedTensor ? dequantize(value) : wideOf("linear: the weight", value);
+}
+
 /** Records the amaxes that quantization would record. The product itself is computed in high precision. */
 function calibrate(parts: LinearParts, input: LinearInput & { readonly given: Value }, region: Region): void {
   const { weight, quantization } = parts;
-  quantization.enter(region, weight.value, blocksFit(parts, input, false));
-  for (const [role, value] of [
-    ["input", input.given],
-    ["weight", weight.value],
-  ] as const) {
-    if (value instanceof QuantizedTensor) continue;
-    quantization.quantizer(role).setUsage({ rowwise: true, columnwise: false }).quantize(value).dispose();
-  }
+  quantization.enter(region, weight, blocksFit(parts, input, false));
+  const quantizer = quantization.quantizer("input").setUsage({ rowwise: true, columnwise: false });
+  if (!(input.given instanceof QuantizedTensor)) quantizer.quantize(input.given).dispose();
+  if (weight.own instanceof QuantizedTensor) return;
+  quantization.weight(weight, { columnwise: false, gathers: quantization.quantizesRows(weight) }).dispose();
 }

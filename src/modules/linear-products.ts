@@ -49,7 +49,7 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   const options = { a: x, b: dy, layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
   if (!fuseWgradAccumulation) {
     const made = wideOf("wgrad", gemm({ ...options, outDtype: dtype }).out);
-    return castTo(made, weight.value instanceof QuantizedTensor ? dtype : weight.tensor.dtype);
+    return castTo(made, weight.own instanceof QuantizedTensor ? dtype : weight.dtype);
   }
   const out = weight.mainGrad;
   if (!out)
@@ -66,7 +66,7 @@ export function biasGradOf(
   dy: Tensor<WideDType>,
 ): Tensor<WideDType> | undefined {
   if (!bias?.requiresGrad) return undefined;
-  const { dtype } = bias.tensor;
+  const { dtype } = bias;
   return parallel
     ? parallel.gradBias(columnSum(dy, parallel.biasSumType(dtype)), dtype)
     : columnSum(dy, dtype);

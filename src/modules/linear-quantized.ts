@@ -8,6 +8,7 @@ import { requireTransformable } from "../ops/quantize/quantize.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import type { Recipe } from "../recipes/recipe.js";
+import { borrowed } from "../tape/uses.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import { requireQuantizable } from "../tensor/geometry.js";
 import { QuantizedTensor, type Usage } from "../tensor/quantized.js";
@@ -18,6 +19,7 @@ import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { areWholeBlocks, type QuantizerOf, RowOperand } from "./parallel/row-operand.js";
 import { amaxGroup } from "./parallel/tensor-parallel.js";
 import type { Fits } from "./quantization.js";
+import { WeightOperand } from "./weight-operand.js";
 
 /** A call of a linear layer in an enabled autocast region. */
 interface QuantizedCall {
@@ -49,7 +51,7 @@ export function quantizedForward(
     throw new ArgumentError(
       "linear: the input is quantized, with a scale of this rank alone; under sequenceParallel the layer quantizes it for all ranks, so give it wide",
     );
-  quantization.enter(region, weight.value, blocksFit(parts, { ...input, given }, tracked.wgrad));
+  quantization.enter(region, weight, blocksFit(parts, { ...input, given }, tracked.wgrad));
   // as they are now: a later call may have others
   const ownQuantizer = quantization.quantizer("input");
   const wholeQuantizer = parallel?.gathers("input") && quantization.quantizer("input", true);
@@ -66,15 +68,19 @@ export function quantizedForward(
       wide: () => wideOf("linear: the input", given ?? input.value()),
     });
   const x = inputBy({ rowwise: true, columnwise: keepsX });
-  const w = quantizedWeight(parts, call, tracked.dgrad);
-  const fusedBias = bias && parallel?.mode !== "row";
-  const added = fusedBias ? { bias: castTo(bias.tensor, dtype === "f32" ? "bf16" : dtype) } : {};
+  const weights = new WeightOperand(parts, call, tracked.dgrad);
+  const b = bias && wideOf("linear: the bias", borrowed(bias));
+  const fusedBias = b && parallel?.mode !== "row";
+  const added = fusedBias ? { bias: castTo(b, dtype === "f32" ? "bf16" : dtype) } : {};
   const rows = x.copies(ROWWISE);
+  const w = weights.copies(ROWWISE);
   const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) => {
     const made = wideOf("linear", gemm({ x: rows, w, outDtype, ...recipe.fprop, ...added }).out);
-    return parallel?.output(made, bias?.tensor) ?? made;
+    return parallel?.output(made, b) ?? made;
   });
   if (rows !== x.own) rows.dispose();
+  if (w !== weights.own) w.dispose();
+  if (wanted.dgrad) weights.keepColumnwise();
   const backwardBy = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
   const gradUsage = { rowwise: wanted.dgrad, columnwise: wanted.wgrad };
   const gradQuantizer =
@@ -86,7 +92,7 @@ export function quantizedForward(
     out,
     saved: [
       ...(ownsX && keepsX ? [x.own] : []),
-      ...(w !== weight.value && wanted.dgrad ? [w] : []),
+      ...(weights.made && wanted.dgrad ? [weights.own] : []),
       ...(given && keepsOriginal && input.makes ? [given] : []),
       ...(backwardBy?.saved ?? []),
     ],
@@ -105,12 +111,14 @@ export function quantizedForward(
       });
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
-      const dx = wanted.dgrad
-        ? outputOf(call.fp8Grad ? backwardBy.quantizer("gradInput") : undefined, dtype, (outDtype) => {
-            const made = dgradOf(w, dy, { ...products, dtype: outDtype });
-            return parallel?.gradInput(made) ?? made;
-          })
-        : undefined;
+      const columnsOfW = wanted.dgrad ? weights.copies(COLUMNWISE) : undefined;
+      const dx =
+        columnsOfW &&
+        outputOf(call.fp8Grad ? backwardBy.quantizer("gradInput") : undefined, dtype, (outDtype) => {
+          const made = dgradOf(columnsOfW, dy, { ...products, dtype: outDtype });
+          return parallel?.gradInput(made) ?? made;
+        });
+      if (columnsOfW && columnsOfW !== weights.own) columnsOfW.dispose();
       const from = keepsOriginal ? inputBy(COLUMNWISE) : x;
       const columns = wanted.wgrad ? from.copies(COLUMNWISE) : undefined;
       const dw = columns && wgradOf(columns, dy, products);
@@ -145,7 +153,7 @@ function quantizedGradient(
   let sums: Tensor<WideDType> | undefined;
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
     if (!fuses || !bias?.requiresGrad || grad instanceof QuantizedTensor) return quantized(quantizer, grad);
-    const type = bias.tensor.dtype;
+    const type = bias.dtype;
     const { out, biasGrad } = quantizer.biasGradQuantize(grad, parallel?.biasSumType(type) ?? type);
     sums = parallel?.gradBias(biasGrad, type) ?? biasGrad;
     return out;
@@ -200,8 +208,7 @@ export function blocksFit(
       requireBlocks("input", parallel?.wholeInput(shape) ?? shape, by);
       if (wgrad) requireTransformable("linear", by.spec, dtype);
     }
-    if (!(weight.value instanceof QuantizedTensor))
-      requireBlocks("weight", weight.shape, quantizer("weight"));
+    if (!(weight.own instanceof QuantizedTensor)) requireBlocks("weight", weight.shape, quantizer("weight"));
   };
 }
 
@@ -217,15 +224,6 @@ function quantizedInput(
 ): QuantizedTensor {
   if (given instanceof QuantizedTensor) return quantized(quantizer, given);
   return quantize ? quantize(quantizer) : quantized(quantizer, wideOf("linear: the input", given as Tensor));
-}
-
-function quantizedWeight(
-  { weight, quantization }: LinearParts,
-  call: LinearCall,
-  columnwise: boolean,
-): QuantizedTensor {
-  const { value } = weight;
-  return value instanceof QuantizedTensor ? value : quantization.weight(value, { ...call, columnwise });
 }
 
 /**

@@ -12,6 +12,7 @@ import {
 } from "../ops/rows/norm.js";
 import { atLeastZero, boolean, type OptionTable, oneOf, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { borrowed } from "../tape/uses.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
@@ -83,7 +84,9 @@ export function normParameters({ gamma, beta }: NormParts): readonly Parameter[]
 
 /** Returns the arguments that the norm operations take. */
 export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts): NormParameters {
-  return { gamma: gamma.tensor, beta: beta?.tensor, eps, zeroCenteredGamma };
+  const wide = (parameter: Parameter): Tensor<WideDType> =>
+    wideOf("the parameter of a norm", borrowed(parameter));
+  return { gamma: wide(gamma), beta: beta && wide(beta), eps, zeroCenteredGamma };
 }
 
 /** Computes the norm of the rows of x, in the dtype of x. */
@@ -100,17 +103,17 @@ export function normGradients(
   grad: Tensor,
 ): readonly Tensor<WideDType>[] {
   const statistics = mean ? { mean, rstd } : { rstd };
+  const scale = wideOf("the parameter of a norm", borrowed(gamma));
   const { dx, dgamma, dbeta } = normBackward({
     grad,
     x,
     // sums that go on over ranks are f32, as gamma then is
-    gamma: group ? castTo(gamma.tensor, "f32") : gamma.tensor,
+    gamma: group ? castTo(scale, "f32") : scale,
     zeroCenteredGamma,
     ...statistics,
   });
   if (group) {
-    const own = (sum: Tensor<WideDType>): Tensor<WideDType> =>
-      castTo(sumOverRows(group, sum), gamma.tensor.dtype);
+    const own = (sum: Tensor<WideDType>): Tensor<WideDType> => castTo(sumOverRows(group, sum), scale.dtype);
     return beta && dbeta ? [dx, own(dgamma), own(dbeta)] : [dx, own(dgamma)];
   }
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];

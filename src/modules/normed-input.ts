@@ -9,7 +9,7 @@ import type { Variable } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { requireTensor } from "../tensor/require.js";
 import type { WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput } from "./linear-parts.js";
 import type { Module } from "./module.js";
 import { type NormParts, normArguments, normForward, normGradients, normParameters } from "./norm.js";
@@ -44,7 +44,7 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
   const region = currentRegion();
   const { shape, dtype, backend } = source;
   const parameters = normParameters(parts);
-  for (const { value } of parameters) requireTensor("norm", "its parameter", value);
+  for (const { own } of parameters) if (own instanceof Tensor) requireTensor("norm", "its parameter", own);
   const inputs = [x, ...parameters];
   const fuses = region?.enabled === true && region.recipe.kind !== "custom" && !returned;
   let made: NormResult | undefined;

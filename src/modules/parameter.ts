@@ -6,6 +6,7 @@ import { setZero, tensor } from "../ops/create.js";
 import { anyNumber, atLeastZero, describe } from "../options.js";
 import { type RandomState, randomState } from "../quantizers/quantizer.js";
 import { normal } from "../random.js";
+import { USES } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import type { TensorPart } from "../tensor/part.js";
@@ -13,6 +14,7 @@ import { requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
+import type { Sharding, WeightQuantizer } from "./sharding.js";
 
 /**
  * A leaf variable that optimizers update. It lives until its module is disposed of; no scope frees it.
@@ -32,6 +34,9 @@ export class Parameter extends Variable {
   part: TensorPart | undefined;
 
   #highPrecisionInitVal: Float32Array | undefined;
+  #sharding: Sharding | undefined;
+  /** @internal Makes the quantizer of the value. Set where `quantizedModelInit` has quantized it. */
+  quantizer: WeightQuantizer | undefined;
 
   /** `scale` is the scale of a quantized value. The parameter owns it until a layer's own scale takes its place. */
   constructor(
@@ -50,6 +55,48 @@ export class Parameter extends Variable {
     if (scale) disown(scale);
   }
 
+  /** The tensor, quantized or not. After `fullyShard` it has the rows of this rank, except while an operation uses the whole. */
+  override get value(): Value {
+    const sharding = this.#sharding;
+    if (!sharding) return super.value;
+    return sharding.inUse ? sharding.lend() : sharding.own;
+  }
+
+  /** The shape of `value`. */
+  override get shape(): Shape {
+    const sharding = this.#sharding;
+    return sharding?.inUse ? sharding.shape : this.own.shape;
+  }
+
+  /** The backend of the value. */
+  override get backend(): Backend {
+    return this.own.backend;
+  }
+
+  /** @internal What this rank stores: the rows of a sharded parameter, else the value. */
+  get own(): Value {
+    return this.#sharding?.own ?? super.value;
+  }
+
+  /** @internal How the parameter is divided among ranks, if it is. */
+  get sharding(): Sharding | undefined {
+    return this.#sharding;
+  }
+
+  /** @internal From now on this rank has `sharding.own` alone. `values` are its rows of those before quantization. */
+  divide(sharding: Sharding, values: Float32Array | undefined): void {
+    const whole = super.value;
+    this.#sharding = sharding;
+    this[USES] = sharding;
+    this.#highPrecisionInitVal = values;
+    whole.dispose();
+  }
+
+  /** The type of a wide value, or that which a quantized one stands for. */
+  get dtype(): WideDType {
+    return this.own.dtype as WideDType;
+  }
+
   /** The values before quantization, if `quantizedModelInit` kept them. */
   get highPrecisionInitVal(): Float32Array | undefined {
     return this.#highPrecisionInitVal;
@@ -63,6 +110,12 @@ export class Parameter extends Variable {
     this.#highPrecisionInitVal = undefined;
   }
 
+  /** Disposes of the gradient and clears it. */
+  override zeroGrad(): void {
+    super.zeroGrad();
+    this.#sharding?.zeroGrad();
+  }
+
   /** Releases `grad` and sets `mainGrad`, if there is one, to zero. */
   clearGrads(): void {
     this.zeroGrad();
@@ -74,7 +127,8 @@ export class Parameter extends Variable {
     this.zeroGrad();
     this.mainGrad?.dispose();
     this.scale?.dispose();
-    this.value.dispose();
+    if (this.#sharding) this.#sharding.dispose();
+    else this.value.dispose();
   }
 }
 

@@ -6,11 +6,12 @@ import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { requireRecipeSupport } from "../recipes/support.js";
 import type { ForwardRole } from "../recipes/table.js";
-import type { Value } from "../tape/value.js";
-import { QuantizedTensor, type QuantizeSpec } from "../tensor/quantized.js";
+import { wideOf } from "../tape/value.js";
+import { QuantizedTensor, type QuantizerOps, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { areWholeBlocksOf } from "./parallel/row-operand.js";
 import { amaxGroup, type TensorParallel } from "./parallel/tensor-parallel.js";
-import { persistent } from "./parameter.js";
+import { type Parameter, persistent } from "./parameter.js";
 import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
 import { type BackwardQuantization, type CallQuantization, RecipeInForce } from "./recipe-in-force.js";
 import { HeldCall } from "./recompute-call.js";
@@ -31,6 +32,8 @@ export interface WeightUse {
 export interface WeightRequest extends WeightUse {
   /** Whether dgrad will run. dgrad reads the columnwise data. */
   readonly columnwise: boolean;
+  /** Whether this rank quantizes its rows alone. Default false. */
+  readonly gathers?: boolean | undefined;
 }
 
 /** A check that throws if a call does not fit a recipe's quantizers. */
@@ -70,7 +73,7 @@ export class LinearQuantization implements QuantizationState {
    * with another spec or a second run that differs from the first, and whatever `fits` throws. `fits` is called with the
    * recipe's quantizers.
    */
-  enter({ recipe, updates, group }: Region, weight: Value, fits: Fits): void {
+  enter({ recipe, updates, group }: Region, weight: Parameter, fits: Fits): void {
     const phase = currentPhase();
     this.#held = undefined;
     if (phase?.pass === "again") {
@@ -94,7 +97,7 @@ export class LinearQuantization implements QuantizationState {
    * Throws what `enter` would throw, before an earlier product of the same module has changed anything. `enter` takes the state
    * that it prepares; `release` frees it if `enter` does not run.
    */
-  prepare({ recipe }: Region, weight: Value, fits: Fits): void {
+  prepare({ recipe }: Region, weight: Parameter, fits: Fits): void {
     if (currentPhase()?.pass === "again") return;
     if (isOther(recipe, this.#before())) this.#ready = this.#fitting(recipe, weight, fits);
     else fits((role) => given(this.#inForce).quantizer(role));
@@ -116,10 +119,16 @@ export class LinearQuantization implements QuantizationState {
     throw differs(held ? "calls a layer under another recipe" : "calls a layer more often");
   }
 
-  #change(recipe: Recipe, before: Recipe | undefined, weight: Value, fits: Fits): void {
+  #change(recipe: Recipe, before: Recipe | undefined, weight: Parameter, fits: Fits): void {
     const next = this.#ready ?? this.#fitting(recipe, weight, fits);
     this.#ready = undefined;
-    if (weight instanceof QuantizedTensor) weight.updateQuantizer(next.quantizer("weight"));
+    const { own, sharding } = weight;
+    if (own instanceof QuantizedTensor)
+      own.updateQuantizer(
+        sharding
+          ? sharing(next.weightQuantizer(sharding), () => next.shareWeightAmax(sharding))
+          : next.quantizer("weight"),
+      );
     if (before && before.kind !== recipe.kind) {
       console.warn(
         `lockstep: a layer's recipe changes from ${before.constructor.name} to ${recipe.constructor.name}; its cached weight is dropped, and scales and histories begin anew`,
@@ -132,12 +141,12 @@ export class LinearQuantization implements QuantizationState {
   }
 
   /** Creates the state of this product under `recipe`. If it throws, nothing has changed. */
-  #fitting(recipe: Recipe, weight: Value, fits: Fits): RecipeInForce {
+  #fitting(recipe: Recipe, { own }: Parameter, fits: Fits): RecipeInForce {
     requireRecipeSupport(recipe, this.backend);
     const next = new RecipeInForce(recipe, this, this.snapshotSync());
     try {
       fits((role) => next.quantizer(role));
-      if (weight instanceof QuantizedTensor) requireSameSpec(weight.spec, next);
+      if (own instanceof QuantizedTensor) requireSameSpec(own.spec, next);
       return next;
     } catch (error) {
       next.dispose();
@@ -155,35 +164,71 @@ export class LinearQuantization implements QuantizationState {
     return given(this.#call).forBackward();
   }
 
-  /** Returns the quantized weight. The caller disposes of it. */
-  weight(weight: Tensor, use: WeightRequest): QuantizedTensor {
+  /** Returns the quantizer of what this rank has of the weight. */
+  weightQuantizer(weight: Parameter): Quantizer {
+    return given(this.#call).weightQuantizer(weight.sharding);
+  }
+
+  /**
+   * Whether codes and scales of this rank's rows are those of the whole's: not of blocks that straddle ranks, of custom
+   * quantizers, which do not know of the ranks, and of stochastic rounding, which draws in the order of calls.
+   */
+  quantizesRows(weight: Parameter): boolean {
+    const { own, sharding } = weight;
+    if (own instanceof QuantizedTensor) return true;
+    const { recipe } = given(this.#call);
+    const { spec } = this.quantizer("weight");
+    if (!sharding || recipe.kind === "custom" || spec.stochastic) return false;
+    return areWholeBlocksOf(spec, sharding.rows);
+  }
+
+  /** Returns the quantized weight, or this rank's rows of it if those are gathered later. The caller disposes of it. */
+  weight(parameter: Parameter, use: WeightRequest): QuantizedTensor {
     const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = use;
     const repeated = this.#call?.weight;
     if (repeated) return repeated.share();
     if (isFirstMicrobatch === undefined && skipFp8WeightUpdate === undefined)
-      return this.quantizer("weight").setUsage({ rowwise: true, columnwise }).quantize(weight);
+      return this.#quantized(parameter, use, (quantizer, values) =>
+        quantizer.setUsage({ rowwise: true, columnwise }).quantize(values),
+      );
     if (this.#call instanceof HeldCall) throw differs("takes a weight from the cache");
-    const cached = this.#cached(weight, use);
+    const cached = this.#cached(parameter, use);
     this.#held?.holdWeight(cached);
     return cached.share();
   }
 
   /** Returns the cached weight after creating or updating it as the call requests. */
-  #cached(
-    weight: Tensor,
-    { isFirstMicrobatch, skipFp8WeightUpdate, columnwise }: WeightRequest,
-  ): QuantizedTensor {
-    const quantizer = this.quantizer("weight");
+  #cached(parameter: Parameter, use: WeightRequest): QuantizedTensor {
+    const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = use;
     const cached = this.#cachedWeight;
     if (cached && (cached.columnwise || !columnwise)) {
       const noop = isFirstMicrobatch ? undefined : skipFp8WeightUpdate;
-      if (isFirstMicrobatch || noop) quantizer.updateQuantized(weight, cached, noop ? { noop } : {});
+      if (isFirstMicrobatch || noop)
+        this.#quantized(parameter, use, (quantizer, values) =>
+          quantizer.updateQuantized(values, cached, noop ? { noop } : {}),
+        );
       return cached;
     }
-    const made = quantizer.setUsage({ rowwise: true, columnwise }).quantize(weight);
+    const made = this.#quantized(parameter, use, (quantizer, values) =>
+      quantizer.setUsage({ rowwise: true, columnwise }).quantize(values),
+    );
     this.#dropWeight();
     this.#cachedWeight = persistent(made);
     return made;
+  }
+
+  /** Runs a quantization of the weight, or of this rank's rows, whose amax is then recorded as that of the whole. */
+  #quantized<R>(
+    parameter: Parameter,
+    { gathers = false }: WeightRequest,
+    run: (quantizer: Quantizer, values: Tensor) => R,
+  ): R {
+    const { own, sharding } = parameter;
+    if (!sharding || !gathers)
+      return run(this.quantizer("weight"), wideOf("linear: the weight", sharding?.borrow() ?? own));
+    const result = run(this.weightQuantizer(parameter), wideOf("linear: the weight", own));
+    given(this.#call).shareWeightAmax(sharding);
+    return result;
   }
 
   #dropWeight(): void {
@@ -209,6 +254,18 @@ export class LinearQuantization implements QuantizationState {
     this.#inForce = undefined;
     this.#call = undefined;
   }
+}
+
+/** The quantizer of this rank's rows of a quantized parameter, which calls `share` after each quantization. */
+function sharing(quantizer: Quantizer, share: () => void): QuantizerOps {
+  return {
+    dequantize: (t, dtype) => quantizer.dequantize(t, dtype),
+    deriveColumnwise: (t) => quantizer.deriveColumnwise(t),
+    updateQuantized(source, t, call) {
+      quantizer.updateQuantized(source, t, call);
+      share();
+    },
+  };
 }
 
 /** Returns the error for a recomputed body whose second run differs from its first. */

@@ -4,7 +4,7 @@ import { requireBody } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { tensor } from "../ops/create.js";
 import { boolean, optionsOf } from "../options.js";
-import type { RandomState } from "../quantizers/quantizer.js";
+import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import type { Shard } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
@@ -13,6 +13,7 @@ import { type Recipe, requireRecipe } from "../recipes/recipe.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
+import { shardOf } from "./sharding.js";
 
 /** Options of `quantizedModelInit`. All fields are optional. */
 export interface QuantizedModelInitOptions {
@@ -62,7 +63,13 @@ export function makeWeight(
   if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
   const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
-  const quantizer = quantizerFor(recipe, "weight", { scale, random, shard });
-  const quantized = quantizer.setUsage({ rowwise: true, columnwise: true }).quantize(wide);
-  return new Parameter(scope.keep(quantized), preserveHighPrecisionInitVal ? values : undefined, scale);
+  const quantizerOf = (within: Shard | undefined): Quantizer =>
+    quantizerFor(recipe, "weight", { scale, random, shard: within }).setUsage({
+      rowwise: true,
+      columnwise: true,
+    });
+  const quantized = quantizerOf(shard).quantize(wide);
+  const made = new Parameter(scope.keep(quantized), preserveHighPrecisionInitVal ? values : undefined, scale);
+  made.quantizer = (group) => quantizerOf(group ? shardOf(group.group, shard) : shard);
+  return made;
 }

@@ -19,6 +19,7 @@ import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
 import type { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { QuantizationSnapshot } from "./quantization-state.js";
+import { type Sharding, shardOf } from "./sharding.js";
 
 /**
  * The quantization of the backward pass that belongs to one forward pass. It stays the same if the layer changes its recipe
@@ -43,6 +44,10 @@ export interface CallQuantization {
   quantizer(role: ForwardRole, whole?: boolean): Quantizer;
   /** Returns the quantization of the backward pass of this call. */
   forBackward(): BackwardQuantization;
+  /** The quantizer of the weight, or of the rows of it that this rank has. */
+  weightQuantizer(sharding: Sharding | undefined): Quantizer;
+  /** Makes the amax that was recorded of this rank's rows that of the whole. */
+  shareWeightAmax(sharding: Sharding): void;
   /** The cached weight that the first run used, if this call repeats that run and the run used the cache. */
   readonly weight?: QuantizedTensor | undefined;
 }
@@ -53,6 +58,8 @@ export class RecipeInForce implements CallQuantization {
   readonly #quantizers: ReadonlyMap<Role, Quantizer>;
   /** Those of tensors whose rows are gathered before they are quantized, made when they are needed. */
   readonly #wholes = new Map<Role, Quantizer>();
+  /** That of the rows which this rank has of a sharded weight, once it was asked for. */
+  #ofRows: Quantizer | undefined;
   /** The scales and amax histories of each pass. Undefined unless the recipe is delayed scaling. */
   readonly #states: Readonly<Record<Pass, DelayedState>> | undefined;
 
@@ -81,6 +88,29 @@ export class RecipeInForce implements CallQuantization {
   /** The state of the forward tensors. Undefined unless the recipe is delayed scaling. */
   get forward(): DelayedState | undefined {
     return this.#states?.forward;
+  }
+
+  weightQuantizer(sharding: Sharding | undefined): Quantizer {
+    if (!sharding) return this.quantizer("weight");
+    const slot = slotOf("weight");
+    const state = this.#states?.forward;
+    this.#ofRows ??= this.#ofShard(sharding, { scale: state?.scales[slot], amax: state?.amaxes[slot] });
+    return this.#ofRows;
+  }
+
+  /** As `weightQuantizer`, with the scale among `scales` [3], without recording an amax. */
+  rowsQuantizerBy(scales: Tensor<"f32">, sharding: Sharding): Quantizer {
+    return this.#ofShard(sharding, { scale: scales.view(slotOf("weight"), [1]), amax: undefined });
+  }
+
+  #ofShard({ group }: Sharding, scales: Pick<QuantizerState, "scale" | "amax">): Quantizer {
+    const shard = shardOf(group, this.#parallel?.shard("weight"));
+    return quantizerFor(this.recipe, "weight", { random: this.#random, ...scales, shard });
+  }
+
+  shareWeightAmax({ group }: Sharding): void {
+    const amax = this.#states?.forward.amaxes[slotOf("weight")];
+    if (amax && group.size > 1) group.reduceMax([amax]);
   }
 
   #make(role: Role, whole = false): Quantizer {

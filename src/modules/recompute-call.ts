@@ -9,6 +9,7 @@ import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 import type { BackwardQuantization, CallQuantization, RecipeInForce } from "./recipe-in-force.js";
+import type { Sharding } from "./sharding.js";
 
 /**
  * The quantization of a call as it was when the first run began. A call in the second run uses it and records no amaxes of
@@ -36,6 +37,15 @@ export class HeldCall implements CallQuantization {
     const held = this.#scales && this.#inForce.quantizerBy(this.#scales, role, whole);
     return held ?? this.#inForce.quantizer(role, whole);
   }
+
+  weightQuantizer(sharding: Sharding | undefined): Quantizer {
+    if (!sharding) return this.quantizer("weight");
+    if (!this.#scales) return this.#inForce.weightQuantizer(sharding);
+    return this.#inForce.rowsQuantizerBy(this.#scales, sharding);
+  }
+
+  /** Nothing: the first run has recorded the amax. */
+  shareWeightAmax(): void {}
 
   /** Returns the backward quantization of the first run. `saved` is empty, because `values` lists those tensors. */
   forBackward(): BackwardQuantization {

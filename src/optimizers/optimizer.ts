@@ -1,4 +1,5 @@
 /** The base class of optimizers. It owns the f32 master parameters and collects the tensors of each parameter's step. */
+import type { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
@@ -6,7 +7,7 @@ import { castTo } from "../ops/cast/cast.js";
 import { tensor, zeros } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
-import { type GradNorm, gradNorm } from "../ops/update/grad-norm.js";
+import { type GradNorm, normOf, squareSums } from "../ops/update/grad-norm.js";
 import { atLeastZero, describe, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";
@@ -117,8 +118,9 @@ export abstract class Optimizer {
 
 /**
  * Returns the 2-norm of all gradients together, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`.
- * Both are tensors on the device; the caller disposes of them or uses a scope. Throws `ArgumentError` if no parameter has a
- * gradient.
+ * Both are tensors on the device; the caller disposes of them or uses a scope. Of parameters that `fullyShard` has divided, each
+ * rank sums the squares of its rows; these are added in the order of the ranks, in f32, before those of different parameters are
+ * added. All ranks call it and have the same results. Throws `ArgumentError` if no parameter has a gradient.
  */
 export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
   atLeastZero("clipGradNorm", "maxNorm", maxNorm);
@@ -127,12 +129,40 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
       ? [...optimized.slots.values()].map(({ parameter }) => parameter)
       : [...parametersOf(optimized).values()];
   using scope = new Scope();
-  const grads = parameters.flatMap((parameter) => gradientOf(parameter) ?? []);
-  if (grads.length === 0)
+  const known = parameters.flatMap((parameter) => {
+    const grad = gradientOf(parameter);
+    return grad ? [{ grad, group: parameter.sharding?.group }] : [];
+  });
+  if (known.length === 0)
     throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
-  const made = gradNorm(grads, { maxNorm });
+  const made = normOf(overRanks(known), { maxNorm });
   for (const each of [made.norm, made.factor]) scope.keep(each);
   return made;
+}
+
+/** A gradient, of which the ranks of a group have rows each, if there is one. */
+interface Divided {
+  readonly grad: Tensor<WideDType>;
+  readonly group: ProcessGroup | undefined;
+}
+
+/** The sums of the squares of all gradients, in their order. Those of one group are exchanged together. */
+function overRanks(known: readonly Divided[]): Tensor<"f32"> {
+  const groups = [...new Set(known.map(({ group }) => group))];
+  const sumsOf = (group: ProcessGroup | undefined): Tensor<"f32"> => {
+    const sums = squareSums(known.flatMap((each) => (each.group === group ? [each.grad] : [])));
+    return group ? group.allReduce(sums, { out: sums }) : sums;
+  };
+  const [only] = groups;
+  if (groups.length === 1) return sumsOf(only);
+  const [first] = known as [Divided, ...Divided[]];
+  const all = new Tensor(first.grad.backend, "f32", [known.length]);
+  for (const group of groups) {
+    const sums = sumsOf(group);
+    const places = known.flatMap((each, i) => (each.group === group ? [i] : []));
+    for (const [from, to] of places.entries()) all.paste(sums.view(from, [1]), to);
+  }
+  return all;
 }
 
 /**

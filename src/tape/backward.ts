@@ -8,6 +8,7 @@ import { Scope } from "../tensor/scope.js";
 import { sameShape } from "../tensor/shape.js";
 import { hasHooks, PendingUses } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
+import { whileUsed } from "./uses.js";
 import { type Gradient, wideOf } from "./value.js";
 import type { Variable } from "./variable.js";
 
@@ -86,7 +87,15 @@ function inputGradsOf(
   pass: BackwardPass,
 ): readonly (Gradient | undefined)[] {
   using scope = new Scope();
-  const inputGrads = node.backward(grads, pass);
+  return whileUsed(node.used, node.lent, () => checkedGrads(node, node.backward(grads, pass), scope)).result;
+}
+
+/** The gradients of the inputs, which the scope gives away. */
+function checkedGrads(
+  node: Node,
+  inputGrads: readonly (Gradient | undefined)[],
+  scope: Scope,
+): readonly (Gradient | undefined)[] {
   if (!Array.isArray(inputGrads))
     throw new ArgumentError(
       `backward: the backward of a custom operation returned ${describe(inputGrads)}; it must return an array with the gradient of each input`,
@@ -101,14 +110,14 @@ function inputGradsOf(
 }
 
 /** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` is a valid gradient of that input. */
-function requireGradientOf({ value, shape }: Variable, grad: Gradient): void {
+function requireGradientOf({ backend, shape }: Variable, grad: Gradient): void {
   if (grad instanceof QuantizedTensor) requireQuantized("backward", "a gradient", grad);
   else requireWide("backward", "a gradient", grad);
   if (!sameShape(grad.shape, shape))
     throw new ShapeError(
       `backward: the backward of a custom operation returned a gradient of shape [${grad.shape}] for an input of shape [${shape}]; the shapes must be equal`,
     );
-  if (grad.backend !== value.backend)
+  if (grad.backend !== backend)
     throw new ArgumentError(
       "backward: a gradient lives on another backend than its input; compute it on the backend of the input",
     );

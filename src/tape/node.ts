@@ -1,6 +1,7 @@
 /** One recorded operation, and what its backward function is given: the parts of the graph. */
 import type { Gradients } from "./gradients.js";
 import type { ScaleUpdates } from "./scale-updates.js";
+import type { Lent } from "./uses.js";
 import type { Gradient, Value } from "./value.js";
 import type { Variable } from "./variable.js";
 
@@ -28,6 +29,10 @@ export interface Node {
    */
   readonly sequence: number;
   readonly inputs: readonly Variable[];
+  /** Those that `backward` itself computes with: the inputs but what a recomputed region captured. */
+  readonly used: readonly Variable[];
+  /** Those whose handles `backward` may have. */
+  readonly lent: Lent;
   readonly results: readonly Variable[];
   readonly backward: Backward;
   /** The tensors that the node saved for `backward`. The node owns them and disposes of them. */

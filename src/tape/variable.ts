@@ -15,6 +15,7 @@ import { Gradients } from "./gradients.js";
 import { GradHooks, HOOKS, type HookedPass, type HookHandle, type PostAccumulateGradHook } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
 import { ScaleUpdates } from "./scale-updates.js";
+import { USES, type Uses } from "./uses.js";
 import { type Gradient, membersOf, type Value, wideOf } from "./value.js";
 
 /**
@@ -33,17 +34,30 @@ export class Variable {
   [GRAD_FN]: Node | "freed" | undefined;
   /** @internal The hooks of a leaf, once one was registered. */
   [HOOKS]: GradHooks | undefined;
+  /** @internal What surrounds the operations that use this leaf. Undefined for most. */
+  [USES]: Uses | undefined;
+  readonly #value: Value;
 
   /** `requiresGrad` of a leaf may be changed later. Later backward passes then accumulate its gradient, or do not. */
   constructor(
-    /** The tensor, quantized or not. */
-    readonly value: Value,
+    value: Value,
     /** Whether a gradient is computed for this variable. May be assigned on a leaf. */
     public requiresGrad = false,
   ) {
     if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
     else requireTensor("Variable", "value", value);
     boolean("Variable", "requiresGrad", requiresGrad);
+    this.#value = value;
+  }
+
+  /** The tensor, quantized or not. */
+  get value(): Value {
+    return this.#value;
+  }
+
+  /** The backend of the tensor. */
+  get backend(): Tensor["backend"] {
+    return this.value.backend;
   }
 
   /** The shape of the tensor. */
@@ -145,6 +159,7 @@ function runHooks(leaf: Variable, { gradients }: BackwardPass, pass: HookedPass)
 
 /** Adds `grad` to the leaf's gradient. No scope owns the result; it lives until the leaf disposes of it. */
 function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
+  leaf[USES]?.beforeAccumulate();
   const before = leaf.grad;
   // a new handle, because several leaves may share one gradient
   const after = before ? add(before, grad) : grad.reshape(grad.shape);

@@ -187,6 +187,11 @@ export class QuantizedTensor {
     return this.#columnwise;
   }
 
+  /** @internal The quantizer that its methods use. */
+  get quantizer(): QuantizerOps {
+    return this.#ops;
+  }
+
   /** Whether each copy exists. */
   get usage(): Usage {
     return { rowwise: this.#rowwise !== undefined, columnwise: this.#columnwise !== undefined };

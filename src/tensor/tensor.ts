@@ -19,6 +19,9 @@ import { isOverlap, Storage } from "./storage.js";
 
 export type { TensorData } from "./data.js";
 
+/** The key of the method by which a disposed handle gets memory again. */
+export const REVIVE = Symbol("revive");
+
 /** The alignment of views in bytes. Allocations have the same alignment on every backend. */
 export const VIEW_ALIGNMENT = 256;
 
@@ -33,8 +36,8 @@ export class Tensor<D extends DType = DType> {
   readonly #dtype: D;
   readonly #shape: Shape;
   readonly #byteLength: number;
-  readonly #storage: Storage;
-  readonly #offset: number;
+  #storage: Storage;
+  #offset: number;
   #disposed = false;
 
   /**
@@ -245,6 +248,16 @@ export class Tensor<D extends DType = DType> {
     }
     this.#backend.memory.write(address, bytes);
     return this;
+  }
+
+  /** @internal Makes this disposed handle one of the memory of `of`, a tensor of its dtype and size. No scope owns it. */
+  [REVIVE](of: Tensor<D>): void {
+    if (!this.#disposed || of.dtype !== this.#dtype || of.byteLength !== this.#byteLength)
+      throw new ArgumentError("a tensor gets memory again after dispose(), that of a tensor like it");
+    of.#requireAlive();
+    this.#storage = of.#storage.retain();
+    this.#offset = of.#offset;
+    this.#disposed = false;
   }
 
   /** Releases the memory, which is freed when no view holds it. A second call does nothing. */

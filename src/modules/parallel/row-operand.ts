@@ -3,7 +3,7 @@
 import type { ProcessGroup } from "../../distributed/group.js";
 import { gatherQuantized } from "../../distributed/quantized.js";
 import { ArgumentError } from "../../errors.js";
-import { isDirectionless, isTensorWide, tileSize } from "../../formats/block.js";
+import { blockFormat, isDirectionless, isTensorWide, tileSize } from "../../formats/block.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import { usesTensorAmax } from "../../quantizers/shard.js";
 import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantized.js";
@@ -60,6 +60,14 @@ export class RowOperand {
 /** Whether blocks along M do not straddle ranks; otherwise rows are gathered in high precision, as in TransformerEngine. */
 export function areWholeBlocks({ tile }: QuantizeSpec, shape: Shape): boolean {
   return isTensorWide(tile) || asMatrix(shape)[0] % tileSize(tile)[1] === 0;
+}
+
+/** Whether blocks along M do not straddle ranks that have as many rows as `rows` says, one behind the other. */
+export function areWholeBlocksOf({ quantizer, tile }: QuantizeSpec, rows: readonly number[]): boolean {
+  if (isTensorWide(tile)) return true;
+  const unit = Math.max(tileSize(tile)[1], blockFormat(quantizer).multiple);
+  const last = rows.findLastIndex((count) => count > 0);
+  return rows.every((count, rank) => rank >= last || count % unit === 0);
 }
 
 /** Throws `ArgumentError` for a custom quantizer by which each rank would scale by an amax of its own. */

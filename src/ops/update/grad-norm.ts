@@ -32,7 +32,14 @@ const checkOptions = optionsOf<GradNormOptions>({ maxNorm: needed(atLeastZero) }
  */
 export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): GradNorm {
   checkOptions("gradNorm", options);
-  const maxNorm = Math.fround(options.maxNorm);
+  using scope = new Scope();
+  const made = normOf(squareSums(grads), options);
+  for (const each of [made.norm, made.factor]) scope.keep(each);
+  return made;
+}
+
+/** The sum of the squares of each gradient, f32 [gradients]. Throws as `gradNorm` does. */
+export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
   if (!Array.isArray(grads))
     throw new ArgumentError(`gradNorm: grads is ${describe(grads)}; it must be an array of tensors`);
   if (grads.length === 0) throw new ArgumentError("gradNorm: there are no gradients; give at least one");
@@ -41,8 +48,15 @@ export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): Gr
   using scope = new Scope();
   const sums = new Tensor(backend, "f32", [grads.length]);
   for (const [i, x] of sources.entries()) execute(backend, "squareSum", { x, out: sums.view(i, [1]) });
+  return scope.keep(sums);
+}
+
+/** The norm whose square is the sum of `sums`, and the factor that clips it. */
+export function normOf(sums: Tensor<"f32">, options: GradNormOptions): GradNorm {
+  const { backend } = sums;
+  const maxNorm = Math.fround(options.maxNorm);
   const norm = new Tensor(backend, "f32", [1]);
   const factor = new Tensor(backend, "f32", [1]);
   execute(backend, "clipFactor", { sums, maxNorm, norm, factor });
-  return { norm: scope.keep(norm), factor: scope.keep(factor) };
+  return { norm, factor };
 }

@@ -2,7 +2,10 @@
 import type { Communicator } from "../../../../src/distributed/communicator.js";
 import { ProcessGroup } from "../../../../src/distributed/group.js";
 import { LocalCommunicator } from "../../../../src/distributed/local.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Parameter } from "../../../../src/modules/parameter.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
+import { type FullySharded, fullyShard } from "../../../../src/parallel/fully-shard.js";
 import { Pipeline } from "../../../../src/parallel/pipeline.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import type { Row, Rows } from "./row.js";
@@ -26,6 +29,19 @@ const onGroup = (call: Row["calls"][0], rest: Partial<Row> = {}): Row => ({
   self: alone,
   ...rest,
 });
+
+const layer = (w: World): Linear => w.own(new Linear(w.backend, COLUMNS, 32));
+
+const known = new WeakMap<World, FullySharded>();
+
+/** One sharded module in each world, whose parameters the calls name. */
+function sharded(w: World): FullySharded {
+  const made = known.get(w) ?? fullyShard(layer(w), alone(w));
+  known.set(w, made);
+  return made;
+}
+
+const firstOf = (w: World): Parameter => sharded(w).module.parameters()[0] as Parameter;
 
 const PLAN = { algorithm: "ring", order: [0], sum: "bf16", splits: [ROWS * COLUMNS] } as const;
 
@@ -106,6 +122,27 @@ export const DISTRIBUTED_ROWS: Rows = {
   pipelineSchedule: {
     calls: [() => [{ stage: 0, stages: 2, microbatches: 3 }]],
     numbers: { "place.stage": "index", "place.stages": "count", "place.microbatches": "count" },
+  },
+  fullyShard: {
+    calls: [
+      (w) => [
+        layer(w),
+        alone(w),
+        { reduction: "mean", plan: { algorithm: "ring", order: [0] }, rowMultiple: 16 },
+      ],
+    ],
+    numbers: { "options.rowMultiple": "count" },
+  },
+  "FullySharded.noSync": {
+    calls: [() => [() => 1]],
+    self: sharded,
+    outlives: true,
+  },
+  "FullySharded.rowsOf": { calls: [(w) => [firstOf(w)]], self: sharded, outlives: true },
+  "FullySharded.gather": {
+    calls: [(w) => [firstOf(w), firstOf(w).tensor]],
+    self: sharded,
+    free: { own: "its shape is that of the parameter's rows" },
   },
   broadcastParameters: {
     calls: [(w) => [trained(w), alone(w), 0]],

@@ -8,6 +8,7 @@ import { Linear } from "../../../../src/modules/linear.js";
 import type { Module } from "../../../../src/modules/module.js";
 import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
 import { constantInit, Parameter } from "../../../../src/modules/parameter.js";
+import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
@@ -79,6 +80,8 @@ export function trained(w: World): Linear {
   layer.forward(w.tensor()).backward(w.tensor("bf16", [ROWS, 32]));
   return layer;
 }
+
+const leafLayer = (w: World): Linear => w.own(new Linear(w.backend, COLUMNS, 32));
 
 const SGD_NUMBERS = {
   "options.learningRate": "atLeastZero",
@@ -203,6 +206,15 @@ export const MODULE_ROWS: Rows = {
   "Optimizer.step": stepped((w) => new SGD(trained(w), { learningRate: 1 })),
   "SGD.step": stepped((w) => new SGD(trained(w), { learningRate: 1, momentum: 0.5 })),
   "AdamW.step": stepped((w) => new AdamW(trained(w), { learningRate: 1 })),
+  castMasterWeights: {
+    calls: [
+      (w) => [
+        [quantizedModelInit({ recipe: new Float8CurrentScaling() }, () => leafLayer(w)).weight],
+        [w.tensor("f32", [32, COLUMNS])],
+        { throughModelDtype: true, noop: w.tensor("f32", [1]) },
+      ],
+    ],
+  },
   clipGradNorm: { calls: [(w) => [trained(w), 1]], numbers: { maxNorm: "atLeastZero" } },
 };
 

@@ -1,0 +1,163 @@
+/** Small networks that are trained by ranks which share them or have copies, and by one process. */
+import * as fc from "fast-check";
+import type { Backend } from "../../../../src/backends/backend.js";
+import {
+  AdamW,
+  autocast,
+  Embedding,
+  encode,
+  functional,
+  LayerNorm,
+  LayerNormLinear,
+  LayerNormMLP,
+  Linear,
+  Module,
+  normal,
+  type Optimizer,
+  quantizedModelInit,
+  RandomState,
+  recompute,
+  Scope,
+  SGD,
+  type Tensor,
+  tensor,
+  type Variable,
+  type WideDType,
+} from "../../../../src/index.js";
+import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
+
+const LAYERS = ["linear", "bare", "norm", "normed", "mlp"] as const;
+const ROWS = 32;
+const VOCABULARY = 11;
+
+export interface Case {
+  readonly ranks: number;
+  readonly recipe: RecipeName;
+  readonly dtype: "f32" | "bf16";
+  readonly layers: readonly (typeof LAYERS)[number][];
+  /** Rows of the hidden weights, which ranks may not divide. */
+  readonly width: number;
+  readonly optimizer: "sgd" | "momentum" | "adamw";
+  /** Whether weights are stored as codes. */
+  readonly quantized: boolean;
+  readonly recomputes: boolean;
+  readonly microbatches: number;
+  /** Whether weights are quantized once for all microbatches. */
+  readonly caches: boolean;
+  readonly frozen: readonly boolean[];
+  readonly reduction: "sum" | "mean";
+  readonly rowMultiple: number;
+}
+
+export const cases: fc.Arbitrary<Case> = fc
+  .record({
+    ranks: fc.integer({ min: 1, max: 8 }),
+    recipe: fc.constantFrom(...RECIPE_NAMES),
+    dtype: fc.constantFrom("f32", "bf16"),
+    layers: fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 2 }),
+    width: fc.constantFrom(32, 64, 96, 160),
+    optimizer: fc.constantFrom("sgd", "momentum", "adamw"),
+    quantized: fc.boolean(),
+    recomputes: fc.boolean(),
+    microbatches: fc.integer({ min: 1, max: 2 }),
+    caches: fc.boolean(),
+    frozen: fc.array(fc.boolean(), { maxLength: 3 }),
+    reduction: fc.constantFrom("sum", "mean"),
+    rowMultiple: fc.constantFrom(1, 16, 32, 128),
+  } as const)
+  .map((drawn) => ({
+    ...drawn,
+    // the Hadamard transform takes bf16 alone
+    dtype: drawn.recipe === "nvfp4" ? "bf16" : drawn.dtype,
+    quantized: drawn.quantized && drawn.recipe !== "bf16",
+  }));
+
+/** An embedding, layers of the drawn kinds, and a head. */
+class Network extends Module {
+  readonly #table: Embedding;
+  readonly #layers: readonly (Linear | LayerNormLinear | LayerNormMLP | LayerNorm)[];
+  readonly #given: Case;
+
+  constructor(backend: Backend, given: Case) {
+    super(backend);
+    const of = { dtype: given.dtype, random: new RandomState(5n) };
+    const { width } = given;
+    this.#given = given;
+    this.#table = this.addModule("table", new Embedding(backend, VOCABULARY, width, of));
+    this.#layers = given.layers.map((kind, i) => {
+      const layer =
+        kind === "norm"
+          ? new LayerNorm(backend, width, of)
+          : kind === "normed"
+            ? new LayerNormLinear(backend, width, width, of)
+            : kind === "mlp"
+              ? new LayerNormMLP(backend, width, 64, { ...of, activation: "swiglu" })
+              : new Linear(backend, width, width, { ...of, bias: kind === "linear" });
+      return this.addModule(`layer${i}`, layer);
+    });
+  }
+
+  forward(ids: Tensor, first: boolean | undefined): Variable {
+    let x = this.#table.forward(ids);
+    for (const layer of this.#layers) {
+      const run = (input: Variable): Variable =>
+        layer instanceof LayerNorm
+          ? layer.forward(input)
+          : layer.forward(input, first === undefined ? {} : { isFirstMicrobatch: first });
+      x = this.#given.recomputes ? recompute(run, x) : run(x);
+    }
+    return x;
+  }
+}
+
+/** One rank's network, optimizer and recipe. */
+export class Replica {
+  readonly model: Network;
+  readonly #recipe;
+
+  constructor(
+    readonly backend: Backend,
+    readonly given: Case,
+  ) {
+    const make = RECIPES_UNDER_TEST[given.recipe];
+    this.#recipe = make?.();
+    this.model = quantizedModelInit(
+      { enabled: given.quantized, ...(make ? { recipe: make() } : {}) },
+      () => new Network(backend, given),
+    );
+    const { frozen } = given;
+    for (const [i, each] of this.model.parameters().entries()) each.requiresGrad = frozen[i] !== true;
+  }
+
+  optimizer(): Optimizer {
+    const { optimizer } = this.given;
+    return optimizer === "adamw"
+      ? new AdamW(this.model, { learningRate: 0.01, weightDecay: 0.01 })
+      : new SGD(this.model, { learningRate: 0.1, momentum: optimizer === "momentum" ? 0.9 : 0 });
+  }
+
+  /** The passes of microbatch `number` of a step; the loss. */
+  pass(step: number, number: number, isFirst: boolean): Tensor<WideDType> {
+    using scope = new Scope();
+    const { backend, given } = this;
+    const seed = 1000 * step + number;
+    const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * (seed + 3) + seed) % VOCABULARY);
+    const target = drawn(backend, BigInt(seed), [ROWS, given.width], given.dtype);
+    const forward = (): Variable =>
+      this.model.forward(tensor(backend, ids, [ROWS], "i32"), given.caches ? isFirst : undefined);
+    const region = this.#recipe ? { recipe: this.#recipe } : { enabled: false };
+    const loss = autocast(region, () => functional.mseLoss(forward(), target));
+    loss.backward();
+    return scope.keep(loss.tensor.clone());
+  }
+}
+
+function drawn(
+  backend: Backend,
+  seed: bigint,
+  shape: readonly [number, number],
+  dtype: WideDType,
+): Tensor<WideDType> {
+  const x = tensor(backend, normal({ seed, offset: 0n }, shape[0] * shape[1], 1), shape);
+  return dtype === "f32" ? x : (encode(x, { format: "bf16" }) as Tensor<WideDType>);
+}

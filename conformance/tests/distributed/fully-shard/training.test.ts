@@ -1,0 +1,69 @@
+/** Ranks that store a part of each parameter train as ranks that have copies, and as one process. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { useBackends } from "../ranks/backends.js";
+import { type Case, cases } from "./case.js";
+import { copiedRun, oneProcess, shardedRun } from "./runs.js";
+
+const MOST = 8;
+const STEPS = 2;
+const backends = useBackends(MOST);
+
+/** A master's amax is recorded as it is cast, by each rank of its rows: that of the whole is their maximum. */
+const CAST_BY_DELAYED_SCALES: Case = {
+  ranks: 3,
+  recipe: "delayed",
+  dtype: "bf16",
+  layers: ["mlp"],
+  width: 64,
+  optimizer: "sgd",
+  quantized: true,
+  recomputes: true,
+  microbatches: 1,
+  caches: true,
+  frozen: [],
+  reduction: "sum",
+  rowMultiple: 1,
+};
+
+/** The table has fewer rows than there are ranks times the multiple, so most ranks have none. */
+const RANKS_WITHOUT_ROWS: Case = {
+  ...CAST_BY_DELAYED_SCALES,
+  ranks: 8,
+  recipe: "current",
+  layers: ["linear"],
+  width: 32,
+  optimizer: "momentum",
+  quantized: false,
+  recomputes: false,
+  microbatches: 2,
+  rowMultiple: 128,
+};
+
+describe("fully sharded training", () => {
+  it("has the losses, parameters, optimizer states and scales of one process that adds in the order of ranks", async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async (given) => {
+        const sharded = await shardedRun(backends, given, STEPS);
+        expect(sharded).toEqual(await oneProcess(backends[0] as Backend, given, STEPS));
+      }),
+      {
+        numRuns: 10,
+        seed: 3,
+        endOnFailure: true,
+        examples: [[CAST_BY_DELAYED_SCALES], [RANKS_WITHOUT_ROWS]],
+      },
+    );
+  });
+
+  it("has those of data parallelism", async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async (given) => {
+        const sharded = await shardedRun(backends, given, STEPS);
+        expect(sharded).toEqual(await copiedRun(backends, given, STEPS));
+      }),
+      { numRuns: 3, seed: 8, endOnFailure: true },
+    );
+  });
+});

@@ -1,0 +1,66 @@
+/** Codes and scales of quantized parameters from their f32 masters. */
+import { ArgumentError } from "../errors.js";
+import { Parameter } from "../modules/parameter.js";
+import { castTo } from "../ops/cast/cast.js";
+import { requireShape } from "../ops/execute.js";
+import { boolean, instance, listOf, optionsOf } from "../options.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import { requireF32, requireScalar } from "../tensor/require.js";
+import { Scope } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** Options of `castMasterWeights`. All fields are optional. */
+export interface CastMasterWeightsOptions {
+  /**
+   * Whether masters are first rounded to the type that the parameter stands for, as in TransformerEngine, so that values are
+   * rounded twice and amaxes are those of rounded values. Without it codes are those of `step`, rounded once. Default true.
+   */
+  readonly throughModelDtype?: boolean | undefined;
+  /** An f32 [1] flag, read on the device. If it is exactly 1, no parameter changes. */
+  readonly noop?: Tensor<"f32"> | undefined;
+}
+
+const checkOptions = optionsOf<CastMasterWeightsOptions>({
+  throughModelDtype: boolean,
+  noop: requireScalar,
+});
+const checkParameters = listOf(instance(Parameter, "a parameter"));
+
+/**
+ * Quantizes f32 master weights into quantized parameters, in place: TransformerEngine's `cast_master_weights_to_fp8`. Of a
+ * parameter that `fullyShard` has divided, `masters` has this rank's rows: their amax becomes the maximum over the ranks, and each
+ * rank casts its rows. All ranks call it with the same parameters. `step` of an optimizer already does this, without
+ * `throughModelDtype`.
+ *
+ * @throws `ArgumentError` for an unknown option or an invalid option value, for lists of different lengths, for what is no
+ * parameter or no quantized one, and for a master on another backend, `DTypeError` for a master that is not f32, `ShapeError`
+ * for one of another shape than the parameter, `DisposedError` for a disposed tensor.
+ */
+export function castMasterWeights(
+  weights: readonly Parameter[],
+  masters: readonly Tensor<"f32">[],
+  options: CastMasterWeightsOptions = {},
+): void {
+  const user = "castMasterWeights";
+  const { throughModelDtype = true, noop } = checkOptions(user, options);
+  checkParameters(user, "weights", weights);
+  if (!Array.isArray(masters) || masters.length !== weights.length)
+    throw new ArgumentError(
+      `${user}: there are ${weights.length} weights; masters must be a list of as many tensors`,
+    );
+  const pairs = weights.map(({ value, dtype }, i) => {
+    const master = requireF32(user, `masters[${i}]`, masters[i]);
+    if (!(value instanceof QuantizedTensor))
+      throw new ArgumentError(`${user}: weights[${i}] is not quantized; make it inside quantizedModelInit`);
+    requireShape(user, `masters[${i}]`, master, value.shape);
+    if (master.backend !== value.backend)
+      throw new ArgumentError(
+        `${user}: masters[${i}] is on another backend than weights[${i}]; move it there`,
+      );
+    return { value, dtype, master };
+  });
+  for (const { value, dtype, master } of pairs) {
+    using _ = new Scope();
+    value.quantize_(throughModelDtype ? castTo(master, dtype) : master, noop ? { noop } : {});
+  }
+}
