@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <utility>
 
 #include "native/core/failure.h"
@@ -100,15 +101,27 @@ cudaError_t PinnedBuffers::copyOut(void* to, const void* from, size_t bytes, cud
     if (error == cudaSuccess) std::memcpy(static_cast<char*>(to) + piece.at, piece.buffer->data(), piece.bytes);
     keep(std::move(piece.buffer));
   };
+  // the same holds if no more memory can be pinned
+  std::exception_ptr failure;
+  const auto buffer = [&](size_t size) -> std::unique_ptr<PinnedBuffer> {
+    try {
+      return take(size);
+    } catch (...) {
+      failure = std::current_exception();
+      return nullptr;
+    }
+  };
   for (size_t at = 0; at < bytes && error == cudaSuccess; at += kPiece) {
     if (pieces.size() == kInFlight) finishOldest();
-    Piece piece{take(std::min(kPiece, bytes - at)), {}, at, std::min(kPiece, bytes - at)};
+    Piece piece{buffer(std::min(kPiece, bytes - at)), {}, at, std::min(kPiece, bytes - at)};
+    if (failure) break;
     error = cudaMemcpyAsync(piece.buffer->data(), static_cast<const char*>(from) + at, piece.bytes,
                             cudaMemcpyDeviceToHost, stream);
     if (error == cudaSuccess) error = piece.done.record(stream);
     if (error == cudaSuccess) pieces.push_back(std::move(piece));
   }
   while (!pieces.empty()) finishOldest();
+  if (failure) std::rethrow_exception(failure);
   ignore(error);
   return error;
 }

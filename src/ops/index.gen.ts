@@ -22,5 +22,5 @@ export { type CrossEntropyOptions, type CrossEntropyResult, crossEntropy, type C
 export { type NormOptions, type NormStatistics, type NormResult, type NormGradients, layerNorm, rmsNorm, type NormParameters, type NormBackwardInputs, normBackward, columnSum } from "./rows/norm.js";
 export { type SoftmaxOptions, softmax, softmaxBackward } from "./rows/softmax.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./update/delayed-scaling.js";
-export { type GradNormOptions, type GradNorm, gradNorm, squareSums, normOf } from "./update/grad-norm.js";
+export { type GradNormOptions, type GradNorm, gradNorm } from "./update/grad-norm.js";
 export { type StepInputs, type SGDInputs, type AdamWInputs, type SGDStepOptions, type AdamWStepOptions, sgd, adamw } from "./update/optimizer.js";

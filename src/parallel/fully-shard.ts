@@ -5,7 +5,7 @@ import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter } from "../modules/parameter.js";
 import { requireShape } from "../ops/execute.js";
-import { callable, instance, integer, nested, oneOf, optionsOf } from "../options.js";
+import { callable, instance, integer, nested, oneOf, optionsOf, requireSynchronous } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireTensor } from "../tensor/require.js";
 import { orDispose } from "../tensor/scope.js";
@@ -85,8 +85,7 @@ export class FullySharded {
     this.#synchronizes = false;
     try {
       const result = body();
-      if (result instanceof Promise)
-        throw new ArgumentError("noSync: the body is async; give a function that does not wait");
+      requireSynchronous("noSync", result, "give a function that does not wait");
       return result;
     } finally {
       this.#synchronizes = before;

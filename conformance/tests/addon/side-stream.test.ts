@@ -9,7 +9,7 @@ import { scaled } from "../../../src/ops/elementwise/scaled.js";
 import { captureGraph } from "../../../src/ops/graph.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
-import { runStreams, streamProgram } from "../harness/streams/program.js";
+import { runStreams, streamProgram } from "../harness/gpu/streams.js";
 
 describeOnStandIn("the side stream of a device", (addon) => {
   it("is ordered wherever memory is used, made, freed or used again", async () => {

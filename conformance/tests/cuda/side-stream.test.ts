@@ -10,10 +10,13 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { differenceOf } from "../../values/difference.js";
 import { download, type PlainTensor } from "../../values/plain.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "../harness/gpu/gpu.js";
-import { runStreams, streamProgram } from "../harness/streams/program.js";
+import { runStreams, streamProgram } from "../harness/gpu/streams.js";
+
+const isSame = (a: Float32Array, b: Float32Array): boolean =>
+  a.length === b.length && a.every((value, i) => Object.is(value, b[i]));
 
 /** Blocks of both streams draw rows from counters. */
-const ROWS = 8192;
+const ROWS = 4096;
 const COLUMNS = 2048;
 
 describeOnGpu("the side stream of a GPU", () => {
@@ -21,25 +24,27 @@ describeOnGpu("the side stream of a GPU", () => {
 
   it("gives the reference's bits for any program", async () => {
     await fc.assert(
-      fc.asyncProperty(streamProgram([4, 64, 2 ** 13]), async (program) => {
-        expect(await runStreams(gpu(), program)).toEqual(await runStreams(reference(), program));
+      fc.asyncProperty(streamProgram([4, 64, 2 ** 12]), async (program) => {
+        const [ours, wanted] = [await runStreams(gpu(), program), await runStreams(reference(), program)];
+        const differing = wanted.flatMap((each, i) => (isSame(each, ours[i] as Float32Array) ? [] : [i]));
+        expect(differing).toEqual([]);
       }),
-      { numRuns: RUNS, seed: SEED },
+      { numRuns: Math.ceil(RUNS / 4), seed: SEED },
     );
-  });
+  }, 300_000);
 
   it("shares no counter with the main one", () => {
     const values = normal({ seed: 1n, offset: 0n }, ROWS * COLUMNS, 1);
-    const run = (backend: Backend): readonly PlainTensor[] => {
+    const run = (backend: Backend, times: number): readonly PlainTensor[] => {
       using _ = new Scope();
       const x = tensor(backend, values, [ROWS, COLUMNS]);
       const gamma = tensor(backend, new Float32Array(COLUMNS).fill(1));
       const norm = () => rmsNorm(x, gamma).out;
-      return Array.from({ length: 4 }, () => [onSideStream(backend, norm), norm()])
+      return Array.from({ length: times }, () => [onSideStream(backend, norm), norm()])
         .flat()
         .map(download);
     };
-    const [wanted] = run(reference());
-    for (const each of run(gpu())) expect(differenceOf(each, wanted as PlainTensor)).toBeUndefined();
+    const [wanted] = run(reference(), 1);
+    for (const each of run(gpu(), 4)) expect(differenceOf(each, wanted as PlainTensor)).toBeUndefined();
   });
 });

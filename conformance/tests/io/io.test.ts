@@ -8,9 +8,9 @@ import { FileError } from "../../../src/errors.js";
 import { codeValue } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
 import type { TensorPlan } from "../../../src/io/header/header.js";
+import { removeTemporaries, watchTemporaries } from "../../../src/io/replace/temporaries.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
-import { removeTemporaries, watchTemporaries } from "../../../src/io/replace/temporaries.js";
 
 let folder = "";
 beforeEach(() => {

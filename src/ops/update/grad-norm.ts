@@ -38,7 +38,11 @@ export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): Gr
   return made;
 }
 
-/** The sum of the squares of each gradient, f32 [gradients]. Throws as `gradNorm` does. */
+/**
+ * The sum of the squares of each gradient, f32 [gradients]. Throws as `gradNorm` does.
+ *
+ * @shared
+ */
 export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
   if (!Array.isArray(grads))
     throw new ArgumentError(`gradNorm: grads is ${describe(grads)}; it must be an array of tensors`);
@@ -51,7 +55,11 @@ export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
   return scope.keep(sums);
 }
 
-/** The norm whose square is the sum of `sums`, and the factor that clips it. */
+/**
+ * The norm whose square is the sum of `sums`, and the factor that clips it.
+ *
+ * @shared
+ */
 export function normOf(sums: Tensor<"f32">, options: GradNormOptions): GradNorm {
   const { backend } = sums;
   const maxNorm = Math.fround(options.maxNorm);

@@ -142,6 +142,7 @@ export const DISTRIBUTED_ROWS: Rows = {
   "FullySharded.gather": {
     calls: [(w) => [firstOf(w), firstOf(w).tensor]],
     self: sharded,
+    outlives: true,
     free: { own: "its shape is that of the parameter's rows" },
   },
   broadcastParameters: {

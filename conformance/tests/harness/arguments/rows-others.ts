@@ -90,9 +90,9 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
     .map((name) => [name, "an error holds what it is told"])
     .concat(
       ["GuardedBackend", "PassingBackend"].flatMap((backend) =>
-        ["supports", "run", "algorithmFor"].map((name) => [
+        ["supports", "run", "algorithmFor", "onSideStream"].map((name) => [
           `${backend}.${name}`,
-          "a backend trusts the arguments of operations, which have checked them",
+          "a backend trusts its arguments, which operations have checked",
         ]),
       ),
     ),
