@@ -18,10 +18,11 @@ import type { Tensor } from "../tensor/tensor.js";
 import type { ProcessGroup } from "./group.js";
 
 /**
- * The tensor of which every rank has rows, as many as the others or what `rows` says, with the copies of `usage`: what a quantizer makes of the whole, where the
- * shards were quantized as its shards. Codes and scales are sent, without padding; a scale or an amax of the whole tensor is
- * not, since all ranks have the same. A columnwise copy that follows from the rowwise one is derived behind the gather. Copies
- * in COMPACT become GEMM_READY. `t` has a copy of each direction that is not derived. `ops` is the quantizer's.
+ * The tensor of which every rank has rows, as many as the others or what `rows` says, with the copies of `usage`: what a
+ * quantizer makes of the whole, where the shards were quantized as its shards. Codes and scales are sent, without padding; a
+ * scale or an amax of the whole tensor is not, since all ranks have the same. A columnwise copy that follows from the rowwise
+ * one is derived behind the gather. Copies in COMPACT become GEMM_READY. `t` has a copy of each direction that is not derived.
+ * `ops` is the quantizer's.
  */
 export function gatherQuantized(
   group: ProcessGroup,

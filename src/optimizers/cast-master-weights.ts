@@ -28,7 +28,7 @@ const checkParameters = listOf(instance(Parameter, "a parameter"));
 
 /**
  * Quantizes f32 master weights into quantized parameters, in place: TransformerEngine's `cast_master_weights_to_fp8`. Of a
- * parameter that `fullyShard` has divided, `masters` has this rank's rows: their amax becomes the maximum over the ranks, and each
+ * parameter that `fullyShard` has divided, `masters` has this rank's rows: their amax becomes the maximum over ranks, and each
  * rank casts its rows. All ranks call it with the same parameters. `step` of an optimizer already does this, without
  * `throughModelDtype`.
  *

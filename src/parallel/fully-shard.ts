@@ -138,15 +138,15 @@ function refusal({ sharding, grad, mainGrad, value, quantizer }: Parameter): str
  * Divides the parameters of a module among the ranks of a group, along their first dimension, as PyTorch's `fully_shard` does.
  * From then on `value` and `grad` of a parameter, its f32 master and the states of optimizers that are made afterwards are those
  * of this rank's rows. Each operation that uses a parameter gathers the whole and frees it when it has run, forward and backward.
- * The weight of a linear layer under a recipe is quantized before it is gathered, as a shard of the whole, so codes and scales are
- * sent; where blocks straddle ranks, and under custom quantizers, the parameter is gathered in its own type. A backward pass
+ * The weight of a linear layer under a recipe is quantized before it is gathered, as a shard of the whole: codes and scales are
+ * sent. Where blocks straddle ranks, and under custom quantizers, the parameter is gathered in its own type. A backward pass
  * replaces each gradient, once it is complete, by this rank's rows of the sum, or mean, over all ranks.
  *
  * Parameters, optimizer states and losses have the bits of `DataParallel` with as many ranks and a ranked plan. Every rank makes
  * the module with the same values and reaches the same parameters in each pass.
  *
- * @throws `ArgumentError` for what is no module or no group, for an option outside its domain, for a group on another backend, and
- * for a module of which a parameter is sharded already, has a gradient or a `mainGrad`, or was quantized outside of
+ * @throws `ArgumentError` for what is no module or no group, for an option outside its domain, for a group on another backend,
+ * and for a module of which a parameter is sharded already, has a gradient or a `mainGrad`, or was quantized outside of
  * `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(

@@ -4,7 +4,7 @@ import type { Variable } from "./variable.js";
 
 /** Called around the forward and the backward function of each operation that has the leaf among its inputs. Uses nest. */
 export interface Uses {
-  /** Begins a use. `lent`: its function has the handle that an earlier use gave out by `value`, so that must have memory again. */
+  /** Begins a use. `lent`: its function has the handle that an earlier use gave out by `value`, which needs memory again. */
   enter(lent: boolean): void;
   /** Ends the innermost use. Returns whether `value` was read in it. */
   leave(): boolean;
