@@ -1,16 +1,18 @@
 /** Data parallelism: each rank computes gradients from its own samples, and all ranks step with their sum or mean. */
-import { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../distributed/group.js";
 import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
 import { ArgumentError } from "../errors.js";
-import { Module } from "../modules/module.js";
+import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
 import { scaled } from "../ops/elementwise/scaled.js";
 import { onSideStream } from "../ops/side-stream.js";
-import { callable, instance, integer, nested, oneOf, optionsOf, requireSynchronous } from "../options.js";
+import { integer, nested, oneOf, optionsOf } from "../options.js";
 import type { HookedPass, HookHandle } from "../tape/hooks.js";
 import { membersOf } from "../tape/value.js";
 import { Scope } from "../tensor/scope.js";
+import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
 import { type Bucket, bucketsOf, gradientOf, packed, unpack } from "./buckets.js";
+import { Synchronization } from "./synchronization.js";
 
 /** Options of `DataParallel`. */
 export interface DataParallelOptions {
@@ -24,8 +26,6 @@ export interface DataParallelOptions {
 
 const DEFAULT_BUCKET_BYTES = 25 * 2 ** 20;
 
-const checkModule = instance(Module, "a module");
-const checkGroup = instance(ProcessGroup, "a process group");
 const checkOptions = optionsOf<DataParallelOptions>({
   reduction: oneOf(["mean", "sum"]),
   bucketBytes: integer(1),
@@ -62,7 +62,7 @@ export class DataParallel {
   readonly #bucketBytes: number;
   readonly #handles: readonly HookHandle[];
   #reducing: Reducing | undefined;
-  #synchronizes = true;
+  readonly #synchronization = new Synchronization();
 
   constructor(
     /** The module whose gradients are reduced. Call it as without this class. */
@@ -91,16 +91,7 @@ export class DataParallel {
    * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
    */
   noSync<R>(body: () => R): R {
-    callable("noSync", "body", body);
-    const before = this.#synchronizes;
-    this.#synchronizes = false;
-    try {
-      const result = body();
-      requireSynchronous("noSync", result, "give a function that does not wait");
-      return result;
-    } finally {
-      this.#synchronizes = before;
-    }
+    return this.#synchronization.suspended(body);
   }
 
   /** Reduces no further gradients. Leaves the module and the group alone. Safe to call twice. */
@@ -114,7 +105,7 @@ export class DataParallel {
   }
 
   #complete(parameter: Parameter, pass: HookedPass): void {
-    if (!this.#synchronizes || !gradientOf(parameter)) return;
+    if (!this.#synchronization.isOn || !gradientOf(parameter)) return;
     const reducing = this.#reducing?.pass === pass ? this.#reducing : this.#begin(pass);
     reducing.ready.add(parameter);
     const isReady = ({ members }: Bucket): boolean =>
@@ -159,14 +150,6 @@ export class DataParallel {
       throw new ArgumentError(`DataParallel: ${reason}`);
     }
   }
-}
-
-/** Throws `ArgumentError` unless the module is on the backend of the group. */
-export function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
-  if (backend !== group.backend)
-    throw new ArgumentError(
-      `${user}: module and group are on different backends; make the module on group.backend`,
-    );
 }
 
 /**

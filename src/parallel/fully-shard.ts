@@ -1,17 +1,18 @@
 /** Fully sharded data parallelism: each rank stores a part of every parameter, gradient and optimizer state. */
-import { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../distributed/group.js";
 import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
 import { ArgumentError } from "../errors.js";
-import { Module } from "../modules/module.js";
+import type { Module } from "../modules/module.js";
 import { Parameter } from "../modules/parameter.js";
 import { requireShape } from "../ops/execute.js";
-import { callable, instance, integer, nested, oneOf, optionsOf, requireSynchronous } from "../options.js";
+import { instance, integer, nested, oneOf, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireTensor } from "../tensor/require.js";
 import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { requireSameBackend } from "./data-parallel.js";
+import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
 import { ShardedParameter } from "./sharded-parameter.js";
+import { Synchronization } from "./synchronization.js";
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
@@ -26,8 +27,6 @@ export interface FullyShardOptions {
   readonly rowMultiple?: number | undefined;
 }
 
-const checkModule = instance(Module, "a module");
-const checkGroup = instance(ProcessGroup, "a process group");
 const checkParameter = instance(Parameter, "a parameter of the module");
 const checkOptions = optionsOf<FullyShardOptions>({
   reduction: oneOf(["mean", "sum"]),
@@ -38,7 +37,7 @@ const checkOptions = optionsOf<FullyShardOptions>({
 /** What `fullyShard` returns: how a module is divided among ranks. */
 export class FullySharded {
   readonly #shards: ReadonlyMap<Parameter, ShardedParameter>;
-  #synchronizes = true;
+  readonly #synchronization = new Synchronization();
 
   /** @internal It comes from `fullyShard`. */
   constructor(
@@ -67,7 +66,7 @@ export class FullySharded {
           throw new ArgumentError(
             "fullyShard: a parameter has a mainGrad, which would hold the gradient of all rows; leave fuseWgradAccumulation out",
           );
-        if (this.#synchronizes) shard.reduceGrad({ plan, isMean: reduction !== "sum" });
+        if (this.#synchronization.isOn) shard.reduceGrad({ plan, isMean: reduction !== "sum" });
       });
     }
   }
@@ -80,16 +79,7 @@ export class FullySharded {
    * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
    */
   noSync<R>(body: () => R): R {
-    callable("noSync", "body", body);
-    const before = this.#synchronizes;
-    this.#synchronizes = false;
-    try {
-      const result = body();
-      requireSynchronous("noSync", result, "give a function that does not wait");
-      return result;
-    } finally {
-      this.#synchronizes = before;
-    }
+    return this.#synchronization.suspended(body);
   }
 
   /** How many rows of a parameter each rank has. Throws `ArgumentError` for what is no parameter of the module. */

@@ -1,7 +1,7 @@
 /** Pipeline parallelism: each rank computes some layers, and microbatches pass through the ranks. */
-import { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError, DisposedError, DistributedError, DTypeError } from "../errors.js";
-import { Module } from "../modules/module.js";
+import type { Module } from "../modules/module.js";
 import { empty } from "../ops/create.js";
 import { anyListOf, callable, describe, instance, integer, needed, nested, optionsOf } from "../options.js";
 import { type VariableLike, variable } from "../tape/differentiable.js";
@@ -11,7 +11,8 @@ import { wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { DataParallel, requireSameBackend } from "./data-parallel.js";
+import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
+import { DataParallel } from "./data-parallel.js";
 import { type PipelineAction, type PipelineActionKind, pipelineSchedule } from "./pipeline-schedule.js";
 
 /** The layers of one stage: a module with one input and one result. */
@@ -39,8 +40,6 @@ export interface PipelineOptions {
   readonly dataParallel?: DataParallel | undefined;
 }
 
-const checkStage = instance(Module, "a module");
-const checkGroup = instance(ProcessGroup, "a process group");
 const checkOptions = optionsOf<PipelineOptions>({
   microbatches: needed(integer(1)),
   input: nested(optionsOf<PipelineInput>({ shape: needed(anyListOf(integer(1))), dtype: wideDType })),
@@ -105,7 +104,7 @@ export class Pipeline {
     options: PipelineOptions,
   ) {
     const user = "Pipeline";
-    checkStage(user, "stage", stage);
+    checkModule(user, "stage", stage);
     callable(user, "stage.forward", stage.forward);
     checkGroup(user, "group", group);
     this.#options = checkOptions(user, options);

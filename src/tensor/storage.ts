@@ -29,6 +29,23 @@ export interface Memory {
   readonly used?: ((block: Storage, address: number) => void) | undefined;
 }
 
+/**
+ * Calls `body` with the address of `bytes` bytes of uninitialized memory, for the work that it enqueues. They are freed after
+ * that work.
+ */
+export function withTemporary<T>(
+  memory: Pick<Memory, "allocate" | "free">,
+  bytes: number,
+  body: (address: number) => T,
+): T {
+  const address = memory.allocate(bytes);
+  try {
+    return body(address);
+  } finally {
+    memory.free(address);
+  }
+}
+
 /** Whether two byte ranges [begin, end) share a byte. An empty range shares none. */
 export function isOverlap(begin: number, end: number, other: number, otherEnd: number): boolean {
   return begin < otherEnd && other < end && begin < end && other < otherEnd;

@@ -2,6 +2,7 @@
 import { libraryVersion } from "../../formats/chips.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { integer } from "../../options.js";
+import { withTemporary } from "../../tensor/storage.js";
 import {
   type Backend,
   type CapturedWork,
@@ -93,14 +94,7 @@ class CudaBackend implements Backend {
       addon,
       device,
       facts,
-      withTemporary(bytes, body) {
-        const address = memory.allocate(bytes);
-        try {
-          return body(address);
-        } finally {
-          memory.free(address);
-        }
-      },
+      withTemporary: (bytes, body) => withTemporary(memory, bytes, body),
     };
   }
 

@@ -2,6 +2,7 @@
 import { platform } from "#platform";
 import { BackendError, DisposedError } from "../../errors.js";
 import { integer } from "../../options.js";
+import { withTemporary } from "../../tensor/storage.js";
 import {
   type Backend,
   type CapturedWork,
@@ -86,14 +87,7 @@ class WasmBackend implements Backend {
     this.#context = {
       pool,
       heap,
-      withTemporary(bytes, body) {
-        const address = heap.allocate(bytes);
-        try {
-          return body(address);
-        } finally {
-          heap.free(address);
-        }
-      },
+      withTemporary: (bytes, body) => withTemporary(heap, bytes, body),
     };
   }
 

@@ -1,16 +1,9 @@
 /** What each operation of a group is made of where ranks have a device each: exchanges, gathers and combinations. */
-import { storageBits } from "../../tensor/shape.js";
-import type { Tensor } from "../../tensor/tensor.js";
+import { withTemporary } from "../../tensor/storage.js";
+import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Reduction } from "../communicator.js";
 import { evenSplits, orderOf, type SumPlan } from "../plan.js";
-import {
-  type Combination,
-  type DeviceSide,
-  elementBytes,
-  offsetsOf,
-  reduceParts,
-  withTemporary,
-} from "./reduce.js";
+import { type Combination, type DeviceSide, elementBytes, offsetsOf, reduceParts } from "./reduce.js";
 
 /** A side whose ring of NCCL is known, or not. */
 export interface RingSide extends DeviceSide {
@@ -100,17 +93,13 @@ export const COLLECTIVES: RunOf = {
   agree(side) {
     const { size, devices, backend, rank } = side;
     if (size === 1) return;
-    withTemporary(backend, size, (bytes) => {
+    withTemporary(backend.memory, size, (bytes) => {
       devices.begin();
       devices.allGather(bytes + rank, bytes, 1);
       devices.end();
     });
   },
 };
-
-function bytesOf({ dtype }: Tensor, count: number | undefined): number {
-  return ((count ?? 0) * storageBits(dtype)) / 8;
-}
 
 function copy({ backend }: DeviceSide, from: number, to: number, bytes: number): void {
   if (bytes > 0 && from !== to) backend.memory.copy(to, from, bytes);
@@ -166,7 +155,7 @@ function reduce(
 function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["allReduce"]): void {
   const { size, devices, backend } = side;
   if (x.byteLength === 0) return;
-  withTemporary(backend, size * x.byteLength, (parts) => {
+  withTemporary(backend.memory, size * x.byteLength, (parts) => {
     devices.begin();
     devices.allGather(x.address, parts, x.byteLength);
     devices.end();
@@ -198,7 +187,7 @@ function reduceRing(
     return;
   }
   const padded = Math.ceil((most * bytes) / ALIGNED) * ALIGNED;
-  withTemporary(backend, size * most * bytes + ALIGNED + padded, (parts) => {
+  withTemporary(backend.memory, size * most * bytes + ALIGNED + padded, (parts) => {
     for (const [peer, begin] of offsetsOf(counts).entries())
       copy(side, address + begin * bytes, parts + peer * most * bytes, (counts[peer] as number) * bytes);
     const result = parts + Math.ceil((size * most * bytes) / ALIGNED) * ALIGNED;

@@ -1,6 +1,5 @@
 /** How many bytes each operation sends to and expects from each member, by which ranks notice that they disagree. */
-import { storageBits } from "../../tensor/shape.js";
-import type { Tensor } from "../../tensor/tensor.js";
+import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Membership } from "../communicator.js";
 
 /** Bytes to and from one member; none where neither waits for the other. */
@@ -16,9 +15,6 @@ type FlowOf = {
     member: number,
   ) => Flow | undefined;
 };
-
-const bytesOf = ({ dtype }: Tensor, count: number | undefined): number =>
-  ((count ?? 0) * storageBits(dtype)) / 8;
 
 /** What all have to say alike decides how many bytes go. */
 const SAME: Flow = { sends: 0, expects: 0 };

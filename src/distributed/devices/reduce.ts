@@ -2,6 +2,7 @@
 import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
+import { withTemporary } from "../../tensor/storage.js";
 import type { Membership } from "../communicator.js";
 
 /** Ranks, and what this one does with its memory. */
@@ -40,16 +41,6 @@ const MOST_WAITING = 256 * MIB;
 /** Elements, so that all pieces but the last are whole lines of memory in any type. */
 const WHOLE = 256;
 
-/** Memory that the work enqueued by `body` may use. */
-export function withTemporary(backend: Backend, bytes: number, body: (address: number) => void): void {
-  const address = backend.memory.allocate(bytes);
-  try {
-    body(address);
-  } finally {
-    backend.memory.free(address);
-  }
-}
-
 /** Bytes of one element. */
 export function elementBytes(dtype: WideDType): number {
   return storageBits(dtype) / 8;
@@ -77,7 +68,7 @@ export function reduceParts(side: DeviceSide, reduced: Reduced): void {
   const stride = Math.min(piece, Math.ceil(Math.max(own, 1) / WHOLE) * WHOLE);
   const slots = (size - 1) * stride;
   const sets = Math.max(1, Math.min(Math.ceil(most / piece), Math.floor(MOST_WAITING / (slots * bytes))));
-  withTemporary(backend, sets * slots * bytes, (temporary) => {
+  withTemporary(backend.memory, sets * slots * bytes, (temporary) => {
     for (let i = 0, at = 0; at < most; i++, at += piece) {
       const within = (count: number): number => Math.max(0, Math.min(piece, count - at));
       const parts = temporary + (i % sets) * slots * bytes;

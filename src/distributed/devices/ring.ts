@@ -2,8 +2,8 @@
 import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
 import type { WideDType } from "../../tensor/shape.js";
+import { withTemporary } from "../../tensor/storage.js";
 import type { SumPlan } from "../plan.js";
-import { withTemporary } from "./reduce.js";
 
 /** Whose ring it is; `tell` gives what every rank says. */
 export interface Probing {
@@ -85,8 +85,8 @@ function behind(probing: Probing, dtype: WideDType, pairs: readonly Pair[]): rea
   const codes = codesOf(dtype, pairs, rank);
   const bytes = new Uint8Array(codes.buffer);
   let sums: readonly number[] = [];
-  withTemporary(backend, size * bytes.length, (x) => {
-    withTemporary(backend, bytes.length, (out) => {
+  withTemporary(backend.memory, size * bytes.length, (x) => {
+    withTemporary(backend.memory, bytes.length, (out) => {
       for (let each = 0; each < size; each++) backend.memory.write(x + each * bytes.length, bytes);
       devices.begin();
       devices.reduceScatter(x, out, ELEMENTS, dtype);

@@ -2,8 +2,8 @@
  * The steps of each operation of a group as a generator. It yields the messages to exchange, and a communicator resumes
  * it with the messages it received.
  */
-import { storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
+import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Communicator } from "../communicator.js";
 import { evenSplits } from "../plan.js";
 import { combine } from "./fold.js";
@@ -134,8 +134,4 @@ function cut(x: Tensor, bytes: Uint8Array, counts: readonly number[]): readonly 
     begin = end;
     return piece;
   });
-}
-
-function bytesOf({ dtype }: Tensor, count: number | undefined): number {
-  return ((count ?? 0) * storageBits(dtype)) / 8;
 }

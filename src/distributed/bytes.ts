@@ -1,0 +1,8 @@
+/** The size of a part of a tensor. */
+import { storageBits } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** The bytes of `count` elements of the type of a tensor. A rank without a count has no elements. */
+export function bytesOf({ dtype }: Pick<Tensor, "dtype">, count: number | undefined): number {
+  return ((count ?? 0) * storageBits(dtype)) / 8;
+}

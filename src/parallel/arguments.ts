@@ -1,0 +1,16 @@
+/** The arguments that all forms of parallelism take: a module, and the ranks of its backend. */
+import { ProcessGroup } from "../distributed/group.js";
+import { ArgumentError } from "../errors.js";
+import { Module } from "../modules/module.js";
+import { instance } from "../options.js";
+
+export const checkModule = instance(Module, "a module");
+export const checkGroup = instance(ProcessGroup, "a process group");
+
+/** Throws `ArgumentError` unless the module is on the backend of the group. */
+export function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {
+  if (backend !== group.backend)
+    throw new ArgumentError(
+      `${user}: module and group are on different backends; make the module on group.backend`,
+    );
+}
