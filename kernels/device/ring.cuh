@@ -25,7 +25,7 @@ struct RingShape {
 };
 
 // A warp's position in the ring. Every warp visits all slots in order, and no slot is refilled before all warps have
-// visited it. Therefore one parity bit suffices to tell a pass through the ring from the next.
+// visited it. Therefore one parity bit suffices to distinguish a pass through the ring from the next pass.
 struct RingPosition {
   int slot = 0;
   uint32_t parity = 0;

@@ -64,7 +64,8 @@ template <typename Grain>
 cudaError_t launchGrains(const SwapAxesParams& s, int64_t bytes, cudaStream_t stream) {
   const int64_t total = bytes / static_cast<int64_t>(sizeof(Grain));
   if (ceilDivide(total, kTile) > INT32_MAX) return cudaErrorInvalidValue;
-  // The limit is below 2^32, because the last block computes indices beyond the last grain.
+  // The limit is INT32_MAX and not 2^32, because the threads of the last block compute indices beyond `total`, which
+  // must not overflow.
   if (total <= INT32_MAX) {
     launchSwap<Grain, uint32_t>(s, total, stream);
   } else {

@@ -37,9 +37,10 @@ struct TileThread {
 
   __device__ static int lane() { return threadIdx.x % kLanes; }
   __device__ static int column() { return lane() * kWidth; }
-  // The word of a column that holds the codes of the thread's four rows of a pass.
+  // The index, in a column of the tile, of the 32-bit word that holds the codes of this thread's four rows in pass
+  // `pass`.
   __device__ static int word(int pass) { return pass * kGroups + threadIdx.x / kLanes; }
-  // The tile row of row `i` of the thread.
+  // Returns the row of the tile in which this thread's row `i` lies.
   __device__ static int row(int i) { return word(i / 4) * 4 + i % 4; }
 };
 

@@ -27,7 +27,7 @@ constexpr int kLeastFoldColumns = 8;
 constexpr int kStage = 8192;
 constexpr int kAnyType = -1;
 
-// What chunkKernel computes. kPlain: sums of grad. kWeighted: also sums of grad times the normalised input. kMeasured:
+// The results of chunkKernel. kPlain: sums of grad. kWeighted: also sums of grad times the normalised input. kMeasured:
 // sums and the amax of grad.
 enum class Chunks { kPlain, kWeighted, kMeasured };
 

@@ -58,8 +58,8 @@ struct Share {
   __device__ Storage* x(int slot) const { return slots + slot * 2 * shape.group * shape.columns; }
   __device__ Storage* grad(int slot) const { return x(slot) + shape.group * shape.columns; }
 
-  // Goes through the rows of the share in order. For each slot it calls visit with the slot's position in the ring, its
-  // first row and its number of rows. After each unit it calls finish with the unit's first row.
+  // Visits the rows of this block's share in order. For each slot it calls visit with the slot's position in the ring,
+  // its first row and its number of rows. After each unit it calls finish with the unit's first row.
   template <typename Visit, typename Finish>
   __device__ void walk(Visit visit, Finish finish) const {
     RingPosition position;

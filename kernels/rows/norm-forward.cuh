@@ -1,9 +1,9 @@
 // The forward pass of the norms. `Results` stores the results, as values or as codes. Warp roles in a block: one warp
 // fetches rows into the slots of a ring (kernels/device/ring.cuh), so that each row is read once; kForwardSumWarps
 // warps compute the statistics, one row per warp; the other threads, called result threads, compute the results and
-// keep the parameters of their columns in registers. Blocks that have a counter take their slots from it, because
-// multiprocessors that share a path to memory with more others are slower. Rows for which there is no such ring are
-// computed by `normKernel`, one warp per row, from global memory.
+// keep the parameters of their columns in registers. If there is a counter (NormParams::tickets), blocks draw the
+// numbers of their slots from it. This balances the load, because some multiprocessors have less memory bandwidth than
+// others. Rows for which there is no such ring are computed by `normKernel`, one warp per row, from global memory.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr int64_t kForwardSlotBytes = 32 * 1024;
 constexpr int64_t kForwardMinSlots = 4;
 
 constexpr int64_t kNoRow = -1;
-// The maximum number of rows, so that numbers of slots fit in 32 bits.
+// The maximum number of rows, so that slot numbers fit in 32 bits.
 constexpr int64_t kForwardMostRows = INT64_C(1) << 31;
 
 // Maximum number of slots of a ring, and of rows per slot.
@@ -41,7 +41,7 @@ constexpr int kForwardGroup = 8;
 // Shared memory through which the warps of a block communicate. `filled`, `summed` and `emptied` have one mbarrier per
 // slot.
 struct ForwardRing {
-  // The first row of each slot, or kNoRow behind the last slot of the block.
+  // The first row of each slot; kNoRow marks the end of the block's slots.
   int64_t rows[kForwardSlots];
   uint64_t filled[kForwardSlots];
   uint64_t summed[kForwardSlots];
@@ -51,17 +51,17 @@ struct ForwardRing {
 
 struct ForwardShape {
   int slots;
-  // Rows per slot.
+  // The number of rows per slot of the ring.
   int group;
-  // Result threads per row, and the number of rows that they compute at the same time.
+  // `across` result threads compute one row, and `down` rows are computed at the same time.
   int across;
   int down;
 };
 
-// Draws the numbers of the slots that a block fills, in one warp. A block first fills one slot for each slot of its
-// ring. It draws the numbers of all others from `tickets` or, without tickets, fills every gridDim.x-th slot. The
-// counter is 0 before and after the kernel: each block also draws one number that no slot has, and the last draw of all
-// blocks wraps to 0.
+// Determines which slots a block fills; one warp calls it. If the ring has n slots, the first n numbers of a block are
+// blockIdx.x, blockIdx.x + gridDim.x and so on. The block draws all later numbers from the counter `tickets`; without a
+// counter it continues with stride gridDim.x. The counter is 0 before and after the kernel: each block draws exactly
+// one number beyond the last slot, and the last of these draws wraps the counter to 0.
 class SlotNumbers {
  public:
   __device__ SlotNumbers(const NormParams& p, const ForwardShape& shape)
@@ -75,7 +75,8 @@ class SlotNumbers {
   __device__ uint32_t number() const { return number_; }
   __device__ bool exists() const { return number_ < all_; }
 
-  // Draws the number of the next slot if it is to be drawn. The draw takes place during the fetch of the current slot.
+  // Draws the number of the next slot, if that number comes from the counter. The result is used after the current slot
+  // has been fetched.
   __device__ void prepareNext() {
     if (left_ == 0 && threadIdx.x % kLanes == 0) ticket_ = atomicInc(tickets_, all_ - first_ + gridDim.x - 1);
   }
@@ -94,15 +95,15 @@ class SlotNumbers {
   uint32_t* tickets_;
   uint32_t all_;
   uint32_t number_;
-  // The number of the first slot that is drawn.
+  // The smallest number that is drawn from the counter.
   uint32_t first_;
-  // How many slots after this one are not drawn.
+  // How many of the following numbers are not drawn from the counter.
   int left_;
   uint32_t ticket_ = 0;
 };
 
 // Calls await(position) and then visit(position, row, count) for each slot that this block fills. The slot has `count`
-// rows: row, row + 1, ... Behind the last slot, it calls them once more, with no rows.
+// rows: row, row + 1, ... After the last slot it calls both once more, with a count of 0.
 template <typename Await, typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, const ForwardRing& ring, int64_t rows, Await await, Visit visit) {
   for (RingPosition position;; position.next(shape.slots)) {
@@ -172,7 +173,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
         }
       }
     } else {
-      // Rows of so many packs are too long for a slot of several rows.
+      // Rows of more packs than two per result thread are too long to share a slot.
       constexpr int64_t kShortest = (2 * kForwardResultThreads + 1) * kPack * sizeof(typename WideOf<type>::Storage);
       static_assert(2 * kShortest > kForwardSlotBytes);
       for (int pack = mine; pack < all; pack += shape.across) {

@@ -68,7 +68,7 @@ struct MemoryUse {
 
 class GemmPlans;
 
-// What another folder keeps with a context, and what ends with it.
+// An object of another folder that a context owns. The context destroys it when it closes.
 class Attachment {
  public:
   virtual ~Attachment() = default;
@@ -192,7 +192,7 @@ class Context {
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
 
-  // Work that was enqueued between a beginSide and its endSide, and that the main stream has not waited for.
+  // Work that was enqueued between one beginSide and its endSide, as long as the main stream has not waited for it.
   struct SideWork {
     Event done;
     // The addresses of the blocks that it uses.
@@ -202,11 +202,12 @@ class Context {
   // Throws Failure ARGUMENT between beginSide and endSide.
   void requireNotAside(const char* what) const;
   bool isAside() const { return lane_ == &side_; }
-  // A block is used on the current stream.
+  // Records that work on the current stream uses a block. If side work uses the block too, the main stream waits for
+  // that work.
   void use(uint64_t block);
-  // A block is freed on the current stream.
+  // As `use`, for the work that frees the block.
   void release(uint64_t block);
-  // The main stream waits for the work on the side stream up to `work`.
+  // Makes the main stream wait for the side work number `work` and for all earlier side work.
   void join(size_t work);
   void joinAll();
   // The block of memory that `address` lies in, or sizes_.end().
@@ -225,7 +226,7 @@ class Context {
   static size_t spareList(uint64_t bytes);
   static constexpr size_t kSpareLists = kLargestShift - kSmallestShift + 1;
 
-  // A stream, and memory that only its work uses again.
+  // A stream, and the memory that only work on this stream reuses.
   struct Lane {
     cudaStream_t stream = nullptr;
     // The free lists. Work on a reused block starts after the earlier work on it, which is on the same stream.

@@ -102,7 +102,8 @@ void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
   }
 }
 
-// Whether a copy is not wanted, or has a scale for each block of its `lines` lines.
+// Returns true if the copy is not wanted (null), or if `scales` describes one scale for each block of its `lines`
+// lines.
 bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t length) {
   return copy == nullptr || (scales.lines == lines && scales.blocks == length / kBlock);
 }

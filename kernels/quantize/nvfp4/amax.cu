@@ -51,8 +51,8 @@ __device__ void raiseAmaxes(float* const (&outs)[count], const uint32_t (&values
 }
 
 __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float* noop) {
-  // This kernel waits first, because the kernels that letNextStart allows to start read the source before they call
-  // awaitPrevious.
+  // This kernel calls awaitPrevious first. The kernels that start early because of letNextStart read the source before
+  // they call awaitPrevious themselves, so the source must be complete by then.
   awaitPrevious();
   letNextStart();
   if (isNoop(noop)) return;

@@ -18,7 +18,7 @@ struct Nvfp4Levels {
   float amax;
 };
 
-// The Nvfp4Levels of the rowwise and of the columnwise copy, in shared memory.
+// The Nvfp4Levels of both copies, rowwise first, in shared memory.
 struct Nvfp4Shared {
   Nvfp4Levels levels[2];
 
@@ -272,7 +272,8 @@ __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes
   }
 }
 
-// Stores the scales of one copy of a tile. The tile starts at (line, block); `block` is a multiple of 4.
+// Stores the scales of one copy of a tile. The first block of the tile is block `block` of line `line`; `block` is a
+// multiple of 4.
 class Fp4Scales {
  public:
   __device__ Fp4Scales(const ScalePlacement& p, int64_t line, int64_t block)

@@ -212,7 +212,8 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
             Strips(p, wide, across, each));
 }
 
-// Whether a copy is not wanted, or has an amax and a scale for each block of its lines.
+// Returns true if the copy is not wanted (null), or if it has an amax and `scales` describes one scale for each block
+// of its lines.
 bool fits(const Nvfp4Copy& copy, int64_t lines, int64_t length) {
   return copy.data == nullptr ||
          (copy.amax != nullptr && copy.scales.lines == lines && copy.scales.blocks == length / kFp4Block);

@@ -12,7 +12,7 @@ struct Distance {
   int64_t scales;
 };
 
-// Whether the scales of each four blocks of a line, starting at a multiple of 4, form an aligned 32-bit word.
+// Whether the scales of each aligned group of four blocks of a line form an aligned 32-bit word.
 inline bool hasScaleWords(const ScalePlacement& to) {
   return to.blocks % 4 == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
 }
