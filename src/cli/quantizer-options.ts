@@ -143,7 +143,7 @@ export function specOf(backend: Backend, settings: QuantizerSettings): QuantizeS
   return makeQuantizer(backend, settings).quantizer.spec;
 }
 
-/** A quantizer whose random state is at its start. `amaxRecord` is the tensor into which fp8-delayed records the amax. */
+/** A new quantizer, at the start of its random bits. `amaxRecord` is the tensor in which fp8-delayed records the amax. */
 export interface MadeQuantizer {
   readonly quantizer: Quantizer;
   readonly amaxRecord?: Tensor<"f32">;

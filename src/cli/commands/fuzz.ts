@@ -61,7 +61,7 @@ const OPTIONS = {
   ...CORPUS,
 } as const;
 
-/** The options that each operation has, besides those of the corpus. */
+/** The options of each operation, besides those of the corpus. */
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
   encode: ["format", "offset", ...Object.keys(ENCODING)],
   quantize: Object.keys(QUANTIZER_OPTIONS),

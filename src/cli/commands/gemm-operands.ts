@@ -187,8 +187,8 @@ async function readPlain(
 }
 
 /**
- * Returns the tile that shares a scale of a plain tensor. The metadata decide, else the shape of the scales. If the shapes for
- * 1x128 and 128x128 are equal, 1x128 is meant.
+ * Returns the tile that shares a scale of a plain tensor. The metadata decide, else the shape of the scales. If both 1x128 and
+ * 128x128 fit the shape of the scales, returns 1x128.
  */
 function tileOf(
   file: TensorSource,

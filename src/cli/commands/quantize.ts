@@ -35,8 +35,8 @@ import { wideDType } from "./encode.js";
 type QuantizedBytes = ReadonlyMap<string, Uint8Array>;
 
 /**
- * Returns the recipe (the metadata of a quantized tensor) that the options give. Throws `ShapeError` for a shape that the
- * format's blocks do not divide.
+ * Returns the metadata of a quantized tensor, as the options describe it. Throws `ShapeError` for a shape that the format's
+ * blocks do not divide.
  */
 function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, dtype: WideDType): Recipe {
   const spec = specOf(backend, settings);
@@ -45,7 +45,7 @@ function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, 
   return { spec, shape, dtype, scales: settings.scales, usage: settings.usage };
 }
 
-/** Quantizes the bytes of one tensor. The random bits start anew for each tensor. */
+/** Quantizes the bytes of one tensor. The random bits start at offset 0 for each tensor. */
 function quantizeBytes(
   backend: Backend,
   settings: QuantizerSettings,
