@@ -24,7 +24,7 @@ export interface ShardedState extends CheckpointState {
   readonly nameOf?: ((name: string) => string) | undefined;
 }
 
-/** The check of each field of `ShardedState`. */
+/** Checks the fields of `ShardedState`. */
 export const SHARDED_STATE: OptionTable<ShardedState> = {
   ...CHECKPOINT_STATE,
   group: needed(instance(ProcessGroup, "a process group")),
