@@ -13,7 +13,7 @@ describeOnStandIn("the addon", (addon) => {
   it("works or throws an Error for arguments of any kind; every function comes to work among them", {
     timeout: 300_000,
   }, async () => {
-    // one rank alone has nobody to send to or to receive from: ranks.test.ts has
+    // a single rank has no peer to exchange with; ranks.test.ts tests these calls
     const alone = ["ncclSend", "ncclReceive"];
     expect(await survivesArguments(addon, { numRuns: RUNS, seed: SEED })).toEqual(alone);
   });

@@ -1,4 +1,6 @@
-/** What stands in for the kernel that combines parts of ranks gives what the oracle says, so that processes may rely on it. */
+/**
+ * The stand-in for the kernel that combines parts of several ranks is bitwise equal to the oracle. Tests of processes rely on it.
+ */
 import { it } from "vitest";
 import { checkFold } from "../harness/addon/fold.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";

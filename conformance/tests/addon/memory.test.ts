@@ -132,7 +132,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
   });
 });
 
-/** The arguments of `fill`, in their slots. */
+/** The arguments of `fill`, packed into slots. */
 function filled(to: number, bytes: number, value: number): Float64Array {
   return packing(NATIVE_CALLS.fill)({ to, bytes, value });
 }

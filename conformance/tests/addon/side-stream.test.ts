@@ -1,4 +1,7 @@
-/** What orders the side stream and the main one; the stand-in ends the process where nothing orders two uses of memory. */
+/**
+ * The order of work on the side stream and the main stream. The stand-in for CUDA ends the process if two accesses to the same
+ * memory are not ordered.
+ */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { openCuda } from "../../../src/backends/cuda/backend.js";
@@ -13,7 +16,7 @@ import { runStreams, streamProgram } from "../harness/gpu/streams.js";
 
 describeOnStandIn("the side stream of a device", (addon) => {
   it("is ordered wherever memory is used, made, freed or used again", async () => {
-    // blocks of free lists, and larger ones
+    // sizes of free lists, and larger ones
     await fc.assert(
       fc.asyncProperty(streamProgram([4, 64, 2 ** 13]), async (program) => {
         const gpu = openCuda(addon);

@@ -59,7 +59,10 @@ const callables = new Map(declarations.callables.map((each) => [each.name, each]
 /** The exports that have parameters. */
 const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
 
-/** Functions that refuse what another one is given, by name: the class that it extends, or what it makes of the argument. */
+/**
+ * Functions to which another function passes its argument for checking, by the name of that other function: the class that it
+ * extends, or the function that it calls.
+ */
 const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
   Parameter: ["Variable"],
   assertSameBits: ["PlainTensor"],

@@ -155,8 +155,8 @@ describe("the way back", () => {
   };
   const quiet = (): void => undefined;
   /**
-   * Functions that add nodes to a variable, and the number of gradients that each of these nodes keeps until the end of
-   * the pass: terms of sums, which are made on the way.
+   * Functions that append nodes to a variable, and the number of gradients that each of these nodes keeps until the end of the
+   * pass: the terms of sums.
    */
   const LINKS: Record<string, readonly [left: number, link: (x: Variable, watch: () => void) => Variable]> = {
     "makes a gradient": [0, (x, watch) => identity(x, (grad) => scaled(grad, 1), watch)],

@@ -1,4 +1,4 @@
-/** Invalid shapes, element types and data of any kind are refused when a tensor is made, and change nothing. */
+/** Invalid shapes, element types and data are refused when a tensor is created, and change nothing. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -81,7 +81,7 @@ const NO_SHAPES: readonly unknown[] = [
   ...NO_SIZES.flatMap((size) => [[size], [2, size], [size, 0]]),
 ];
 
-/** Every function that takes a shape and makes a tensor. */
+/** Every function that takes a shape and creates a tensor. */
 const ENTRANCES: Readonly<Record<string, (shape: Shape) => { readonly shape: Shape }>> = {
   Tensor: (shape) => new Tensor(backend(), "f32", shape),
   empty: (shape) => empty(backend(), "f32", shape),

@@ -22,8 +22,8 @@ import { runDrawn, useWitness } from "../harness/arguments/every-operation.js";
 const RUNS = 12;
 
 /**
- * The arguments that each operation may overwrite in place. For `gemm` it is the addend; what `gemm()` itself accepts
- * is tested below.
+ * The arguments that each operation may overwrite in place. For `gemm` it is the addend; a test below checks what the function
+ * `gemm()` accepts.
  */
 const IN_PLACE = [...TENSOR_ROWS].flatMap(([op, rows]) =>
   rows.flatMap(({ name, inPlace }) => (inPlace ? [`${op}.${name}`] : [])),
@@ -102,7 +102,7 @@ class Witness extends GuardedBackend {
     if (root === "out" && alike && IN_PLACE.includes(name)) this.#same(op, args, name, other);
   }
 
-  /** Whether `execute` accepts the call with both tensors in one block of memory, at that distance. */
+  /** Returns whether `execute` accepts the call with both tensors in one block of memory, at that distance. */
   #take<K extends OpName>(op: K, args: OpArgs[K], pair: readonly [Found, Found], distance: number): boolean {
     const [out, other] = pair;
     const begin = [Math.max(0, -distance), Math.max(0, distance)];

@@ -10,7 +10,10 @@ import { describe, expect, it } from "vitest";
 const CALL_MS = 5_000;
 const PROCESS_MS = 25_000;
 
-/** No statement: the process terminates the worker between two calls, without returning to the event loop. */
+/**
+ * An empty text instead of a statement: the main thread terminates the worker between two calls, without returning to the event
+ * loop.
+ */
 const TERMINATED = "";
 
 /** Statements that the worker runs in place of a job. */

@@ -17,13 +17,13 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 
 const backend = useBackend();
 const threads = useThreads();
-/** Enough elements that three threads take part, and no multiple of their shares. */
+/** Enough elements that three threads take part. The number is not a multiple of their shares. */
 const LONG = 3 * 2 ** 17 + 70;
 
 describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: 11 });
 
 describe("stochastic rounding draws by an element's index", () => {
-  /** More than 2^16 draws of eight elements, and no multiple of any block. */
+  /** more than 2^16 draws of eight elements; the number is not a multiple of any block */
   const count = 2 ** 19 + 77;
   const windows = [0, 2 ** 16 - 40, 2 ** 18 + 3, 2 ** 19 - 40, count - 60];
 

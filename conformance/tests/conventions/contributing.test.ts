@@ -17,7 +17,7 @@ const SOURCES = FLOORS.flatMap(filesIn).filter(
   (file) => /\.(ts|cu|cc|h)$/.test(file) && !file.includes(".gen."),
 );
 const GENERIC = "FAMILY/OPERATION";
-/** An operation's test file is for what the laws do not say. */
+/** The test file of an operation, which is optional: it tests what the laws do not cover. */
 const OPTIONAL = `conformance/tests/${GENERIC}.test.ts`;
 
 /** The paths in the list items of the section with that title. */
@@ -31,8 +31,7 @@ const OPERATIONS = importsOf("src/backends/wasm/lowerings.gen.ts")
   .filter((path) => path.includes("/"));
 
 /**
- * The paths that most operations have. Some operations have a folder instead of a file, or are composed of other
- * operations.
+ * The paths that most operations have. (Some operations have a folder instead of a file, or are composed of other operations.)
  */
 function most<T>(things: readonly T[]): T[] {
   const counts = new Map<T, number>();
@@ -40,7 +39,10 @@ function most<T>(things: readonly T[]): T[] {
   return [...counts].filter(([, count]) => count >= OPERATIONS.length * 0.7).map(([each]) => each);
 }
 
-/** The files that every family has by hand below src: FAMILY/NAME.ts or FAMILY.ts, as paths with FAMILY in place of it. */
+/**
+ * The files below src that every family has and that are edited by hand, with FAMILY in place of the family's name:
+ * FAMILY/NAME.ts or FAMILY.ts.
+ */
 function tablesOfFamilies(): string[] {
   const families = [...new Set(OPERATIONS.map((operation) => operation.split("/")[0] as string))];
   const files = filesIn("src").filter((file) => !file.includes(".gen."));

@@ -1,4 +1,7 @@
-/** Mutants that change nothing are named at lines that are still there, with the reason. */
+/**
+ * The list of equivalent mutants (mutants that change no behaviour) is current: each entry names a line that still exists, and a
+ * reason.
+ */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 

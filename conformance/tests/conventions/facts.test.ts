@@ -16,14 +16,14 @@ const ROOMS = ["src/quantizers/", "src/formats/", "src/recipes/table.ts"];
 
 /** Other files that may compare these names, with the reason. */
 const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
-  // the one place that turns a recipe into a quantizer: StandardRecipe has a row of the table, CustomRecipe the
-  // caller's quantizers
+  // this file alone creates the quantizers of a recipe: a StandardRecipe has a row of the table, a CustomRecipe a function of the
+  // caller
   "src/recipes/quantizer-for.ts": ["CustomRecipe", "StandardRecipe"],
-  // before the quantizers of a CustomRecipe exist, only the rows of standard recipes say what is supported
+  // the quantizers of a CustomRecipe do not exist yet, so only standard recipes can be checked
   "src/recipes/support.ts": ["StandardRecipe"],
-  // the one place that says which recipe keeps scales; layers call isDelayed
+  // this file alone decides which recipe keeps scales; layers call isDelayed
   "src/recipes/is-delayed.ts": ["DelayedScaling"],
-  // in TransformerEngine, products with the caller's quantizers accumulate like those of current scaling
+  // in TransformerEngine, products with custom quantizers accumulate like those of current scaling
   "src/recipes/custom.ts": ["current"],
 };
 

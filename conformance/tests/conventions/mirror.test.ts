@@ -1,4 +1,4 @@
-/** The folder layout: paths have the form floor/family/operation, and every operation has its files on every floor. */
+/** The folder layout: paths have the form layer/family/operation, and every operation has its files in every layer. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -11,9 +11,9 @@ const BACKENDS = ["wasm", "cuda"] as const;
 interface Floor {
   readonly folder: string;
   readonly ending: string;
-  /** Folders of this floor that are not families, and the files they may contain. */
+  /** The folders of this layer that are not families, and a description of the files that they may contain. */
   readonly rooms?: Readonly<Record<string, string>>;
-  /** Operations without a file on this floor, and where their code is instead. */
+  /** The operations that have no file in this layer, and where their code is instead. */
   readonly without?: Readonly<Record<string, string>>;
 }
 
@@ -90,8 +90,8 @@ const FAMILIES = foldersIn("src/ops").sort();
 const OPERATIONS = loweringsOf("wasm");
 
 /**
- * Whether an operation has a file on a floor, or a folder of its name that contains such a file. An operation with the
- * name of its family uses the family's folder.
+ * Whether an operation has a file in a layer, or a folder of its name that contains such a file. An operation with the name of
+ * its family uses the family's folder.
  */
 function hasRoom({ folder, ending }: Floor, operation: string): boolean {
   const files = filesIn(folder);

@@ -1,4 +1,4 @@
-/** The kernel that combines the parts of ranks gives what the oracle says. */
+/** The kernel that combines arrays of several ranks is bitwise equal to the oracle. */
 import { it } from "vitest";
 import type { AddonExports } from "../../../src/backends/cuda/addon.js";
 import { platform } from "../../../src/backends/platform/node.js";

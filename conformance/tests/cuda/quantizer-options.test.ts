@@ -27,7 +27,7 @@ import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
 /** Shapes of more than 2^19 elements that are no multiple of a tile, so that tiles at the edges are ragged. */
 const SHAPES: Readonly<Record<number, Shape>> = { 1: [1029, 517], 16: [1040, 528], 32: [1056, 544] };
 
-/** What a matrix is made for. */
+/** The properties of a quantization for which a matrix is created. */
 interface Aim {
   readonly dtype: WideDType;
   readonly shape: Shape;
@@ -58,7 +58,7 @@ function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
 
 const drawn = new Map<string, PlainTensor<WideDType>>();
 
-/** The matrix for a spec; it is made once. */
+/** The matrix for a spec. It is created once. */
 function matrixFor(
   spec: QuantizeSpec,
   dtype: WideDType,

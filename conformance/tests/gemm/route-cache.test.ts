@@ -1,5 +1,5 @@
 /**
- * The cache of prepared products of a device. It keeps the products used last, and a prepared product is used only for
+ * The cache of prepared products of a device. It keeps the most recently used products, and a prepared product is used only for
  * the arguments that it was prepared for.
  */
 import * as fc from "fast-check";
@@ -14,7 +14,7 @@ import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
 
-/** More products than the cache holds. */
+/** The number of products: more than the cache holds. */
 const PRODUCTS = MAX_ROUTES + 40;
 
 let backend: Backend;

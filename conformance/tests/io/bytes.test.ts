@@ -13,7 +13,7 @@ import { MemorySource } from "../../../src/io/source.js";
 
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 
-/** Bits [from, from + count) of bytes, the lowest first: what a packed element is by its definition. */
+/** Bits [from, from + count) of bytes, lowest first. By definition they are a packed element. */
 function bitsOf(bytes: Uint8Array, from: number, count: number): bigint {
   let code = 0n;
   for (let i = 0; i < count; i++) {
@@ -72,7 +72,7 @@ describe("codes of 6 bits", () => {
 
 describe("reading a part of a tensor", () => {
   const MEGABYTE = 1 << 20;
-  /** Sizes around those that are read together, and large ones. */
+  /** Sizes around the limit up to which tensors are read together, and large sizes. */
   const SIZES = [
     0,
     1,
@@ -136,7 +136,7 @@ describe("reading a part of a tensor", () => {
           for (const source of [file, memory]) {
             const read = await source.read(source.entry(`t${i}`), begin, end);
             expect(wanted.equals(read)).toBe(true);
-            // what is read belongs to the caller
+            // the result belongs to the caller
             read.fill(0);
           }
         });

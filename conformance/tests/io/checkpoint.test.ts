@@ -1,6 +1,4 @@
-/**
- * Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted one; invalid files are refused.
- */
+/** Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted one; invalid files are refused. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -321,7 +319,7 @@ describe("a file that is not this run's", () => {
         { dtype, shape: [first + 1, ...rest] },
         { dtype, shape: [first, ...rest.map((size) => 2 * size)] },
         { dtype, shape: [first * rest.reduce((a, b) => a * b, 1)] },
-        // a history may have any length but none
+        // a history may have any length except 0
         { dtype, shape: [0, ...rest] },
       ];
       const isHistory = name.endsWith(".amaxHistory");
@@ -358,7 +356,7 @@ describe("a file that is not this run's", () => {
       const error: unknown = await loadCheckpoint(path, { module: run.model }).catch(
         (reason: unknown) => reason,
       );
-      // without an optimizer its tensors are not looked at
+      // without an optimizer, the optimizer's tensors are not read
       const words = name.startsWith("optimizer.") ? /contents are not those that were saved/ : /has no place/;
       expect(String(error)).toMatch(words);
     }
@@ -431,7 +429,7 @@ describe("a file that is not this run's", () => {
     return plans;
   }
 
-  /** Writes the file again with these tensors, all zero, or with other metadata and the bytes that it has. */
+  /** Rewrites the file with these tensors, all zero, or with other metadata and the same bytes. */
   async function rewritten(
     plans: readonly TensorPlan[] | undefined,
     change: (metadata: Metadata) => Metadata = (metadata) => metadata,
@@ -459,7 +457,7 @@ describe("a file that is not this run's", () => {
     }));
   }
 
-  /** Writes the file again with other tensors, all zero. */
+  /** Rewrites the file with other tensors, all zero. */
   async function edited(
     change: (tensors: Map<string, { dtype: "F32"; shape: readonly number[] }>) => void,
   ): Promise<void> {

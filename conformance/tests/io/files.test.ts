@@ -1,4 +1,4 @@
-/** Bytes of files are transferred whole, however few a system call moves, and its errors are said in words. */
+/** All bytes are transferred, however few a system call transfers at a time, and errors of system calls are reported in words. */
 import type { FileHandle } from "node:fs/promises";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -6,7 +6,7 @@ import { ArgumentError, FileError } from "../../../src/errors.js";
 import { fileError, readAt, requirePath, writeAt } from "../../../src/io/files.js";
 import { jsonText } from "../../../src/io/json-write.js";
 
-/** A file in memory, each of whose calls moves as many bytes as `moves` says next, at least one if there are any. */
+/** A file in memory. Each call transfers as many bytes as the next number in `moves` says, at least one if there are any. */
 function handleOf(file: Uint8Array, moves: readonly number[]): FileHandle {
   let calls = 0;
   const most = (wanted: number, left: number): number =>

@@ -324,11 +324,11 @@ describe("a checkpoint", () => {
   });
 });
 
-/** How many strings of a JSON text are keys. */
+/** The number of strings in a JSON text that are keys. */
 const keysIn = (text: string): number =>
   Array.from(text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)).filter(([, colon]) => colon).length;
 
-/** How many keys the objects of a value have. */
+/** The number of keys of all objects in a value. */
 const keysOf = (value: unknown): number =>
   typeof value === "object" && value !== null
     ? Object.values(value).reduce(
@@ -362,7 +362,7 @@ describe("JSON", () => {
         };
         const [ours, theirs] = [attempt(parseJson), attempt(JSON.parse)];
         if (ours !== "twice") expect(isDeepStrictEqual(ours, theirs)).toBe(true);
-        // what stands behind the repeated key is not read
+        // text after the repeated key is not read
         else if (theirs !== "refused") expect(keysOf(JSON.parse(text))).toBeLessThan(keysIn(text));
       }),
       { numRuns: 20_000 },

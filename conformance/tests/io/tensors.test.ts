@@ -46,7 +46,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1 });
 
-/** Element types that files support, under their own name or as codes of six bits. */
+/** Element types that files support, directly or as packed 6-bit codes. */
 const STORED = DTYPES.filter(
   (dtype) =>
     ["e2m3", "e3m2"].includes(dtype) ||

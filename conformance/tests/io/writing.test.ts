@@ -191,7 +191,7 @@ describe("writing a file", () => {
       .chain((i) =>
         fc.tuple(fc.constant(i), fc.integer({ min: -1, max: sizes[i]! + 1 }), fc.nat(sizes[i]! + 1)),
       );
-    /** All bytes of all tensors, cut somewhere and in another order. */
+    /** All bytes of all tensors, divided into pieces in random order. */
     const whole = fc
       .tuple(
         ...sizes.map((size) => fc.uniqueArray(fc.nat(size), { maxLength: 3 })),

@@ -1,4 +1,4 @@
-/** A main gradient accumulates, however often and wherever a weight is used, what `grad` would be without it. */
+/** A `mainGrad` accumulates the same values as `grad` would without it, however often a weight is used. */
 import { describe, expect, it } from "vitest";
 import {
   autocast,

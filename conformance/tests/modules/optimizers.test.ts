@@ -373,7 +373,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
   });
 });
 
-/** A weight that is quantized in plain arithmetic; under delayed scaling with the initial scale 1. */
+/** A weight that is quantized in plain arithmetic. Under delayed scaling it has the initial scale 1. */
 function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
   const plain = download(x as Tensor<WideDType>);
   const source = { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };

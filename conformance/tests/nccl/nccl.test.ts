@@ -1,4 +1,7 @@
-/** Ranks with a GPU each give the bits of ranks in one process; and when one fails, every other says which and in what. */
+/**
+ * Ranks with one GPU each give the same bits as ranks in one process. If one rank fails, every other rank reports which rank
+ * failed and in which operation.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-/** The published package: what its installation brings, and its use in projects of every kind. */
+/** The published package: what its installation contains, and its use in projects of every kind. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -46,8 +46,8 @@ interface Subject {
   /** Whether the options are compatible. */
   readonly valid?: (options: Given) => boolean;
   /**
-   * Whether an MLP quantizes the gradient of its activation as it is computed: `ungated` for an activation that is not
-   * gated, `alone` for any activation without a bias.
+   * Whether an MLP fuses the gradient of its activation with its quantization: `ungated` for an activation that is not gated,
+   * `alone` for any activation without a bias.
    */
   readonly steps: { readonly ungated: boolean; readonly alone: boolean };
 }

@@ -287,7 +287,7 @@ function disposeAll(made: unknown): void {
   if (isPlain(made)) for (const each of Object.values(made)) dispose(each);
 }
 
-/** Makes a valid call: it has to be accepted, and may write only what its row says. */
+/** Makes a valid call. It must be accepted, and may write only the tensors that its row names. */
 export async function valid(
   target: Target,
   row: Row,

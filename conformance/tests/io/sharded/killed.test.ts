@@ -1,4 +1,4 @@
-/** A process that is killed while it saves leaves a whole checkpoint: the last one, or the one before. */
+/** A process that is killed while it saves a checkpoint leaves a complete one: the new one or the previous one. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** Checkpoints of several ranks: the same bits on other ranks and meshes, or an error that says why not. */
+/**
+ * Checkpoints of several ranks are restored with the same bits on other numbers of ranks and other meshes, or refused with the
+ * reason.
+ */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -37,7 +40,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-/** A model with one parameter of each given part. */
+/** A model that has one parameter for each of the given parts. */
 class Parts extends Module {
   constructor(
     group: ProcessGroup,
@@ -53,7 +56,7 @@ class Parts extends Module {
   }
 }
 
-/** The number of each element of the whole that a part has; independent of the ranges of copies. */
+/** The index in the whole tensor of each element of a part. */
 function numbersOf(part: TensorPart): number[] {
   const along = part.ranges.map((ranges) =>
     ranges.flatMap(([begin, end]) => Array.from({ length: end - begin }, (_, i) => begin + i)),
@@ -65,13 +68,13 @@ function numbersOf(part: TensorPart): number[] {
   );
 }
 
-/** How ranks divide a tensor: all have it, or each has every so many pieces along one dimension, or along two. */
+/** A way to divide a tensor among ranks: every rank has all of it, or each has pieces along one dimension or along two. */
 type Way = {
   readonly ranks: number;
   readonly by: readonly { readonly dimension: number; readonly count: number; readonly pieces: number }[];
 };
 
-/** Cuts of a size into `count` ranks' ranges, ragged and possibly empty, `pieces` times. */
+/** Divides a size into ranges for `count` ranks, `pieces` times. Ranges are uneven and may be empty. */
 function cut(size: number, count: number, pieces: number, rank: number): (readonly [number, number])[] {
   return Array.from({ length: pieces }, (_, piece) => {
     const [begin, end] = [Math.floor((piece * size) / pieces), Math.floor(((piece + 1) * size) / pieces)];
@@ -216,7 +219,7 @@ describe("parts of tensors", () => {
 const FEATURES = 32;
 const HIDDEN = 64;
 
-/** A run whose layers a group divides: tensor parallel along `tp`, with replicas along `dp`. */
+/** A training run on a mesh: layers are divided along `tp`, and replicated along `dp`. */
 class Run {
   readonly model: Sequential;
   readonly optimizer: AdamW;
@@ -255,7 +258,7 @@ class Run {
     this.#parallel = new DataParallel(this.model, this.#dp, { reduction: "sum" });
   }
 
-  /** A step; the replicas have samples of their own. */
+  /** Runs a step. Each replica has its own samples. */
   step(number: number): void {
     using _ = new Scope();
     const offset = BigInt(number * this.#dp.size + this.#dp.rank);
@@ -411,7 +414,7 @@ describe("a run of several ranks", () => {
     expect(await Promise.all(of.map((run) => run.bits()))).toEqual(before);
   }
 
-  /** The whole of each tensor, from the parts of all ranks. */
+  /** The bits of each whole tensor, assembled from the parts of all ranks. */
   async function wholeBits(of: readonly Run[]): Promise<unknown> {
     const all: Record<string, number[]> = {};
     for (const { model, optimizer, random } of of) {
@@ -452,12 +455,12 @@ describe("interrupted saves", () => {
     const bits = await Promise.all(of.map((run) => run.bits()));
     const index = readFileSync(join(folder, "checkpoint.index.json"));
     for (const run of of) run.step(0);
-    // a rank that cannot write: something else has the name of the folder
+    // this rank cannot write, because a file has the name of the folder
     const blocked = join(folder, "blocked");
     writeFileSync(blocked, "");
     for (const error of await settled(of, (run) => saveShardedCheckpoint(blocked, run.state)))
       expect(error).toBeInstanceOf(FileError);
-    // as a killed save leaves it: files of another generation, whole and in part, and no index of them
+    // the state after a killed save: complete and incomplete files of another generation, and no index for them
     for (const name of ["generation-0123456789abcdef01234567", "generation-ffffffffffffffffffffffff"]) {
       mkdirSync(join(folder, name));
       writeFileSync(join(folder, name, "rank-00000-of-00002.safetensors"), "part");
