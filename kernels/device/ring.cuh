@@ -16,11 +16,11 @@ constexpr int kMaxSlots = 16;
 constexpr int kMaxRows = 32;
 
 struct RingShape {
-  // Columns of a row that one block holds.
+  // The number of columns of a row that one block holds.
   int columns;
   int clusterSize;
   int slots;
-  // Rows per slot.
+  // The number of rows per slot.
   int group;
 };
 

@@ -107,7 +107,7 @@ cudaError_t launch(const GemmOperandParams& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// Whether rows are whole chunks, and the scales of four lines form an aligned 32-bit word.
+// Whether rows consist of whole 16-byte chunks, and the scales of four lines form an aligned 32-bit word.
 bool isAligned(const GemmOperandParams& p) {
   return p.lines % 16 == 0 && p.scales.lineStride == 1 && p.scales.blockStride % 4 == 0;
 }

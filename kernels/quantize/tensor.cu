@@ -20,7 +20,7 @@ constexpr int kThreads = 256;
 // Chunks of 16 bytes that a thread loads before it uses the first.
 constexpr int kChunks = 4;
 
-// Returns the larger of `largest` and the magnitudes of a chunk. fmaxf ignores NaN.
+// Returns the larger of `largest` and the magnitudes in a chunk of 16 bytes. fmaxf ignores NaN.
 template <Wide type>
 __device__ float largestOf(const Bytes16& chunk, float largest) {
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ float largestOf(const Bytes16& chunk, float largest) {
   return largest;
 }
 
-// Returns the index of this thread's first chunk. Its next chunks are kThreads chunks apart.
+// Returns the index of this thread's first 16-byte chunk. Its next chunks are kThreads chunks apart.
 __device__ int64_t firstChunk(int64_t block) { return block * (kThreads * kChunks) + threadIdx.x; }
 
 // Loads the thread's chunks. Chunks beyond the last are 0.
@@ -41,7 +41,7 @@ __device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16
   }
 }
 
-// Returns the index of this thread's element behind the last whole chunk, or `count` if it has none.
+// Returns the index of this thread's element after the last whole 16-byte chunk, or `count` if it has none.
 template <Wide type>
 __device__ int64_t leftover(int64_t count) {
   constexpr int kWidth = TileThread<type>::kWidth;

@@ -99,9 +99,9 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
   share.walk(visit, [](int64_t) {});
 }
 
-// Computes the means (a, b) of rows. Each of the kSumWarps warps calls it; they take the rows in rotation. A warp
-// receives the partial sums of a row from the preceding block of the cluster and sends its own to the next block. The
-// last block sends the means to all blocks.
+// Computes the means (a, b) of rows. Each of the kSumWarps warps calls it; rows are assigned to these warps
+// round-robin. A warp receives the partial sums of a row from the preceding block of the cluster and sends its own to
+// the next block. The last block sends the means to all blocks.
 template <Wide type>
 __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, int warp) {
   using Element = WideOf<type>;
@@ -165,7 +165,8 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
   share.walk(visit, [](int64_t) {});
 }
 
-// Stores the column sums of a chunk. A cache hint keeps them in the L2 cache until the fold (column-sum.h) reads them.
+// Stores the column sums of a chunk of 32 rows. A cache hint keeps them in the L2 cache until the second kernel
+// (foldKernel) reads them.
 __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));

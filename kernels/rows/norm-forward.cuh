@@ -24,24 +24,23 @@ constexpr int kForwardOtherThreads = (kForwardSumWarps + 1) * kLanes;
 // Maximum number of result threads.
 constexpr int kForwardResultThreads = 512;
 
-// The maximum number of bytes of a slot that holds several rows.
+// The maximum number of bytes of a slot of the ring buffer, if the slot holds several rows.
 constexpr int64_t kForwardSlotBytes = 32 * 1024;
-// A slot holds several rows only if there are then at least this many slots for each multiprocessor to fill, for load
-// balance.
+// The minimum number of slots per multiprocessor. With fewer, a slot gets fewer rows, so that the load stays balanced.
 constexpr int64_t kForwardMinSlots = 4;
 
 constexpr int64_t kNoRow = -1;
-// The maximum number of rows, so that slot numbers fit in 32 bits.
+// The maximum number of rows, so that slot numbers of the ring buffer fit in 32 bits.
 constexpr int64_t kForwardMostRows = INT64_C(1) << 31;
 
-// Maximum number of slots of a ring, and of rows per slot.
+// The maximum number of slots of a ring buffer, and of rows per slot.
 constexpr int kForwardSlots = 16;
 constexpr int kForwardGroup = 8;
 
 // Shared memory through which the warps of a block communicate. `filled`, `summed` and `emptied` have one mbarrier per
 // slot.
 struct ForwardRing {
-  // The first row of each slot; kNoRow marks the end of the block's slots.
+  // The first row in each slot of the ring buffer; kNoRow marks the end of the block's slots.
   int64_t rows[kForwardSlots];
   uint64_t filled[kForwardSlots];
   uint64_t summed[kForwardSlots];
@@ -173,7 +172,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
         }
       }
     } else {
-      // Rows of more packs than two per result thread are too long to share a slot.
+      // Rows that need more than two packs (of kPack elements) per result thread are too long to share a slot.
       constexpr int64_t kShortest = (2 * kForwardResultThreads + 1) * kPack * sizeof(typename WideOf<type>::Storage);
       static_assert(2 * kShortest > kForwardSlotBytes);
       for (int pack = mine; pack < all; pack += shape.across) {
@@ -283,16 +282,16 @@ __global__ void __launch_bounds__(kMaxWarps* kLanes) normKernel(const NormParams
 }
 
 struct ForwardPlan {
-  // The number of slots is 0 if the ring kernel cannot be used: without rows or columns, for columns that are not a
-  // multiple of kPack, or if fewer than 2 slots fit in shared memory.
+  // The number of slots is 0 if the ring kernel cannot be used: if there are no rows or columns, if the number of
+  // columns is not a multiple of kPack, or if fewer than 2 slots fit in shared memory.
   ForwardShape shape;
   int packs;
   unsigned threads;
   int64_t bytes;
 };
 
-// Plans the ring for rows that are whole packs. At least two slots must fit in shared memory beside kReservedBytes and
-// the ForwardRing.
+// Plans the ring buffer for rows that are whole packs (of kPack elements). At least two slots must fit in shared memory
+// beside kReservedBytes and the ForwardRing.
 inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementBytes, int64_t sharedBytes,
                                int64_t multiprocessors) {
   const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));

@@ -52,7 +52,7 @@ export function quantizedForward(
       "linear: the input is quantized, with a scale of this rank alone; under sequenceParallel the layer quantizes it for all ranks, so give it wide",
     );
   quantization.enter(region, weight, blocksFit(parts, { ...input, given }, tracked.wgrad));
-  // the quantizers are read now, because a later call may have others
+  // The quantizers are read here and not in the backward pass, because a call in between may replace them.
   const ownQuantizer = quantization.quantizer("input");
   const wholeQuantizer = parallel?.gathers("input") && quantization.quantizer("input", true);
   // an input whose rows are gathered before quantization is quantized only once, so its codes are kept

@@ -203,7 +203,8 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
 
 // Packs the eight codes of four results of sumFp4: those of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
-  // one code in the upper half of each byte: those of even elements, and those of odd elements
+  // each 32-bit word has one code in the upper half of each byte: word 0 those of even elements, word 1 those of odd
+  // elements
   uint32_t codes[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
