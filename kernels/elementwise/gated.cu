@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedPara
 }
 
 // For bf16 inputs: the activation and its derivative are read from tables. A block advances along a row by
-// kTableColumns packs.
+// kTableColumns packs of eight elements.
 template <Activation kind, bool isBackward>
 __global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedParams p) {
   __shared__ float values[kTableEntries];

@@ -72,7 +72,7 @@ __device__ void storeChunk(uint8_t* to, const uint32_t (&chunk)[2]) {
   *reinterpret_cast<uint2*>(to) = make_uint2(chunk[0], chunk[1]);
 }
 
-// Writes `rowsLeft` elements of a chunk: those inside the matrix.
+// Writes the first `rowsLeft` elements of a chunk of an output row; the others are outside the matrix.
 template <int bits>
 __device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[RegisterTile<bits>::kChunk], int64_t rowsLeft) {
   constexpr int kSize = sizeof(Unit<bits>);

@@ -17,7 +17,8 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kFewWarps = 4;
 
-// The strips of a warp: [part of the result][row][lane], where a lane has four bf16 values.
+// The strips of a warp (32 rows by 128 columns each): [part of the result][row][lane], where a lane has four bf16
+// values.
 template <int parts>
 using Strips = uint2[parts][kBlock][32];
 

@@ -21,7 +21,7 @@ constexpr int kSharingThreads = 384;
 constexpr int kColumnsPerBlock = 4096;
 constexpr int kMaxClusterSize = 8;
 
-// The maximum number of bytes of a slot that holds several rows.
+// The maximum number of bytes of a slot of the ring buffer, if the slot holds several rows.
 constexpr int64_t kSlotBytes = 32 * 1024;
 
 // Values that all elements of a row share. dx = scale * (d + (y * -b - a)), where y = (x - center) * scale and d = grad

@@ -17,11 +17,12 @@ namespace lockstep {
 // Warps per block of normKernel.
 constexpr int kMaxWarps = 12;
 
-// Warps that compute statistics.
+// The number of warps that compute statistics.
 constexpr int kForwardSumWarps = 8;
-// Threads of a block other than result threads.
+// The number of threads of a block that do not compute results: the warps that compute statistics, and the one that
+// fetches.
 constexpr int kForwardOtherThreads = (kForwardSumWarps + 1) * kLanes;
-// Maximum number of result threads.
+// The maximum number of threads of a block that compute results (result threads).
 constexpr int kForwardResultThreads = 512;
 
 // The maximum number of bytes of a slot of the ring buffer, if the slot holds several rows.
@@ -70,17 +71,17 @@ class SlotNumbers {
         first_(gridDim.x * shape.slots),
         left_(tickets_ == nullptr || all_ <= first_ ? INT32_MAX : shape.slots - 1) {}
 
-  // The number of the current slot, and whether there is such a slot.
+  // The number of the current slot of rows, and whether there are rows for it.
   __device__ uint32_t number() const { return number_; }
   __device__ bool exists() const { return number_ < all_; }
 
-  // Draws the number of the next slot, if that number comes from the counter. The result is used after the current slot
-  // has been fetched.
+  // Draws the number of the next slot of rows from the counter, unless that number is determined without it. The drawn
+  // number is used after the current slot has been fetched.
   __device__ void prepareNext() {
     if (left_ == 0 && threadIdx.x % kLanes == 0) ticket_ = atomicInc(tickets_, all_ - first_ + gridDim.x - 1);
   }
 
-  // Goes to the next slot.
+  // Advances to the next slot of rows.
   __device__ void next() {
     if (left_ == 0) {
       number_ = first_ + __shfl_sync(kFullMask, ticket_, 0);
@@ -101,8 +102,8 @@ class SlotNumbers {
   uint32_t ticket_ = 0;
 };
 
-// Calls await(position) and then visit(position, row, count) for each slot that this block fills. The slot has `count`
-// rows: row, row + 1, ... After the last slot it calls both once more, with a count of 0.
+// Calls await(position) and then visit(position, row, count) for each slot of the ring buffer that this block fills
+// with rows row, row + 1, ..., row + count - 1. After the last slot it calls both once more, with a count of 0.
 template <typename Await, typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, const ForwardRing& ring, int64_t rows, Await await, Visit visit) {
   for (RingPosition position;; position.next(shape.slots)) {
@@ -186,7 +187,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
 }
 
 // `known` is the type of the parameters, or kAnyType. Results provides begin() and end(), which all threads call, and
-// store(index, y), which stores a pack or a single value.
+// store(index, y), which stores a pack of kPack values or a single value.
 template <Wide type, int known, int packs, typename Results>
 __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads, 1)
     ringNormKernel(const NormParams p, Results results, const ForwardShape shape) {

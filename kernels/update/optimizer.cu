@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Elements per access (a quad).
+// The number of elements in one access (a quad).
 constexpr int kQuad = 4;
 // The number of quads (of kQuad elements) that a thread loads before it processes the first.
 constexpr int kQuads = 2;
@@ -53,7 +53,7 @@ struct Adamw {
   }
 };
 
-// Loads elements [index, index + some) of an array and sets the rest of the quad to zero.
+// Loads elements [index, index + some) of an array into a quad of four, and sets the rest of the quad to zero.
 template <Wide type>
 __device__ void loadQuad(const void* source, int64_t index, int some, float (&values)[kQuad]) {
   using Storage = typename WideOf<type>::Storage;

@@ -17,7 +17,8 @@ constexpr int kThreads = 256;
 // Columns of a block of quantizeRows. Each lane of a warp has 8 elements of a row.
 constexpr int kSpan = 256;
 constexpr int kRowsOfWarp = 4;
-// Threads per block of quantizeStrips, and the rows of such a block. Its warps have strips one below the other.
+// The number of threads per block of quantizeStrips, and the number of rows that the block quantizes. Each warp has a
+// strip of 32 rows; the strips of a block are below each other.
 constexpr int kStripThreads = 128;
 constexpr int kStripRows = kStripThreads / 32 * kBlock;
 

@@ -115,7 +115,8 @@ __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<
   }
 }
 
-// Writes the rowwise copy, the columnwise copy or both of a strip. All 32 lanes of the warp must call it.
+// Writes the rowwise copy, the columnwise copy or both of a strip of 32 rows by 128 columns. All 32 lanes of the warp
+// must call it.
 template <uint32_t word, typename Rows>
 __device__ inline void quantizeStrip(const QuantizeMxParams& p, const Strip<Rows>& s) {
   uint32_t largest[2] = {0, 0};

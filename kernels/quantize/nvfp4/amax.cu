@@ -16,11 +16,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-// Resident blocks of plainAmax per multiprocessor.
+// The number of resident blocks of plainAmax per multiprocessor.
 constexpr int kResident = 6;
-// Chunks of 16 bytes that a thread of plainAmax loads before it uses the first.
+// The number of 16-byte chunks that a thread of plainAmax loads before it uses the first.
 constexpr int kChunks = 8;
-// Columns and rows that a warp of transformedAmax processes at a time.
+// The number of columns and of rows that a warp of transformedAmax processes at a time.
 constexpr int kColumns = 128;
 constexpr int kRows = 16;
 

@@ -192,8 +192,9 @@ __device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)
   }
 }
 
-// Returns the two codes with their fraction bits and the random bits added, and with signs in the top bits. `low` and
-// `high` are the products. Bytes 0 and 2 of `random` are the random bits.
+// For stochastic rounding of two products x * m: converts `low` and `high` to e2m1 codes that are followed by fraction
+// bits, and adds the random bits (bytes 0 and 2 of `random`) to the fraction bits; a carry rounds up. The signs are in
+// the top bits of the two 16-bit results.
 __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   uint32_t pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -201,7 +202,7 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   return pair + 2 * random;
 }
 
-// Packs the eight codes of four results of sumFp4: those of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
+// Packs eight codes from four results of sumFp4, which have the codes of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
   // each 32-bit word has one code in the upper half of each byte: word 0 those of even elements, word 1 those of odd
   // elements

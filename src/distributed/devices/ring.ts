@@ -125,8 +125,8 @@ function ringOf(probing: Probing, dtype: WideDType): readonly number[] | undefin
   const { rank, size, tell } = probing;
   const pairs = pairsOf(size);
   const own = behind(probing, dtype, pairs);
-  // Find the rank that is added directly before this one: each pair of it and a third rank has exactly one rank added after it,
-  // which is this rank.
+  // Find the rank that is added directly before this one, which is added last. Exactly one rank is added after any pair of it and
+  // a third rank: this rank.
   const before = Array.from({ length: size }, (_, each) => each).find(
     (each) =>
       each !== rank &&
