@@ -95,9 +95,9 @@ class SlotNumbers {
   uint32_t* tickets_;
   uint32_t all_;
   uint32_t number_;
-  // The smallest number that is drawn from the counter.
+  // The smallest slot number that is drawn from the counter.
   uint32_t first_;
-  // How many of the following numbers are not drawn from the counter.
+  // How many slot numbers after the current one are determined without the counter.
   int left_;
   uint32_t ticket_ = 0;
 };
