@@ -104,17 +104,19 @@ function requireWanted(file: TensorSource, wanted: readonly string[]): void {
 
 export const quantize = defineCommand({
   name: "quantize",
-  summary: "quantizes F32, F16 and BF16 tensors to codes and scales, rowwise, columnwise or both",
+  summary:
+    "quantizes F32, F16 and BF16 tensors to codes and scales: a rowwise copy, a columnwise copy or both",
   details: [
-    "A tensor NAME, seen as a matrix [M,K], becomes NAME.rowwise.data and NAME.rowwise.scale_inv, with --usage columnwise NAME.columnwise.data and NAME.columnwise.scale_inv; nvfp4 adds NAME.rowwise.amax and NAME.columnwise.amax, fp8-delayed NAME.amax. Other tensors are copied. The file's metadata tell dequantize and gemm how it was done.",
+    "A tensor NAME is treated as a matrix [M,K]. Its rowwise copy is written as NAME.rowwise.data and NAME.rowwise.scale_inv, its columnwise copy as NAME.columnwise.data and NAME.columnwise.scale_inv. nvfp4 also writes NAME.rowwise.amax and NAME.columnwise.amax, and fp8-delayed NAME.amax. Other tensors are copied. The metadata of the file describe the quantization for dequantize and gemm.",
   ],
+  example: "model.safetensors -o quantized.safetensors --quantizer mxfp8 --usage rowwise,columnwise",
   inputs: ["IN"],
   options: {
     output: OUTPUT,
     ...QUANTIZER_OPTIONS,
     tensors: optional({
       placeholder: "NAME,…",
-      help: "quantize only these and copy the rest",
+      help: "quantize only these tensors and copy all others",
       parse: (text) => text.split(","),
     }),
   },
