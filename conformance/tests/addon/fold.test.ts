@@ -6,7 +6,7 @@ import { checkFold } from "../harness/addon/fold.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
 describeOnStandIn("parts of ranks", (addon) => {
-  it("combine to the oracle's bits: any type, order, number, place and alignment", () => {
+  it("are combined to the oracle's bits, for any type, order, number, address and alignment", () => {
     checkFold(addon, { numRuns: Number(process.env.RUNS ?? 150), seed: Number(process.env.SEED ?? 1) });
   });
 });

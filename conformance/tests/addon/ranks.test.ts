@@ -89,7 +89,7 @@ describeOnStandIn("ranks of the addon", () => {
   });
 });
 
-describeOnStandIn("a rank of the addon at fault", () => {
+describeOnStandIn("a faulty rank of the addon makes the others throw an error that names it", () => {
   endAllRanks();
 
   const faults = Object.entries(FAULTS).filter(([name]) => name !== "exits");

@@ -15,7 +15,7 @@ import { describeOnStandIn } from "../harness/addon/stand-in.js";
 import { runStreams, streamProgram } from "../harness/gpu/streams.js";
 
 describeOnStandIn("the side stream of a device", (addon) => {
-  it("is ordered wherever memory is used, made, freed or used again", async () => {
+  it("is ordered with the main stream wherever memory is allocated, used, freed or reused", async () => {
     // sizes of free lists, and larger ones
     await fc.assert(
       fc.asyncProperty(streamProgram([4, 64, 2 ** 13]), async (program) => {
@@ -28,7 +28,7 @@ describeOnStandIn("the side stream of a device", (addon) => {
     );
   }, 120_000);
 
-  it("orders memory that was made aside, and used there by what was freed before", async () => {
+  it("is ordered with the main stream where memory allocated on it is a block that the main stream freed before", async () => {
     const gpu = openCuda(addon);
     using x = zeros(gpu, "f32", [64]);
     using made = onSideStream(gpu, () => {
@@ -42,7 +42,7 @@ describeOnStandIn("the side stream of a device", (addon) => {
     await gpu.dispose();
   });
 
-  it("takes no graph, and is over after an error", async () => {
+  it("refuses to capture or replay a graph, and can be used again after that error", async () => {
     const gpu = openCuda(addon);
     using x = zeros(gpu, "f32", [64]);
     using graph = captureGraph(gpu, () => void scaled(x, 2, { out: x }));

@@ -146,7 +146,7 @@ describe("arguments", () => {
 
   let count = 0;
   it.each(rows)(
-    "%s refuses what is wrong by errors that its docstring names, and leaves everything as it was",
+    "%s refuses wrong arguments by errors that its docstring names, and changes nothing",
     async (_name, callable) => {
       const faults: string[] = [];
       const refusals: Refusals = { errors: new Set(), users: new Set() };
@@ -188,7 +188,7 @@ describe("arguments", () => {
     );
   });
 
-  it("says what it covered", () => {
+  it("more than 10,000 wrong values are tried", () => {
     const options = rows.reduce((sum, [, { parameters }]) => sum + parameters.length, 0);
     console.log(
       `arguments: ${rows.length} callables, ${options} parameters, ${count} wrong or doubtful values tried`,

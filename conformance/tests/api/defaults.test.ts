@@ -227,7 +227,7 @@ describe("an option that is given", () => {
 
 const big = (_key: string, value: unknown): unknown => (typeof value === "bigint" ? `${value}n` : value);
 
-it("says what it covered", () => {
+it("more than 60 options with defaults are checked", () => {
   console.log(
     `defaults: ${found.length} options of ${new Set(found.map((each) => each.callable.name)).size} callables`,
   );

@@ -130,7 +130,7 @@ describe("a tensor of a type that the operation cannot have", () => {
     }
   };
 
-  it.each(OPERATION_NAMES)("is refused by %s, and every other type is taken", (name) => {
+  it.each(OPERATION_NAMES)("is refused by %s, and every other type is accepted", (name) => {
     witness.faults.clear();
     run(name);
     expect([...witness.faults]).toEqual([]);
@@ -161,7 +161,7 @@ describe("a tensor of a type that the operation cannot have", () => {
     expect([...witness.faults]).toEqual([]);
   });
 
-  it("was refused in every place that has a rule", () => {
+  it("was refused for every output whose type is restricted", () => {
     const places = [...TENSOR_ROWS].flatMap(([op, rows]) =>
       rows.filter(({ rule }) => rule !== "checked").map(({ name }) => `${op}.${name}`),
     );

@@ -88,7 +88,7 @@ describe("an operation", () => {
     );
   });
 
-  it("stands in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
+  it("is in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
     const tables = ["src", "assembly", "conformance/operations", "conformance/tests/api"]
       .flatMap(filesIn)
       .filter((file) => {
@@ -114,7 +114,7 @@ describe("an operation", () => {
 });
 
 describe("a quantizer and a format", () => {
-  it("stand in what is listed wherever every one of them is named in src", () => {
+  it("are in each listed file, and the list has every file of src that names all of them", () => {
     for (const [title, names] of [
       ["Add a quantizer", Object.keys(BLOCK_FORMATS)],
       ["Add a format", Object.keys(SCALAR_FORMATS)],
@@ -133,7 +133,7 @@ describe("a quantizer and a format", () => {
     }
   });
 
-  it("has no list of all quantizers' classes in src or among valid calls", () => {
+  it("are not listed by class name, all together, anywhere in src or among valid calls", () => {
     const classes = filesIn("src/quantizers").flatMap((file) =>
       [...textOf(file).matchAll(/^export class (\w+Quantizer)\b/gm)].map(([, name = ""]) => name),
     );
@@ -145,7 +145,7 @@ describe("a quantizer and a format", () => {
   });
 
   it.each(["Add a format", "Add a quantizer", "Add an operation", "Add a chip"])(
-    "%s: what is listed is there",
+    "%s: every listed file exists",
     (title) => {
       const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
       expect(paths.length).toBeGreaterThan(1);
@@ -155,7 +155,7 @@ describe("a quantizer and a format", () => {
 });
 
 describe("a chip", () => {
-  it("stands in what is listed wherever every measured device is named in src and in tests of products", () => {
+  it("is in each listed file, and the list has every file of src and of the product tests that names all measured devices", () => {
     const devices = CHIPS.flatMap(({ measured }) => measured.map(({ device }) => device));
     const tables = ["src", "conformance/tests/gemm"].flatMap((folder) => naming(devices, folder));
     expect(tables).toContain("src/formats/chips.ts");
@@ -173,13 +173,13 @@ describe("files that are counted", () => {
     ["Add a quantizer", "for a quantizer over"],
     ["Add an operation", "for an operation"],
     ["Add a chip", "for a chip"],
-  ])("%s: as many as are listed, in architecture.md too", (title, words) => {
+  ])("%s: their number is the listed one, in architecture.md too", (title, words) => {
     const count = Number(/^(\d+) files/m.exec(sectionOf(title))?.[1]);
     expect(listed(title)).toHaveLength(count);
     expect(ARCHITECTURE.replaceAll(/\s+/g, " ")).toContain(`${count} ${words}`);
   });
 
-  it("an operation that says more is told where", () => {
+  it("the further tables that an operation may need are listed, and exist", () => {
     const rows = [...sectionOf("Add an operation").matchAll(/^\| `(.*?)` \|/gm)].map(([, path = ""]) => path);
     expect(rows.length).toBeGreaterThan(2);
     expect(rows.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
@@ -194,7 +194,7 @@ describe("what is generated from sources", () => {
     "conformance/operations/rows.gen.ts",
     "src/backends/wasm/lowerings.gen.ts",
     "src/backends/cuda/lowerings.gen.ts",
-  ])("%s has a line for most operations, so nobody writes one", (file) => {
+  ])("%s is a generated table: it has a line for most operations", (file) => {
     const found = OPERATIONS.filter((operation) => textOf(file).includes(`/${operation}`));
     expect(found.length).toBeGreaterThanOrEqual(OPERATIONS.length * 0.7);
   });

@@ -22,7 +22,7 @@ it.each(named.map(({ file, line }) => [file, line] as const))("%s has the line %
   expect(lines.map((each) => each.trim())).toContain(line);
 });
 
-it("each has a reason, and is named once", () => {
+it("each mutant listed as equivalent has a reason, and is listed once", () => {
   for (const { reason } of named) expect(reason).toMatch(/\w+ \w+/);
   const mutants = named.flatMap(({ file, line, mutants = ["any"] }) =>
     mutants.map((each) => [file, line, each].join("|")),

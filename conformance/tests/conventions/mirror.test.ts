@@ -102,7 +102,7 @@ function hasRoom({ folder, ending }: Floor, operation: string): boolean {
 }
 
 describe("operations", () => {
-  it("are the same on both backends, each in a family", () => {
+  it("are the same on both backends, and each is in a family's folder", () => {
     expect(OPERATIONS.length).toBeGreaterThan(15);
     for (const backend of BACKENDS) expect(loweringsOf(backend)).toEqual(OPERATIONS);
     expect([...new Set(OPERATIONS.map(dirname))].sort()).toEqual(FAMILIES);
@@ -122,11 +122,11 @@ describe("operations", () => {
 describe.each(FLOORS)("$folder", (floor) => {
   const { folder, rooms = {}, without = {} } = floor;
 
-  it("has a room for every operation", () => {
+  it("has a file for every operation", () => {
     expect(OPERATIONS.filter((operation) => !hasRoom(floor, operation))).toEqual(Object.keys(without).sort());
   });
 
-  it("has the families of src/ops for folders, and those it says", () => {
+  it("has a folder for each family of src/ops, and the further ones that are listed", () => {
     const others = Object.keys(rooms);
     expect(foldersIn(folder).filter((name) => !FAMILIES.includes(name) && !others.includes(name))).toEqual(
       [],
@@ -146,7 +146,7 @@ describe("sources that dependency-cruiser does not read", () => {
       ["kernels/core/", "kernels/device/", "native/core/", "native/addon.h", "native/gemm/plan.h"],
     ],
     ["native/", ["kernels/", "native/"]],
-  ])("of %s take nothing from outside of %j", (from, to) => {
+  ])("of %s import nothing from outside of %j", (from, to) => {
     const taken = filesIn(from.split("/")[0] ?? "").filter((file) => file.startsWith(from));
     expect(taken).not.toEqual([]);
     const wrong = taken.flatMap((file) =>
@@ -157,7 +157,7 @@ describe("sources that dependency-cruiser does not read", () => {
     expect(wrong).toEqual([]);
   });
 
-  it.each(["assembly", "kernels", "native"])("have no circle in %s", (folder) => {
+  it.each(["assembly", "kernels", "native"])("have no circular import in %s", (folder) => {
     expect(circleIn(filesIn(folder).filter((file) => /\.(ts|cuh?|cc|h)$/.test(file)))).toEqual([]);
   });
 });
@@ -172,7 +172,7 @@ describe("a folder", () => {
 });
 
 describe("a GPU", () => {
-  it("is held to every operation's laws, by a file for each group", () => {
+  it("is tested by every operation's laws, by a file for each group", () => {
     expect(Object.values(GPU_GROUPS).flat().sort()).toEqual([...OPERATION_NAMES].sort());
     const files = readdirSync(join(ROOT, "conformance/tests/cuda/laws"));
     expect(files.sort()).toEqual(
@@ -182,7 +182,7 @@ describe("a GPU", () => {
     );
   });
 
-  it("is opened by tests of these groups alone", () => {
+  it("is opened only by the tests of these groups", () => {
     for (const group of Object.keys(GPU_GROUPS))
       expect(readFileSync(join(ROOT, `conformance/tests/cuda/laws/${group}.test.ts`), "utf8")).toContain(
         `describeLawsOnGpu("${group}")`,

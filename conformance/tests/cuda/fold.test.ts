@@ -7,7 +7,7 @@ import { checkFold } from "../harness/addon/fold.js";
 import { describeOnGpu, RUNS, SEED } from "../harness/gpu/gpu.js";
 
 describeOnGpu("parts of ranks", () => {
-  it("combine to the oracle's bits: any type, order, number, place and alignment", () => {
+  it("are combined to the oracle's bits, for any type, order, number, address and alignment", () => {
     checkFold(fencedAddon(platform.loadAddon().exports as AddonExports), { numRuns: 3 * RUNS, seed: SEED });
   });
 });

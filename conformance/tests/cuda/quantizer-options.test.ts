@@ -145,7 +145,7 @@ describeOnGpu("quantizers on a GPU", () => {
       });
   });
 
-  describe("of more tiles than a GPU works at once", () => {
+  describe("of more tiles than a GPU runs at once", () => {
     const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
     for (const told of MANY) {
       // formats that accept any size get an odd number of lines, so that there is padding to clear
@@ -155,7 +155,7 @@ describeOnGpu("quantizers on a GPU", () => {
     }
   });
 
-  describe("of lines longer than 16 bits count", () => {
+  describe("of rows and columns of more than 65,535 elements", () => {
     for (const name of QUANTIZERS) {
       const { multiple } = BLOCK_FORMATS[name];
       const [short, long] = [Math.max(multiple, 3), LONG + 3 * multiple];

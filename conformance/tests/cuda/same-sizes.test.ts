@@ -26,7 +26,7 @@ describeOnGpu("products of one size in one process", () => {
     }
   };
 
-  it("are each their own, in any order", () => {
+  it("do not use each other's plans, in any order", () => {
     fc.assert(
       fc.property(fc.array(variant, { minLength: 12, maxLength: 24 }), (variants) => {
         for (const each of variants) check(each);

@@ -33,7 +33,7 @@ describeOnGpu("the side stream of a GPU", () => {
     );
   }, 300_000);
 
-  it("shares no counter with the main one", () => {
+  it("shares no counters with the main stream", () => {
     const values = normal({ seed: 1n, offset: 0n }, ROWS * COLUMNS, 1);
     const run = (backend: Backend, times: number): readonly PlainTensor[] => {
       using _ = new Scope();

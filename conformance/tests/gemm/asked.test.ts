@@ -181,7 +181,7 @@ function expected(drawn: Product, at: ReturnType<typeof posed>): readonly unknow
 }
 
 describe("a product", () => {
-  it("asks for what its options say, in this order, and says what the backend says of it", () => {
+  it("passes its options to the backend's operations, in this order, and returns the backend's plan and agreement", () => {
     fc.assert(
       fc.property(products, (drawn) => {
         // a bias gradient of codes without a scale is undefined
@@ -219,7 +219,7 @@ describe("a product", () => {
     );
   });
 
-  it("has the type of a wide operand, of codes f32, and is written to no type that it cannot have", () => {
+  it("of wide operands has their type, of codes f32, and an output of a type that a product cannot have is refused", () => {
     for (const dtype of DTYPES.filter(isSigned)) {
       using _scope = new Scope();
       const backend = new AskedBackend(reference());
@@ -238,7 +238,7 @@ describe("a product", () => {
       }
   });
 
-  it("of blocks says which scales they have, and whether these are powers of two", () => {
+  it("of block-scaled operands tells the backend the format of their scales, and whether these are powers of two", () => {
     const [f8, mx, nv] = [new Float8BlockQuantizer(), new MXFP8Quantizer(), new NVFP4Quantizer()];
     const rows = [
       [f8, { format: "f32", lines: 1, length: 128, pow2: true }],
@@ -260,7 +260,7 @@ describe("a product", () => {
     }
   });
 
-  it("in a batch asks for one product of all items", () => {
+  it("in a batch is one product of all items for the backend", () => {
     const batches = fc.record({
       sizes: fc.tuple(
         fc.integer({ min: 1, max: 3 }),

@@ -87,7 +87,7 @@ const run = (body: (each: Drawn, a: Tensor | QuantizedTensor, b: Tensor | Quanti
   );
 
 describe("a product", () => {
-  it("with gelu is the activation of the rounded product, which it gives as well", () => {
+  it("with gelu is the activation of the rounded product, which it returns as well", () => {
     run((each, a, b) => {
       const { out, outScale, aux, given, seed } = each;
       const bias = each.bias && wide(seed + 2, 1, SIZES.columns, each.bias).reshape([SIZES.columns]);

@@ -139,7 +139,7 @@ describe("the reader of headers", () => {
     );
   });
 
-  it("cuts it behind the first commas between members that leave so many bytes before them", () => {
+  it("splits it after the first commas between members that follow the given numbers of bytes", () => {
     fc.assert(
       fc.property(rootText, fc.nat(40), (text, least) => {
         const bytes = bytesOf(text);
@@ -159,13 +159,13 @@ describe("the reader of headers", () => {
     );
   });
 
-  it("says at which character of the header it is no JSON, also behind the first piece", () => {
+  it("names the character of the header at which the JSON is invalid, also after the first piece", () => {
     const before = `{"é":1,${WIDE}"b":2,`;
     expect(String(members(`${before}x}`))).toContain(`has "x" at ${before.length}`);
     expect(String(members(before))).toContain("ends too soon");
   });
 
-  it("finds no more members behind the end of the object", () => {
+  it("finds no members after the end of the object", () => {
     expect(members(`{"a":1}${WIDE}{"b":2,"c":3}`)).toBeInstanceOf(Error);
     expect(members(`{"a":[1,2${WIDE}},"b":1}`)).toBeInstanceOf(Error);
   });
@@ -184,7 +184,7 @@ describe("tensors of a header", () => {
     .uniqueArray(tensor, { maxLength: 12, selector: ({ name }) => name })
     .map((each) => each.filter(({ dtype, shape }) => Number.isSafeInteger(fileBytes(dtype, shape))));
 
-  it("are the Map that holds them, whatever their names and their order in the data", () => {
+  it("are a Map in the order of the header, for any names and any order of the data", () => {
     fc.assert(
       fc.property(plans, fc.infiniteStream(fc.nat()), (each, draws) => {
         const placed = each.toSorted(() => (draws.next().value % 3) - 1);
@@ -222,7 +222,7 @@ describe("tensors of a header", () => {
     );
   });
 
-  it("are printed as a Map is, and nothing but a text is a name", () => {
+  it("are printed as a Map is, and has() is false for every name that is not a string", () => {
     const { tensors } = parseHeader(
       PATH,
       bytesOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'),
@@ -235,7 +235,7 @@ describe("tensors of a header", () => {
 });
 
 describe("packed values", () => {
-  it("come back as they were written", () => {
+  it("are read back as they were written", () => {
     const value = fc.oneof(
       fc.maxSafeNat(),
       fc.nat(300),
@@ -287,7 +287,7 @@ describe("an index of names", () => {
     );
   });
 
-  it("takes a few steps for each of names that a sum, a product or a fixed polynomial does not tell apart", () => {
+  it("needs few steps for each name, even for names with equal sums, products or fixed polynomials", () => {
     // "Aa" and "BB" have equal hashes in the polynomial with base 31, so all 2^12 words of them collide
     const words = Array.from({ length: 1 << 12 }, (_, bits) =>
       Array.from({ length: 12 }, (_, i) => ((bits >> i) & 1 ? "Aa" : "BB")).join(""),
@@ -324,7 +324,7 @@ const OPEN_TWICE = `
 describe("an open file", () => {
   const io = new URL("../../../dist/src/io/index.js", import.meta.url);
   const where = existsSync(io) ? "" : " (not built: npm run build makes dist)";
-  it.skipIf(where !== "")(`takes a few bytes of memory for each of 300,000 tensors${where}`, () => {
+  it.skipIf(where !== "")(`needs a few bytes of memory for each of 300,000 tensors${where}`, () => {
     const count = 300_000;
     const folder = mkdtempSync(join(tmpdir(), "lockstep-header-"));
     try {

@@ -96,7 +96,7 @@ function recipeOf(name: Parameters<typeof recipeNamed>[0], split: Split | undefi
 const said = ({ out, c, beta, splitAccumulator }: GemmArgs, isPart: boolean): string =>
   `[${out.shape}] ${out.dtype}${c ? ` + ${beta} c` : ""}${isPart ? ` in parts: ${splitAccumulator}` : ""}`;
 
-it("products are those whose results someone wants, with their own parameters, and gradients those that are wanted", () => {
+it("modules compute a product only if its result is needed, with its own options, and a gradient only if it is required", () => {
   fc.assert(
     fc.property(steps, ({ layer: name, recipe: kind, split, wanted, isFirstMicrobatch, ...drawn }) => {
       using _scope = new Scope();

@@ -62,7 +62,7 @@ function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
 }
 
 describe.each(Object.entries(PRODUCTS))("fp8Output of %s", (name, [make]) => {
-  it.each(NAMES)("under %s gives the codes of the result that it has without", (recipe) => {
+  it.each(NAMES)("under %s gives the codes of the result computed without it", (recipe) => {
     using _scope = new Scope();
     const [coded, wide] = [true, false].map((fp8Output) => {
       using layer = make();
@@ -146,7 +146,7 @@ describe.each(Object.entries(LAYERS))("leading dimensions of an input of %s", (_
 });
 
 describe.each(Object.entries(PRODUCTS))("calibrating %s", (_, [make]) => {
-  it.each(NAMES)("under %s changes no bit of what it computes, in any type", (name) => {
+  it.each(NAMES)("under %s changes no bit of the results, in any type", (name) => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
       const [calibrated, plain] = [true, false].map((calibrating) => {

@@ -104,7 +104,7 @@ const drawn = fc
   .map(({ seed, ...rest }): Drawn => ({ ...rest, random: new RandomState(seed, 3n) }));
 
 for (const [name, [make, begins]] of Object.entries(MODULES)) {
-  scoped(`the parameters of ${name} begin as they are said to`, () => {
+  scoped(`the parameters of ${name} have the documented initial values`, () => {
     fc.assert(
       fc.property(drawn, (each) => {
         const { seed } = each.random;

@@ -63,7 +63,7 @@ describeOnRanks("ranks with a GPU each", () => {
   }, 300_000);
 });
 
-describeOnRanks("a rank with a GPU at fault", () => {
+describeOnRanks("a faulty rank with a GPU makes the others throw an error that names it", () => {
   const rows = Object.entries(FAULTS).map(([name, row], i) => [name, i % GPUS, row] as const);
   it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();

@@ -70,7 +70,7 @@ const CASES = BLOCK_FORMAT_NAMES.flatMap((name) =>
   Object.entries(WORKS).map(([call, { work, runs }]) => [name, call, work, runs] as const),
 );
 
-describe("a quantization that fails leaves nothing,", () => {
+describe("a quantization that fails leaks no memory,", () => {
   it.each(CASES)("%s: %s", (name, _, work, runs) => {
     const failing = new Failing(backend());
     using scope = new Scope();

@@ -130,7 +130,7 @@ describe("a hook of a leaf", () => {
     );
   });
 
-  it("runs before the layers below are computed", () => {
+  it("runs before the gradients of earlier layers are computed", () => {
     const chain = [0, 1, 2].map((layer) => ({ layer, again: false, residual: false }));
     const none = Array.from({ length: 2 * LAYERS }, () => false);
     const all = none.map(() => true);
@@ -144,7 +144,7 @@ describe("a hook of a leaf", () => {
         if (Math.floor(i / 2) < Math.floor(at / 2)) expect(grad).toBe("none / none");
   });
 
-  it("runs no more once it is removed, and is refused on what was computed", () => {
+  it("does not run after it was removed, and is refused on a variable that is not a leaf", () => {
     using _ = new Scope();
     const x = new Variable(tensor(backend(), [1]), true);
     const seen: string[] = [];

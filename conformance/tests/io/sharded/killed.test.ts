@@ -27,7 +27,7 @@ async function killedAfter(folder: string, ms: number): Promise<void> {
   }
 }
 
-it("at any time", async () => {
+it("a process killed at any time while it saves leaves a loadable checkpoint of one step", async () => {
   const folder = mkdtempSync(join(tmpdir(), "lockstep-killed-"));
   const [group] = loopbackOver(backends, 20_000);
   if (!group) throw new Error("there is no rank");

@@ -120,8 +120,8 @@ const shapes = fc.array(fc.array(fc.integer({ min: 1, max: 7 }), { minLength: 1,
   maxLength: 3,
 });
 
-describe("parts of tensors", () => {
-  it("come back on any ranks, however they were divided and are divided now", async () => {
+describe("a tensor divided among ranks", () => {
+  it("is loaded on any number of ranks, however it was divided when saved and is divided now", async () => {
     await fc.assert(
       fc.asyncProperty(shapes, ways, ways, async (drawn, before, after) => {
         const valuesOf = (i: number, part: TensorPart): Float32Array =>
@@ -154,7 +154,7 @@ describe("parts of tensors", () => {
     );
   });
 
-  it("are written once, by ranks that share what all of them have", async () => {
+  it("is written once if all ranks have it, and the ranks share that work", async () => {
     const groups = groupsOf(4);
     await Promise.all(
       groups.map(async (group) => {
@@ -174,7 +174,7 @@ describe("parts of tensors", () => {
     expect(Math.max(...sizes) - Math.min(...sizes)).toBeLessThanOrEqual(256);
   });
 
-  it("are refused where they overlap, leave elements out, or are not those of the parameter", async () => {
+  it("is refused if its parts overlap, leave elements out, or are not those of the parameter", async () => {
     const bad: readonly (readonly [(rank: number) => TensorPart, RegExp])[] = [
       [(rank) => partAlong([4], 0, [[rank, rank + 2]]), /overlap and are not the same/],
       [(rank) => partAlong([5], 0, [[2 * rank, 2 * rank + 2]]), /have 4 elements; \[5\] has 5/],
@@ -311,7 +311,7 @@ describe("a run of several ranks", () => {
     ["mxfp8", true],
     ["current", false],
   ] as const)(
-    "goes on from its checkpoint with the bits of one that was not interrupted: %s, quantized: %s",
+    "resumes from its checkpoint with the bits of one that was not interrupted: %s, quantized: %s",
     async (recipe, quantized) => {
       const whole = runs(4, 2, recipe, quantized, false);
       for (const run of whole) run.step(0);
@@ -339,7 +339,7 @@ describe("a run of several ranks", () => {
     [2, 2, 4, 2],
     [4, 1, 2, 2],
   ] as const)(
-    "of %i ranks, %i of them with parts of a layer, goes on with %i and %i",
+    "of %i ranks, with layers divided among %i of them, resumes on %i ranks with layers divided among %i",
     async (size, tp, otherSize, otherTp) => {
       const first = runs(size, tp, "delayed");
       for (const run of first) run.step(0);
@@ -356,7 +356,7 @@ describe("a run of several ranks", () => {
     },
   );
 
-  it("is refused on other ranks where the bits would be others, and nothing has changed", async () => {
+  it("is refused on another number of ranks if the bits would differ, and nothing has changed", async () => {
     const first = runs(2, 1, "delayed", false, false);
     for (const run of first) run.step(0);
     await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
@@ -375,7 +375,7 @@ describe("a run of several ranks", () => {
     end(plain);
   });
 
-  it("is refused where random states are of ranks of their own, unless they are left alone", async () => {
+  it("is refused on another number of ranks if each rank has its own random state, unless those are not loaded", async () => {
     const first = runs(2, 1, "bf16");
     for (const [i, run] of first.entries()) run.random.offset = BigInt(i);
     await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
@@ -386,7 +386,7 @@ describe("a run of several ranks", () => {
     end([alone]);
   });
 
-  it("is refused on all ranks where one of them cannot load, or another folder is given", async () => {
+  it("is refused on all ranks if one of them cannot load or gives another folder", async () => {
     const first = runs(2, 2, "bf16");
     await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
     const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
@@ -449,7 +449,7 @@ describe("a run of several ranks", () => {
 });
 
 describe("interrupted saves", () => {
-  it("leave the checkpoint before them whole, whatever they have written", async () => {
+  it("leave the previous checkpoint complete, whatever they have written", async () => {
     const of = runs(2, 2, "bf16");
     await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
     const bits = await Promise.all(of.map((run) => run.bits()));
@@ -477,7 +477,7 @@ describe("interrupted saves", () => {
     end(of);
   });
 
-  it("are noticed where an index was edited or cut off", async () => {
+  it("are detected if an index was edited or truncated", async () => {
     const of = runs(1, 1, "bf16");
     await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
     const path = join(folder, "checkpoint.index.json");
