@@ -238,7 +238,7 @@ export const callable = domain((value) => typeof value === "function", "a functi
 /** Throws `ArgumentError` for a promise, which an async `body` returned. `why` ends the message. */
 export function requireSynchronous(user: string, value: unknown, why: string): void {
   if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
-  // The body goes on and may reject. The error below is enough; a rejection without a handler would end the process.
+  // The body continues and may reject. The error below is enough; an unhandled rejection would end the process.
   (value as Promise<unknown>).then(undefined, () => {});
   throw new ArgumentError(`${user}: the body is async; ${why}`);
 }

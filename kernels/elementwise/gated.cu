@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Threads along a row in a block that uses a table.
+// The number of threads along a row in a block that uses a table.
 constexpr unsigned kTableColumns = 128;
 
 // Evaluates the activation and its derivative at min(a, limit) for each element.

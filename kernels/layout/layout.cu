@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Matrices per launch.
+// The maximum number of matrices per launch.
 constexpr int64_t kMaxMatrices = 65535;
 
 // Transposition in registers. A thread reads one 32-bit word of each of `kRows` rows. The words hold `kElements`

@@ -131,7 +131,7 @@ __device__ void storeValues(Storage<type>* to, const float (&values)[n]) {
   }
 }
 
-// Rows that a thread processes.
+// The number of rows that a thread processes.
 constexpr int kRows = 8;
 
 // Dequantizes without transposing, if rows of the output consist of whole 16 bytes. A thread writes 16 bytes of each of

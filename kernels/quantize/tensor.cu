@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Chunks of 16 bytes that a thread loads before it uses the first.
+// The number of chunks of 16 bytes that a thread loads before it uses the first.
 constexpr int kChunks = 4;
 
 // Returns the larger of `largest` and the magnitudes in a chunk of 16 bytes. fmaxf ignores NaN.

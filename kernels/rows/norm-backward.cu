@@ -16,8 +16,8 @@ constexpr int kWarps = 8;
 // The largest number of threads per block for which two blocks share a multiprocessor.
 constexpr int kSharingThreads = 384;
 
-// Columns per block. If a row has more, it is distributed over the blocks of a cluster, at most 8 (the portable
-// maximum).
+// The maximum number of columns per block. A row with more is distributed over the blocks of a cluster, at most 8 (the
+// portable maximum).
 constexpr int kColumnsPerBlock = 4096;
 constexpr int kMaxClusterSize = 8;
 

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// Warps per block of normKernel.
+// The maximum number of warps per block of normKernel.
 constexpr int kMaxWarps = 12;
 
 // The number of warps that compute statistics.
@@ -292,7 +292,7 @@ struct ForwardPlan {
 };
 
 // Plans the ring buffer for rows that are whole packs (of kPack elements). At least two slots must fit in shared memory
-// beside kReservedBytes and the ForwardRing.
+// in addition to kReservedBytes and the ForwardRing.
 inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementBytes, int64_t sharedBytes,
                                int64_t multiprocessors) {
   const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Threads per block for teams of `size` threads: several teams of one warp, or one larger team.
+// The number of threads per block for teams of `size` threads: several teams of one warp, or one larger team.
 constexpr int threadsOf(int size) { return size == kLanes ? 256 : size; }
 
 // Upper bound of the bytes of static shared memory of the kernels.
@@ -83,7 +83,7 @@ auto withTeam(int64_t columns, Body body) {
   return body(std::integral_constant<int, 1024>{});
 }
 
-// Whether a block on the current device may use `bytes` of shared memory beside its static allocation.
+// Whether a block on the current device may use `bytes` of shared memory in addition to its static allocation.
 inline bool fits(int64_t bytes) {
   int device = 0;
   int most = 0;

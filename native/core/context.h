@@ -158,9 +158,9 @@ class Context {
   // Throws Failure ARGUMENT during a capture.
   void requireNoCapture(const char* what) const;
 
-  // Between beginSide and endSide, work is enqueued on a second stream: after the work that the main stream has so far, and
-  // beside what it gets later. When the main stream next uses or frees a block of memory that this work uses, it first waits
-  // for the work. Both throw Failure ARGUMENT during a capture.
+  // Between beginSide and endSide, work is enqueued on a second stream. It starts after the work that is on the main
+  // stream at beginSide, and may run at the same time as later work there. When the main stream next uses or frees a
+  // block of memory that this work uses, it first waits for the work. Both throw Failure ARGUMENT during a capture.
   void beginSide();
   void endSide();
 
@@ -180,7 +180,7 @@ class Context {
   void open();
   // Allocates from the memory pool. Returns null if there is no memory.
   void* take(uint64_t bytes);
-  // As `take`. If no memory is left and no capture is under way, calls trimAll and tries again. Throws Failure
+  // As `take`. If no memory is left and no capture is in progress, calls trimAll and tries again. Throws Failure
   // OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
   // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work

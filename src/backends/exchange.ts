@@ -51,14 +51,14 @@ export interface DeviceEnd {
 
 /**
  * The arguments of `fold`, which combines the arrays of several ranks, called parts, element by element. Consecutive parts start
- * `stride` elements apart. If `own` is given, that part lies elsewhere, and `parts` holds only the others.
+ * `stride` elements apart. If `own` is given, that part is at another address, and `parts` holds only the others.
  */
 export interface FoldArgs {
   /** The address of the first part. */
   readonly parts: number;
   /** The distance between the starts of consecutive parts, in elements; at least `count`. */
   readonly stride: number;
-  /** The address of a part that lies elsewhere, and its rank `at`. */
+  /** The address of a part that is not in `parts`, and its rank `at`. */
   readonly own?: { readonly address: number; readonly at: number } | undefined;
   /** The number of parts, one per rank. */
   readonly ranks: number;

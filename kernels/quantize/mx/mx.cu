@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Columns of a block of quantizeRows. Each lane of a warp has 8 elements of a row.
+// The number of columns of a block of quantizeRows. Each lane of a warp has 8 elements of a row.
 constexpr int kSpan = 256;
 constexpr int kRowsOfWarp = 4;
 // The number of threads per block of quantizeStrips, and the number of rows that the block quantizes. Each warp has a

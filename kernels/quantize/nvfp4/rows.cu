@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// Blocks of 16 elements that a thread quantizes at a time.
+// The number of blocks of 16 elements that a thread quantizes at a time.
 constexpr int kBlocks = 2;
 // The number of thread blocks per multiprocessor.
 template <Wide type, bool stochastic>

@@ -81,7 +81,7 @@ export class DeviceCommunicator implements Communicator {
       member === this.rank ? undefined : FLOWS[op](args, this, member),
     );
     this.#working(() => {
-      // checked before other ranks are told about the call
+      // checked before other ranks are notified of the call
       this.#devices?.requireRunning();
       if (this.#devices) this.link.note({ kind: "made", of: this.#membership, call, flows });
       COLLECTIVES[op](this.#side, args);

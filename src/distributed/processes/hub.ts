@@ -88,7 +88,7 @@ export class Hub {
     return this.#out.flushed();
   }
 
-  /** Leaves the job when all other ranks have left it, or when it has failed and they were told. */
+  /** Leaves the job when all other ranks have left it, or when it has failed and they were notified. */
   async leave(): Promise<void> {
     this.#tell({ kind: "left", rank: 0 });
     const done = (): boolean =>

@@ -4,7 +4,7 @@ import type { Declarations } from "../native-arguments.js";
 const COMM = { comm: "count" } as const;
 
 export const COLLECTIVE_CALLS = {
-  /** Combines the parts of several ranks. kernels/collective/fold.h describes how they lie in memory. */
+  /** Combines the parts of several ranks. kernels/collective/fold.h describes their layout in memory. */
   fold: {
     parts: "pointer",
     stride: "count",
