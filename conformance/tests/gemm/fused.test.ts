@@ -30,7 +30,7 @@ function wide(seed: number, rows: number, columns: number, dtype: WideDType): Te
   return scaled(x, 1, { outDtype: dtype });
 }
 
-/** One operand of a product by name, with two leading dimensions for some. */
+/** Functions that create an operand of a product, by its type or quantizer. Some operands have two leading dimensions. */
 const OPERANDS: Record<string, (seed: number, rows: number) => Tensor | QuantizedTensor> = {
   f32: (seed, rows) => wide(seed, rows, SIZES.depth, "f32"),
   bf16: (seed, rows) => wide(seed, rows, SIZES.depth, "bf16"),
