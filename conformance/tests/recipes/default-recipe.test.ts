@@ -37,7 +37,7 @@ describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
     expect(recipe.key).toBe(new expected().key);
   });
 
-  it("is the recipe of a region of that backend, and delayed scaling that of a region without a backend", async () => {
+  it("a region of that backend has the default recipe by default, and a region without a backend delayed scaling", async () => {
     const backend = await open();
     expect(autocast({ backend }, () => currentRegion()?.recipe.key)).toBe(new expected().key);
     expect(autocast({}, () => currentRegion()?.recipe.key)).toBe(new DelayedScaling().key);
@@ -50,7 +50,7 @@ describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
       expect(autocast({ backend, recipe: given }, () => currentRegion()?.recipe)).toBe(given);
   });
 
-  it("is the recipe by which a layer computes", async () => {
+  it("a layer computes by the default recipe", async () => {
     const backend = await open();
     using _scope = new Scope();
     using layer = new Linear(backend, 32, 32, { random: new RandomState(1n) });
