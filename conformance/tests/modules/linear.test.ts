@@ -152,7 +152,7 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
     expect(layer.bias?.grad).toBeUndefined();
   });
 
-  it("is accepted if a Linear before it, or both, are recomputed", () => {
+  it("but it is accepted if a Linear before it, or both, are recomputed", () => {
     const gradients = (["none", "before", "both"] as const).map((again) => {
       using _scope = new Scope();
       const [layer, before] = [1n, 2n].map((seed) => {
