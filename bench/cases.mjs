@@ -11,7 +11,7 @@ import {
   tensor,
 } from "lockstep";
 
-/** Sizes of f32 input: one that fits the second-level cache, and one that comes from memory. */
+/** Sizes of f32 input. The first fits in the L2 cache; the second exceeds all caches and is read from memory. */
 export const PLACES = [
   { place: "L2", rows: 256, columns: 512 },
   { place: "DRAM", rows: 4096, columns: 4096 },

@@ -1,6 +1,6 @@
 // The public API, read from the declarations of a build: `npm run api` writes a report for each entry point into etc/api/, and
-// with --check fails where one differs. Both fail for a type that a signature names and `lockstep` does not export, and for an
-// export, or a member that a report shows, without a docstring.
+// with --check fails if a report has changed. Both fail for a type that a signature names and `lockstep` does not export, and for
+// an export, or a member that a report shows, without a docstring.
 import { mkdirSync, readFileSync } from "node:fs";
 import { relative, resolve } from "node:path";
 import { CompilerState, Extractor, ExtractorConfig } from "@microsoft/api-extractor";

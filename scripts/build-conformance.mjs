@@ -1,6 +1,7 @@
-// Writes dist/conformance/entry.js, which `import "lockstep/conformance"` finds: the names of dist/conformance/index.js, or a
-// MissingPackageError where fast-check, an optional peer, is not installed. A module cannot catch what a static import of its own
-// throws, so the entry imports dynamically; `require`, which takes no such module, finds index.js and Node's own error.
+// Writes dist/conformance/entry.js, which `import "lockstep/conformance"` resolves to. It exports the names of
+// dist/conformance/index.js. If fast-check, an optional peer dependency, is not installed, it throws a MissingPackageError. The
+// entry imports index.js dynamically, because a module cannot catch what a static import throws. `require` does not support such
+// a module, so it resolves to index.js and gets Node's own error.
 import { readFile, writeFile } from "node:fs/promises";
 import * as published from "../dist/conformance/index.js";
 

@@ -1,6 +1,6 @@
 // Compiles assembly/ to build/reference.wasm with its typed bindings, and embeds the binary as base64 in
-// build/reference.binary.js, so that Node, bundlers and browsers load it the same way. The functions that order
-// the arguments of its exports stand beside it.
+// build/reference.binary.js, so that Node, bundlers and browsers load it the same way. Also writes the functions that put named
+// arguments of the exports in order.
 import { readFile, writeFile } from "node:fs/promises";
 import asc from "assemblyscript/asc";
 import { parametersOf } from "./parameters.mjs";

@@ -20,7 +20,8 @@ const { values, positionals } = parseArgs({
     longest: { type: "string", default: "30,200,1000" },
     // the time limit in ms of all tests that a surviving mutant runs
     budget: { type: "string", default: "5000" },
-    // usual: conditions, operators, calls and fields that are left out; exchanges: a name for its neighbour
+    // usual: changes conditions and operators, and removes calls and fields; exchanges: confuses names, as in
+    // mutate/exchanges.mjs
     kind: { type: "string", default: "usual" },
     // discards earlier results
     again: { type: "boolean", default: false },

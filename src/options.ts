@@ -1,6 +1,6 @@
 /**
- * Checks of arguments. A table has a check for each option; unknown options, null, wrong types and values out of range are
- * rejected. A domain is the check of one value.
+ * Checks of arguments. An options table has a check for each option; unknown options, null, wrong types and values out of range
+ * are rejected. A `Domain` is the check of a single value.
  */
 import { ArgumentError } from "./errors.js";
 import { distance } from "./nearest.js";
@@ -11,7 +11,7 @@ import { distance } from "./nearest.js";
  */
 export type Domain = (user: string, name: string, value: unknown) => unknown;
 
-/** The check of a required option. */
+/** A required option, with its check. */
 export interface Needed {
   readonly needed: Domain;
 }
@@ -65,7 +65,7 @@ export function optionsOf<T>(table: OptionTable<T>): OptionCheck<T> {
   };
 }
 
-/** The check of an option that is an options object itself. */
+/** Returns the check of an option that is itself an options object. */
 export function nested<T>(check: OptionCheck<T>): Domain {
   return (user, name, value) => check(user, value as T, name);
 }
@@ -160,34 +160,34 @@ export const text = domain((value) => typeof value === "string", "a string");
 
 export const boolean = domain((value) => typeof value === "boolean", "true or false");
 
-/** Any number, including NaN and infinities. */
+/** Accepts any number, including NaN and infinities. */
 export const anyNumber = domain((value) => typeof value === "number", "a number");
 
-/** Any number but NaN. */
+/** Accepts any number except NaN. */
 export const notNaN = domain(
   (value) => typeof value === "number" && !Number.isNaN(value),
   "a number, not NaN",
 );
 
-/** A number that is finite after rounding to f32. */
+/** Accepts a number that is finite after rounding to f32. */
 export const finite = domain(
   (value) => typeof value === "number" && Number.isFinite(Math.fround(value)),
   "a number, finite as f32",
 );
 
-/** A number that is at least 0 and finite after rounding to f32. */
+/** Accepts a number that is at least 0, and finite after rounding to f32. */
 export const atLeastZero = domain(
   (value) => typeof value === "number" && value >= 0 && Number.isFinite(Math.fround(value)),
   "a number, finite as f32 and at least 0",
 );
 
-/** The decay rate of a moving average: at least 0, and below 1 after rounding to f32. */
+/** Accepts the decay rate of a moving average: at least 0, and below 1 after rounding to f32. */
 export const decayRate = domain(
   (value) => typeof value === "number" && value >= 0 && Math.fround(value) < 1,
   "a number that as f32 is at least 0 and below 1",
 );
 
-/** A number from `least` to `most`, inclusive. */
+/** Accepts a number from `least` to `most`, inclusive. */
 export function between(least: number, most: number): Domain {
   return domain(
     (value) => typeof value === "number" && value >= least && value <= most,
@@ -195,7 +195,7 @@ export function between(least: number, most: number): Domain {
   );
 }
 
-/** An integer from `least` to `most`, inclusive. */
+/** Accepts an integer from `least` to `most`, inclusive. */
 export function integer(least: number, most = Number.MAX_SAFE_INTEGER): Domain {
   const range = most === Number.MAX_SAFE_INTEGER ? `from ${least}` : `from ${least} to ${most}`;
   return domain(
@@ -204,13 +204,13 @@ export function integer(least: number, most = Number.MAX_SAFE_INTEGER): Domain {
   );
 }
 
-/** An unsigned 64-bit integer. */
+/** Accepts an unsigned 64-bit integer. */
 export const u64 = domain(
   (value) => typeof value === "bigint" && BigInt.asUintN(64, value) === value,
   "a bigint from 0n to 2n ** 64n - 1n",
 );
 
-/** One of these values, which are mostly names. */
+/** Accepts one of these values, which are mostly names. */
 export function oneOf(values: readonly (string | number)[]): Domain {
   return (user, name, value) => {
     if ((values as readonly unknown[]).includes(value)) return;
@@ -218,7 +218,7 @@ export function oneOf(values: readonly (string | number)[]): Domain {
   };
 }
 
-/** A non-empty array whose elements all satisfy `each`. */
+/** Accepts a non-empty array whose elements all satisfy `each`. */
 export function listOf(each: Domain): Domain {
   return (user, name, value) => {
     if (!Array.isArray(value) || value.length === 0)
@@ -227,7 +227,7 @@ export function listOf(each: Domain): Domain {
   };
 }
 
-/** An array, possibly empty, whose elements all satisfy `each`. */
+/** Accepts an array, possibly empty, whose elements all satisfy `each`. */
 export function anyListOf(each: Domain): Domain {
   const some = listOf(each);
   return (user, name, value) => (Array.isArray(value) && value.length === 0) || some(user, name, value);
@@ -238,15 +238,15 @@ export const callable = domain((value) => typeof value === "function", "a functi
 /** Throws `ArgumentError` for a promise, which an async `body` returned. `why` ends the message. */
 export function requireSynchronous(user: string, value: unknown, why: string): void {
   if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
-  // The body goes on and may reject. The error below is enough; a rejection without a handler would end the process.
+  // The body continues and may reject. The error below is enough; an unhandled rejection would end the process.
   (value as Promise<unknown>).then(undefined, () => {});
   throw new ArgumentError(`${user}: the body is async; ${why}`);
 }
 
-/** An instance of a class. `what` describes it in messages, with an article. */
+/** Accepts an instance of a class. `what` describes it in messages, with an article. */
 export function instance(made: { readonly prototype: object }, what: string): Domain {
   return domain((value) => value instanceof (made as new () => unknown), what);
 }
 
-/** Any value. The function that receives the option checks it. */
+/** Accepts any value. The function that receives the option checks it. */
 export const anything: Domain = () => undefined;

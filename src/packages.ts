@@ -1,4 +1,4 @@
-/** The optional (peer) packages of this package: their versions, and whether they are installed. For Node. */
+/** The optional peer packages: the version that is needed, and whether it is installed. For Node only. */
 import { createRequire } from "node:module";
 import { MissingPackageError } from "./errors.js";
 

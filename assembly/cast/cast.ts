@@ -12,10 +12,10 @@ import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder
 import { EXACT_LIMIT, encodeAligned, encodeEach, encodeMagic, pack } from "./exact";
 import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./fast";
 
-/** Elements encoded at a time. A run that contains NaN is encoded twice, so a run is short. */
+/** The number of elements encoded at a time. A run that contains NaN is encoded twice, so a run is short. */
 const RUN: i32 = 2048;
 
-/** Bytes of the `codes` buffer of encodeRun. */
+/** The size in bytes of the `codes` buffer of encodeRun. */
 export const CODES_BYTES: usize = 8192;
 
 /**

@@ -7,10 +7,10 @@ import { decode as decodeCode, mantissaBits } from "../core/minifloat";
 import { narrow, widen } from "../core/wide";
 import { storageOf } from "./encoder";
 
-/** Elements decoded at a time. */
+/** The number of elements decoded at a time. */
 const RUN: i32 = 2048;
 
-/** Bytes of a decoding table. */
+/** The size in bytes of a decoding table. */
 export const TABLE_BYTES: usize = 2048;
 
 /**

@@ -103,7 +103,7 @@ export const enum At {
   Seen = 416,
 }
 
-/** Bytes of an encoder. */
+/** The size in bytes of an encoder. */
 export const ENCODER_BYTES: usize = 432;
 
 function put(encoder: usize, at: usize, value: u32): void {

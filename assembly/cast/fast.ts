@@ -10,21 +10,16 @@
 
 import { At } from "./encoder";
 
-/**
- * The bits of the largest |x| that encodeBf16 encodes correctly. Larger magnitudes round to infinity or are no numbers.
- */
+/** The bits of the largest |x| that encodeBf16 encodes correctly. Larger magnitudes round to infinity or are NaN. */
 export const BF16_LIMIT: u32 = 0x7f7f7fff;
 
-/** Four elements times their multipliers. */
+/** Returns four elements, each times its own multiplier. */
 function scaled<M>(x: usize, multiplier: usize): v128 {
   if (sizeof<M>() === 1) return v128.load(x);
   return f32x4.mul(v128.load(x), sizeof<M>() === 16 ? v128.load(multiplier) : v128.load32_splat(multiplier));
 }
 
-/**
- * Four elements times their multipliers. With M = u32, `factor` is the multiplier of the block, which the caller has
- * loaded.
- */
+/** As `scaled`. If M = u32, `factor` holds the multiplier of the block in every lane, which the caller has loaded. */
 function scaledBy<M>(x: usize, multiplier: usize, factor: v128): v128 {
   return sizeof<M>() === 4 ? f32x4.mul(v128.load(x), factor) : scaled<M>(x, multiplier);
 }
@@ -40,7 +35,7 @@ function step<M>(): usize {
 
 /**
  * The code of magnitude `a` plus At.Bias, which the caller subtracts. For magnitudes far beyond the format's range the
- * result may be any number above the codes, or negative (encodeGroups).
+ * result may be negative or any number above the largest code (encodeGroups).
  */
 function magic<B>(a: v128, minNormal: v128, exponentMask: v128, lift: v128, shift: i32): v128 {
   const e = v128.and(i32x4.max_s(a, minNormal), exponentMask);

@@ -11,7 +11,7 @@ const MIX1: u32 = 0x846ca68b;
 
 /** Bit patterns per block. The range of `sweep` counts blocks. */
 const BLOCK: i32 = 0x10000;
-/** Bit patterns encoded at a time. */
+/** The number of bit patterns encoded at a time. */
 const RUN: i32 = 4096;
 
 /** dst[i] = the u32 first + i; `count` is a multiple of four. */

@@ -17,7 +17,7 @@ function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: 
   const m0 = i32x4.splat(M0);
   const m1 = i32x4.splat(M1);
   let x = i32x4.add(i32x4.splat(c0), i32x4(0, 1, 2, 3));
-  // a comparison that holds is -1: the carry of the low word
+  // a true comparison is -1, so subtracting it adds the carry of the low word
   let y = i32x4.sub(i32x4.splat(c1), i32x4.lt_u(x, i32x4.splat(c0)));
   let z = i32x4.splat(c2);
   let w = i32x4.splat(c3);
@@ -93,7 +93,9 @@ export function fillRandom8(
   fillRandom8From(dst, <u64>first >> 4, count, seedLo, seedHi, offsetLo, offsetHi, copy);
 }
 
-/** As `fillRandom8`, from draw `draw` on, which may lie beyond 32 bits: that of an element of a larger matrix. */
+/**
+ * As `fillRandom8`, but starts at draw `draw`. The elements are those of a larger matrix, so `draw` may exceed 32 bits.
+ */
 export function fillRandom8From(
   dst: usize,
   draw: u64,

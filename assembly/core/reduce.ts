@@ -5,10 +5,10 @@ import { addEach, fill } from "./chunk";
 import { BUFFER, CHUNK } from "./scratch";
 import { narrow, widen } from "./wide";
 
-/** Bytes of the 32 lanes of a sum. */
+/** The size in bytes of the 32 lanes of a sum. */
 const LANES: usize = 128;
 
-/** Rows per partial sum of a column sum. */
+/** The number of rows per partial sum of a column sum. */
 export const ROWS: usize = 32;
 
 /** Adds `count` f32 terms to `lanes`. In all calls for a sum except the last, `count` must be a multiple of 32. */

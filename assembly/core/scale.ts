@@ -35,7 +35,7 @@ export const enum RuleAt {
   Squared = 44,
 }
 
-/** Bytes of a prepared rule. */
+/** The size in bytes of a prepared rule. */
 export const RULE_BYTES: usize = 48;
 
 /**

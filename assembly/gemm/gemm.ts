@@ -264,7 +264,7 @@ function multiply(
   const padded = paddedDepth(task);
   const totals = states + <usize>rows * STATE_BYTES;
   const free = totals + ((<usize>rows) << 6) + 64;
-  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // not at the addresses of the states modulo PAGE
+  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // keeps scales and states apart modulo PAGE
   const run = stepFunction(kernel);
   const splits = splitsOf(task);
   const tile = splits === 1 ? padded : splitTileOf(task);

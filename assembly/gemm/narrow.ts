@@ -9,9 +9,9 @@ import { alignBitsOf, fractionBitsOf } from "./task";
 
 /** The number of rows whose alignment scales are computed before their sums. */
 export const ALIGNED_ROWS: u32 = 16;
-/** Bytes of the alignment scales of these rows. */
+/** The size in bytes of the alignment scales of these rows. */
 export const SCALES_BYTES: usize = 1024;
-/** Bytes of all intermediate results of a step: these scales, and the largest exponents of the products. */
+/** The size in bytes of all intermediate results of a step: these scales, and the largest exponents of the products. */
 export const ALIGNED_BYTES: usize = 1536;
 
 // Constants are loaded from memory, because V8 rebuilds each literal in three instructions wherever it is used.

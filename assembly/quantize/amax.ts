@@ -35,7 +35,7 @@ export function amaxRun(x: usize, count: i32): f32 {
 }
 
 // Two integer maxima find the largest |x| faster than float operations: a signed maximum finds the largest positive
-// value, and an unsigned one the most negative value. NaN compares above infinity there, so a result above infinity is
+// value, and an unsigned one the most negative value. As an integer, NaN is above infinity, so a result above infinity is
 // recomputed by amaxRun.
 
 const INFINITY: i32 = 0x7f800000;

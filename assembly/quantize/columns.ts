@@ -25,8 +25,8 @@ import {
 } from "./task";
 
 /**
- * Maximum number of columns of a strip, a multiple of every tile's width. A strip has fewer columns if a panel has no
- * room for that many columns of a tile's rows.
+ * Maximum number of columns of a strip, a multiple of every tile's width. A strip has fewer columns if a panel could
+ * not hold that many columns times tileRows rows.
  */
 const WIDTH: u32 = 1024;
 

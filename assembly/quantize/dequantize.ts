@@ -6,7 +6,7 @@ import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "../cast/decode";
 import { decode as decodeCode } from "../core/minifloat";
 import { narrow } from "../core/wide";
 
-/** Elements processed at a time, a multiple of every block. */
+/** The number of elements processed at a time, a multiple of every block length. */
 const RUN: u32 = 2048;
 
 /** Byte offsets in the scratch memory, in this order. */

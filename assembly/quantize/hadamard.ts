@@ -10,9 +10,9 @@ import { narrow } from "../core/wide";
 import { amaxRun } from "./amax";
 import { loadPanel, PANEL } from "./panel";
 
-/** Rows of a panel. */
+/** The number of rows of a panel. */
 const HEIGHT: i32 = 16;
-/** Columns of a panel. */
+/** The number of columns of a panel. */
 const WIDTH: i32 = PANEL / HEIGHT;
 
 /** Negates the lanes of v in which `mask` is all ones. */

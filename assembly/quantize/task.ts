@@ -124,9 +124,10 @@ export function quantizeDraws(
 }
 
 /**
- * Draws are those of the elements of a larger matrix, of `pitch` elements a line. Line l of this one is line
- * firstLine + (l / lineWidth) * lineStride + l % lineWidth there, and element e of a line is element
- * firstElement + (e / width) * stride + e % width of it. All are multiples of 16. Without this call the matrix is its own.
+ * Declares that this matrix is a part of a larger one, in which lines have `pitch` elements. Each code takes the random
+ * bits of its element in the larger matrix. Line l of the part is line firstLine + (l / lineWidth) * lineStride + l %
+ * lineWidth of the larger matrix, and element e of a line is element firstElement + (e / width) * stride + e % width.
+ * All arguments are multiples of 16. Without this call the matrix is not a part of another.
  */
 export function quantizePart(
   task: usize,
@@ -220,12 +221,15 @@ export function prepareRuleOf(task: usize, rule: usize, overflow: f32): void {
   );
 }
 
-/** Whether draws are those of a larger matrix. */
+/** Whether the matrix is a part of a larger one (quantizePart). */
 export function isPart(task: usize): bool {
   return get(task, Field.Pitch) !== 0;
 }
 
-/** Writes the draws of elements [first, first + count) of a line of a part; `first` is a multiple of 16. */
+/**
+ * Writes the random bits of elements [first, first + count) of line `line` to `draws`, for a part of a larger matrix;
+ * `first` is a multiple of 16.
+ */
 export function drawForPart(task: usize, draws: usize, line: u32, first: u32, count: u32): void {
   const lineWidth = <u32>get(task, Field.LineWidth);
   const width = <u32>get(task, Field.Width);

@@ -6,7 +6,7 @@ import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { widen } from "../core/wide";
 
-/** Elements per piece. */
+/** The number of elements per piece. */
 const PIECE: usize = 4096;
 
 /** Writes the sum of squares of each of the pieces [begin, end) of a tensor with `count` elements, as f32. */

@@ -1,4 +1,4 @@
-// Opens the GPU for the benchmarks: the backend, and the addon for what the public interface does not offer.
+// Opens the GPU for the benchmarks: the backend, and the addon itself for functions that the public interface does not offer.
 import { openBackend, tensor } from "lockstep";
 
 /** Random bf16 values of either sign over a few binades, on the GPU. The same seed gives the same values. */

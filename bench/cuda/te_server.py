@@ -1,8 +1,9 @@
 """TransformerEngine's side of bench/cuda/te.mjs: python3 te_server.py TOKENS FEATURES.
 
-Prints the names of its cases as one JSON line, then answers each line "NAME<TAB>CALLS" with the seconds of a call, the GPU waited
-for before and after. A step is that of LayerNormLinear and Linear with cached quantized weights, forward and backward, as it
-comes and captured in CUDA graphs. With --kernels, prints the GPU time of each kernel of a step instead, and ends.
+Prints the names of its cases as one JSON line. It then answers each line "NAME<TAB>CALLS" with the seconds per call; the GPU is
+synchronized before the first and after the last call. A step is the forward and backward pass of LayerNormLinear and Linear with
+cached quantized weights, launched kernel by kernel or captured in CUDA graphs. With --kernels, it prints the GPU time of each
+kernel of a step instead, and exits.
 """
 
 import json
@@ -28,7 +29,7 @@ RECIPES = {
 
 
 def values(rows, columns, seed):
-    """Random bf16 with signs over a few binades, as bench/cuda/device.mjs draws them."""
+    """Random bf16 values of both signs in eight binades, with the distribution of bench/cuda/device.mjs."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
     draw = torch.randint(0, 1 << 16, (rows, columns), generator=generator, device="cuda", dtype=torch.int32)
     bits = (draw & 0x807F) | ((123 + ((draw >> 8) & 7)) << 7)
@@ -99,7 +100,7 @@ def all_cases(tokens, features):
         for suffix, graphed in (("", False), (" graphed", True)):
             try:
                 step = stepper(tokens, features, recipe, graphed)
-            except Exception as error:  # a capture that fails leaves the plain step
+            except Exception as error:  # without a successful capture, only the step without graphs is timed
                 print(f"te_server: {name}{suffix}: {error}", file=sys.stderr)
                 continue
             yield f"step {name}{suffix}", lambda i, step=step: step()

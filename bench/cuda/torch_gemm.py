@@ -1,4 +1,7 @@
-"""The same products by PyTorch: python3 torch_gemm.py MxNxK ... prints a JSON list of {name, seconds}."""
+"""Times the products of bench/cuda/gemm.mjs in PyTorch.
+
+python3 torch_gemm.py MxNxK ... prints a JSON list of {name, seconds}.
+"""
 
 import json
 import random
@@ -7,7 +10,7 @@ import time
 
 import torch
 
-# As bench/cuda/gemm.mjs measures.
+# The same numbers as in bench/cuda/gemm.mjs.
 ROUNDS = 33
 UNCOUNTED = 5
 REPEAT = 16
@@ -16,7 +19,7 @@ E4M3_MAX = 448.0
 
 
 def values(rows, columns, seed):
-    """Random bf16 with signs over a few binades, as bench/cuda/device.mjs draws them."""
+    """Random bf16 values of both signs in eight binades, with the distribution of bench/cuda/device.mjs."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
     draw = torch.randint(0, 1 << 16, (rows, columns), generator=generator, device="cuda", dtype=torch.int32)
     bits = (draw & 0x807F) | ((123 + ((draw >> 8) & 7)) << 7)
@@ -29,7 +32,7 @@ def per_tensor(x):
 
 
 def per_block(x, lines):
-    """Codes and the scales [rows / lines, columns / 128]."""
+    """Returns the codes, and the scales of shape [rows / lines, columns / 128]."""
     rows, columns = x.shape
     blocks = x.float().view(rows // lines, lines, columns // BLOCK, BLOCK)
     scale = E4M3_MAX / blocks.abs().amax((1, 3), keepdim=True)
@@ -47,14 +50,14 @@ def scaled(x, w, x_scale, w_scale, fast):
 
 
 def cases(m, n, k):
-    """By the names of bench/cuda/gemm.mjs."""
+    """The products to time, by the names that bench/cuda/gemm.mjs gives them."""
     x, w = values(m, k, 1), values(n, k, 2)
     yield "bf16", lambda: torch.matmul(x, w.t())
     (x8, x_scale), (w8, w_scale) = per_tensor(x), per_tensor(w)
     yield "fp8 fast", scaled(x8, w8, x_scale, w_scale, True)
     yield "fp8 split accumulator", scaled(x8, w8, x_scale, w_scale, False)
     (xb, xb_scale), (wb, wb_scale) = per_block(x, 1), per_block(w, BLOCK)
-    # Scales of 1x128 lie [blocks, rows] as cuBLASLt reads them.
+    # cuBLASLt reads scales of 1x128 blocks in the transposed layout [blocks, rows].
     yield "fp8-block 1x128, 128x128", scaled(xb, wb, xb_scale.t().contiguous().t(), wb_scale.t(), False)
 
 

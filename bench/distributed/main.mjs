@@ -1,6 +1,7 @@
-// What exchanges between GPUs cost, beside NCCL called plainly: `npm run bench:distributed [-- --ranks N --json FILE]`. Starts a
-// process for each GPU, and prints a table of medians; rounds of all rows are interleaved. `--what training` measures a step of
-// data parallelism instead, beside the step of one GPU; `--layers`, `--features`, `--hidden` and `--tokens` are its sizes.
+// `npm run bench:distributed [-- --ranks N --json FILE]` measures collective operations between GPUs, compared with direct calls
+// of NCCL. It starts one process per GPU and prints a table of medians; the rounds of all rows are interleaved. `--what training`
+// instead measures a training step of data parallelism, compared with the same step on one GPU; `--layers`, `--features`,
+// `--hidden` and `--tokens` set its sizes.
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";

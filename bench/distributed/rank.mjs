@@ -1,4 +1,4 @@
-// One rank of the benchmark. Rank 0 prints.
+// One rank of the benchmark of collective operations. Rank 0 prints the results.
 import { empty, openBackend } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
 import { reduceParts } from "../../dist/src/distributed/devices/reduce.js";
@@ -10,7 +10,7 @@ const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RAN
 const group = await openProcessGroup(backend, { transport: "device", timeoutMs: 60_000 });
 const { rank, size } = group;
 
-/** A communicator of NCCL that nothing stands before, for what it takes by itself. */
+/** An NCCL communicator without a process group around it, to measure NCCL alone. */
 const invitation = empty(backend, "u8", [128]).write(
   rank === 0 ? backend.exchange.invite() : new Uint8Array(128),
 );
@@ -29,7 +29,7 @@ const between = (body) => () => {
   body();
   plain.end();
 };
-/** Sums by any number of pieces, without what a group does around them. */
+/** The arguments of `reduceParts`, which is called directly, without the checks of a process group. */
 const side = { rank, size, devices: plain, backend };
 const how = { dtype: "bf16", order: Array.from({ length: size }, (_, i) => i), sum: "f32" };
 const RING = { algorithm: "ring" };

@@ -1,5 +1,5 @@
-// One rank of the benchmark of data parallelism: a stack of LayerNormMLP, forward, backward and optimizer, whose gradients are
-// reduced beside the backward pass, reduced in turn, and not reduced. Rank 0 prints.
+// One rank of the benchmark of data parallelism. It runs forward, backward and optimizer of a stack of LayerNormMLP in three
+// variants: gradients are reduced while the backward pass runs, after it, or not at all. Rank 0 prints the results.
 import {
   AdamW,
   autocast,

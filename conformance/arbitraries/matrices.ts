@@ -47,7 +47,7 @@ type Plant =
   | { readonly kind: "element"; readonly at: Place; readonly bits: number }
   /** The amax of the tile becomes max * 2^k, or an f32 one or two steps from it. The scale changes there. */
   | { readonly kind: "boundary"; readonly at: Place; readonly k: number; readonly steps: number }
-  /** All elements of the tile become zero, or tiny against the rest of the tensor. */
+  /** All elements of the tile become zero, or very small relative to the rest of the tensor. */
   | { readonly kind: "dead"; readonly at: Place; readonly exponent: number }
   /** All elements of the tile become one special value. */
   | { readonly kind: "filled"; readonly at: Place; readonly bits: number; readonly alternating: boolean }

@@ -72,7 +72,10 @@ export function lawsFor(
   return LAWS.filter(({ operation }) => subject[operation] && operations.includes(operation));
 }
 
-/** The law with other inputs if it compares with the reference. Any other law keeps the inputs that it needs. */
+/**
+ * Returns a law that draws its inputs from `inputs`, if it compares with the reference. Returns any other law unchanged, because
+ * it needs its own inputs.
+ */
 export function over(inputs: Inputs, each: Law): Law {
   return each.compares && inputs[each.operation] ? agreement(each.operation, inputs) : each;
 }

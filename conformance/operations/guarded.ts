@@ -25,7 +25,7 @@ export class GuardedBackend extends PassingBackend {
     super(inner, ({ name, memory }) => (name === "wasm" ? fenced(memory) : poisoned(memory)));
   }
 
-  /** What `inner` says. */
+  /** Returns the answer of `inner`. An approximate answer is an error, unless `inner` is the reference. */
   override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const support = this.inner.supports(op, args);
     // The reference is the definition, also for operations that hardware only approximates.

@@ -1,4 +1,4 @@
-/** A backend that passes everything on to another: the base of those that watch or change what is asked of it. */
+/** A backend that forwards every call to another one. It is the base class of backends that observe or change calls. */
 import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
 import type { GemmArgs } from "../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
@@ -6,9 +6,9 @@ import type { GemmAlgorithm } from "../../src/formats/gemm-algorithm.js";
 import type { Memory } from "../../src/tensor/storage.js";
 
 /**
- * Passes everything on to `inner`; subclasses override.
+ * Forwards every call to `inner`. Subclasses override some of the methods.
  *
- * @throws `ArgumentError` for what is no backend.
+ * @throws `ArgumentError` for what is not a backend.
  * @throws `DisposedError` for a backend that was disposed of.
  */
 export abstract class PassingBackend implements Backend {
@@ -24,27 +24,27 @@ export abstract class PassingBackend implements Backend {
     this.memory = memory ? memory(inner) : inner.memory;
   }
 
-  /** That of `inner`. */
+  /** The name of `inner`. */
   get name(): Backend["name"] {
     return this.inner.name;
   }
 
-  /** That of `inner`. */
+  /** The description of `inner`. */
   get description(): string {
     return this.inner.description;
   }
 
-  /** That of `inner`. */
+  /** The number of threads of `inner`. */
   get threads(): number {
     return this.inner.threads;
   }
 
-  /** That of `inner`. */
+  /** The datapath of `inner`. */
   get datapath(): Backend["datapath"] {
     return this.inner.datapath;
   }
 
-  /** That of `inner`. */
+  /** Returns the memory use of `inner`. */
   memoryUse(): MemoryUse {
     return this.inner.memoryUse();
   }
@@ -54,22 +54,22 @@ export abstract class PassingBackend implements Backend {
     this.inner.trim();
   }
 
-  /** What `inner` says. */
+  /** Returns whether `inner` supports the operation. */
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     return this.inner.supports(op, args);
   }
 
-  /** Runs on `inner`. */
+  /** Runs the operation on `inner`. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     this.inner.run(op, args);
   }
 
-  /** What `inner` says. */
+  /** Returns the algorithm that `inner` would use. */
   algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
     return this.inner.algorithmFor?.(args);
   }
 
-  /** Calls `body` as `inner` does. */
+  /** Calls `body` by `onSideStream` of `inner`. */
   onSideStream<R>(body: () => R): R {
     return this.inner.onSideStream ? this.inner.onSideStream(body) : body();
   }

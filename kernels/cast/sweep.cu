@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Groups of eight patterns per thread.
+// The number of groups of eight patterns per thread.
 constexpr int kEights = 8;
 constexpr uint32_t kBlocks = kSweepPatterns / (8 * kThreads * kEights);
 

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Bit patterns per call.
+// The number of bit patterns that one call encodes.
 constexpr uint32_t kSweepPatterns = 1u << 24;
 // The number of calls that cover all 2^32 bit patterns.
 constexpr uint32_t kSweepChunks = 256;

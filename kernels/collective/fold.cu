@@ -1,5 +1,5 @@
-// Sums and maxima over ranks. Memory bandwidth bounds them: every part is read once, 16 bytes at a time where all of them are
-// aligned, and for usual numbers of ranks a thread issues all its loads before it adds.
+// Sums and maxima over ranks. The kernels are limited by memory bandwidth: each part is read once, 16 bytes at a time
+// if all parts are aligned to 16 bytes. For 2, 4 and 8 ranks, a thread issues all its loads before it adds.
 #include "kernels/collective/fold.h"
 
 #include "kernels/device/elements.cuh"
@@ -10,10 +10,12 @@ namespace {
 
 constexpr int kFoldThreads = 256;
 
-// How elements of one type combine.
+// The operation that combines two elements. kSumF32: an f32 sum. kSumEach: an f32 sum that is rounded to the type after
+// each addition. kMax: the maximum.
 enum class Fold { kSumF32, kSumEach, kMax };
 
-// Orders floats by their bits: -0 below +0, and every NaN at the very bottom.
+// Maps a float to an integer with the same order: -0 is below +0, and every NaN is below all other values. `inOrder` is
+// the inverse.
 __device__ inline int32_t orderOf(float x) {
   const int32_t bits = __float_as_int(x);
   if ((bits & 0x7fffffff) > 0x7f800000) return INT32_MIN;
@@ -40,7 +42,7 @@ __device__ inline const void* partAt(const FoldParams& p, int64_t i) {
   return static_cast<const uint8_t*>(p.parts) + at * p.stride * kBytes;
 }
 
-// 16 bytes of a part, which are read once.
+// 16 bytes of a part. Each part is read only once, so the loads bypass the caches.
 struct Sixteen {
   uint4 bits;
   __device__ static Sixteen load(const void* part, int64_t at) {
@@ -89,7 +91,7 @@ __device__ inline void add(float (&total)[kInSixteen<type>], const Sixteen& pack
   for (int i = 0; i < kInSixteen<type>; ++i) total[i] = combined<type, fold>(total[i], values[i]);
 }
 
-// Packs of 16 bytes; `known` is the number of ranks, or 0 for any.
+// Combines 16 bytes of every part per thread. `known` is the number of ranks, or 0 if it is known only at run time.
 template <Wide type, Fold fold, int known>
 __global__ void __launch_bounds__(kFoldThreads) foldPacks(const FoldParams p) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
@@ -110,7 +112,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldPacks(const FoldParams p) {
   storeSixteen<type>(p.out, at, total);
 }
 
-// Elements [first, p.count), one at a time.
+// Combines elements [first, p.count), one element per thread.
 template <Wide type, Fold fold>
 __global__ void __launch_bounds__(kFoldThreads) foldElements(const FoldParams p, int64_t first) {
   const int64_t at = first + static_cast<int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;

@@ -1,4 +1,4 @@
-// What the parts of several ranks combine to, element by element, in the order in which they lie (docs/distributed.md).
+// Combines arrays of several ranks, called parts, element by element in ascending order of ranks (docs/distributed.md).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// `ranks` parts of `count` elements. They lie `stride` elements apart from `parts` on; where `own` is set, the part at `ownAt`
-// lies there, and the others without a gap. `out` may be `own`. Sums but the last are rounded to `sumType`: f32, or the
-// type itself.
+// The parts of `ranks` ranks have `count` elements each. Part i starts i * stride elements after `parts`. If `own` is
+// not null, it is part `ownAt`, and `parts` holds only the others, one after the other. `out` may alias `own`. All sums
+// except the last are rounded to `sumType`, which is f32 or `type`. If `maximum`, computes maxima instead of sums.
 struct FoldParams {
   const void* parts = nullptr;
   int64_t stride = 0;

@@ -14,7 +14,7 @@ struct alignas(16) Bytes16 {
   uint32_t words[4];
 };
 
-// Threads of a block that processes one tile of a matrix (tile.cuh, code-tile.cuh).
+// The number of threads of a block that processes one tile of a matrix (tile.cuh, code-tile.cuh).
 constexpr int kTileThreads = 256;
 
 // The mask of warp-wide shuffles, votes and reductions in which all 32 lanes take part.

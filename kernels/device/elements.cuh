@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Elements of a pack. A thread loads and stores a pack at once.
+// The number of elements in a pack. A thread loads or stores a whole pack at once.
 constexpr int kPack = 8;
 
 // Rounds two values to f16, to nearest even. `low` is in the low half of the result.
@@ -90,8 +90,8 @@ __device__ inline void storeElements(void* target, Wide type, int64_t index, con
   }
 }
 
-// Launch configuration for a matrix with `rows` rows of `packs` packs: x runs over the packs of a row and y over the
-// rows. Kernels loop over rows with stride gridDim.y * blockDim.y.
+// Launch configuration for a matrix with `rows` rows of `packs` packs (of kPack elements): x runs over the packs of a
+// row and y over the rows. Kernels loop over rows with stride gridDim.y * blockDim.y.
 constexpr unsigned kRowThreads = 256;
 
 struct RowGrid {

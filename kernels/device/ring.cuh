@@ -16,16 +16,16 @@ constexpr int kMaxSlots = 16;
 constexpr int kMaxRows = 32;
 
 struct RingShape {
-  // Columns of a row that one block holds.
+  // The number of columns of a row that one block holds.
   int columns;
   int clusterSize;
   int slots;
-  // Rows per slot.
+  // The number of rows per slot.
   int group;
 };
 
 // A warp's position in the ring. Every warp visits all slots in order, and no slot is refilled before all warps have
-// visited it. Therefore one parity bit suffices to tell a pass through the ring from the next.
+// visited it. Therefore one parity bit suffices to distinguish a pass through the ring from the next pass.
 struct RingPosition {
   int slot = 0;
   uint32_t parity = 0;

@@ -12,7 +12,7 @@ constexpr uint32_t kTableFirst = (127 - 16) << 7;
 constexpr uint32_t kTableMagnitudes = 24 << 7;
 constexpr uint32_t kTableEntries = 2 * kTableMagnitudes;
 
-// Threads per block of a kernel with a table, which runs one block per multiprocessor.
+// The number of threads per block of a kernel with a table, which runs one block per multiprocessor.
 constexpr unsigned kTableThreads = 1024;
 // The number of elements from which filling the table pays off.
 constexpr int64_t kLeastForTable = 1 << 22;

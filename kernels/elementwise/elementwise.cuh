@@ -7,10 +7,12 @@
 namespace lockstep {
 
 constexpr int kElementThreads = 256;
-// Elements that a thread loads before its first store. A store must not come earlier, because `out` may alias an input.
+// The number of elements that a thread loads before its first store. A store must not come earlier, because `out` may
+// alias an input.
 constexpr int kElementDepth = 16;
 constexpr int kElementTile = kElementThreads * kElementDepth;
-// Elements per access if any type is f32: the 16-byte accesses of neighbouring threads are then contiguous.
+// The number of elements per access if any type is f32. The 16-byte accesses of neighbouring threads are then
+// contiguous.
 constexpr int kQuad = 4;
 
 // Loads elements [index, index + kQuad); `index` is a multiple of kQuad.

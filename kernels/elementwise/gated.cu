@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Threads along a row in a block that uses a table.
+// The number of threads along a row in a block that uses a table.
 constexpr unsigned kTableColumns = 128;
 
 // Evaluates the activation and its derivative at min(a, limit) for each element.
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedPara
 }
 
 // For bf16 inputs: the activation and its derivative are read from tables. A block advances along a row by
-// kTableColumns packs.
+// kTableColumns packs of eight elements.
 template <Activation kind, bool isBackward>
 __global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedParams p) {
   __shared__ float values[kTableEntries];

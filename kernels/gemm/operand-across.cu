@@ -22,8 +22,8 @@ constexpr int kQuads = kSide / 4;
 constexpr int kQuadStep = kStagingThreads / kGroups;
 constexpr int kPasses = kQuads / kQuadStep;
 
-// Word w of row k is stored at position w ^ 2 * (k / kGroup). A warp reads 16 groups of k's at two quads, and this
-// order makes the reads free of bank conflicts.
+// Word w of row k is stored at position w ^ 2 * (k / kGroup). A warp reads words of 16 groups of k's and of two groups
+// of four lines at a time; this order makes the reads free of bank conflicts.
 template <uint32_t word>
 __global__ void __launch_bounds__(kStagingThreads)
     dequantizeAcrossKernel(const GemmOperandParams p, uint32_t lengthShift, uint32_t tilesAcross) {
@@ -107,7 +107,7 @@ cudaError_t launch(const GemmOperandParams& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// Whether rows are whole chunks, and the scales of four lines form an aligned 32-bit word.
+// Whether rows consist of whole 16-byte chunks, and the scales of four lines form an aligned 32-bit word.
 bool isAligned(const GemmOperandParams& p) {
   return p.lines % 16 == 0 && p.scales.lineStride == 1 && p.scales.blockStride % 4 == 0;
 }

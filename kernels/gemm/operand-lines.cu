@@ -7,13 +7,13 @@ namespace lockstep {
 
 namespace {
 
-// A block stages 32 units of each of 32 lines.
+// The number of 16-byte units of a line that a block stages; it stages 32 lines.
 constexpr int kUnitsAcross = 32;
 constexpr int kLinesDown = kStagingThreads / kUnitsAcross;
-// Lines per thread. The loads of these lines are issued together.
+// The number of lines that a thread stages. Their loads are issued together.
 constexpr int kUnroll = 4;
 
-// A unit that converts codes with block scales to bf16.
+// One 16-byte unit of a staged operand: converts codes with block scales to bf16.
 template <uint32_t word, uint32_t scaleWord>
 struct ScaledCodes {
   static constexpr int kCount = 8;
@@ -47,7 +47,7 @@ struct ScaledCodes {
   }
 };
 
-// A unit that rounds f32 to tf32.
+// One 16-byte unit of a staged operand: rounds f32 to tf32.
 struct RoundedFloats {
   static constexpr int kCount = 4;
   static constexpr int kBytes = 16;

@@ -13,7 +13,8 @@ constexpr int kThreads = kStagingThreads;
 // by 64 k's through shared memory.
 
 constexpr int kTile = 64;
-// 32-bit words per line of the tile. The padding makes accesses in both directions free of bank conflicts.
+// The number of 32-bit words per line of the tile. The padding makes accesses in both directions free of bank
+// conflicts.
 constexpr int kWords = kTile + 1;
 
 // Returns the bits of the scale of line `line` and block `block`.
@@ -81,7 +82,7 @@ __device__ void stageTile(const GemmOperandParams& p, int64_t tilesAcross, uint3
   }
   __syncthreads();
 
-  // elements per 16-byte store along a line
+  // the number of elements that a thread stores along a line by one 16-byte store
   constexpr int kCount = 128 / kWidth;
   constexpr int kPerWord = 32 / kWidth;
   constexpr int kAcross = kTile / kCount;

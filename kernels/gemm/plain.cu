@@ -16,8 +16,8 @@ constexpr int kThreads = kSide * kSide;
 // The number of k's per pipeline stage. Shared memory has two stages: one is multiplied while the next is copied.
 constexpr int kStep = 16;
 constexpr int kChunks = kStep / 4;
-// Floats per line of a stage. A line is an odd number of 16-byte units, so that 8 consecutive lines start in 8
-// different groups of banks.
+// The number of floats from one line of a stage to the next. It is an odd number of 16-byte units, so that 8
+// consecutive lines start in 8 different groups of banks.
 constexpr int kPitch = kStep + 4;
 
 // Starts an asynchronous copy of the first `bytes` (0 to 16) bytes to shared memory. The rest of the 16 bytes is filled
@@ -30,7 +30,7 @@ __device__ inline void copyAsync(float* to, const float* from, int bytes) {
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ inline void waitForCopies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
-// The share of an operand that one thread copies: 16 bytes of every kGap-th line of a tile. Beyond the end of the
+// The part of an operand that one thread copies: 16 bytes of every kGap-th line of a tile. Beyond the end of the
 // operand, the last line is copied instead.
 template <int kLines>
 struct Copier {

@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Matrices per launch.
+// The maximum number of matrices per launch.
 constexpr int64_t kMaxMatrices = 65535;
 
 // Transposition in registers. A thread reads one 32-bit word of each of `kRows` rows. The words hold `kElements`
@@ -72,7 +72,7 @@ __device__ void storeChunk(uint8_t* to, const uint32_t (&chunk)[2]) {
   *reinterpret_cast<uint2*>(to) = make_uint2(chunk[0], chunk[1]);
 }
 
-// Writes `rowsLeft` elements of a chunk: those inside the matrix.
+// Writes the first `rowsLeft` elements of a chunk of an output row; the others are outside the matrix.
 template <int bits>
 __device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[RegisterTile<bits>::kChunk], int64_t rowsLeft) {
   constexpr int kSize = sizeof(Unit<bits>);

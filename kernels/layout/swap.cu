@@ -9,11 +9,12 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Grains that a thread loads before its first store.
+// The number of grains (accesses) that a thread moves. It loads all of them before its first store.
 constexpr int kMoves = 4;
 constexpr int64_t kTile = kThreads * kMoves;
 
-// The sizes of the array. A run has `length` grains, and `total` is the number of grains of all runs.
+// The sizes of the array. A run has `length` grains (units of one access), and `total` is the number of grains of all
+// runs.
 template <typename Index>
 struct Sizes {
   Index p;
@@ -23,7 +24,7 @@ struct Sizes {
   Index total;
 };
 
-// The source index of the grain with output index `index`.
+// Returns the index in the source of the grain (unit of one access) that has index `index` in the output.
 template <typename Index>
 __device__ Index sourceOf(const Sizes<Index>& s, Index index) {
   const Index run = index / s.length;
@@ -64,7 +65,8 @@ template <typename Grain>
 cudaError_t launchGrains(const SwapAxesParams& s, int64_t bytes, cudaStream_t stream) {
   const int64_t total = bytes / static_cast<int64_t>(sizeof(Grain));
   if (ceilDivide(total, kTile) > INT32_MAX) return cudaErrorInvalidValue;
-  // The limit is below 2^32, because the last block computes indices beyond the last grain.
+  // The limit is INT32_MAX and not 2^32, because the threads of the last block compute indices beyond `total`, which
+  // must not overflow.
   if (total <= INT32_MAX) {
     launchSwap<Grain, uint32_t>(s, total, stream);
   } else {

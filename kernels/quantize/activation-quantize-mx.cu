@@ -12,29 +12,31 @@ namespace lockstep {
 
 namespace {
 
-// Warps per block. Each warp stores one strip of each part of the result in shared memory.
+// The number of warps per block. Each warp has its own shared memory: one strip of 32 rows by 128 columns for each part
+// of the result (dA and dG of a gated gradient, else one part).
 constexpr int kWarps = 8;
 constexpr int kFewWarps = 4;
 
-// The strips of a warp: [part of the result][row][lane], where a lane has four bf16 values.
+// The strips of a warp (32 rows by 128 columns each): [part of the result][row][lane], where a lane has four bf16
+// values.
 template <int parts>
 using Strips = uint2[parts][kBlock][32];
 
-// The four columns of a strip that belong to one lane, row by row, in shared memory.
+// The four columns of a strip (32 rows by 128 columns) that belong to one lane, row by row, in shared memory.
 struct SharedRows {
   const uint2* first;
 
   __device__ uint2 operator[](int row) const { return first[row * 32]; }
 };
 
-// Writes the rowwise copy, the columnwise copy or both. Each warp computes a strip of each part of the result into
-// shared memory and quantizes the strips from there. If `tabled`, the activation is looked up in tables, which follow
-// the strips in shared memory.
+// Writes the rowwise copy, the columnwise copy or both. Each warp computes a strip of 32 rows by 128 columns of each
+// part of the result (dA and dG, or a single part) into shared memory and quantizes the strips from there. If `tabled`,
+// the activation is looked up in tables, which follow the strips in shared memory.
 template <bool gated, bool backward, uint32_t word>
 __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
     quantizeValuesMx(const ActivationQuantizeMxParams p, bool tabled) {
   constexpr int parts = kParts<gated, backward>;
-  // with two parts there are registers for only 2 rows at a time
+  // with two parts (dA and dG) there are registers for only 2 rows at a time
   constexpr int height = parts == 2 ? 2 : 4;
   extern __shared__ uint2 memory[];
   const int warp = threadIdx.x / 32;

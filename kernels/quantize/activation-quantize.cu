@@ -24,8 +24,8 @@ __device__ uint32_t encodeQuad(uint32_t word, const float (&x)[kQuad], float sca
   return word == format::kE4m3 ? encodeNearest4<format::kE4m3>(a, b, c, d) : encodeNearest4<format::kE5m2>(a, b, c, d);
 }
 
-// Teams of kTileThreads threads per block. Registers and the shared memory of Ada GPUs limit their number. The teams of
-// a block share its tables.
+// The number of teams (of kTileThreads threads) per block, which share the block's tables. It is limited by registers
+// and by the shared memory of Ada GPUs.
 template <bool gated, bool backward, bool packed>
 constexpr int kTeams = !packed || (gated && backward) ? 1
                        : gated || backward            ? 2
@@ -35,8 +35,9 @@ __device__ void synchroniseTeam() {
   asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(kTileThreads) : "memory");
 }
 
-// Writes the rowwise copy, the columnwise copy or both. Each team computes one tile of each part of the result at a
-// time. If `tabled`, the activation is looked up in tables, which follow the tiles in shared memory.
+// Writes the rowwise copy, the columnwise copy or both. Each team of kTileThreads threads computes one tile at a time;
+// for a gated gradient, one tile of dA and one of dG. If `tabled`, the activation is looked up in tables, which follow
+// the tiles in shared memory.
 template <bool gated, bool backward, bool packed>
 __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>, packed&& gated&& backward ? 2 : 1)
     quantizeValues(const ActivationQuantizeTensorParams p, bool tabled) {

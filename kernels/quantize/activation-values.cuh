@@ -21,8 +21,8 @@ using Quads = float[height][kQuad];
 template <bool gated, bool backward>
 constexpr int kParts = gated && backward ? 2 : 1;
 
-// Four elements of a row. If `packed` (the inputs are bf16 and rows are whole quads), the elements are converted only
-// when they are used, so that no load has to wait for another.
+// Four elements of a row. If `packed` (the inputs are bf16 and rows are whole groups of four), the elements are
+// converted only when they are used, so that no load has to wait for another.
 template <bool packed>
 struct Quad;
 
@@ -170,7 +170,7 @@ void withForm(const ActivationSource& source, Body body) {
 // Whether a table pays off: the activation is evaluated in f64, and there are enough elements.
 inline bool paysForTable(const GatedParams& p) { return inDouble(p.kind) && p.rows * p.columns >= kLeastForTable; }
 
-// Whether all inputs are bf16, in rows of whole quads.
+// Whether all inputs are bf16, and the rows consist of whole groups of four elements.
 inline bool isPacked(const GatedParams& p) {
   return p.xType == Wide::kBf16 && (p.grad == nullptr || p.gradType == Wide::kBf16) && p.columns % kQuad == 0;
 }

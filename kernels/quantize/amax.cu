@@ -9,7 +9,8 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Blocks to launch per multiprocessor. On a GPU with 2048 threads per multiprocessor, all of them are resident.
+// The number of blocks to launch per multiprocessor. On a GPU with 2048 threads per multiprocessor, all of them are
+// resident.
 constexpr int kResident = 8;
 // 16-byte loads that a thread issues before it uses the first.
 constexpr int kLoads = 4;

@@ -24,7 +24,7 @@ __device__ float blockScale(const QuantizeBlockParams& p, float amax) {
   return scaleFromAmax(amax, decode(maxCode(word), word), p.pow2, p.epsilon, largestWide(p.type));
 }
 
-// Stores 1 / scale, if the tensor has the block.
+// Stores 1 / scale if the block is inside the tensor.
 __device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, float scale) {
   if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = 1 / scale;
 }
@@ -96,7 +96,8 @@ __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const
   __syncthreads();
 }
 
-// Computes and stores the scale of row lane / 2 of the thread's rows, or of the whole tile if blocks are square.
+// Computes and stores the scale of one row, the thread's row number lane / 2, or of the whole tile if blocks are
+// square.
 template <Wide type, uint32_t word>
 __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at,
                            float (&maxima)[TileThread<type>::kRows]) {

@@ -25,11 +25,11 @@ struct TileOrigin {
 template <Wide type>
 struct TileThread {
   using Storage = typename WideOf<type>::Storage;
-  // Elements of a chunk.
+  // The number of elements in a chunk of 16 bytes.
   static constexpr int kWidth = 16 / sizeof(Storage);
-  // 32-bit words that hold the one-byte codes of a chunk.
+  // The number of 32-bit words that hold the one-byte codes of a chunk's elements.
   static constexpr int kWords = kWidth / 4;
-  // Threads that share a row.
+  // The number of threads that share a row.
   static constexpr int kLanes = kTile / kWidth;
   static constexpr int kGroups = kTileThreads / kLanes;
   static constexpr int kPasses = kTileWords / kGroups;
@@ -37,13 +37,14 @@ struct TileThread {
 
   __device__ static int lane() { return threadIdx.x % kLanes; }
   __device__ static int column() { return lane() * kWidth; }
-  // The word of a column that holds the codes of the thread's four rows of a pass.
+  // The index, in a column of the tile, of the 32-bit word that holds the codes of this thread's four rows in pass
+  // `pass`.
   __device__ static int word(int pass) { return pass * kGroups + threadIdx.x / kLanes; }
-  // The tile row of row `i` of the thread.
+  // Returns the row of the tile in which this thread's row `i` lies.
   __device__ static int row(int i) { return word(i / 4) * 4 + i % 4; }
 };
 
-// Element `i` of a chunk.
+// Returns element `i` of a chunk of 16 bytes.
 template <Wide type>
 __device__ inline float element(const Bytes16& chunk, int i) {
   if constexpr (type == Wide::kF32) {
@@ -53,7 +54,7 @@ __device__ inline float element(const Bytes16& chunk, int i) {
   }
 }
 
-// Writes element `i` of a chunk by OR. The bits of that element must be zero beforehand.
+// Writes element `i` of a chunk of 16 bytes by OR. The bits of that element must be zero beforehand.
 template <Wide type>
 __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::Storage value) {
   if constexpr (type == Wide::kF32) {
@@ -63,7 +64,7 @@ __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::
   }
 }
 
-// Multiplies each element of a chunk by multipliers(i) and encodes it.
+// Multiplies element i of a 16-byte chunk by multipliers(i), for each i, and encodes the products.
 template <Wide type, uint32_t format, typename Multipliers>
 __device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers,
                                    uint32_t (&codes)[TileThread<type>::kWords]) {
@@ -75,8 +76,8 @@ __device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers
   for (int w = 0; w < TileThread<type>::kWords; ++w) codes[w] = pair(4 * w) | pair(4 * w + 2) << 16;
 }
 
-// Loads the thread's chunks, row by row. Elements outside the source are 0. `whole` promises that the rows of the
-// source consist of whole chunks.
+// Loads this thread's 16-byte chunks, row by row. Elements outside the source are 0. `whole` promises that the rows of
+// the source consist of whole chunks.
 template <Wide type, bool whole>
 __device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (&chunks)[TileThread<type>::kRows]) {
   using Thread = TileThread<type>;

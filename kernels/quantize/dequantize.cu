@@ -1,6 +1,6 @@
-// Dequantization. dequantizeUntransposed keeps the orientation of the matrix; its output is another buffer. A warp of it
-// writes 8 rows of 512 bytes. dequantizeTransposed transposes a tile of codes through shared memory, one block per
-// tile.
+// Dequantization, from a buffer of codes to another buffer. In dequantizeUntransposed, which keeps the orientation of
+// the matrix, a warp writes 8 rows of 512 bytes. In dequantizeTransposed, a block transposes one tile of codes through
+// shared memory.
 #include "kernels/quantize/dequantize.h"
 
 #include "kernels/core/minifloat.cuh"
@@ -131,7 +131,7 @@ __device__ void storeValues(Storage<type>* to, const float (&values)[n]) {
   }
 }
 
-// Rows that a thread processes.
+// The number of rows that a thread processes.
 constexpr int kRows = 8;
 
 // Dequantizes without transposing, if rows of the output consist of whole 16 bytes. A thread writes 16 bytes of each of

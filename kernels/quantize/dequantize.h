@@ -27,8 +27,8 @@ struct DequantizeParams {
   // 0 for f32 scales, else the format word of e8m0 or e4m3.
   uint32_t scaleWord;
   // A line of scales belongs to 2^lineShift rows (columns if `across`), and a block has 2^blockShift codes along the
-  // line. lineShift is 0 or at least 3; blockShift is at least 3. With a shift of 62 there is one line or block for the
-  // whole dimension.
+  // line. lineShift is 0 or at least 3; blockShift is at least 3. A shift of 62 means one line or block for the whole
+  // dimension.
   int lineShift;
   int blockShift;
   // The factor of a code is its scale if that is f32, else (value of the scale * amax) * inverse. A null amax means 1.

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Of `source`, the fields `out`, `outType` and `amax` are ignored. Of `target`, the format word, the rowwise codes, the
-// pointers for 1 / scale, the scale and amaxOut are used.
+// The fields `out`, `outType` and `amax` of `source` are ignored. Only the format word, the rowwise codes, the pointers
+// for 1 / scale, the scale and amaxOut of `target` are used.
 struct NormQuantizeParams {
   NormParams source;
   QuantizeTensorParams target;

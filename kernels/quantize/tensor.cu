@@ -17,10 +17,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Chunks of 16 bytes that a thread loads before it uses the first.
+// The number of chunks of 16 bytes that a thread loads before it uses the first.
 constexpr int kChunks = 4;
 
-// Returns the larger of `largest` and the magnitudes of a chunk. fmaxf ignores NaN.
+// Returns the larger of `largest` and the magnitudes in a chunk of 16 bytes. fmaxf ignores NaN.
 template <Wide type>
 __device__ float largestOf(const Bytes16& chunk, float largest) {
 #pragma unroll
@@ -28,10 +28,10 @@ __device__ float largestOf(const Bytes16& chunk, float largest) {
   return largest;
 }
 
-// Returns the index of this thread's first chunk. Its next chunks are kThreads chunks apart.
+// Returns the index of this thread's first 16-byte chunk. Its next chunks are kThreads chunks apart.
 __device__ int64_t firstChunk(int64_t block) { return block * (kThreads * kChunks) + threadIdx.x; }
 
-// Loads the thread's chunks. Chunks beyond the last are 0.
+// Loads this thread's 16-byte chunks. Chunks beyond the last one are 0.
 __device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16 (&loaded)[kChunks]) {
   const Bytes16* from = static_cast<const Bytes16*>(x);
 #pragma unroll
@@ -41,7 +41,7 @@ __device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16
   }
 }
 
-// Returns the index of this thread's element behind the last whole chunk, or `count` if it has none.
+// Returns the index of this thread's element after the last whole 16-byte chunk, or `count` if it has none.
 template <Wide type>
 __device__ int64_t leftover(int64_t count) {
   constexpr int kWidth = TileThread<type>::kWidth;
@@ -74,7 +74,7 @@ __device__ float tensorScale(const QuantizeTensorParams& p) {
   return scale;
 }
 
-// Produces a rowwise copy alone. Blocks start at the end of the tensor, because the preceding amax pass leaves the end
+// Produces a rowwise copy alone. The first block processes the end of the tensor, which the preceding amax pass leaves
 // in the L2 cache.
 template <Wide type, uint32_t word>
 __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorParams p) {
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
 }
 
 // Produces a columnwise copy, with or without a rowwise one, or any copies together with column sums (`summed`). Each
-// block processes one tile. Blocks start at the end of the tensor.
+// block processes one tile. The first block processes the last tile, which the amax pass leaves in the L2 cache.
 template <Wide type, uint32_t word, bool whole, bool summed>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
                                                 : summed && whole  ? 4

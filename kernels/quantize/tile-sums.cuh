@@ -25,9 +25,9 @@ union SumsFirst<Rest, false> {
   Rest rest;
 };
 
-// Stores the column sums of the tile's chunks of rows in `sums`, [chunks, columns]. A thread sums one chunk of rows of
-// two columns. Elements outside the source are 0, and adding 0 does not change a sum that started at +0. Synchronises
-// the block before and after it reads `shared`.
+// Stores the column sums of each 32 rows (a chunk) of the tile in `sums`, [chunks, columns]. A thread sums one chunk of
+// rows of two columns. Elements outside the source are 0, and adding 0 does not change a sum that started at +0.
+// Synchronises the block before and after it reads `shared`.
 template <Wide type>
 __device__ inline void sumTile(TileValues& shared, const Bytes16 (&chunks)[TileThread<type>::kRows],
                                const TileOrigin& at, float* sums) {

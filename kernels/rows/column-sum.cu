@@ -17,17 +17,19 @@ namespace {
 constexpr int kChunkThreads = 128;
 constexpr int kQuad = 4;
 
-// The number of blocks that the fold aims for, as long as each has at least kLeastFoldColumns columns.
+// The number of blocks that the second kernel (the fold) aims for, as long as each has at least kLeastFoldColumns
+// columns.
 constexpr int kFoldBlocks = 256;
 constexpr int kFoldThreads = 256;
 constexpr int kMaxFoldColumns = 128;
 constexpr int kLeastFoldColumns = 8;
 
-// Chunk sums per pipeline stage of the fold. A block has two stages in shared memory.
+// The number of chunk sums that the second kernel (the fold) loads per pipeline stage. A block has two stages in shared
+// memory.
 constexpr int kStage = 8192;
 constexpr int kAnyType = -1;
 
-// What chunkKernel computes. kPlain: sums of grad. kWeighted: also sums of grad times the normalised input. kMeasured:
+// The results of chunkKernel. kPlain: sums of grad. kWeighted: also sums of grad times the normalised input. kMeasured:
 // sums and the amax of grad.
 enum class Chunks { kPlain, kWeighted, kMeasured };
 
@@ -74,8 +76,8 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
   if constexpr (measured) raiseAmax(p.amax, largest);
 }
 
-// Starts asynchronous copies of chunk sums to shared memory: `columns` columns (a power of two) starting at `column`,
-// of kStage / columns chunks starting at `first`. One copy has `width` values.
+// Starts asynchronous copies of column sums of chunks of 32 rows to shared memory: `columns` columns (a power of two)
+// starting at `column`, of kStage / columns chunks starting at `first`. One copy has `width` values.
 template <int width>
 __device__ void fetchSums(float* stage, const float* sums, const ColumnSumParams& p, int columns, int64_t column,
                           int64_t first) {
@@ -91,8 +93,9 @@ __device__ void fetchSums(float* stage, const float* sums, const ColumnSumParams
   __pipeline_commit();
 }
 
-// Adds chunk sums in ascending order, one column per thread. blockIdx.y selects the result; the weighted sums come
-// first in the workspace. While the next stage is copied to shared memory, threads add the current one.
+// Adds the column sums of chunks of 32 rows in ascending order, one column per thread. blockIdx.y selects the result;
+// the weighted sums come first in the workspace. While the next stage is copied to shared memory, threads add the
+// current one.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams p, int columns) {
   extern __shared__ float stages[];
   const int64_t chunks = chunksOf(p.rows);

@@ -27,18 +27,18 @@ struct ColumnSumParams {
   float* amax = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
-  // Receives the chunk sums: [chunks, columns] for each result that is not null.
+  // Receives the column sums of each chunk of 32 rows: [chunks, columns] for each result that is not null.
   float* workspace = nullptr;
 };
 
-// Rows per chunk.
+// The number of rows in a chunk. The columns of each chunk are summed first.
 constexpr int64_t kChunkRows = 32;
 
 __host__ __device__ constexpr int64_t chunksOf(int64_t rows) { return (rows + kChunkRows - 1) / kChunkRows; }
 
 cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream);
 
-// Adds chunk sums that are already in the workspace, those of `weighted` before those of `plain`.
+// Adds column sums of chunks that are already in the workspace: first those of `weighted`, then those of `plain`.
 cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

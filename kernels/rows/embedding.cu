@@ -14,14 +14,14 @@ constexpr float kInfinity = __builtin_huge_valf();
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-// Ids of the table per block of the sort. Each id is counted by one thread.
+// The number of table rows (ids) that a block of the sort kernel counts. Each thread counts the positions of one id.
 constexpr int kGroup = kThreads;
-// Consecutive positions whose ids a thread loads together.
+// The number of consecutive positions whose ids a thread loads at once.
 constexpr int kIds = 8;
 constexpr int kTile = kThreads * kIds;
-// Gradient rows that a thread loads before it adds the first.
+// The number of gradient rows that a thread loads before it adds the first.
 constexpr int kAhead = 8;
-// Ids per warp, unless the grid would exceed its maximum height.
+// The number of ids that a warp processes, unless the grid would exceed its maximum height.
 constexpr int kWarpIds = 8;
 
 // If `width` is kPack, rows must start at multiples of 16 bytes.

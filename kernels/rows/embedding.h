@@ -32,8 +32,8 @@ struct EmbeddingBackwardParams {
   // [vocabulary, columns]
   void* out = nullptr;
   Wide outType = Wide::kF32;
-  // Workspaces. `positions`: the positions with a valid id, sorted by id. `starts`: vocabulary + 1 offsets in
-  // `positions`, where the positions of each id start and the last ones end.
+  // Workspaces. `positions` receives the positions with a valid id, sorted by id. `starts` receives vocabulary + 1
+  // offsets: the positions of id v are positions[starts[v]] to positions[starts[v + 1] - 1].
   uint32_t* positions = nullptr;
   uint32_t* starts = nullptr;
   int64_t count = 0;

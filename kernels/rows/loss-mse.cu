@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarps = 4;
-// Elements per lane that are loaded before the first is added.
+// The number of elements per lane that are loaded before the first is added.
 constexpr int kDepth = 8;
 
 // One warp computes one row. Its threads are the lanes of the sum.

@@ -16,12 +16,12 @@ constexpr int kWarps = 8;
 // The largest number of threads per block for which two blocks share a multiprocessor.
 constexpr int kSharingThreads = 384;
 
-// Columns per block. If a row has more, it is distributed over the blocks of a cluster, at most 8 (the portable
-// maximum).
+// The maximum number of columns per block. A row with more is distributed over the blocks of a cluster, at most 8 (the
+// portable maximum).
 constexpr int kColumnsPerBlock = 4096;
 constexpr int kMaxClusterSize = 8;
 
-// The maximum number of bytes of a slot that holds several rows.
+// The maximum number of bytes of a slot of the ring buffer, if the slot holds several rows.
 constexpr int64_t kSlotBytes = 32 * 1024;
 
 // Values that all elements of a row share. dx = scale * (d + (y * -b - a)), where y = (x - center) * scale and d = grad

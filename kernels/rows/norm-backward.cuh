@@ -15,11 +15,11 @@
 
 namespace lockstep {
 
-// Warps that reduce along rows.
+// The number of warps that reduce along rows.
 constexpr int kSumWarps = 6;
-// Threads of a block other than result threads.
+// The number of threads of a block that do not compute dx: the warps that reduce along rows, and the one that fetches.
 constexpr int kOtherThreads = (kSumWarps + 1) * kLanes;
-// Maximum number of result threads.
+// The maximum number of threads of a block that compute dx (result threads).
 constexpr int kMaxResultThreads = 512;
 
 // Shared memory through which the warps of a block and the blocks of its cluster communicate. `filled`, `summed` and
@@ -39,8 +39,8 @@ struct Ring {
   float2 means[kMaxRows];
 };
 
-// The part of the matrix that a block processes: columns [offset, offset + width) of some units of rows. A unit is a
-// chunk or, if no column sums are wanted, the rows of a slot.
+// The rows and columns that a block processes: columns [offset, offset + width) of several units of rows. A unit is a
+// chunk of 32 rows or, if no column sums are wanted, the rows of a slot of the ring buffer.
 template <Wide type>
 struct Share {
   using Storage = typename WideOf<type>::Storage;
@@ -48,7 +48,7 @@ struct Share {
   Ring& ring;
   RingShape shape;
   float* gamma;
-  // Each slot holds `group` rows of x, then `group` rows of grad.
+  // Each slot of the ring buffer holds `group` rows of x, then `group` rows of grad.
   Storage* slots;
   int offset;
   int width;
@@ -58,8 +58,9 @@ struct Share {
   __device__ Storage* x(int slot) const { return slots + slot * 2 * shape.group * shape.columns; }
   __device__ Storage* grad(int slot) const { return x(slot) + shape.group * shape.columns; }
 
-  // Goes through the rows of the share in order. For each slot it calls visit with the slot's position in the ring, its
-  // first row and its number of rows. After each unit it calls finish with the unit's first row.
+  // Visits the rows that this block processes, in order. For each slot of the ring buffer it calls visit with the
+  // slot's position, its first row and its number of rows. After each `unit` rows it calls finish with the first of
+  // these rows.
   template <typename Visit, typename Finish>
   __device__ void walk(Visit visit, Finish finish) const {
     RingPosition position;
@@ -99,9 +100,9 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
   share.walk(visit, [](int64_t) {});
 }
 
-// Computes the means (a, b) of rows. Each of the kSumWarps warps calls it; they take the rows in rotation. A warp
-// receives the partial sums of a row from the preceding block of the cluster and sends its own to the next block. The
-// last block sends the means to all blocks.
+// Computes the means (a, b) of rows. Each of the kSumWarps warps calls it; rows are assigned to these warps
+// round-robin. A warp receives the partial sums of a row from the preceding block of the cluster and sends its own to
+// the next block. The last block sends the means to all blocks.
 template <Wide type>
 __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, int warp) {
   using Element = WideOf<type>;
@@ -165,7 +166,8 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
   share.walk(visit, [](int64_t) {});
 }
 
-// Stores the column sums of a chunk. A cache hint keeps them in the L2 cache until the fold (column-sum.h) reads them.
+// Stores the column sums of a chunk of 32 rows. A cache hint keeps them in the L2 cache until the second kernel
+// (foldKernel) reads them.
 __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
@@ -232,8 +234,9 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   share.walk(visit, finish);
 }
 
-// `type` is the type of x and grad; `known` is the type of dx, or kAnyType. Rows are whole packs, at most one pack per
-// result thread. If `summed`, the column sums of chunks are written to the workspace.
+// `type` is the type of x and grad; `known` is the type of dx, or kAnyType. Rows are whole packs of kPack elements, at
+// most one pack for each thread that computes dx. If `summed`, the column sums of each 32 rows are written to the
+// workspace.
 template <Wide type, int known, bool summed>
 __global__ void __launch_bounds__(kMaxResultThreads + kOtherThreads)
     ringKernel(const NormBackwardParams p, const RingShape shape) {

@@ -1,9 +1,9 @@
 // The forward pass of the norms. `Results` stores the results, as values or as codes. Warp roles in a block: one warp
 // fetches rows into the slots of a ring (kernels/device/ring.cuh), so that each row is read once; kForwardSumWarps
 // warps compute the statistics, one row per warp; the other threads, called result threads, compute the results and
-// keep the parameters of their columns in registers. Blocks that have a counter take their slots from it, because
-// multiprocessors that share a path to memory with more others are slower. Rows for which there is no such ring are
-// computed by `normKernel`, one warp per row, from global memory.
+// keep the parameters of their columns in registers. If there is a counter (NormParams::tickets), blocks draw the
+// numbers of their slots from it. This balances the load, because some multiprocessors have less memory bandwidth than
+// others. Rows for which there is no such ring are computed by `normKernel`, one warp per row, from global memory.
 #pragma once
 
 #include <algorithm>
@@ -14,34 +14,34 @@
 
 namespace lockstep {
 
-// Warps per block of normKernel.
+// The maximum number of warps per block of normKernel.
 constexpr int kMaxWarps = 12;
 
-// Warps that compute statistics.
+// The number of warps that compute statistics.
 constexpr int kForwardSumWarps = 8;
-// Threads of a block other than result threads.
+// The number of threads of a block that do not compute results: the warps that compute statistics, and the one that
+// fetches.
 constexpr int kForwardOtherThreads = (kForwardSumWarps + 1) * kLanes;
-// Maximum number of result threads.
+// The maximum number of threads of a block that compute results (result threads).
 constexpr int kForwardResultThreads = 512;
 
-// The maximum number of bytes of a slot that holds several rows.
+// The maximum number of bytes of a slot of the ring buffer, if the slot holds several rows.
 constexpr int64_t kForwardSlotBytes = 32 * 1024;
-// A slot holds several rows only if there are then at least this many slots for each multiprocessor to fill, for load
-// balance.
+// The minimum number of slots per multiprocessor. With fewer, a slot gets fewer rows, so that the load stays balanced.
 constexpr int64_t kForwardMinSlots = 4;
 
 constexpr int64_t kNoRow = -1;
-// The maximum number of rows, so that numbers of slots fit in 32 bits.
+// The maximum number of rows, so that slot numbers of the ring buffer fit in 32 bits.
 constexpr int64_t kForwardMostRows = INT64_C(1) << 31;
 
-// Maximum number of slots of a ring, and of rows per slot.
+// The maximum number of slots of a ring buffer, and of rows per slot.
 constexpr int kForwardSlots = 16;
 constexpr int kForwardGroup = 8;
 
 // Shared memory through which the warps of a block communicate. `filled`, `summed` and `emptied` have one mbarrier per
 // slot.
 struct ForwardRing {
-  // The first row of each slot, or kNoRow behind the last slot of the block.
+  // The first row in each slot of the ring buffer; kNoRow marks the end of the block's slots.
   int64_t rows[kForwardSlots];
   uint64_t filled[kForwardSlots];
   uint64_t summed[kForwardSlots];
@@ -51,17 +51,17 @@ struct ForwardRing {
 
 struct ForwardShape {
   int slots;
-  // Rows per slot.
+  // The number of rows per slot of the ring.
   int group;
-  // Result threads per row, and the number of rows that they compute at the same time.
+  // `across` result threads compute one row, and `down` rows are computed at the same time.
   int across;
   int down;
 };
 
-// Draws the numbers of the slots that a block fills, in one warp. A block first fills one slot for each slot of its
-// ring. It draws the numbers of all others from `tickets` or, without tickets, fills every gridDim.x-th slot. The
-// counter is 0 before and after the kernel: each block also draws one number that no slot has, and the last draw of all
-// blocks wraps to 0.
+// Determines which slots a block fills; one warp calls it. If the ring has n slots, the first n numbers of a block are
+// blockIdx.x, blockIdx.x + gridDim.x and so on. The block draws all later numbers from the counter `tickets`; without a
+// counter it continues with stride gridDim.x. The counter is 0 before and after the kernel: each block draws exactly
+// one number beyond the last slot, and the last of these draws wraps the counter to 0.
 class SlotNumbers {
  public:
   __device__ SlotNumbers(const NormParams& p, const ForwardShape& shape)
@@ -71,16 +71,17 @@ class SlotNumbers {
         first_(gridDim.x * shape.slots),
         left_(tickets_ == nullptr || all_ <= first_ ? INT32_MAX : shape.slots - 1) {}
 
-  // The number of the current slot, and whether there is such a slot.
+  // The number of the current slot of rows, and whether there are rows for it.
   __device__ uint32_t number() const { return number_; }
   __device__ bool exists() const { return number_ < all_; }
 
-  // Draws the number of the next slot if it is to be drawn. The draw takes place during the fetch of the current slot.
+  // Draws the number of the next slot of rows from the counter, unless that number is determined without it. The drawn
+  // number is used after the current slot has been fetched.
   __device__ void prepareNext() {
     if (left_ == 0 && threadIdx.x % kLanes == 0) ticket_ = atomicInc(tickets_, all_ - first_ + gridDim.x - 1);
   }
 
-  // Goes to the next slot.
+  // Advances to the next slot of rows.
   __device__ void next() {
     if (left_ == 0) {
       number_ = first_ + __shfl_sync(kFullMask, ticket_, 0);
@@ -94,15 +95,15 @@ class SlotNumbers {
   uint32_t* tickets_;
   uint32_t all_;
   uint32_t number_;
-  // The number of the first slot that is drawn.
+  // The smallest slot number that is drawn from the counter.
   uint32_t first_;
-  // How many slots after this one are not drawn.
+  // How many slot numbers after the current one are determined without the counter.
   int left_;
   uint32_t ticket_ = 0;
 };
 
-// Calls await(position) and then visit(position, row, count) for each slot that this block fills. The slot has `count`
-// rows: row, row + 1, ... Behind the last slot, it calls them once more, with no rows.
+// Calls await(position) and then visit(position, row, count) for each slot of the ring buffer that this block fills
+// with rows row, row + 1, ..., row + count - 1. After the last slot it calls both once more, with a count of 0.
 template <typename Await, typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, const ForwardRing& ring, int64_t rows, Await await, Visit visit) {
   for (RingPosition position;; position.next(shape.slots)) {
@@ -172,7 +173,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
         }
       }
     } else {
-      // Rows of so many packs are too long for a slot of several rows.
+      // Rows that need more than two packs (of kPack elements) per result thread are too long to share a slot.
       constexpr int64_t kShortest = (2 * kForwardResultThreads + 1) * kPack * sizeof(typename WideOf<type>::Storage);
       static_assert(2 * kShortest > kForwardSlotBytes);
       for (int pack = mine; pack < all; pack += shape.across) {
@@ -186,7 +187,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
 }
 
 // `known` is the type of the parameters, or kAnyType. Results provides begin() and end(), which all threads call, and
-// store(index, y), which stores a pack or a single value.
+// store(index, y), which stores a pack of kPack values or a single value.
 template <Wide type, int known, int packs, typename Results>
 __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads, 1)
     ringNormKernel(const NormParams p, Results results, const ForwardShape shape) {
@@ -282,16 +283,16 @@ __global__ void __launch_bounds__(kMaxWarps* kLanes) normKernel(const NormParams
 }
 
 struct ForwardPlan {
-  // The number of slots is 0 if the ring kernel cannot be used: without rows or columns, for columns that are not a
-  // multiple of kPack, or if fewer than 2 slots fit in shared memory.
+  // The number of slots is 0 if the ring kernel cannot be used: if there are no rows or columns, if the number of
+  // columns is not a multiple of kPack, or if fewer than 2 slots fit in shared memory.
   ForwardShape shape;
   int packs;
   unsigned threads;
   int64_t bytes;
 };
 
-// Plans the ring for rows that are whole packs. At least two slots must fit in shared memory beside kReservedBytes and
-// the ForwardRing.
+// Plans the ring buffer for rows that are whole packs (of kPack elements). At least two slots must fit in shared memory
+// in addition to kReservedBytes and the ForwardRing.
 inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementBytes, int64_t sharedBytes,
                                int64_t multiprocessors) {
   const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));

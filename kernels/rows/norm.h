@@ -48,7 +48,7 @@ struct NormBackwardParams {
   void* dgamma = nullptr;
   void* dbeta = nullptr;
   Wide gradientType = Wide::kF32;
-  // Workspace for the chunk sums of kernels/rows/column-sum.h.
+  // Workspace for the column sums of chunks of rows (kernels/rows/column-sum.h).
   float* workspace = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Threads per block for teams of `size` threads: several teams of one warp, or one larger team.
+// The number of threads per block for teams of `size` threads: several teams of one warp, or one larger team.
 constexpr int threadsOf(int size) { return size == kLanes ? 256 : size; }
 
 // Upper bound of the bytes of static shared memory of the kernels.
@@ -47,8 +47,8 @@ struct Team {
     return value;
   }
 
-  // Returns the sum of term(load(i)) over i < count to every thread of the team. The first warp computes it. Loads are
-  // issued ahead of the additions.
+  // Returns the sum of term(load(i)) over i < count to every thread of the team (the threads that share a row). The
+  // first warp computes it. Loads are issued ahead of the additions.
   template <typename Index, typename Load, typename Term>
   __device__ float sum(Index count, Load load, Term term) const {
     constexpr int kAhead = kWarps == 1 ? 8 : 16;
@@ -73,7 +73,8 @@ __device__ inline int64_t lengthOf(const SoftmaxRows& p, int64_t row) {
   return max(row % p.period + 1 + p.columns - p.period, int64_t{0});
 }
 
-// Calls `body` with a tag whose `value` is the team size for rows of `columns` elements.
+// Calls `body` with a tag whose `value` is the number of threads that share a row (the team), for rows of `columns`
+// elements.
 template <typename Body>
 auto withTeam(int64_t columns, Body body) {
   if (columns <= 1024) return body(std::integral_constant<int, kLanes>{});
@@ -82,7 +83,7 @@ auto withTeam(int64_t columns, Body body) {
   return body(std::integral_constant<int, 1024>{});
 }
 
-// Whether a block on the current device may use `bytes` of shared memory beside its static allocation.
+// Whether a block on the current device may use `bytes` of shared memory in addition to its static allocation.
 inline bool fits(int64_t bytes) {
   int device = 0;
   int most = 0;
@@ -91,7 +92,7 @@ inline bool fits(int64_t bytes) {
   return bytes + kDeclaredBytes <= most;
 }
 
-// Launches one team per row. `bytes` is the dynamic shared memory per team.
+// Launches one team of threads per row. `bytes` is the dynamic shared memory per team.
 template <int size, typename Kernel, typename Params>
 cudaError_t launchTeams(Kernel kernel, const Params& p, int64_t bytes, cudaStream_t stream) {
   constexpr int kThreads = threadsOf(size);

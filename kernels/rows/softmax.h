@@ -13,7 +13,7 @@ struct SoftmaxRows {
   // Total number of rows of all matrices.
   int64_t rows = 0;
   int64_t columns = 0;
-  // Rows per matrix under the causal mask; 0 if nothing is masked.
+  // The number of rows per matrix under the causal mask; 0 if nothing is masked.
   int64_t period = 0;
   float scale = 1;
 };

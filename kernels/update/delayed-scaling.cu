@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
   largest[threadIdx.y][column] = amax;
   if (threadIdx.y == 0) newest[column] = latest;
   __syncthreads();
-  // from here on a warp computes a slot, and its lanes share the rows of that slot
+  // from here on one warp computes each slot (the scale of one tensor); its lanes share the rows of the slot's history
   const int mine = static_cast<int>(threadIdx.y);
   amax = maximumOfLanes(largest[column][mine]);
   const int64_t slot = first + mine;

@@ -11,10 +11,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarps = 4;
-// Elements per lane that are loaded before the first is added.
+// The number of elements per lane that are loaded before the first is added.
 constexpr int kDepth = 16;
 
-// One warp sums one piece. Its threads are the lanes of the sum.
+// Sums the squares of one piece of 4096 elements per warp. The threads of the warp are the lanes of the sum.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumParams p) {
   const int64_t piece = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;

@@ -9,14 +9,14 @@
 
 namespace lockstep {
 
-// Elements per piece. One warp sums a piece.
+// The number of elements in a piece. One warp sums the squares of a piece.
 constexpr int64_t kSquarePiece = 4096;
 
 struct SquareSumParams {
   const void* x = nullptr;
   Wide type = Wide::kF32;
   int64_t count = 0;
-  // Workspace: one f32 per piece of x.
+  // Workspace: one f32 for each piece (kSquarePiece elements) of x.
   float* workspace = nullptr;
   // The result: one f32.
   float* out = nullptr;

@@ -9,9 +9,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Elements per access (a quad).
+// The number of elements in one access (a quad).
 constexpr int kQuad = 4;
-// Quads that a thread loads before it processes the first.
+// The number of quads (of kQuad elements) that a thread loads before it processes the first.
 constexpr int kQuads = 2;
 constexpr int kTile = kThreads * kQuads * kQuad;
 
@@ -53,7 +53,7 @@ struct Adamw {
   }
 };
 
-// Loads elements [index, index + some) of an array and sets the rest of the quad to zero.
+// Loads elements [index, index + some) of an array into a quad of four, and sets the rest of the quad to zero.
 template <Wide type>
 __device__ void loadQuad(const void* source, int64_t index, int some, float (&values)[kQuad]) {
   using Storage = typename WideOf<type>::Storage;
@@ -91,8 +91,8 @@ __device__ void storeQuad(void* target, int64_t index, int some, const float (&v
   }
 }
 
-// Updates kQuads quads. The first starts at `first`, and the others follow at distances of kThreads quads. `whole`
-// promises that none reaches past the end, so that no branch separates the loads.
+// Updates kQuads quads of kQuad elements. The first starts at `first`, and the others follow at distances of kThreads
+// quads. `whole` promises that none reaches past the end, so that no branch separates the loads.
 template <typename Rule, Wide gradType, bool whole>
 __device__ void stepQuads(const typename Rule::Params& p, int64_t first) {
   const auto indexOf = [&](int k) { return first + k * (kThreads * kQuad); };

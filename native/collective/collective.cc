@@ -1,4 +1,4 @@
-// JavaScript functions that open communicators of NCCL, and what ranks exchange by them.
+// JavaScript functions that open NCCL communicators and exchange data through them.
 #include <cstring>
 
 #include "native/addon.h"
@@ -19,7 +19,7 @@ int rankIn(const Call<Declared>& call, typename Call<Declared>::Count name) {
   return static_cast<int>(call.bounded(name, static_cast<uint64_t>(commOf(call).size() - 1)));
 }
 
-// Another rank than this one.
+// Returns the argument "peer", which must be another rank than this one.
 template <typename Declared>
 int peerIn(const Call<Declared>& call) {
   const int peer = rankIn(call, "peer");
@@ -95,7 +95,7 @@ uint64_t wholeIn(const Napi::Value& value, const char* name, double last) {
   throw Failure{"ARGUMENT", std::string(name) + " is not an integer from 0 to " + std::to_string(last)};
 }
 
-// The elements of a typed array; the array must be held as long as they are used.
+// Returns the elements of a typed array. The caller must keep the array alive while it uses them.
 void* elementsOf(const Napi::Value& value, const char* name, napi_typedarray_type wanted, size_t least) {
   napi_typedarray_type type;
   size_t length = 0;
@@ -107,7 +107,7 @@ void* elementsOf(const Napi::Value& value, const char* name, napi_typedarray_typ
   return data;
 }
 
-constexpr double kMostRanks = 65536;
+constexpr double kMaxRanks = 65536;
 constexpr double kLongest = 2147483647;
 
 // Arguments: device, id, rank, size, failed, timeoutMs.
@@ -116,10 +116,10 @@ Napi::Value NcclOpen(const Napi::CallbackInfo& info) {
   context.requireNoCapture("a communicator is opened");
   CommPlace place;
   std::memcpy(&place.id, elementsOf(info[1], "id", napi_uint8_array, sizeof(place.id)), sizeof(place.id));
-  place.size = static_cast<int>(wholeIn(info[3], "size", kMostRanks));
+  place.size = static_cast<int>(wholeIn(info[3], "size", kMaxRanks));
   place.rank = static_cast<int>(wholeIn(info[2], "rank", place.size - 1.0));
   place.failed = static_cast<int32_t*>(elementsOf(info[4], "failed", napi_int32_array, 1));
-  // the array keeps the memory, which another thread writes
+  // this reference keeps the array's memory alive, because another thread writes to it
   auto kept = std::make_shared<Napi::ObjectReference>(Napi::Persistent(info[4].As<Napi::Object>()));
   place.timeout = std::chrono::milliseconds(wholeIn(info[5], "timeoutMs", kLongest));
   return Napi::Number::New(info.Env(), static_cast<double>(communicatorsOf(context).open(place, kept)));

@@ -6,12 +6,12 @@ namespace lockstep {
 
 namespace {
 
-// How often another thread looks after the communicators.
+// The interval at which the watching thread checks all communicators.
 constexpr std::chrono::milliseconds kLook{5};
-// NCCL is asked at once for so long whether it has taken what it was given, and from then on every kNap.
+// After a call, the host polls NCCL without a pause for kEager, and then every kNap.
 constexpr std::chrono::microseconds kEager{500};
 constexpr std::chrono::microseconds kNap{50};
-// How long a call of NCCL may take once the job has failed.
+// How long a call of NCCL may still take after the job has failed.
 constexpr std::chrono::seconds kPatience{1};
 
 }  // namespace
@@ -29,13 +29,14 @@ Communicator::Communicator(Context& context, const CommPlace& place)
 
 namespace {
 
-// What a thread that joins ranks shares with the one that waits for it, which may give up.
+// The data that a thread that joins ranks shares with the thread that waits for it. The waiting thread may time out
+// first.
 struct Joining {
   const nccl::Library& nccl;
   CommPlace place;
   int device;
   cudaStream_t stream;
-  // Memory for a few bytes of each rank.
+  // Device memory with kScratch bytes for each rank.
   uint8_t* scratch;
   std::atomic<nccl::Comm> comm = nullptr;
   std::atomic<nccl::Result> result = nccl::kInProgress;
@@ -43,7 +44,8 @@ struct Joining {
 
 constexpr size_t kScratch = 16;
 
-// Ranks connect when they first exchange, and wait for each other on the host: once here, and not when they are used.
+// Exchanges one byte with every rank. NCCL connects two ranks at their first exchange and blocks the host meanwhile;
+// this call moves that cost to the opening of the communicator.
 nccl::Result firstExchange(const Joining& joining, nccl::Comm comm) {
   const nccl::Library& nccl = joining.nccl;
   const auto& [place, scratch, stream] = std::tie(joining.place, joining.scratch, joining.stream);
@@ -95,7 +97,7 @@ void Communicator::join() {
   std::unique_lock lock(mutex_);
   comm_ = joining->comm;
   if (joining->result == nccl::kInProgress) {
-    // what it waits for never comes; before it has a communicator there is nothing that would end it
+    // The missing ranks will never join. Without a communicator nothing can end the joining thread, so it is detached.
     if (comm_) {
       finish(told() ? CommState::kTold : CommState::kLate, "ranks did not join in time");
       thread.join();
@@ -193,11 +195,11 @@ void Communicator::begin() {
     const std::lock_guard lock(mutex_);
     requireOpen();
     event = takeEvent();
-    // of two begins without an end between them, the later one holds
+    // a second begin() without an end() in between replaces the first
     if (begun_) events_.push_back(begun_);
     begun_ = event;
   }
-  // a queue that is full makes these wait, so the lock is not held
+  // these calls block if the stream's queue is full, so the lock is not held
   context_.check("cudaEventRecord", cudaEventRecord(event, context_.stream()));
   context_.check("cudaStreamWaitEvent", cudaStreamWaitEvent(stream_, event, 0));
 }
@@ -292,7 +294,7 @@ CommState Communicator::state(std::string* message) {
 
 void Communicator::close(bool inOrder) {
   const std::lock_guard lock(mutex_);
-  // nothing is under way on any rank
+  // if `inOrder`, no rank has pending work, so the communicator can be destroyed instead of aborted
   if (inOrder && comm_ && state_ == CommState::kWorks) nccl_.commDestroy(std::exchange(comm_, nullptr));
   finish(CommState::kClosed, "the communicator was closed");
   for (const Span& span : spans_) {

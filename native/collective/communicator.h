@@ -1,5 +1,5 @@
-// One rank's end of a communicator of NCCL: its stream, how that is ordered with the context's, and how it ends where a rank does
-// not come, whoever waits for it.
+// This rank's part of an NCCL communicator: its stream, the ordering between that stream and the context's stream, and
+// timeouts. If another rank fails or is late, the communicator is ended, so that neither host nor GPU waits forever.
 #pragma once
 
 #include <atomic>
@@ -19,21 +19,23 @@
 
 namespace lockstep {
 
-// Whether a communicator works, or why it has ended.
+// kWorks: the communicator is usable. All others say why it has ended. kTold: the job has failed. kLate: a timeout.
+// kBroken: an error of NCCL. kClosed: close() was called.
 enum class CommState { kWorks, kTold, kLate, kBroken, kClosed };
 
 struct CommPlace {
   nccl::UniqueId id;
   int rank = 0;
   int size = 0;
-  // Not 0 once the job has failed; another thread writes it.
+  // A flag that another thread sets to a nonzero value when the job has failed.
   int32_t* failed = nullptr;
   std::chrono::milliseconds timeout{0};
 };
 
 class Communicator {
  public:
-  // Joins; waits for all ranks. Throws Failure BACKEND where they do not come in time, or the job fails.
+  // Joins the other ranks and waits for all of them. Throws Failure BACKEND if they do not join in time or the job
+  // fails.
   Communicator(Context& context, const CommPlace& place);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -41,24 +43,28 @@ class Communicator {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
 
-  // What was enqueued on the context's stream so far comes before what this communicator enqueues from now on.
+  // Makes the work that this communicator enqueues from now on wait for the work enqueued on the context's stream so
+  // far.
   void begin();
-  // What this communicator has enqueued so far comes before what is enqueued on the context's stream from now on.
+  // Makes the work enqueued on the context's stream from now on wait for the work that this communicator has enqueued
+  // so far.
   void end();
 
-  // Adds to the next exchange.
+  // Adds a transfer to the next exchange().
   void send(const void* x, size_t bytes, int peer) { transfers_.push_back({const_cast<void*>(x), bytes, peer, true}); }
   void receive(void* out, size_t bytes, int peer) { transfers_.push_back({out, bytes, peer, false}); }
-  // Enqueues what was added. Throws Failure BACKEND where the communicator has ended, as all that follow.
+  // Enqueues the transfers that were added. This and the three functions below throw Failure BACKEND if the
+  // communicator has ended.
   void exchange();
   void allGather(const void* x, void* out, size_t bytes);
   void reduceScatter(const void* x, void* out, size_t count, nccl::DataType type);
   void broadcast(const void* x, void* out, size_t bytes, int root);
 
-  // Ends the communicator if the job has failed, if NCCL has, or if what it enqueued waits too long. Called on another thread.
+  // Ends the communicator if the job has failed, if NCCL reports an error, or if enqueued work exceeds the timeout.
+  // Called by the watching thread.
   void watch();
   CommState state(std::string* message);
-  // Gives back all memory: in order where `inOrder`, else at once.
+  // Releases all resources. If `inOrder`, the communicator is destroyed after its work; otherwise it is aborted.
   void close(bool inOrder);
 
  private:
@@ -69,23 +75,23 @@ class Communicator {
     int peer;
     bool out;
   };
-  // Work between a begin and an end.
+  // Work that was enqueued between a begin() and an end(), with the events before and after it.
   struct Span {
     cudaEvent_t begun;
     cudaEvent_t done;
-    // When it was first seen to run.
+    // When `watch` first saw the work running.
     Clock::time_point since{};
   };
 
-  // Enqueues by `body`, and waits until NCCL has taken it.
+  // Calls `body`, which enqueues work, and waits until NCCL has accepted the work.
   template <typename Body>
   void enqueue(const char* what, Body body);
-  // Waits while NCCL is busy on the host.
+  // Waits until NCCL has finished its work on the host.
   void settle(const char* what, std::unique_lock<std::mutex>& lock);
-  // Ends a communicator that is in a call of NCCL for too long.
+  // Aborts a communicator whose current NCCL call takes too long.
   void cut();
   void check(const char* what, nccl::Result result);
-  // On another thread than the caller's, which waits no longer than it should.
+  // Joins the ranks on a separate thread, so that this thread can time out.
   void join();
   void finish(CommState state, const std::string& message);
   void requireOpen();
@@ -99,12 +105,12 @@ class Communicator {
   cudaStream_t stream_ = nullptr;
   std::vector<Transfer> transfers_;
 
-  // Set where a call of NCCL did not come back, and had to be ended by another thread.
+  // Set if another thread aborted the communicator because a call of NCCL did not return.
   std::atomic<bool> cut_ = false;
-  // Since when the watching thread has found the lock taken.
+  // Since when the watching thread has been unable to take `mutex_`.
   Clock::time_point taken_{};
 
-  // Guards what follows.
+  // Guards all members below.
   std::mutex mutex_;
   nccl::Comm comm_ = nullptr;
   CommState state_ = CommState::kWorks;
@@ -120,9 +126,9 @@ class Communicators : public Attachment {
   explicit Communicators(Context& context) : context_(context) {}
   ~Communicators() override;
 
-  // `kept` is released with the context, on its thread.
+  // Keeps `kept` alive until the context closes, and releases it on the context's thread.
   uint64_t open(const CommPlace& place, std::shared_ptr<void> kept);
-  // Throws Failure ARGUMENT for a number that is of none.
+  // Throws Failure ARGUMENT if no communicator has this number.
   Communicator& at(uint64_t number);
   void close(uint64_t number, bool inOrder);
 

@@ -1,4 +1,4 @@
-// What the parts of several ranks combine to.
+// Combines arrays of several ranks element by element: sums and maxima.
 #include "kernels/collective/fold.h"
 
 #include "native/addon.h"

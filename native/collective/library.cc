@@ -21,7 +21,7 @@ namespace lockstep::nccl {
 
 namespace {
 
-// The first version whose communicators do not block, and can be aborted at any time.
+// The first version with non-blocking communicators that can be aborted at any time.
 constexpr int kOldest = 21800;
 
 std::string versionText(int version) {
@@ -29,7 +29,8 @@ std::string versionText(int version) {
          std::to_string(version % 100);
 }
 
-// NVLS adds inside of the switch, in an order that nobody knows, and needs multicast, which this library leaves alone.
+// Disables NVLS (NVLink SHARP). NVLS adds in the switch, in an unknown order, and it needs NVLink multicast, which this
+// library does not use.
 void forbidNvls() {
   constexpr const char* kName = "NCCL_NVLS_ENABLE";
   const char* given = std::getenv(kName);

@@ -1,5 +1,5 @@
-// NCCL, which is found at run time: the addon is built and works without it. Declared here is what the addon calls; where nccl.h
-// is known to the compiler, library.cc holds these declarations to it.
+// NCCL, loaded at run time: the addon is built without it, and works without it. This file declares the types and
+// functions that the addon uses. If the compiler finds nccl.h, library.cc checks these declarations against it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,17 +16,17 @@ enum Result : int { kSuccess = 0, kInProgress = 7 };
 enum DataType : int { kBytes = 1, kF16 = 6, kF32 = 7, kBf16 = 9 };
 enum Operation : int { kSum = 0 };
 
-// Whoever has it may join the communicator that it names.
+// An ncclUniqueId. Every rank that has it can join the communicator.
 struct UniqueId {
   char bytes[128];
 };
 
-// The fields of NCCL 2.14, and its version; later libraries give all others their defaults.
+// The fields of ncclConfig_t in NCCL 2.14, with that version. Later libraries use their defaults for newer fields.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
   unsigned version = 21400;
-  // NCCL makes a thread for every group of calls of a communicator that does not block
+  // blocking, because NCCL starts a thread for each group of calls on a non-blocking communicator
   int blocking = 1;
 };
 
@@ -49,8 +49,9 @@ struct Library {
   Result (*broadcast)(const void*, void*, size_t, DataType, int, Comm, cudaStream_t);
 };
 
-// Loads NCCL at the first call: LOCKSTEP_NCCL, or libnccl.so.2 where the loader and the addon's own paths find it. Throws Failure
-// BACKEND where there is none or an old one, and ARGUMENT where the environment asks for NVLS.
+// Loads NCCL at the first call. The library is the file named by LOCKSTEP_NCCL, or else libnccl.so.2 on the loader's
+// search path or in the addon's run path. Throws Failure BACKEND if there is none or it is too old, and ARGUMENT if the
+// environment enables NVLS.
 const Library& library();
 
 }  // namespace lockstep::nccl

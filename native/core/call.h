@@ -43,7 +43,7 @@ class AnyCall {
   // allocation and are aligned for kernels, and also if the workspace and another argument share memory.
   void* pointer(Slot slot, uint64_t bytes) const;
 
-  // As `pointer`, at any alignment: for what is copied.
+  // As `pointer`, but without an alignment requirement, for memory that is copied.
   void* bytesAt(Slot slot, uint64_t bytes) const;
 
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
@@ -114,7 +114,7 @@ class Call : public AnyCall {
   T* pointer(Pointer name, uint64_t bytes) const {
     return static_cast<T*>(AnyCall::pointer(name, bytes));
   }
-  // As `pointer`, at any alignment: for what is copied.
+  // As `pointer`, but without an alignment requirement, for memory that is copied.
   void* bytesAt(Pointer name, uint64_t bytes) const { return AnyCall::bytesAt(name, bytes); }
   // As `pointer`, but returns null if the argument was omitted.
   template <typename T = void>

@@ -83,7 +83,8 @@ void Context::open() {
   // running out of memory return it.
   uint64_t keepAll = UINT64_MAX;
   check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
-  // Otherwise an allocation could make one stream wait for the other, which has freed the memory.
+  // With internal dependencies, an allocation on one stream could reuse memory freed on the other and then wait for
+  // that stream.
   int never = 0;
   check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &never));
   openTickets(main_);
@@ -117,7 +118,7 @@ void Context::close() {
     readsDone_.wait(lock, [this] { return reads_ == 0; });
   }
   ignore(cudaSetDevice(device_));
-  // what waits for other ranks would never be done
+  // closing the communicators aborts work that waits for other ranks, because it might never finish
   communicators_.reset();
   if (capture_) abortCapture();
   lane_ = &main_;
@@ -179,7 +180,8 @@ uint64_t Context::allocate(uint64_t bytes) {
 }
 
 void* Context::takeSpare(size_t list) {
-  // what is enqueued aside comes after all that has used the main stream's free blocks
+  // The side stream may also take the main stream's free blocks, because side work starts after all work that has used
+  // them.
   for (Lane* lane : {lane_, &main_}) {
     if (lane->spares[list].empty()) continue;
     void* data = lane->spares[list].back();
@@ -236,7 +238,7 @@ void Context::checkWorkspace() {
 
 void* Context::take(uint64_t bytes) {
   void* data = nullptr;
-  // on the stream that is captured, the allocation would become part of the graph
+  // an allocation on the captured stream would become part of the graph
   const cudaStream_t stream = capture_ ? copies_ : lane_->stream;
   const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
   if (error == cudaErrorMemoryAllocation) {
@@ -262,7 +264,7 @@ void* Context::takeOrThrow(uint64_t bytes) {
 }
 
 void Context::openTickets(Lane& lane) {
-  // not from the pool, whose memory trim() returns
+  // cudaMalloc, not the pool, because trim() returns the pool's free memory
   check("cudaMalloc", cudaMalloc(reinterpret_cast<void**>(&lane.tickets), sizeof(uint32_t)));
   check("cudaMemsetAsync", cudaMemsetAsync(lane.tickets, 0, sizeof(uint32_t), lane.stream));
 }

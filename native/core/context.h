@@ -68,7 +68,7 @@ struct MemoryUse {
 
 class GemmPlans;
 
-// What another folder keeps with a context, and what ends with it.
+// An object of another folder that a context owns. The context destroys it when it closes.
 class Attachment {
  public:
   virtual ~Attachment() = default;
@@ -158,9 +158,9 @@ class Context {
   // Throws Failure ARGUMENT during a capture.
   void requireNoCapture(const char* what) const;
 
-  // Between beginSide and endSide, work is enqueued on a second stream: after the work that the main stream has so far, and
-  // beside what it gets later. When the main stream next uses or frees a block of memory that this work uses, it first waits
-  // for the work. Both throw Failure ARGUMENT during a capture.
+  // Between beginSide and endSide, work is enqueued on a second stream. It starts after the work that is on the main
+  // stream at beginSide, and may run at the same time as later work there. When the main stream next uses or frees a
+  // block of memory that this work uses, it first waits for the work. Both throw Failure ARGUMENT during a capture.
   void beginSide();
   void endSide();
 
@@ -180,7 +180,7 @@ class Context {
   void open();
   // Allocates from the memory pool. Returns null if there is no memory.
   void* take(uint64_t bytes);
-  // As `take`. If no memory is left and no capture is under way, calls trimAll and tries again. Throws Failure
+  // As `take`. If no memory is left and no capture is in progress, calls trimAll and tries again. Throws Failure
   // OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
   // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work
@@ -192,7 +192,7 @@ class Context {
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
 
-  // Work that was enqueued between a beginSide and its endSide, and that the main stream has not waited for.
+  // Work that was enqueued between one beginSide and its endSide, as long as the main stream has not waited for it.
   struct SideWork {
     Event done;
     // The addresses of the blocks that it uses.
@@ -202,11 +202,12 @@ class Context {
   // Throws Failure ARGUMENT between beginSide and endSide.
   void requireNotAside(const char* what) const;
   bool isAside() const { return lane_ == &side_; }
-  // A block is used on the current stream.
+  // Records that work on the current stream uses a block. If side work uses the block too, the main stream waits for
+  // that work.
   void use(uint64_t block);
-  // A block is freed on the current stream.
+  // As `use`, for the work that frees the block.
   void release(uint64_t block);
-  // The main stream waits for the work on the side stream up to `work`.
+  // Makes the main stream wait for the side work number `work` and for all earlier side work.
   void join(size_t work);
   void joinAll();
   // The block of memory that `address` lies in, or sizes_.end().
@@ -225,7 +226,7 @@ class Context {
   static size_t spareList(uint64_t bytes);
   static constexpr size_t kSpareLists = kLargestShift - kSmallestShift + 1;
 
-  // A stream, and memory that only its work uses again.
+  // A stream, and the memory that only work on this stream reuses.
   struct Lane {
     cudaStream_t stream = nullptr;
     // The free lists. Work on a reused block starts after the earlier work on it, which is on the same stream.

@@ -14,7 +14,7 @@ void Context::beginCapture() {
   requireNoCapture("another capture begins");
   requireNotAside("a graph is captured");
   checkWorkspace();
-  // work that is captured cannot wait for work that is not
+  // a captured stream must not wait for work outside of the capture, so that work is awaited before
   joinAll();
   // In relaxed mode, allocations on another stream are possible during the capture and are no part of it.
   check("cudaStreamBeginCapture", cudaStreamBeginCapture(main_.stream, cudaStreamCaptureModeRelaxed));
@@ -60,7 +60,7 @@ void Context::launch(uint64_t graph) {
   requireNotAside("a graph is replayed");
   const auto found = graphs_.find(graph);
   if (found == graphs_.end()) throw Failure{"ARGUMENT", "the graph has been destroyed"};
-  // which memory the graph uses is not known here
+  // it is unknown which memory the graph uses, so all side work is awaited
   joinAll();
   check("cudaGraphLaunch", cudaGraphLaunch(found->second.work, main_.stream));
 }

@@ -101,7 +101,7 @@ cudaError_t PinnedBuffers::copyOut(void* to, const void* from, size_t bytes, cud
     if (error == cudaSuccess) std::memcpy(static_cast<char*>(to) + piece.at, piece.buffer->data(), piece.bytes);
     keep(std::move(piece.buffer));
   };
-  // the same holds if no more memory can be pinned
+  // if no more memory can be pinned, the enqueued pieces are awaited as well
   std::exception_ptr failure;
   const auto buffer = [&](size_t size) -> std::unique_ptr<PinnedBuffer> {
     try {

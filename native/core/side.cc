@@ -1,4 +1,5 @@
-// A second stream, beside the main one: what orders the two.
+// The side stream of a context: work on it runs concurrently with the main stream. Events order the two streams where
+// they use the same memory.
 #include "native/core/context.h"
 
 namespace lockstep {
@@ -13,7 +14,7 @@ void Context::beginSide() {
   requireNoCapture("the side stream is used");
   requireNotAside("another side stream is used");
   if (!side_.stream) {
-    // exchanges are short and others wait for them, so their blocks go first
+    // The side stream has the highest priority: its work consists of short exchanges that other ranks wait for.
     int least = 0;
     int greatest = 0;
     check("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&least, &greatest));

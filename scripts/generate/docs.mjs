@@ -117,7 +117,7 @@ const TABLES = {
   "docs/cli.md": { "options of quantize": quantizeOptions, "shapes of quantized tensors": shapes },
 };
 
-/** Returns the documents with their tables as { path: text }. Throws for a table without a place. */
+/** Returns the documents with their tables as { path: text }. Throws if a document has no place for its table. */
 export function docFiles(command) {
   const filled = Object.entries(TABLES).map(([path, tables]) => {
     let text = readFileSync(path, "utf8");

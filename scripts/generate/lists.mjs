@@ -174,8 +174,8 @@ ${names.map((name) => `  register${name}(env, exports);\n`).join("")}}
 }
 
 /**
- * The class of each block format: the one whose constructor makes specs with its name. Other exports of src/quantizers are
- * no classes of a block format.
+ * The class of each block format: the one whose constructor makes specs with its name. Exports of src/quantizers that are not
+ * such classes are skipped.
  */
 function quantizers(command) {
   const folder = "src/quantizers";

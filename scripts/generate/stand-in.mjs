@@ -1,5 +1,6 @@
-// Generates the stand-ins of launchers whose parameters say everything: each pointer is to a tensor of a wide type that is
-// named beside it, and all have `count` elements. Other launchers have theirs in conformance/tests/stand-in.
+// Generates stand-ins for those launchers whose parameters fully describe their memory accesses: every pointer is to a tensor of
+// a wide type that another parameter names, and all tensors have `count` elements. The stand-ins of all other launchers are
+// written by hand in conformance/tests/stand-in.
 import { readFileSync } from "node:fs";
 import { filesIn } from "./lists.mjs";
 
@@ -15,7 +16,7 @@ function tensorsOf(body) {
   return pointers.map(({ type, name }) => ({ name, isRead: type.startsWith("const") }));
 }
 
-/** [name of the launcher, name of its parameters, tensors] of each launcher in a header that is of this kind. */
+/** [name of the launcher, name of its parameter struct, tensors] for each launcher in a header that gets a generated stand-in. */
 function launchersIn(header) {
   const text = readFileSync(header, "utf8");
   const structs = Array.from(text.matchAll(/^struct (\w+) \{\n(.*?)^\};/gms), ([, name, body]) => [

@@ -1,17 +1,20 @@
-/** Mistakes with names: one of a group of fields, arguments or variables used for another, or left out, by their neighbours. */
+/**
+ * Mutators that confuse names: a field, argument or variable is replaced by a similar one, exchanged with its neighbour, or left
+ * out.
+ */
 import babel from "@babel/core";
 
 const { types } = babel;
 const clone = (node) => types.cloneNode(node, true, false);
 const textOf = (path, { start, end }) => path.hub.file.code.slice(start, end);
 
-/** The names that come next behind one of a group, in a circle: at most so many are tried in its place. */
+/** The names after `name` in the list, continuing at its start; at most `most`. They are tried in place of `name`. */
 function nextOf(names, name, most) {
   const at = names.indexOf(name);
   return [...names.slice(at + 1), ...names.slice(0, at)].slice(0, most);
 }
 
-/** Calls `swap` for each two neighbours of a list that are not alike. */
+/** Calls `swap(i)` for each two adjacent, different nodes i and i + 1 of a list. String literals are skipped. */
 function* neighbours(list, swap) {
   for (let i = 0; i + 1 < list.length; i++) {
     const [one, other] = [list[i], list[i + 1]];
@@ -26,7 +29,7 @@ function exchanged(list, i) {
   return copy;
 }
 
-/** Two fields of an object, each with the other's value. */
+/** Exchanges the values of two adjacent properties of an object literal. */
 const fieldExchange = {
   name: "FieldExchange",
   *mutate(path) {
@@ -45,7 +48,7 @@ const fieldExchange = {
   },
 };
 
-/** Two arguments of a call, each in the other's place. */
+/** Exchanges two adjacent arguments of a call. */
 const argumentExchange = {
   name: "ArgumentExchange",
   *mutate(path) {
@@ -59,7 +62,7 @@ const argumentExchange = {
   },
 };
 
-/** Two elements of a list, each in the other's place; an element that is not there. */
+/** Exchanges two adjacent elements of an array literal, or removes one element. */
 const elementExchange = {
   name: "ElementExchange",
   *mutate(path) {
@@ -73,7 +76,7 @@ const elementExchange = {
   },
 };
 
-/** What a call is given in place of what it makes of it. */
+/** Replaces a call by one of its arguments. */
 const callForgotten = {
   name: "CallForgotten",
   *mutate(path) {
@@ -85,7 +88,7 @@ const callForgotten = {
   },
 };
 
-/** What is given, without the default; the default, whatever is given. */
+/** Replaces `a ?? b` by `a`, and by `b`. */
 const defaultForgotten = {
   name: "DefaultForgotten",
   *mutate(path) {
@@ -97,7 +100,7 @@ const defaultForgotten = {
 
 const fieldsOfFiles = new WeakMap();
 
-/** Every field that a file reads of an object, by the object's text. */
+/** Returns, for the text of each object expression, all fields that the file reads of that object. */
 function fieldsOf(path) {
   const program = path.findParent((each) => each.isProgram());
   const known = fieldsOfFiles.get(program.node);
@@ -130,7 +133,7 @@ const isRead = (path) =>
   !path.parentPath.isUpdateExpression() &&
   !path.parentPath.isUnaryExpression({ operator: "delete" });
 
-/** Another field of the same object; none, as if it had not been given. */
+/** Replaces a field by another field of the same object, or by undefined. */
 const otherField = {
   name: "OtherField",
   *mutate(path) {
@@ -144,7 +147,7 @@ const otherField = {
   },
 };
 
-/** An option that is read from an object and not seen there. */
+/** Removes one option from an object that is being destructured. */
 const optionForgotten = {
   name: "OptionForgotten",
   *mutate(path) {
@@ -164,7 +167,7 @@ const optionForgotten = {
 const parametersOf = ({ bindings }) =>
   Object.keys(bindings).filter((name) => bindings[name].kind === "param");
 
-/** Another variable of the same declaration, or another parameter. */
+/** Replaces a variable by another one of the same declaration, or a parameter by another parameter. */
 const otherVariable = {
   name: "OtherVariable",
   *mutate(path) {

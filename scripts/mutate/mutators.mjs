@@ -60,7 +60,7 @@ const { allMutators } = await import(
   new URL("./mutators/index.js", import.meta.resolve("@stryker-mutator/instrumenter")).href
 );
 
-/** The kinds of mistakes: those of operators, conditions and calls, and those of names. */
+/** The kinds of mutations: `usual` changes operators, conditions and calls; `exchanges` confuses names. */
 const KINDS = {
   usual: [...allMutators, propertyRemoval, callRemoval, argumentRemoval],
   exchanges: EXCHANGES,

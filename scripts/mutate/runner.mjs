@@ -21,7 +21,7 @@ const LOG = `${folder}/log.jsonl`;
 const log = (entry) => appendFileSync(LOG, `${JSON.stringify(entry)}\n`);
 
 /** The maximum of loop iterations under a mutant, from the number without it. A loop that exceeds it is ended. */
-const MOST_TURNS = (hits) => 1000 + 100 * hits;
+const MAX_TURNS = (hits) => 1000 + 100 * hits;
 
 /** A file that names the running test and mutant, for the process that has to end a hanging run. */
 const current = openSync(`${folder}/current`, "w");
@@ -47,7 +47,7 @@ export default class MutationRunner extends TestRunner {
 
   /** Runs the test with its hooks; returns the error that any of them throws. */
   async #attempt(test, mutant, hits = 0) {
-    Object.assign(switches, { activeMutant: mutant, hitCount: mutant && 0, hitLimit: MOST_TURNS(hits) });
+    Object.assign(switches, { activeMutant: mutant, hitCount: mutant && 0, hitLimit: MAX_TURNS(hits) });
     const suites = suitesOf(test.suite ?? test.file);
     const failures = [];
     const last = [];

@@ -1,7 +1,7 @@
-"""Records what CUDA's own conversion headers answer, through the compiled cuda_conversions.cc.
+"""Records the results of CUDA's own conversion headers, computed by the compiled cuda_conversions.cc.
 
-    cuda_vectors.py PROGRAM VERSION             the vector files
-    cuda_vectors.py PROGRAM VERSION --digests   all 2^32 inputs: 22 conversions, some 12 s each
+    cuda_vectors.py PROGRAM VERSION             writes the vector files
+    cuda_vectors.py PROGRAM VERSION --digests   writes digests of all 2^32 inputs: 22 conversions, about 12 s each
 """
 
 import json
@@ -80,7 +80,9 @@ def record_table(program, name, layout):
 
 
 def record_digests(program, version):
-    """Two files: rounding to nearest with e8m0's upward rounding, which quantizers use, and the other directions."""
+    """Writes two files: one of rounding to nearest and of rounding up to e8m0, which quantizers use; one of the
+    other directions.
+    """
     runs = {"cuda-digests.json": [], "cuda-digests-directed.json": []}
     for format, rounding, overflow in conversions(program):
         command = ["nice", program, "digest", format, rounding, overflow]

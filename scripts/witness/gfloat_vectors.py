@@ -1,6 +1,6 @@
-"""Records what gfloat answers: its roundings and both its overflows, over named, P3109 and pseudo-random layouts.
+"""Records the results of gfloat, in all its rounding and both its overflow modes, for named, P3109 and pseudo-random layouts.
 
-gfloat takes any layout as numbers, so the random ones prove that nothing depends on a format's name.
+gfloat accepts a layout as numbers, so the random layouts show that no result depends on a format's name.
 """
 
 from importlib.metadata import version
@@ -57,7 +57,10 @@ def format_info(layout):
 
 
 def p3109(k, precision, signed):
-    """The finite P3109 formats; those with infinities put one infinity above the finite codes, which no layout here does."""
+    """The P3109 formats without infinities.
+
+    Those with them have one infinity above the finite codes, which no layout here can describe.
+    """
     signedness = Signedness.Signed if signed else Signedness.Unsigned
     info = formats.format_info_p3109(k, precision, signedness, Domain.Finite)
     layout = record.Layout(info.expBits, precision - 1, info.bias, "fnuz" if signed else "nanOnly", signed)
@@ -65,7 +68,9 @@ def p3109(k, precision, signed):
 
 
 def random_layouts(count, seed=0xC0FFEE11):
-    """Layouts that a format word and an f32 can hold, in the order the generator proposes them."""
+    """Random layouts that fit a format word and whose values fit f32, in the order in which the generator draws
+    them.
+    """
     draw, found = record.Xorshift32(seed), []
     while len(found) < count:
         exponent, mantissa, signed = 1 + draw() % 8, max(draw() % 13 - 2, 0), draw() % 4 > 0
@@ -84,7 +89,9 @@ def random_layouts(count, seed=0xC0FFEE11):
 
 
 def answerable(layout, inputs):
-    """What gfloat takes: NaN where there is one, no sign on unsigned formats, nothing below a format without zero."""
+    """The inputs that gfloat accepts: NaN only if the format has one, no sign for unsigned formats, and nothing
+    below the smallest value of a format without zero.
+    """
     keep, omitted = np.ones(len(inputs), dtype=bool), []
     if layout.specials == "finite":
         keep &= ~record.is_nan(inputs)
@@ -114,7 +121,7 @@ def columns(layout, info, inputs, roundings, random=None):
 
 
 def fixed(layout, info, codes, patterns, name=None, differences=()):
-    """The roundings that are functions of their input, and decoding."""
+    """Records the deterministic roundings, and decoding."""
     inputs, omitted = answerable(layout, record.edge_inputs(layout, codes, patterns))
     encoded = list(columns(layout, info, inputs, [rounding for rounding in ROUNDINGS if rounding != "stochastic"]))
     sample = record.decode_codes(layout, count=96)
@@ -125,14 +132,18 @@ def fixed(layout, info, codes, patterns, name=None, differences=()):
 
 
 def beside(layout, code, word):
-    """The f32 bits of a value that lies `word` / 2^16 of the way from a code to the next."""
+    """The f32 bits of the value at `word` / 2^16 of the way from a code to the next."""
     low, high = layout.value(code), layout.value(code + 1)
     with np.errstate(over="ignore"):
         return int(np.float32(float(low + (high - low) * word / 2**16)).view(np.uint32))
 
 
 def stochastic(layout, info, name=None, count=96, seed=0x5EED5EED):
-    """Three inputs in four lie where the word drawn for them decides: one step below it, at it, one step above."""
+    """Records stochastic rounding.
+
+    Three of four inputs are at the threshold of the random word drawn for them: one step below it, at it, one step
+    above it.
+    """
     draw, words = record.Xorshift32(seed), [philox.random16(SEED, OFFSET, at) for at in range(count)]
     others, omitted = answerable(layout, record.edge_inputs(layout, 8, 16))
     inputs = []
@@ -147,7 +158,9 @@ def stochastic(layout, info, name=None, count=96, seed=0x5EED5EED):
 
 
 def nan_differences(layout, info):
-    """gfloat has one NaN to write, the last code; Lockstep writes the positive one, and keeps the sign of an overflow."""
+    """The inputs on which the NaN codes differ: gfloat always writes the last code; Lockstep writes the
+    positive NaN, and for an overflow the NaN of the input's sign.
+    """
     rows = [(0x7FC00000, "NaN: the last code there, the positive one here"), (0x447A0000, "overflow: as for NaN")]
     for bits, why in rows:
         answer = encode(info, np.array([bits], dtype=np.uint32), "tiesToEven", "nonfinite")[0]

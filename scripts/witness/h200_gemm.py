@@ -1,7 +1,7 @@
 """Matrix products of a real H200, by PyTorch's cuBLASLt, as witnesses for the `hopper` datapath.
 
 Run on a machine with the GPU: python scripts/witness/h200_gemm.py OUT.json
-Inputs are drawn by xorshift32 from a seed, so that the file holds seeds and results alone.
+Inputs are drawn by xorshift32 from a seed, so the file has only seeds and results.
 """
 
 import json
@@ -25,13 +25,13 @@ def words(seed, count):
 
 
 def codes8(seed, count, nan_from):
-    """Every finite 8-bit code: the top byte of each word, NaN and infinity replaced by 0x38."""
+    """Random finite 8-bit codes: the top byte of each word, with 0x38 in place of NaN and infinity."""
     code = (words(seed, count) >> 24).astype(np.uint8)
     return np.where((code & 0x7F) >= nan_from, np.uint8(0x38), code)
 
 
 def codes16(seed, count, dtype):
-    """Signs and significands at random, sixteen binades around 1."""
+    """Random signs and significands in sixteen binades around 1."""
     word = words(seed, count)
     if dtype == "bf16":
         exponent, rest = ((word >> 8) & 15) + 119, (word >> 16) & 0x7F

@@ -2,8 +2,9 @@
 
 python3 scripts/witness/h200_vectors.py OUT.json, on a machine with an H200 and torch.
 
-Each case is a corner of a product large enough that cuBLASLt takes its nvjet kernels. The last cases place the
-exponent of a zero: t1 = 2^-149 - 2^-g and t2 = 2^-g sum to the smallest f32 only where terms keep bits of 2^-g.
+Each case is a corner of a product large enough that cuBLASLt chooses its nvjet kernels. The last cases find which exponent
+a zero product counts with: t1 = 2^-149 - 2^-g and t2 = 2^-g sum to the smallest f32 only if the alignment of the terms keeps
+bits of weight 2^-g.
 """
 
 import json
@@ -22,7 +23,9 @@ FACTORS = {155: (7, 9), 156: (1, 127), 157: (15, 17), 158: (7, 73), 159: (31, 33
 
 
 def draw(fmt, flavour, generator):
-    """Finite codes: any; or half of them zero; or, mostly zero, those whose products pass through f32's subnormals."""
+    """Random finite codes of one of three kinds: any codes; half of them zero; mostly zero, with products in
+    the range of f32's subnormals.
+    """
     sign = 1 << (15 if fmt in ("bf16", "f16") else 7)
     code = torch.randint(0, 2 * sign, (SIZE, DEPTH), generator=generator)
     magnitude = code % sign
@@ -54,7 +57,7 @@ def case(name, fx, fw, x, w, lines):
 
 
 def probe(g, p, q):
-    """Codes of one line each whose products are p * q * 2^-g and 2^-g, and otherwise zeros."""
+    """Codes of one row each, whose products are p * q * 2^-g, 2^-g and otherwise zeros."""
     x, w = torch.zeros(64, dtype=torch.float64), torch.zeros(64, dtype=torch.float64)
     x[:2] = torch.tensor([p, 1]) * 2.0**-80
     w[:2] = torch.tensor([q, 1]) * 2.0 ** (80 - g)

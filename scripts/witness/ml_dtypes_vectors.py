@@ -1,4 +1,4 @@
-"""Records what ml_dtypes answers: casts from f32 to each of its small types, and every code decoded."""
+"""Records the results of ml_dtypes: casts from f32 to each of its small types, and every code decoded."""
 
 from importlib.metadata import version
 
@@ -58,7 +58,10 @@ def ordinary(name, layout, function, omitted=None, keep=None, rounding="tiesToEv
 
 
 def finite(name, layout, function):
-    """FP4 and FP6 saturate here as in Lockstep; a NaN becomes a zero of the opposite sign."""
+    """Records FP4 and FP6.
+
+    ml_dtypes saturates them as Lockstep does, but turns a NaN into a zero of the opposite sign.
+    """
     type, largest = getattr(ml_dtypes, function), layout.codes - 1
     differences = [
         differs(layout, type, bits, "tiesToEven", "saturate", largest, "NaN: a zero of the other sign there, the largest value here")
@@ -69,7 +72,11 @@ def finite(name, layout, function):
 
 
 def e8m0(layout):
-    """Ties leave zero, zero and negative inputs are NaN, and all between 2^-127 and 2^-126 goes up."""
+    """Records e8m0.
+
+    ml_dtypes rounds ties away from zero, and all values between 2^-127 and 2^-126 up; zero and negative inputs give
+    NaN.
+    """
     type = ml_dtypes.float8_e8m0fnu
     rows = [
         (0x00000000, "tiesToAway", 0x00, "zero: NaN there, the smallest code here"),

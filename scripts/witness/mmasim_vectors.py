@@ -24,7 +24,9 @@ LARGEST = {"e4m3": 0x7E, "e5m2": 0x7B, "bf16": 0x7F7F, "f16": 0x7BFF}
 
 
 def draw(fmt, shape, flavour, generator):
-    """Finite codes: any, two in five zero, only the smallest magnitudes, or only a few binades in the middle."""
+    """Random finite codes of one of four kinds: any codes; two in five zero; the smallest magnitudes; a few
+    binades in the middle.
+    """
     bits = BITS[fmt]
     sign = 1 << (bits - 1)
     code = torch.randint(0, 2 * sign, shape, generator=generator)

@@ -1,6 +1,7 @@
-"""What the recorders share: the layouts, the inputs every witness is asked about, the vector files.
+"""Shared parts of the scripts that record witnesses: layouts, inputs and vector files. A witness is an independent
+implementation, whose results the tests compare with ours.
 
-Layouts come from src/formats/scalar.ts, so that no number is written twice.
+Layouts are read from src/formats/scalar.ts, so no number is written twice.
 """
 
 import json
@@ -21,7 +22,7 @@ SMALLEST_F32 = Fraction(2) ** -149
 
 @dataclass(frozen=True)
 class Layout:
-    """A scalar format; fields as in ScalarLayout of src/formats/scalar.ts."""
+    """A scalar format, with the fields of ScalarLayout in src/formats/scalar.ts."""
 
     exponentBits: int
     mantissaBits: int
@@ -36,7 +37,7 @@ class Layout:
 
     @property
     def codes(self):
-        """How many codes are finite and not negative: they are the codes 0 to codes - 1."""
+        """The number of finite non-negative codes. They are the codes 0 to codes - 1."""
         below_sign = 1 << (self.exponentBits + self.mantissaBits)
         return below_sign - {"nanOnly": 1, "ieee": 1 << self.mantissaBits}.get(self.specials, 0)
 
@@ -79,7 +80,7 @@ class Xorshift32:
 
 
 def f32_bits(value):
-    """The bit pattern of an exact f32 value; None beyond the largest f32."""
+    """The bit pattern of a value that f32 represents exactly; None for a value above the largest f32."""
     if value >= 2**128:
         return None
     rounded = np.float32(float(value))
@@ -89,7 +90,7 @@ def f32_bits(value):
 
 
 def sample_codes(layout, count, draw):
-    """All codes where they are few; else both ends, some binade edges, and pseudo-random ones."""
+    """All codes if they are few; else the first and last ones, some at binade boundaries, and pseudo-random ones."""
     if layout.codes <= count:
         return range(layout.codes)
     chosen = {*range(4), *range(layout.codes - 4, layout.codes)}
@@ -102,18 +103,21 @@ def sample_codes(layout, count, draw):
 
 
 def boundaries(layout, count, draw):
-    """Values, and the midpoint between each and the next; the largest is followed as if the exponent went on."""
+    """The values of codes, and the midpoint between each value and the next.
+
+    After the largest value comes the one that a larger exponent range would have.
+    """
     codes = sample_codes(layout, count, draw)
     pairs = [(layout.value(code), layout.value(code + 1)) for code in codes]
     return [low for low, _ in pairs] + [pairs[-1][1]], [(low + high) / 2 for low, high in pairs]
 
 
 def edge_inputs(layout, codes=256, random=512, seed=0x9E3779B9):
-    """f32 bit patterns, ascending and distinct, aimed at where rounding into a layout decides.
+    """f32 bit patterns, ascending and distinct, near the points where rounding to a layout changes its result.
 
-    Codes (at most `codes` of them) and the midpoints above them in both signs; the f32 neighbours of each midpoint,
-    signs alternating; zeros, f32 subnormals, infinities, NaNs of several payloads; some powers of two; `random` patterns,
-    half uniform, half with the exponent near the layout's range.
+    They are: the values of at most `codes` codes, and the midpoints above them, in both signs; the f32 neighbours of each
+    midpoint, in alternating signs; zeros, f32 subnormals, infinities and NaNs of several payloads; some powers of two;
+    `random` random patterns, half of them uniform, half with an exponent near the layout's range.
     """
     draw = Xorshift32(seed)
     values, midpoints = boundaries(layout, codes, draw)
@@ -144,7 +148,7 @@ def is_nan(inputs):
 
 
 def decode_codes(layout, count=640, seed=0x2545F491):
-    """All codes of a layout, or for wide layouts a pseudo-random sample with the codes at every end."""
+    """All codes of a layout; for a wide layout a pseudo-random sample, and the first and last codes of each sign."""
     if layout.bits <= 8:
         return np.arange(1 << layout.bits, dtype=np.uint32)
     draw, size = Xorshift32(seed), 1 << layout.bits
@@ -154,7 +158,7 @@ def decode_codes(layout, count=640, seed=0x2545F491):
 
 
 def hex_lines(words, digits):
-    """Words as hex of a fixed number of digits, joined and cut into lines."""
+    """Words as hexadecimal numbers of a fixed number of digits, joined and split into lines."""
     text = "".join(f"{int(word):0{digits}x}" for word in words)
     width = LINE // digits * digits
     return [text[at : at + width] for at in range(0, len(text), width)]
@@ -165,18 +169,18 @@ def code_digits(layout):
 
 
 def encoding(layout, function, rounding, overflow, outputs, nan="class"):
-    """One column of answers: the codes a witness gave to the table's inputs."""
+    """One column of a table: the codes that a witness gave for the table's inputs."""
     head = {"function": function, "rounding": rounding, "overflow": overflow, "nan": nan}
     return {**head, "outputs": hex_lines(outputs, code_digits(layout))}
 
 
 def decoding(layout, function, codes, values):
-    """The f32 bits a witness gave to codes."""
+    """The f32 bits that a witness gave for codes."""
     return {"function": function, "codes": hex_lines(codes, code_digits(layout)), "values": hex_lines(values, 8)}
 
 
 def difference(layout, bits, rounding, overflow, witness, lockstep, why):
-    """An input on which the witness follows another convention, with both answers."""
+    """An input for which the witness has another convention, with both results."""
     digits = code_digits(layout)
     return {
         "input": f"{bits:08x}",
@@ -189,7 +193,7 @@ def difference(layout, bits, rounding, overflow, witness, lockstep, why):
 
 
 def nan_difference(layout, cast, rounding, overflow):
-    """The code a witness gives a negative NaN, where it is not ours; `cast` takes f32 bits to codes."""
+    """The difference for a negative NaN, if the witness's code for it is not ours. `cast` converts f32 bits to codes."""
     bits, below_sign = 0xFFC00000, 1 << layout.bits - layout.signed
     answer = int(cast(np.array([bits], dtype=np.uint32))[0])
     lockstep = below_sign if layout.specials == "fnuz" else below_sign - 1
@@ -199,7 +203,7 @@ def nan_difference(layout, cast, rounding, overflow):
 
 
 def table(layout, inputs, encode, decode=None, differences=(), omitted=None, name=None, random=None):
-    """All that one witness says about one layout; `name` where the layout has one of ours."""
+    """All results of one witness for one layout. `name` is given if the layout has a name in src/formats/scalar.ts."""
     rows = {
         "format": name,
         "layout": None if name else asdict(layout),
@@ -214,7 +218,7 @@ def table(layout, inputs, encode, decode=None, differences=(), omitted=None, nam
 
 
 def write(file, origin, tables):
-    """Writes conformance/vectors/FILE and says how much it holds."""
+    """Writes conformance/vectors/FILE and prints the size of its contents."""
     VECTORS.mkdir(parents=True, exist_ok=True)
     path = VECTORS / file
     path.write_text(json.dumps({"origin": origin, "tables": tables}, indent=0, ensure_ascii=False) + "\n")

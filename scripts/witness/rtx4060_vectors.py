@@ -1,10 +1,11 @@
-"""FP8 products of an RTX 4060, as mmaemu's tests record them, as a vector file.
+"""Writes a vector file of FP8 products of an RTX 4060, which mmaemu's tests have recorded.
 
 mmaemu 0.1.0 (Apache-2.0, https://github.com/astding/mmaemu) ships recordings of torch._scaled_mm on the GPU in the folder
 tests/data/hw_mini of its source distribution: pip download --no-deps --no-binary :all: mmaemu==0.1.0, unpack, and then
     python scripts/witness/rtx4060_vectors.py mmaemu-0.1.0/tests OUT.json
-Kept are results in f32, of one part of K, of scale factors and elements that are numbers: at most 2 rows and 4 columns of each, and a few of them alone of more
-than 128 k's.
+
+Only results in f32 without split-K are recorded, whose scale factors and elements have no NaN: at most 2 rows and 4 columns of
+each case, and only a few cases with K above 128.
 """
 
 import json
@@ -15,7 +16,7 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 from hwmini import HwMini  # noqa: E402
 
-DEEP = 16  # cases of more than 128 k's
+DEEP = 16  # the number of cases with K above 128
 ROWS, COLUMNS = 2, 4
 
 

@@ -1,13 +1,13 @@
-"""The inputs that TransformerEngine is asked about: bit patterns made of integers alone, so that a replay draws the same.
+"""The inputs of the recordings of TransformerEngine: bit patterns computed in integers only, so that a replay draws the same.
 
-conformance/tests/harness/te/draws.ts draws them again; a change here is a change there.
+conformance/tests/harness/te/draws.ts draws the same inputs: change both files together.
 """
 
 import numpy as np
 
 WORD = np.uint64(0xFFFFFFFF)
 
-# bit patterns for f32; the upper half of each is the bf16 pattern, and f16 has a table of its own
+# bit patterns of f32; the upper half of each is the bf16 pattern, and f16 has its own table
 SPECIALS = [0x00000000, 0x80000000, 0x00010000, 0x807F0000, 0x00800000, 0x7F7F0000, 0xFF7F0000, 0x3F800000]
 NON_NUMBERS = [0x7F800000, 0xFF800000, 0x7FC00000]
 HALF_SPECIALS = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00]
@@ -15,7 +15,7 @@ HALF_NON_NUMBERS = [0x7C00, 0xFC00, 0x7E00]
 
 
 def words(seed, count):
-    """murmur3's finalizer of seed + i * 0x9e3779b9, for i from 0."""
+    """`count` random words: murmur3's finalizer of seed + i * 0x9e3779b9, for i from 0."""
     x = (np.uint64(seed) + np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B9)) & WORD
     for factor, shift in ((0x85EBCA6B, 13), (0xC2B2AE35, 16)):
         x ^= x >> np.uint64(16 if shift == 13 else 13)
@@ -24,18 +24,20 @@ def words(seed, count):
 
 
 def f32_to_bf16(bits):
-    """Round to nearest, ties to even; no NaN comes here."""
+    """Rounds to nearest, ties to even. The input has no NaN."""
     return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)
 
 
 def bell(word):
-    """The four bytes of a word, added and centred, over 128: nearly normal, of deviation 1.15, exact in f32 and f16."""
+    """Nearly normal values of standard deviation 1.15, exact in f32 and f16: the centred sum of the four bytes
+    of a word, divided by 128.
+    """
     sums = sum(((word >> shift) & 0xFF).astype(np.int32) for shift in (0, 8, 16, 24)) - 510
     return sums.astype(np.float32) / np.float32(128)
 
 
 def wide(word, dtype):
-    """Signs, significands and sixteen binades around 1, at random."""
+    """Values with random sign, significand and exponent, in sixteen binades around 1."""
     binade, sign = (word >> 8) & 15, word >> 31
     if dtype == "f16":
         return ((sign << 15) | ((binade + 7) << 10) | ((word >> 16) & 0x3FF)).astype(np.uint16)
@@ -46,7 +48,7 @@ def wide(word, dtype):
 
 
 def edges(word, dtype, rows, columns):
-    """Any bit pattern, specials and ordinary values side by side, and tiles of 128x128 of one kind."""
+    """Any bit patterns: special and ordinary values mixed, and 128x128 tiles with values of one kind."""
     half, bf16 = dtype == "f16", dtype == "bf16"
     shift = 0 if half or not bf16 else 16
     table = np.array((HALF_SPECIALS + HALF_NON_NUMBERS) if half else (SPECIALS + NON_NUMBERS), dtype=np.uint32)
@@ -69,7 +71,10 @@ def edges(word, dtype, rows, columns):
 
 
 def signs(word, rows, columns, dtype):
-    """Rows of +2^k and -2^k in equal numbers: their mean is 0 and their norm exact. Columns are a multiple of 16."""
+    """Rows with equally many +2^k and -2^k, so that their mean is 0 and their norm exact.
+
+    The number of columns is a multiple of 16.
+    """
     row, column = np.divmod(np.arange(rows * columns), columns)
     first = word[row * columns]
     mask = 1 + (first >> 4) % 15
@@ -80,7 +85,10 @@ def signs(word, rows, columns, dtype):
 
 
 def draw(kind, dtype, seed, shape):
-    """Bit patterns of `shape`, u16 or u32. Kinds: bell, small (a sixteenth of it), wide, edges, signs."""
+    """The u16 or u32 bit patterns of a tensor of shape `shape`.
+
+    Its kind is bell, small (a sixteenth of bell), wide, edges or signs.
+    """
     count = int(np.prod(shape))
     columns = shape[-1]
     word = words(seed, count)

@@ -1,10 +1,10 @@
-"""Records what TransformerEngine itself gives, as witnesses for quantizers, modules and state.
+"""Records the results of TransformerEngine itself for quantizers, modules and their state, which the tests compare with ours.
 
 python3 scripts/witness/te_vectors.py FOLDER, on a machine with an H100 or H200, torch and TransformerEngine.
 
-Inputs are named by kind and seed (te_draws.py). A result is recorded as the SHA-256 of its bits, row-major, with every NaN of
-a wide type made 0x7fff or 0x7fffffff, and its first bits; where a replay counts differences, as all bits in base64.
-Next to each result of products stand the algorithms that cuBLASLt was given, read from its log.
+Inputs are identified by kind and seed (te_draws.py). A result is recorded as its first bits and the SHA-256 of all its bits,
+row-major, with every NaN of a wide type replaced by 0x7fff or 0x7fffffff; if a replay counts differences, it is recorded as all
+bits in base64. Each result of products has the cuBLASLt algorithms that TransformerEngine chose, read from cuBLASLt's log.
 """
 
 import base64
@@ -39,7 +39,7 @@ def on_gpu(kind, dtype, seed, shape):
 
 
 def bits_of(tensor):
-    """The bits of a tensor on the host, NaN canonical."""
+    """The bits of a tensor on the host, with every NaN replaced by the canonical one."""
     tensor = tensor.detach().contiguous()
     if tensor.dtype in NAMES:
         whole = {"bf16": (torch.int16, 0x7FFF), "f16": (torch.int16, 0x7FFF), "f32": (torch.int32, 0x7FFFFFFF)}
@@ -60,7 +60,7 @@ def result(tensor, whole=False):
 
 
 class Log:
-    """The algorithms that cuBLASLt was given since the last question, from its log."""
+    """Reads cuBLASLt's log: new() returns the algorithms of all products since its last call."""
 
     at = 0
 
@@ -85,10 +85,10 @@ LOGGED = Log()
 
 
 def attempt(case, body):
-    """The case with what `body` gives, or with the reason that TransformerEngine refuses it."""
+    """The case, with the results of `body` or with the reason for which TransformerEngine refuses it."""
     try:
         return {**case, **body()}
-    except Exception as error:  # a refusal is an answer: its first line is recorded
+    except Exception as error:  # the first line of a refusal is recorded as the result
         torch.cuda.synchronize()
         return {**case, "refused": str(error).strip().splitlines()[0][:160] if str(error).strip() else repr(error)}
 
@@ -108,7 +108,7 @@ PER_BLOCK = ["_rowwise_data", "_columnwise_data", "_rowwise_scale_inv", "_column
 
 
 def logical(scales, columns):
-    """Scales without the padding at the end of each row, which nobody writes."""
+    """Scales without the padding at the end of each row, which no kernel writes."""
     return scales[:, :columns].contiguous()
 
 
@@ -177,7 +177,9 @@ def block_cases(given):
 
 
 def nvfp4_cases():
-    """TransformerEngine's own reference of NVFP4, in PyTorch: its kernels need another GPU."""
+    """Cases of NVFP4, from TransformerEngine's own reference in PyTorch, because its NVFP4 kernels need a
+    Blackwell GPU.
+    """
     from transformer_engine.pytorch.custom_recipes.reference_nvfp4 import NVFP4QuantizerRef
     from transformer_engine.pytorch.custom_recipes import reference_utils
 
@@ -203,7 +205,7 @@ def nvfp4_cases():
                         yield attempt(case, run)
 
 
-# Norms and activations: how far apart
+# Norms and activations, whose results may differ from ours: tests count the differences
 
 ACTIVATIONS = ["gelu", "relu", "qgelu", "srelu", "silu"]
 GATED = {"geglu": "gelu", "reglu": "relu", "qgeglu": "qgelu", "sreglu": "srelu", "swiglu": "silu", "glu": "sigmoid"}
@@ -272,7 +274,10 @@ def module_of(case):
 
 
 def redraw(module, case, iteration):
-    """Parameters in order of their names get seeds of their own, again for each iteration."""
+    """Sets all parameters to new random values.
+
+    Each parameter, in the order of names, has its own seed in each iteration.
+    """
     with torch.no_grad():
         for i, (name, parameter) in enumerate(sorted(module.named_parameters())):
             kind = "bell" if "layer_norm" in name else "small"

@@ -1,4 +1,4 @@
-"""Records what torch answers on the CPU: casts from float32 to its small types, and codes decoded."""
+"""Records the results of torch on the CPU: casts from float32 to its small types, and codes decoded."""
 
 from importlib.metadata import version
 
@@ -35,7 +35,10 @@ def decode(type, codes):
 
 
 def saturates(type):
-    """Whether infinity becomes a finite number: torch changed float8_e4m3fn from NaN to saturation."""
+    """Whether infinity becomes a finite number.
+
+    In float8_e4m3fn that depends on the version of torch: NaN before, saturation now.
+    """
     return bool(torch.isfinite(torch.tensor([torch.inf]).to(type).to(torch.float32)).all())
 
 
@@ -50,7 +53,11 @@ def ordinary(name, layout, type):
 
 
 def e8m0(layout):
-    """Ties leave zero, and all between 2^-127 and 2^-126 goes up; zero and negative inputs are as in Lockstep."""
+    """Records e8m0.
+
+    torch rounds ties away from zero, and all values between 2^-127 and 2^-126 up; zero and negative inputs are as
+    in Lockstep.
+    """
     type = torch.float8_e8m0fnu
     rows = [
         (0x00400001, "tiesToAway", 0x00, "between 2^-127 and 2^-126: always up there, to the nearest here"),

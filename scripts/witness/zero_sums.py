@@ -1,11 +1,11 @@
-"""What cuBLASLt gives for sums of zero under signed factors, as a vector file.
+"""Writes a vector file of the signs of zero that cuBLASLt gives for sums of zero times signed scale factors.
 
 On a machine with the GPU: nvcc -std=c++17 -O2 -o zero_sums scripts/witness/zero_sums.cc -lcublasLt && ./zero_sums > LINES
 Then, anywhere: python scripts/witness/zero_sums.py LINES OUT.json
 
-A case is one product by algorithm 66, whatever its reduction scheme, whether its scalars lay on the host or on the device, and
-whether C was D; its results, by the number of parts of K, have to be one word each. Left out are a factor alpha of zero, under
-which cuBLASLt does not read the sums, and C in place with a beta on the host, where it rounds twice (docs/datapath.md, section 2).
+A case is one product by algorithm 66. Its result depends on the number of parts of K, but must be the same single word for every
+reduction scheme, with scalars on the host or on the device, and with C in place of D or not. Omitted are alpha = 0, for which
+cuBLASLt does not read the sums, and C in place with beta on the host, where it rounds twice (docs/datapath.md, section 2).
 """
 
 import gzip

@@ -42,12 +42,12 @@ export interface Region {
 const regions = platform.ambient<Region>();
 
 /**
- * Ended regions of `autocastScope`, with the region around each. After an await of an async function, its caller still sees the
- * region that the function set; `currentRegion` then skips the ended ones.
+ * Ended regions of `autocastScope`, each with its enclosing region. An async function that ends its region cannot reset the
+ * region that its caller sees after the await, so `currentRegion` skips ended regions.
  */
 const ended = new WeakMap<Region, { readonly outer: Region | undefined }>();
 
-/** Updates of outermost regions that have ended. */
+/** The `ScaleUpdates` of outermost regions that have ended. */
 const finished = new WeakSet<ScaleUpdates>();
 
 /** Returns the innermost region that is still open, or undefined outside all regions. */
@@ -60,7 +60,7 @@ export function currentRegion(): Region | undefined {
 interface Entered {
   readonly region: Region;
   readonly outer: Region | undefined;
-  /** Ends the region. The caller has made `outer` current again. */
+  /** Ends the region. The caller must already have made `outer` current again. */
   readonly leave: () => void;
 }
 

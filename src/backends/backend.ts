@@ -34,7 +34,7 @@ export interface MemoryUse {
   readonly blocks: number;
 }
 
-/** Time measurement on a backend that executes asynchronously. */
+/** Measures time on a backend that executes asynchronously. */
 export interface Timeline {
   /** Enqueues a time stamp after the work enqueued so far. */
   mark(): void;
@@ -66,7 +66,7 @@ export interface Backend {
   readonly memory: Memory;
   /** Present if the backend executes work asynchronously. */
   readonly timeline?: Timeline;
-  /** Present if processes can exchange the memory of their devices without the host. */
+  /** Present if ranks can exchange device memory without copying it to the host. */
   readonly exchange?: DeviceExchange;
   /** Returns the current memory use. */
   memoryUse(): MemoryUse;
@@ -95,8 +95,8 @@ export interface Backend {
    */
   capture?(body: () => void): CapturedWork;
   /**
-   * Calls `body` once; what it enqueues runs after what was enqueued before the call, and beside what is enqueued after it, until
-   * that uses or frees memory that `body` has used. Present if the backend can run work beside other work.
+   * Calls `body` once, on a second stream. The work that `body` enqueues starts after all earlier work and runs concurrently with
+   * later work. Later work that uses or frees memory of this work waits for it. Present if the backend supports concurrent work.
    */
   onSideStream?<R>(body: () => R): R;
   /** Frees all memory and ends the worker threads. Tensors of this backend cannot be used afterwards. */
@@ -114,8 +114,8 @@ export function requireBackend(user: string, backend: Backend): void {
   if (memory.closed) throw new DisposedError(`${user}: the ${backend.name} backend`);
 }
 
-/** The check of the name of a datapath family. */
+/** Checks the name of a datapath family. */
 export const datapathName = oneOf(DATAPATH_FAMILIES);
 
-/** The answer of a backend that runs an operation bitwise equal to its definition. */
+/** The answer of a backend whose result for an operation is bitwise equal to the definition. */
 export const EXACT: Support = { ok: true, agrees: "bits" };

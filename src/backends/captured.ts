@@ -6,8 +6,8 @@ import { Tensor } from "../tensor/tensor.js";
 import type { OpArgs, OpName } from "./ops.js";
 
 /**
- * The operations that depend on host state, such as a step counter. The function returns why a replay with the same arguments
- * would be wrong, or undefined if it would be right.
+ * For each operation that depends on host state, such as a step counter: a function that returns why a replay with the same
+ * arguments would be wrong, or undefined if it would be right.
  */
 const HOST_COUNTS: { readonly [K in OpName]?: (args: OpArgs[K]) => string | undefined } = {
   adamw: () => "the host counts the steps, from which its bias corrections follow",
@@ -38,7 +38,7 @@ export function waits(what: string): ArgumentError {
   );
 }
 
-/** Blocks of memory that stay allocated as long as captured work uses them. */
+/** Keeps blocks of memory allocated as long as captured work uses them. */
 export class HeldMemory {
   readonly #held = new Set<Storage>();
 

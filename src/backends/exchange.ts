@@ -1,92 +1,106 @@
-/** How processes exchange the memory of their devices without the host, which a backend may be able to: GPUs do by NCCL. */
+/** The interface by which ranks exchange device memory without the host. GPUs implement it by NCCL. */
 import type { WideDType } from "../tensor/shape.js";
 
-/** What a backend that can do it offers. */
+/** The exchange of device memory that a backend offers. */
 export interface DeviceExchange {
-  /** Names the device, and no other of any host. */
+  /** Identifies the device uniquely among all hosts. */
   readonly device: string;
   /**
-   * Name and version of the library that does it, the same on all ranks: `NCCL 2.27.7`. Throws `BackendError` where it is not
-   * here, and `ArgumentError` where the environment asks for what is refused.
+   * The name and version of the library, such as `NCCL 2.27.7`. All ranks must have the same one. Throws `BackendError` if the
+   * library is not installed, and `ArgumentError` if the environment enables a feature that is not allowed.
    */
   library(): string;
-  /** What one rank tells the others, so that they find each other. */
+  /** Creates an invitation. One rank creates it and sends it to all others. */
   invite(): Uint8Array;
-  /** Joins the ranks that have the same invitation, and waits for them. Throws `BackendError` where they do not come. */
+  /** Joins the ranks that have the same invitation, and waits for them. Throws `BackendError` if they do not join in time. */
   open(place: ExchangePlace): DeviceRanks;
 }
 
-/** Which rank of which communicator a process becomes. */
+/** The communicator that a process joins, and its rank in it. */
 export interface ExchangePlace {
-  /** What `invite` gave to one of the ranks. */
+  /** The invitation that one of the ranks created. */
   readonly invitation: Uint8Array;
-  /** This rank, from 0. */
+  /** This rank, counted from 0. */
   readonly rank: number;
   /** The number of ranks. */
   readonly size: number;
-  /** One shared element: not 0 once the job has failed, whereupon nothing waits any more. */
+  /**
+   * A shared array of one element. It is set to a nonzero value when the job has failed; everything that waits then stops
+   * waiting.
+   */
   readonly failed: Int32Array;
-  /** Milliseconds that joining, and each operation on the device, may take. */
+  /** The time limit of joining and of each operation on the device, in milliseconds. */
   readonly timeoutMs: number;
-  /** Called behind every read of the backend, until the ranks are closed; throws what keeps its bytes from being right. */
+  /**
+   * A function that the backend calls after each read, until the communicator is closed. It throws if the data that was read may
+   * be wrong.
+   */
   readonly check: () => void;
 }
 
-/** Why ranks do not work together any more. */
+/** Why a communicator has ended. */
 export interface DeviceEnd {
-  /** Because `failed` was set, because something took longer than `timeoutMs`, because the library failed, or by `close`. */
+  /**
+   * The cause: `told`: `failed` was set. `late`: something took longer than `timeoutMs`. `broken`: the library failed. `closed`:
+   * `close` was called.
+   */
   readonly why: "told" | "late" | "broken" | "closed";
-  /** The same for people. */
+  /** The cause as a message for users. */
   readonly message: string;
 }
 
-/** What `fold` combines: parts that lie `stride` elements apart from `parts` on, without the one at `own`, if that is given. */
+/**
+ * The arguments of `fold`, which combines the arrays of several ranks, called parts, element by element. Consecutive parts start
+ * `stride` elements apart. If `own` is given, that part is at another address, and `parts` holds only the others.
+ */
 export interface FoldArgs {
   /** The address of the first part. */
   readonly parts: number;
-  /** Elements from one part to the next; at least `count`. */
+  /** The distance between the starts of consecutive parts, in elements; at least `count`. */
   readonly stride: number;
-  /** The address of one part that lies elsewhere, and its place among all. */
+  /** The address of a part that is not in `parts`, and its rank `at`. */
   readonly own?: { readonly address: number; readonly at: number } | undefined;
-  /** The number of parts. */
+  /** The number of parts, one per rank. */
   readonly ranks: number;
   /** The element type of the parts and of the result. */
   readonly dtype: WideDType;
-  /** The type to which each sum but the last is rounded; undefined for a maximum, which passes over NaN. */
+  /**
+   * The dtype to which each sum except the last is rounded. Undefined: a maximum is computed instead, in which NaN is ignored.
+   */
   readonly sum: WideDType | undefined;
-  /** The address of the result, which may be that of `own`. */
+  /** The address of the result. It may be that of `own`. */
   readonly out: number;
-  /** Elements of each part. */
+  /** The number of elements of each part. */
   readonly count: number;
 }
 
 /**
- * The ranks of one communicator. What they enqueue runs beside the backend's own work, from `begin` to `end`. Addresses are of
- * the backend's memory. Everything throws `BackendError` once the ranks have ended.
+ * A communicator, as this rank sees it. The work that it enqueues between `begin` and `end` runs concurrently with the backend's
+ * own work. Addresses are those of the backend's memory. After the communicator has ended, every function throws `BackendError`.
  */
 export interface DeviceRanks {
-  /** Throws `ArgumentError` while a graph is captured: what ranks exchange cannot be replayed. */
+  /** Throws `ArgumentError` during the capture of a graph, because an exchange cannot be replayed. */
   requireRunning(): void;
-  /** What the backend has enqueued so far comes before what ranks enqueue from now on. */
+  /** Makes the work that the communicator enqueues from now on wait for the work that the backend has enqueued so far. */
   begin(): void;
-  /** What ranks have enqueued so far comes before what the backend enqueues from now on. */
+  /** Makes the work that the backend enqueues from now on wait for the work that the communicator has enqueued so far. */
   end(): void;
-  /** Adds to the next exchange; not to this rank. */
+  /** Adds a transfer to the next exchange. `to` must be another rank. */
   send(x: number, bytes: number, to: number): void;
-  /** Adds to the next exchange; not from this rank. */
+  /** Adds a transfer to the next exchange. `from` must be another rank. */
   receive(out: number, bytes: number, from: number): void;
-  /** Enqueues what was added, all at once. */
+  /** Enqueues the transfers that were added, as one group. */
   exchange(): void;
-  /** out = the `bytes` of every rank, in their order. x may be this rank's place in out. */
+  /** Writes the `bytes` bytes of every rank to `out`, in order of ranks. `x` may be this rank's part of `out`. */
   allGather(x: number, out: number, bytes: number): void;
-  /** out = this rank's `count` elements of the sum, in the library's order. */
+  /** Writes this rank's `count` elements of the sum over ranks to `out`. The library determines the order of additions. */
   reduceScatter(x: number, out: number, count: number, dtype: WideDType): void;
-  /** out = the `bytes` at x on rank `root`; x is not read on other ranks. */
+  /** Writes the `bytes` bytes at `x` on rank `root` to `out` on every rank. On other ranks `x` is not read. */
   broadcast(x: number, out: number, bytes: number, root: number): void;
-  /** Enqueues on the backend. */
+  /** Combines parts (`FoldArgs`). The work is enqueued on the backend's own stream. */
   fold(args: FoldArgs): void;
-  /** Undefined as long as they work. */
+  /** Returns why the communicator has ended, or undefined if it has not. */
   ended(): DeviceEnd | undefined;
-  /** Gives their memory back. `inOrder` says that nothing is under way on any rank; without it, what is under way is given up. */
+  /** Releases the communicator. `inOrder` promises that no rank has pending work; otherwise pending work is aborted. */
   close(inOrder: boolean): void;
 }

@@ -37,7 +37,7 @@ export interface Tensors<A> {
    * because kernels do not check its dtype.
    */
   readonly reads: Rules<A>;
-  /** The inputs that `out` may be identical to. Each of their elements is read before it is overwritten and not read again. */
+  /** The inputs that `out` may be identical to. Each element is read before it is overwritten, and not read afterwards. */
   readonly inPlace?: readonly (keyof A & string)[];
 }
 

@@ -6,7 +6,10 @@ import { spawn } from "node:child_process";
 
 let listener: (running: boolean, group: number) => void = () => {};
 
-/** Calls `told` with `true` when a group starts and with `false` when its first process ends. */
+/**
+ * Sets the listener of process groups: it is called with `true` when a group starts, and with `false` when its first process
+ * ends.
+ */
 export function watchGroups(told: typeof listener): void {
   listener = told;
 }

@@ -19,6 +19,8 @@ export interface CommandSpec<T extends OptionTable> {
   readonly summary: string;
   /** Further paragraphs of the help, below the summary. */
   readonly details?: readonly string[];
+  /** An example for the help: the words that follow the command's name. It uses the files that earlier examples write. */
+  readonly example: string;
   /** The names of the input files, in order. If the last name ends with "…", it stands for one or more files. */
   readonly inputs: readonly string[];
   readonly options: T;

@@ -18,7 +18,7 @@ function wrap(text: string, indent: number): string {
 
 function optionLine(name: string, row: Option<unknown>): string {
   const spelled = `${row.short ? `-${row.short}, ` : ""}--${name}${row.placeholder ? ` ${row.placeholder}` : ""}`;
-  const notes = row.required ? " (needed)" : row.shown ? ` (default ${row.shown})` : "";
+  const notes = row.required ? " (required)" : row.shown ? ` (default ${row.shown})` : "";
   return `  ${spelled}\n      ${wrap(row.help + notes, 6)}\n`;
 }
 
@@ -30,7 +30,7 @@ function optionLines(table: OptionTable): string {
 
 /** Returns the help of one command. `all` has all of its options, including those of every command. */
 export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: OptionTable): string {
-  const { name, summary, details = [], inputs, options } = spec;
+  const { name, summary, details = [], example, inputs, options } = spec;
   const needed = Object.entries(options).flatMap(([option, row]) => {
     return row.required ? [` ${row.short ? `-${row.short}` : `--${option}`} ${row.placeholder}`] : [];
   });
@@ -38,7 +38,7 @@ export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: Op
   const ownRows = Object.fromEntries(Object.entries(all).filter(([option]) => !(option in GENERAL)));
   const own = Object.keys(ownRows).length > 0 ? `\nOptions:\n${optionLines(ownRows)}` : "";
   const paragraphs = [summary, ...details].map((text) => `${wrap(text, 0)}\n`).join("\n");
-  return `${usage}\n\n${paragraphs}${own}\nGeneral options:\n${optionLines(GENERAL)}`;
+  return `${usage}\n\n${paragraphs}\nExample:\n  lockstep ${name} ${example}\n${own}\nGeneral options:\n${optionLines(GENERAL)}`;
 }
 
 /** Returns the help of the program. */
@@ -50,8 +50,9 @@ export function programHelp(version: string, commands: readonly Command[]): stri
 lockstep COMMAND [arguments] [options]
 
 ${lines.join("")}
-lockstep COMMAND --help tells a command's options. Tensors travel in safetensors files.
-Exit status: 0 done and holds; 1 a comparison or a conformance check failed; 2 bad usage or bad input,
-with one line on stderr that says what was given and what is needed.
+lockstep COMMAND --help prints the options and an example of a command. Tensors are read from and
+written to safetensors files.
+Exit status: 0: success. 1: a comparison, a conformance check or a rank of launch failed. 2: invalid
+usage or input; one line on stderr says what was given and what is needed.
 `;
 }

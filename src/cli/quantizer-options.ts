@@ -37,7 +37,7 @@ export const QUANTIZER_OPTIONS = {
   quantizer: {
     ...value<BlockFormatName>({
       placeholder: BLOCK_FORMAT_NAMES.join("|"),
-      help: "how scales are shared and made",
+      help: "quantizer: how elements share scales, and how scales are computed",
       parse: oneOf(BLOCK_FORMAT_NAMES),
       fallback: "mxfp8",
     }),
@@ -45,53 +45,59 @@ export const QUANTIZER_OPTIONS = {
   },
   format: optional<ScalarFormat>({
     placeholder: "e4m3|e5m2|e2m3|e3m2",
-    help: "element format, where the quantizer has a choice (default e4m3; mxfp6: e2m3)",
+    help: "element format, for quantizers with a choice of formats (default e4m3; mxfp6: e2m3)",
     parse: resolveFormat,
   }),
   tile: optional<Tile>({
     placeholder: BLOCK_TILES.join("|"),
-    help: "what shares a scale (default 1x128, 1x32, 1x16 by quantizer)",
+    help: "block of elements that share a scale (default 1x128, 1x32 or 1x16, depending on the quantizer)",
     parse: oneOf(BLOCK_TILES),
   }),
-  "pow2-scales": flag("cut f32 scales to powers of two (the default of fp8-block)"),
-  "no-pow2-scales": flag("do not (the default of fp8-current)"),
+  "pow2-scales": flag(
+    "fp8-current, fp8-block: round f32 scales down to powers of two (default for fp8-block)",
+  ),
+  "no-pow2-scales": flag("fp8-current, fp8-block: allow any f32 scale (default for fp8-current)"),
   "amax-epsilon": value({
     placeholder: "X",
-    help: "least amax behind an f32 scale",
+    help: "fp8-current, fp8-block: lower bound of the amax from which a scale is computed",
     parse: fromZero,
     fallback: 0,
     shown: "0",
   }),
   scale: value({
     placeholder: "X",
-    help: "fp8-delayed: the scale",
+    help: "fp8-delayed: factor by which elements are multiplied",
     parse: positiveFloat32,
     fallback: 1,
     shown: "1",
   }),
-  rht: flag("nvfp4: columnwise, transform each 16 elements first (random Hadamard; BF16 tensors)"),
-  stochastic: flag("nvfp4: round elements stochastically, with words of --seed and --offset"),
+  rht: flag(
+    "nvfp4: apply the random Hadamard transform before quantizing the columnwise copy (BF16 tensors only)",
+  ),
+  stochastic: flag("nvfp4: round elements stochastically, with the random bits of --seed and --offset"),
   ...RANDOM,
-  "four-over-six": flag("nvfp4: per block a maximum of 4 or of 6, whichever has the smaller error"),
+  "four-over-six": flag(
+    "nvfp4: scale the largest element of each block to 4 or to 6, whichever gives the smaller error",
+  ),
   "err-mode": optional<"mae" | "mse">({
     placeholder: "mae|mse",
-    help: "nvfp4 with --four-over-six: the error, mean absolute or squared (default mae)",
+    help: "nvfp4 with --four-over-six: error to minimize, mean absolute or mean squared (default mae)",
     parse: oneOf(["mae", "mse"]),
   }),
   "e4m3-max": optional<448 | 256>({
     placeholder: "448|256",
-    help: "nvfp4 with --four-over-six: the largest block scale (default 256)",
+    help: "nvfp4 with --four-over-six: maximum block scale (default 256)",
     parse: (text) => (oneOf(["448", "256"])(text) === "448" ? 448 : 256),
   }),
   usage: value<readonly Direction[]>({
     placeholder: "rowwise,columnwise",
-    help: "which copies to make",
+    help: "copies to write",
     parse: someOf(DIRECTIONS),
     fallback: ["rowwise"],
     shown: "rowwise",
   }),
   scales: choice(SCALE_LAYOUTS, {
-    help: "how scales lie: as they are, padded for GEMM libraries, or in their 128x4 swizzle",
+    help: "layout of scales: without padding, padded for GEMM libraries, or padded and in the 128x4 layout of cuBLASLt",
     fallback: "logical",
   }),
 } as const;
@@ -143,7 +149,7 @@ export function specOf(backend: Backend, settings: QuantizerSettings): QuantizeS
   return makeQuantizer(backend, settings).quantizer.spec;
 }
 
-/** A quantizer whose random state is at its start. `amaxRecord` is the tensor into which fp8-delayed records the amax. */
+/** A new quantizer, at the start of its random bits. `amaxRecord` is the tensor in which fp8-delayed records the amax. */
 export interface MadeQuantizer {
   readonly quantizer: Quantizer;
   readonly amaxRecord?: Tensor<"f32">;

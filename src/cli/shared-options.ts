@@ -16,36 +16,36 @@ const OVERFLOW_NAMES: readonly OverflowName[] = keysOf(OVERFLOW);
 /** The options of every command. */
 export const GENERAL = {
   backend: choice(["wasm", "cuda", "auto"] satisfies readonly BackendName[], {
-    help: "what computes: the reference, a GPU, or a GPU where there is one",
+    help: "the backend that computes: the reference, a GPU, or a GPU if available and else the reference",
     fallback: "wasm",
   }),
   threads: optional({
     placeholder: "N",
-    help: "threads of the reference (default: what the host suggests)",
+    help: "number of threads of the reference (default: the number that the host suggests)",
     parse: integer(1, 64),
   }),
-  json: flag("print one machine-readable result on stdout, nothing else"),
-  quiet: flag("print results only: no summaries, no progress bar"),
-  help: flag("print this", { short: "h" }),
+  json: flag("print a single result in JSON on stdout, and nothing else"),
+  quiet: flag("print only results, without summaries and progress bars"),
+  help: flag("print this help", { short: "h" }),
 } as const;
 
 export const OUTPUT: Option<string> = required({
   short: "o",
   placeholder: "OUT",
-  help: "the safetensors file to write",
+  help: "safetensors file to write",
   file: "written",
 });
 
 /** The option of every command that writes a file. */
 export const FORCE = {
-  force: flag("write OUT even where it is one of the files that are read"),
+  force: flag("write OUT even if it is one of the input files"),
 } as const;
 
 /** The option for a scalar format, by name or alias. It is required. */
 export const FORMAT: Option<ScalarFormat> = {
   ...value<ScalarFormat>({
     placeholder: "F",
-    help: `scalar format: ${SCALAR_FORMAT_NAMES.join(", ")}, or an alias`,
+    help: `scalar format of the codes: ${SCALAR_FORMAT_NAMES.join(", ")}, or an alias of one`,
     parse: resolveFormat,
     fallback: "e4m3",
   }),
@@ -54,16 +54,25 @@ export const FORMAT: Option<ScalarFormat> = {
 
 /** The options of the conversion of values to codes. */
 export const ENCODING = {
-  rounding: choice(ROUNDING_NAMES, { help: "how values between two codes round", fallback: "tiesToEven" }),
-  overflow: choice(OVERFLOW_NAMES, { help: "what values beyond the largest become", fallback: "saturate" }),
+  rounding: choice(ROUNDING_NAMES, { help: "rounding of values between two codes", fallback: "tiesToEven" }),
+  overflow: choice(OVERFLOW_NAMES, {
+    help: "result for values beyond the largest finite value: that value, or infinity or NaN",
+    fallback: "saturate",
+  }),
 } as const;
 
 /** The options of the random bits of stochastic rounding. */
 export const RANDOM = {
-  seed: value({ placeholder: "S", help: "key of the random words", parse: u64, fallback: 0n, shown: "0" }),
+  seed: value({
+    placeholder: "S",
+    help: "seed of the random bits for stochastic rounding",
+    parse: u64,
+    fallback: 0n,
+    shown: "0",
+  }),
   offset: value({
     placeholder: "O",
-    help: "counter of the random words",
+    help: "offset of the random bits for stochastic rounding",
     parse: u64,
     fallback: 0n,
     shown: "0",

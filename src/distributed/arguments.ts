@@ -53,7 +53,7 @@ export function requireCounts(
   throw new ShapeError(`${user}: ${name} has ${counts.length} counts; the group has ${ranks.length} ranks`);
 }
 
-/** The number of rows of each rank: as given, or evenly divided. */
+/** Returns the number of rows of each rank: the given numbers, or the rows divided evenly. */
 export function divided(
   group: Group,
   user: string,
@@ -73,7 +73,7 @@ export function divided(
   );
 }
 
-/** Throws `ArgumentError` if two tensors share memory, unless they are the same elements and that is allowed. */
+/** Throws `ArgumentError` if two tensors share memory. If `out` may be x itself, identical tensors are allowed. */
 function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): void {
   const [begin, end] = [x.address, x.address + x.byteLength];
   const [first, last] = [out.address, out.address + out.byteLength];

@@ -1,15 +1,17 @@
-/** Calls as ranks tell each other of them: what has to be the same on both sides, and how a person would say it. */
+/**
+ * Descriptions of calls that ranks compare with each other: a key that must be equal on all ranks, and a text for error messages.
+ */
 import { DistributedError } from "../errors.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { CollectiveArgs, CollectiveName, Membership, Reduction } from "./communicator.js";
 
-/** What goes with every message. */
+/** The description of a call, which every message of the call carries. */
 export interface Call {
   /** The name of the method. */
   readonly operation: string;
-  /** The call in words. */
+  /** The call as error messages name it. */
   readonly text: string;
-  /** Equal on both sides of every message of a call. */
+  /** The parts of the call that must be equal on all ranks. */
   readonly key: string;
 }
 
@@ -20,7 +22,10 @@ type CallOf = {
   ) => readonly [operation: string, details: string];
 };
 
-/** What ranks have to agree on, as text. Sizes that differ between ranks are no part of it: the length of each message is. */
+/**
+ * For each operation: its name, and the arguments that must be equal on all ranks, as text. Sizes that may differ between ranks
+ * are left out; the length of each message shows them.
+ */
 const DETAILS: CallOf = {
   allGather: ({ x, counts }) => ["allGather", `of ${x.dtype} ${rowsOf(x)} with ${counts} elements`],
   reduceScatter: ({ x, counts, reduction }) => [
@@ -35,17 +40,17 @@ const DETAILS: CallOf = {
   agree: ({ what, text }) => [what, text],
 };
 
-/** A send and its receive are two sides of one call. */
+/** The common name of two operations that belong together: a send matches a recv. */
 const SHARED: Readonly<Record<string, string>> = { send: "message", recv: "message" };
 
-/** The call of this member. */
+/** Returns the description of a call of this member. */
 export function callOf<K extends CollectiveName>(op: K, args: CollectiveArgs[K], of: Membership): Call {
   const [operation, details] = DETAILS[op](args, of);
   const text = details === "" ? operation : `${operation} ${details}`;
   return { operation, text, key: `${SHARED[operation] ?? operation} ${details}` };
 }
 
-/** Rows of dimensions that all ranks have alike; how many there are is of each. */
+/** The shape of a tensor without its first dimension, which may differ between ranks. */
 function rowsOf({ shape }: Tensor): string {
   return `[${["...", ...shape.slice(1)]}]`;
 }
@@ -56,13 +61,13 @@ function wordsOf(how: Reduction): string {
   return `sum ${algorithm} [${order}] in ${sum}, splits [${splits}]`;
 }
 
-/** What has come from another member. */
+/** A message from another member. */
 export interface Message {
   readonly call: Call;
   readonly bytes: Uint8Array;
 }
 
-/** Why what came from member `from` is not what this call expects; undefined where it is. */
+/** Returns the error if the message from member `from` does not match this call, or undefined if it does. */
 export function disagreement(
   { rank, ranks }: Membership,
   call: Call,

@@ -1,23 +1,23 @@
 /**
- * What a group of ranks can do, as plain data, and who does it. `ProcessGroup` validates and allocates; a communicator moves
- * bytes and sums. Counts are of elements, one for each rank, in the order of ranks.
+ * The interface of communicators. `ProcessGroup` validates arguments and allocates results; a communicator moves bytes and adds.
+ * Every `counts` has the number of elements of each rank, in order of ranks.
  */
 import type { Backend, Support } from "../backends/backend.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { SumPlan } from "./plan.js";
 
-/** How parts are combined: added by a plan, or the larger of each two, which has no order. */
+/** How the tensors of all ranks are reduced: added by a plan, or by an elementwise maximum, which needs no order. */
 export type Reduction = { readonly reduction: "sum"; readonly plan: SumPlan } | { readonly reduction: "max" };
 
-/** out = the x of all ranks, one behind the other. */
+/** Concatenates the x of all ranks to `out`. */
 export interface AllGatherArgs {
   readonly x: Tensor;
   readonly counts: readonly number[];
   readonly out: Tensor;
 }
 
-/** out = this rank's part of what the x of all ranks combine to. */
+/** Reduces the x of all ranks, and writes this rank's elements of the result to `out`. */
 export interface ReduceScatterArgs {
   readonly x: Tensor<WideDType>;
   readonly counts: readonly number[];
@@ -25,21 +25,21 @@ export interface ReduceScatterArgs {
   readonly out: Tensor<WideDType>;
 }
 
-/** out = what the x of all ranks combine to; out may be x. */
+/** Reduces the x of all ranks, and writes the result to `out` on every rank. `out` may be x. */
 export interface AllReduceArgs {
   readonly x: Tensor<WideDType>;
   readonly reduction: Reduction;
   readonly out: Tensor<WideDType>;
 }
 
-/** out = the x of `root`; out may be x. */
+/** Copies the x of rank `root` to `out` on every rank. `out` may be x. */
 export interface BroadcastArgs {
   readonly x: Tensor;
   readonly root: number;
   readonly out: Tensor;
 }
 
-/** out = the part of every rank's x that is for this one, one behind the other. */
+/** Sends a part of x to each rank, and concatenates the parts received from all ranks to `out`. */
 export interface AllToAllArgs {
   readonly x: Tensor;
   readonly sent: readonly number[];
@@ -47,27 +47,27 @@ export interface AllToAllArgs {
   readonly out: Tensor;
 }
 
-/** x goes to a rank that receives it. */
+/** Sends x to rank `to`, which receives it by `recv`. */
 export interface SendArgs {
   readonly x: Tensor;
   readonly to: number;
 }
 
-/** out = what a rank sends. */
+/** Receives `out` from rank `from`. */
 export interface RecvArgs {
   readonly out: Tensor;
   readonly from: number;
 }
 
-/** Every rank says the same. */
+/** Checks that all ranks have the same text. It moves no data. */
 export interface AgreeArgs {
-  /** What the ranks do: the name of a method. */
+  /** The name of the method that the ranks run. */
   readonly what: string;
-  /** What all of them have to say. */
+  /** The text that must be equal on all ranks. */
   readonly text: string;
 }
 
-/** The arguments of everything that a communicator runs, by name. */
+/** The arguments of each operation of a communicator, by the operation's name. */
 export interface CollectiveArgs {
   readonly allGather: AllGatherArgs;
   readonly reduceScatter: ReduceScatterArgs;
@@ -79,42 +79,42 @@ export interface CollectiveArgs {
   readonly agree: AgreeArgs;
 }
 
-/** The name of something that a communicator runs. */
+/** The name of an operation of a communicator. */
 export type CollectiveName = keyof CollectiveArgs;
 
-/** Which member of which group this is. */
+/** A group, and this member's rank in it. */
 export interface Membership {
-  /** The same on all members, and of no other group of the job. */
+  /** The name of the group: equal on all its members, and different from those of the job's other groups. */
   readonly id: string;
   readonly rank: number;
-  /** The members' ranks in the job, in the order of their ranks here. */
+  /** The ranks of the members in the job, in order of their ranks in the group. */
   readonly ranks: readonly number[];
 }
 
-/** How bytes go between ranks. */
+/** How a group moves bytes between ranks. */
 export interface Transport {
-  /** Nowhere, within the process, through the hosts, or from device to device. */
+  /** `none`: the group has one rank. `loopback`: within a process. `host`: through the hosts. `device`: from device to device. */
   readonly kind: "none" | "loopback" | "host" | "device";
-  /** The library that does it, or why it is not done otherwise, for people. */
+  /** A text for users: the name of the library that moves the bytes, or the reason why no faster transport is used. */
   readonly description: string;
 }
 
-/** Moves bytes between ranks and combines them. */
+/** Moves bytes between ranks and reduces tensors. */
 export interface Communicator extends Membership {
-  /** Where this rank's tensors live. */
+  /** The backend of this rank's tensors. */
   readonly backend: Backend;
   readonly transport: Transport;
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support;
-  /** As `supports` says it of a sum. */
+  /** As `supports`, for a sum by this plan. */
   supportsPlan(plan: SumPlan): Support;
-  /** Enqueues an operation on arguments that were validated. Throws `DistributedError` where the group has failed. */
+  /** Enqueues an operation. Its arguments have been validated. Throws `DistributedError` if the group has failed. */
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void;
-  /** Resolves once what was enqueued before is done. Rejects with `DistributedError` where it cannot be. */
+  /** Resolves when all work that was enqueued before has completed. Rejects with `DistributedError` if the group fails first. */
   settled(): Promise<void>;
-  /** One of some members of this group, of which this rank is one. Every member makes it, in the same order. */
+  /** Creates the communicator of a subgroup that includes this rank. Every member of the subgroup calls it, in the same order. */
   subgroup(membership: Membership): Communicator;
   /** Ends all groups of the job on all ranks. */
   abort(reason: string): void;
-  /** Leaves. Of a group that `subgroup` made, only its own memory is given back. */
+  /** Leaves the group. Disposing of a subgroup's communicator does not end its parent. */
   dispose(): Promise<void>;
 }

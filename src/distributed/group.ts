@@ -1,4 +1,4 @@
-/** Ranks that work together: what every one of them calls, in the same order. */
+/** Groups of ranks, and the collective operations that every rank calls in the same order. */
 import type { Backend, Support } from "../backends/backend.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import { anyListOf, oneOf, text } from "../options.js";
@@ -34,22 +34,26 @@ import {
 } from "./options.js";
 import { checkSumPlan, completePlan, evenSplits, type SumPlan, type SumPlanOptions } from "./plan.js";
 
-/** The groups of a mesh that this rank is in: along each axis the ranks that differ from it there alone. */
+/**
+ * The groups of a mesh that this rank belongs to. The group of an axis consists of the ranks that have the same position along
+ * all other axes.
+ */
 export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
   readonly sizes: MeshCoordinates;
-  /** Where this rank lies. */
+  /** The position of this rank along each axis. */
   readonly coordinates: MeshCoordinates;
 };
 
 const reducing = oneOf(["reduceScatter", "allReduce"]);
 
 /**
- * Ranks that exchange tensors. Every rank of a group makes the same calls in the same order; what is enqueued before a call on
- * the group's backend is done before it, and results can be used at once, as those of any operation: reading one waits. Tensors
- * live on `backend`. Sums are f32, bf16 or f16 by a plan; all else moves bytes, of any element type.
+ * A group of ranks that exchange tensors, like `torch.distributed.ProcessGroup`. Every rank must make the same calls in the same
+ * order. A call is ordered with other work on the backend: it sees the results of earlier operations, and later operations see
+ * its results. Reading a result waits for it. Tensors are on `backend`. Sums need f32, bf16 or f16 and follow a plan; all other
+ * operations move bytes of any dtype.
  *
- * A call on a group that has failed, and reading what a failed call should have given, throws `DistributedError`; a call after
- * `dispose()` throws `DisposedError`, one whose backend does not do it `UnsupportedError`.
+ * A call on a group that has failed throws `DistributedError`, and so does reading the result of a failed call. A call after
+ * `dispose()` throws `DisposedError`. An operation that the backend does not support throws `UnsupportedError`.
  */
 export class ProcessGroup {
   readonly #communicator: Communicator;
@@ -64,34 +68,35 @@ export class ProcessGroup {
     this.#communicator = communicator;
   }
 
-  /** This rank, from 0. */
+  /** The number of this rank in the group, from 0. */
   get rank(): number {
     return this.#communicator.rank;
   }
 
-  /** How many ranks there are. */
+  /** The number of ranks in the group. */
   get size(): number {
     return this.#communicator.ranks.length;
   }
 
-  /** The ranks of the members in the group that all others were split from; errors name these. */
+  /** The number of each member in the whole job, in order of ranks. Error messages use these numbers. */
   get ranks(): readonly number[] {
     return this.#communicator.ranks;
   }
 
-  /** How bytes go between the ranks. */
+  /** How this group moves bytes between ranks. */
   get transport(): Transport {
     return this.#communicator.transport;
   }
 
-  /** Where the tensors of this rank live. */
+  /** The backend of this rank's tensors. */
   get backend(): Backend {
     return this.#communicator.backend;
   }
 
   /**
-   * Whether the group adds by a plan, as `sumPlan` gives it. `unverified` says why nobody knows whether NCCL takes that ring.
-   * @throws `ArgumentError` for a plan that is none, that is not whole, or that is of another group.
+   * Returns whether the group supports a plan, as `sumPlan` returns it. `unverified` is set if it is unknown whether NCCL adds
+   * along that ring.
+   * @throws `ArgumentError` for an invalid or incomplete plan, or one of another group.
    */
   supports(plan: SumPlan): Support {
     const user = "supports";
@@ -104,11 +109,10 @@ export class ProcessGroup {
   }
 
   /**
-   * The x of all ranks one behind the other along the first dimension. Any element type; all dimensions but the first are the
-   * same on every rank.
-   * @throws `ArgumentError` for an unknown option and for a tensor of another backend, `DTypeError` for what is no tensor
-   * and for an `out` of another type, `ShapeError` for a scalar, for rows that are not
-   * those of x, and for an `out` of another shape.
+   * Concatenates the x of all ranks along the first dimension, in order of ranks. x has any dtype; all dimensions except the
+   * first must be equal on every rank.
+   * @throws `ArgumentError` for an unknown option and for a tensor of another backend, `DTypeError` for what is not a tensor and
+   * for an `out` of another dtype, `ShapeError` for a scalar, for `rows` that do not match x, and for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allGather<T extends Tensor>(x: T, options: AllGatherOptions = {}): T {
@@ -128,12 +132,11 @@ export class ProcessGroup {
   }
 
   /**
-   * This rank's rows of the sum, or maximum, of the x of all ranks: f32, bf16 or f16, of one shape. A sum is rounded as its plan
-   * says; a maximum passes over NaN.
-   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
-   * and for a plan that is not of this sum, `DTypeError` for what is no tensor
-   * and for an `out` of another type, `ShapeError` where the first dimension is
-   * not divided among the ranks, and for an `out` of another shape.
+   * Reduces the x of all ranks and returns this rank's rows of the result. x is f32, bf16 or f16 and has the same shape on every
+   * rank. A sum is rounded as its plan says; a maximum ignores NaN.
+   * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for a plan that does not fit this sum,
+   * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` if the rows cannot be divided among the
+   * ranks, and for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   reduceScatter<D extends WideDType>(x: Tensor<D>, options: ReduceScatterOptions = {}): Tensor<D> {
@@ -152,10 +155,10 @@ export class ProcessGroup {
   }
 
   /**
-   * The sum, or maximum, of the x of all ranks: f32, bf16 or f16, of one shape. `out` may be x.
-   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
-   * and for a plan that is not of this sum, `DTypeError` for what is no tensor
-   * and for an `out` of another type, `ShapeError` for an `out` of another shape.
+   * Reduces the x of all ranks and returns the result on every rank. x is f32, bf16 or f16 and has the same shape on every rank.
+   * `out` may be x.
+   * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for a plan that does not fit this sum,
+   * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allReduce<D extends WideDType>(x: Tensor<D>, options: AllReduceOptions = {}): Tensor<D> {
@@ -170,10 +173,11 @@ export class ProcessGroup {
   }
 
   /**
-   * The plan by which `reduceScatter` or `allReduce` of x adds: whole, to be printed, saved as JSON, or given again as `plan`.
-   * @throws `ArgumentError` for an unknown option, a tensor of another backend, and a plan that is not of this sum, `DTypeError`
-   * for what is no f32, bf16 or f16 tensor, `ShapeError` for rows that are not those of x, `DisposedError` for a tensor that was
-   * disposed of.
+   * Returns the complete plan by which `reduceScatter` or `allReduce` adds x. It can be printed, saved as JSON, and passed as the
+   * option `plan`.
+   * @throws `ArgumentError` for an unknown option, a tensor of another backend, and a plan that does not fit this sum,
+   * `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for `rows` that do not match x, `DisposedError` for a
+   * tensor that was disposed of.
    */
   sumPlan(op: "reduceScatter" | "allReduce", x: Tensor<WideDType>, options: PlannedSum = {}): SumPlan {
     reducing("sumPlan", "op", op);
@@ -187,11 +191,10 @@ export class ProcessGroup {
   }
 
   /**
-   * The x of rank `root`, on every rank. Any element type; x has one type and shape on all ranks, and is read on `root` alone.
-   * `out` may be x.
-   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
-   * and for a root that is no rank, `DTypeError` for what is no tensor
-   * and for an `out` of another type, `ShapeError` for an `out` of another shape.
+   * Returns the x of rank `root` on every rank. x has any dtype, and the same dtype and shape on every rank; its elements are
+   * read on `root` only. `out` may be x.
+   * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for a root that is not a rank of the
+   * group, `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` for an `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   broadcast<T extends Tensor>(x: T, options: BroadcastOptions = {}): T {
@@ -206,11 +209,11 @@ export class ProcessGroup {
   }
 
   /**
-   * From every rank the rows that it has for this one, one behind the other in the order of ranks. Any element type.
-   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
-   * and for `sent` without `received`, `DTypeError` for what is no tensor
-   * and for an `out` of another type, `ShapeError` where the rows are not those of x
-   * or of `out`.
+   * Sends some rows of x to each rank, and returns the rows received from all ranks, concatenated in order of ranks. x has any
+   * dtype.
+   * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for `sent` without `received`,
+   * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` if the numbers of rows do not match x
+   * or `out`.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allToAll<T extends Tensor>(x: T, options: AllToAllOptions = {}): T {
@@ -234,10 +237,10 @@ export class ProcessGroup {
   }
 
   /**
-   * Sends x to a rank, which receives it by `recv`. Any element type. What is enqueued afterwards waits for the receiver: two
-   * ranks that exchange use `allToAll`, or one sends first and the other receives first.
-   * @throws `ArgumentError` for this rank itself, for what is no rank, and for a tensor of another backend, `DTypeError` for what
-   * is no tensor.
+   * Sends x to a rank, which receives it by `recv`. x has any dtype. Work that is enqueued afterwards waits for the receiver.
+   * Therefore two ranks that exchange tensors must use `allToAll`, or one must send first and the other receive first.
+   * @throws `ArgumentError` for this rank itself, for a number that is not a rank of the group, and for a tensor of another
+   * backend, `DTypeError` for what is not a tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   send(x: Tensor, to: number): void {
@@ -247,9 +250,9 @@ export class ProcessGroup {
   }
 
   /**
-   * Overwrites `out` with what rank `from` sends, of its type and shape, and gives it back.
-   * @throws `ArgumentError` for this rank itself, for what is no rank, and for a tensor of another backend, `DTypeError` for what
-   * is no tensor.
+   * Overwrites `out` with the tensor that rank `from` sends, and returns `out`. Both tensors must have the same dtype and shape.
+   * @throws `ArgumentError` for this rank itself, for a number that is not a rank of the group, and for a tensor of another
+   * backend, `DTypeError` for what is not a tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   recv<T extends Tensor>(out: T, from: number): T {
@@ -260,7 +263,7 @@ export class ProcessGroup {
   }
 
   /**
-   * Resolves once every rank has called it and all that was enqueued before is done, on all of them.
+   * Resolves when every rank has called it and all work that the ranks enqueued before has completed.
    * @throws `DisposedError` for a group that was disposed of, `DistributedError` for one that has failed.
    */
   async barrier(): Promise<void> {
@@ -269,9 +272,10 @@ export class ProcessGroup {
   }
 
   /**
-   * The groups of a mesh, in which neighbours in rank are neighbours along `tp`, then along `cp`, `dp` and `pp`. Every rank of
-   * this group calls it with the same sizes. They end with this group.
-   * @throws `ArgumentError` where the sizes do not multiply to the group's.
+   * Divides the group into a mesh and returns this rank's group along each axis. Consecutive ranks are neighbours along `tp`,
+   * then along `cp`, `dp` and `pp`. Every rank of this group calls it with the same sizes. Disposing of this group disposes of
+   * the new groups.
+   * @throws `ArgumentError` if the product of the sizes is not the size of the group.
    * @throws `DisposedError` for a group that was disposed of, `DistributedError` for one that has failed.
    */
   split(mesh: MeshSizes): Mesh {
@@ -287,8 +291,10 @@ export class ProcessGroup {
   }
 
   /**
-   * In place: each f32 element becomes the largest of the group's. What `autocast` calls as its `amaxReductionGroup`.
-   * @throws `ArgumentError` for what is no list and for a tensor of another backend, `DTypeError` for what is no f32 tensor.
+   * Replaces each f32 element by its maximum over the ranks, in place. This makes a group usable as the `amaxReductionGroup` of
+   * `autocast`.
+   * @throws `ArgumentError` for what is not a list and for a tensor of another backend, `DTypeError` for what is not an f32
+   * tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   reduceMax(tensors: readonly Tensor<"f32">[]): void {
@@ -297,8 +303,8 @@ export class ProcessGroup {
   }
 
   /**
-   * Ends all groups of the job: every rank's next or pending call fails with a `DistributedError` that has the reason.
-   * @throws `ArgumentError` for a reason that is no text.
+   * Ends all groups of the job: the pending or next call of every rank fails with a `DistributedError` that contains the reason.
+   * @throws `ArgumentError` for a reason that is not a text.
    */
   abort(reason = "abort() was called"): void {
     text("abort", "reason", reason);
@@ -306,8 +312,8 @@ export class ProcessGroup {
   }
 
   /**
-   * Leaves the group, once what was enqueued is done. Safe to call twice.
-   * @throws `DistributedError` where the group has failed and no call of this rank has said so yet.
+   * Leaves the group after all enqueued work has completed. A second call does nothing.
+   * @throws `DistributedError` if the group has failed and no earlier call of this rank has thrown that error.
    */
   async dispose(): Promise<void> {
     for (const group of this.#groups) await group.dispose();
@@ -328,7 +334,7 @@ export class ProcessGroup {
     return group;
   }
 
-  /** Elements of each rank's rows. */
+  /** Returns the number of elements in each rank's rows. */
   #splits(user: string, x: Tensor, rows: readonly number[] | undefined): readonly number[] {
     const [all, unit] = rowsOf(user, x);
     return divided(this.#communicator, user, "rows", rows, all).map((each) => each * unit);

@@ -1,4 +1,4 @@
-/** A group of one rank: what it exchanges, it exchanges with itself. */
+/** A group of one rank, for which every operation is a copy or does nothing. */
 import type { Backend, Support } from "../backends/backend.js";
 import { DisposedError, DistributedError } from "../errors.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "./communicator.js";
@@ -50,7 +50,7 @@ export class LocalCommunicator implements Communicator {
     this.#disposed = true;
   }
 
-  /** Throws where the group was left or ended. */
+  /** Throws if the group was disposed of or aborted. */
   requireUsable(operation: string): void {
     if (this.#disposed) throw new DisposedError(`${operation}: the process group`);
     if (this.#aborted !== undefined)

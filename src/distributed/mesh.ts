@@ -38,7 +38,7 @@ export function coordinatesOf(sizes: MeshCoordinates, rank: number): MeshCoordin
   return at;
 }
 
-/** The members that lie where `rank` lies along every axis but this one, ascending. */
+/** The ranks with the coordinates of `rank` on every axis except this one, ascending. */
 export function membersAlong(sizes: MeshCoordinates, rank: number, axis: MeshAxis): readonly number[] {
   const size = MESH_AXES.reduce((product, each) => product * sizes[each], 1);
   const here = coordinatesOf(sizes, rank);

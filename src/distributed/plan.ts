@@ -26,8 +26,8 @@ export interface SumPlan {
   /** The type to which every partial sum is rounded. The final sum is rounded to the type of the tensor. */
   readonly sum: WideDType;
   /**
-   * The number of consecutive elements that each rank adds up. In a ring it also determines the rank where a sum
-   * starts: the one after the rank that finishes it.
+   * The number of consecutive elements that each rank adds up. In a ring, the sum of an element ends at the rank that these
+   * counts assign it to, and starts at the next rank of the ring.
    */
   readonly splits: readonly number[];
 }
@@ -39,7 +39,9 @@ export type SumPlanOptions = Pick<SumPlan, "algorithm"> & {
 
 const ranks = anyListOf(integer(0));
 
-/** What a plan says of every sum of a group; the rest follows from the tensor. */
+/**
+ * The algorithm and the order of a plan. Sums of all tensors of a group can share these; the other fields depend on the tensor.
+ */
 export type SumOrder = Pick<SumPlanOptions, "algorithm" | "order">;
 
 const SUM_ORDER: OptionTable<SumOrder> = { algorithm: needed(oneOf(SUM_ALGORITHMS)), order: ranks };
@@ -106,7 +108,7 @@ export function evenSplits(elements: number, size: number): readonly number[] {
   return Array.from({ length: size }, (_, rank) => Math.max(0, Math.min(most, elements - rank * most)));
 }
 
-/** Rings of NCCL whose sums were compared with this rule, element by element. */
+/** The rings for which NCCL's sums were compared with this rule, element by element. */
 const MEASURED_RINGS: readonly {
   readonly order: readonly number[];
   readonly sums: readonly WideDType[];
@@ -119,7 +121,10 @@ const MEASURED_RINGS: readonly {
   },
 ];
 
-/** Every plan determines its bits. For a ring it is a separate question whether NCCL uses it. */
+/**
+ * The answer for a plan. Every plan determines all bits. For a ring, `unverified` says that it is unknown whether NCCL adds in
+ * that order.
+ */
 export function supportsPlan({ algorithm, order, sum }: SumPlan): Support {
   // the sum of two inputs is the same in either order
   if (algorithm === "ranked" || order.length <= 2) return EXACT;

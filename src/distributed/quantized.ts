@@ -1,4 +1,4 @@
-/** Quantized tensors whose rows lie on several ranks: the whole of them, from codes and scales as they are. */
+/** Quantized tensors whose rows are distributed over ranks. Gathering and slicing them preserves codes and scales exactly. */
 import { isDirectionless, isTensorWide } from "../formats/block.js";
 import { relayoutScales, transpose } from "../ops/layout/layout.js";
 import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
@@ -18,11 +18,12 @@ import type { Tensor } from "../tensor/tensor.js";
 import type { ProcessGroup } from "./group.js";
 
 /**
- * The tensor of which every rank has rows, as many as the others or what `rows` says, with the copies of `usage`: what a
- * quantizer makes of the whole, where the shards were quantized as its shards. Codes and scales are sent, without padding; a
- * scale or an amax of the whole tensor is not, since all ranks have the same. A columnwise copy that follows from the rowwise
- * one is derived behind the gather. Copies in COMPACT become GEMM_READY. `t` has a copy of each direction that is not derived.
- * `ops` is the quantizer's.
+ * Gathers a quantized tensor of which each rank has some rows, with the copies of `usage`. `rows` has the number of rows of each
+ * rank; by default all have as many as this one. If the shards were quantized as parts of the whole tensor, the result is what
+ * the quantizer would return for the whole. Codes and scales are sent without padding. Scales and amaxes of the whole tensor are
+ * not sent, because all ranks have the same. A columnwise copy that can be derived from the rowwise copy is derived after the
+ * gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that cannot be derived. `ops` are the
+ * operations of the quantizer.
  */
 export function gatherQuantized(
   group: ProcessGroup,
@@ -44,7 +45,7 @@ export function gatherQuantized(
   return scope.keep(derives ? ready.updateUsage(usage) : ready);
 }
 
-/** A copy of the whole, its scales in the logical layout. */
+/** Gathers one copy. The scales of the result are in the logical layout. */
 function gatherCopy(
   group: ProcessGroup,
   t: QuantizedTensor,
@@ -77,8 +78,8 @@ function gatherCopy(
 }
 
 /**
- * Rows of a quantized tensor, from `first` on: what a quantizer makes of them as a shard, where blocks do not straddle the ends.
- * The inverse of `gatherQuantized`, with all copies of `t`.
+ * Returns `count` rows of a quantized tensor, starting at row `first`, with all copies of `t`. No block may extend beyond these
+ * rows. The inverse of `gatherQuantized`.
  */
 export function rowsOfQuantized(
   t: QuantizedTensor,
@@ -124,7 +125,7 @@ function madeOf(
   return trustedQuantized({ spec, shape, dtype, scaleLayout, ops, rowwise, columnwise });
 }
 
-/** Copies whose scales lie as logical ones, laid out as the tensor says. */
+/** Converts the scales of all copies from the logical layout to the layout of the tensor. */
 function withLayout(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
   const { scaleLayout } = t;
   if (scaleLayout === "logical") return t;
@@ -136,7 +137,9 @@ function withLayout(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
   return madeOf(t, t.spec, t.shape, ops, copies);
 }
 
-/** The same codes and scales as GEMMs take them: those of the columnwise copy transposed (numerics.md §3.3). */
+/**
+ * Converts the data layout COMPACT to GEMM_READY: the codes and scales of the columnwise copy are transposed (numerics.md §3.3).
+ */
 function gemmReady(t: QuantizedTensor, ops: QuantizerOps): QuantizedTensor {
   const spec = Object.freeze({ ...t.spec, compact: false });
   const copies = DIRECTIONS.map((direction): QuantizedCopy | undefined => {

@@ -10,8 +10,8 @@ import { describe } from "../options.js";
 import type { ScalarFormat } from "./scalar.js";
 
 /**
- * The region of elements that share one scale, as rows x columns of the matrix whose columns are summed over. "tensor" is the
- * whole tensor.
+ * The region of elements that share one scale, as rows x columns. Columns are the dimension that a product sums over. "tensor" is
+ * the whole tensor.
  */
 export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
 

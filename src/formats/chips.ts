@@ -32,7 +32,7 @@ export interface BlasAlignment {
 
 export interface ChipRow {
   readonly computeCapability: readonly [major: number, minor: number];
-  /** The datapath family of its tensor cores. The row of that family in datapath.ts says what it emulates. */
+  /** The datapath family of its tensor cores. The rows of that family in datapath.ts describe it. */
   readonly datapath: HardwareFamily;
   /**
    * The cuBLASLt algorithm ids whose order of summation is that of datapath.md §2. If absent, none was measured and any

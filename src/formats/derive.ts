@@ -143,7 +143,7 @@ export function valueOfCode(format: ScalarFormat, code: number): number {
   return sign * magnitudeOf(SCALAR_FORMATS[format], bare);
 }
 
-/** The word that stands for f32 where kernels take a format word. */
+/** The format word with which kernels denote f32. */
 const F32_WORD = 0;
 
 /** Returns the format word of a named format, or the word that stands for f32. */

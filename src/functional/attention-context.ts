@@ -1,4 +1,4 @@
-/** Context parallelism: keys and values of positions that other ranks have. */
+/** Context parallelism: attention to keys and values whose positions are distributed over ranks. */
 import type { ProcessGroup } from "../distributed/group.js";
 import { empty, zeros } from "../ops/create.js";
 import { swapAxes } from "../ops/layout/layout.js";
@@ -9,11 +9,14 @@ import type { Heads, Sizes } from "./attention-heads.js";
 /** Keys and values, each [batch * heads, positions, depth]. */
 export type Keys = Pick<Heads, "k" | "v">;
 
-/** The keys and values that a rank's queries attend to: under the causal mask those of the ranks up to this one, else of all. */
+/**
+ * Gathers the keys and values that a rank's queries attend to. Under the causal mask these are the positions of this rank and of
+ * all lower ranks; otherwise those of all ranks.
+ */
 export class ContextKeys {
   /** The number of ranks whose positions are attended to. */
   readonly #ranks: number;
-  /** The matrices of keys and those of values, and the elements of one rank's part of a matrix. */
+  /** The number of matrices of keys and of values, and the number of elements of one rank's part of a matrix. */
   readonly #matrices: number;
   readonly #elements: number;
 
@@ -27,7 +30,7 @@ export class ContextKeys {
     this.#elements = sizes.length * sizes.depth;
   }
 
-  /** Gathers keys and values, a matrix of all positions behind the other. */
+  /** Gathers keys and values. In the result each matrix has all positions. */
   gathered({ k, v }: Keys): Keys {
     const { group } = this;
     const own = empty(k.backend, k.dtype, [1, this.#matrices, this.#elements]);
@@ -38,7 +41,7 @@ export class ContextKeys {
     return this.#parts(swapAxes(attended, 0, 1));
   }
 
-  /** Memory for the gradients of gathered keys and values. */
+  /** Allocates the gradients of the gathered keys and values. */
   emptyLike({ k, v }: Keys): Keys {
     const [dk, dv] = [k, v].map(({ backend, dtype, shape }) => empty(backend, dtype, shape));
     return { k: dk, v: dv } as Keys;

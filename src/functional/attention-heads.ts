@@ -1,4 +1,4 @@
-/** The queries, keys and values of attention, one matrix for each head, and how they lie in the input. */
+/** The queries, keys and values of attention, one matrix for each head, and their layout in the input. */
 import { ShapeError } from "../errors.js";
 import { swapAxes } from "../ops/layout/layout.js";
 import type { Shape, WideDType } from "../tensor/shape.js";

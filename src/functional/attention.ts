@@ -22,7 +22,7 @@ export interface AttentionOptions {
   /** Whether each position attends only to itself and earlier positions. Default true. */
   readonly causal?: boolean | undefined;
   /**
-   * The ranks that have the positions, each as many: the first rank the first ones (context parallelism). Keys and values are
+   * The ranks among which the positions are divided evenly, in order of ranks (context parallelism). Keys and values are
    * gathered. Default: this rank has all positions.
    */
   readonly group?: ProcessGroup | undefined;
@@ -39,9 +39,9 @@ const checkOptions = optionsOf<AttentionOptions>({
  * length, 3 * heads * depth] holds the queries, then the keys, then the values. The scores are f32. The probabilities have the
  * dtype of qkv.
  *
- * With `group` the length is that of this rank's positions, and the causal mask counts those of the ranks before it. The result
- * has the bits of one rank, as has the gradient of the queries, if all values are finite. The gradients of keys and values are
- * each rank's products, rounded to the dtype of qkv and added `ranked`.
+ * With `group`, `length` is the number of this rank's positions, and the causal mask takes the positions of lower ranks into
+ * account. If all values are finite, the result and the gradient of the queries are bitwise equal to those of a single rank. The
+ * gradients of keys and values are computed on each rank, rounded to the dtype of qkv, and summed by the algorithm `ranked`.
  *
  * @throws `ShapeError` if the last dimension is not 3 * heads * depth, `DTypeError` for a tensor that is not f32, bf16 or f16,
  * `ArgumentError` for an invalid option value and a group on another backend, `DisposedError` for a disposed tensor or group,

@@ -16,7 +16,7 @@ export interface CheckpointState {
   readonly module: Module;
   /** The optimizer of the module's parameters. */
   readonly optimizer?: Optimizer | undefined;
-  /** The random state that the module was made with. Default: the one that modules on its backend share. */
+  /** The random state that was passed to the module. Default: the one that modules on its backend share. */
   readonly random?: RandomState | undefined;
 }
 
@@ -29,13 +29,13 @@ export interface SavedState extends CheckpointState {
   readonly extra?: unknown | undefined;
 }
 
-/** A random state, also one of another copy of this package, because only two numbers of it are saved. */
+/** A random state. One of another copy of this package is accepted too, because only two numbers of it are saved. */
 const randomNumbers: Domain = (user, name, value) => {
   if (isObject(value) && typeof value.seed === "bigint" && typeof value.offset === "bigint") return;
   throw outside(user, name, value, "a RandomState, whose seed and offset are bigints, or left out");
 };
 
-/** The check of each field of `CheckpointState`. */
+/** Checks the fields of `CheckpointState`. */
 export const CHECKPOINT_STATE: OptionTable<CheckpointState> = {
   module: needed(instance(Module, "a Module")),
   optimizer: instance(Optimizer, "an optimizer, or left out"),

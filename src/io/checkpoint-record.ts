@@ -23,7 +23,10 @@ const OLDEST = 1;
 
 export interface CheckpointRecord {
   readonly version: number;
-  /** By parameter. In version 1 it is part of the record, later of each tensor's metadata. */
+  /**
+   * The quantization of each parameter by name. In version 1 it is part of the record; since version 2 it is in the metadata of
+   * each tensor.
+   */
   readonly quantized: JsonObject;
   /** The number of updates of each parameter; absent without an optimizer. */
   readonly steps: JsonObject | undefined;

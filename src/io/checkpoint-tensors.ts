@@ -17,7 +17,10 @@ export const MODULE = "module.";
 
 const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof CopyTensors)[];
 
-/** Version 1 stored codes of quantized parameters in their own types, and 6-bit codes in a byte each. */
+/**
+ * The description of a tensor in a file of version 1. That version stored codes of quantized parameters in their own types, and
+ * 6-bit codes in one byte each.
+ */
 function place(name: string, tensor: Tensor): TensorPlace {
   const { dtype, shape } = tensor;
   const type: FileDType = isPackedInFiles(dtype) ? "U8" : fileDType(dtype);
@@ -29,12 +32,15 @@ export interface ParameterPlace extends TensorPlace {
   readonly parameter: Parameter;
 }
 
-/** The name in a file of what a module or an optimizer calls so. */
+/** Maps the name of a parameter in a module or an optimizer to its name in the file. */
 export type NameOf = (name: string) => string;
 
 const same: NameOf = (name) => name;
 
-/** `module.NAME` for each parameter; a quantized parameter has several tensors, named as in any file. */
+/**
+ * The tensors of the parameters: `module.NAME` for a plain parameter. A quantized parameter has several tensors, named as in
+ * other files.
+ */
 export function parameterPlaces(module: Module, nameOf = same): readonly ParameterPlace[] {
   return [...module.namedParameters()].flatMap(([own, parameter]) => {
     const { value } = parameter;
@@ -75,8 +81,8 @@ export function quantizedParameters(module: Module): ReadonlyMap<string, Quantiz
 }
 
 /**
- * `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` and so on for each buffer.
- * Throws `ArgumentError` if a parameter does not belong to the module.
+ * `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` (or `.v`) for each buffer. Throws
+ * `ArgumentError` if a parameter does not belong to the module.
  */
 export function optimizerPlaces(
   module: Module,

@@ -40,11 +40,11 @@ import type { TensorSource } from "./source.js";
 export type { CheckpointState, SavedState };
 
 /**
- * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`; all are those at
- * the time of the call, and held on the host until they are written. The file appears when it is complete. Gradients and cached
- * weights are not in it: save between steps. Throws `ArgumentError` for anything but a module, optimizer or random state, for
- * an option that there is not, for an `extra` that would not come back the same, and for an optimizer of another module;
- * `FileError` where the file cannot be written or its header would be too long to be read.
+ * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`. All values are those
+ * at the time of the call; they are kept in host memory until they are written. The file appears at `path` when it is complete.
+ * Gradients and cached weights are not saved, so call it between steps. Throws `ArgumentError` for anything but a module,
+ * optimizer or random state, for an unknown option, for an `extra` that loading would not restore exactly, and for an optimizer
+ * of another module; `FileError` if the file cannot be written or its header would be too long to be read.
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
   requirePath("saveCheckpoint", path);
@@ -69,12 +69,12 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
 }
 
 /**
- * Puts a run back to where `saveCheckpoint` found it, in place, and gives its `extra`. The module must be made the same
- * way; it may be fresh or used: gradients that it has are let go of. Without `optimizer` that part of the file is left alone:
- * make optimizers afterwards then, as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file
- * that is damaged, of another version, or not of this module and optimizer.
+ * Restores in place the state that `saveCheckpoint` saved, and returns its `extra`. The module must have been created in the same
+ * way; it may have been used since. Its gradients are released. Without `optimizer`, the optimizer's part of the file is ignored;
+ * create optimizers after loading in that case, because their masters are copied from the parameters when they are created. If it
+ * throws, nothing has changed: `FileError` for a file that is damaged, of another version, or not of this module and optimizer.
  *
- * @throws `ArgumentError` for a path that is no text and for anything but a module, optimizer or random state.
+ * @throws `ArgumentError` for a path that is not a text and for anything but a module, optimizer or random state.
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);

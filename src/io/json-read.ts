@@ -6,12 +6,12 @@
 export const MAX_DEPTH = 512;
 
 /**
- * The text is not JSON, or is JSON that this reader refuses. The message continues a sentence that starts with "its
- * header".
+ * An error of the reader: the text is not JSON, or is JSON that the reader does not accept. The message continues a sentence that
+ * begins with "its header".
  */
 export class JsonError extends Error {}
 
-/** A number that is not written as a nonnegative integer in digits. */
+/** A number that is not written as digits alone, such as 1.0, -0 or 1e3. */
 class OtherNumber {
   constructor(private readonly text: string) {}
 
@@ -24,14 +24,17 @@ type ReadNumber = (text: string) => unknown;
 
 const DIGITS = /^(?:0|[1-9]\d{0,19})$/;
 
-/** Numbers of sizes and offsets: 1.0, -0 and 1e3 are `OtherNumber`s, so that no rounding hides what was written. */
+/**
+ * Reads the numbers of sizes and offsets. A number that is not written as digits alone becomes an `OtherNumber`, so that no
+ * rounding hides how it was written.
+ */
 export const readDigits: ReadNumber = (text) => (DIGITS.test(text) ? Number(text) : new OtherNumber(text));
 
 const CODE = { quote: 0x22, comma: 0x2c, colon: 0x3a, backslash: 0x5c } as const;
 const OPEN = { object: 0x7b, array: 0x5b } as const;
 const CLOSE = { object: 0x7d, array: 0x5d } as const;
 
-/** As `JSON.parse`. Throws `JsonError` for invalid JSON, a repeated key, and deep nesting. */
+/** Parses JSON as `JSON.parse` does. Throws `JsonError` for invalid JSON, a repeated key, or nesting beyond MAX_DEPTH. */
 export function parseJson(text: string): unknown {
   const reader = new JsonReader(text, Number);
   const value = reader.value(0);
@@ -40,8 +43,8 @@ export function parseJson(text: string): unknown {
 }
 
 /**
- * The members of the object whose text is in `pieces`, in order. Each is parsed when it is requested; keys may repeat.
- * Every piece except the last ends with a comma between two members, as `jsonPieces` cuts a text.
+ * Yields the members of a JSON object in order. `pieces` are consecutive parts of its text; every piece except the last ends with
+ * a comma between two members (`headerPieces`). A member is parsed when it is requested. Keys may repeat.
  */
 export function* jsonMembers(
   pieces: Iterator<string, unknown>,
@@ -54,7 +57,7 @@ export function* jsonMembers(
 
 class JsonReader {
   #at = 0;
-  /** Characters of the pieces before this one. */
+  /** The number of characters in earlier pieces. */
   #before = 0;
 
   constructor(
@@ -129,7 +132,7 @@ class JsonReader {
     return array;
   }
 
-  /** The key of a member, and the colon behind it. */
+  /** Reads the key of a member and the colon after it. */
   #key(): string {
     this.#space();
     const key = this.#string();
@@ -145,7 +148,7 @@ class JsonReader {
       const code = this.text.charCodeAt(at);
       if (code === CODE.quote) {
         this.#at = at + 1;
-        // a longer cut of a text would keep all of the text in memory
+        // V8 represents a longer substring as a reference to the whole text, which would keep the text in memory
         return plain && at - begin <= SHORT
           ? this.text.slice(begin + 1, at)
           : (this.#parsed(begin) as string);
@@ -165,8 +168,7 @@ class JsonReader {
   }
 
   /**
-   * The result of `JSON.parse` for the text from `begin` to here, because JSON.parse handles escapes and the grammar of
-   * numbers.
+   * Returns `JSON.parse` of the text from `begin` to the current position. JSON.parse handles escapes and the grammar of numbers.
    */
   #parsed(begin: number): unknown {
     try {
@@ -204,7 +206,7 @@ class JsonReader {
   }
 }
 
-/** What V8 copies where it cuts a text, and not more. */
+/** The maximum length of a substring that V8 copies instead of referring to the original string. */
 const SHORT = 12;
 
 const LITERALS = [
@@ -213,7 +215,7 @@ const LITERALS = [
   ["null", null],
 ] as const;
 
-/** Matches digits, signs, dots and exponents. */
+/** Whether a character can be part of a number: a digit, a sign, a dot or an exponent letter. */
 function isNumeric(code: number): boolean {
   return (
     (code >= 0x30 && code <= 0x39) ||
@@ -224,7 +226,7 @@ function isNumeric(code: number): boolean {
   );
 }
 
-/** Defines an own property also for the key `__proto__`, which an assignment would not. */
+/** Defines an own property. Assignment would not do that for the key `__proto__`. */
 function setOwn(object: object, key: string, value: unknown): void {
   Object.defineProperty(object, key, { value, writable: true, enumerable: true, configurable: true });
 }

@@ -1,17 +1,17 @@
-/** Writes a caller's value as JSON. A value that reading would not restore exactly is refused. */
+/** Writes a caller's value as JSON. It rejects values that reading the JSON would not restore exactly. */
 import { ArgumentError } from "../errors.js";
 import { MAX_DEPTH } from "./json-read.js";
 import { MAX_HEADER_BYTES } from "./limits.js";
 
-/** The maximum length of the text; it leaves room for the record around the value. */
+/** The maximum nesting depth of a value. It is less than MAX_DEPTH, because the value is nested in a record. */
 const MAX_VALUE_DEPTH = MAX_DEPTH - 12;
 
 /**
- * The JSON of `value`; errors refer to it as `name`. -0 is preserved. Throws `ArgumentError` for everything that JSON
- * does not restore: `undefined`, functions, symbols, bigints, NaN and infinities, instances of classes, objects without
- * a prototype, sparse arrays and arrays with other properties, symbol keys, accessors and non-enumerable properties;
- * and for values that contain themselves, are nested more than 500 deep, or whose text exceeds the header of a file.
- * `toJSON` is not called.
+ * Returns the JSON of `value`; errors refer to the value as `name`. -0 is preserved. `toJSON` is not called. Throws
+ * `ArgumentError` for everything that JSON does not restore: `undefined`, functions, symbols, bigints, NaN and infinities,
+ * instances of classes, objects without a prototype, sparse arrays and arrays with other properties, symbol keys, accessors and
+ * non-enumerable properties. It also throws for values that contain themselves, that are nested more than 500 deep, or whose text
+ * is longer than a header may be.
  */
 export function jsonText(name: string, value: unknown): string {
   const writer = new JsonWriter(name);
@@ -23,7 +23,7 @@ class JsonWriter {
   readonly #parts: string[] = [];
   #length = 0;
   readonly #open: object[] = [];
-  /** The path of the value: an index for each array, a key for each object. */
+  /** The path from the root to the current value: the index in each array, the key in each object. */
   readonly #path: (string | number)[] = [];
 
   constructor(private readonly name: string) {}
@@ -54,7 +54,7 @@ class JsonWriter {
     this.#add("[");
     for (let i = 0; i < array.length; i++) this.#member(array, i, i > 0 ? "," : "");
     this.#add("]");
-    // "length" is an own property too
+    // the own properties of an array are its elements and "length"
     if (Reflect.ownKeys(array).length !== array.length + 1)
       throw this.#refused("has members beside its elements");
   }

@@ -1,4 +1,4 @@
-/** The metadata of a file: strings by key. */
+/** Checks of a file's metadata, which map keys to strings. */
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 

@@ -45,7 +45,7 @@ function checkedTensor(user: string, name: string, value: unknown): void {
   );
 }
 
-/** Writes `bytes` at offset `at` of a planned tensor. Calls may come in any order, but write each byte once. */
+/** Writes `bytes` at offset `at` of a planned tensor. Calls may come in any order, but must write each byte exactly once. */
 export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promise<void>;
 
 /**

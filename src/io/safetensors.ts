@@ -17,8 +17,8 @@ interface Window {
 }
 
 /**
- * An open safetensors file, whose header has been read and whose tensors are read when asked for. `tensors` and `metadata` are
- * what the header says; `entry` finds a tensor. Close it.
+ * An open safetensors file. The header has been read; tensors are read on request. `tensors` and `metadata` are the contents of
+ * the header, and `entry` finds a tensor. Call `close` at the end.
  *
  *     const file = await SafetensorsFile.open("model.safetensors");
  *     const bytes = await file.read(file.entry("steps")); // little endian, of any type
@@ -46,8 +46,8 @@ export class SafetensorsFile extends TensorSource {
   }
 
   /**
-   * Opens and checks a file. Throws `FileError` with what is wrong, from a missing file to overlapping tensors; nothing
-   * larger than the file is allocated, whatever it says.
+   * Opens a file and checks its header. Throws `FileError` with the reason, for example a missing file or overlapping tensors. It
+   * never allocates more memory than the size of the file, whatever the header claims.
    */
   static async open(path: string): Promise<SafetensorsFile> {
     requirePath("safetensors", path);
@@ -64,8 +64,8 @@ export class SafetensorsFile extends TensorSource {
   }
 
   /**
-   * Bytes [begin, end) of a tensor, by default all. Throws `ArgumentError` for an entry of another file or a range
-   * outside of the tensor, `FileError` if the file cannot be read or was closed.
+   * Reads bytes [begin, end) of a tensor, by default all. Throws `ArgumentError` for an entry of another file or a range outside
+   * of the tensor, `FileError` if the file cannot be read or was closed.
    */
   override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
     return this.#read(this.#own(entry), ...rangeOf(entry, begin, end));

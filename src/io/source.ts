@@ -4,7 +4,7 @@ import { text } from "../options.js";
 import type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
 import { planEntries } from "./header/header-write.js";
 
-/** How many names an error lists. */
+/** The maximum number of names that an error lists. */
 const NAMES_SHOWN = 8;
 
 /** The first names, for an error. */
@@ -48,7 +48,7 @@ export abstract class TensorSource {
     );
   }
 
-  /** Bytes [begin, end) of a tensor, by default all. */
+  /** Returns bytes [begin, end) of a tensor, by default all. */
   abstract read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array>;
 }
 

@@ -1,17 +1,17 @@
-/** Which bytes of a range were given, each once. */
+/** Records which bytes of a range were written, and that each was written only once. */
 
-/** Spans [begin, end) that do not overlap, ascending and as few as they can be. */
+/** A set of integers as disjoint spans [begin, end), in ascending order. Adjacent spans are merged. */
 export class Spans {
-  /** Begin and end of each in turn. */
+  /** The begin and end of each span, alternating. */
   readonly #edges: number[] = [];
 
-  /** Adds [begin, end); false, and nothing is added, where some of it is there. */
+  /** Adds [begin, end). If it overlaps a span, adds nothing and returns false. */
   add(begin: number, end: number): boolean {
     if (begin === end) return true;
-    // most are added behind the last
+    // most spans are added after the last one
     let at = this.#edges.length;
     while (at > 0 && this.#edge(at - 1) > begin) at--;
-    // an odd count of edges before it means that it begins within a span
+    // if the number of edges before `begin` is odd, `begin` lies inside a span
     if (at % 2 === 1 || this.#edge(at) < end) return false;
     const joinsBefore = at > 0 && this.#edges[at - 1] === begin;
     const joinsAfter = this.#edges[at] === end;
@@ -24,7 +24,7 @@ export class Spans {
     return true;
   }
 
-  /** How many bytes of the spans there are. */
+  /** The total number of bytes in all spans. */
   get size(): number {
     return this.#edges.reduce((sum, edge, i) => (i % 2 === 0 ? sum - edge : sum + edge), 0);
   }

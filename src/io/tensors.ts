@@ -51,15 +51,15 @@ const checkSave = optionsOf<SaveTensorsOptions>({ metadata: anything });
 const checkLoad = optionsOf<LoadTensorsOptions>({ names: anyListOf(text) });
 
 /**
- * Writes tensors by name to a safetensors file, as they are at the time of the call. A quantized tensor `w` becomes
- * `w.rowwise.data`, `w.rowwise.scale_inv` and so on for each copy that it has, and metadata under `lockstep.w` that say what they
- * mean; `lockstep dequantize` and `gemm` read it as well. Codes of 6 bits are packed four in three bytes. The file appears when
- * it is complete.
+ * Writes tensors to a safetensors file, with their contents at the time of the call. A quantized tensor `w` becomes the tensors
+ * `w.rowwise.data`, `w.rowwise.scale_inv` and so on for each copy, and metadata under `lockstep.w` that describe the
+ * quantization; `lockstep dequantize` and `lockstep gemm` read these too. 6-bit codes are packed: four codes in three bytes. The
+ * file appears at `path` when it is complete.
  *
- * @param tensors - Tensors by name, in a plain object or a `Map`; empty tensors, and no tensors, are allowed.
- * @throws `ArgumentError` for anything but a tensor, a quantized tensor without a copy, and metadata that are not texts or the
- * library's; `DTypeError` for element types that files do not have; `DisposedError`; `FileError` where two tensors have one
- * name in the file, and for what cannot be written.
+ * @param tensors - Tensors by name, in a plain object or a `Map`. Empty tensors, and an empty object, are allowed.
+ * @throws `ArgumentError` for anything but a tensor, for a quantized tensor without a copy, and for metadata that are not texts
+ * or have a reserved key; `DTypeError` for element types that files do not have; `DisposedError` for a disposed tensor;
+ * `FileError` if two tensors have the same name in the file, and if the file cannot be written.
  */
 export async function saveTensors(
   path: string,
@@ -138,12 +138,13 @@ function bytesOf(tensor: Tensor): Uint8Array {
 
 /**
  * Reads tensors of a safetensors file onto a backend. They belong to the caller, or to the scope that is open when the file has
- * been read. What `saveTensors`, `lockstep quantize` and checkpoints wrote as quantized comes back as `QuantizedTensor`s, bit by
- * bit; give one that was scaled with delay its quantizer by `updateQuantizer` before `quantize_`. Anyone's safetensors file is
- * read.
+ * been read. Tensors that `saveTensors`, `lockstep quantize` or a checkpoint wrote as quantized are returned as
+ * `QuantizedTensor`s with the same bits. One that was quantized with delayed scaling needs a quantizer (`updateQuantizer`) before
+ * `quantize_`. Files of other programs are read too.
  *
- * @throws `FileError` for a file that is damaged or lacks a name, and for element types that tensors do not have, such as I64:
- * read those by `SafetensorsFile`. `ArgumentError` for anything but a backend or option. Where it throws, no tensor is left.
+ * @throws `FileError` for a file that is damaged or lacks a requested name, and for element types that tensors do not have, such
+ * as I64, which `SafetensorsFile` can read.
+ * @throws `ArgumentError` for anything but a backend or option. If it throws, it has disposed of all tensors that it created.
  * @throws `DisposedError` for a backend that was disposed of.
  */
 export async function loadTensors(
@@ -168,7 +169,7 @@ export async function loadTensors(
 
 type Maker = (backend: Backend) => NamedTensor;
 
-/** Selects the requested tensors: by name, a function that makes each. */
+/** Reads the requested tensors. The result has a function for each name that creates the tensor. */
 async function readAll(
   file: SafetensorsFile,
   names: ReadonlySet<string> | undefined,
@@ -214,7 +215,7 @@ async function plainMaker(file: SafetensorsFile, entry: TensorEntry): Promise<Ma
   return (backend) => fromBytes(backend, bytes, entry.shape, dtype);
 }
 
-/** Makes all tensors, or none. */
+/** Creates all tensors. If one of them fails, disposes of the others. */
 function makeAll(
   path: string,
   backend: Backend,

@@ -36,7 +36,7 @@ export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions
   readonly normalization?: Normalization | undefined;
 }
 
-/** The check of each field of `LayerNormLinearOptions`. */
+/** Checks the fields of `LayerNormLinearOptions`. */
 export const LAYER_NORM_LINEAR_OPTIONS: OptionTable<LayerNormLinearOptions> = {
   ...LINEAR_OPTIONS,
   ...NORM_OPTIONS,
@@ -49,9 +49,9 @@ const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
  * Computes linear(norm(x)) as one fused layer. Between the norm and the product, values are rounded only as the recipe says.
  * The parameters are `layerNormWeight`, `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
  *
- * With `group` each rank has a part of the weights (docs/distributed.md).
+ * With `group`, each rank has a part of the weights (docs/distributed.md).
  *
- * @throws `ShapeError` for a size that the ranks of the group do not divide.
+ * @throws `ShapeError` for a size that is not divisible by the number of ranks.
  * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
  * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */

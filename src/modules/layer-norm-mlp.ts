@@ -73,17 +73,17 @@ interface Activated {
 }
 
 /**
- * Which computations are fused with the quantization of their result. The quantizer then decides whether it reads the f32
- * result or the result rounded to the dtype of the activations (numerics.md §7.3). Without fusion it always reads the rounded
- * one.
+ * Says which computations are fused with the quantization of their result. In a fused computation, the quantizer decides whether
+ * it reads the f32 result or the result rounded to the dtype of the activations (numerics.md §7.3). Without fusion it always
+ * reads the rounded result.
  */
 interface Fusions {
-  /** The activation is fused. */
+  /** Whether the activation is fused. */
   readonly value: boolean;
-  /** The gradient of the activation is fused. The gradient of fc1's bias then sums its f32 values. */
+  /** Whether the gradient of the activation is fused. The gradient of fc1's bias is then the sum of its f32 values. */
   readonly gradient: boolean;
   /**
-   * The gradient of the activation is fused if no bias gradient needs it unquantized. The result is bitwise equal to the
+   * Whether the gradient of the activation is fused if no bias gradient needs it unquantized. The result is bitwise equal to the
    * unfused one.
    */
   readonly gradientAlone: boolean;
@@ -105,18 +105,18 @@ function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
 /**
  * Computes fc2(activation(fc1(norm(x)))) for x [..., hidden].
  *
- * With `group` each rank has a part of the weights (docs/distributed.md).
+ * The parameters are `layerNormWeight` and `layerNormBias` [hidden], `fc1Weight` [ffnHidden, hidden] ([2 * ffnHidden, hidden] for
+ * a gated activation), `fc1Bias`, `fc2Weight` [hidden, ffnHidden] and `fc2Bias`. With `group`, each rank has a part of the
+ * weights (docs/distributed.md).
  *
- * @throws `ShapeError` for a size that the ranks of the group do not divide.
- * The parameters are `layerNormWeight` and `layerNormBias` [hidden], `fc1Weight` [ffnHidden, hidden] ([2 * ffnHidden, hidden]
- * for a gated activation), `fc1Bias`, `fc2Weight` [hidden, ffnHidden] and `fc2Bias`. Under a recipe, the norm and the
- * activation are fused with the quantization of their results, except with custom quantizers; numerics.md §7.3 says which
- * quantizers read f32 values and which read rounded ones. Under delayed scaling and MXFP8, the gradient of an ungated
- * activation is fused too, and the gradient of `fc1Bias` sums its f32 values. Every other gradient of an activation is rounded
- * to the dtype of the activations first.
+ * Under a recipe, the norm and the activation are fused with the quantization of their results, except with custom quantizers;
+ * numerics.md §7.3 says which quantizers read f32 values and which read rounded ones. Under delayed scaling and MXFP8, the
+ * gradient of an ungated activation is fused too, and the gradient of `fc1Bias` sums its f32 values. Every other gradient of an
+ * activation is rounded to the dtype of the activations first.
  *
- * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
- * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
+ * @throws `ShapeError` for a size that is not divisible by the number of ranks, `ArgumentError` for an unknown option, an invalid
+ * option value, or a size that is not a positive integer, `DTypeError` for a parameter dtype other than f32, bf16 and f16,
+ * `DisposedError` for a disposed backend.
  */
 export class LayerNormMLP extends Module {
   /** The norm's gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */
@@ -134,7 +134,7 @@ export class LayerNormMLP extends Module {
   readonly #norm: NormParts;
   readonly #fc1: LinearParts;
   readonly #fc2: LinearParts;
-  /** The columns of the activation that this rank has. */
+  /** The number of columns of the activation's result on this rank. */
   readonly #width: number;
   readonly #form: { readonly kind: ActivationName; readonly gated: boolean };
 
@@ -234,7 +234,10 @@ export class LayerNormMLP extends Module {
     return [...shape.slice(0, -1), this.#width];
   }
 
-  /** Runs fc2 on the activation of h. `before` says whether the input or a parameter of the norm requires a gradient. */
+  /**
+   * Runs fc2 on the activation of h. `before` says whether a gradient must be passed on to the norm, because the input or a
+   * parameter of the norm requires one.
+   */
   #second({ h, fusions }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
     const { kind, gated: isGated } = this.#form;
     const shape = this.#activated(h.shape);

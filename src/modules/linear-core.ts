@@ -40,7 +40,7 @@ export function linearForward(
   const result = region?.enabled
     ? quantizedForward(parts, input, { call, region, wanted, tracked })
     : wideForward(parts, input, { call, region, wanted });
-  // the second run of a recomputed region repeats the same microbatch, so it does not begin a new one
+  // the second run of a recomputed region belongs to the same microbatch, so it does not begin a new one
   if (call.isFirstMicrobatch && tracked.wgrad && currentPhase()?.pass !== "again")
     beginMainGrad(parts.weight);
   return result;
@@ -163,7 +163,7 @@ function plainForward(
   };
 }
 
-/** The weight in its wide type, until the running function returns. */
+/** Returns the weight as f32, bf16 or f16. A dequantized weight is freed when the running function returns. */
 function wideWeight(weight: Parameter): Tensor<WideDType> {
   const value = borrowed(weight);
   return value instanceof QuantizedTensor ? dequantize(value) : wideOf("linear: the weight", value);

@@ -50,7 +50,7 @@ export interface LinearCall extends WeightUse {
   readonly fp8Grad?: boolean | undefined;
 }
 
-/** The check of each field of `LinearOptions`. */
+/** Checks the fields of `LinearOptions`. */
 export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   ...MODULE_OPTIONS,
   ...PARALLEL_OPTIONS,
@@ -77,7 +77,7 @@ export interface LinearParts {
   readonly saveOriginalInput: boolean;
   /** Whether the gradient of the weight is added to its `mainGrad`. */
   readonly fuseWgradAccumulation: boolean;
-  /** How it is divided among ranks, if it is. */
+  /** How the layer is divided among ranks. Undefined if it is not divided. */
   readonly parallel: TensorParallel | undefined;
 }
 
@@ -135,13 +135,14 @@ export interface Division {
   readonly user: string;
   /** Undefined if one rank has the whole layer. */
   readonly parallel: TensorParallel | undefined;
-  /** The name of the divided size. Default: that of `Linear`. */
+  /** The name of the option or argument whose value is divided, for messages. Default: that of `Linear`. */
   readonly size?: string;
 }
 
 /**
- * Creates the weight [out, in], the bias and the quantization state of a linear layer. Of a divided layer it creates the part of
- * this rank, a slice of the values that one rank would have. Throws `ShapeError` if the ranks do not divide the layer.
+ * Creates the weight [out, in], the bias and the quantization state of a linear layer. If the layer is divided, it creates this
+ * rank's part, which is a slice of the values that a single rank would create. Throws `ShapeError` if a divided size is not a
+ * multiple of the number of ranks.
  */
 export function linearParts(
   backend: Backend,

@@ -25,7 +25,7 @@ export interface Products {
   readonly wgrad?: MMParams;
 }
 
-/** Weights in their first microbatch. Their next wgrad product overwrites `mainGrad`; later ones accumulate. */
+/** Weights in the first microbatch of a step. Their next wgrad product overwrites `mainGrad`; later ones are added to it. */
 const fresh = new WeakSet<Parameter>();
 
 /** Marks `weight` at the forward pass of a first microbatch: the backward pass that follows overwrites `mainGrad`. */
@@ -60,7 +60,7 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   return undefined;
 }
 
-/** The sums of the columns of dY, over all ranks that have rows of it. */
+/** Returns the sums of the columns of dY. If other ranks have rows of dY, the sums are over the rows of all ranks. */
 export function biasGradOf(
   { bias, parallel }: Pick<LinearParts, "bias" | "parallel">,
   dy: Tensor<WideDType>,

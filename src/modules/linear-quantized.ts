@@ -52,10 +52,10 @@ export function quantizedForward(
       "linear: the input is quantized, with a scale of this rank alone; under sequenceParallel the layer quantizes it for all ranks, so give it wide",
     );
   quantization.enter(region, weight, blocksFit(parts, { ...input, given }, tracked.wgrad));
-  // as they are now: a later call may have others
+  // The quantizers are read here and not in the backward pass, because a call in between may replace them.
   const ownQuantizer = quantization.quantizer("input");
   const wholeQuantizer = parallel?.gathers("input") && quantization.quantizer("input", true);
-  // an input whose rows are gathered first is computed once, so its codes are kept
+  // an input whose rows are gathered before quantization is quantized only once, so its codes are kept
   const regathers = wholeQuantizer !== undefined && !areWholeBlocks(ownQuantizer.spec, input.shape);
   const keepsOriginal =
     wanted.wgrad && parts.saveOriginalInput && !(given instanceof QuantizedTensor) && !regathers;
@@ -133,18 +133,18 @@ export function quantizedForward(
 const ROWWISE: Usage = { rowwise: true, columnwise: false };
 const COLUMNWISE: Usage = { rowwise: false, columnwise: true };
 
-/** How a gradient is quantized. */
+/** The quantization of a gradient. */
 interface GradientQuantization {
   readonly quantizerOf: QuantizerOf;
   readonly usage: Usage;
   /** Whether the bias gradient may be summed in the pass that quantizes. */
   readonly fuses: boolean;
-  /** Sums the bias gradient otherwise. */
+  /** Sums the bias gradient in a separate pass. */
   readonly biasOf: () => Tensor<WideDType> | undefined;
   readonly dtype: WideDType;
 }
 
-/** The gradient of the result for the products, and that of the bias. */
+/** Returns the gradient of the result as the products need it, and the gradient of the bias. */
 function quantizedGradient(
   { bias, parallel }: LinearParts,
   grad: Gradient,

@@ -25,14 +25,13 @@ const checkOptions = optionsOf(LINEAR_OPTIONS);
 /**
  * Computes y = x·weightᵀ + bias, with weight [out, in] and x [..., in].
  *
- * With `group` each rank has a part of the weights (docs/distributed.md).
- *
- * @throws `ShapeError` for a size that the ranks of the group do not divide.
  * In an autocast region, x, weight and the gradient of y are quantized as the recipe says, along each dimension that a product
- * needs. The results have the dtype of x. Outside a region, x and the parameters must have the same dtype.
+ * needs. The results have the dtype of x. Outside a region, x and the parameters must have the same dtype. With `group`, each
+ * rank has a part of the weights (docs/distributed.md).
  *
- * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
- * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
+ * @throws `ShapeError` for a size that is not divisible by the number of ranks, `ArgumentError` for an unknown option, an invalid
+ * option value, or a size that is not a positive integer, `DTypeError` for a parameter dtype other than f32, bf16 and f16,
+ * `DisposedError` for a disposed backend.
  */
 export class Linear extends Module {
   /** The weight, [N, K]. */

@@ -19,7 +19,7 @@ export interface ModuleOptions {
   readonly random?: RandomState | undefined;
 }
 
-/** The check of each field of `ModuleOptions`. */
+/** Checks the fields of `ModuleOptions`. */
 export const MODULE_OPTIONS: OptionTable<ModuleOptions> = {
   dtype: dtypeOf(WIDE_DTYPES),
   random: randomState,
@@ -168,7 +168,7 @@ export abstract class Module {
     for (const module of this.#modules.values()) module.dispose();
   }
 
-  /** Calls `dispose`, at the end of a block with `using`. */
+  /** Calls `dispose` at the end of a `using` declaration's block. */
   [Symbol.dispose](): void {
     this.dispose();
   }

@@ -33,7 +33,7 @@ export interface NormModuleOptions extends ModuleOptions, SequenceParallelOption
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 
-/** The check of each field of `NormModuleOptions`. */
+/** Checks the fields of `NormModuleOptions`. */
 export const NORM_OPTIONS: OptionTable<NormModuleOptions> = {
   ...MODULE_OPTIONS,
   ...SEQUENCE_PARALLEL_OPTIONS,
@@ -50,7 +50,7 @@ export interface NormParts {
   readonly beta?: Parameter | undefined;
   readonly eps: number;
   readonly zeroCenteredGamma: boolean;
-  /** The ranks that have other rows of x: gradients of parameters are summed over them. */
+  /** The ranks that have other rows of x. The gradients of the norm's parameters are summed over them. */
   readonly group: ProcessGroup | undefined;
 }
 
@@ -107,7 +107,7 @@ export function normGradients(
   const { dx, dgamma, dbeta } = normBackward({
     grad,
     x,
-    // sums that go on over ranks are f32, as gamma then is
+    // if gradients are then summed over ranks, they must be f32, so gamma is converted to f32
     gamma: group ? castTo(scale, "f32") : scale,
     zeroCenteredGamma,
     ...statistics,

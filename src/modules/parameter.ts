@@ -28,14 +28,14 @@ export class Parameter extends Variable {
   mainGrad: Tensor<"f32"> | undefined;
 
   /**
-   * Which part of a whole parameter this is, if ranks have a part each; its shape is that of `value`. Sharded checkpoints go by
-   * it. Default: this is the whole parameter.
+   * The position of this parameter in a whole parameter, if it is divided among ranks. Its shape is that of `value`. Sharded
+   * checkpoints use it. Default: this is the whole parameter.
    */
   part: TensorPart | undefined;
 
   #highPrecisionInitVal: Float32Array | undefined;
   #sharding: Sharding | undefined;
-  /** @internal Makes the quantizer of the value. Set where `quantizedModelInit` has quantized it. */
+  /** @internal Creates the quantizer of the value. Set if `quantizedModelInit` has quantized it. */
   quantizer: WeightQuantizer | undefined;
 
   /** `scale` is the scale of a quantized value. The parameter owns it until a layer's own scale takes its place. */
@@ -55,7 +55,10 @@ export class Parameter extends Variable {
     if (scale) disown(scale);
   }
 
-  /** The tensor, quantized or not. After `fullyShard` it has the rows of this rank, except while an operation uses the whole. */
+  /**
+   * The tensor, quantized or not. After `fullyShard` it contains this rank's rows only, except while an operation uses the whole
+   * parameter.
+   */
   override get value(): Value {
     const sharding = this.#sharding;
     if (!sharding) return super.value;
@@ -73,17 +76,20 @@ export class Parameter extends Variable {
     return this.own.backend;
   }
 
-  /** @internal What this rank stores: the rows of a sharded parameter, else the value. */
+  /** @internal The tensor that this rank stores: the rows of a sharded parameter, else the value. */
   get own(): Value {
     return this.#sharding?.own ?? super.value;
   }
 
-  /** @internal How the parameter is divided among ranks, if it is. */
+  /** @internal How the parameter is divided among ranks. Undefined if it is not divided. */
   get sharding(): Sharding | undefined {
     return this.#sharding;
   }
 
-  /** @internal From now on this rank has `sharding.own` alone. `values` are its rows of those before quantization. */
+  /**
+   * @internal Divides the parameter: this rank then stores only `sharding.own`. `values` are the values of these rows before
+   * quantization.
+   */
   divide(sharding: Sharding, values: Float32Array | undefined): void {
     const whole = super.value;
     this.#sharding = sharding;
@@ -92,7 +98,7 @@ export class Parameter extends Variable {
     whole.dispose();
   }
 
-  /** The type of a wide value, or that which a quantized one stands for. */
+  /** The dtype of the value, or the nominal dtype of a quantized one. */
   get dtype(): WideDType {
     return this.own.dtype as WideDType;
   }

@@ -32,7 +32,7 @@ export interface WeightUse {
 export interface WeightRequest extends WeightUse {
   /** Whether dgrad will run. dgrad reads the columnwise data. */
   readonly columnwise: boolean;
-  /** Whether this rank quantizes its rows alone. Default false. */
+  /** Whether this rank quantizes only its own rows, which are gathered later. Default false. */
   readonly gathers?: boolean | undefined;
 }
 
@@ -58,7 +58,7 @@ export class LinearQuantization implements QuantizationState {
   constructor(
     readonly backend: Backend,
     readonly random: RandomState,
-    /** How the layer is divided among ranks, if it is. */
+    /** How the layer is divided among ranks. Undefined if it is not divided. */
     readonly parallel?: TensorParallel | undefined,
   ) {}
 
@@ -164,14 +164,15 @@ export class LinearQuantization implements QuantizationState {
     return given(this.#call).forBackward();
   }
 
-  /** Returns the quantizer of what this rank has of the weight. */
+  /** Returns the quantizer for this rank's part of the weight. */
   weightQuantizer(weight: Parameter): Quantizer {
     return given(this.#call).weightQuantizer(weight.sharding);
   }
 
   /**
-   * Whether codes and scales of this rank's rows are those of the whole's: not of blocks that straddle ranks, of custom
-   * quantizers, which do not know of the ranks, and of stochastic rounding, which draws in the order of calls.
+   * Whether quantizing the rows of each rank separately gives the codes and scales of the whole weight. It does not if a block
+   * crosses the boundary between ranks, for custom quantizers, which do not take ranks into account, and for stochastic rounding,
+   * whose random bits depend on the order of calls.
    */
   quantizesRows(weight: Parameter): boolean {
     const { own, sharding } = weight;
@@ -217,7 +218,7 @@ export class LinearQuantization implements QuantizationState {
     return made;
   }
 
-  /** Runs a quantization of the weight, or of this rank's rows, whose amax is then recorded as that of the whole. */
+  /** Quantizes the weight or this rank's rows of it, and then records the amax of the whole weight. */
   #quantized<R>(
     parameter: Parameter,
     { gathers = false }: WeightRequest,
@@ -256,7 +257,7 @@ export class LinearQuantization implements QuantizationState {
   }
 }
 
-/** The quantizer of this rank's rows of a quantized parameter, which calls `share` after each quantization. */
+/** Returns a quantizer for this rank's rows of a quantized parameter. It calls `share` after each quantization. */
 function sharing(quantizer: Quantizer, share: () => void): QuantizerOps {
   return {
     dequantize: (t, dtype) => quantizer.dequantize(t, dtype),

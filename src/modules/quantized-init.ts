@@ -46,7 +46,7 @@ export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: 
   return settings.run(options, body);
 }
 
-/** Creates a weight with these values. It is quantized if `quantizedModelInit` is in force. */
+/** Creates a weight with these values. It is quantized inside `quantizedModelInit`. */
 export function makeWeight(
   backend: Backend,
   values: Float32Array,

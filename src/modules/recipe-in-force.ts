@@ -26,27 +26,27 @@ import { type Sharding, shardOf } from "./sharding.js";
  * between the two.
  */
 export interface BackwardQuantization {
-  /** `whole`: of a tensor of which this rank has gathered all. */
+  /** Returns the quantizer of a role. `whole` says that the tensor is a whole one, gathered from the rows of all ranks. */
   quantizer(role: BackwardRole, whole?: boolean): Quantizer;
   /**
    * Registers the pending scale updates. Call it before gradients are quantized. `group` is the amax reduction group of the
    * forward pass.
    */
   enter(pass: BackwardPass, group: AmaxReductionGroup | undefined): void;
-  /** Tensors to dispose of after the backward pass. */
+  /** The tensors to dispose of after the backward pass. */
   readonly saved: readonly Tensor[];
 }
 
 /** The quantization of one call of a layer. */
 export interface CallQuantization {
   readonly recipe: Recipe;
-  /** `whole`: of a tensor of which this rank has gathered all. */
+  /** Returns the quantizer of a role. `whole` says that the tensor is a whole one, gathered from the rows of all ranks. */
   quantizer(role: ForwardRole, whole?: boolean): Quantizer;
   /** Returns the quantization of the backward pass of this call. */
   forBackward(): BackwardQuantization;
-  /** The quantizer of the weight, or of the rows of it that this rank has. */
+  /** Returns the quantizer of the weight, or of this rank's rows of it. */
   weightQuantizer(sharding: Sharding | undefined): Quantizer;
-  /** Makes the amax that was recorded of this rank's rows that of the whole. */
+  /** Replaces the amax that was recorded for this rank's rows by the amax of the whole weight. */
   shareWeightAmax(sharding: Sharding): void;
   /** The cached weight that the first run used, if this call repeats that run and the run used the cache. */
   readonly weight?: QuantizedTensor | undefined;
@@ -56,9 +56,9 @@ export class RecipeInForce implements CallQuantization {
   readonly #random: RandomState;
   readonly #parallel: TensorParallel | undefined;
   readonly #quantizers: ReadonlyMap<Role, Quantizer>;
-  /** Those of tensors whose rows are gathered before they are quantized, made when they are needed. */
+  /** The quantizers of tensors whose rows are gathered before they are quantized. Each is created at its first use. */
   readonly #wholes = new Map<Role, Quantizer>();
-  /** That of the rows which this rank has of a sharded weight, once it was asked for. */
+  /** The quantizer of this rank's rows of a sharded weight. It is created at its first use. */
   #ofRows: Quantizer | undefined;
   /** The scales and amax histories of each pass. Undefined unless the recipe is delayed scaling. */
   readonly #states: Readonly<Record<Pass, DelayedState>> | undefined;

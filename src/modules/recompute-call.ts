@@ -44,7 +44,7 @@ export class HeldCall implements CallQuantization {
     return this.#inForce.rowsQuantizerBy(this.#scales, sharding);
   }
 
-  /** Nothing: the first run has recorded the amax. */
+  /** Does nothing, because the first run has recorded the amax. */
   shareWeightAmax(): void {}
 
   /** Returns the backward quantization of the first run. `saved` is empty, because `values` lists those tensors. */

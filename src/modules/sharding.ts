@@ -1,4 +1,4 @@
-/** A parameter of which ranks have rows each, as `fullyShard` divides it. */
+/** Parameters of which each rank stores some rows, as `fullyShard` divides them. */
 import type { ProcessGroup } from "../distributed/group.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Shard, ShardGroup } from "../quantizers/shard.js";
@@ -6,30 +6,35 @@ import type { Uses } from "../tape/uses.js";
 import type { Value } from "../tape/value.js";
 import type { Shape } from "../tensor/shape.js";
 
-/** How a parameter is divided, and what happens around each operation that uses it. */
+/** How a parameter is divided, and the functions that are called around each operation that uses it. */
 export interface Sharding extends Uses {
-  /** The ranks that it is divided among. */
+  /** The ranks among which it is divided. */
   readonly group: ProcessGroup;
-  /** The shape of the whole. */
+  /** The shape of the whole parameter. */
   readonly shape: Shape;
-  /** The rows that each rank has: a dimension of size 1 is taken for a scalar's. */
+  /** The number of rows of each rank. A scalar counts as one row. */
   readonly rows: readonly number[];
-  /** The rows of this rank. */
+  /** This rank's rows. */
   readonly own: Value;
-  /** Whether an operation that uses the parameter is running: `value` then gives the whole. */
+  /** Whether an operation that uses the parameter is running. `value` then returns the whole parameter. */
   readonly inUse: boolean;
-  /** The whole, of which the running operation may keep the handle. */
+  /** Returns the whole parameter. The running operation may keep the handle. */
   lend(): Value;
-  /** Releases what it holds of gradients beside `grad` of the parameter. */
+  /** Releases the gradients that it holds besides the parameter's `grad`. */
   zeroGrad(): void;
-  /** Frees the rows of this rank, and what is gathered. */
+  /** Frees this rank's rows and the gathered parameter. */
   dispose(): void;
 }
 
-/** Makes the quantizer of a quantized parameter; `shard` if what it quantizes is a part of the whole. */
+/**
+ * Creates the quantizer of a quantized parameter. `shard` is given if the tensor to quantize is a part of the whole parameter.
+ */
 export type WeightQuantizer = (shard: Shard | undefined) => Quantizer;
 
-/** The part of a weight that a rank has among `among` where that is itself divided further: amaxes go over both groups. */
+/**
+ * Returns this rank's part of a weight that is divided among `among` and, if `within` is given, is itself a part of a larger
+ * weight. Amaxes are reduced over both groups.
+ */
 export function shardOf(group: ShardGroup, within: Shard | undefined): Shard {
   if (!within) return { group, dimension: "rows" };
   const both: ShardGroup = {

@@ -81,7 +81,7 @@ export function tensor<D extends DType = "f32">(
   return filled(shaped(backend, type, shape, elements), elements);
 }
 
-/** Creates a tensor of `shape`, or without a shape a one-dimensional one of as many elements as the data have. */
+/** Creates a tensor of the given shape. Without a shape it is one-dimensional, with the number of elements of the data. */
 function shaped<D extends DType>(
   backend: Backend,
   dtype: D,

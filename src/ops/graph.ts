@@ -7,11 +7,11 @@ import { callable, requireSynchronous } from "../options.js";
 export class Graph<T = void> {
   #work: CapturedWork | undefined;
 
-  /** @internal The scope that owns it. */
+  /** @internal `captureGraph` creates graphs; `scope` is the scope that owns this one. */
   constructor(
     work: CapturedWork,
     /**
-     * The return value of the captured function. Its tensors hold results after the first `replay()`; each replay overwrites
+     * The return value of the captured function. Its tensors contain results after the first `replay()`; each replay overwrites
      * them.
      */
     readonly result: T,
@@ -39,7 +39,7 @@ export class Graph<T = void> {
     work?.dispose();
   }
 
-  /** Calls `dispose`, at the end of a block with `using`. */
+  /** Calls `dispose` at the end of a `using` declaration's block. */
   [Symbol.dispose](): void {
     this.dispose();
   }

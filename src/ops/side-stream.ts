@@ -1,21 +1,22 @@
-/** Work beside other work: a second stream on a GPU, in its turn on the reference. */
+/** Concurrent execution: on a GPU, operations on a second stream. On the reference, operations run in order. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { callable, requireSynchronous } from "../options.js";
 
 /**
- * Calls `body` once and returns its result. On a GPU, what `body` enqueues runs on a second stream: after all work enqueued
- * before this call, and beside the work enqueued after it. Nothing has to be waited for: an operation, a read or a disposal
- * outside of `body` that concerns memory which `body` has used, or has made, comes after the work of `body`. So results have
- * the same bits on every backend, and tensors are used as always. Collectives are what it is for:
+ * Calls `body` once and returns its result. On a GPU, the work that `body` enqueues runs on a second stream: it starts after all
+ * work that was enqueued before this call, and runs concurrently with work that is enqueued later. No explicit synchronization
+ * is needed: an operation, a read or a disposal outside of `body` that accesses memory which `body` has used or allocated waits
+ * for the work of `body`. Results therefore have the same bits on every backend. Its main use is to overlap collective operations
+ * with computation:
  *
  *     const sum = onSideStream(backend, () => group.allReduce(gradient));
  *     const next = gemm(x, w); // runs while ranks exchange
- *     const step = add(next, sum); // runs behind both
+ *     const step = add(next, sum); // runs after both
  *
- * Views of one tensor are one memory. Inside another `onSideStream`, while a graph is captured, and on a backend that runs one
- * thing at a time, such as the reference, `body` runs in its turn.
+ * Views of a tensor count as the same memory. Inside another `onSideStream`, during a graph capture, and on a backend that does
+ * not run work concurrently, such as the reference, `body` runs in order with all other work.
  *
- * @throws `ArgumentError` for what is no backend, for a body that is no function or is async, and for a body that captures
+ * @throws `ArgumentError` for what is not a backend, for a body that is not a function or is async, and for a body that captures
  * or replays a graph on a GPU; `DisposedError` for a disposed backend. Errors of `body` propagate.
  */
 export function onSideStream<R>(backend: Backend, body: () => R): R {

@@ -1,4 +1,4 @@
-/** Codes and scales of quantized parameters from their f32 masters. */
+/** Quantizes parameters from their f32 masters. */
 import { ArgumentError } from "../errors.js";
 import { Parameter } from "../modules/parameter.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -12,8 +12,9 @@ import type { Tensor } from "../tensor/tensor.js";
 /** Options of `castMasterWeights`. All fields are optional. */
 export interface CastMasterWeightsOptions {
   /**
-   * Whether masters are first rounded to the type that the parameter stands for, as in TransformerEngine, so that values are
-   * rounded twice and amaxes are those of rounded values. Without it codes are those of `step`, rounded once. Default true.
+   * Whether masters are first rounded to the nominal dtype of the parameter, as in TransformerEngine. Values are then rounded
+   * twice, and amaxes are those of the rounded values. If false, values are rounded once, and the codes are those of `step`.
+   * Default true.
    */
   readonly throughModelDtype?: boolean | undefined;
   /** An f32 [1] flag, read on the device. If it is exactly 1, no parameter changes. */
@@ -27,14 +28,14 @@ const checkOptions = optionsOf<CastMasterWeightsOptions>({
 const checkParameters = listOf(instance(Parameter, "a parameter"));
 
 /**
- * Quantizes f32 master weights into quantized parameters, in place: TransformerEngine's `cast_master_weights_to_fp8`. Of a
- * parameter that `fullyShard` has divided, `masters` has this rank's rows: their amax becomes the maximum over ranks, and each
- * rank casts its rows. All ranks call it with the same parameters. `step` of an optimizer already does this, without
+ * Quantizes f32 master weights into quantized parameters, in place, as TransformerEngine's `cast_master_weights_to_fp8` does. For
+ * a parameter that `fullyShard` has divided, `masters` contains this rank's rows: each rank quantizes its rows with the maximum
+ * of the amaxes of all ranks. All ranks must call it with the same parameters. An optimizer's `step` already does this, without
  * `throughModelDtype`.
  *
- * @throws `ArgumentError` for an unknown option or an invalid option value, for lists of different lengths, for what is no
- * parameter or no quantized one, and for a master on another backend, `DTypeError` for a master that is not f32, `ShapeError`
- * for one of another shape than the parameter, `DisposedError` for a disposed tensor.
+ * @throws `ArgumentError` for an unknown option or an invalid option value, for lists of different lengths, for an argument that
+ * is not a quantized parameter, and for a master on another backend, `DTypeError` for a master that is not f32, `ShapeError` for
+ * a master that does not have the shape of its parameter, `DisposedError` for a disposed tensor.
  */
 export function castMasterWeights(
   weights: readonly Parameter[],

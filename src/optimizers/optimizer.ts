@@ -102,7 +102,7 @@ export abstract class Optimizer {
     for (const { parameter } of this.slots.values()) parameter.clearGrads();
   }
 
-  /** Frees the masters and buffers. The parameters stay. */
+  /** Frees the masters and buffers. The parameters are not freed. */
   dispose(): void {
     for (const { parameter, master, buffers } of this.slots.values()) {
       if (master !== parameter.value) master.dispose();
@@ -110,7 +110,7 @@ export abstract class Optimizer {
     }
   }
 
-  /** Calls `dispose`, at the end of a block with `using`. */
+  /** Calls `dispose` at the end of a `using` declaration's block. */
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -118,9 +118,9 @@ export abstract class Optimizer {
 
 /**
  * Returns the 2-norm of all gradients together, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`.
- * Both are tensors on the device; the caller disposes of them or uses a scope. Of parameters that `fullyShard` has divided, each
- * rank sums the squares of its rows; these are added in the order of the ranks, in f32, before those of different parameters are
- * added. All ranks call it and have the same results. Throws `ArgumentError` if no parameter has a gradient.
+ * Both are tensors on the device; the caller disposes of them or uses a scope. For a parameter that `fullyShard` has divided,
+ * each rank sums the squares of its rows, and these sums are added in f32 in order of ranks; then the sums of all parameters are
+ * added. All ranks must call it, and all get the same results. Throws `ArgumentError` if no parameter has a gradient.
  */
 export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
   atLeastZero("clipGradNorm", "maxNorm", maxNorm);
@@ -140,13 +140,16 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   return made;
 }
 
-/** A gradient, of which the ranks of a group have rows each, if there is one. */
+/** A gradient and, if its rows are distributed over ranks, the group of these ranks. */
 interface Divided {
   readonly grad: Tensor<WideDType>;
   readonly group: ProcessGroup | undefined;
 }
 
-/** The sums of the squares of all gradients, in their order. Those of one group are exchanged together. */
+/**
+ * Returns the sum of the squares of each gradient over all ranks. The sums of gradients that share a group are exchanged
+ * together.
+ */
 function overRanks(known: readonly Divided[]): Tensor<"f32"> {
   const groups = [...new Set(known.map(({ group }) => group))];
   const sumsOf = (group: ProcessGroup | undefined): Tensor<"f32"> => {

@@ -1,4 +1,4 @@
-/** The arguments that all forms of parallelism take: a module, and the ranks of its backend. */
+/** Checks of the arguments that all forms of parallelism have: a module, and a process group on the same backend. */
 import { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";

@@ -1,4 +1,4 @@
-/** Gradients that are reduced together, in one piece of memory. */
+/** Buckets: gradients that are reduced together, as one tensor. */
 import { DTypeError } from "../errors.js";
 import type { Parameter } from "../modules/parameter.js";
 import { zeros } from "../ops/create.js";
@@ -7,29 +7,30 @@ import { disown } from "../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 
-/** One gradient of a bucket. */
+/** A gradient in a bucket. */
 export interface Member {
   readonly parameter: Parameter;
-  /** Where the gradient begins, in elements. */
+  /** The index of the gradient's first element in the bucket. */
   readonly first: number;
 }
 
-/** Some gradients of one element type. */
+/** Gradients of one dtype that are reduced together. */
 export interface Bucket {
   readonly dtype: WideDType;
   readonly members: readonly Member[];
-  /** The elements of the bucket, with those between gradients. */
+  /** The number of elements, including the padding between gradients. */
   readonly size: number;
 }
 
-/** The element type of a parameter's gradient, where layers of this library compute it. */
+/** Returns the dtype in which this library's layers compute a parameter's gradient. */
 function gradDtype({ mainGrad, value }: Parameter): WideDType {
   return mainGrad?.dtype ?? (value.dtype as WideDType);
 }
 
 /**
- * The gradient of a parameter whose pass is over; undefined if it has none. A parameter with both has been used in two ways, as a
- * tied weight is: its `grad` is added to its main gradient, as an optimizer would add it, and released.
+ * Returns the gradient of a parameter after a backward pass, or undefined if it has none. A parameter that is used in two ways,
+ * such as a tied weight, may have both a `grad` and a `mainGrad`; its `grad` is then added to `mainGrad`, as an optimizer would
+ * do, and released.
  */
 export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined {
   const { mainGrad, grad } = parameter;
@@ -40,7 +41,7 @@ export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined 
 }
 
 /**
- * Divides parameters among buckets of one element type and at most `bytes`, or of one gradient that is larger. The last
+ * Divides parameters into buckets. A bucket has one dtype and at most `bytes` bytes, or a single larger gradient. The last
  * parameter comes first, because a backward pass computes its gradient first.
  */
 export function bucketsOf(parameters: readonly Parameter[], bytes: number): readonly Bucket[] {
@@ -62,8 +63,8 @@ export function bucketsOf(parameters: readonly Parameter[], bytes: number): read
 }
 
 /**
- * The gradients of a bucket side by side, with zeros between them, and whether nothing else has that memory. A single gradient
- * is not copied; a `grad` may share its memory with that of another parameter.
+ * Returns the gradients of a bucket as one tensor, with zeros as padding, and whether the tensor is a new copy. A single gradient
+ * is not copied, and its memory may be shared with the `grad` of another parameter.
  */
 export function packed({ members, size, dtype }: Bucket): { flat: Tensor<WideDType>; owned: boolean } {
   const grads = members.flatMap(({ parameter }) => gradientOf(parameter) ?? []);
@@ -80,7 +81,10 @@ export function packed({ members, size, dtype }: Bucket): { flat: Tensor<WideDTy
   return { flat, owned: true };
 }
 
-/** Gives each parameter of a bucket its part of `flat`: as `grad`, a view without a scope; a main gradient keeps its memory. */
+/**
+ * Gives each parameter of a bucket its part of `flat`. A `grad` becomes a view that no scope owns; a `mainGrad` is overwritten in
+ * place.
+ */
 export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
   for (const { parameter, first } of members) {
     const { shape } = parameter.value;

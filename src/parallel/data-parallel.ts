@@ -1,4 +1,7 @@
-/** Data parallelism: each rank computes gradients from its own samples, and all ranks step with their sum or mean. */
+/**
+ * Data parallelism: each rank computes gradients from its own samples, and all ranks update with the sum or mean of these
+ * gradients.
+ */
 import type { ProcessGroup } from "../distributed/group.js";
 import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
 import { ArgumentError } from "../errors.js";
@@ -16,11 +19,11 @@ import { Synchronization } from "./synchronization.js";
 
 /** Options of `DataParallel`. */
 export interface DataParallelOptions {
-  /** What becomes of the gradients of all ranks. "mean" multiplies the sum by f32(1 / ranks). Default "mean". */
+  /** How the gradients of all ranks are combined. "mean" is the sum multiplied by f32(1 / ranks). Default "mean". */
   readonly reduction?: "mean" | "sum" | undefined;
-  /** The most bytes of gradients that are reduced together; a larger gradient is reduced alone. Default 25 MiB. */
+  /** The maximum number of bytes of gradients that are reduced together. A larger gradient is reduced alone. Default 25 MiB. */
   readonly bucketBytes?: number | undefined;
-  /** The algorithm and order of the sums. Default ranked, whose bits do not depend on the buckets. */
+  /** The algorithm and order of the sums. Default ranked, with which bits do not depend on the buckets. */
   readonly plan?: SumOrder | undefined;
 }
 
@@ -32,29 +35,28 @@ const checkOptions = optionsOf<DataParallelOptions>({
   plan: nested(checkSumOrder),
 });
 
-/** The buckets of one backward pass. */
+/** The state of the buckets during one backward pass. */
 interface Reducing {
   readonly pass: HookedPass;
   readonly buckets: readonly Bucket[];
-  /** Parameters whose gradient the pass has completed. */
+  /** The parameters whose gradients the pass has completed. */
   readonly ready: Set<Parameter>;
-  /** The first bucket that was not reduced yet. */
+  /** The index of the first bucket that is not reduced yet. */
   next: number;
 }
 
 /**
- * Reduces the gradients of a module over a group, as PyTorch's DistributedDataParallel does: in every backward pass, as soon as
- * all gradients of a bucket are complete and the buckets before it were reduced. After the pass each parameter's `grad`, or its
- * main gradient, is that of all ranks: the sum by `plan`, rounded to the gradient's type, times f32(1 / ranks) under "mean".
- * With f32 gradients, "sum" and the ranked plan, these are the bits of one process that adds the gradients of the ranks'
- * samples in the order of the ranks. A `grad` beside a main gradient is added to it first.
+ * Reduces the gradients of a module over a group, as PyTorch's DistributedDataParallel does. In a backward pass, a bucket is
+ * reduced as soon as all of its gradients are complete and the buckets before it were reduced. After the pass, each parameter's
+ * `grad` (or `mainGrad`) is combined over all ranks: the sum by `plan`, rounded to the dtype of the gradient, and under "mean"
+ * multiplied by f32(1 / ranks). With f32 gradients, "sum" and the ranked plan, the result is bitwise equal to that of one process
+ * that adds the gradients of the ranks' samples in order of ranks. If a parameter has both, `grad` is first added to `mainGrad`.
  *
- * Every rank makes the module with the same values, as modules made from one seed have them (`broadcastParameters` copies them
- * from one rank), and reaches the same parameters in each pass. A pass reduces what `grad` holds when it ends: compute the
- * earlier ones of several microbatches inside `noSync`, and release gradients before the next step.
+ * Every rank must create the module with the same initial values, for example from the same seed or by `broadcastParameters`, and
+ * must use the same parameters in each pass. A pass reduces the contents of `grad` at its end. Therefore run all microbatches
+ * except the last inside `noSync`, and release gradients before the next step.
  *
- * @throws `ArgumentError` for what is no module or no group, for an option outside its domain, and for a group on another
- * backend.
+ * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, and for a group on another backend.
  */
 export class DataParallel {
   readonly #plan: SumOrder | undefined;
@@ -65,9 +67,9 @@ export class DataParallel {
   readonly #synchronization = new Synchronization();
 
   constructor(
-    /** The module whose gradients are reduced. Call it as without this class. */
+    /** The module whose gradients are reduced. It is called as without this class. */
     readonly module: Module,
-    /** The ranks over which they are reduced. */
+    /** The ranks over which gradients are reduced. */
     readonly group: ProcessGroup,
     options: DataParallelOptions = {},
   ) {
@@ -86,7 +88,8 @@ export class DataParallel {
   }
 
   /**
-   * Runs `body`, whose backward passes leave gradients as this rank computed them: for all microbatches of a step but the last.
+   * Runs `body` without reducing gradients: its backward passes leave the gradients that this rank computed. Use it for all
+   * microbatches of a step except the last.
    *
    * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
    */
@@ -94,12 +97,12 @@ export class DataParallel {
     return this.#synchronization.suspended(body);
   }
 
-  /** Reduces no further gradients. Leaves the module and the group alone. Safe to call twice. */
+  /** Stops reducing gradients. It does not dispose of the module or the group. A second call does nothing. */
   dispose(): void {
     for (const { remove } of this.#handles) remove();
   }
 
-  /** As `dispose`, for `using`. */
+  /** Calls `dispose` at the end of a `using` declaration's block. */
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -129,7 +132,7 @@ export class DataParallel {
     return reducing;
   }
 
-  /** Beside the rest of the backward pass. */
+  /** Reduces a bucket, concurrently with the rest of the backward pass. */
   #reduce(bucket: Bucket): void {
     onSideStream(this.group.backend, () => {
       using _ = new Scope();
@@ -140,7 +143,7 @@ export class DataParallel {
     });
   }
 
-  /** Ends the group rather than let other ranks wait for gradients that this one does not have. */
+  /** Aborts the group if a backward pass has failed on this rank, because the other ranks would wait for its gradients. */
   #end({ ready }: Reducing): void {
     this.#reducing = undefined;
     for (const [name, parameter] of this.module.namedParameters()) {
@@ -153,11 +156,11 @@ export class DataParallel {
 }
 
 /**
- * Overwrites the parameters of a module by those of rank `root`: their values, codes and scales. Values before quantization,
- * which `quantizedModelInit` may preserve, are not copied.
+ * Overwrites the parameters of a module by those of rank `root`: values, codes and scales. The values before quantization that
+ * `quantizedModelInit` may keep are not copied.
  *
- * @throws `ArgumentError` for what is no module or no group, for a group on another backend, and for a root that is no rank;
- * `DisposedError` for a group that was disposed of, `DistributedError` for a group that has failed.
+ * @throws `ArgumentError` for what is not a module or a group, for a group on another backend, and for a root that is not a rank
+ * of the group; `DisposedError` for a group that was disposed of, `DistributedError` for a group that has failed.
  */
 export function broadcastParameters(module: Module, group: ProcessGroup, root = 0): void {
   checkModule("broadcastParameters", "module", module);

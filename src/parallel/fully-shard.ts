@@ -16,13 +16,14 @@ import { Synchronization } from "./synchronization.js";
 
 /** Options of `fullyShard`. */
 export interface FullyShardOptions {
-  /** What becomes of the gradients of all ranks. "mean" multiplies the sum by f32(1 / ranks). Default "mean". */
+  /** How the gradients of all ranks are combined. "mean" is the sum multiplied by f32(1 / ranks). Default "mean". */
   readonly reduction?: "mean" | "sum" | undefined;
   /** The algorithm and order of the sums. Default ranked. */
   readonly plan?: SumOrder | undefined;
   /**
-   * Ranks have multiples of so many rows, but for the last ones. Codes are gathered where blocks do not straddle ranks: 128 for
-   * block-scaled FP8, 32 for MXFP8 and 16 for NVFP4. Default 1, as in PyTorch.
+   * The number of rows of each rank is a multiple of this, except that of the last ranks. Quantized codes can be gathered only if
+   * no block crosses the boundary between ranks: use 128 for block-scaled FP8, 32 for MXFP8 and 16 for NVFP4. Default 1, as in
+   * PyTorch.
    */
   readonly rowMultiple?: number | undefined;
 }
@@ -34,16 +35,16 @@ const checkOptions = optionsOf<FullyShardOptions>({
   rowMultiple: integer(1),
 });
 
-/** What `fullyShard` returns: how a module is divided among ranks. */
+/** A module whose parameters are divided among ranks. `fullyShard` returns it. */
 export class FullySharded {
   readonly #shards: ReadonlyMap<Parameter, ShardedParameter>;
   readonly #synchronization = new Synchronization();
 
-  /** @internal It comes from `fullyShard`. */
+  /** @internal `fullyShard` creates it. */
   constructor(
-    /** The module, whose parameters have this rank's rows. Call it as before. */
+    /** The module. Its parameters contain this rank's rows. It is called as before. */
     readonly module: Module,
-    /** The ranks that it is divided among. */
+    /** The ranks among which the parameters are divided. */
     readonly group: ProcessGroup,
     { reduction, plan, rowMultiple = 1 }: FullyShardOptions,
   ) {
@@ -72,9 +73,9 @@ export class FullySharded {
   }
 
   /**
-   * Runs `body`, whose backward passes leave gradients of whole parameters as this rank computed them, to which the next pass
-   * outside adds before it reduces. Without it, each pass reduces its gradients and adds them to those of this rank's rows, which
-   * takes less memory and exchanges more; the order of additions differs.
+   * Runs `body` without reducing gradients: its backward passes accumulate this rank's gradients of whole parameters, and the
+   * next pass outside `body` adds to them before it reduces. Without `noSync`, each pass reduces its gradients and adds them to
+   * the gradients of this rank's rows. That takes less memory and more communication, and the order of additions differs.
    *
    * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
    */
@@ -82,17 +83,22 @@ export class FullySharded {
     return this.#synchronization.suspended(body);
   }
 
-  /** How many rows of a parameter each rank has. Throws `ArgumentError` for what is no parameter of the module. */
+  /**
+   * Returns the number of rows of a parameter that each rank has. Throws `ArgumentError` for what is not a parameter of the
+   * module.
+   */
   rowsOf(parameter: Parameter): readonly number[] {
     return this.#shardOf("rowsOf", parameter).rows;
   }
 
   /**
-   * The whole of which each rank has the rows `own`: of a gradient, a master parameter or an optimizer state of that parameter,
-   * in the shape of the whole parameter. All ranks call it. The caller disposes of the result.
+   * Gathers a whole tensor from the rows of all ranks. `own` is this rank's rows of a gradient, a master parameter or an
+   * optimizer state of the parameter. The result has the shape of the whole parameter; the caller disposes of it. All ranks must
+   * call it.
    *
-   * @throws `ArgumentError` for what is no parameter of the module and for a tensor of another backend, `DTypeError` for what is
-   * no tensor, `ShapeError` for one that has not this rank's rows, `DisposedError` for a disposed tensor.
+   * @throws `ArgumentError` for what is not a parameter of the module and for a tensor of another backend, `DTypeError` for what
+   * is not a tensor, `ShapeError` for a tensor that does not have the shape of this rank's rows, `DisposedError` for a disposed
+   * tensor.
    * @throws `DistributedError` for a group that has failed.
    */
   gather<T extends Tensor>(parameter: Parameter, own: T): T {
@@ -114,7 +120,7 @@ export class FullySharded {
   }
 }
 
-/** Why a parameter cannot be divided, if so. */
+/** Returns why a parameter cannot be divided, or undefined if it can. */
 function refusal({ sharding, grad, mainGrad, value, quantizer }: Parameter): string | undefined {
   if (sharding) return "is sharded already; shard each module once";
   if (grad || mainGrad)
@@ -126,17 +132,17 @@ function refusal({ sharding, grad, mainGrad, value, quantizer }: Parameter): str
 
 /**
  * Divides the parameters of a module among the ranks of a group, along their first dimension, as PyTorch's `fully_shard` does.
- * From then on `value` and `grad` of a parameter, its f32 master and the states of optimizers that are made afterwards are those
- * of this rank's rows. Each operation that uses a parameter gathers the whole and frees it when it has run, forward and backward.
- * The weight of a linear layer under a recipe is quantized before it is gathered, as a shard of the whole: codes and scales are
- * sent. Where blocks straddle ranks, and under custom quantizers, the parameter is gathered in its own type. A backward pass
- * replaces each gradient, once it is complete, by this rank's rows of the sum, or mean, over all ranks.
+ * Afterwards `value` and `grad` of a parameter, its f32 master and the state of new optimizers contain this rank's rows. Each
+ * operation that uses a parameter, forward or backward, gathers the whole parameter and frees it when the operation has run. The
+ * weight of a linear layer under a recipe is quantized before it is gathered, as a part of the whole weight, so that codes and
+ * scales are sent. If a block crosses the boundary between ranks, and with custom quantizers, the parameter is gathered in its
+ * own dtype. When a gradient is complete, a backward pass replaces it by this rank's rows of the sum or mean over all ranks.
  *
- * Parameters, optimizer states and losses have the bits of `DataParallel` with as many ranks and a ranked plan. Every rank makes
- * the module with the same values and reaches the same parameters in each pass.
+ * Parameters, optimizer states and losses are bitwise equal to those of `DataParallel` with the same number of ranks and a ranked
+ * plan. Every rank must create the module with the same values and use the same parameters in each pass.
  *
- * @throws `ArgumentError` for what is no module or no group, for an option outside its domain, for a group on another backend,
- * and for a module of which a parameter is sharded already, has a gradient or a `mainGrad`, or was quantized outside of
+ * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
+ * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, or was quantized outside of
  * `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(

@@ -1,8 +1,8 @@
-/** The order in which a stage of a pipeline works through microbatches, as plain data. */
+/** The schedule of a pipeline stage: the order of its forward and backward passes over microbatches, as plain data. */
 import { ArgumentError } from "../errors.js";
 import { integer, needed, optionsOf } from "../options.js";
 
-/** What a stage does with one microbatch. */
+/** The kind of a step of a stage. */
 export type PipelineActionKind =
   | "recvForward"
   | "forward"
@@ -11,17 +11,17 @@ export type PipelineActionKind =
   | "backward"
   | "sendBackward";
 
-/** One step of a stage. `recv` and `send` of `Forward` are of activations, those of `Backward` are of gradients. */
+/** A step of a stage. `recvForward` and `sendForward` transfer activations, `recvBackward` and `sendBackward` gradients. */
 export interface PipelineAction {
-  /** What is done. */
+  /** The kind of the step. */
   readonly kind: PipelineActionKind;
-  /** The microbatch, from 0. */
+  /** The index of the microbatch, from 0. */
   readonly microbatch: number;
 }
 
-/** One stage of a pipeline, and how much it has to do. */
+/** The position of a stage in a pipeline, and its number of microbatches. */
 export interface PipelinePlace {
-  /** The stage, from 0. */
+  /** The index of the stage, from 0. */
   readonly stage: number;
   /** The number of stages. */
   readonly stages: number;
@@ -36,13 +36,13 @@ const checkPlace = optionsOf<PipelinePlace>({
 });
 
 /**
- * Returns the actions of a stage in their order: one forward, one backward (1F1B). A stage first computes the forward passes
- * that the stages behind it need to begin; then every forward pass is followed by a backward pass; at last come the backward
- * passes that are left. Both run in the order of microbatches. At most `stages - stage` microbatches are between their forward
- * and their backward pass.
+ * Returns the actions of a stage in order, by the schedule 1F1B (one forward, one backward). First, a stage runs the forward
+ * passes that later stages need before they can begin a backward pass. Then it alternates between a forward and a backward pass.
+ * Finally it runs the remaining backward passes. Forward passes run in the order of microbatches, and so do backward passes. At
+ * most `stages - stage` microbatches are between their forward and their backward pass.
  *
- * The messages between two neighbours have one order on both sides. So a `send` may wait until its `recv` is there, as on a
- * GPU: a gradient is received before the activation is sent that was computed before it.
+ * Two neighbouring stages exchange their messages in the same order. Therefore a `send` may block until the neighbour runs the
+ * corresponding `recv`, as on a GPU: a stage receives a gradient before it sends the activation that it computed before.
  *
  * @throws `ArgumentError` for a number outside of its domain, and for a stage that is not below the number of stages.
  */

@@ -1,4 +1,4 @@
-/** Pipeline parallelism: each rank computes some layers, and microbatches pass through the ranks. */
+/** Pipeline parallelism: each rank computes some of the layers, and microbatches pass from rank to rank. */
 import type { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError, DisposedError, DistributedError, DTypeError } from "../errors.js";
 import type { Module } from "../modules/module.js";
@@ -15,28 +15,28 @@ import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
 import { DataParallel } from "./data-parallel.js";
 import { type PipelineAction, type PipelineActionKind, pipelineSchedule } from "./pipeline-schedule.js";
 
-/** The layers of one stage: a module with one input and one result. */
+/** The layers of a stage: a module with one input and one result. */
 export type PipelineStage = Module & { forward(x: VariableLike): Variable };
 
-/** What a stage receives from the one before it. */
+/** The activations that a stage receives from the previous stage. */
 export interface PipelineInput {
-  /** The shape of a microbatch's activations. */
+  /** The shape of the activations of one microbatch. */
   readonly shape: Shape;
-  /** Their type. Default bf16. */
+  /** The dtype of the activations. Default bf16. */
   readonly dtype?: WideDType | undefined;
 }
 
-/** Options of `Pipeline`. The ranks may all give the same ones, but for `input`. */
+/** Options of `Pipeline`. All ranks may pass the same options, except `input`. */
 export interface PipelineOptions {
-  /** The number of microbatches of a step, the same on all ranks. */
+  /** The number of microbatches of a step. It must be the same on all ranks. */
   readonly microbatches: number;
-  /** What this stage receives. Needed on all ranks but the first, and not read there. */
+  /** The activations that this stage receives. Required on all ranks except the first, which ignores it. */
   readonly input?: PipelineInput | undefined;
-  /** The loss of a microbatch, of one element. Needed on the last rank, and not called on others. */
+  /** Returns the loss of a microbatch, a variable with one element. Required on the last rank; not called on others. */
   readonly loss?: ((output: Variable, microbatch: number) => Variable) | undefined;
   /** How the stage computes a microbatch, for example within `autocast`. Default: `stage.forward(x)`. */
   readonly forward?: ((x: Variable, microbatch: number) => Variable) | undefined;
-  /** What reduces the gradients of the stage over other ranks, at the end of the last microbatch. */
+  /** Reduces the gradients of the stage over other ranks, after the last microbatch. */
   readonly dataParallel?: DataParallel | undefined;
 }
 
@@ -48,12 +48,12 @@ const checkOptions = optionsOf<PipelineOptions>({
   dataParallel: instance(DataParallel, "a DataParallel"),
 });
 
-/** What a stage has of one microbatch, from the first action to the last. */
+/** The state of one microbatch on this stage, from its first action to its last. */
 class Microbatch {
-  /** Owns all that the actions make. */
+  /** Owns all tensors that the actions create. */
   readonly scope = new Scope();
   x: Variable | undefined;
-  /** The result of the stage; on the last rank the loss. */
+  /** The result of the stage. On the last rank it is the loss. */
   result: Variable | undefined;
   gradOutput: Tensor | undefined;
 
@@ -67,21 +67,23 @@ class Microbatch {
   }
 }
 
-/** One step of one stage. */
+/** The state of a stage during one step. */
 interface Running {
   readonly input: ((microbatch: number) => VariableLike) | undefined;
   readonly losses: Tensor[];
 }
 
 /**
- * One stage of a model that is divided by layers among the ranks of a group: rank 0 has the first layers, the last rank the
- * last ones and the loss. A step computes microbatches by the 1F1B schedule (`pipelineSchedule`) and adds up their gradients.
+ * A stage of a model whose layers are distributed over the ranks of a group: rank 0 has the first layers, and the last rank has
+ * the last layers and the loss. A step runs microbatches by the 1F1B schedule (`pipelineSchedule`) and accumulates their
+ * gradients.
  *
- * Gradients, losses and delayed scales have the bits of one process that runs all stages, the forward and the backward pass of
- * one microbatch after the other, if each stage has a random state of its own. At most `ranks - rank` microbatches are live.
+ * If each stage has its own random state, gradients, losses and delayed scales are bitwise equal to those of a single process
+ * that runs all stages, one microbatch after the other, each forward and then backward. At most `ranks - rank` microbatches are
+ * kept in memory at a time.
  *
- * @throws `ArgumentError` for what is no module with `forward` or no group, for a group on another backend, for an option
- * outside its domain, without `input` behind the first rank or `loss` on the last one, and for a `dataParallel` of another
+ * @throws `ArgumentError` for what is not a module with `forward` or not a group, for a group on another backend, for an invalid
+ * option value, if `input` is missing on any rank but the first or `loss` on the last, and for a `dataParallel` of another
  * module.
  */
 export class Pipeline {
@@ -134,15 +136,16 @@ export class Pipeline {
   }
 
   /**
-   * Computes all microbatches, and adds their gradients to those of the stage's parameters, in the order of microbatches.
-   * `input` gives the input of a microbatch on the first rank; other ranks do not call it. Returns the losses of the
-   * microbatches on the last rank, and nothing on others. It enqueues and returns, as an operation does.
+   * Runs all microbatches and adds their gradients to those of the stage's parameters, in the order of microbatches. On the first
+   * rank, `input` returns the input of a microbatch; other ranks do not call it. Returns the losses of the microbatches on the
+   * last rank, and nothing on others. Like an operation, it returns before the enqueued work has run.
    *
-   * A step that fails ends the group: other ranks throw `DistributedError`. Rethrows what `input`, the stage or the loss throws.
+   * A step that fails aborts the group: other ranks throw `DistributedError`. Rethrows what `input`, the stage or the loss
+   * throws.
    *
-   * @throws `ArgumentError` for an input that is not a function, or none on the first rank, for a `forward` or
-   * `loss` that gives no variable, and for a result that does not depend on the input; `DTypeError` for a result that is not f32,
-   * bf16 or f16, and for a gradient of another type than its input; `DisposedError` for a group that was disposed of,
+   * @throws `ArgumentError` for an input that is not a function or is missing on the first rank, for a `forward` or `loss` that
+   * does not return a variable, and for a result that does not depend on the input; `DTypeError` for a result that is not f32,
+   * bf16 or f16, and for a gradient of another dtype than its input; `DisposedError` for a group that was disposed of,
    * `DistributedError` for one that has failed and for neighbours whose results do not fit `input`.
    */
   step(input?: (microbatch: number) => VariableLike): readonly Tensor[] {
@@ -191,7 +194,7 @@ export class Pipeline {
     of.gradOutput = this.group.recv(empty(backend, dtype, shape), rank + 1);
   }
 
-  /** Frozen layers at the beginning of the model have no backward pass. */
+  /** Runs the backward pass of a microbatch. Frozen layers at the beginning of the model have none. */
   #backward({ number, result, gradOutput }: Microbatch): void {
     if (!result?.requiresGrad) return;
     const { dataParallel, microbatches } = this.#options;
@@ -217,7 +220,7 @@ export class Pipeline {
     if (value) this.group.send(wideOf(what, value), this.group.rank + by);
   }
 
-  /** Ends the group rather than let other ranks wait for what this one does not send. */
+  /** Aborts the group, because the other ranks would wait for messages that this one does not send. */
   #endGroup(error: unknown): void {
     const failed = error instanceof DistributedError || error instanceof DisposedError;
     if (failed || this.group.size === 1) return;
@@ -226,7 +229,7 @@ export class Pipeline {
   }
 }
 
-/** Throws `ArgumentError` unless a function of the caller's gave a variable. */
+/** Throws `ArgumentError` unless a function of the caller returned a variable. */
 function requireVariable(name: string, given: unknown): Variable {
   if (given instanceof Variable) return given;
   throw new ArgumentError(`step: ${name} returned ${describe(given)}; it must return a Variable`);

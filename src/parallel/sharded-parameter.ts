@@ -1,4 +1,4 @@
-/** A parameter of which every rank stores rows, and has the whole while an operation uses it. */
+/** A parameter whose rows are distributed over ranks. The whole parameter is gathered while an operation uses it. */
 import type { ProcessGroup } from "../distributed/group.js";
 import type { SumOrder } from "../distributed/plan.js";
 import { gatherQuantized, rowsOfQuantized } from "../distributed/quantized.js";
@@ -15,15 +15,15 @@ import { elementCount, type Shape, type WideDType } from "../tensor/shape.js";
 import { REVIVE, type Tensor } from "../tensor/tensor.js";
 
 /**
- * The rows of each rank: as many as fit on all, the last ones fewer or none, as `torch.chunk` divides. Each count but that of the
- * last rows is a multiple of `multiple`.
+ * Returns the number of rows of each rank. All ranks get the same number, except the last ones, which get fewer or none, as with
+ * `torch.chunk`. Every number except that of the last rows is a multiple of `multiple`.
  */
 export function rowsOfRanks(rows: number, size: number, multiple: number): readonly number[] {
   const each = Math.max(1, Math.ceil(Math.ceil(rows / size) / multiple)) * multiple;
   return Array.from({ length: size }, (_, rank) => Math.min(each, Math.max(0, rows - each * rank)));
 }
 
-/** The rows that may not be parted: those of a block of a quantized weight. */
+/** Returns the number of rows that must stay on one rank: those of a block of a quantized weight. */
 function blockRows(value: Value): number {
   if (!(value instanceof QuantizedTensor)) return 1;
   const { quantizer, tile } = value.spec;
@@ -31,7 +31,7 @@ function blockRows(value: Value): number {
   return isTensorWide(tile) ? multiple : Math.max(multiple, tileSize(tile)[1]);
 }
 
-/** The least common multiple. */
+/** Returns the least common multiple. */
 function common(a: number, b: number): number {
   let [x, y] = [a, b];
   while (y > 0) [x, y] = [y, x % y];
@@ -43,19 +43,19 @@ export class ShardedParameter implements Sharding {
   readonly shape: Shape;
   readonly rows: readonly number[];
   readonly own: Value;
-  /** Of each use that is running, whether the handle was given out in it. */
+  /** One entry for each running use: whether an operation read the handle during that use. */
   readonly #lent: boolean[] = [];
   readonly #ops: Quantizer | undefined;
   readonly #parameter: Parameter;
-  /** The handle of the whole, which has memory only while the parameter is used. */
+  /** The handle of the whole parameter. It has memory only while the parameter is used. */
   #whole: Tensor | undefined;
   #wholeQuantized: QuantizedTensor | undefined;
-  /** The gradient of this rank's rows from earlier passes, while one of the whole is accumulated. */
+  /** The gradient of this rank's rows from earlier passes, while a gradient of the whole parameter is accumulated. */
   #earlier: Tensor<WideDType> | undefined;
-  /** Whether `grad` of the parameter is that of this rank's rows. */
+  /** Whether the parameter's `grad` is already reduced to this rank's rows. */
   #isReduced = false;
 
-  /** Copies this rank's rows. The parameter is not changed. A quantized one knows its quantizer. */
+  /** Copies this rank's rows. The parameter is not changed. If it is quantized, its quantizer must be known. */
   constructor(
     parameter: Parameter,
     { group, rowMultiple }: { readonly group: ProcessGroup; readonly rowMultiple: number },
@@ -76,12 +76,12 @@ export class ShardedParameter implements Sharding {
     }
   }
 
-  /** The elements of a row. */
+  /** The number of elements of a row. */
   get unit(): number {
     return elementCount(this.shape.slice(1));
   }
 
-  /** The first row of this rank. */
+  /** The index of this rank's first row. */
   get firstRow(): number {
     return this.rows.slice(0, this.group.rank).reduce((total, count) => total + count, 0);
   }
@@ -132,7 +132,7 @@ export class ShardedParameter implements Sharding {
     return this.#whole;
   }
 
-  /** The whole of which every rank has the rows `own`, in the parameter's shape. */
+  /** Gathers a tensor in the parameter's whole shape from the rows `own` of every rank. */
   whole<T extends Tensor>(own: T): T {
     using scope = new Scope();
     const all = this.group.allGather(own, { rows: this.rows });
@@ -154,7 +154,10 @@ export class ShardedParameter implements Sharding {
     this.#parameter.grad = undefined;
   }
 
-  /** Replaces the gradient of the whole, which the pass has completed, by that of this rank's rows over all ranks. */
+  /**
+   * Replaces the gradient of the whole parameter, which the pass has completed, by this rank's rows of its reduction over all
+   * ranks.
+   */
   reduceGrad({ plan, isMean }: { readonly plan: SumOrder | undefined; readonly isMean: boolean }): void {
     const { grad } = this.#parameter;
     if (!grad || this.#isReduced) return;

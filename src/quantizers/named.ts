@@ -34,7 +34,10 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly amax?: Tensor<"f32"> | undefined;
   /** The source of random bits, for quantizers that can round stochastically. */
   readonly random?: RandomState | undefined;
-  /** Copies lie as an all-gather of rows wants them: COMPACT, where there is such a choice. */
+  /**
+   * Whether rows of several ranks will be gathered. A quantizer that has the data layout COMPACT then uses it, because gathered
+   * rows must keep the order of the input.
+   */
   readonly gathered?: boolean | undefined;
 }
 

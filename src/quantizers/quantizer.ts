@@ -56,9 +56,9 @@ export interface QuantizerOptions {
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout | undefined;
   /**
-   * What it quantizes is one of several ranks' shards of a whole, whose codes and scales are then slices of the whole's: an amax
-   * is the maximum over the group, and stochastic rounding draws by the index in the whole. Blocks lie as they lie in the
-   * shard. Default: what it quantizes is all there is.
+   * If given, the tensors to quantize are this rank's parts of larger tensors. The codes and scales are then slices of those of
+   * the whole tensor: an amax is the maximum over the group, and stochastic rounding selects random bits by the index in the
+   * whole tensor. Blocks start at the beginning of each part. Default: the tensors are whole.
    */
   readonly shard?: Shard | undefined;
 }
@@ -109,7 +109,7 @@ export abstract class Quantizer implements QuantizerOps {
   /** All settings that determine the bits of its results, except random bits. Frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
-  /** What it quantizes is a shard of a whole; undefined where there is one rank alone. */
+  /** The part that this rank's tensors are. Undefined if they are whole. */
   readonly shard: Shard | undefined;
   #usage: Usage;
 
@@ -133,8 +133,8 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * Runs one quantization of `x` with its inputs. Those of a shard are the amaxes of the whole and the place in it. `unrounded`
-   * are the values that x was rounded from.
+   * Runs `body`, one quantization of `x`, with its inputs. For a part of a larger tensor these are the amaxes of the whole and
+   * the position in it. `unrounded` has the values that x was rounded from.
    */
   #quantizing<R>(
     op: string,
@@ -157,12 +157,15 @@ export abstract class Quantizer implements QuantizerOps {
     }
   }
 
-  /** Whether what is fused with a quantization has to be computed first, for its amax to be shared. */
+  /**
+   * Whether a fused operation must compute its values before it quantizes them, because their amax has to be reduced over ranks
+   * first.
+   */
   get #computesFirst(): boolean {
     return this.shard !== undefined && usesTensorAmax(this.spec);
   }
 
-  /** As `activationQuantize`, of a shard whose amax is shared before it is quantized. */
+  /** As `activationQuantize`, for a part of a larger tensor: the amax is reduced over ranks before the values are quantized. */
   #quantizeActivated(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
     using scope = new Scope();
     const values = activated(x, options);
@@ -177,7 +180,7 @@ export abstract class Quantizer implements QuantizerOps {
     return scope.keep(result);
   }
 
-  /** As `normQuantize`, of a shard whose amax is shared before it is quantized. */
+  /** As `normQuantize`, for a part of a larger tensor: the amax is reduced over ranks before the values are quantized. */
   #quantizeNormed(x: Tensor, norm: NormParameters): NormQuantizeResult {
     using scope = new Scope();
     const { out: values, mean, rstd } = normed(x, norm);
@@ -186,7 +189,7 @@ export abstract class Quantizer implements QuantizerOps {
     return mean ? { out, rstd, mean: scope.keep(mean) } : { out, rstd };
   }
 
-  /** Is called after each successful quantization that used `inputs`. Subclasses override it. */
+  /** Called after each successful quantization that used `inputs`. Subclasses override it. */
   protected quantized(): void {}
 
   /** Which copies the quantizer makes at present. */
@@ -216,7 +219,7 @@ export abstract class Quantizer implements QuantizerOps {
     return emptyQuantized(backend, shape, dtype, this.#layout());
   }
 
-  /** What its results are to be. */
+  /** The properties of the quantized tensors that this quantizer creates. */
   #layout(): QuantizedLayout {
     return { spec: this.spec, usage: this.#usage, scaleLayout: this.#scaleLayout, ops: this };
   }

@@ -1,4 +1,4 @@
-/** Tensors that lie on several ranks, a shard on each, and are quantized as the whole would be. */
+/** Tensors that are distributed over ranks and quantized as one whole tensor. */
 import type { MatrixPart } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { blockFormat } from "../formats/block.js";
@@ -11,9 +11,9 @@ import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 
-/** The processes of a distributed run that reduce their amaxes: each f32 element becomes its maximum over the group. */
+/** A group of processes that reduce their amaxes, such as a `ProcessGroup`. */
 export interface AmaxReductionGroup {
-  /** The number of members; a group of one reduces nothing. */
+  /** The number of members. With one member, nothing has to be reduced. */
   readonly size: number;
   /**
    * Replaces each element by its maximum over all members. All members call it in the same order, with tensors of the same
@@ -22,20 +22,21 @@ export interface AmaxReductionGroup {
   reduceMax(tensors: readonly Tensor<"f32">[]): void;
 }
 
-/** The ranks that a tensor is divided among; a `ProcessGroup` is one. */
+/** The ranks among which a tensor is divided, such as a `ProcessGroup`. */
 export interface ShardGroup extends AmaxReductionGroup {
-  /** This rank, from 0. */
+  /** The number of this rank, from 0. */
   readonly rank: number;
 }
 
-/** Which part of a whole this rank's tensor is. All ranks have as many rows and columns. */
+/** The part of a whole tensor that this rank has. All ranks have the same number of rows and columns. */
 export interface Shard {
-  /** Every rank of it has a shard, and quantizes it by the same calls. */
+  /** The ranks that have parts of the tensor. All of them must quantize their parts by the same calls. */
   readonly group: ShardGroup;
-  /** What is divided: the first dimensions, or the last. */
+  /** Whether the first dimensions (rows) or the last one (columns) are divided. */
   readonly dimension: "rows" | "columns";
   /**
-   * Columns that consist of this many tensors side by side, each of which is divided: 2 before a gated activation. Default 1.
+   * The number of tensors that are concatenated along the columns. Each of them is divided separately. It is 2 before a gated
+   * activation. Default 1.
    */
   readonly pieces?: number | undefined;
 }
@@ -58,15 +59,16 @@ export const checkShard = optionsOf<Shard>({
   pieces: integer(1),
 });
 
-/** @shared Whether scales depend on the amax of the whole tensor, which the quantization itself finds. */
+/** @shared Whether scales depend on the amax of the whole tensor, which the quantization itself computes. */
 export function usesTensorAmax({ quantizer }: Pick<QuantizeSpec, "quantizer">): boolean {
   const { scaleSource, tensorAmax } = blockFormat(quantizer);
   return scaleSource === "whole" || tensorAmax;
 }
 
 /**
- * The amaxes of the whole, whose shard has `values`, or the unrounded ones that they were computed as (numerics.md §5.2, §7.3).
- * The caller disposes of them.
+ * Returns the amaxes of the whole tensor: the maxima of all ranks' amaxes. `values` is this rank's part. `unrounded` are the
+ * values before they were rounded to its dtype; their amax is used, except with the Hadamard transform (numerics.md §5.2, §7.3).
+ * The caller disposes of the results.
  *
  * @shared
  */
@@ -91,7 +93,7 @@ function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {
   return out;
 }
 
-/** @shared Where a shard of that size lies in the whole. */
+/** @shared Returns the position of a part of that size in the whole tensor. */
 export function partOf(
   { group: { rank, size }, dimension, pieces = 1 }: Shard,
   [rows, columns]: readonly [rows: number, columns: number],

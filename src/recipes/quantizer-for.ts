@@ -15,9 +15,9 @@ export interface QuantizerState {
   readonly amax?: Tensor<"f32"> | undefined;
   /** The source of random bits for stochastic rounding. */
   readonly random: RandomState;
-  /** The tensor is a shard of a whole. A custom recipe's quantizers say so themselves. */
+  /** The part of a whole tensor that will be quantized. Not used for a custom recipe, whose quantizers have their own option. */
   readonly shard?: Shard | undefined;
-  /** The rows of several ranks will be gathered. */
+  /** Whether the rows of several ranks will be gathered. */
   readonly gathered?: boolean | undefined;
 }
 

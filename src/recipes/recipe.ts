@@ -1,6 +1,6 @@
 /**
- * The base classes of recipes. A standard recipe is a row of the table with options; a custom recipe has quantizers of the
- * caller.
+ * The base classes of recipes. A standard recipe is a row of the table with options; a custom recipe has quantizers that the
+ * caller creates.
  */
 import { ArgumentError } from "../errors.js";
 import type { ScalarFormat } from "../formats/scalar.js";

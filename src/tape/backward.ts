@@ -90,7 +90,7 @@ function inputGradsOf(
   return whileUsed(node.used, node.lent, () => checkedGrads(node, node.backward(grads, pass), scope)).result;
 }
 
-/** The gradients of the inputs, which the scope gives away. */
+/** Checks the gradients of the inputs and removes them from the scope, so that it does not free them. */
 function checkedGrads(
   node: Node,
   inputGrads: readonly (Gradient | undefined)[],

@@ -35,7 +35,7 @@ export interface Computed<R extends readonly Value[] = readonly Value[]> {
   readonly backward: Backward;
   /** Tensors that only `backward` needs. They are disposed of after it has run, or at once if nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
-  /** @internal The scope that owns it. */
+  /** @internal Which gradients may be quantized. */
   readonly quantized?: QuantizedGradients;
   /** Whether the results require a gradient while gradients are enabled. Default: whether any input requires one. */
   readonly requiresGrad?: boolean;
@@ -60,7 +60,7 @@ export function differentiable<const R extends readonly Value[]>(
   inputs: readonly VariableLike[],
   forward: (grad: boolean) => Computed<R>,
 ): { readonly [K in keyof R]: Variable };
-/** @internal Does the same; `record` decides whether a node is recorded. */
+/** @internal As above; `record` decides whether a node is recorded. */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,
@@ -133,7 +133,7 @@ export function capture(from: Variable): Variable {
   return from;
 }
 
-/** Does the same as `differentiable` for a function with one result. `backward` runs only if the result has a gradient. */
+/** As `differentiable`, for a function with one result. `backward` runs only if the result has a gradient. */
 export function differentiableOne(
   inputs: readonly Variable[],
   forward: (grad: boolean) => {

@@ -1,18 +1,18 @@
 /** Callbacks for leaves whose gradients a backward pass has completed. */
 import type { Variable } from "./variable.js";
 
-/** The backward pass that calls a hook. */
+/** The backward pass during which a hook is called. */
 export interface HookedPass {
-  /** Calls `callback` once when the pass has ended, after those that were given before it. */
+  /** Registers a function to call once when the pass ends. Functions are called in the order of registration. */
   readonly atEnd: (callback: () => void) => void;
 }
 
-/** Called with the leaf, whose gradient holds everything that this pass adds to it. */
+/** A hook. It is called with a leaf whose gradient the pass has completed. */
 export type PostAccumulateGradHook = (leaf: Variable, pass: HookedPass) => void;
 
-/** What `registerPostAccumulateGradHook` returns. */
+/** The return value of `registerPostAccumulateGradHook`. */
 export interface HookHandle {
-  /** Removes the hook. Safe to call twice. */
+  /** Removes the hook. A second call does nothing. */
   readonly remove: () => void;
 }
 
@@ -55,7 +55,7 @@ export class PendingUses {
     this.#counts.set(leaf, (this.#counts.get(leaf) ?? 0) + 1);
   }
 
-  /** Whether that was the last use of the leaf. */
+  /** Records that a use has run. Returns whether it was the last use of the leaf. */
   remove(leaf: Variable): boolean {
     const count = (this.#counts.get(leaf) ?? 0) - 1;
     this.#counts.set(leaf, count);

@@ -1,4 +1,4 @@
-/** One recorded operation, and what its backward function is given: the parts of the graph. */
+/** The nodes of the graph, each a recorded operation, and the arguments of their backward functions. */
 import type { Gradients } from "./gradients.js";
 import type { ScaleUpdates } from "./scale-updates.js";
 import type { Lent } from "./uses.js";
@@ -29,9 +29,9 @@ export interface Node {
    */
   readonly sequence: number;
   readonly inputs: readonly Variable[];
-  /** Those that `backward` itself computes with: the inputs but what a recomputed region captured. */
+  /** The variables whose values `backward` reads: the inputs, without those that a recomputed region captured. */
   readonly used: readonly Variable[];
-  /** Those whose handles `backward` may have. */
+  /** The variables whose handles `forward` read, so that `backward` may have kept them. */
   readonly lent: Lent;
   readonly results: readonly Variable[];
   readonly backward: Backward;

@@ -1,33 +1,42 @@
-/** What surrounds each operation that computes with a leaf whose value is not all here: it is brought and taken away again. */
+/**
+ * Support for leaves whose value is not always in memory, such as sharded parameters: functions that are called before and after
+ * each operation that uses the leaf.
+ */
 import type { Value } from "./value.js";
 import type { Variable } from "./variable.js";
 
-/** Called around the forward and the backward function of each operation that has the leaf among its inputs. Uses nest. */
+/**
+ * Functions that are called before and after the forward and the backward function of each operation that has the leaf as an
+ * input. Uses may nest.
+ */
 export interface Uses {
-  /** Begins a use. `lent`: its function has the handle that an earlier use gave out by `value`, which needs memory again. */
+  /**
+   * Begins a use. If `lent`, the operation may have kept a handle that `value` returned in an earlier use, so that handle needs
+   * memory again.
+   */
   enter(lent: boolean): void;
-  /** Ends the innermost use. Returns whether `value` was read in it. */
+  /** Ends the innermost use. Returns whether `value` was read during it. */
   leave(): boolean;
-  /** The value, as `value` gives it, for a function that reads it again in its backward pass where it needs it there. */
+  /** Returns the same as `value`, but the caller promises not to keep the handle: a backward function reads the value again. */
   borrow(): Value;
-  /** Called before a gradient is added to that of the leaf. */
+  /** Called before a gradient is added to the leaf's gradient. */
   beforeAccumulate(): void;
 }
 
-/** The key under which a leaf stores what surrounds its uses. */
+/** The key under which a leaf stores its `Uses`. */
 export const USES = Symbol("uses");
 
-/** The value of `x` until the running function of an operation returns. */
+/** Returns the value of `x`. It is valid until the running function of an operation returns. */
 export function borrowed(x: Variable): Value {
   return x[USES]?.borrow() ?? x.value;
 }
 
-/** Which inputs of an operation gave out handles that its backward function may have kept. */
+/** The inputs of an operation whose handles its backward function may have kept. */
 export type Lent = ReadonlySet<Variable>;
 
 const NONE: Lent = new Set();
 
-/** Runs `body`, a function of an operation on these inputs, and says which of them it read by `value`. */
+/** Runs `body`, a function of an operation on these inputs. Returns its result and the inputs that it read by `value`. */
 export function whileUsed<R>(
   inputs: readonly Variable[],
   lent: Lent,

@@ -28,13 +28,13 @@ export class Variable {
   /** The gradient, accumulated over `backward()` calls as in PyTorch. Undefined until the first one. */
   grad: Tensor<WideDType> | undefined;
   /**
-   * @internal The node that computed this variable, or "freed" after a backward pass has disposed of what the node saved.
+   * @internal The node that computed this variable, or "freed" after a backward pass has disposed of the node's saved tensors.
    * Undefined for a leaf.
    */
   [GRAD_FN]: Node | "freed" | undefined;
-  /** @internal The hooks of a leaf, once one was registered. */
+  /** @internal The hooks of a leaf. Undefined if none was registered. */
   [HOOKS]: GradHooks | undefined;
-  /** @internal What surrounds the operations that use this leaf. Undefined for most. */
+  /** @internal The functions that are called around operations that use this leaf. Undefined for most leaves. */
   [USES]: Uses | undefined;
   readonly #value: Value;
 
@@ -75,8 +75,8 @@ export class Variable {
    * computed from, and adds it to the leaf's `grad`.
    *
    * `grad` is the gradient of this value. It may be left out if this value has one element; it is then 1. The pass frees the
-   * graph: it disposes of what the forward pass saved, so another backward pass needs another forward pass. At the end, delayed
-   * scaling updates the scales of gradients.
+   * graph: it disposes of the tensors that the forward pass saved, so another backward pass needs another forward pass. At the
+   * end, delayed scaling updates the scales of gradients.
    *
    * @throws `ArgumentError` if the value has no graph, or if an earlier pass has freed it.
    * @throws `DTypeError` or `ShapeError` for a gradient of another dtype or shape than the value, `DisposedError` for a
@@ -112,9 +112,9 @@ export class Variable {
   }
 
   /**
-   * Calls `hook` in every backward pass that reaches this leaf, as soon as `grad`, or the main gradient that a layer adds to
-   * instead, holds everything that the pass adds to it. The pass may still be computing the gradients of other leaves. PyTorch's
-   * `register_post_accumulate_grad_hook`.
+   * Registers a hook, which every backward pass that reaches this leaf calls as soon as it has completed the leaf's `grad` (or
+   * the `mainGrad` that a layer adds to instead). The pass may still be computing the gradients of other leaves. Corresponds to
+   * PyTorch's `register_post_accumulate_grad_hook`.
    *
    * @throws `ArgumentError` for a variable that was computed by an operation, and for a hook that is not a function.
    */

@@ -52,7 +52,7 @@ export interface CopyGeometry {
   readonly data: Placement;
   /** Whether the scales are stored in the order of the input or transposed. */
   readonly scale: Placement;
-  /** Whether the copy holds the amax of the whole tensor, under which its scales were made (numerics.md §5.2). */
+  /** Whether the copy stores the amax of the whole tensor, on which its scales depend (numerics.md §5.2). */
   readonly tensorAmax: boolean;
   /** The rows and columns of the stored scale matrix before padding. Both are 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
@@ -74,7 +74,7 @@ export interface CopyGeometries {
 }
 
 /**
- * The geometry of the copies that are wanted. Throws `ShapeError` where the format cannot take a matrix of that size,
+ * Returns the geometry of the copies that are wanted. Throws `ShapeError` for a matrix of a size that the format does not allow,
  * `ArgumentError` for a scale layout that it does not have.
  */
 export function geometryOf(

@@ -1,4 +1,4 @@
-/** Parts of tensors: what one rank has of a tensor that is divided among ranks. */
+/** Parts of tensors, for tensors that are divided among ranks. */
 import { ArgumentError } from "../errors.js";
 import { anyListOf, describe, integer, needed, optionsOf } from "../options.js";
 import { elementCount, type Shape } from "./shape.js";
@@ -10,29 +10,29 @@ export type Range = readonly [begin: number, end: number];
 export interface TensorPart {
   /** The shape of the whole tensor. */
   readonly shape: Shape;
-  /** The ranges along each dimension, ascending and apart. They lie one behind the other in the part. */
+  /** The ranges along each dimension, in ascending order and disjoint. They are concatenated in the part. */
   readonly ranges: readonly (readonly Range[])[];
 }
 
 const lengthOf = (ranges: readonly Range[]): number =>
   ranges.reduce((length, [begin, end]) => length + end - begin, 0);
 
-/** The whole tensor as a part of itself. */
+/** Returns the whole tensor as a part of itself. */
 export function wholePart(shape: Shape): TensorPart {
   return { shape, ranges: shape.map((size) => [[0, size]]) };
 }
 
-/** The part that has some ranges of one dimension, and all of the others. */
+/** Returns the part that has the given ranges along one dimension and everything along all others. */
 export function partAlong(shape: Shape, dimension: number, ranges: readonly Range[]): TensorPart {
   return { shape, ranges: wholePart(shape).ranges.map((all, i) => (i === dimension ? ranges : all)) };
 }
 
-/** The shape of the part as a tensor. */
+/** Returns the shape of the part as a tensor. */
 export function shapeOfPart({ ranges }: TensorPart): Shape {
   return ranges.map(lengthOf);
 }
 
-/** Throws `ArgumentError` unless the elements of two parts of one tensor are the same, or no element is in both. */
+/** Throws `ArgumentError` if two parts of one tensor overlap, unless they are the same part. */
 export function sameOrApart(user: string, a: TensorPart, b: TensorPart): boolean {
   if (JSON.stringify(a.ranges) === JSON.stringify(b.ranges)) return true;
   if (overlapsOf(a, b).some((each) => each.length === 0)) return false;
@@ -41,14 +41,14 @@ export function sameOrApart(user: string, a: TensorPart, b: TensorPart): boolean
   );
 }
 
-/** What two parts share along one dimension: from where on in each part, and how many elements. */
+/** A range that two parts have in common along one dimension: where it begins in each part, and its length. */
 export interface Overlap {
   readonly from: number;
   readonly to: number;
   readonly length: number;
 }
 
-/** What two parts of one tensor share along each dimension. */
+/** Returns the ranges that two parts of one tensor have in common along each dimension. */
 export function overlapsOf(from: TensorPart, to: TensorPart): readonly (readonly Overlap[])[] {
   return from.ranges.map((ranges, i) => {
     const placed = (of: readonly Range[]) => {
@@ -97,7 +97,7 @@ export function requirePart(user: string, name: string, given: TensorPart): Tens
   return part;
 }
 
-/** The number of elements. */
+/** Returns the number of elements of a part. */
 export function sizeOfPart(part: TensorPart): number {
   return elementCount(shapeOfPart(part));
 }

@@ -34,7 +34,7 @@ const copy = nested(
     data: needed(requireTensor),
     scaleInv: needed(requireTensor),
     amax: requireScalar,
-    // the geometry may be that of another tensor's copy; it is computed again
+    // the geometry may belong to a copy of another tensor, so it is computed again
     geometry: anything,
   }),
 );
@@ -75,7 +75,7 @@ export function madeFields(fields: QuantizedTensorFields): MadeFields {
   return made;
 }
 
-/** A copy of that geometry, which is there where the copy is. */
+/** Returns the copy with that geometry, or undefined if there is no copy. */
 function copyOf(
   geometry: CopyGeometry | undefined,
   { data, scaleInv, amax }: CopyTensors,

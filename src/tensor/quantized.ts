@@ -305,7 +305,7 @@ export class QuantizedTensor {
     for (const member of this.members) member.dispose();
   }
 
-  /** Calls `dispose`, at the end of a block with `using`. */
+  /** Calls `dispose` at the end of a `using` declaration's block. */
   [Symbol.dispose](): void {
     this.dispose();
   }

@@ -7,7 +7,7 @@ import { classOf, type Domain, describe, oneOf } from "../options.js";
 import { type DType, isWide, storageBits, WIDE_DTYPES, type WideDType } from "./shape.js";
 import { Tensor } from "./tensor.js";
 
-/** The check of the name of a wide dtype. */
+/** Checks the name of a wide dtype. */
 export const wideDType = oneOf(WIDE_DTYPES);
 
 /** Returns a check that throws `DTypeError` unless the value is one of these dtypes. */

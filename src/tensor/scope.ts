@@ -12,7 +12,7 @@ export interface Owned {
   [OWNER]?: Scope | undefined;
   /** Ends its lifetime. A second call must do nothing. */
   dispose(): void;
-  /** The objects that are owned in its place, if it consists of several. */
+  /** The objects that are owned instead of this one, if it consists of several. */
   readonly members?: readonly Owned[];
 }
 
@@ -21,7 +21,7 @@ if (!Symbol.dispose) Object.defineProperty(Symbol, "dispose", { value: Symbol("S
 
 const open: Scope[] = [];
 
-/** As `own`, of what is known to have a lifetime. */
+/** As `own`, for a value that is known to have a method `dispose`. */
 let take: (scope: Scope, value: Owned) => void;
 
 /**
@@ -82,8 +82,8 @@ export class Scope {
   }
 
   /**
-   * @internal Runs `body` with this scope as the innermost one, and again as often as wanted. Between the calls the scope owns
-   * nothing that is created, and what it owns lives.
+   * @internal Runs `body` with this scope as the innermost one. It may be called several times. Between the calls the scope does
+   * not become the owner of new tensors, and keeps those that it owns.
    */
   within<R>(body: () => R): R {
     this.close();
@@ -95,7 +95,10 @@ export class Scope {
     }
   }
 
-  /** @internal Owns nothing that is created from now on. What it owns lives until `dispose()`. A second call does nothing. */
+  /**
+   * @internal Closes the scope without disposing of anything. It does not become the owner of new tensors; those that it owns
+   * live until `dispose()`. A second call does nothing.
+   */
   close(): void {
     if (open.at(-1) === this) open.pop();
     else if (open.includes(this)) open.splice(open.indexOf(this), 1);
@@ -109,7 +112,7 @@ export class Scope {
     this.#owned.clear();
   }
 
-  /** Calls `dispose`, at the end of a block with `using`. */
+  /** Calls `dispose` at the end of a `using` declaration's block. */
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -122,8 +125,8 @@ function requireOwned(method: string, value: unknown): void {
 }
 
 /**
- * What `body` returns. If it throws, what it has put into `made` is disposed of; otherwise that belongs to the open scope from
- * the beginning, without a scope between.
+ * Returns the result of `body`. If `body` throws, disposes of everything that it has added to `made`. Otherwise these objects
+ * belong to the scope that was open at the call; no other scope is created.
  */
 export function orDispose<T>(body: (made: Owned[]) => T): T {
   const made: Owned[] = [];

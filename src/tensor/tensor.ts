@@ -19,7 +19,7 @@ import { isOverlap, Storage } from "./storage.js";
 
 export type { TensorData } from "./data.js";
 
-/** The key of the method by which a disposed handle gets memory again. */
+/** The key of the method that gives a disposed handle memory again. */
 export const REVIVE = Symbol("revive");
 
 /** The alignment of views in bytes. Allocations have the same alignment on every backend. */
@@ -250,7 +250,7 @@ export class Tensor<D extends DType = DType> {
     return this;
   }
 
-  /** @internal Makes this disposed handle one of the memory of `of`, a tensor of its dtype and size. No scope owns it. */
+  /** @internal Makes this disposed handle share the memory of `of`, a tensor with the same dtype and size. No scope owns it. */
   [REVIVE](of: Tensor<D>): void {
     if (!this.#disposed || of.dtype !== this.#dtype || of.byteLength !== this.#byteLength)
       throw new ArgumentError("a tensor gets memory again after dispose(), that of a tensor like it");
@@ -268,7 +268,7 @@ export class Tensor<D extends DType = DType> {
     this.#storage.release();
   }
 
-  /** Calls `dispose`, at the end of a block with `using`. */
+  /** Calls `dispose` at the end of a `using` declaration's block. */
   [Symbol.dispose](): void {
     this.dispose();
   }

@@ -19,7 +19,7 @@ export interface BlockScales {
   readonly format: "f32" | "e8m0" | "ue4m3";
   readonly block: number;
   readonly rowShift: number;
-  /** Codes [ceil(lines / 2^rowShift)][ceil(K / block)]; bit patterns for f32. */
+  /** The codes of the scales, [ceil(lines / 2^rowShift)][ceil(K / block)]; for f32 scales, their bit patterns. */
   readonly codes: readonly (readonly number[])[];
 }
 

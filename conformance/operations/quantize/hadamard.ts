@@ -17,7 +17,7 @@ export interface HadamardCase {
 
 /**
  * Chunks whose large elements cancel, so that the small ones show how many bits below the largest the sum keeps.
- * Elements with few significant bits lie at `top`, or `depth` binades below it.
+ * Large elements are powers of two with the biased exponent `top`; that of small elements is at most `depth` less.
  */
 function cancelling(seed: number, count: number, top: number, depth: number): number[] {
   const next = splitmix32(seed);

@@ -1,4 +1,7 @@
-/** The plans of products that ranks share: which part of K each sums up, and how the parts are added. */
+/**
+ * A model of products that are divided among ranks: the part of K that each rank sums, and the order in which these sums are
+ * added.
+ */
 import { rankedSum } from "../collective/collective.js";
 import { cast, columnSums, type Matrix, matrix, ofRows, sum } from "./matrix.js";
 import { type Joined, type Operand, product } from "./products.js";
@@ -7,13 +10,16 @@ import { type Joined, type Operand, product } from "./products.js";
 export interface Divided {
   readonly ranks: number;
   readonly mode: "column" | "row";
-  /** Tensors side by side in the columns of the result, each of which is divided. */
+  /** The number of tensors that are concatenated along the columns of the result. Each of them is divided separately. */
   readonly pieces: number;
-  /** Whether rows of what is not divided by columns are. */
+  /** Whether activations that are not divided by columns are divided by rows. */
   readonly sequence: boolean;
 }
 
-/** The places that rank `rank` has of `count`, which consist of `pieces` that are each divided. */
+/**
+ * The indices from 0 to count - 1 that rank `rank` has. The range consists of `pieces` equal pieces, each of which is divided
+ * among the ranks.
+ */
 export function placesOf({ ranks, pieces }: Divided, rank: number, count: number): readonly number[] {
   const [piece, each] = [count / pieces, count / pieces / ranks];
   return Array.from(
@@ -22,7 +28,7 @@ export function placesOf({ ranks, pieces }: Divided, rank: number, count: number
   );
 }
 
-/** The sum over ranks of products of the parts of K, each rounded to `dtype`, as is their sum. */
+/** The sum over ranks of the products of their parts of K. Each product and the sum are rounded to `dtype`. */
 export function dividedProduct(
   a: Operand,
   b: Operand,
@@ -39,12 +45,12 @@ export function dividedProduct(
   return summed(parts, dtype);
 }
 
-/** The sums of columns of each rank's rows, in f32, and their sum. */
+/** The column sums of each rank's rows in f32, and the sum of these over ranks. */
 export function dividedSums(x: Matrix, ranks: number, dtype: Matrix["dtype"]): Matrix {
   return summedRows(x, ranks, (rows) => columnSums(rows, "f32"), dtype);
 }
 
-/** What `f` makes of each rank's rows, f32, and its sum rounded to `dtype`. */
+/** The f32 results of `f` for each rank's rows, and their sum, rounded to `dtype`. */
 export function summedRows(
   x: Matrix,
   ranks: number,
@@ -57,13 +63,13 @@ export function summedRows(
   );
 }
 
-/** One rank's rows. */
+/** The rows of one rank. */
 export function rowsAt({ data, shape: [rows, columns], dtype }: Matrix, ranks: number, rank: number): Matrix {
   const each = (rows / ranks) * columns;
   return { data: data.slice(rank * each, (rank + 1) * each), shape: [rows / ranks, columns], dtype };
 }
 
-/** A row added to every row, in f32. */
+/** Adds a row to every row of x, in f32. */
 export function withBias(x: Matrix, bias: Matrix | undefined): Matrix {
   if (!bias) return x;
   return sum(

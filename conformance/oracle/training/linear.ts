@@ -83,7 +83,7 @@ export class LinearModel {
     readonly weight: ParameterModel,
     readonly bias: ParameterModel | undefined,
     readonly fuses: boolean,
-    /** The plan of one that ranks share. */
+    /** How the layer is divided among ranks. Undefined if it is not divided. */
     readonly divided?: Divided | undefined,
   ) {}
 

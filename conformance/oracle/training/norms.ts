@@ -14,7 +14,7 @@ export interface NormModel {
   readonly beta: ParameterModel | undefined;
   readonly eps: number;
   readonly zeroCenteredGamma: boolean;
-  /** The ranks that each have rows of the input. Default 1. */
+  /** The number of ranks among which the rows of the input are divided. Default 1. */
   readonly ranks?: number;
 }
 

@@ -22,7 +22,7 @@ export interface Operand {
   readonly global?: { readonly amax: number; readonly divisor: number };
 }
 
-/** The options of a product, and what is added to it. */
+/** The options of a product, and the tensors that are added to it. */
 export interface Joined {
   readonly family: DatapathFamily;
   readonly split: boolean;

@@ -21,7 +21,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     addon.close(device);
   };
 
-  it("is one of a kernel's operands where it is aligned and all of it is there; of a copy where all of it is there", () => {
+  it("is accepted for a kernel's operand only if it is aligned and all its bytes are allocated, and for a copy only if all its bytes are allocated", () => {
     const BLOCK = 300;
     withBlock(BLOCK, (device, at) => {
       const out = addon.allocate(device, 4 * BLOCK);
@@ -67,7 +67,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     });
   });
 
-  it("is refused after its memory was freed, and of another backend", () => {
+  it("is refused after its memory was freed, and if it belongs to another backend", () => {
     withBlock(4096, (device, at) => {
       withBlock(4096, (_, theirs) => {
         addon.free(device, at);
@@ -77,7 +77,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     });
   });
 
-  it("of a workspace is the addon's own: products leave every tensor but their result as it is", () => {
+  it("of a workspace that the addon allocates overlaps no tensor: a product changes its result and no other tensor", () => {
     withBlock(64, (device) => {
       const operands = [0, 1, 2].map(() => addon.allocate(device, 64 * 64 * 2)) as [number, number, number];
       const canaries = Array.from({ length: 20 }, () => addon.allocate(device, 4096));
@@ -100,7 +100,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     });
   });
 
-  it("of a workspace that the caller gives is apart from every other argument's", () => {
+  it("of a workspace that the caller gives must not overlap any other argument", () => {
     const wide = { gradType: 0, xType: 0, outType: 0, dxType: 0, parameterType: 0, gradientType: 0 };
     const sizes = { ...wide, rows: 8, columns: 8, count: 8, vocabulary: 8 };
     const pointers = {

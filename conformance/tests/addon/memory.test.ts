@@ -48,7 +48,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     );
   }, 120_000);
 
-  it("is read through little pinned memory, however much is read at once, also where the device has no room for a copy", async () => {
+  it("is read through a bounded amount of pinned memory, however much is read at once, even if the device has no memory left for a copy", async () => {
     const device = new addon.Device(0);
     const bytes = 400 * MIB;
     const at = addon.allocate(device, bytes);
@@ -89,7 +89,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     void gpu.dispose();
   });
 
-  it("that one backend keeps is there for another, and trim() gives it back", () => {
+  it("that one backend keeps for reuse can be allocated by another, and trim() frees it", () => {
     const [a, b] = [openCuda(addon), openCuda(addon)];
     const most = 700 * MIB;
     const take = (backend: typeof a): void => new Tensor(backend, "u8", [most]).dispose();
@@ -110,7 +110,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     for (const each of [a, b]) void each.dispose();
   });
 
-  it("of the host that is lacking is an error, not the end of the process", async () => {
+  it("a read for which the host has no memory throws an error and does not end the process", async () => {
     const device = new addon.Device(0);
     const at = addon.allocate(device, 64);
     const { ArrayBuffer: own } = globalThis;
@@ -132,7 +132,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
   });
 });
 
-/** The arguments of `fill`, in their slots. */
+/** The arguments of `fill`, packed into slots. */
 function filled(to: number, bytes: number, value: number): Float64Array {
   return packing(NATIVE_CALLS.fill)({ to, bytes, value });
 }

@@ -1,4 +1,7 @@
-/** Processes of the addon exchange by what stands in for NCCL, and give the oracle's bits; and a fault of one ends all. */
+/**
+ * Processes that exchange through the addon and the stand-in for NCCL give the oracle's bits; a failure of one process ends all
+ * of them.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -20,7 +23,7 @@ const onStandIn =
   (rest: Environment = {}) =>
   (): Environment => ({ RANKS_ON: "cuda", ...rest });
 
-/** What is added up locally has a stand-in that computes nothing. */
+/** The case without local additions, because the stand-in of `add` computes nothing. */
 const undoubled = ({ programs, expected }: Case): Case | undefined =>
   programs.some(({ calls }) => calls.some(({ doubled }) => doubled)) ? undefined : { programs, expected };
 
@@ -86,7 +89,7 @@ describeOnStandIn("ranks of the addon", () => {
   });
 });
 
-describeOnStandIn("a rank of the addon at fault", () => {
+describeOnStandIn("a faulty rank of the addon makes the others throw an error that names it", () => {
   endAllRanks();
 
   const faults = Object.entries(FAULTS).filter(([name]) => name !== "exits");

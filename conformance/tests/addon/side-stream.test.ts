@@ -1,4 +1,7 @@
-/** What orders the side stream and the main one; the stand-in ends the process where nothing orders two uses of memory. */
+/**
+ * The order of work on the side stream and the main stream. The stand-in for CUDA ends the process if two accesses to the same
+ * memory are not ordered.
+ */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { openCuda } from "../../../src/backends/cuda/backend.js";
@@ -12,8 +15,8 @@ import { describeOnStandIn } from "../harness/addon/stand-in.js";
 import { runStreams, streamProgram } from "../harness/gpu/streams.js";
 
 describeOnStandIn("the side stream of a device", (addon) => {
-  it("is ordered wherever memory is used, made, freed or used again", async () => {
-    // blocks of free lists, and larger ones
+  it("is ordered with the main stream wherever memory is allocated, used, freed or reused", async () => {
+    // sizes of free lists, and larger ones
     await fc.assert(
       fc.asyncProperty(streamProgram([4, 64, 2 ** 13]), async (program) => {
         const gpu = openCuda(addon);
@@ -25,7 +28,7 @@ describeOnStandIn("the side stream of a device", (addon) => {
     );
   }, 120_000);
 
-  it("orders memory that was made aside, and used there by what was freed before", async () => {
+  it("is ordered with the main stream where memory allocated on it is a block that the main stream freed before", async () => {
     const gpu = openCuda(addon);
     using x = zeros(gpu, "f32", [64]);
     using made = onSideStream(gpu, () => {
@@ -39,7 +42,7 @@ describeOnStandIn("the side stream of a device", (addon) => {
     await gpu.dispose();
   });
 
-  it("takes no graph, and is over after an error", async () => {
+  it("refuses to capture or replay a graph, and can be used again after that error", async () => {
     const gpu = openCuda(addon);
     using x = zeros(gpu, "f32", [64]);
     using graph = captureGraph(gpu, () => void scaled(x, 2, { out: x }));

@@ -59,7 +59,10 @@ const callables = new Map(declarations.callables.map((each) => [each.name, each]
 /** The exports that have parameters. */
 const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
 
-/** Functions that refuse what another one is given, by name: the class that it extends, or what it makes of the argument. */
+/**
+ * Functions to which another function passes its argument for checking, by the name of that other function: the class that it
+ * extends, or the function that it calls.
+ */
 const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
   Parameter: ["Variable"],
   assertSameBits: ["PlainTensor"],
@@ -143,7 +146,7 @@ describe("arguments", () => {
 
   let count = 0;
   it.each(rows)(
-    "%s refuses what is wrong by errors that its docstring names, and leaves everything as it was",
+    "%s refuses wrong arguments by errors that its docstring names, and changes nothing",
     async (_name, callable) => {
       const faults: string[] = [];
       const refusals: Refusals = { errors: new Set(), users: new Set() };
@@ -185,7 +188,7 @@ describe("arguments", () => {
     );
   });
 
-  it("says what it covered", () => {
+  it("more than 10,000 wrong values are tried", () => {
     const options = rows.reduce((sum, [, { parameters }]) => sum + parameters.length, 0);
     console.log(
       `arguments: ${rows.length} callables, ${options} parameters, ${count} wrong or doubtful values tried`,

@@ -1,4 +1,6 @@
-/** An option left out is its documented default: the same is asked of the backend. Any other value asks for something else. */
+/**
+ * An option that is left out has its documented default: the backend receives the same calls. Any other value changes the calls.
+ */
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -26,7 +28,7 @@ import { takenBy } from "../harness/arguments/types.js";
 import type { Backends, World } from "../harness/arguments/world.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
 
-/** Functions and classes; what is called on an object has no options of its own kind. */
+/** Functions and classes. Methods are not listed, because they have no options of their own. */
 const declarations = declared("dist/src/index.d.ts");
 const { checker, callables } = declarations;
 
@@ -39,11 +41,11 @@ const ROWS: Rows = completed(declarations, {
 
 type Literal = string | number | boolean | bigint;
 
-/** A place in a call that may be left empty. */
+/** An option of a call, which may be left out. */
 interface Option {
   readonly callable: Callable;
   readonly row: Row;
-  /** The number of the argument, and the option within. */
+  /** The index of the argument, and the name of the option in it. */
   readonly at: number;
   readonly key: string;
   readonly path: string;
@@ -58,7 +60,7 @@ const OTHERS: Readonly<Record<string, (value: number) => number>> = {
   int32: (value) => value + 1,
 };
 
-/** The literal that a docstring names as the default; undefined for one that is said in other words. */
+/** Returns the literal that a docstring names as the default, or undefined if the default is described in other words. */
 function defaultIn(doc: string, literals: ReadonlySet<string | number>): Literal | undefined {
   const said = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
   if (said === undefined) return undefined;
@@ -104,14 +106,17 @@ afterAll(async () => {
   for (const each of [backends.backend, backends.other]) await (each as AskedBackend).inner.dispose();
 });
 
-/** Anything as data: tensors by type and shape, parameters with their values, quantizers and recipes by what they are made of. */
+/**
+ * Converts anything to plain data: tensors to type and shape, parameters to their values, quantizers and recipes to their
+ * settings.
+ */
 function plain(value: unknown): unknown {
   if (value instanceof Tensor) return `${value.dtype} [${value.shape}]`;
   if (value instanceof QuantizedTensor) return [value.spec, value.dtype, value.members.map(plain)];
   if (value instanceof Variable) return plain(value.value);
   if (value instanceof RandomState) return [value.seed, value.offset];
   if (value instanceof Quantizer) return [value.spec, value.usage];
-  // the caller's functions are numbered anew in each call
+  // functions of the caller are numbered differently in each call
   if (value instanceof Recipe) return value.key.replaceAll(/#\d+/g, "a function");
   if (value instanceof Module)
     return [...value.namedParameters()].map(([name, each]) => [
@@ -126,13 +131,16 @@ function plain(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]));
 }
 
-/** What is made is used: a quantizer once, an optimizer for two steps, a module forward and backward under a recipe. */
+/**
+ * Uses the result of a call, so that its options have an effect: a quantizer once, an optimizer for two steps, a module forward
+ * and backward under a recipe.
+ */
 function used(made: unknown, [first]: readonly unknown[], world: World): void {
   if (made instanceof Quantizer) made.quantize(world.tensor());
   if (made instanceof Optimizer) {
     for (const each of (first as ReadonlyMap<string, Parameter>).values())
       each.mainGrad = world.tensor("f32", each.shape);
-    // the first step of momentum is another
+    // the first step of momentum differs from later ones
     for (let step = 0; step < 2; step++) made.step();
   }
   if (!(made instanceof Module)) return;
@@ -148,7 +156,7 @@ function used(made: unknown, [first]: readonly unknown[], world: World): void {
   y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
-/** Everything that a call does, where one option is set, or left out. */
+/** Records the effects of a call in which one option is set or left out. */
 function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
   return inWorld(backends, (world) => {
     using _scope = new Scope();
@@ -184,7 +192,7 @@ const titled = found.map((each) => [`${each.callable.name} ${each.path} = ${each
 
 describe("an option that is left out", () => {
   it.each(titled)("%s: is its default", (_, option) => {
-    // operands by the other names take no layout
+    // operands named x and w have no layout
     const calls = callsOf(option).filter((call) => option.key !== "layout" || !namesInput(option, call));
     const given = calls.map((call) => outcome(option, call, option.value));
     expect(calls.map((call) => outcome(option, call, undefined))).toEqual(given);
@@ -192,7 +200,7 @@ describe("an option that is left out", () => {
   });
 });
 
-/** What other values cannot be seen by, with the reason. */
+/** Options whose other values have no visible effect, with the reason. */
 const BODY =
   "what is made in the body is of that kind: tests/training/regions.test.ts, tests/modules/quantized-model.test.ts";
 const UNSEEN: Readonly<Record<string, string>> = {
@@ -219,7 +227,7 @@ describe("an option that is given", () => {
 
 const big = (_key: string, value: unknown): unknown => (typeof value === "bigint" ? `${value}n` : value);
 
-it("says what it covered", () => {
+it("more than 60 options with defaults are checked", () => {
   console.log(
     `defaults: ${found.length} options of ${new Set(found.map((each) => each.callable.name)).size} callables`,
   );

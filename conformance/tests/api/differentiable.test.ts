@@ -86,7 +86,7 @@ describe("differentiable", () => {
     );
   });
 
-  it("can be combined with other operations, adds the gradients of one input, and disposes of saved tensors", () => {
+  it("can be combined with other operations, sums the gradients of an input that is used twice, and disposes of saved tensors", () => {
     const before = backend.memoryUse().blocks;
     {
       using _scope = new Scope();
@@ -144,7 +144,7 @@ describe("differentiable", () => {
     expect(() => called(forward)).toThrow(ArgumentError);
   });
 
-  it("refuses results that are no tensors", () => {
+  it("refuses results that are not tensors", () => {
     using _scope = new Scope();
     expect(() => called(() => ({ results: [1], backward: () => [] }))).toThrow(ArgumentError);
   });

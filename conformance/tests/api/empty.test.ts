@@ -1,4 +1,4 @@
-/** Empty tensors with another dimension larger than any kernel counts: every operation returns or throws at once. */
+/** Empty tensors with another dimension larger than any kernel's index type: every operation returns or throws at once. */
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { OpName } from "../../../src/backends/ops.js";
@@ -79,7 +79,7 @@ function attempt(body: () => unknown): unknown {
   }
 }
 
-/** Operations whose valid calls do not say how the sizes of their tensors depend on one shape. */
+/** Calls of operations whose rows of arguments do not tell how the sizes of their tensors depend on one shape. */
 const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   activationQuantize: (s) => {
     each((q) => q.activationQuantize(bf16(s), { kind: "gelu" }));
@@ -162,7 +162,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
 
 const declarations = declared("dist/src/index.d.ts");
 
-/** Every call of an operation by the rows of arguments, on tensors of a given shape. */
+/** The calls of every operation, from the rows of arguments, on tensors of a given shape. */
 const CALLS = Object.entries(completed(declarations, OPERATION_ROWS))
   .filter(([name, { costly }]) => /^[a-z]/.test(name) && !(name in OWN) && !costly)
   .flatMap(([name, { calls }]) =>

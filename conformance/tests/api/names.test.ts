@@ -73,7 +73,7 @@ describe("names of the package", () => {
     },
   );
 
-  it("no two members of exported types differ so", () => {
+  it("no two members of exported types differ by case, by order of words or by a synonym only", () => {
     expect(members.size).toBeGreaterThan(200);
     expect(clashes(members, (name) => `${kindOf(name)} ${meaning(name)}`)).toEqual([]);
   });
@@ -88,7 +88,7 @@ describe("names of the package", () => {
     ).toEqual([]);
   });
 
-  it("no text that an option takes is another one in another spelling", () => {
+  it("no two values that an option accepts differ by spelling only", () => {
     expect(
       clashes(
         [...texts].filter((text) => !isFormat(text)),
@@ -103,7 +103,7 @@ describe("names of the package", () => {
     [["usePower2Scales", "pow2Scales"]],
     [["most_recent", "mostRecent"]],
     [["quantizeNorm", "normQuantize"]],
-  ])("the law finds %j", (pair) => {
+  ])("these rules find the clash in %j", (pair) => {
     expect(clashes(pair, meaning)).toEqual([[...pair].sort()]);
   });
 });

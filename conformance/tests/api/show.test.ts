@@ -47,7 +47,7 @@ function readsDuring(body: () => void): readonly number[] {
 }
 
 describe("a tensor as text", () => {
-  it("has its type, shape, backend and values", () => {
+  it("shows its type, shape, backend and values", () => {
     using _scope = new Scope();
     const x = tensor(backend, [0, -0, 0.1, Number.NaN, Number.POSITIVE_INFINITY, 1e-45], [2, 3]);
     expect(String(x)).toBe("Tensor(f32 [2, 3] wasm) [0, -0, 0.1, NaN, Infinity, 1e-45]");
@@ -57,7 +57,7 @@ describe("a tensor as text", () => {
     expect(String(empty(backend, "e2m1", [0, 4]))).toBe("Tensor(e2m1 [0, 4] wasm) []");
   });
 
-  it("shows eight values of many and reads no more", () => {
+  it("shows the first eight values of a long tensor, and reads no others", () => {
     using _scope = new Scope();
     const x = tensor(
       backend,
@@ -93,7 +93,7 @@ describe("a tensor as text", () => {
     },
   );
 
-  it("is there for every type, of zeros", () => {
+  it("shows zeros of every type", () => {
     using _scope = new Scope();
     for (const dtype of DTYPES)
       expect(String(empty(backend, dtype, [2, 8]))).toContain(`${dtype} [2, 8] wasm`);

@@ -63,8 +63,8 @@ type Wide = Tensor<WideDType>;
  */
 const times = (grad: Wide, weight: number): Wide => (weight === 1 ? grad : scaled(grad, weight));
 
-describe("the way back", () => {
-  it("gives each leaf its gradient along all paths, in one call of each step that leads to the root, after all that follow it", () => {
+describe("the backward pass", () => {
+  it("sums each leaf's gradient over all paths, and calls each node that leads to the root once, after all its consumers", () => {
     fc.assert(
       fc.property(
         fc.array(fc.boolean(), { minLength: 1, maxLength: 3 }),
@@ -155,8 +155,8 @@ describe("the way back", () => {
   };
   const quiet = (): void => undefined;
   /**
-   * Functions that add nodes to a variable, and the number of gradients that each of these nodes keeps until the end of
-   * the pass: terms of sums, which are made on the way.
+   * Functions that append nodes to a variable, and the number of gradients that each of these nodes keeps until the end of the
+   * pass: the terms of sums.
    */
   const LINKS: Record<string, readonly [left: number, link: (x: Variable, watch: () => void) => Variable]> = {
     "makes a gradient": [0, (x, watch) => identity(x, (grad) => scaled(grad, 1), watch)],
@@ -193,7 +193,7 @@ describe("the way back", () => {
     ],
   };
   it.each(Object.entries(LINKS))(
-    "takes as much memory at every link of a chain that %s",
+    "needs the same memory at every link of a chain that %s",
     (_, [left, link]) => {
       using _scope = new Scope();
       const x = new Variable(tensor(backend(), [1, 2]), true);
@@ -209,7 +209,7 @@ describe("the way back", () => {
     },
   );
 
-  it("of a part keeps what is not for it: gradients that were there are added to, and others' are left alone", () => {
+  it("adds to the gradients that leaves have, and leaves those of variables that it does not reach unchanged", () => {
     using _scope = new Scope();
     const [x, other] = [1, 2].map(() => new Variable(tensor(backend(), [1, 2]), true)) as [
       Variable,
@@ -224,7 +224,7 @@ describe("the way back", () => {
   });
 });
 
-describe("modes", () => {
+describe("noGrad, evaluation and the other modes", () => {
   const state = () => ({
     enabled: gradEnabled(),
     tracked: gradTracked(),

@@ -1,4 +1,4 @@
-/** Invalid shapes, element types and data of any kind are refused when a tensor is made, and change nothing. */
+/** Invalid shapes, element types and data are refused when a tensor is created, and change nothing. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -81,7 +81,7 @@ const NO_SHAPES: readonly unknown[] = [
   ...NO_SIZES.flatMap((size) => [[size], [2, size], [size, 0]]),
 ];
 
-/** Every function that takes a shape and makes a tensor. */
+/** Every function that takes a shape and creates a tensor. */
 const ENTRANCES: Readonly<Record<string, (shape: Shape) => { readonly shape: Shape }>> = {
   Tensor: (shape) => new Tensor(backend(), "f32", shape),
   empty: (shape) => empty(backend(), "f32", shape),
@@ -126,21 +126,24 @@ describe("a shape", () => {
     });
   }
 
-  scoped("cannot be put in a tensor's place, nor can a type, so no tensor says more than it has", () => {
-    const x = zeros(backend(), "u8", [4]);
-    for (const change of [{ shape: [400] }, { dtype: "f32" }, { backend: other }, { byteLength: 400 }])
-      expect(() => Object.assign(x, change)).toThrow(TypeError);
-    expect(x).toMatchObject({ shape: [4], dtype: "u8", byteLength: 4 });
-  });
+  scoped(
+    "and an element type cannot be assigned to a tensor, so neither can disagree with its memory",
+    () => {
+      const x = zeros(backend(), "u8", [4]);
+      for (const change of [{ shape: [400] }, { dtype: "f32" }, { backend: other }, { byteLength: 400 }])
+        expect(() => Object.assign(x, change)).toThrow(TypeError);
+      expect(x).toMatchObject({ shape: [4], dtype: "u8", byteLength: 4 });
+    },
+  );
 
-  it("with a frozen array of the caller's is that array, checked all the same", () => {
+  it("given as a frozen array is kept as that same array, and is still checked", () => {
     const shape = Object.freeze([2, 3]);
     using x = empty(backend(), "u8", shape);
     expect(x.shape).toBe(shape);
     refused(() => empty(backend(), "u8", Object.freeze([2, -3])), ShapeError);
   });
 
-  scoped("is read once: a size that changes between two reads is not another's", () => {
+  scoped("is read once, so that a size that changes between two reads cannot pass the check", () => {
     let reads = 0;
     const shifty = new Proxy([4, 4], {
       get: (target, key, self) => (key === "0" && reads++ > 0 ? 2 ** 20 : Reflect.get(target, key, self)),
@@ -149,7 +152,7 @@ describe("a shape", () => {
     expect(x.shape).toEqual([4, 4]);
   });
 
-  it("has a byte count that is exact, or is refused, also beside sizes of zero", () => {
+  it("is refused if its byte count is not exact, even if another size is zero", () => {
     const size = fc.oneof(
       fc.nat(9),
       fc.nat(2 ** 31),
@@ -228,10 +231,10 @@ const ARRAYS = [
   DataView,
 ] as const;
 
-describe("data of the host", () => {
+describe("values that are written to a tensor", () => {
   for (const dtype of DTYPES) {
     scoped(
-      `of ${dtype} are an array as data() gives them, or its bytes; another is not reinterpreted`,
+      `of ${dtype} are an array of the type that data() returns, or its bytes; other arrays are refused, not reinterpreted`,
       () => {
         const x = zeros(backend(), dtype, [16]);
         for (const array of ARRAYS) {
@@ -258,7 +261,7 @@ describe("data of the host", () => {
     });
   }
 
-  scoped("that come back are the same bits, of every type and length, from anywhere in a buffer", () => {
+  scoped("are read with the same bits, for every type and length, from any offset in a buffer", () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...DTYPES),
@@ -277,7 +280,7 @@ describe("data of the host", () => {
     );
   });
 
-  it("numbers make f32 and no other type: narrowing is an encoding", () => {
+  it("may be plain numbers only for f32, since converting to another type is encoding", () => {
     using made = tensor(backend(), [1, 2], [2], "f32");
     expect(made.dtype).toBe("f32");
     for (const dtype of DTYPES.filter((each) => each !== "f32"))
@@ -285,7 +288,7 @@ describe("data of the host", () => {
         refused(() => tensor(backend(), new Array<number>(count).fill(1), [count], dtype), ArgumentError);
   });
 
-  it("that are no array of numbers are refused: nested, sparse, text, null", () => {
+  it("are refused if they are not an array of numbers: nested, sparse, text, null", () => {
     const nested = [
       [1, 2],
       [3, 4],
@@ -307,7 +310,7 @@ describe("data of the host", () => {
     expect(() => tensor(backend(), wrong<number[]>(nested))).toThrow("data.flat()");
   });
 
-  scoped("of another length are refused, and leave the tensor as it was", () => {
+  scoped("are refused if their number differs from the tensor's, and leave the tensor unchanged", () => {
     const x = tensor(backend(), [1, 2, 3]);
     for (const length of [0, 2, 4]) refused(() => x.write(new Float32Array(length)), ShapeError, [x]);
     for (const value of [
@@ -322,8 +325,8 @@ describe("data of the host", () => {
   });
 });
 
-describe("parts of tensors", () => {
-  scoped("begin at an element's number", () => {
+describe("slice, view and paste", () => {
+  scoped("refuse a first element that is not an integer within the tensor", () => {
     const x = tensor(
       backend(),
       Float32Array.from({ length: 256 }, (_, i) => i),
@@ -351,7 +354,7 @@ describe("parts of tensors", () => {
     }
   });
 
-  scoped("that are pasted are of the same type", () => {
+  scoped("refuse a pasted tensor of another type", () => {
     for (const dtype of DTYPES) {
       const target = zeros(backend(), dtype, [16]);
       for (const of of DTYPES) {
@@ -362,7 +365,7 @@ describe("parts of tensors", () => {
     }
   });
 
-  scoped("that are pasted are tensors of the same backend", () => {
+  scoped("refuse a pasted tensor of another backend", () => {
     const x = tensor(backend(), [1, 2]);
     using foreign = tensor(other, [3, 4]);
     refused(() => x.paste(foreign, 0), ArgumentError, [x]);
@@ -370,7 +373,7 @@ describe("parts of tensors", () => {
       refused(() => x.paste(wrong(source), 0), DTypeError, [x]);
   });
 
-  scoped("pasted elements may not overlap those they overwrite", () => {
+  scoped("refuse to paste elements over some of themselves", () => {
     fc.assert(
       fc.property(fc.nat(3), fc.nat(3), fc.nat(200), fc.nat(200), (from, to, length, at) => {
         using _scope = new Scope();
@@ -393,7 +396,7 @@ describe("parts of tensors", () => {
     );
   });
 
-  it("of a tensor that was disposed of are none, while a view of it lives", () => {
+  it("refuse a disposed tensor, even while a view of it lives", () => {
     const x = tensor(backend(), [1, 2, 3, 4]);
     const empties = zeros(backend(), "f32", [0]);
     const held = [x.reshape([2, 2]), empties.reshape([0, 3])];

@@ -1,5 +1,5 @@
 /**
- * All options of a quantization, and small sets of combinations in which any few option values occur together. Tests
+ * All options of a quantization, and small sets of combinations that contain every combination of any few option values. Tests
  * add a shape, a seed and a matrix.
  */
 import type { BlockFormatName } from "../../../src/formats/block.js";

@@ -75,7 +75,7 @@ describe("memory", () => {
     view.dispose();
   });
 
-  it("is copied from and to any place by slice and paste, and viewed where addresses allow", () => {
+  it("is copied from and to any element by slice and paste, and viewed if the address is aligned", () => {
     fc.assert(
       fc.property(fc.nat(200), fc.nat(200), fc.nat(200), (before, size, after) => {
         using _scope = new Scope();
@@ -97,28 +97,28 @@ describe("memory", () => {
     );
   });
 
-  it("empty tensors have no memory, and each has an address", () => {
+  it("of empty tensors takes no bytes, and each still has an address", () => {
     using _scope = new Scope();
     const [x, y] = [empty(backend, "f32", [0]), zeros(backend, "e4m3", [3, 0])];
     expect(x.address).not.toBe(y.address);
     expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 2 });
   });
 
-  it("is reserved no less than is live", () => {
+  it("that is reserved is never less than the live memory", () => {
     using _scope = new Scope();
     zeros(backend, "u8", [2 ** 22]);
     const { live, reserved } = backend.memoryUse();
     expect(reserved).toBeGreaterThanOrEqual(live);
   });
 
-  it("does not change when data do not fit the shape", () => {
+  it("is not allocated when data do not fit the shape", () => {
     expect(() => tensor(backend, [1, 2, 3], [2, 2])).toThrow(ShapeError);
     expect(() => tensor(backend, [1], [1], "e4m3")).toThrow(ArgumentError);
     for (const shape of [[-1], [1.5], [Number.NaN]])
       expect(() => empty(backend, "f32", shape)).toThrow(ShapeError);
   });
 
-  it("that cannot be had is an error, after which everything works as before", () => {
+  it("that cannot be allocated is an error, after which everything works as before", () => {
     using _scope = new Scope();
     const x = tensor(backend, [1, -2]);
     const before = backend.memoryUse();
@@ -192,7 +192,7 @@ describe("scopes", () => {
     y.dispose();
   });
 
-  it("closed out of order, they own what was created while they were innermost", () => {
+  it("that are closed out of order own what was created while they were the innermost", () => {
     const [outer, inner] = [new Scope(), new Scope()];
     outer.dispose();
     const x = tensor(backend, [1]);
@@ -209,7 +209,7 @@ describe("scopes", () => {
     expect(backend.memoryUse().blocks).toBe(0);
   });
 
-  it("a tensor by itself goes with `using`", () => {
+  it("are not needed for a single tensor: `using` disposes of it", () => {
     {
       using x = tensor(backend, [1]);
       expect(x.disposed).toBe(false);
@@ -258,7 +258,7 @@ describe("supports", () => {
     );
   });
 
-  it("has a reason for everything it refuses", () => {
+  it("returns a reason for every combination that it refuses", () => {
     for (const datapath of ["ada", "hopper", "blackwell"] as const) {
       const support = answer(datapath, "f32");
       expect(support.ok ? "" : support.reason).toMatch(/use datapath/);
@@ -266,7 +266,7 @@ describe("supports", () => {
     expect(answer("blackwell", "tf32")).toMatchObject({ ok: false });
   });
 
-  it("promises bits where hardware was measured or arithmetic is the definition", () => {
+  it("promises equal bits only for measured hardware, or if arithmetic defines the result", () => {
     for (const datapath of ["exact", "fp32", "hopper"] as const) {
       expect(answer(datapath, "e4m3")).toMatchObject({ ok: true, agrees: "bits" });
       expect(answer(datapath, "e4m3")).not.toHaveProperty("unverified");

@@ -44,22 +44,25 @@ function drawn(
 describe("a call of the addon", () => {
   const calls = Object.entries<Declaration>(NATIVE_CALLS);
 
-  it.each(calls)("%s has each argument in its slot, and no number where none is given", (_, declaration) => {
-    const pack = packing(declaration);
-    const declared = slotsOf(declaration);
-    expect(new Set(declared.map(({ name }) => name)).size).toBe(declared.length);
-    fc.assert(
-      fc.property(drawn(declaration), ([args, values]) => {
-        const expected = new Float64Array(new BigUint64Array(declared.length).fill(ABSENT).buffer);
-        for (const [slot, { name }] of declared.entries()) {
-          const value = values.get(name);
-          if (value !== undefined) expected[slot] = value;
-        }
-        expect(bitsOf(pack(args))).toEqual(bitsOf(expected));
-      }),
-      { numRuns: 30 },
-    );
-  });
+  it.each(calls)(
+    "%s passes each argument at its position, and marks each that is not given as absent",
+    (_, declaration) => {
+      const pack = packing(declaration);
+      const declared = slotsOf(declaration);
+      expect(new Set(declared.map(({ name }) => name)).size).toBe(declared.length);
+      fc.assert(
+        fc.property(drawn(declaration), ([args, values]) => {
+          const expected = new Float64Array(new BigUint64Array(declared.length).fill(ABSENT).buffer);
+          for (const [slot, { name }] of declared.entries()) {
+            const value = values.get(name);
+            if (value !== undefined) expected[slot] = value;
+          }
+          expect(bitsOf(pack(args))).toEqual(bitsOf(expected));
+        }),
+        { numRuns: 30 },
+      );
+    },
+  );
 });
 
 /** [name, parameters] of each export, from the declarations that assembly/'s compiler writes. */
@@ -72,12 +75,12 @@ function signatures(): readonly (readonly [name: ExportName, parameters: readonl
 }
 
 describe("a call of an export", () => {
-  it("is there for every export", () => {
+  it("has a test for every export", () => {
     expect(Object.keys(ORDERED)).toEqual(signatures().map(([name]) => name));
   });
 
   it.each(signatures())(
-    "%s has each argument in its place, whatever order they are given in",
+    "%s passes each argument at its position, in whatever order the caller names them",
     (name, names) => {
       const given = Object.fromEntries(names.map((each, i) => [each, 100 + i] as const).reverse());
       const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
@@ -86,7 +89,7 @@ describe("a call of an export", () => {
   );
 });
 
-describe("the literals that calls are given", () => {
+describe("the object literals that calls pass", () => {
   /** Matches a call whose argument literal starts with a spread, up to the spread. Such calls are slow. */
   const SLOW = /\b(?:addon\.\w+\(device|pool\.(?:run|call)\()[^;]*?\{\s*\.\.\.\w+/g;
   const slowIn = (text: string): readonly string[] => text.match(SLOW) ?? [];

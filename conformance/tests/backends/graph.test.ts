@@ -70,7 +70,7 @@ describe("a replay", () => {
     expect([...x.dataSync(), ...y.dataSync()]).toEqual([4, 7, 12, 7]);
   });
 
-  it("works though every tensor of the body and around it was disposed of", () => {
+  it("works after every tensor of the captured body and around it was disposed of", () => {
     const x = tensor(backend, [1, 2, 3]);
     const out = zeros(backend, "f32", [3]);
     const graph = captureGraph(backend, () => {
@@ -167,7 +167,7 @@ describe("a capture", () => {
     plain.zeroGrad();
   });
 
-  it("refuses scales that a function of the caller's makes, for that reads amaxes", () => {
+  it("refuses scales computed by a caller's function, because that function reads amaxes on the host", () => {
     using layer = new Linear(backend, 16, 16, { dtype: "f32" });
     const recipe = new DelayedScaling({ amaxComputeAlgo: (history) => history[0] as number });
     using x = zeros(backend, "f32", [16, 16]);
@@ -179,7 +179,7 @@ describe("a capture", () => {
     refused(pass, ArgumentError);
   });
 
-  it("needs a backend that can", () => {
+  it("is refused on a backend without graphs", () => {
     const { memory, run, supports } = backend;
     const without = { ...backend, name: "plain", memory, run, supports } as Backend;
     expect(() => captureGraph(without, () => undefined)).toThrow(UnsupportedError);

@@ -49,7 +49,7 @@ class Pieces {
 /** The maximum number of allocations at which an operation is made to fail. */
 const MAX_PIECES = 60;
 
-describe("where memory runs out at any piece it takes,", () => {
+describe("if any one of its allocations fails,", () => {
   const check = <K extends OperationName>(name: K): void => {
     const { arbitrary, run } = OPERATIONS[name];
     const answer = (input: Cases[K]): Answer => {

@@ -1,4 +1,7 @@
-/** Tensors whose types kernels trust have one that the operation can have: every other type is refused before anything runs. */
+/**
+ * Operations refuse tensors whose dtype their kernels would misread: each tensor with a rule is replaced by one of every other
+ * dtype, and the call must throw before anything runs.
+ */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -20,14 +23,14 @@ import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operation
 
 const RUNS = 8;
 
-/** The tensor that was given, and the one whose elements it stands for, where there is one. */
+/** A tensor of a call and, if its rule refers to another tensor, that other tensor. */
 interface Given {
   readonly own: Tensor;
   readonly values?: Tensor | undefined;
   readonly x: unknown;
 }
 
-/** Which types a tensor may have, by its rule; what a law gave has one of them. */
+/** The dtypes that each rule allows. The tensors that a law passes have one of them. */
 const TAKEN: Readonly<Record<Exclude<TensorRule, "checked">, (dtype: DType, given: Given) => boolean>> = {
   wide: isWide,
   half: (dtype) => dtype === "bf16" || dtype === "f16",
@@ -35,14 +38,14 @@ const TAKEN: Readonly<Record<Exclude<TensorRule, "checked">, (dtype: DType, give
   scalar: (dtype) => dtype === "f32",
   u32: (dtype) => dtype === "u32",
   "as x": (dtype, { x }) => x instanceof Tensor && dtype === x.dtype,
-  // two codes of 4 bits share an element of u8 alone
+  // only in u8 do two 4-bit codes share an element
   codes: (dtype, { own, values }) =>
     own.size === values?.size ? storageBits(dtype) === storageBits(own.dtype) : dtype === "u8",
   product: isGemmOut,
   copy: (dtype, { own }) => dtype === own.dtype,
 };
 
-/** Tries every operation that runs on it once more, with a tensor of each other type in each place that has a rule. */
+/** Repeats every operation that runs on it, with each tensor that has a rule replaced by one of each other dtype. */
 class Witness extends GuardedBackend {
   readonly faults = new Set<string>();
   readonly refused = new Set<string>();
@@ -78,7 +81,7 @@ class Witness extends GuardedBackend {
   ): void {
     const other: unknown = Reflect.get(args, name === "x" ? "out" : "x");
     const given = { own, values: other instanceof Tensor ? other : undefined, x: Reflect.get(args, "x") };
-    // nothing are codes of several sizes
+    // an empty tensor may hold codes of any size
     for (const dtype of own.size === 0 ? [] : DTYPES) {
       if (storageBits(dtype) < 8 && (own.shape.at(-1) ?? 1) % 2 !== 0) continue;
       using _ = new Scope();
@@ -127,7 +130,7 @@ describe("a tensor of a type that the operation cannot have", () => {
     }
   };
 
-  it.each(OPERATION_NAMES)("is refused by %s, and every other type is taken", (name) => {
+  it.each(OPERATION_NAMES)("is refused by %s, and every other type is accepted", (name) => {
     witness.faults.clear();
     run(name);
     expect([...witness.faults]).toEqual([]);
@@ -158,11 +161,11 @@ describe("a tensor of a type that the operation cannot have", () => {
     expect([...witness.faults]).toEqual([]);
   });
 
-  it("was refused in every place that has a rule", () => {
+  it("was refused for every output whose type is restricted", () => {
     const places = [...TENSOR_ROWS].flatMap(([op, rows]) =>
       rows.filter(({ rule }) => rule !== "checked").map(({ name }) => `${op}.${name}`),
     );
-    // the reference fuses no GELU
+    // the reference does not fuse GELU
     expect(places.filter((place) => !witness.refused.has(place))).toEqual(["gemm.preGelu"]);
   });
 });

@@ -22,8 +22,8 @@ import { runDrawn, useWitness } from "../harness/arguments/every-operation.js";
 const RUNS = 12;
 
 /**
- * The arguments that each operation may overwrite in place. For `gemm` it is the addend; what `gemm()` itself accepts
- * is tested below.
+ * The arguments that each operation may overwrite in place. For `gemm` it is the addend; a test below checks what the function
+ * `gemm()` accepts.
  */
 const IN_PLACE = [...TENSOR_ROWS].flatMap(([op, rows]) =>
   rows.flatMap(({ name, inPlace }) => (inPlace ? [`${op}.${name}`] : [])),
@@ -102,7 +102,7 @@ class Witness extends GuardedBackend {
     if (root === "out" && alike && IN_PLACE.includes(name)) this.#same(op, args, name, other);
   }
 
-  /** Whether `execute` accepts the call with both tensors in one block of memory, at that distance. */
+  /** Returns whether `execute` accepts the call with both tensors in one block of memory, at that distance. */
   #take<K extends OpName>(op: K, args: OpArgs[K], pair: readonly [Found, Found], distance: number): boolean {
     const [out, other] = pair;
     const begin = [Math.max(0, -distance), Math.max(0, distance)];
@@ -144,19 +144,22 @@ type Found = ReturnType<typeof tensorsIn>[number];
 describe("outputs, and arguments that share their memory", () => {
   const witness = useWitness((reference) => new Witness(reference));
 
-  it.each(OPERATION_NAMES)("%s refuses every overlap, and takes what it does in place", (name) => {
-    witness().faults.clear();
-    runDrawn(witness(), name, RUNS);
-    expect([...witness().faults]).toEqual([]);
-  });
+  it.each(OPERATION_NAMES)(
+    "%s refuses every overlap except of the arguments that it accepts in place",
+    (name) => {
+      witness().faults.clear();
+      runDrawn(witness(), name, RUNS);
+      expect([...witness().faults]).toEqual([]);
+    },
+  );
 
-  it("was refused of every operation that reads, and seen in place of all that are done so", () => {
+  it("were tested: refused overlaps for every operation with inputs, and in-place use for every operation that allows it", () => {
     const reading = [...TENSOR_ROWS].filter(([, rows]) => rows.length > 1).map(([op]) => op);
     expect(reading.filter((op) => !witness().refused.has(op))).toEqual([]);
     expect([...witness().inPlace].sort()).toEqual([...IN_PLACE].sort());
   });
 
-  it("empty tensors overlap no other tensor", () => {
+  it("do not overlap if either is empty", () => {
     using _ = new Scope();
     const x = empty(witness(), "f32", [64, 0]);
     expect(() => add(x, x.view(0, [64, 0]), { out: x })).not.toThrow();

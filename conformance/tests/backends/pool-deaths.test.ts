@@ -10,19 +10,22 @@ import { describe, expect, it } from "vitest";
 const CALL_MS = 5_000;
 const PROCESS_MS = 25_000;
 
-/** No statement: the process terminates the worker between two calls, without returning to the event loop. */
+/**
+ * An empty text instead of a statement: the main thread terminates the worker between two calls, without returning to the event
+ * loop.
+ */
 const TERMINATED = "";
 
 /** Statements that the worker runs in place of a job. */
 const DEATHS: Readonly<Record<string, string>> = {
-  "leaves its process's thread": "process.exit(0)",
-  "leaves with a code": "process.exit(7)",
-  "throws where nothing catches": "Atomics.store = () => { throw new Error('broken') }",
+  exits: "process.exit(0)",
+  "exits with a nonzero code": "process.exit(7)",
+  "throws an error that nothing catches": "Atomics.store = () => { throw new Error('broken') }",
   "throws and cannot report it":
     "Atomics.store = Atomics.notify = () => { throw new Error('broken') }; throw new Error('first')",
-  "does the job and leaves before it sleeps":
+  "finishes the job and exits before it waits":
     "const { store } = Atomics; Atomics.store = (...args) => { store(...args); process.exit(0) }",
-  "is terminated, as by the one who holds it": TERMINATED,
+  "is terminated by its owner": TERMINATED,
 };
 
 interface Case {
@@ -129,7 +132,7 @@ function printed(source: string): Promise<{ stdout: string; stderr: string; ende
   });
 }
 
-describe("a worker that in a job", () => {
+describe("a worker that during a job", () => {
   for (const [name, death] of Object.entries(DEATHS)) {
     it(`${name}: the call throws an error that names it, and the backend refuses later calls`, async () => {
       await fc.assert(

@@ -67,7 +67,7 @@ function breakWorker(k: number, fault: (real: Spawn) => Spawn): () => number {
 describe("a worker that", () => {
   for (const [name, fault] of Object.entries(FAULTS)) {
     for (const k of [0, 1, 2]) {
-      it(`${name}, the one numbered ${k} of 3, leaves none of the others`, async () => {
+      it(`${name}, number ${k} of 3: the other workers end too`, async () => {
         const running = breakWorker(k, fault);
         const open = openBackend("wasm", { threads: 4 });
         await expect(open).rejects.toThrow(BackendError);
@@ -144,7 +144,7 @@ it.each(["--input-type=commonjs", "--input-type=module", "--unhandled-rejections
   },
 );
 
-it("counts more than 2^31 jobs", () => {
+it("the pool's count of jobs may pass 2^31", () => {
   const script = `
     import { platform } from "#platform";
     import { encode, openBackend, tensor } from "./dist/src/index.js";
@@ -176,7 +176,7 @@ describe("a backend that is disposed of", () => {
   const collect = runInNewContext("gc") as () => void;
 
   for (const threads of [1, 3]) {
-    it(`gives its address space back, even while its tensors are held: ${threads} threads`, async () => {
+    it(`frees its address space, even while its tensors are referenced: ${threads} threads`, async () => {
       const held: Tensor[] = [];
       const openAndDispose = async (): Promise<WeakRef<WebAssembly.Memory>> => {
         const instance = await openInstance();

@@ -15,7 +15,7 @@ afterEach(() => worker?.terminate());
 /** Lets other threads run. */
 const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 1));
 
-it("does a job once, though it is woken again when the job is done", { timeout: 30_000 }, async () => {
+it("a worker runs a job once, even if it is woken again after the job", { timeout: 30_000 }, async () => {
   const instance = await openInstance();
   const { module, memory, exports } = instance;
   const heap = new Heap(instance);

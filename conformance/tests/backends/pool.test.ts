@@ -55,7 +55,7 @@ const ones = (rows: number, depth: number): Tensor<"e4m3"> =>
 const OUTSIDE = 2 ** 29;
 
 describe("a job", () => {
-  it("of which a part traps, whichever, is over when it throws, and the next is right", async () => {
+  it("any of whose parts traps has ended when it throws, and the next job is right", async () => {
     const instance = await openInstance();
     const heap = new Heap(instance);
     const pool = await Pool.open(instance, heap, THREADS);
@@ -89,13 +89,13 @@ describe("a job", () => {
   });
 });
 
-describe("working memory", () => {
+describe("the workspace of an operation", () => {
   const DEPTH = 1_000_000;
   const codes = (x: Tensor): number[] => [
     ...new Set(encode(x as Tensor<"f32">, { format: "bf16" }).dataSync()),
   ];
 
-  scoped("is given back: after a product there is as much memory as before", () => {
+  scoped("is freed: a product leaves the memory in use as it was", () => {
     const room = (): number => {
       using _scope = new Scope();
       return fill();
@@ -107,7 +107,7 @@ describe("working memory", () => {
     expect(room()).toBe(before);
   });
 
-  scoped("that some threads cannot have is that of fewer; what none can have is said", () => {
+  scoped("is that of fewer threads if not all can have one, and an error names its size if none can", () => {
     const x = ones(16 * THREADS, DEPTH);
     const y = ones(1, DEPTH);
     const v = tensor(backend, new Float32Array(1 << 19).fill(1));
@@ -139,24 +139,27 @@ describe("working memory", () => {
     ["e4m3", 150_000_000, "exact"],
     ["e4m3", 2 ** 29, "exact"],
   ] as const) {
-    scoped(`that no memory could hold is refused: ${depth} of ${format} on datapath ${datapath}`, () => {
-      const guard = tensor(backend, new Float32Array(1000).fill(7));
-      const x = empty(backend, format, [1, depth]);
-      const before = backend.memoryUse();
-      const error = thrownBy(() => gemm({ a: x, b: x, datapath, outDtype: "f32" }));
-      expect(error).toBeInstanceOf(OutOfMemoryError);
-      expect((error as OutOfMemoryError).wanted).toBeGreaterThan(2 ** 30);
-      expect((error as OutOfMemoryError).live).toBeGreaterThanOrEqual(before.live);
-      expect(backend.memoryUse()).toEqual({ ...before, reserved: expect.any(Number) });
-      expect(guard.dataSync().every((value) => value === 7)).toBe(true);
-    });
+    scoped(
+      `is refused if it exceeds the address space: ${depth} of ${format} on datapath ${datapath}`,
+      () => {
+        const guard = tensor(backend, new Float32Array(1000).fill(7));
+        const x = empty(backend, format, [1, depth]);
+        const before = backend.memoryUse();
+        const error = thrownBy(() => gemm({ a: x, b: x, datapath, outDtype: "f32" }));
+        expect(error).toBeInstanceOf(OutOfMemoryError);
+        expect((error as OutOfMemoryError).wanted).toBeGreaterThan(2 ** 30);
+        expect((error as OutOfMemoryError).live).toBeGreaterThanOrEqual(before.live);
+        expect(backend.memoryUse()).toEqual({ ...before, reserved: expect.any(Number) });
+        expect(guard.dataSync().every((value) => value === 7)).toBe(true);
+      },
+    );
   }
 });
 
 describe("tensors of half a GiB and more", () => {
   const MIB = 2 ** 20;
   for (const size of [512, 513, 600, 960]) {
-    it(`lie beside what was there before: one a little larger than a former one of ${size} MiB`, async () => {
+    it(`do not overlap other tensors: one a little larger than a freed one of ${size} MiB`, async () => {
       const fresh = await openBackend("wasm", { threads: 1 });
       const former = empty(fresh, "u8", [size * MIB]);
       const guard = empty(fresh, "u8", [MIB]);

@@ -101,7 +101,7 @@ function bitsOf(dtype: (typeof DTYPES)[number]): number {
 describe("the table of outputs of operations", () => {
   const witness = useWitness((reference) => new Witness(reference));
 
-  it.each(OPERATION_NAMES)("%s writes nothing else, and nothing smaller in its place", (name) => {
+  it.each(OPERATION_NAMES)("%s writes only its listed outputs, and writes each of them fully", (name) => {
     witness().undeclared.clear();
     witness().taken.clear();
     runDrawn(witness(), name, RUNS);
@@ -115,7 +115,7 @@ describe("the table of outputs of operations", () => {
     expect([...witness().undeclared, ...witness().taken]).toEqual([]);
   });
 
-  it("has every operation, with the arguments that changed when it ran", () => {
+  it("lists every operation, with the arguments that changed when it ran", () => {
     const rows = [...TENSOR_ROWS].map(([op, tensors]) => [
       op,
       tensors.flatMap(({ name, written }) => (written && !BY_GPUS.has(`${op}.${name}`) ? [name] : [])).sort(),

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/** Its path; undefined if none is installed. */
+/** The path of the browser; undefined if none is installed. */
 export const CHROMIUM = PLACES.find((path) => existsSync(path));
 
 /** The reason why the browser tests are skipped if no browser is installed. */

@@ -17,13 +17,13 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 
 const backend = useBackend();
 const threads = useThreads();
-/** Enough elements that three threads take part, and no multiple of their shares. */
+/** Enough elements that three threads take part. The number is not a multiple of their shares. */
 const LONG = 3 * 2 ** 17 + 70;
 
 describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: 11 });
 
 describe("stochastic rounding draws by an element's index", () => {
-  /** More than 2^16 draws of eight elements, and no multiple of any block. */
+  /** more than 2^16 draws of eight elements; the number is not a multiple of any block */
   const count = 2 ** 19 + 77;
   const windows = [0, 2 ** 16 - 40, 2 ** 18 + 3, 2 ** 19 - 40, count - 60];
 
@@ -79,11 +79,11 @@ describe("stochastic rounding", () => {
     download(encode(tensor(backend(), halfway), { format: "e4m3", rounding: "stochastic", ...options }))
       .codes;
 
-  scoped("draws the same words for the same seed and offset", () => {
+  scoped("uses the same random words for the same seed and offset", () => {
     expect(draw({ seed: 3n, offset: 4n })).toEqual(draw({ seed: 3n, offset: 4n }));
   });
 
-  scoped("draws others for another seed, and for another offset", () => {
+  scoped("uses other random words for another seed, and for another offset", () => {
     const first = draw({ seed: 3n, offset: 4n });
     expect(draw({ seed: 4n, offset: 4n })).not.toEqual(first);
     expect(draw({ seed: 3n, offset: 5n })).not.toEqual(first);
@@ -129,7 +129,7 @@ describe("shapes and types", () => {
     expect(encode(x, { format: { ...wide, mantissaBits: 4 } })).toMatchObject({ dtype: "u16", shape: [2] });
   });
 
-  scoped("torch, ml_dtypes and safetensors names will do, in any case", () => {
+  scoped("the names of torch, ml_dtypes and safetensors are accepted, in upper or lower case", () => {
     const x = tensor(backend(), [448]);
     for (const format of ["float8_e4m3fn", "torch.float8_e4m3fn", "F8_E4M3", "E4M3"])
       expect(encode(x, { format })).toMatchObject({ dtype: "e4m3" });
@@ -164,12 +164,12 @@ describe("castTo", () => {
 describe("tensors that cannot be encoded are refused", () => {
   const x = () => tensor(backend(), [1, 2, 3], [3]);
 
-  scoped("an unknown format, with the names there are", () => {
+  scoped("an unknown format, with a list of the valid names", () => {
     expect(() => encode(x(), { format: "e9m9" })).toThrow(ArgumentError);
     expect(() => encode(x(), { format: "e9m9" })).toThrow(/"e9m9".*e4m3, e5m2/);
   });
 
-  scoped("an unknown rounding or overflow, with those there are", () => {
+  scoped("an unknown rounding or overflow, with a list of the valid ones", () => {
     const wrong = (fields: object) => () => encode(x(), { format: "e4m3", ...fields });
     expect(wrong({ rounding: "nearest" })).toThrow(ArgumentError);
     expect(wrong({ rounding: "nearest" })).toThrow(ROUNDINGS.join(", "));
@@ -177,7 +177,7 @@ describe("tensors that cannot be encoded are refused", () => {
     expect(wrong({ overflow: "wrap" })).toThrow(OVERFLOWS.join(", "));
   });
 
-  scoped("a seed or offset that is no unsigned 64-bit integer", () => {
+  scoped("a seed or offset that is not an unsigned 64-bit integer", () => {
     expect(() => encode(x(), { format: "e4m3", seed: -1n })).toThrow(ArgumentError);
     expect(() => encode(x(), { format: "e4m3", offset: 2n ** 64n })).toThrow(ArgumentError);
   });
@@ -187,7 +187,7 @@ describe("tensors that cannot be encoded are refused", () => {
     expect(() => encode(x(), { format: "e2m1" })).toThrow(/\[3\].*odd.*pad/);
   });
 
-  scoped("codes, which are not wide values", () => {
+  scoped("codes: encode accepts f32, bf16 and f16 values only", () => {
     const codes = encode(x(), { format: "e4m3" });
     expect(() => encode(codes, { format: "e5m2" })).toThrow(DTypeError);
     expect(() => encode(codes, { format: "e5m2" })).toThrow(/e4m3.*f32, bf16 or f16.*decode/);

@@ -61,7 +61,7 @@ describe("encode over all inputs of a chunk", () => {
     },
   );
 
-  it("refuses a chunk that is none", async () => {
+  it("refuses a chunk number outside 0 to 255", async () => {
     const options = { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" } as const;
     for (const chunk of [-1, SWEEP_CHUNKS, SWEEP_CHUNKS + 1, 1.5, Number.NaN])
       await expect(sweepChunk(backend, chunk, options), String(chunk)).rejects.toThrow(ArgumentError);

@@ -11,7 +11,7 @@ import { f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
 const w = useWorkspace();
 
 describe("usage", () => {
-  it("tells the commands, and each command its options, with status 0", async () => {
+  it("lists the commands, and each command's --help its options, with status 0", async () => {
     const help = await w.succeed("--help");
     for (const { name } of COMMANDS) {
       expect(help).toContain(`\n  ${name} `);
@@ -145,7 +145,7 @@ describe("the progress bar", () => {
     return printed;
   };
 
-  it("is drawn on a terminal's stderr alone, in its width, and wiped", async () => {
+  it("is drawn only on a terminal's stderr, within its width, and erased at the end", async () => {
     const { stdout, stderr } = await run(true);
     expect(stdout.split("\n")).toHaveLength(3);
     expect(stderr).toMatch(/^\rsweep █+░* +\d+ % of 33.6 Mcodes/);
@@ -191,7 +191,7 @@ describe("encode and decode", () => {
     },
   );
 
-  it("copies other tensors and the metadata, and knows files' own 8-bit types", async () => {
+  it("copies other tensors and the metadata, and accepts the 8-bit types of safetensors files", async () => {
     const others = [raw("n", "I32", [1], [1, 2, 3, 4]), raw("e", "F8_E5M2", [2], [0x3c, 0x40])];
     await w.write("in", [...others, raw("f", "F8_E4M3", [2], [0x38, 0x7f])], { note: "kept" });
     await w.succeed("decode", "@in", "-o", "@out", "--format", "e4m3");
@@ -201,7 +201,7 @@ describe("encode and decode", () => {
     expect([tensors.n, tensors.e]).toEqual(others);
   });
 
-  it("takes tensors without elements, scalars, and one in place of its input", async () => {
+  it("accepts tensors without elements and scalars, and may overwrite its input file", async () => {
     await w.write("in", [f32("none", [0, 3], []), f32("scalar", [], [2])]);
     await w.succeed("encode", "@in", "-o", "@in", "--format", "e4m3", "--force");
     const { tensors } = await w.read("in");
@@ -222,7 +222,7 @@ describe("encode and decode", () => {
     expect(floats(back.x!).subarray(-6)).toEqual(floats(back.tail!));
   });
 
-  it("draws stochastic words by seed and element index alone", async () => {
+  it("rounds stochastically by random words that depend on seed and element index only", async () => {
     await w.write("in", [f32("x", [40], ramp(40)), f32("y", [20], ramp(20))]);
     const args = ["encode", "@in", "--format", "e2m1", "--rounding", "stochastic", "--offset", "5"];
     await w.succeed(...args, "--seed", "0xfedcba9876543210", "-o", "@a");
@@ -306,7 +306,7 @@ describe("the program", () => {
     },
   );
 
-  it.skipIf(!built)(`ends without a complaint where its reader has gone: ${where}`, async () => {
+  it.skipIf(!built)(`ends without an error message if its reader has closed the pipe: ${where}`, async () => {
     const child = spawn(process.execPath, [program, "--help"], { stdio: ["ignore", "pipe", "pipe"] });
     child.stdout.destroy();
     let stderr = "";
@@ -315,14 +315,17 @@ describe("the program", () => {
     expect(stderr).toBe("");
   });
 
-  it.skipIf(!built)("is packed with what it runs, and without maps to sources that are not", () => {
-    const args = ["pack", "--dry-run", "--json", "--ignore-scripts"];
-    const [{ files }] = JSON.parse(spawnSync("npm", args, { encoding: "utf8" }).stdout) as [
-      { files: { path: string }[] },
-    ];
-    const paths = files.map(({ path }) => path);
-    const needed = ["dist/src/cli/bin.js", "dist/src/index.d.ts", "dist/conformance/index.js"];
-    expect(paths).toEqual(expect.arrayContaining(needed));
-    expect(paths.filter((path) => path.endsWith(".map"))).toEqual([]);
-  });
+  it.skipIf(!built)(
+    "has every file that it needs in the package, and no source map of a source that the package lacks",
+    () => {
+      const args = ["pack", "--dry-run", "--json", "--ignore-scripts"];
+      const [{ files }] = JSON.parse(spawnSync("npm", args, { encoding: "utf8" }).stdout) as [
+        { files: { path: string }[] },
+      ];
+      const paths = files.map(({ path }) => path);
+      const needed = ["dist/src/cli/bin.js", "dist/src/index.d.ts", "dist/conformance/index.js"];
+      expect(paths).toEqual(expect.arrayContaining(needed));
+      expect(paths.filter((path) => path.endsWith(".map"))).toEqual([]);
+    },
+  );
 });

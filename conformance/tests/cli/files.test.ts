@@ -14,7 +14,7 @@ async function compare(a: readonly FileTensor[], b: readonly FileTensor[], ...op
 describe("compare", () => {
   const one = f32("x", [2, 3], [0, 1, 2, 3, 4, 5]);
 
-  it("holds equal files equal, exits 0", async () => {
+  it("reports equal files as equal and exits 0", async () => {
     const { status, stdout } = await compare([one], [one]);
     expect({ status, stdout }).toEqual({ status: 0, stdout: "1 of 1 tensors equal\n" });
     expect((await compare([], [])).status).toBe(0);
@@ -82,7 +82,7 @@ describe("compare", () => {
     );
   });
 
-  it("tells tensors missing on a side, and of other types and shapes", async () => {
+  it("names tensors that only one file has, and tensors of different types or shapes", async () => {
     const a = [f32("gone", [1], [1]), f32("shape", [2, 3], new Float32Array(6)), f32("type", [1], [0])];
     const b = [
       f32("shape", [3, 2], new Float32Array(6)),
@@ -105,7 +105,7 @@ describe("compare", () => {
     expect((await w.run("compare", "@a", "@b")).stdout).toMatch(/gone: F32 \[1\], missing in \S+b\n/);
   });
 
-  it("refuses a prefix that no tensor's name begins with, saying which there are", async () => {
+  it("refuses a prefix that no tensor's name begins with, and lists the names", async () => {
     const many = Array.from({ length: 9 }, (_, i) => f32(`y${i}`, [0], []));
     const wrong = await compare([one], many, "--prefix", "typo");
     expect(wrong).toMatchObject({ status: 2, stdout: "" });
@@ -117,7 +117,7 @@ describe("compare", () => {
     expect((await compare([], many, "--prefix", "y")).status).toBe(1);
   });
 
-  it("gives the same as JSON", async () => {
+  it("reports the same with --json", async () => {
     const { stdout } = await compare([one], [f32("x", [2, 3], [0, 1, 2, 3, 4, -0])], "--json");
     expect(JSON.parse(stdout)).toMatchObject({
       equal: false,
@@ -155,16 +155,19 @@ describe("fuzz", () => {
     ],
   ] as const;
 
-  it.each(CORPORA)("%s: the same seed gives the same bytes, another other ones", async (_, options) => {
-    const make = (name: string, seed: string): Promise<string> =>
-      w.succeed("fuzz", ...options, "--cases", "6", "--seed", seed, "-o", `@${name}`);
-    await make("a", "1");
-    await make("b", "1");
-    await make("c", "2");
-    const [a, b, c] = ["a", "b", "c"].map((name) => readFileSync(w.path(name)));
-    expect(a?.equals(b!)).toBe(true);
-    expect(a?.equals(c!)).toBe(false);
-  });
+  it.each(CORPORA)(
+    "%s: the same seed gives the same bytes, and another seed gives other bytes",
+    async (_, options) => {
+      const make = (name: string, seed: string): Promise<string> =>
+        w.succeed("fuzz", ...options, "--cases", "6", "--seed", seed, "-o", `@${name}`);
+      await make("a", "1");
+      await make("b", "1");
+      await make("c", "2");
+      const [a, b, c] = ["a", "b", "c"].map((name) => readFileSync(w.path(name)));
+      expect(a?.equals(b!)).toBe(true);
+      expect(a?.equals(c!)).toBe(false);
+    },
+  );
 
   it.each(["exact", "fp32", "hopper --split-k 3", "ada --split-accumulator", "blackwell --alpha -2"])(
     "has products on datapath %s",
@@ -222,7 +225,7 @@ describe("conform", () => {
     );
   });
 
-  it("refuses a path that leads to no input of the law", async () => {
+  it("refuses a --path that identifies no input of the law", async () => {
     const replay = ["--law", "encode is monotone", "--path", "0:999999:0"];
     const { status, stdout, stderr } = await w.run("conform", ...replay, "--seed", "4");
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });

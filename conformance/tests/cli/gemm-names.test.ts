@@ -82,7 +82,7 @@ describe("gemm of x and w", () => {
     expect(written).toBeGreaterThan(20);
   });
 
-  it("takes scales and metadata by these names", async () => {
+  it("reads scales and metadata by the names x and w", async () => {
     const [x, scale] = [
       raw("x", "F8_E4M3", [2, 128], new Uint8Array(256).fill(0x38)),
       f32("x.scale_inv", [2, 1], [2, 4]),
@@ -144,7 +144,7 @@ describe("gemm exits 2 and lists the existing names,", () => {
     expect(stderr).toMatch(`tensor "${missing}" is needed and not there; give "${missing}"`);
   });
 
-  it("for no operand at all, with both pairs named", async () => {
+  it("if there is no operand at all, with both pairs of names", async () => {
     await w.write("in", [f32("y", [2, 32], new Float32Array(64))]);
     const { status, stderr } = await w.run("gemm", "@in", "-o", "@out");
     expect(status).toBe(2);

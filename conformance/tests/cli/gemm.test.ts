@@ -143,7 +143,7 @@ describe("gemm", () => {
     );
   });
 
-  it("prints the plan, and computes by it again", async () => {
+  it("prints the plan, and accepts it as input", async () => {
     await w.write("in", [codes("a", [16, 512]), codes("b", [16, 512], 3)]);
     const printed = await w.succeed(
       "gemm",

@@ -111,7 +111,7 @@ const OPTIONS: readonly Row[] = COMMANDS.flatMap(({ name, options }) =>
 );
 const VALUES = OPTIONS.filter(([, , { kind, file }]) => kind === "value" && !file);
 
-it("has a good call of every command", async () => {
+it("this file has a valid call of every command", async () => {
   expect(Object.keys(GOOD).toSorted()).toEqual(COMMANDS.map(({ name }) => name).toSorted());
   await w.write("in", BASE);
   for (const { name } of COMMANDS.filter(({ name: each }) => !SLOW.includes(each)))
@@ -119,7 +119,7 @@ it("has a good call of every command", async () => {
 });
 
 describe("an option", () => {
-  it.each(VALUES)("%s --%s takes what it is for, and refuses anything else", async (command, option) => {
+  it.each(VALUES)("%s --%s accepts valid values and refuses all others", async (command, option) => {
     await w.write("in", BASE);
     for (const text of TEXTS) {
       const args = withOption(command, option, `--${option}=${text}`);
@@ -147,7 +147,7 @@ describe("an option", () => {
     },
   );
 
-  it.each(OPTIONS)("%s --%s is named where something near it is given", async (command, option) => {
+  it.each(OPTIONS)("%s --%s is suggested if a misspelling of it is given", async (command, option) => {
     await w.write("in", BASE);
     await refused(
       [command, ...(GOOD[command] ?? []), `--${option}x`],
@@ -206,7 +206,7 @@ describe("a path", () => {
     COMMANDS.some(({ name, inputs }) => name === command && inputs.length > 0),
   );
   it.each(reading)(
-    "%s --%s that is an input is written by --force alone, under whatever name",
+    "%s --%s that is also an input is overwritten only with --force, by whatever name the path is given",
     async (command, option) => {
       await w.write("in", BASE);
       symlinkSync(w.path("in"), w.path("link"));

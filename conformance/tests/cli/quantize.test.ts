@@ -185,7 +185,7 @@ describe("quantize of a file that quantize wrote", () => {
     expect((await w.read("xy")).metadata).toEqual((await w.read("both")).metadata);
   });
 
-  it("takes it where no part is wide", async () => {
+  it("copies the file unchanged if none of its parts is f32, bf16 or f16", async () => {
     await w.write("in", [f32("x", [32, 32], ramp(1024))]);
     await w.succeed("quantize", "@in", "-o", "@once", "--quantizer", "mxfp8");
     await w.succeed("quantize", "@once", "-o", "@twice", "--quantizer", "fp8-current");

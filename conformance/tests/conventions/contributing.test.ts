@@ -17,7 +17,7 @@ const SOURCES = FLOORS.flatMap(filesIn).filter(
   (file) => /\.(ts|cu|cc|h)$/.test(file) && !file.includes(".gen."),
 );
 const GENERIC = "FAMILY/OPERATION";
-/** An operation's test file is for what the laws do not say. */
+/** The test file of an operation, which is optional: it tests what the laws do not cover. */
 const OPTIONAL = `conformance/tests/${GENERIC}.test.ts`;
 
 /** The paths in the list items of the section with that title. */
@@ -31,8 +31,7 @@ const OPERATIONS = importsOf("src/backends/wasm/lowerings.gen.ts")
   .filter((path) => path.includes("/"));
 
 /**
- * The paths that most operations have. Some operations have a folder instead of a file, or are composed of other
- * operations.
+ * The paths that most operations have. (Some operations have a folder instead of a file, or are composed of other operations.)
  */
 function most<T>(things: readonly T[]): T[] {
   const counts = new Map<T, number>();
@@ -40,7 +39,10 @@ function most<T>(things: readonly T[]): T[] {
   return [...counts].filter(([, count]) => count >= OPERATIONS.length * 0.7).map(([each]) => each);
 }
 
-/** The files that every family has by hand below src: FAMILY/NAME.ts or FAMILY.ts, as paths with FAMILY in place of it. */
+/**
+ * The files below src that every family has and that are edited by hand, with FAMILY in place of the family's name:
+ * FAMILY/NAME.ts or FAMILY.ts.
+ */
 function tablesOfFamilies(): string[] {
   const families = [...new Set(OPERATIONS.map((operation) => operation.split("/")[0] as string))];
   const files = filesIn("src").filter((file) => !file.includes(".gen."));
@@ -86,7 +88,7 @@ describe("an operation", () => {
     );
   });
 
-  it("stands in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
+  it("is in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
     const tables = ["src", "assembly", "conformance/operations", "conformance/tests/api"]
       .flatMap(filesIn)
       .filter((file) => {
@@ -112,7 +114,7 @@ describe("an operation", () => {
 });
 
 describe("a quantizer and a format", () => {
-  it("stand in what is listed wherever every one of them is named in src", () => {
+  it("are in each listed file, and the list has every file of src that names all of them", () => {
     for (const [title, names] of [
       ["Add a quantizer", Object.keys(BLOCK_FORMATS)],
       ["Add a format", Object.keys(SCALAR_FORMATS)],
@@ -131,7 +133,7 @@ describe("a quantizer and a format", () => {
     }
   });
 
-  it("has no list of all quantizers' classes in src or among valid calls", () => {
+  it("are not listed by class name, all together, anywhere in src or among valid calls", () => {
     const classes = filesIn("src/quantizers").flatMap((file) =>
       [...textOf(file).matchAll(/^export class (\w+Quantizer)\b/gm)].map(([, name = ""]) => name),
     );
@@ -143,7 +145,7 @@ describe("a quantizer and a format", () => {
   });
 
   it.each(["Add a format", "Add a quantizer", "Add an operation", "Add a chip"])(
-    "%s: what is listed is there",
+    "%s: every listed file exists",
     (title) => {
       const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
       expect(paths.length).toBeGreaterThan(1);
@@ -153,7 +155,7 @@ describe("a quantizer and a format", () => {
 });
 
 describe("a chip", () => {
-  it("stands in what is listed wherever every measured device is named in src and in tests of products", () => {
+  it("is in each listed file, and the list has every file of src and of the product tests that names all measured devices", () => {
     const devices = CHIPS.flatMap(({ measured }) => measured.map(({ device }) => device));
     const tables = ["src", "conformance/tests/gemm"].flatMap((folder) => naming(devices, folder));
     expect(tables).toContain("src/formats/chips.ts");
@@ -171,13 +173,13 @@ describe("files that are counted", () => {
     ["Add a quantizer", "for a quantizer over"],
     ["Add an operation", "for an operation"],
     ["Add a chip", "for a chip"],
-  ])("%s: as many as are listed, in architecture.md too", (title, words) => {
+  ])("%s: their number is the listed one, in architecture.md too", (title, words) => {
     const count = Number(/^(\d+) files/m.exec(sectionOf(title))?.[1]);
     expect(listed(title)).toHaveLength(count);
     expect(ARCHITECTURE.replaceAll(/\s+/g, " ")).toContain(`${count} ${words}`);
   });
 
-  it("an operation that says more is told where", () => {
+  it("the further tables that an operation may need are listed, and exist", () => {
     const rows = [...sectionOf("Add an operation").matchAll(/^\| `(.*?)` \|/gm)].map(([, path = ""]) => path);
     expect(rows.length).toBeGreaterThan(2);
     expect(rows.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
@@ -192,7 +194,7 @@ describe("what is generated from sources", () => {
     "conformance/operations/rows.gen.ts",
     "src/backends/wasm/lowerings.gen.ts",
     "src/backends/cuda/lowerings.gen.ts",
-  ])("%s has a line for most operations, so nobody writes one", (file) => {
+  ])("%s is a generated table: it has a line for most operations", (file) => {
     const found = OPERATIONS.filter((operation) => textOf(file).includes(`/${operation}`));
     expect(found.length).toBeGreaterThanOrEqual(OPERATIONS.length * 0.7);
   });

@@ -20,7 +20,7 @@ const pair = fc.integer({ min: 2, max: 40 }).chain((digits) => fc.tuple(answers(
 const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
 
 describe("a paired difference", () => {
-  it("of a recipe to itself is 0, without error", () => {
+  it("of a recipe to itself is 0, with a standard error of 0", () => {
     fc.assert(
       fc.property(pair, ([first, second]) => {
         expect(pairedDifference([first, second], [first, second])).toEqual({ mean: 0, error: 0 });
@@ -58,7 +58,7 @@ describe("a paired difference", () => {
 });
 
 describe("the criterion", () => {
-  it("is met down to the allowance and two errors, and no further", () => {
+  it("is met by a loss of accuracy of at most the allowance and two standard errors", () => {
     expect(verdict({ mean: -1, error: 0.25 }, 0.5)).toEqual({ allowance: 0.5, least: -1, passes: true });
     expect(verdict({ mean: -1.001, error: 0.25 }, 0.5).passes).toBe(false);
     expect(verdict({ mean: 3, error: 0 }, 0.5).passes).toBe(true);
@@ -118,7 +118,7 @@ describe("npm run demo:train", () => {
       .filter((line) => /^(bf16|\w+Scaling) /.test(line))
       .map((line) => line.split(/\s+/).slice(0, -2));
 
-  it("gives the same losses and answers on any number of processes, and those that are recorded", async () => {
+  it("gives the recorded losses and answers on any number of processes", async () => {
     const [one, two] = await Promise.all(
       ["1", "2"].map((threads) =>
         demo("--steps", "2", "--digits", "512", "--seeds", "1", "--threads", threads),
@@ -143,7 +143,7 @@ describe("npm run demo:train", () => {
     expect(picture).not.toMatch(/NaN|undefined/);
   });
 
-  it("ends with code 1 and the name of the recipe where a criterion is missed", async () => {
+  it("exits 1 and names the recipe if a criterion is not met", async () => {
     const { code, stdout, stderr } = await demo("--steps", "6", "--seeds", "1");
     expect(stdout).toMatch(/^NVFP4BlockScaling .* MISSED /m);
     expect(stderr).toMatch(/^demo:train: NVFP4BlockScaling is 4\.\d\d points worse than bf16/m);

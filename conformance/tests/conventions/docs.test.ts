@@ -99,11 +99,11 @@ describe("examples", () => {
     });
   }, 120_000);
 
-  it("are many", () => {
+  it("are found: the documents have many", () => {
     expect(examples.length).toBeGreaterThan(10);
   });
 
-  it.each(examples)("$where runs and prints what it says", async ({ file, source }) => {
+  it.each(examples)("$where runs and prints the output that the document shows", async ({ file, source }) => {
     const { stdout, stderr } = await run(process.execPath, [`${PLACE}/${file}.mjs`], { timeout: 60_000 });
     expect(stderr).not.toContain("garbage collected");
     const expected = promised(source);
@@ -120,7 +120,7 @@ describe("docs/numerics.md", () => {
     return found?.split(/\s{2,}|\n/).filter((row) => row !== "") ?? [];
   }
 
-  it("has the constants of every function, as the oracle written from it has them", () => {
+  it("has the constants of every function, equal to those of the oracle", () => {
     const rows = block("constants");
     const found = Object.fromEntries(Object.keys(CONSTANTS).map((name) => [name, [] as string[]]));
     let name = "";
@@ -246,7 +246,7 @@ describe("docs/training.md", () => {
 });
 
 describe("docs/from-transformer-engine.md", () => {
-  it("names only what the sources have", () => {
+  it("names only identifiers that occur in src", () => {
     const sources = filesIn("src").map(read).join("\n");
     const words = new Set(sources.match(/\w+/g));
     const mapped = rowsOf("docs/from-transformer-engine.md").filter(({ length }) => length === 3);

@@ -1,4 +1,7 @@
-/** Mutants that change nothing are named at lines that are still there, with the reason. */
+/**
+ * The list of equivalent mutants (mutants that change no behaviour) is current: each entry names a line that still exists, and a
+ * reason.
+ */
 import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 
@@ -19,7 +22,7 @@ it.each(named.map(({ file, line }) => [file, line] as const))("%s has the line %
   expect(lines.map((each) => each.trim())).toContain(line);
 });
 
-it("each has a reason, and is named once", () => {
+it("each mutant listed as equivalent has a reason, and is listed once", () => {
   for (const { reason } of named) expect(reason).toMatch(/\w+ \w+/);
   const mutants = named.flatMap(({ file, line, mutants = ["any"] }) =>
     mutants.map((each) => [file, line, each].join("|")),

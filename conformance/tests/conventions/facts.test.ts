@@ -16,14 +16,14 @@ const ROOMS = ["src/quantizers/", "src/formats/", "src/recipes/table.ts"];
 
 /** Other files that may compare these names, with the reason. */
 const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
-  // the one place that turns a recipe into a quantizer: StandardRecipe has a row of the table, CustomRecipe the
-  // caller's quantizers
+  // this file alone creates the quantizers of a recipe: a StandardRecipe has a row of the table, a CustomRecipe a function of the
+  // caller
   "src/recipes/quantizer-for.ts": ["CustomRecipe", "StandardRecipe"],
-  // before the quantizers of a CustomRecipe exist, only the rows of standard recipes say what is supported
+  // the quantizers of a CustomRecipe do not exist yet, so only standard recipes can be checked
   "src/recipes/support.ts": ["StandardRecipe"],
-  // the one place that says which recipe keeps scales; layers call isDelayed
+  // this file alone decides which recipe keeps scales; layers call isDelayed
   "src/recipes/is-delayed.ts": ["DelayedScaling"],
-  // in TransformerEngine, products with the caller's quantizers accumulate like those of current scaling
+  // in TransformerEngine, products with custom quantizers accumulate like those of current scaling
   "src/recipes/custom.ts": ["current"],
 };
 
@@ -54,13 +54,13 @@ const WATCHED: Watched = {
   keys: new Set(BLOCK_FORMAT_NAMES),
 };
 
-it("knows the classes and names that are watched", () => {
+it("the search knows the classes and names that it looks for", () => {
   for (const name of ["NVFP4Quantizer", "MXFP6Quantizer", "DelayedScaling", "CustomRecipe"])
     expect(classes).toContain(name);
   for (const name of ["mxfp4", "1x128", "e2m1", "delayed", "HYBRID"]) expect(WATCHED.texts).toContain(name);
 });
 
-it("finds every way to decide by a name", () => {
+it("the search finds every way to decide by a name", () => {
   const planted: readonly (readonly [source: string, names: readonly string[]])[] = [
     ['if (spec.quantizer === "nvfp4") f();', ["nvfp4"]],
     ['const x = "mxfp8" !== name ? 1 : 2;', ["mxfp8"]],
@@ -75,7 +75,7 @@ it("finds every way to decide by a name", () => {
   for (const [source, names] of planted) expect(decisionsIn(source, WATCHED)).toEqual(names);
 });
 
-it("nothing outside the rows decides by the name of a quantizer, a recipe, a format or a chip", () => {
+it("only the tables' rows decide by the name of a quantizer, a recipe, a format or a chip", () => {
   const deciding = sources.flatMap((path) => {
     if (ROOMS.some((room) => path.startsWith(room))) return [];
     const allowed = EXCEPTIONS[path] ?? [];
@@ -85,7 +85,7 @@ it("nothing outside the rows decides by the name of a quantizer, a recipe, a for
   expect(deciding).toEqual([]);
 });
 
-it("has no unused exception", () => {
+it("every exception is used", () => {
   for (const [path, names] of Object.entries(EXCEPTIONS)) {
     const found = decisionsIn(readFileSync(path, "utf8"), WATCHED);
     for (const name of names) expect(found, path).toContain(name);

@@ -1,4 +1,4 @@
-/** The folder layout: paths have the form floor/family/operation, and every operation has its files on every floor. */
+/** The folder layout: paths have the form layer/family/operation, and every operation has its files in every layer. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -11,9 +11,9 @@ const BACKENDS = ["wasm", "cuda"] as const;
 interface Floor {
   readonly folder: string;
   readonly ending: string;
-  /** Folders of this floor that are not families, and the files they may contain. */
+  /** The folders of this layer that are not families, and a description of the files that they may contain. */
   readonly rooms?: Readonly<Record<string, string>>;
-  /** Operations without a file on this floor, and where their code is instead. */
+  /** The operations that have no file in this layer, and where their code is instead. */
   readonly without?: Readonly<Record<string, string>>;
 }
 
@@ -90,8 +90,8 @@ const FAMILIES = foldersIn("src/ops").sort();
 const OPERATIONS = loweringsOf("wasm");
 
 /**
- * Whether an operation has a file on a floor, or a folder of its name that contains such a file. An operation with the
- * name of its family uses the family's folder.
+ * Whether an operation has a file in a layer, or a folder of its name that contains such a file. An operation with the name of
+ * its family uses the family's folder.
  */
 function hasRoom({ folder, ending }: Floor, operation: string): boolean {
   const files = filesIn(folder);
@@ -102,7 +102,7 @@ function hasRoom({ folder, ending }: Floor, operation: string): boolean {
 }
 
 describe("operations", () => {
-  it("are the same on both backends, each in a family", () => {
+  it("are the same on both backends, and each is in a family's folder", () => {
     expect(OPERATIONS.length).toBeGreaterThan(15);
     for (const backend of BACKENDS) expect(loweringsOf(backend)).toEqual(OPERATIONS);
     expect([...new Set(OPERATIONS.map(dirname))].sort()).toEqual(FAMILIES);
@@ -122,11 +122,11 @@ describe("operations", () => {
 describe.each(FLOORS)("$folder", (floor) => {
   const { folder, rooms = {}, without = {} } = floor;
 
-  it("has a room for every operation", () => {
+  it("has a file for every operation", () => {
     expect(OPERATIONS.filter((operation) => !hasRoom(floor, operation))).toEqual(Object.keys(without).sort());
   });
 
-  it("has the families of src/ops for folders, and those it says", () => {
+  it("has a folder for each family of src/ops, and the further ones that are listed", () => {
     const others = Object.keys(rooms);
     expect(foldersIn(folder).filter((name) => !FAMILIES.includes(name) && !others.includes(name))).toEqual(
       [],
@@ -146,7 +146,7 @@ describe("sources that dependency-cruiser does not read", () => {
       ["kernels/core/", "kernels/device/", "native/core/", "native/addon.h", "native/gemm/plan.h"],
     ],
     ["native/", ["kernels/", "native/"]],
-  ])("of %s take nothing from outside of %j", (from, to) => {
+  ])("of %s import nothing from outside of %j", (from, to) => {
     const taken = filesIn(from.split("/")[0] ?? "").filter((file) => file.startsWith(from));
     expect(taken).not.toEqual([]);
     const wrong = taken.flatMap((file) =>
@@ -157,7 +157,7 @@ describe("sources that dependency-cruiser does not read", () => {
     expect(wrong).toEqual([]);
   });
 
-  it.each(["assembly", "kernels", "native"])("have no circle in %s", (folder) => {
+  it.each(["assembly", "kernels", "native"])("have no circular import in %s", (folder) => {
     expect(circleIn(filesIn(folder).filter((file) => /\.(ts|cuh?|cc|h)$/.test(file)))).toEqual([]);
   });
 });
@@ -172,7 +172,7 @@ describe("a folder", () => {
 });
 
 describe("a GPU", () => {
-  it("is held to every operation's laws, by a file for each group", () => {
+  it("is tested by every operation's laws, by a file for each group", () => {
     expect(Object.values(GPU_GROUPS).flat().sort()).toEqual([...OPERATION_NAMES].sort());
     const files = readdirSync(join(ROOT, "conformance/tests/cuda/laws"));
     expect(files.sort()).toEqual(
@@ -182,7 +182,7 @@ describe("a GPU", () => {
     );
   });
 
-  it("is opened by tests of these groups alone", () => {
+  it("is opened only by the tests of these groups", () => {
     for (const group of Object.keys(GPU_GROUPS))
       expect(readFileSync(join(ROOT, `conformance/tests/cuda/laws/${group}.test.ts`), "utf8")).toContain(
         `describeLawsOnGpu("${group}")`,

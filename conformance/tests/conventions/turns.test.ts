@@ -44,7 +44,7 @@ function words(source: string, pattern: RegExp): number {
 }
 
 describe.each(FILES)("%s", (file) => {
-  it("is changed by marks only", () => {
+  it("is changed only by added marks", () => {
     const source = sourceOf(file);
     const { text, sites } = instrument(parser, source, { branches: true });
     const opened = [...unmarked(text)].filter((c) => c === OPENED).length;
@@ -61,7 +61,7 @@ describe.each(FILES)("%s", (file) => {
     expect(opened > 0).toBe(sites.length > 0);
   });
 
-  it("has no loop that the parser did not see", () => {
+  it("has no loop that the parser missed", () => {
     const source = sourceOf(file);
     const { loops } = instrument(parser, source);
     expect(loops).toBe(words(source, /\b(?:for|while)\s*\(/g));
@@ -82,7 +82,7 @@ describe("a loop", () => {
     "#pragma unroll 4\nfor (; n > 0; n -= kTile) {}",
     "for (const auto& each : list) g(each);",
     "if (n) for (int i = 0; i < n; ++i) g(i); else h();",
-  ])("whose turns depend on what it is given is marked: %s", (body) => {
+  ])("whose number of iterations depends on its input is marked: %s", (body) => {
     expect(marked(body)).toHaveLength(1);
   });
 
@@ -92,11 +92,11 @@ describe("a loop", () => {
     "for (int w = kLanes / 2; w > 0; w /= 2) g(w);",
     "for (int k = 0; k < Map::kEights; ++k) g(k);",
     "for (const int& each : {1, 2}) g(each);",
-  ])("whose turns are written down is not: %s", (body) => {
+  ])("whose number of iterations is constant is not marked: %s", (body) => {
     expect(marked(body)).toEqual([]);
   });
 
-  it("keeps the pragma before it right before it", () => {
+  it("keeps its pragma directly before it", () => {
     const { text } = instrument(
       parser,
       "void f(int n) {\n#pragma unroll 4\n  for (int i = 0; i < n; ++i) g(i);\n}\n",
@@ -105,7 +105,7 @@ describe("a loop", () => {
   });
 });
 
-describe("the verdict", () => {
+describe("the verdict on which loops iterated", () => {
   const site = (file: string, text: string, kind: "loop" | "branch" = "loop") => ({
     file,
     line: 1,
@@ -121,7 +121,7 @@ describe("the verdict", () => {
     [unit]: String.fromCharCode(...bytes, ...new Array<number>(6 - bytes.length).fill(0)),
   });
 
-  it("names loops without a second turn, of headers by the file that has them", () => {
+  it("names the loops that had no second iteration, and a header's loops by the header", () => {
     const seen = tally(sites, [
       marks("kernels/a.cu", 1, 0, 1, 0),
       marks("kernels/b.cu", 0, 0, 1, 1),
@@ -135,7 +135,7 @@ describe("the verdict", () => {
     expect(branches.map(({ way }) => way)).toEqual(["always false"]);
   });
 
-  it("is that nothing is missing where every loop took two turns, in any number of runs", () => {
+  it("is that nothing is missing if every loop had two iterations, in whichever runs", () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(0, 1), { minLength: 6, maxLength: 6 }), (first) => {
         const second = first.map((bit) => 1 - bit);
@@ -145,7 +145,7 @@ describe("the verdict", () => {
     );
   });
 
-  it("takes an exception for its file and text, and names one that is none", () => {
+  it("applies an exception to the loop of its file and text, and names an exception that matches no loop", () => {
     const exception = { file: "kernels/a.cu", text: "for a", reason: "r" };
     const none = tally(sites, []);
     expect(verdict(sites, none, [exception]).missing.map(({ text }) => text)).toEqual(["for h"]);
@@ -153,7 +153,7 @@ describe("the verdict", () => {
     expect(verdict(sites, all, [exception]).stale).toEqual([exception]);
   });
 
-  it("has exceptions that name loops of the sources, each with its reason", () => {
+  it("has exceptions that name existing loops, each with its reason", () => {
     for (const { file, text, reason } of EXCEPTIONS) {
       const { sites: own } = instrument(parser, sourceOf(file));
       expect(

@@ -125,7 +125,7 @@ describe("published limits", () => {
       expect(valueOfCode(name, 2 ** bits + 1)).toBe(decode(1, SCALAR_FORMATS[name]));
     });
 
-    it(`${name}: all codes together have them too`, () => {
+    it(`${name}: all codes decoded in one call have the same values`, () => {
       const { bits, maxCode, maxExponent } = factsOf(name);
       const values = Array.from({ length: 2 ** bits }, (_, code) => decode(code, SCALAR_FORMATS[name]));
       const finite = values.filter(Number.isFinite);
@@ -147,7 +147,7 @@ describe("published limits", () => {
 });
 
 describe("names", () => {
-  it("every alias is the format it names", () => {
+  it("every alias gives the format that it names", () => {
     for (const [alias, format] of Object.entries(FORMAT_ALIASES)) expect(resolveFormat(alias)).toBe(format);
   });
 
@@ -196,7 +196,7 @@ describe("format words", () => {
     expect(() => formatWord({ ...E4M3, ...fields })).toThrow(/^format e.*m.*: \S/);
   });
 
-  it("the largest and the smallest bias that f32 allows are taken", () => {
+  it("the largest and the smallest bias that f32 allows are accepted", () => {
     expect(derive({ ...E4M3, bias: -112 }).max).toBe(1.75 * 2 ** 127);
     expect(derive({ ...E4M3, bias: 147 }).minPositive).toBe(2 ** -149);
   });
@@ -214,7 +214,7 @@ describe("format words", () => {
     );
   });
 
-  it("two layouts have one word only where they are the same", () => {
+  it("two different layouts have different words", () => {
     fc.assert(
       fc.property(scalarLayout(), scalarLayout(), (a, b) => {
         expect(formatWord(a) === formatWord(b)).toBe(JSON.stringify(sorted(a)) === JSON.stringify(sorted(b)));

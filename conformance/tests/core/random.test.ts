@@ -72,7 +72,7 @@ describe("normal", () => {
 });
 
 describe("permutation", () => {
-  it("has every number once", () => {
+  it("contains every number once", () => {
     fc.assert(
       fc.property(draw, fc.nat(300), (given, count) => {
         const sorted = permutation(given, count).toSorted();

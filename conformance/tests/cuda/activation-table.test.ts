@@ -39,7 +39,7 @@ function patterns(shape: Shape, seed: number): PlainTensor<"bf16"> {
   return new PlainTensor("bf16", shape, codes);
 }
 
-describeOnGpu("activations of many numbers, quantized", () => {
+describeOnGpu("quantized activations of 16-bit inputs are the reference's", () => {
   const { gpu, reference } = useGpu();
 
   describe.each(["gelu", "silu", "qgelu", "sigmoid"] as const)("%s", (kind) => {

@@ -8,7 +8,7 @@ import { execute } from "../../../src/ops/execute.js";
 import { describeOnGpu } from "../harness/gpu/gpu.js";
 
 describeOnGpu("devices", () => {
-  it("all compute, side by side, and none takes another's tensors", async () => {
+  it("compute at the same time, and each refuses another's tensors", async () => {
     const backends = await Promise.all(cudaDevices().map((_, device) => openBackend("cuda", { device })));
     const inputs = backends.map((backend, i) => tensor(backend, [1, -2, i]));
     const codes = inputs.map((x) => encode(x, { format: "bf16" }));

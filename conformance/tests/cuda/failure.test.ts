@@ -51,7 +51,7 @@ describeOnGpu("the addon cannot be crashed", () => {
 });
 
 describeOnGpu("after a kernel has failed", () => {
-  it("all backends of that process on GPUs answer with an error, the first cause kept; others go on", () => {
+  it("every GPU backend of the process throws an error with the first cause, and backends of other devices still work", () => {
     const mine = openCuda(addon);
     const script = fileURLToPath(new URL("../harness/gpu/fault.mjs", import.meta.url));
     const { status, stdout, stderr } = spawnSync(process.execPath, ["--no-warnings", script], {

@@ -1,4 +1,4 @@
-/** The kernel that combines the parts of ranks gives what the oracle says. */
+/** The kernel that combines arrays of several ranks is bitwise equal to the oracle. */
 import { it } from "vitest";
 import type { AddonExports } from "../../../src/backends/cuda/addon.js";
 import { platform } from "../../../src/backends/platform/node.js";
@@ -7,7 +7,7 @@ import { checkFold } from "../harness/addon/fold.js";
 import { describeOnGpu, RUNS, SEED } from "../harness/gpu/gpu.js";
 
 describeOnGpu("parts of ranks", () => {
-  it("combine to the oracle's bits: any type, order, number, place and alignment", () => {
+  it("are combined to the oracle's bits, for any type, order, number, address and alignment", () => {
     checkFold(fencedAddon(platform.loadAddon().exports as AddonExports), { numRuns: 3 * RUNS, seed: SEED });
   });
 });

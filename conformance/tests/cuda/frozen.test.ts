@@ -28,7 +28,7 @@ function products(gpu: Backend, recorded?: FrozenFile): FrozenFile["products"] {
 describeOnGpu("the frozen results", () => {
   const { gpu } = useGpu();
 
-  it("are this GPU's", () => {
+  it("are what this GPU computes", () => {
     const { RECORD_VECTORS } = process.env;
     if (RECORD_VECTORS) {
       const origin = { project: "Lockstep on an NVIDIA H200", version: gpu().description };

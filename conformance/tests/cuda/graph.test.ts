@@ -42,7 +42,7 @@ describeOnGpu("a graph on a GPU", () => {
     );
   });
 
-  it("keeps its memory apart from everything that is allocated meanwhile and afterwards", () => {
+  it("has memory that no tensor allocated during or after the capture gets", () => {
     const x = tensor(
       gpu(),
       Float32Array.from({ length: 2 ** 20 }, (_, i) => i % 251),
@@ -70,7 +70,7 @@ describeOnGpu("a graph on a GPU", () => {
     result.dispose();
   });
 
-  it("of one lives beside others, which may be captured, replayed and disposed of in any order", () => {
+  it("is independent of others, which may be captured, replayed and disposed of in any order", () => {
     using _ = new Scope();
     const x = tensor(gpu(), [1, 1, 1]);
     const graphs: Graph<unknown>[] = [];
@@ -112,7 +112,7 @@ describeOnGpu("a graph on a GPU", () => {
     }
   });
 
-  it("captures a product whose plan and workspace nothing has made before, and outgrows them", () => {
+  it("captures products whose plans do not exist yet and whose workspaces grow from one to the next", () => {
     using _ = new Scope();
     const sizes = [256, 528, 1040];
     const operands = sizes.map((n) => {
@@ -125,7 +125,7 @@ describeOnGpu("a graph on a GPU", () => {
     for (const [i, out] of products().entries()) expect(graph.result[i]?.dataSync()).toEqual(out.dataSync());
   });
 
-  it("ends with its backend, as others of that backend do", async () => {
+  it("is disposed of with its backend, as are all graphs of that backend", async () => {
     const other = await openBackend("cuda");
     const x = tensor(other, [1]);
     const graphs = [1, 2, 3].map(() => captureGraph(other, () => add(x, x, { out: x })) as Graph<unknown>);

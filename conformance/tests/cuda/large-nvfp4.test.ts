@@ -71,7 +71,7 @@ describeOnGpu("NVFP4 of 8192x8192", () => {
     codes = drawn();
   });
 
-  it.each(CASES)("is that of its slabs: %s", (_name, dtype, options) => {
+  it.each(CASES)("gives the results of quantizing its slices one by one: %s", (_name, dtype, options) => {
     using _scope = new Scope();
     const x = castTo(tensor(gpu(), codes, [ROWS, COLUMNS], "bf16"), dtype);
     const whole = new NVFP4Quantizer(options).quantize(x);

@@ -46,13 +46,16 @@ describeOnGpu("memory of a GPU", () => {
     expect((await third).every((word) => word === 3)).toBe(true);
   });
 
-  it.each([1, 3 << 20, 20 << 20])("reads %i words often at once, each as they were", async (count) => {
-    using x = new Tensor(gpu(), "u32", [count]);
-    const reads = Array.from({ length: 12 }, (_, i) => x.write(new Uint32Array(count).fill(i)).data());
-    for (const [i, read] of reads.entries()) expect((await read).findIndex((word) => word !== i)).toBe(-1);
-  });
+  it.each([1, 3 << 20, 20 << 20])(
+    "reads %i words in many concurrent reads, each with the contents at the time of its call",
+    async (count) => {
+      using x = new Tensor(gpu(), "u32", [count]);
+      const reads = Array.from({ length: 12 }, (_, i) => x.write(new Uint32Array(count).fill(i)).data());
+      for (const [i, read] of reads.entries()) expect((await read).findIndex((word) => word !== i)).toBe(-1);
+    },
+  );
 
-  it("that it keeps is there for another backend, and trim() gives it back", async () => {
+  it("that one backend keeps for reuse can be allocated by another, and trim() frees it", async () => {
     const other = await openBackend("cuda");
     const { bytes } = cudaDevices()[0] as { bytes: number };
     const most = Math.floor(bytes * 0.6);
@@ -68,7 +71,7 @@ describeOnGpu("memory of a GPU", () => {
     await other.dispose();
   });
 
-  it("is read to the end where several long reads are under way as its backend is closed", async () => {
+  it("is read completely if several long reads are in progress while its backend is closed", async () => {
     const other = await openBackend("cuda");
     const tensors = [1, 2, 3].map((word) =>
       new Tensor(other, "u32", [3 << 20]).write(new Uint32Array(3 << 20).fill(word)),

@@ -27,7 +27,7 @@ import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
 /** Shapes of more than 2^19 elements that are no multiple of a tile, so that tiles at the edges are ragged. */
 const SHAPES: Readonly<Record<number, Shape>> = { 1: [1029, 517], 16: [1040, 528], 32: [1056, 544] };
 
-/** What a matrix is made for. */
+/** The properties of a quantization for which a matrix is created. */
 interface Aim {
   readonly dtype: WideDType;
   readonly shape: Shape;
@@ -58,7 +58,7 @@ function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
 
 const drawn = new Map<string, PlainTensor<WideDType>>();
 
-/** The matrix for a spec; it is made once. */
+/** The matrix for a spec. It is created once. */
 function matrixFor(
   spec: QuantizeSpec,
   dtype: WideDType,
@@ -145,7 +145,7 @@ describeOnGpu("quantizers on a GPU", () => {
       });
   });
 
-  describe("of more tiles than a GPU works at once", () => {
+  describe("of more tiles than a GPU runs at once", () => {
     const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
     for (const told of MANY) {
       // formats that accept any size get an odd number of lines, so that there is padding to clear
@@ -155,7 +155,7 @@ describeOnGpu("quantizers on a GPU", () => {
     }
   });
 
-  describe("of lines longer than 16 bits count", () => {
+  describe("of rows and columns of more than 65,535 elements", () => {
     for (const name of QUANTIZERS) {
       const { multiple } = BLOCK_FORMATS[name];
       const [short, long] = [Math.max(multiple, 3), LONG + 3 * multiple];

@@ -1,6 +1,6 @@
 /**
- * Products of the same sizes, one after another in one process, which differ only in layout, types and options. Nothing
- * that is cached for one may be used for another.
+ * Products of the same sizes, one after another in one process, which differ only in layout, types and options. A cached plan of
+ * one product must not be used for another.
  */
 import * as fc from "fast-check";
 import { it } from "vitest";
@@ -26,7 +26,7 @@ describeOnGpu("products of one size in one process", () => {
     }
   };
 
-  it("are each their own, in any order", () => {
+  it("do not use each other's plans, in any order", () => {
     fc.assert(
       fc.property(fc.array(variant, { minLength: 12, maxLength: 24 }), (variants) => {
         for (const each of variants) check(each);

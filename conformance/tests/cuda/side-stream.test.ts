@@ -1,4 +1,4 @@
-/** Work on the side stream of a GPU gives the bits of one stream, whoever uses its memory next. */
+/** Work on the side stream of a GPU gives the same bits as work on one stream, whichever operation uses its memory next. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -15,7 +15,7 @@ import { runStreams, streamProgram } from "../harness/gpu/streams.js";
 const isSame = (a: Float32Array, b: Float32Array): boolean =>
   a.length === b.length && a.every((value, i) => Object.is(value, b[i]));
 
-/** Blocks of both streams draw rows from counters. */
+/** So many rows that the blocks of norms on both streams draw rows from counters. */
 const ROWS = 4096;
 const COLUMNS = 2048;
 
@@ -33,7 +33,7 @@ describeOnGpu("the side stream of a GPU", () => {
     );
   }, 300_000);
 
-  it("shares no counter with the main one", () => {
+  it("shares no counters with the main stream", () => {
     const values = normal({ seed: 1n, offset: 0n }, ROWS * COLUMNS, 1);
     const run = (backend: Backend, times: number): readonly PlainTensor[] => {
       using _ = new Scope();

@@ -20,7 +20,7 @@ describeOnGpu("a GPU's timeline", () => {
     expect(timeline?.spans()).toHaveLength(0);
   });
 
-  it("may be left with marks that nobody asked for", async () => {
+  it("may be closed with marks whose times were not read", async () => {
     const other = await openBackend("cuda");
     for (let i = 0; i < 3; i++) other.timeline?.mark();
     await other.dispose();

@@ -24,20 +24,29 @@ describeOnGpu("training on a GPU", () => {
   const { gpu, reference } = useGpu();
   const recorded = loadRuns();
 
-  it.each(ALL_RUNS)("$task under $recipe: $steps steps, the reference's bits", ({ task, recipe, steps }) => {
-    using run = new TrainingRun(gpu(), task, recipe);
-    const { losses, hashes } = recordedRun(recorded, task, recipe);
-    expect(stepsOf(run, steps)).toEqual({ losses, hashes });
-  });
+  it.each(ALL_RUNS)(
+    "$task under $recipe: $steps steps have the reference's bits",
+    ({ task, recipe, steps }) => {
+      using run = new TrainingRun(gpu(), task, recipe);
+      const { losses, hashes } = recordedRun(recorded, task, recipe);
+      expect(stepsOf(run, steps)).toEqual({ losses, hashes });
+    },
+  );
 
-  it.each(ALL_RUNS)("$task under $recipe: resumed in the middle", async ({ task, recipe, steps }) => {
-    const { losses, hashes } = recordedRun(recorded, task, recipe);
-    const made = await resumedSteps([gpu(), gpu()], { task, recipe }, { middle: steps / 2, end: steps });
-    expect(made).toEqual({ losses, hashes });
-  });
+  it.each(ALL_RUNS)(
+    "$task under $recipe: a run resumed in the middle has the reference's bits",
+    async ({ task, recipe, steps }) => {
+      const { losses, hashes } = recordedRun(recorded, task, recipe);
+      const made = await resumedSteps([gpu(), gpu()], { task, recipe }, { middle: steps / 2, end: steps });
+      expect(made).toEqual({ losses, hashes });
+    },
+  );
 
-  it.each(ALL_RUNS)("$task under $recipe: begun on the GPU and ended by the reference", async (which) => {
-    const { losses, hashes } = partOf(recordedRun(recorded, which.task, which.recipe), 0, MOVED.end);
-    expect(await resumedSteps([gpu(), reference()], which, MOVED)).toEqual({ losses, hashes });
-  });
+  it.each(ALL_RUNS)(
+    "$task under $recipe: a run begun on the GPU and ended on the reference has the reference's bits",
+    async (which) => {
+      const { losses, hashes } = partOf(recordedRun(recorded, which.task, which.recipe), 0, MOVED.end);
+      expect(await resumedSteps([gpu(), reference()], which, MOVED)).toEqual({ losses, hashes });
+    },
+  );
 });

@@ -1,4 +1,4 @@
-/** Gradients that ranks compute by themselves and reduce while the backward pass runs. */
+/** Data parallelism: gradients that each rank computes are reduced while the backward pass runs. */
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -53,7 +53,7 @@ interface Case {
   readonly dtype: WideDType;
   readonly fuses: boolean;
   readonly fp8: boolean;
-  /** Whether a weight is also read as rows, so that it has a gradient beside its main gradient. */
+  /** Whether a weight is also used as an embedding table, so that it has a `grad` besides its `mainGrad`. */
   readonly tied: boolean;
   readonly microbatches: number;
   readonly frozen: readonly boolean[];
@@ -103,7 +103,7 @@ function freeze(model: Module, frozen: readonly boolean[]): void {
   for (const [i, each] of model.parameters().entries()) each.requiresGrad = !frozen[i];
 }
 
-/** Two parameters that are added. */
+/** A module that adds two parameters. */
 class Terms extends Module {
   readonly x: Parameter;
   readonly y: Parameter;
@@ -136,14 +136,14 @@ function pass(model: Sequential, { dtype, fp8, tied }: Case, number: number): vo
   y.backward(sample(model.backend, 1000 + number, dtype));
 }
 
-/** The one gradient of a parameter: what a main gradient is given, `grad` is not. */
+/** The gradient of a parameter: `mainGrad` if it has one, else `grad`. */
 function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
   if (mainGrad) expect(grad).toBeUndefined();
   return mainGrad ?? grad;
 }
 const bitsOf = (x: Tensor | undefined): string => (x ? String(download(x).codes) : "none");
 
-/** The gradients of all ranks, reduced while their passes ran. */
+/** The gradients on all ranks, reduced during their backward passes. */
 async function reduced(given: Case): Promise<string[][]> {
   const groups = loopbackOver(backends.slice(0, given.ranks), 5000);
   const models = groups.map((group) => {
@@ -170,7 +170,7 @@ async function finished(models: readonly Module[]): Promise<string[][]> {
   return texts;
 }
 
-/** The same by an all-reduce of each gradient by itself, after all passes. */
+/** The expected gradients: each gradient is reduced by a separate all-reduce after all passes. */
 async function oneByOne(given: Case): Promise<string[][]> {
   const groups = loopbackOver(backends.slice(0, given.ranks), 5000);
   const { reduction = "mean", plan } = given.options;
@@ -198,12 +198,12 @@ async function oneByOne(given: Case): Promise<string[][]> {
 }
 
 /**
- * What a pass tells, in order: a gradient that is complete, by the number of its parameter, and a sum over all ranks: its type,
- * its size, and whether it overwrites what is added.
+ * The events of a pass, in order: the completion of a gradient, by the index of its parameter; and a sum over all ranks, with its
+ * dtype, its size, and whether it is in place.
  */
 type Told = readonly ["ready", number] | readonly ["sum", WideDType, number, boolean];
 
-/** What the buckets of these parameters have to tell, given in which order gradients become complete. */
+/** The expected events for these parameters, given the order in which their gradients become complete. */
 function toldBy(parameters: readonly Parameter[], ready: readonly number[], bytes: number): readonly Told[] {
   const buckets: { readonly dtype: WideDType; readonly members: number[]; end: number; inPlace: boolean }[] =
     [];
@@ -234,7 +234,7 @@ describe("data parallelism", () => {
   it("reduces each gradient as if it were alone, whatever the buckets, types, microbatches and frozen parameters", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (given) => {
-        // the splits of a ring, and so its bits, are those of a bucket
+        // the splits of a ring are those of the whole bucket, and determine its bits
         const whole =
           given.options.plan?.algorithm === "ring"
             ? { ...given, options: { ...given.options, bucketBytes: 1 } }

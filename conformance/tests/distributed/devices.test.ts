@@ -1,4 +1,4 @@
-/** Ranks whose devices exchange by themselves give the oracle's results, in whatever order their streams run. */
+/** Groups whose ranks exchange from device to device give the oracle's results, in whatever order their streams run. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { reduceParts } from "../../../src/distributed/devices/reduce.js";
@@ -20,7 +20,7 @@ import { whileStreamsRun } from "./ranks/streams.js";
 const MOST = 6;
 const backends = useBackends(MOST);
 
-/** An endless list of turns. */
+/** An endless list of choices, which determines the order in which streams run. */
 const turns = fc
   .oneof(fc.constant([0]), fc.constant([1000]), fc.array(fc.nat(1000), { minLength: 1, maxLength: 40 }))
   .map((drawn) => {
@@ -28,7 +28,7 @@ const turns = fc
     return (): number => drawn[next++ % drawn.length] as number;
   });
 
-/** The rings of a library for each size: some types along one, some along another, some along none. */
+/** The rings of a simulated library for each group size: the order may differ among dtypes, or be unknown. */
 const rings = fc
   .record({ f32: fc.nat(), bf16: fc.nat(), f16: fc.nat() })
   .map((drawn) => (size: number): Rings => {
@@ -73,7 +73,7 @@ describe("ranks with a device each", () => {
   const TYPES = ["f32", "bf16", "f16"] as const;
   const VALUES = [1, -1, 2 ** -12, 3, 1 + 2 ** -7, -(2 ** 11), 2 ** 11, 0.75, -0, 5];
 
-  /** The inputs of all ranks: values that are rounded when they are added. */
+  /** The inputs of all ranks: values whose sums are rounded. */
   function inputs(dtype: WideDType, size: number, count: number): readonly PlainTensor<WideDType>[] {
     return Array.from({ length: size }, (_, rank) => {
       const values = Array.from(
@@ -84,7 +84,7 @@ describe("ranks with a device each", () => {
     });
   }
 
-  /** More than everyone gets at once. */
+  /** Inputs larger than the limit up to which every rank gathers all parts. */
   const large = fc.record({
     size: fc.integer({ min: 1, max: 4 }),
     dtype: fc.constantFrom(...TYPES),

@@ -157,13 +157,13 @@ describe("a failed group", () => {
     const sums = [zero, one].map((group) => group.backend).map((backend) => empty(backend, "f32", [1 << 20]));
     const [x, y] = sums as [Tensor<"f32">, Tensor<"f32">];
     const first = zero.allReduce(x);
-    // the sum needs memory for its parts, and none is left
+    // the sum needs memory for the parts of other ranks, and all memory is taken
     const taken: Tensor[] = [];
     for (let size = 1 << 29; size >= 1 << 10; size /= 2) {
       try {
         for (;;) taken.push(empty(one.backend, "u8", [size]));
       } catch {
-        // smaller pieces still fit
+        // smaller blocks may still fit
       }
     }
     const gone = taken.pop();

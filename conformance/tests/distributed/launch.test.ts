@@ -6,7 +6,7 @@ import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 const ROOT = new URL("../../..", import.meta.url).pathname;
-// inside of the package, so that programs can import it by name
+// inside the package folder, so that programs can import the package by its name
 const PLACE = `${ROOT}out/launch-test/`;
 const PROGRAM = `${ROOT}dist/src/cli/bin.js`;
 

@@ -1,4 +1,4 @@
-/** Meshes, and the plans of sums, as data. */
+/** Meshes, and plans of sums, as plain data. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { completeMesh, coordinatesOf, MESH_AXES, membersAlong } from "../../../src/distributed/mesh.js";
@@ -89,7 +89,7 @@ describe("a plan", () => {
       fc.property(fc.nat(1000), size, (elements, ranks) => {
         const splits = evenSplits(elements, ranks);
         expect([splits.length, total(splits)]).toEqual([ranks, elements]);
-        // as NCCL pads them: every part begins at a multiple of the first part's length
+        // as NCCL divides with padding: each part begins at a multiple of the first part's length
         expect(splits.every((each) => each <= Math.ceil(elements / ranks))).toBe(true);
         expect(splits.findIndex((each) => each < (splits[0] as number))).not.toBe(0);
       }),

@@ -80,7 +80,7 @@ describe("ranks that are processes", () => {
   });
 });
 
-/** Milliseconds that a job of one rank takes here, from its start to its end. */
+/** The milliseconds that a job of one rank takes on this host, from start to end. */
 let startMs = 0;
 beforeAll(async () => {
   const begun = performance.now();
@@ -88,7 +88,10 @@ beforeAll(async () => {
   startMs = performance.now() - begun;
 });
 
-/** A short timeout for tests in which ranks wait in vain. It is longer than ranks need to start, also on a busy host. */
+/**
+ * A short time limit for tests in which ranks wait for a missing rank. It is longer than ranks need to start, even on a busy
+ * host.
+ */
 const late = (inVain: boolean): Environment =>
   inVain ? { TIMEOUT_MS: String(Math.round(Math.max(8_000, 10 * startMs))) } : {};
 

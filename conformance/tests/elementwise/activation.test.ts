@@ -44,7 +44,7 @@ describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
       return { values: stems.getWide(0, value, n), derivatives: stems.getWide(0, derivative, n) };
     }
 
-    test("value and derivative have the bits of their definition", () => {
+    test("the value and the derivative have the bits of their definition", () => {
       const { values, derivatives } = run();
       expect(inputs.filter((x, i) => !Object.is(values[i], Math.fround(rule.value(x))))).toEqual([]);
       expect(inputs.filter((x, i) => !Object.is(derivatives[i], Math.fround(rule.derivative(x))))).toEqual(
@@ -68,7 +68,7 @@ describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
 );
 
 test.each(WIDE_TYPES)(
-  "$name sources and results are rounded once, wherever the range is cut",
+  "$name sources and results are rounded once, however the range is divided among threads",
   ({ type, round }) => {
     const values = [...SPECIALS, ...evenF32(1500, 6)].map(round);
     const n = values.length;
@@ -100,36 +100,39 @@ describe("gated", () => {
   }));
   const all = [...cases, { name: "clamped swiglu", kind: -1, rule: swish(clamp.alpha), clamp }];
 
-  test.each(all)("$name forward and backward, any width", ({ kind, rule, clamp }) => {
-    for (const columns of [1, 3, 32, 511, 513, 1030]) {
-      const rows = 3;
-      const scratch = fresh();
-      const x = [...SPECIALS, ...evenF32(2 * rows * columns, 10, columns)].slice(0, 2 * rows * columns);
-      const upstream = evenF32(rows * columns, 3, 77);
-      const [src, grad] = [stems.putWide(0, x), stems.putWide(0, upstream)];
-      const [out, dx] = [stems.room(4 * rows * columns), stems.room(8 * rows * columns)];
-      const [forward, backward] = clamp
-        ? [stems.call.clampedSwiglu!, stems.call.clampedSwigluBackward!]
-        : [stems.call.gated!, stems.call.gatedBackward!];
-      const shape = clamp ? [clamp.alpha, clamp.limit, clamp.offset, columns] : [kind, columns];
-      for (const [begin, end] of [
-        [0, 1],
-        [1, rows],
-      ] as const) {
-        forward(src, 0, out, 0, ...shape, scratch, begin, end);
-        backward(grad, 0, src, 0, dx, 0, ...shape, scratch, begin, end);
+  test.each(all)(
+    "$name has the bits of its definition forward and backward, for any width",
+    ({ kind, rule, clamp }) => {
+      for (const columns of [1, 3, 32, 511, 513, 1030]) {
+        const rows = 3;
+        const scratch = fresh();
+        const x = [...SPECIALS, ...evenF32(2 * rows * columns, 10, columns)].slice(0, 2 * rows * columns);
+        const upstream = evenF32(rows * columns, 3, 77);
+        const [src, grad] = [stems.putWide(0, x), stems.putWide(0, upstream)];
+        const [out, dx] = [stems.room(4 * rows * columns), stems.room(8 * rows * columns)];
+        const [forward, backward] = clamp
+          ? [stems.call.clampedSwiglu!, stems.call.clampedSwigluBackward!]
+          : [stems.call.gated!, stems.call.gatedBackward!];
+        const shape = clamp ? [clamp.alpha, clamp.limit, clamp.offset, columns] : [kind, columns];
+        for (const [begin, end] of [
+          [0, 1],
+          [1, rows],
+        ] as const) {
+          forward(src, 0, out, 0, ...shape, scratch, begin, end);
+          backward(grad, 0, src, 0, dx, 0, ...shape, scratch, begin, end);
+        }
+        const expected = zip(rows * columns).map((i) => {
+          const [row, column] = [Math.floor(i / columns), i % columns];
+          const a = 2 * row * columns + column;
+          return { a, ...gatedElement(rule, x[a]!, x[a + columns]!, upstream[i]!, clamp) };
+        });
+        const gradient = stems.getWide(0, dx, 2 * rows * columns);
+        expect(stems.getWide(0, out, rows * columns)).toEqual(expected.map((e) => e.out));
+        expect(expected.map((e) => gradient[e.a])).toEqual(expected.map((e) => e.dA));
+        expect(expected.map((e) => gradient[e.a + columns])).toEqual(expected.map((e) => e.dG));
       }
-      const expected = zip(rows * columns).map((i) => {
-        const [row, column] = [Math.floor(i / columns), i % columns];
-        const a = 2 * row * columns + column;
-        return { a, ...gatedElement(rule, x[a]!, x[a + columns]!, upstream[i]!, clamp) };
-      });
-      const gradient = stems.getWide(0, dx, 2 * rows * columns);
-      expect(stems.getWide(0, out, rows * columns)).toEqual(expected.map((e) => e.out));
-      expect(expected.map((e) => gradient[e.a])).toEqual(expected.map((e) => e.dA));
-      expect(expected.map((e) => gradient[e.a + columns])).toEqual(expected.map((e) => e.dG));
-    }
-  });
+    },
+  );
 });
 
 const ACTIVATIONS = ["activation", "activationBackward", "gated", "gatedBackward"] as const;

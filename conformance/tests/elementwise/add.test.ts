@@ -28,23 +28,26 @@ const X = [...SPECIALS.flatMap((x) => SPECIALS.map(() => x)), ...anyF32(500, 3),
 const Y = [...SPECIALS.flatMap(() => SPECIALS), ...anyF32(500, 7), ...evenF32(501, 4, 11)];
 
 describe.each(WIDE_TYPES)("x of $name", (x) => {
-  test.each(WIDE_TYPES)("and y of $name, into each type and in place, wherever the range is cut", (y) => {
-    const [left, right] = [X.map(x.round), Y.map(y.round)];
-    const sums = oracle.add(left, right);
-    for (const out of [...WIDE_TYPES.map((into) => ({ into, place: "new" })), { into: x, place: "x" }]) {
-      stems.reset();
-      const scratch = stems.room(1 << 14);
-      const [a, b, fresh] = [
-        stems.putWide(x.type, left),
-        stems.putWide(y.type, right),
-        stems.room(4 * LENGTH),
-      ];
-      const target = out.place === "x" ? a : fresh;
-      for (const [begin, end] of CUTS)
-        stems.call.add!(a, x.type, b, y.type, target, out.into.type, scratch, begin, end);
-      expect(stems.getWide(out.into.type, target, LENGTH)).toEqual(sums.map(out.into.round));
-    }
-  });
+  test.each(WIDE_TYPES)(
+    "and y of $name give the rounded sum in each output type and in place, however the range is divided among threads",
+    (y) => {
+      const [left, right] = [X.map(x.round), Y.map(y.round)];
+      const sums = oracle.add(left, right);
+      for (const out of [...WIDE_TYPES.map((into) => ({ into, place: "new" })), { into: x, place: "x" }]) {
+        stems.reset();
+        const scratch = stems.room(1 << 14);
+        const [a, b, fresh] = [
+          stems.putWide(x.type, left),
+          stems.putWide(y.type, right),
+          stems.room(4 * LENGTH),
+        ];
+        const target = out.place === "x" ? a : fresh;
+        for (const [begin, end] of CUTS)
+          stems.call.add!(a, x.type, b, y.type, target, out.into.type, scratch, begin, end);
+        expect(stems.getWide(out.into.type, target, LENGTH)).toEqual(sums.map(out.into.round));
+      }
+    },
+  );
 });
 
 describe("the result", () => {
@@ -63,7 +66,7 @@ describe("the result", () => {
     expect([...add(x, y, { outDtype: "bf16" }).dataSync()]).toEqual([0x4780, 0x4380, 0x7f80]);
   });
 
-  scoped("goes to the given output, which may be x, y or both", () => {
+  scoped("is written to the given output, which may be x, y or both", () => {
     const [x, y, out] = [
       tensor(backend(), [1, 2]),
       tensor(backend(), [10, 20]),
@@ -82,7 +85,7 @@ describe("the result", () => {
   });
 });
 
-describe("refused", () => {
+describe("refuses", () => {
   scoped("tensors that do not fit", () => {
     const [x, codes] = [tensor(backend(), [1, 2]), empty(backend(), "e4m3", [2])];
     expect(() => add(x, tensor(backend(), [1, 2], [1, 2]))).toThrow(ShapeError);

@@ -25,20 +25,23 @@ const X = [...SPECIALS, ...anyF32(500, 3), ...evenF32(591, 4, 5)];
 const FACTORS = [...SPECIALS, ...[0.1, -3, 2 ** -24, 2 ** 100].map(Math.fround)];
 
 describe.each(WIDE_TYPES)("x of $name", (x) => {
-  test.each(WIDE_TYPES)("into $name, by any factor, wherever the range is cut", (into) => {
-    const values = X.map(x.round);
-    for (const factor of FACTORS) {
-      const expected = oracle.scaled(values, factor).map(into.round);
-      for (const inPlace of into === x ? [false, true] : [false]) {
-        stems.reset();
-        const [scratch, source] = [stems.room(1 << 14), stems.putWide(x.type, values)];
-        const target = inPlace ? source : stems.room(4 * X.length);
-        for (const [begin, end] of CUTS)
-          stems.call.scaled!(source, x.type, target, into.type, factor, scratch, begin, end);
-        expect(stems.getWide(into.type, target, X.length)).toEqual(expected);
+  test.each(WIDE_TYPES)(
+    "into $name has the rounded product by any factor, however the range is divided among threads",
+    (into) => {
+      const values = X.map(x.round);
+      for (const factor of FACTORS) {
+        const expected = oracle.scaled(values, factor).map(into.round);
+        for (const inPlace of into === x ? [false, true] : [false]) {
+          stems.reset();
+          const [scratch, source] = [stems.room(1 << 14), stems.putWide(x.type, values)];
+          const target = inPlace ? source : stems.room(4 * X.length);
+          for (const [begin, end] of CUTS)
+            stems.call.scaled!(source, x.type, target, into.type, factor, scratch, begin, end);
+          expect(stems.getWide(into.type, target, X.length)).toEqual(expected);
+        }
       }
-    }
-  });
+    },
+  );
 });
 
 describe("the result", () => {
@@ -47,7 +50,7 @@ describe("the result", () => {
     expect([scaled(x, 2).dtype, scaled(x, 2, { outDtype: "f16" }).dtype]).toEqual(["bf16", "f16"]);
   });
 
-  scoped("is the product by the factor as f32", () => {
+  scoped("is the product by the factor rounded to f32", () => {
     const x = tensor(backend(), [1, 3, -0]);
     expect([...scaled(x, 0.1).dataSync()]).toEqual([0.1, Math.fround(0.1) * 3, -0].map(Math.fround));
     expect([...scaled(x, 1e39).dataSync()]).toEqual([1 / 0, 1 / 0, Number.NaN]);
@@ -59,7 +62,7 @@ describe("the result", () => {
     expect([...scaled(x, 2, { outDtype: "f16" }).dataSync()]).toEqual([0x7c00, 0x595b, 0x7c00]);
   });
 
-  scoped("goes to the given output, which may be x", () => {
+  scoped("is written to the given output, which may be x", () => {
     const [x, out] = [tensor(backend(), [1, 2]), empty(backend(), "bf16", [2])];
     expect(scaled(x, 3, { out })).toBe(out);
     expect([...out.dataSync(), ...x.dataSync()]).toEqual([0x4040, 0x40c0, 1, 2]);
@@ -72,7 +75,7 @@ describe("the result", () => {
   });
 });
 
-describe("refused", () => {
+describe("refuses", () => {
   scoped("tensors that do not fit", () => {
     const [x, codes] = [tensor(backend(), [1, 2]), empty(backend(), "e4m3", [2])];
     expect(() => scaled(codes, 2)).toThrow(DTypeError);

@@ -1,4 +1,7 @@
-/** What a product asks of a backend: each option comes where it belongs and nowhere else; what the backend says is passed on. */
+/**
+ * The calls that a product makes on a backend: each option arrives in the right argument and in no other, and the backend's
+ * answer is returned.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { isGemmOut } from "../../../src/backends/ops/gemm.js";
@@ -26,7 +29,7 @@ const STORED: GemmAlgorithm = {
   data: "0000000f".repeat(16),
 };
 
-/** Which of the operations behind a product is asked for. */
+/** The operations that may follow a product. */
 const EPILOGUES = ["none", "bias", "gelu", "fused gelu", "gradient of gelu"] as const;
 
 const products = fc.record({
@@ -56,7 +59,7 @@ const products = fc.record({
 
 type Product = typeof products extends fc.Arbitrary<infer P> ? P : never;
 
-/** The options of a drawn product, and what a backend has to be asked for, in words. */
+/** The options of a drawn product, and the expected calls in words. */
 function posed(backend: AskedBackend, drawn: Product) {
   const { m, n, k, layout, operands, epilogue, outDtype } = drawn;
   const names: Record<string, unknown> = {};
@@ -119,7 +122,7 @@ function posed(backend: AskedBackend, drawn: Product) {
   };
 }
 
-/** The operations of a drawn product, in the words of `plainly`, by the definition of the options alone. */
+/** The expected operations of a drawn product, in the words of `plainly`, derived from the definition of the options alone. */
 function expected(drawn: Product, at: ReturnType<typeof posed>): readonly unknown[] {
   const { m, n, layout, operands, outDtype, biasDtype } = drawn;
   const { backward, gelu, fused, isFp8, bias, biasGradient, summed, splits, algorithm, splitK } = at;
@@ -178,10 +181,10 @@ function expected(drawn: Product, at: ReturnType<typeof posed>): readonly unknow
 }
 
 describe("a product", () => {
-  it("asks for what its options say, in this order, and says what the backend says of it", () => {
+  it("passes its options to the backend's operations, in this order, and returns the backend's plan and agreement", () => {
     fc.assert(
       fc.property(products, (drawn) => {
-        // the bias gradient of codes without a scale is none
+        // a bias gradient of codes without a scale is undefined
         const valid = drawn.operands === "e4m3" && drawn.epilogue !== "gradient of gelu";
         using _scope = new Scope();
         const backend = new AskedBackend(reference());
@@ -216,7 +219,7 @@ describe("a product", () => {
     );
   });
 
-  it("has the type of a wide operand, of codes f32, and is written to no type that it cannot have", () => {
+  it("of wide operands has their type, of codes f32, and an output of a type that a product cannot have is refused", () => {
     for (const dtype of DTYPES.filter(isSigned)) {
       using _scope = new Scope();
       const backend = new AskedBackend(reference());
@@ -235,7 +238,7 @@ describe("a product", () => {
       }
   });
 
-  it("of blocks says which scales they have, and whether these are powers of two", () => {
+  it("of block-scaled operands tells the backend the format of their scales, and whether these are powers of two", () => {
     const [f8, mx, nv] = [new Float8BlockQuantizer(), new MXFP8Quantizer(), new NVFP4Quantizer()];
     const rows = [
       [f8, { format: "f32", lines: 1, length: 128, pow2: true }],
@@ -257,7 +260,7 @@ describe("a product", () => {
     }
   });
 
-  it("in a batch asks for one product of all items", () => {
+  it("in a batch is one product of all items for the backend", () => {
     const batches = fc.record({
       sizes: fc.tuple(
         fc.integer({ min: 1, max: 3 }),

@@ -65,7 +65,7 @@ describe("batchedGemm", () => {
   });
 });
 
-it("a batch whose items all read the first one's a is caught", async () => {
+it("the laws catch a batch whose items all read the first item's a", async () => {
   const right = backendSubject(backend());
   const stuck: Subject = {
     ...right,
@@ -77,7 +77,7 @@ it("a batch whose items all read the first one's a is caught", async () => {
 });
 
 describe("the fused GELU", () => {
-  scoped("is declined by the reference with its reason, and the exact one runs", () => {
+  scoped("is unsupported on the reference, with the reason, and the exact GELU works", () => {
     const [a, b] = [zeros(backend(), "bf16", [16, 32]), zeros(backend(), "bf16", [16, 32])];
     expect(() => gemm({ a, b, gelu: true, geluEpilogue: "fused" })).toThrow(UnsupportedError);
     expect(() => gemm({ a, b, gelu: true, geluEpilogue: "fused" })).toThrow(
@@ -86,7 +86,7 @@ describe("the fused GELU", () => {
     expect(gemm({ a, b, gelu: true, geluEpilogue: "exact" }).preGelu?.shape).toEqual([16, 16]);
   });
 
-  scoped("is an option of gelu alone", () => {
+  scoped("is refused without the option gelu", () => {
     const x = zeros(backend(), "bf16", [16, 32]);
     expect(() => gemm({ a: x, b: x, geluEpilogue: "fused" })).toThrow(ArgumentError);
     expect(() => gemm({ a: x, b: x, gelu: true, geluEpilogue: "fast" as "fused" })).toThrow(ArgumentError);

@@ -107,28 +107,31 @@ describe("a product on a GPU", () => {
     );
   });
 
-  scoped("by a hardware datapath is for chips of a row alone: sm_120 is no Blackwell, sm_80 no Ada", () => {
-    const rows: Readonly<Record<string, string>> = { "8.9": "ada", "9.0": "hopper", "10.0": "blackwell" };
-    fc.assert(
-      fc.property(pairs, fc.constantFrom(...HARDWARE_FAMILIES), (pair, datapath) => {
-        const { major, minor } = pair.gpu;
-        const own = rows[`${major}.${minor}`];
-        expect(nativeFamily(pair.gpu)).toBe(own ?? "fp32");
-        const support = answer(pair, gemmArgs(backend(), "bf16", [16, 32, 64], { datapath }));
-        if (datapath === own) expect(support).toMatchObject({ ok: true });
-        else
-          expect(support).toMatchObject({
-            ok: false,
-            reason: expect.stringContaining(`no datapath ${datapath}`),
-          });
-      }),
-      {
-        examples: [
-          [{ gpu: { name: "NVIDIA GeForce RTX 5090", major: 12, minor: 0 }, version: 130100 }, "blackwell"],
-        ],
-      },
-    );
-  });
+  scoped(
+    "by a hardware datapath is supported only on the chips of its row: sm_120 is not Blackwell, sm_80 is not Ada",
+    () => {
+      const rows: Readonly<Record<string, string>> = { "8.9": "ada", "9.0": "hopper", "10.0": "blackwell" };
+      fc.assert(
+        fc.property(pairs, fc.constantFrom(...HARDWARE_FAMILIES), (pair, datapath) => {
+          const { major, minor } = pair.gpu;
+          const own = rows[`${major}.${minor}`];
+          expect(nativeFamily(pair.gpu)).toBe(own ?? "fp32");
+          const support = answer(pair, gemmArgs(backend(), "bf16", [16, 32, 64], { datapath }));
+          if (datapath === own) expect(support).toMatchObject({ ok: true });
+          else
+            expect(support).toMatchObject({
+              ok: false,
+              reason: expect.stringContaining(`no datapath ${datapath}`),
+            });
+        }),
+        {
+          examples: [
+            [{ gpu: { name: "NVIDIA GeForce RTX 5090", major: 12, minor: 0 }, version: 130100 }, "blackwell"],
+          ],
+        },
+      );
+    },
+  );
 
   scoped("uses only measured algorithms if the pair has any", () => {
     fc.assert(
@@ -145,28 +148,31 @@ describe("a product on a GPU", () => {
 });
 
 describe("the reference", () => {
-  scoped("repeats a measured algorithm of another version, and says unverified", () => {
-    const codes = zeros(backend(), "e4m3", [16, 256]);
-    const fields = { id: 66, tile: 20, stages: 36, cluster: 3, innerShape: 0, swizzle: 0, customOption: 0 };
-    const run = (version: number) => {
-      const kept = { library: "cublasLt", splitK: 1, scheme: "none", extent: [16, 16, 256] } as const;
-      const algorithm = { ...fields, ...kept, version, data: "0".repeat(128) };
-      const plan = { datapath: "hopper-fp8", splitAccumulator: false, splitK: 1, algorithm } as const;
-      return gemm({ a: codes, b: codes, outDtype: "f32", plan });
-    };
-    for (const [, , , version] of MEASURED) expect(run(version)).not.toHaveProperty("unverified");
-    fc.assert(
-      fc.property(versions, (version) => {
-        const { unverified } = run(version);
-        if (MEASURED.some(([, , , measured]) => measured === version)) expect(unverified).toBeUndefined();
-        else expect(unverified).toMatch(/cuBLASLt .* were not measured/);
-      }),
-    );
-  });
+  scoped(
+    "repeats a measured algorithm of another library version, and reports the result as unverified",
+    () => {
+      const codes = zeros(backend(), "e4m3", [16, 256]);
+      const fields = { id: 66, tile: 20, stages: 36, cluster: 3, innerShape: 0, swizzle: 0, customOption: 0 };
+      const run = (version: number) => {
+        const kept = { library: "cublasLt", splitK: 1, scheme: "none", extent: [16, 16, 256] } as const;
+        const algorithm = { ...fields, ...kept, version, data: "0".repeat(128) };
+        const plan = { datapath: "hopper-fp8", splitAccumulator: false, splitK: 1, algorithm } as const;
+        return gemm({ a: codes, b: codes, outDtype: "f32", plan });
+      };
+      for (const [, , , version] of MEASURED) expect(run(version)).not.toHaveProperty("unverified");
+      fc.assert(
+        fc.property(versions, (version) => {
+          const { unverified } = run(version);
+          if (MEASURED.some(([, , , measured]) => measured === version)) expect(unverified).toBeUndefined();
+          else expect(unverified).toMatch(/cuBLASLt .* were not measured/);
+        }),
+      );
+    },
+  );
 });
 
 describe("the rows", () => {
-  scoped("name a capability once, and measured pairs only where algorithms were", () => {
+  scoped("name each capability once, and measured pairs only where algorithms were measured", () => {
     const keys = CHIPS.map(({ computeCapability }) => computeCapability.join("."));
     expect(new Set(keys).size).toBe(keys.length);
     for (const { algorithms, measured } of CHIPS) expect(measured.length > 0).toBe(algorithms !== undefined);

@@ -93,7 +93,7 @@ it("the epilogue rounds where cuBLASLt does: scales, beta, bias, amax, output", 
   );
 });
 
-it("a product by beta fused the other way is seen", async () => {
+it("the test fails if beta is fused in the other order", async () => {
   const instance = await kernels();
   const base = {
     alpha: 1,

@@ -30,7 +30,7 @@ function wide(seed: number, rows: number, columns: number, dtype: WideDType): Te
   return scaled(x, 1, { outDtype: dtype });
 }
 
-/** One operand of a product by name, with two leading dimensions for some. */
+/** Functions that create an operand of a product, by its type or quantizer. Some operands have two leading dimensions. */
 const OPERANDS: Record<string, (seed: number, rows: number) => Tensor | QuantizedTensor> = {
   f32: (seed, rows) => wide(seed, rows, SIZES.depth, "f32"),
   bf16: (seed, rows) => wide(seed, rows, SIZES.depth, "bf16"),
@@ -87,7 +87,7 @@ const run = (body: (each: Drawn, a: Tensor | QuantizedTensor, b: Tensor | Quanti
   );
 
 describe("a product", () => {
-  it("with gelu is the activation of the rounded product, which it gives as well", () => {
+  it("with gelu is the activation of the rounded product, which it returns as well", () => {
     run((each, a, b) => {
       const { out, outScale, aux, given, seed } = each;
       const bias = each.bias && wide(seed + 2, 1, SIZES.columns, each.bias).reshape([SIZES.columns]);

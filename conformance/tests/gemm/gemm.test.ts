@@ -96,7 +96,7 @@ describe("layouts and copies", () => {
     });
   }
 
-  scoped("exact on MXFP8 is the exact product of the dequantized values", () => {
+  scoped("datapath exact of MXFP8 operands gives the exact product of the dequantized values", () => {
     const [w, x] = [noise(one, 32, 64, 7), noise(one, 32, 64, 8)].map((t) =>
       new MXFP8Quantizer().quantize(t),
     ) as [ReturnType<Quantizer["quantize"]>, ReturnType<Quantizer["quantize"]>];
@@ -122,7 +122,7 @@ describe("layouts and copies", () => {
 });
 
 describe("datapaths", () => {
-  scoped("the default is hopper; threads change nothing", () => {
+  scoped("the default is hopper; the number of threads changes no bit", () => {
     const bits = [one, two].map((backend) => {
       const [a, b] = [
         encode(noise(backend, 150, 300, 9), { format: "e4m3" }),
@@ -192,7 +192,7 @@ describe("drawn products", () => {
     for (const { reason } of declined) expect(reason).toMatch(/^gemm: .*does not multiply|power/);
   });
 
-  it("an infinite block scale meets the finite sum of its chain, not each product", () => {
+  it("an infinite block scale multiplies the finite sum of its chain, not each product", () => {
     const scale = (bits: number) => fromCodes("f32", [1, 1], [bits]);
     const operand = (tile: "1x128" | "128x128", codes: readonly number[], scales: PlainTensor) => ({
       source: { kind: "scaled", format: "e5m2", tile } as const,

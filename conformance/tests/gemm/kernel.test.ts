@@ -141,7 +141,7 @@ describe("the SIMD kernels are the scalar step, bit for bit", () => {
   }
 });
 
-describe("the SIMD kernels where their short cuts end", () => {
+describe("the SIMD kernels at the limits of their short cuts", () => {
   const same = (task: Omit<KernelTask, "kernel">, kernel: "narrow" | "wide"): void =>
     expect(runKernel(instance, { ...task, kernel })).toEqual(
       runKernel(instance, { ...task, kernel: "scalar" }),
@@ -239,7 +239,7 @@ describe("chains, splits and partitions", () => {
     );
   });
 
-  it("no result depends on how units are shared out", () => {
+  it("no result depends on how units are divided among threads", () => {
     const kernelOf = { narrow: "hopper-fp8", plain: "fp32", exact: "exact" } as const;
     fc.assert(
       fc.property(
@@ -269,7 +269,7 @@ describe("the datapaths that are definitions", () => {
     });
   }
 
-  it("every product of two codes of 8 bits is itself", () => {
+  it("every product of two 8-bit codes is the exact product", () => {
     for (const format of ["e4m3", "e5m2"] as const) {
       const x = { format, lines: Array.from({ length: 256 }, (_, code) => [code]) };
       const oracle = runOracle({ x, w: x, depth: 1, datapath: "exact", kernel: "exact" });

@@ -67,7 +67,7 @@ describe("x and w are b and a of layout TN", () => {
     );
   });
 
-  scoped("with the plan, the type and the leading dimensions that b would give", () => {
+  scoped("with the plan, the type and the leading dimensions that the product of b has", () => {
     const [x, w] = [zeros(backend(), "bf16", [2, 3, 32]), zeros(backend(), "bf16", [5, 32])];
     const [direct, general] = [gemm({ x, w }), gemm({ a: w, b: x, layout: "TN" })];
     expect(direct.plan).toEqual(general.plan);
@@ -102,7 +102,7 @@ function* assignments(): Generator<Readonly<Record<string, (typeof STATES)[numbe
 describe.each(Object.entries(FUNCTIONS))("the operands of %s", (name, product) => {
   const operand = () => zeros(backend(), "bf16", name === "gemm" ? [2, 32] : [2, 2, 32]);
 
-  scoped("are one complete pair and nothing of the other, in each of the 243 combinations", () => {
+  scoped("must be one complete pair and nothing of the other: each of the 243 combinations", () => {
     for (const states of assignments()) {
       const options = Object.fromEntries(
         NAMES.filter((key) => states[key] !== "absent").map((key) => {
@@ -192,7 +192,7 @@ const REFUSED: Readonly<Record<string, (naming: Naming) => readonly [refused: ()
 
 describe.each(NAMINGS)("a product of $input and $weight", (naming) => {
   for (const [what, make] of Object.entries(REFUSED)) {
-    scoped(`that is refused for ${what} is so by the names of the caller`, () => {
+    scoped(`that is refused for ${what}: the error has the caller's names`, () => {
       const [refused, says] = make(naming);
       expect(refused).toThrow(LockstepError);
       expect(refused).toThrow(says);

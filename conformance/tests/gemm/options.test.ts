@@ -40,7 +40,7 @@ describe("epilogues", () => {
     expect(bitsIn(out)).toEqual(expected);
   });
 
-  scoped("out may hold what is added or GELU's argument, and nothing else that is read", () => {
+  scoped("out may share memory with c or geluInput, and with no other input", () => {
     const square = (seed: number) => cast(noise(one(), 8, 8, seed), "bf16");
     const [a, b] = [square(1), square(2)];
     const apart = (out: Tensor, more: object) => () => gemm({ a, b, out, ...more });

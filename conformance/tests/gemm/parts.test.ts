@@ -21,7 +21,7 @@ function run(args: GemmArgs): FakeGpu {
 
 describe("cuBLASLt", () => {
   scoped(
-    "does not scale sums of several parts by factors on the device: it leaves them out where those are zero",
+    "is not given device scale factors with split-K, because it omits the addition where those are zero",
     () => {
       const operand = (lines: number) =>
         linesOf("a", new Float8CurrentScalingQuantizer().quantize(zeros(backend(), "f32", [lines, 256])), {
@@ -39,7 +39,7 @@ describe("cuBLASLt", () => {
     },
   );
 
-  scoped("is not told that beta is 1 where it adds in place: it would round twice", () => {
+  scoped("is not given beta = 1 where it adds in place, because it would round twice", () => {
     const apart = gemmArgs(backend(), "bf16", [64, 32, 96], { out: "bf16", c: "bf16", beta: 1 });
     expect(run(apart).named("gemmPlan")[0]).toMatchObject({ deviceScalars: false });
     const c = apart.out as NonNullable<GemmArgs["c"]>;
@@ -64,14 +64,17 @@ describe("cuBLASLt", () => {
     });
   });
 
-  scoped("does not cut K where its parts, floor(K / splitK) in whole tiles, would not reach the end", () => {
-    const depths = (depth: number, splitK: number) =>
-      run(gemmArgs(backend(), "bf16", [32, 32, depth], { transposed: true, splitK }))
-        .named("gemmPlan")
-        .map(({ k }) => k);
-    expect(depths(259, 3)).toEqual([259]);
-    expect(depths(259, 4).at(-1)).toBe(320);
-    expect(depths(129, 2).at(-1)).toBe(192);
-    expect(depths(128, 2)).toEqual([128]);
-  });
+  scoped(
+    "is not given split-K if its parts, floor(K / splitK) in whole tiles, would not reach the end of K",
+    () => {
+      const depths = (depth: number, splitK: number) =>
+        run(gemmArgs(backend(), "bf16", [32, 32, depth], { transposed: true, splitK }))
+          .named("gemmPlan")
+          .map(({ k }) => k);
+      expect(depths(259, 3)).toEqual([259]);
+      expect(depths(259, 4).at(-1)).toBe(320);
+      expect(depths(129, 2).at(-1)).toBe(192);
+      expect(depths(128, 2)).toEqual([128]);
+    },
+  );
 });

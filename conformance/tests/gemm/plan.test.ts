@@ -37,7 +37,7 @@ describe("the reference", () => {
     return gemm({ a: codes, b: codes, outDtype: "f32", plan }).plan;
   };
 
-  scoped("computes by a plan with a measured algorithm, by what of it decides bits", () => {
+  scoped("computes by a plan with a measured algorithm, using the fields that decide bits", () => {
     const expected = { datapath: "hopper-fp8", splitAccumulator: false };
     expect(multiply(STORED)).toEqual({ ...expected, splitK: 1 });
     for (const scheme of ["computeType", "inPlace", "outputType"] as const)
@@ -54,13 +54,13 @@ describe("the reference", () => {
     expect(() => multiply({ ...STORED, data: "00" })).toThrow(ArgumentError);
   });
 
-  scoped("takes one part where splitK is auto", () => {
+  scoped("uses one part if splitK is auto", () => {
     const codes = zeros(backend(), "e4m3", [16, 256]);
     expect(gemm({ a: codes, b: codes, splitK: "auto" }).plan.splitK).toBe(1);
   });
 });
 
-it("an algorithm survives JSON, and what does not is named", () => {
+it("an algorithm survives JSON, and a field that does not is named in the error", () => {
   expect(algorithmFault(JSON.parse(JSON.stringify(STORED)))).toBeUndefined();
   const broken: readonly (readonly [string, unknown])[] = [
     ["library", "other"],
@@ -89,7 +89,7 @@ it("the command line reads the plan it printed, and names what a plan lacks", as
 });
 
 describe("the algorithm on a GPU", () => {
-  scoped("is the first measured one without split-K, asked for once for each kind of product", () => {
+  scoped("is the first measured one without split-K, and is requested once for each kind of product", () => {
     const gpu = new FakeGpu([
       algorithmNumbered(24),
       algorithmNumbered(66, { tile: 7 }),
@@ -110,7 +110,7 @@ describe("the algorithm on a GPU", () => {
     expect(gpu.named("gemm")).toHaveLength(3);
   });
 
-  scoped("is sought among all, then configured, where the first answer has none", () => {
+  scoped("is searched among all algorithms, then configured, if the first answer has no measured one", () => {
     const split = algorithmNumbered(66, { splitK: 4, scheme: 2 });
     const gpu = new FakeGpu([split]);
     gpu.answersWithoutSplit = false;
@@ -119,7 +119,7 @@ describe("the algorithm on a GPU", () => {
     expect(gpu.named("gemmConfigure")).toEqual([expect.objectContaining({ splitK: 1, scheme: 0 })]);
   });
 
-  scoped("may split where splitK is auto, and the plan says how often", () => {
+  scoped("may use split-K if splitK is auto, and the plan has the number of parts", () => {
     const gpu = new FakeGpu([
       algorithmNumbered(62, { splitK: 132 }),
       algorithmNumbered(66, { splitK: 4, scheme: 2 }),
@@ -138,7 +138,7 @@ describe("the algorithm on a GPU", () => {
     expect(gpu.named("gemmForget")).toHaveLength(gpu.named("gemmPlan").length);
   });
 
-  scoped("may be any on a GPU that nobody measured, which says so", () => {
+  scoped("may be any on an unmeasured GPU, whose results are reported as unverified", () => {
     const gpu = new FakeGpu([algorithmNumbered(71)], { name: "NVIDIA B200", major: 10, minor: 0 });
     const args = gemmArgs(backend(), "bf16", [64, 64, 64], { datapath: "blackwell" });
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true, unverified: /arXiv/ });
@@ -150,16 +150,19 @@ describe("the algorithm on a GPU", () => {
     });
   });
 
-  scoped("of a plan is used as it is under its version, else found again by its attributes", () => {
-    const args = gemmArgs(backend(), "e4m3", [16, 16, 256], { algorithm: STORED });
-    const same = new FakeGpu([algorithmNumbered(66)]);
-    expect(algorithmFor(same.context, args)).toMatchObject({ id: 66, data: STORED.data });
-    expect(same.named("gemmCandidates")).toEqual([]);
-    expect(same.named("gemmConfigure")).toEqual([]);
-    const newer = new FakeGpu([algorithmNumbered(66)]);
-    newer.version = 130200;
-    expect(algorithmFor(newer.context, { ...args })).toMatchObject({ id: 66, tile: 20, version: 130200 });
-    const other = { ...args, algorithm: { ...STORED, extent: [16, 16, 512] as const } };
-    expect(lowering.supports?.(other, same.context)).toMatchObject({ ok: false, reason: /for 16x16x512/ });
-  });
+  scoped(
+    "of a plan is used unchanged by the same library version, else configured from its attributes",
+    () => {
+      const args = gemmArgs(backend(), "e4m3", [16, 16, 256], { algorithm: STORED });
+      const same = new FakeGpu([algorithmNumbered(66)]);
+      expect(algorithmFor(same.context, args)).toMatchObject({ id: 66, data: STORED.data });
+      expect(same.named("gemmCandidates")).toEqual([]);
+      expect(same.named("gemmConfigure")).toEqual([]);
+      const newer = new FakeGpu([algorithmNumbered(66)]);
+      newer.version = 130200;
+      expect(algorithmFor(newer.context, { ...args })).toMatchObject({ id: 66, tile: 20, version: 130200 });
+      const other = { ...args, algorithm: { ...STORED, extent: [16, 16, 512] as const } };
+      expect(lowering.supports?.(other, same.context)).toMatchObject({ ok: false, reason: /for 16x16x512/ });
+    },
+  );
 });

@@ -8,7 +8,7 @@ import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-it("a batch is one product whose matrices lie strides apart", () => {
+it("a batch is one product with a stride from each matrix to the next", () => {
   const operand = { type: "bf16", lines: 128, pitch: 64, transposed: false } as const;
   const product = describeProduct({
     x: operand,
@@ -40,7 +40,7 @@ describe("a product on a GPU", () => {
     expect(gpu.named("gemmPlan")[2]).toMatchObject({ batch: 1 });
   });
 
-  scoped("of a ragged batch is padded at once, and rounded at once", () => {
+  scoped("of a ragged batch is padded by one call, and rounded by one call", () => {
     const gpu = fresh();
     run(gpu, "bf16", [5, 7, 9], { batch: 3, out: "bf16" });
     expect(gpu.launched()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemmEpilogue"]);

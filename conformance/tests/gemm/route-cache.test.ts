@@ -1,5 +1,5 @@
 /**
- * The cache of prepared products of a device. It keeps the products used last, and a prepared product is used only for
+ * The cache of prepared products of a device. It keeps the most recently used products, and a prepared product is used only for
  * the arguments that it was prepared for.
  */
 import * as fc from "fast-check";
@@ -14,7 +14,7 @@ import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
 
-/** More products than the cache holds. */
+/** The number of products: more than the cache holds. */
 const PRODUCTS = MAX_ROUTES + 40;
 
 let backend: Backend;
@@ -40,7 +40,7 @@ const asked = fc.array(
   { minLength: 200, maxLength: 600 },
 );
 
-it("forgets the product that was not asked for longest, and no other", () => {
+it("the cache drops the least recently requested product, and no other", () => {
   fc.assert(
     fc.property(asked, (sequence) => {
       const gpu = new FakeGpu([algorithmNumbered(66)]);
@@ -153,7 +153,7 @@ function told(gpu: FakeGpu, args: GemmArgs): unknown {
   };
 }
 
-it("gives no product the route of another: asked for after its neighbour it is what it is alone", () => {
+it("the cache gives no product the calls of another that differs in one choice", () => {
   let [blas, refused] = [0, 0];
   fc.assert(
     fc.property(neighbours, ([before, after]) => {

@@ -72,13 +72,13 @@ const checkPair = (variants: readonly Variant[]): void => {
   expect(launchedFor([other, one, other])).toEqual(expected);
 };
 
-it("a product is told what it would be told first, whatever operands were multiplied before", () => {
+it("the calls for a product do not depend on which operands were multiplied before", () => {
   for (const one of OPERAND_PAIRS)
     for (const other of OPERAND_PAIRS)
       checkPair([one, other].map((pair) => fitted({ ...SIMPLEST, outDtype: "f32", pair })));
 });
 
-it("a product is told what it would be told first, after one that differs in a single choice", () => {
+it("the calls for a product do not depend on an earlier product that differs in a single choice", () => {
   const simple = CHOICES.pair.slice(0, 3).map((pair) => ({ ...SIMPLEST, pair }));
   for (const base of [...simple, ...fc.sample(variant, { numRuns: 8, seed: 1 })])
     for (const [key, values] of Object.entries(CHOICES))

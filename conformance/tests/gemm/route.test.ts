@@ -16,7 +16,7 @@ describe("a product on a GPU", () => {
   const run = runsProducts(backend);
   const fresh = (): FakeGpu => new FakeGpu([algorithmNumbered(66)]);
 
-  scoped("that cuBLASLt writes itself is one call", () => {
+  scoped("whose output cuBLASLt can write is one call", () => {
     const gpu = fresh();
     const { x, w, out, bias } = run(gpu, "bf16", [64, 32, 96], { out: "bf16", bias: "bf16" });
     expect(gpu.launched()).toEqual(["gemm"]);
@@ -29,7 +29,7 @@ describe("a product on a GPU", () => {
     expect(gpu.named("gemm")[0]).toMatchObject({ bias: bias?.address, beta: 0, c: undefined });
   });
 
-  scoped("is W times X to cuBLASLt, which is column-major", () => {
+  scoped("is W times X for cuBLASLt, which is column-major", () => {
     const gpu = fresh();
     run(gpu, "e4m3", [64, 32, 256], { out: "bf16" });
     expect(gpu.named("gemmPlan")[0]).toMatchObject({
@@ -100,7 +100,7 @@ describe("a product on a GPU", () => {
     }
   });
 
-  scoped("of nothing is what the epilogue makes of zeros", () => {
+  scoped("with K = 0 applies its epilogue to zeros", () => {
     const gpu = fresh();
     run(gpu, "bf16", [4, 3, 0], { out: "f32" });
     run(gpu, "bf16", [0, 3, 16], { out: "f32" });
@@ -141,7 +141,7 @@ describe("a product on a GPU", () => {
     }
   });
 
-  scoped("gives back everything it took for the time being", () => {
+  scoped("frees all its temporary memory", () => {
     const gpu = fresh();
     run(gpu, "e4m3", [5, 7, 100], { out: "bf16" });
     expect(gpu.taken).toBe(0);
@@ -183,30 +183,33 @@ describe("a product on a GPU", () => {
     return { x: lines(input, rows), w: lines(weight, columns) };
   };
 
-  scoped("with scales for each 128 reads them where they lie as cuBLASLt wants, and lays out others", () => {
-    for (const scaleLayout of ["padded", "logical"] as const) {
-      const gpu = fresh();
-      const input = new Float8BlockQuantizer({ scaleLayout });
-      const weight = new Float8BlockQuantizer({ scaleLayout, tile: "128x128" });
-      const operands = quantized(input, weight, [64, 256, 384]);
-      run(gpu, "e4m3", [64, 256, 384], { operands, out: "bf16", splitAccumulator: true });
-      const padded = scaleLayout === "padded";
-      expect(gpu.launched()).toEqual(padded ? ["gemm"] : ["relayout", "relayout", "gemm"]);
-      const plan = { aScaleMode: 5, bScaleMode: 4, fastAccumulation: false, deviceScalars: false };
-      expect(gpu.named("gemmPlan")[0]).toMatchObject(plan);
-      if (padded)
-        expect(gpu.named("gemm")[0]).toMatchObject({ aScale: operands.w.blockScales?.tensor.address });
-      else {
-        expect(gpu.named("relayout")[0]).toMatchObject({
-          wide: true,
-          to: { placement: { lineStride: 1, blockStride: 64 } },
-        });
-        expect(gpu.named("relayout")[1]).toMatchObject({
-          to: { placement: { lineStride: 4, blockStride: 1, lines: 2, blocks: 3 } },
-        });
+  scoped(
+    "with scales for each 128 reads them in place if they have cuBLASLt's layout, and copies others to it",
+    () => {
+      for (const scaleLayout of ["padded", "logical"] as const) {
+        const gpu = fresh();
+        const input = new Float8BlockQuantizer({ scaleLayout });
+        const weight = new Float8BlockQuantizer({ scaleLayout, tile: "128x128" });
+        const operands = quantized(input, weight, [64, 256, 384]);
+        run(gpu, "e4m3", [64, 256, 384], { operands, out: "bf16", splitAccumulator: true });
+        const padded = scaleLayout === "padded";
+        expect(gpu.launched()).toEqual(padded ? ["gemm"] : ["relayout", "relayout", "gemm"]);
+        const plan = { aScaleMode: 5, bScaleMode: 4, fastAccumulation: false, deviceScalars: false };
+        expect(gpu.named("gemmPlan")[0]).toMatchObject(plan);
+        if (padded)
+          expect(gpu.named("gemm")[0]).toMatchObject({ aScale: operands.w.blockScales?.tensor.address });
+        else {
+          expect(gpu.named("relayout")[0]).toMatchObject({
+            wide: true,
+            to: { placement: { lineStride: 1, blockStride: 64 } },
+          });
+          expect(gpu.named("relayout")[1]).toMatchObject({
+            to: { placement: { lineStride: 4, blockStride: 1, lines: 2, blocks: 3 } },
+          });
+        }
       }
-    }
-  });
+    },
+  );
 
   scoped("of NVFP4 operands is bf16 on Hopper, with alpha made on the device", () => {
     const gpu = fresh();

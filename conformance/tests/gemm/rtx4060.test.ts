@@ -44,13 +44,13 @@ describe(`the ada datapath, against ${origin.project}, ${origin.version}`, () =>
     return wordsOf([...download(out).codes]);
   }
 
-  it("has every result, under either way to accumulate and mixed formats", () => {
+  it("gives every recorded result, in both accumulation modes and for mixed formats", () => {
     expect(cases.length).toBeGreaterThan(200);
     const differ = cases.filter((each) => product(each, "ada") !== wordsOf(parse(each.bits)));
     expect(differ).toEqual([]);
   });
 
-  it("is told from the hopper datapath by them", () => {
+  it("differs from the hopper datapath in some of them", () => {
     const told = cases.filter((each) => product(each, "hopper") !== wordsOf(parse(each.bits)));
     expect(told.length).toBeGreaterThan(4);
   });

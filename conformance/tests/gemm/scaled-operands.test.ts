@@ -40,7 +40,7 @@ function told(t: QuantizedTensor, tile: NonNullable<ScaledTensor["tile"]>): Scal
   return tile === "tensor" ? { data, scaleInv: scale } : { data, scaleInv: scale, tile };
 }
 
-it("with the codes and scales of a quantizer they give the bits of its tensors", () => {
+it("plain codes and scales of a quantizer give the bits of its quantized tensors", () => {
   const size = fc.integer({ min: 1, max: 140 });
   fc.assert(
     fc.property(
@@ -76,7 +76,7 @@ it("with the codes and scales of a quantizer they give the bits of its tensors",
 });
 
 const LAYOUTS = { TN: [false, false], NN: [true, false], NT: [true, true] } as const;
-it("one scale goes with every layout, and with codes of any leading dimensions", () => {
+it("one scale is accepted with every layout, and with codes of any leading dimensions", () => {
   fc.assert(
     fc.property(
       fc.nat(),
@@ -116,7 +116,7 @@ it("one scale goes with every layout, and with codes of any leading dimensions",
   );
 });
 
-scoped("a chip that multiplies by powers of two alone takes scales that are, and refuses all others", () => {
+scoped("a chip that multiplies only by power-of-two scales accepts those, and refuses all others", () => {
   const backend: Backend = blackwell();
   const depth = 256;
   const data = (rows: number): Tensor => zeros(backend, "e4m3", [rows, depth]);

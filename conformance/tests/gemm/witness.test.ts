@@ -59,7 +59,7 @@ for (const file of ["h200-gemm.json", "mmasim.json"]) {
   });
 }
 
-it("the hardware refutes a zero that takes part with exponent -126, as operand or accumulator", async () => {
+it("the hardware's results exclude that a zero takes part with exponent -126, as operand or accumulator", async () => {
   const instance = await kernels();
   for (const broken of [
     { zeroOperand: -126 },

@@ -91,7 +91,7 @@ describe(`split-K of the hopper datapath, against ${origin.version} on an H100`,
     }
   });
 
-  it("has cases in which one part gives +0 and several give -0", () => {
+  it("the recorded cases include one part giving +0 and several giving -0", () => {
     const differ = cases.filter((each) => /^0+ (80+ ?)+$/.test(each.at(-1) as string));
     expect(differ.length).toBeGreaterThan(100);
   });

@@ -13,7 +13,7 @@ import { MemorySource } from "../../../src/io/source.js";
 
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 
-/** Bits [from, from + count) of bytes, the lowest first: what a packed element is by its definition. */
+/** Bits [from, from + count) of bytes, lowest first. By definition they are a packed element. */
 function bitsOf(bytes: Uint8Array, from: number, count: number): bigint {
   let code = 0n;
   for (let i = 0; i < count; i++) {
@@ -24,7 +24,7 @@ function bitsOf(bytes: Uint8Array, from: number, count: number): bigint {
 }
 
 describe("elements of a file", () => {
-  it.each(DTYPES)("%s are its bits in turn, the lowest first, wherever the bytes begin", (dtype) => {
+  it.each(DTYPES)("%s are consecutive bits of it, the lowest first, at any byte offset", (dtype) => {
     const { bits } = FILE_DTYPES[dtype];
     fc.assert(
       fc.property(fc.uint8Array({ minLength: 24, maxLength: 48 }), fc.nat(7), (all, offset) => {
@@ -51,7 +51,7 @@ describe("elements of a file", () => {
 });
 
 describe("codes of 6 bits", () => {
-  it("lie four in three bytes of a file, in turn, and come back; others would not fill a byte", () => {
+  it("are stored four in three bytes of a file, in order, and read back; counts that do not fill a byte are refused", () => {
     fc.assert(
       fc.property(fc.array(fc.nat(63), { maxLength: 40 }), (values) => {
         const codes = Uint8Array.from(values);
@@ -72,7 +72,7 @@ describe("codes of 6 bits", () => {
 
 describe("reading a part of a tensor", () => {
   const MEGABYTE = 1 << 20;
-  /** Sizes around those that are read together, and large ones. */
+  /** Sizes around the limit up to which tensors are read together, and large sizes. */
   const SIZES = [
     0,
     1,
@@ -120,7 +120,7 @@ describe("reading a part of a tensor", () => {
     rmSync(folder, { recursive: true });
   });
 
-  it("gives those bytes, in whatever order and however many at a time", async () => {
+  it("returns the requested bytes, for parts of any size read in any order", async () => {
     const part = fc.nat(SIZES.length - 1).chain((i) => {
       const edge = fc.oneof(
         fc.nat(SIZES[i]!),
@@ -136,7 +136,7 @@ describe("reading a part of a tensor", () => {
           for (const source of [file, memory]) {
             const read = await source.read(source.entry(`t${i}`), begin, end);
             expect(wanted.equals(read)).toBe(true);
-            // what is read belongs to the caller
+            // the result belongs to the caller
             read.fill(0);
           }
         });
@@ -177,7 +177,7 @@ describe("reading a part of a tensor", () => {
     for (const name of ["t1", "t7"]) await expect(again.read(again.entry(name))).rejects.toThrow(FileError);
   });
 
-  it("names the first eight tensors where the one that is asked for is not there", () => {
+  it("names the first eight tensors if the requested one does not exist", () => {
     const few = (count: number): MemorySource =>
       new MemorySource(
         "memory",

@@ -1,6 +1,4 @@
-/**
- * Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted one; invalid files are refused.
- */
+/** Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted one; invalid files are refused. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -65,7 +63,7 @@ async function savedRun(plan: DrawnPlan): Promise<DrawnRun> {
   return run;
 }
 
-describe("a run that goes on from a checkpoint", () => {
+describe("a run resumed from a checkpoint", () => {
   it.each(RECIPE_NAMES)("has the bits of one that was not interrupted: %s", async (recipe) => {
     const counts = fc.record({ before: few, after: fc.integer({ min: 1, max: 3 }), used: few });
     await fc.assert(
@@ -104,7 +102,7 @@ describe("a run that goes on from a checkpoint", () => {
     );
   });
 
-  it("is what it was when it was saved, whatever happens before the file is written", async () => {
+  it("has the state at the time of the save, even if training continues before the file is written", async () => {
     using run = new DrawnRun(backend(), { ...PLAN, recipe: "nvfp4" });
     run.train(0, 1);
     const before = run.state();
@@ -116,8 +114,8 @@ describe("a run that goes on from a checkpoint", () => {
   });
 });
 
-describe("parts of a run", () => {
-  it("let go of the gradients that a used module has", async () => {
+describe("the parts of a run that a checkpoint stores", () => {
+  it("replace the state of a used module, whose gradients are cleared", async () => {
     const random = new RandomState(1n);
     using module = new Linear(backend(), 32, 32, { random, fuseWgradAccumulation: true });
     using main = zeros(backend(), "f32", [32, 32]);
@@ -135,7 +133,7 @@ describe("parts of a run", () => {
     x.dispose();
   });
 
-  it("load without the optimizer, whose masters are then made of what was loaded", async () => {
+  it("load without an optimizer, and a new optimizer's masters are the loaded values", async () => {
     const make = (seed: bigint): Linear =>
       new Linear(backend(), 32, 32, { bias: false, random: new RandomState(seed) });
     const init = { recipe: new DelayedScaling(), preserveHighPrecisionInitVal: true };
@@ -149,7 +147,7 @@ describe("parts of a run", () => {
     expect(optimizer.slots.get("weight")?.master.dataSync()).toEqual(wide.dataSync());
   });
 
-  it("leave the optimizer alone where it is not given", async () => {
+  it("leave the optimizer unchanged if it is not given", async () => {
     using first = await savedRun(PLAN);
     using second = otherRun(PLAN, 1);
     const [slot] = second.optimizer.slots.values();
@@ -160,13 +158,13 @@ describe("parts of a run", () => {
     expect(slot?.steps).toBe(1);
   });
 
-  it("are missed where an optimizer is given and none was saved", async () => {
+  it("are refused if an optimizer is given and none was saved", async () => {
     using run = new DrawnRun(backend(), PLAN);
     await saveCheckpoint(path, { module: run.model });
     await expect(load(run)).rejects.toThrow(/saved without an optimizer; load it without one/);
   });
 
-  it("are all the module's: an optimizer of another is refused, and the file is as it was", async () => {
+  it("must belong to one module: an optimizer of another module is refused, and the file is unchanged", async () => {
     using run = await savedRun(PLAN);
     const bytes = readFileSync(path);
     using other = otherRun(PLAN, 0);
@@ -178,7 +176,7 @@ describe("parts of a run", () => {
     expect(readFileSync(path).equals(bytes)).toBe(true);
   });
 
-  it("include the random state that modules share, to the last digit", async () => {
+  it("include every bit of the random state that modules share", async () => {
     const shared = defaultRandom(backend());
     const word64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
     await fc.assert(
@@ -200,7 +198,7 @@ describe("parts of a run", () => {
     [{ step: 1n }, /extra.step is bigint 1/],
     [{ when: new Date(0) }, /extra.when is object/],
     [[new Map()], /extra\[0\] is object/],
-  ])("are refused where JSON would change them: %o", async (extra, words) => {
+  ])("are refused if JSON would change them: %o", async (extra, words) => {
     using module = new Linear(backend(), 32, 32);
     const error: unknown = await saveCheckpoint(path, { module, extra }).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(ArgumentError);
@@ -216,7 +214,7 @@ describe("parts of a run", () => {
   }
 });
 
-describe("a file that is not this run's", () => {
+describe("a checkpoint that does not fit the run", () => {
   async function expectRefusal(run: DrawnRun, words: RegExp): Promise<void> {
     const before = run.state();
     const error: unknown = await load(run).catch((reason: unknown) => reason);
@@ -226,7 +224,7 @@ describe("a file that is not this run's", () => {
     expect(run.state()).toBe(before);
   }
 
-  it("is refused where any byte differs or any is missing, and nothing has changed", async () => {
+  it("is refused if any byte differs or is missing, and the run is unchanged", async () => {
     using _first = await savedRun(PLAN);
     using second = otherRun(PLAN, 1);
     const bytes = readFileSync(path);
@@ -246,7 +244,7 @@ describe("a file that is not this run's", () => {
     );
   });
 
-  it("is refused where the model, its recipe or its optimizer is another", async () => {
+  it("is refused if the run has another model, recipe or optimizer", async () => {
     const base: DrawnPlan = { ...PLAN, recipe: "mxfp8", layers: ["linear"] };
     using _run = await savedRun(base);
     const others: readonly (readonly [Partial<DrawnPlan>, RegExp])[] = [
@@ -264,7 +262,7 @@ describe("a file that is not this run's", () => {
     }
   });
 
-  it("is refused where it lacks buffers, scales or a step count, or has shapes of another model", async () => {
+  it("is refused if it lacks buffers, scales or a step count, or has shapes of another model", async () => {
     const base: DrawnPlan = { ...PLAN, layers: ["bare"], optimizer: "sgd", dtype: "f32", quantized: false };
     {
       using _run = await savedRun(base);
@@ -299,14 +297,14 @@ describe("a file that is not this run's", () => {
     ['{"version":1,"quantized":{},"random":{"seed":1,"offset":"0"}}', /seed and offset are not decimal/],
     ['{"version":1,"quantized":{},"random":{"seed":"1","offset":"0"}}', /digest is missing/],
     ['{"version":1,"version":1}', /is not a JSON object/],
-  ])("is refused where its record is %s", async (record, words) => {
+  ])("is refused if its record is %s", async (record, words) => {
     using run = otherRun(PLAN, 1);
     const metadata: Record<string, string> = record === undefined ? {} : { "lockstep.checkpoint": record };
     await writeSafetensors(path, { tensors: [], metadata }, async () => {});
     await expectRefusal(run, words);
   });
 
-  it("is refused where any one of its tensors has another type or shape or is not there, by that tensor's name", async () => {
+  it("is refused by a tensor's name if that tensor has another type or shape or is missing", async () => {
     using _run = await savedRun(PLAN);
     using run = otherRun(PLAN, 1);
     const saved = readFileSync(path);
@@ -321,7 +319,7 @@ describe("a file that is not this run's", () => {
         { dtype, shape: [first + 1, ...rest] },
         { dtype, shape: [first, ...rest.map((size) => 2 * size)] },
         { dtype, shape: [first * rest.reduce((a, b) => a * b, 1)] },
-        // a history may have any length but none
+        // a history may have any length except 0
         { dtype, shape: [0, ...rest] },
       ];
       const isHistory = name.endsWith(".amaxHistory");
@@ -340,7 +338,7 @@ describe("a file that is not this run's", () => {
     }
   });
 
-  it("is refused where it has a tensor more", async () => {
+  it("is refused if it has an additional tensor", async () => {
     using _run = await savedRun(PLAN);
     using run = otherRun(PLAN, 1);
     const plans = await plansOf();
@@ -358,14 +356,14 @@ describe("a file that is not this run's", () => {
       const error: unknown = await loadCheckpoint(path, { module: run.model }).catch(
         (reason: unknown) => reason,
       );
-      // without an optimizer its tensors are not looked at
+      // without an optimizer, the optimizer's tensors are not read
       const words = name.startsWith("optimizer.") ? /contents are not those that were saved/ : /has no place/;
       expect(String(error)).toMatch(words);
     }
   });
 
   it.each([-1, 0.5, 2 ** 53, "1", null, true, [1], undefined])(
-    "is refused where a step count is %j",
+    "is refused if a step count is %j",
     async (count) => {
       using _run = await savedRun(PLAN);
       using run = otherRun(PLAN, 1);
@@ -380,7 +378,7 @@ describe("a file that is not this run's", () => {
   it.each([
     ["a step count of a parameter that the optimizer does not have", { "9.weight": 1 }, /updates "9.weight"/],
     ["no step counts", undefined, /saved without an optimizer/],
-  ])("is refused where its record has %s", async (_what, more, words) => {
+  ])("is refused if its record has %s", async (_what, more, words) => {
     using _run = await savedRun(PLAN);
     using run = otherRun(PLAN, 1);
     await recordChanged("lockstep.checkpoint", ({ steps, ...record }) => ({
@@ -416,7 +414,7 @@ describe("a file that is not this run's", () => {
     await expectRefusal(run, new RegExp(`"0.weight" has ${name} .* there and .* in the module`));
   });
 
-  it("is refused where any of the library's metadata is another, as every byte of the tensors is", async () => {
+  it("is refused if any of the library's metadata or any byte of the tensors differs", async () => {
     const plan: DrawnPlan = { ...PLAN, recipe: "mxfp8", layers: ["bare", "linear"] };
     using _run = await savedRun(plan);
     using run = otherRun(plan, 1);
@@ -431,7 +429,7 @@ describe("a file that is not this run's", () => {
     return plans;
   }
 
-  /** Writes the file again with these tensors, all zero, or with other metadata and the bytes that it has. */
+  /** Rewrites the file with these tensors, all zero, or with other metadata and the same bytes. */
   async function rewritten(
     plans: readonly TensorPlan[] | undefined,
     change: (metadata: Metadata) => Metadata = (metadata) => metadata,
@@ -459,7 +457,7 @@ describe("a file that is not this run's", () => {
     }));
   }
 
-  /** Writes the file again with other tensors, all zero. */
+  /** Rewrites the file with other tensors, all zero. */
   async function edited(
     change: (tensors: Map<string, { dtype: "F32"; shape: readonly number[] }>) => void,
   ): Promise<void> {

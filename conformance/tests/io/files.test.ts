@@ -1,4 +1,4 @@
-/** Bytes of files are transferred whole, however few a system call moves, and its errors are said in words. */
+/** All bytes are transferred, however few a system call transfers at a time, and errors of system calls are reported in words. */
 import type { FileHandle } from "node:fs/promises";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -6,7 +6,7 @@ import { ArgumentError, FileError } from "../../../src/errors.js";
 import { fileError, readAt, requirePath, writeAt } from "../../../src/io/files.js";
 import { jsonText } from "../../../src/io/json-write.js";
 
-/** A file in memory, each of whose calls moves as many bytes as `moves` says next, at least one if there are any. */
+/** A file in memory. Each call transfers as many bytes as the next number in `moves` says, at least one if there are any. */
 function handleOf(file: Uint8Array, moves: readonly number[]): FileHandle {
   let calls = 0;
   const most = (wanted: number, left: number): number =>
@@ -31,7 +31,7 @@ function handleOf(file: Uint8Array, moves: readonly number[]): FileHandle {
 const moves = fc.array(fc.nat(9), { minLength: 1, maxLength: 5 });
 
 describe("bytes of a file", () => {
-  it("are read whole, or not at all where the file ends before them", async () => {
+  it("are read completely, or an error is thrown if the file ends before them", async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.uint8Array({ maxLength: 60 }),
@@ -53,7 +53,7 @@ describe("bytes of a file", () => {
     );
   });
 
-  it("are written whole, where they belong", async () => {
+  it("are written completely, at their offset", async () => {
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ maxLength: 40 }), fc.nat(20), moves, async (bytes, at, each) => {
         const file = new Uint8Array(64).fill(0xa5);
@@ -81,7 +81,7 @@ describe("an error of the operating system", () => {
   ];
   const more = ["ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "ENXIO", "ERR_INVALID_ARG_VALUE"];
 
-  it.each([...codes, ...more])("%s is said in words", (code) => {
+  it.each([...codes, ...more])("%s is explained in words", (code) => {
     const cause = Object.assign(new Error(`${code}: of the system`), { code });
     const error = fileError("a/b", "cannot be read", cause);
     expect(error).toBeInstanceOf(FileError);
@@ -89,14 +89,14 @@ describe("an error of the operating system", () => {
     expect(error.message).toMatch(/^a\/b: cannot be read: [a-z' -]+$/);
   });
 
-  it("is named by its code, or as it is, where there are no words for it", () => {
+  it("is given by its code, or unchanged, if there is no explanation for it", () => {
     const messageOf = (cause: unknown): string => fileError("x", "cannot be read", cause).message;
     expect(messageOf(Object.assign(new Error("no"), { code: "EXYZ" }))).toBe("x: cannot be read: EXYZ");
     expect(messageOf(new Error("no"))).toBe("x: cannot be read: Error: no");
     expect(messageOf("no")).toBe("x: cannot be read: no");
   });
 
-  it("that was said already is not said again", () => {
+  it("that is a FileError already is passed on unchanged", () => {
     const error = new FileError("y: is gone");
     expect(fileError("x", "cannot be read", error)).toBe(error);
   });
@@ -106,20 +106,20 @@ describe("an error of the operating system", () => {
     [undefined, "undefined"],
     [7, "number"],
     [{}, "object"],
-  ])("is none of the path %j, which is refused as %s", (path, what) => {
+  ])("is not reported for the path %j, which is refused before as %s", (path, what) => {
     expect(() => requirePath("load", path)).toThrow(ArgumentError);
     expect(() => requirePath("load", path)).toThrow(`load: the path is ${what}; give the path of a file`);
   });
 });
 
-describe("what JSON does not hold", () => {
+describe("a value that JSON cannot represent", () => {
   const where = (keys: readonly (string | number)[]): unknown =>
     [...keys].reverse().reduce<unknown>((value, key) => {
       if (typeof key === "string") return { [key]: value };
       return [...Array.from({ length: key }, () => 0), value];
     }, Number.NaN);
 
-  it("is named by its way from the root, a long one by both ends and long keys by their beginning", () => {
+  it("is named by its path from the root, shortened in the middle if long, and long keys by their beginning", () => {
     fc.assert(
       fc.property(
         fc.array(fc.oneof(fc.nat(3), fc.stringMatching(/^[a-z]{1,60}$/)), { maxLength: 24 }),

@@ -1,4 +1,4 @@
-/** The reader of headers: as `JSON.parse` on whatever text, and of bounded memory for each tensor. */
+/** The reader of headers accepts the same texts as `JSON.parse`, and uses bounded memory for each tensor. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -18,7 +18,7 @@ const PATH = "drawn.safetensors";
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-/** The members that the reader finds in the pieces of a text, or why it refuses it. */
+/** The members that the reader finds in a text that is divided into pieces, or the error with which it refuses the text. */
 function members(text: string, least?: number): readonly (readonly [string, unknown])[] | Error {
   try {
     return [...jsonMembers(headerPieces(PATH, bytesOf(text), least), Number)];
@@ -28,7 +28,7 @@ function members(text: string, least?: number): readonly (readonly [string, unkn
   }
 }
 
-/** What `JSON.parse` makes of the bytes of a text: halves of a character are none in UTF-8. */
+/** The result of `JSON.parse` for the UTF-8 bytes of a text, in which unpaired surrogates are replaced. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(text)));
@@ -37,12 +37,12 @@ function parsed(text: string): unknown {
   }
 }
 
-/** Spaces of more than one piece, so that the next comma of the root ends one. */
+/** More spaces than one piece has bytes, so that a piece ends at the next comma of the root. */
 const WIDE = " ".repeat(70_000);
 const space = fc.constantFrom("", "", " ", "\n\t\r ");
-/** How many bytes a piece has at least: from as many pieces as there are commas to one. */
+/** The minimum number of bytes of a piece: small, so that each comma ends a piece, or the default. */
 const leasts = fc.oneof(fc.nat(40), fc.constant(undefined));
-/** Any text as a JSON string, in characters or in escapes. */
+/** Any text as a JSON string, with characters written directly or as escapes. */
 const jsonString = fc
   .tuple(fc.string({ unit: "binary", maxLength: 16 }), fc.boolean())
   .map(([text, escaped]) =>
@@ -67,7 +67,7 @@ const { value: jsonText } = fc.letrec<{ value: string }>((tie) => ({
 const rootText = fc
   .array(fc.tuple(space, jsonString, space, jsonText, space), { maxLength: 4 })
   .map((each) => `{${each.map(([a, key, b, value, c]) => `${a}${key}${b}:${value}${c}`).join(",")}}`);
-/** Texts with some characters cut out or put in. */
+/** Valid texts with some characters removed or inserted. */
 const damagedText = fc
   .tuple(
     rootText,
@@ -103,7 +103,10 @@ const damagedText = fc
     }, text),
   );
 
-/** Where the commas between the members of a root are: where the text before one is an object, once it is closed. */
+/**
+ * The positions of the commas between members of the root: there, the text before the comma becomes a valid object if it is
+ * closed.
+ */
 function rootCommas(bytes: Uint8Array): readonly number[] {
   const isObject = (text: string): boolean => {
     try {
@@ -128,7 +131,7 @@ describe("the reader of headers", () => {
           expect(found).toBeInstanceOf(Error);
           return;
         }
-        // keys that repeat within a value are refused, and JSON.parse takes the last
+        // the reader refuses repeated keys within a value; JSON.parse takes the last one
         if (found instanceof Error) expect(found.message).toContain("twice");
         else expect(Object.fromEntries(found)).toEqual(expected);
       }),
@@ -136,7 +139,7 @@ describe("the reader of headers", () => {
     );
   });
 
-  it("cuts it behind the first commas between members that leave so many bytes before them", () => {
+  it("splits it after the first commas between members that follow the given numbers of bytes", () => {
     fc.assert(
       fc.property(rootText, fc.nat(40), (text, least) => {
         const bytes = bytesOf(text);
@@ -156,13 +159,13 @@ describe("the reader of headers", () => {
     );
   });
 
-  it("says at which character of the header it is no JSON, also behind the first piece", () => {
+  it("names the character of the header at which the JSON is invalid, also after the first piece", () => {
     const before = `{"é":1,${WIDE}"b":2,`;
     expect(String(members(`${before}x}`))).toContain(`has "x" at ${before.length}`);
     expect(String(members(before))).toContain("ends too soon");
   });
 
-  it("finds no more members behind the end of the object", () => {
+  it("finds no members after the end of the object", () => {
     expect(members(`{"a":1}${WIDE}{"b":2,"c":3}`)).toBeInstanceOf(Error);
     expect(members(`{"a":[1,2${WIDE}},"b":1}`)).toBeInstanceOf(Error);
   });
@@ -181,7 +184,7 @@ describe("tensors of a header", () => {
     .uniqueArray(tensor, { maxLength: 12, selector: ({ name }) => name })
     .map((each) => each.filter(({ dtype, shape }) => Number.isSafeInteger(fileBytes(dtype, shape))));
 
-  it("are the Map that holds them, whatever their names and their order in the data", () => {
+  it("are a Map in the order of the header, for any names and any order of the data", () => {
     fc.assert(
       fc.property(plans, fc.infiniteStream(fc.nat()), (each, draws) => {
         const placed = each.toSorted(() => (draws.next().value % 3) - 1);
@@ -219,7 +222,7 @@ describe("tensors of a header", () => {
     );
   });
 
-  it("are printed as a Map is, and nothing but a text is a name", () => {
+  it("are printed as a Map is, and has() is false for every name that is not a string", () => {
     const { tensors } = parseHeader(
       PATH,
       bytesOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'),
@@ -232,7 +235,7 @@ describe("tensors of a header", () => {
 });
 
 describe("packed values", () => {
-  it("come back as they were written", () => {
+  it("are read back as they were written", () => {
     const value = fc.oneof(
       fc.maxSafeNat(),
       fc.nat(300),
@@ -284,8 +287,8 @@ describe("an index of names", () => {
     );
   });
 
-  it("takes a few steps for each of names that a sum, a product or a fixed polynomial does not tell apart", () => {
-    // pairs "Aa" and "BB" have one hash in the polynomial of 31; their words are 2^12 names
+  it("needs few steps for each name, even for names with equal sums, products or fixed polynomials", () => {
+    // "Aa" and "BB" have equal hashes in the polynomial with base 31, so all 2^12 words of them collide
     const words = Array.from({ length: 1 << 12 }, (_, bits) =>
       Array.from({ length: 12 }, (_, i) => ((bits >> i) & 1 ? "Aa" : "BB")).join(""),
     );
@@ -305,7 +308,10 @@ describe("an index of names", () => {
   });
 });
 
-/** Opens a file twice, finds every tensor of one in the other, and says how many bytes outside of the heap are held for each. */
+/**
+ * A program that opens a file twice, finds every tensor of one in the other, and prints the number of bytes outside the heap per
+ * tensor.
+ */
 const OPEN_TWICE = `
   const { SafetensorsFile } = await import(process.argv[1]);
   const [a, b] = [await SafetensorsFile.open(process.argv[2]), await SafetensorsFile.open(process.argv[2])];
@@ -318,7 +324,7 @@ const OPEN_TWICE = `
 describe("an open file", () => {
   const io = new URL("../../../dist/src/io/index.js", import.meta.url);
   const where = existsSync(io) ? "" : " (not built: npm run build makes dist)";
-  it.skipIf(where !== "")(`takes a few bytes of memory for each of 300,000 tensors${where}`, () => {
+  it.skipIf(where !== "")(`needs a few bytes of memory for each of 300,000 tensors${where}`, () => {
     const count = 300_000;
     const folder = mkdtempSync(join(tmpdir(), "lockstep-header-"));
     try {
@@ -331,7 +337,7 @@ describe("an open file", () => {
       const prefix = Buffer.alloc(8);
       prefix.writeBigUInt64LE(BigInt(header.length));
       writeFileSync(path, Buffer.concat([prefix, header, Buffer.alloc(count)]));
-      // an object for each tensor would need more heap than these 32 MB, and so would the header as one text with them
+      // an object for each tensor, or the whole header as one text, would need more heap than these 32 MB
       const { stdout, stderr } = spawnSync(
         process.execPath,
         ["--max-old-space-size=32", "--expose-gc", "--input-type=module", "-e", OPEN_TWICE, io.href, path],
@@ -339,7 +345,7 @@ describe("an open file", () => {
       );
       const [found, bytes] = stdout.split(" ").map(Number);
       expect(found, stderr.slice(0, 400)).toBe(count);
-      // the header itself, which has more than 60 for each, is held no longer than it is read
+      // the header has more than 60 bytes per tensor, so it is not kept after it was read
       expect(bytes).toBeLessThan(48);
     } finally {
       rmSync(folder, { recursive: true });

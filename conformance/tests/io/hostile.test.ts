@@ -94,7 +94,7 @@ const entries = fc.record({
 });
 
 describe("a header", () => {
-  it("of random parts is refused or says the truth", () => {
+  it("of random parts is refused or agrees with the file", () => {
     const headers = fc.tuple(
       fc.array(entries, { maxLength: 3 }),
       fc.constantFrom("", " ", "}", "\0", "\n\n"),
@@ -113,7 +113,7 @@ describe("a header", () => {
     );
   });
 
-  it("of one tensor is read just where offsets, type and shape agree and are written in digits", () => {
+  it("of one tensor is accepted only if offsets, type and shape agree and are decimal integers", () => {
     const anyShape = fc.array(fc.integer({ min: 0, max: 3 }), { maxLength: 3 });
     fc.assert(
       fc.property(
@@ -163,7 +163,7 @@ async function readAll(): Promise<"refused" | number> {
 }
 
 describe("a file", () => {
-  it("cut anywhere is refused", async () => {
+  it("truncated anywhere is refused", async () => {
     const bytes = await validFile();
     for (let length = 0; length < bytes.length; length++) {
       writeFileSync(path, bytes.subarray(0, length));
@@ -173,7 +173,7 @@ describe("a file", () => {
     expect(await readAll()).toBe("refused");
   });
 
-  it("changed anywhere is refused or read to its end", async () => {
+  it("with any byte changed is refused or read completely", async () => {
     const bytes = await validFile();
     const headerEnd = 8 + bytes.readUInt32LE(0);
     const change = fc.record({
@@ -206,7 +206,7 @@ describe("a file", () => {
     );
   });
 
-  it("that claims more than it has allocates nothing for it", async () => {
+  it("whose header claims more data than the file has allocates no memory for them", async () => {
     const lengths = [0n, 2n, 9n, 2n ** 31n, 99_999_999n, 10n ** 8n, 2n ** 53n, 2n ** 63n, 2n ** 64n - 1n];
     const NativeArray = Uint8Array;
     let largest = 0;
@@ -232,7 +232,7 @@ describe("a file", () => {
     expect(largest).toBeLessThanOrEqual(16);
   });
 
-  it("of deep nesting is refused, in metadata, entries and beside them", async () => {
+  it("with deeply nested JSON is refused, in metadata, in entries and next to them", async () => {
     for (const depth of [513, 100_000]) {
       for (const [before, after] of [
         ["", ""],
@@ -249,7 +249,7 @@ describe("a file", () => {
     }
   });
 
-  it("of another kind is no checkpoint, whatever its record says", async () => {
+  it("of another kind is refused as a checkpoint, whatever its record says", async () => {
     using module = new Linear(backend(), 32, 32, { bias: false });
     const value = fc.oneof(fc.jsonValue(), fc.constantFrom("{}", "1e400", "-1", '"', "[".repeat(600)));
     const record = fc.record(
@@ -282,7 +282,7 @@ describe("a file", () => {
   });
 });
 
-describe("what is no file", () => {
+describe("a path that is not a file", () => {
   it.each<[string, () => void | Promise<void>, RegExp]>([
     ["a folder", () => mkdirSync(path), /it is a folder, not a file/],
     ["a pipe that nobody writes to", () => void execFileSync("mkfifo", [path]), /it is a pipe, not a file/],

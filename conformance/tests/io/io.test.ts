@@ -185,7 +185,7 @@ describe("safetensors", () => {
     expect(await refusal(make())).toMatch(says ?? /has 3 bytes/);
   });
 
-  it("names what is there where a tensor is not", async () => {
+  it("names the existing tensors if a tensor does not exist", async () => {
     const file = await SafetensorsFile.open(rawFile(`{"here":${entry("U8", [1], [0, 1])}}`, 1));
     expect(() => file.entry("gone")).toThrow(/tensor "gone" is needed and not there; there are here/);
     await file.close();
@@ -205,7 +205,7 @@ describe("safetensors", () => {
     expect(readFileSync(path, "utf8")).toBe("old");
   });
 
-  it("removes unfinished files when it is told to, and says when there are any", async () => {
+  it("removes unfinished files if asked to, and reports if there are any", async () => {
     const told: boolean[] = [];
     watchTemporaries((unfinished) => told.push(unfinished));
     const path = join(folder, "out.safetensors");
@@ -221,7 +221,7 @@ describe("safetensors", () => {
     expect(told).toEqual([true, false]);
   });
 
-  it("does not replace what is no file, and writes through links", async () => {
+  it("refuses to replace a folder or device, and writes through symbolic links", async () => {
     const put = (write: PutTensor): Promise<void> => write("a", Uint8Array.of(1, 2));
     await expect(writeSafetensors(folder, plan, put)).rejects.toThrow(/other than a file/);
     await expect(writeSafetensors("/dev/null", plan, put)).rejects.toThrow(/other than a file/);
@@ -235,7 +235,7 @@ describe("safetensors", () => {
     expect(readdirSync(folder).toSorted()).toEqual(["link", "real"]);
   });
 
-  it("refuses to plan a name twice, the metadata's name, and codes that fill no byte", async () => {
+  it("refuses a repeated name, the metadata's name, and codes that do not fill whole bytes", async () => {
     const path = join(folder, "out.safetensors");
     const write = (tensors: readonly TensorPlan[]): Promise<void> =>
       writeSafetensors(path, { tensors }, async () => {});

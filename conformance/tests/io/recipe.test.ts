@@ -41,22 +41,25 @@ function errorOf(text: string): unknown {
 const REQUIRED = ["quantizer", "format", "shape", "dtype", "scales", "usage"];
 
 describe("metadata of a quantized tensor", () => {
-  it.each(BLOCK_FORMAT_NAMES)("of %s say everything of it, and nothing that goes without saying", (name) => {
-    const recorded: readonly string[] = blockFormat(name).options.map((each) =>
-      each === "amaxEpsilon" ? "epsilon" : each,
-    );
-    for (const recipe of recipesOf(name)) {
-      const fields = fieldsOf(recipe);
-      expect(read(formatRecipe(recipe))).toEqual(recipe);
-      expect(Object.keys(fields)).toEqual(expect.arrayContaining([...REQUIRED, ...recorded]));
-      for (const key of Object.keys(fields)) {
-        if (recorded.includes(key)) continue;
-        const error = errorOf(without(fields, key));
-        if (REQUIRED.includes(key)) expect(String(error)).toContain(`${key} is absent`);
-        else expect(error).not.toEqual(recipe);
+  it.each(BLOCK_FORMAT_NAMES)(
+    "of %s have every option of it that is not a default, and nothing else",
+    (name) => {
+      const recorded: readonly string[] = blockFormat(name).options.map((each) =>
+        each === "amaxEpsilon" ? "epsilon" : each,
+      );
+      for (const recipe of recipesOf(name)) {
+        const fields = fieldsOf(recipe);
+        expect(read(formatRecipe(recipe))).toEqual(recipe);
+        expect(Object.keys(fields)).toEqual(expect.arrayContaining([...REQUIRED, ...recorded]));
+        for (const key of Object.keys(fields)) {
+          if (recorded.includes(key)) continue;
+          const error = errorOf(without(fields, key));
+          if (REQUIRED.includes(key)) expect(String(error)).toContain(`${key} is absent`);
+          else expect(error).not.toEqual(recipe);
+        }
       }
-    }
-  });
+    },
+  );
 
   it("may name the program that wrote them, which no reader looks at", () => {
     const [recipe] = recipesOf("nvfp4") as [Recipe];
@@ -85,7 +88,7 @@ describe("metadata of a quantized tensor", () => {
   const base = fieldsOf(recipesOf("nvfp4")[0] as Recipe);
 
   it.each(Object.keys(WRONG))(
-    "are refused where %s is another thing, by its name and the tensor's",
+    "are refused if %s has an invalid value, by its name and the tensor's",
     (key) => {
       for (const value of WRONG[key] ?? []) {
         const error = errorOf(JSON.stringify({ ...base, [key]: value }));
@@ -117,11 +120,11 @@ describe("metadata of a quantized tensor", () => {
     });
   });
 
-  it.each([0, 16])("may be of no elements, %i of them in a row", (columns) => {
+  it.each([0, 16])("may describe a tensor without elements, with rows of %i", (columns) => {
     expect(read(JSON.stringify({ ...base, shape: [0, columns] })).shape).toEqual([0, columns]);
   });
 
-  it("have the signs of the transform unless they say others", () => {
+  it("have the default signs of the transform unless they name others", () => {
     const found = recipesOf("nvfp4").find(({ spec }) => spec.rht) as Recipe;
     for (const rhtSigns of [RHT_SIGNS, 3]) {
       const recipe = { ...found, spec: { ...found.spec, rhtSigns } };
@@ -143,7 +146,7 @@ describe("metadata of a quantized tensor", () => {
     expect(isCheckpoint(key, text)).toBe(is);
   });
 
-  it("stand under lockstep. and the tensor's name", () => {
+  it("have as key the prefix lockstep. and the tensor's name", () => {
     expect(["lockstep.w", "lockstep.", "lockstep.a.b", "w", "xlockstep.w"].map(recipeSubject)).toEqual([
       "w",
       "",

@@ -109,7 +109,7 @@ describe("a safetensors file", () => {
     },
   );
 
-  it("is as long as its reader accepts, to the byte, or is refused before anything is written", async () => {
+  it("may have a header of the largest size that the reader accepts, to the byte; a larger one is refused before anything is written", async () => {
     const around = JSON.stringify({ __metadata__: { m: "" } }).length;
     const write = (length: number) =>
       writeSafetensors(path, { tensors: [], metadata: { m: "m".repeat(length) } }, async () => {});
@@ -146,7 +146,7 @@ const nested = (depth: number, inner: unknown = 0): unknown => {
   return value;
 };
 
-describe("what a checkpoint is given of the caller's own", () => {
+describe("the caller's extra values in a checkpoint", () => {
   const numbers = fc.oneof(
     fc.double(),
     fc.constantFrom(-0, 2 ** 53 + 2, 1e308, 5e-324, Infinity, Number.NaN, 1e21),
@@ -170,7 +170,7 @@ describe("what a checkpoint is given of the caller's own", () => {
     ),
   })).value;
 
-  it("comes back equal to the sign of a zero, or is refused with a typed error and no file", async () => {
+  it("are read back equal to the sign of a zero, or refused with a typed error and no file", async () => {
     let kept = 0;
     await fc.assert(
       fc.asyncProperty(anything, async (extra) => {
@@ -184,7 +184,7 @@ describe("what a checkpoint is given of the caller's own", () => {
     expect(kept).toBeGreaterThan(100);
   });
 
-  it("is never refused where JSON has it", async () => {
+  it("are never refused if JSON can represent them", async () => {
     const plain = fc.jsonValue().filter((each) => isPlainJson(each));
     await fc.assert(
       fc.asyncProperty(plain, async (extra) => {
@@ -261,7 +261,7 @@ class Named extends Module {
 }
 
 describe("a checkpoint", () => {
-  it("keeps parameters under any names that modules take, with an optimizer's counts", async () => {
+  it("keeps parameters under any names that modules accept, with an optimizer's step counts", async () => {
     const names = fc.uniqueArray(
       anyText.filter((name) => name !== "" && !name.includes(".")),
       { minLength: 1, maxLength: 5 },
@@ -283,7 +283,7 @@ describe("a checkpoint", () => {
     );
   });
 
-  it("has 130,000 parameters", async () => {
+  it("may have 130,000 parameters", async () => {
     const value = zeros(backend(), "bf16", [1]);
     using module = new (class extends Module {
       constructor() {
@@ -317,18 +317,21 @@ describe("a checkpoint", () => {
       await expect(call(path, undefined as never)).rejects.toThrow(ArgumentError);
   });
 
-  it.each([undefined, 3, "", "a\0b"])("is neither saved to nor loaded from path %j", async (wrong) => {
-    using module = new Linear(backend(), 32, 32, { bias: false });
-    for (const call of [saveCheckpoint, loadCheckpoint])
-      await expect(call(wrong as string, { module })).rejects.toThrow(LockstepError);
-  });
+  it.each([undefined, 3, "", "a\0b"])(
+    "is neither saved to nor loaded from the invalid path %j",
+    async (wrong) => {
+      using module = new Linear(backend(), 32, 32, { bias: false });
+      for (const call of [saveCheckpoint, loadCheckpoint])
+        await expect(call(wrong as string, { module })).rejects.toThrow(LockstepError);
+    },
+  );
 });
 
-/** How many strings of a JSON text are keys. */
+/** The number of strings in a JSON text that are keys. */
 const keysIn = (text: string): number =>
   Array.from(text.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)).filter(([, colon]) => colon).length;
 
-/** How many keys the objects of a value have. */
+/** The number of keys of all objects in a value. */
 const keysOf = (value: unknown): number =>
   typeof value === "object" && value !== null
     ? Object.values(value).reduce(
@@ -350,7 +353,7 @@ describe("JSON", () => {
     fc.stringMatching(/^[[\]{}",:0-9eE.+\-\\ untrfalse]{0,12}$/),
   );
 
-  it("is read as JSON.parse reads it, but for repeated keys", () => {
+  it("is read as JSON.parse reads it, except that repeated keys are refused", () => {
     fc.assert(
       fc.property(texts, (text) => {
         const attempt = (read: (text: string) => unknown): unknown => {
@@ -362,7 +365,7 @@ describe("JSON", () => {
         };
         const [ours, theirs] = [attempt(parseJson), attempt(JSON.parse)];
         if (ours !== "twice") expect(isDeepStrictEqual(ours, theirs)).toBe(true);
-        // what stands behind the repeated key is not read
+        // text after the repeated key is not read
         else if (theirs !== "refused") expect(keysOf(JSON.parse(text))).toBeLessThan(keysIn(text));
       }),
       { numRuns: 20_000 },

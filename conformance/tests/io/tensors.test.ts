@@ -46,7 +46,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1 });
 
-/** Element types that files support, under their own name or as codes of six bits. */
+/** Element types that files support, directly or as packed 6-bit codes. */
 const STORED = DTYPES.filter(
   (dtype) =>
     ["e2m3", "e3m2"].includes(dtype) ||
@@ -190,7 +190,7 @@ describe("tensors that are saved", () => {
     expect(count).toBeGreaterThan(300);
   });
 
-  it("are what they were at the time of the call", async () => {
+  it("have the values at the time of the call", async () => {
     const x = tensor(backend(), [1, 2, 3, 4]);
     const saving = saveTensors(path, { x });
     x.dispose();
@@ -200,7 +200,7 @@ describe("tensors that are saved", () => {
     dispose(tensors.values());
   });
 
-  it("are loaded by name, also those that are quantized", async () => {
+  it("are loaded by name, quantized ones too", async () => {
     const x = tensor(
       backend(),
       Float32Array.from({ length: 64 }, (_, i) => i),
@@ -252,7 +252,7 @@ describe("what cannot be saved", () => {
     x.dispose();
   });
 
-  it("is refused where two would have one name, and where a type is none of files", async () => {
+  it("is refused if two would have one name, or if files have no such type", async () => {
     const x = tensor(
       backend(),
       Float32Array.from({ length: 64 }, (_, i) => i),
@@ -272,8 +272,8 @@ describe("what cannot be saved", () => {
   });
 });
 
-describe("files that nobody wrote in good faith", () => {
-  it("give tensors or a FileError, and leave nothing", async () => {
+describe("corrupt files", () => {
+  it("give tensors or a FileError, and leak no memory", async () => {
     const x = tensor(
       backend(),
       Float32Array.from({ length: 1024 }, (_, i) => i),
@@ -313,13 +313,13 @@ describe("files that nobody wrote in good faith", () => {
     ],
     ["[", /not valid JSON/],
     ["null", /quantizer is absent/],
-  ])("are refused where the metadata of a quantized tensor are %s", async (recipe, words) => {
+  ])("are refused if the metadata of a quantized tensor are %s", async (recipe, words) => {
     await writeSafetensors(path, { tensors: [], metadata: { "lockstep.w": recipe } }, async () => {});
     await expect(loadTensors(path, backend())).rejects.toThrow(words);
     await expect(loadTensors(path, backend())).rejects.toThrow(FileError);
   });
 
-  it("are refused by name where a type is none of tensors", async () => {
+  it("are refused by name if tensors have no such type", async () => {
     await writeSafetensors(path, { tensors: [{ name: "steps", dtype: "I64", shape: [1] }] }, (put) =>
       put("steps", new Uint8Array(8)),
     );
@@ -327,7 +327,7 @@ describe("files that nobody wrote in good faith", () => {
     expect((await loadTensors(path, backend(), { names: [] })).tensors.size).toBe(0);
   });
 
-  it("are read by entries of their own, within their bytes", async () => {
+  it("are read only by the file's own entries, within their bytes", async () => {
     const plan = { tensors: [{ name: "a", dtype: "U8", shape: [4] }] } as const;
     await writeSafetensors(path, plan, (put) => put("a", Uint8Array.of(1, 2, 3, 4)));
     const file = await SafetensorsFile.open(path);

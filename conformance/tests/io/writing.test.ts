@@ -80,7 +80,7 @@ const write = (to = path): Promise<void> => writeSafetensors(to, plan, put);
 const umask = process.umask();
 
 describe("writing a file", () => {
-  it("does not care for what killed runs left, nor for names that are taken", async () => {
+  it("works although killed runs left files and temporary names are taken", async () => {
     for (let i = 0; i < 50; i++) writeFileSync(join(folder, `.lockstep-${process.pid}-${i}.tmp`), "stale");
     faults.taken = 5;
     await write();
@@ -103,7 +103,7 @@ describe("writing a file", () => {
   });
 
   it.each(["write", "sync file", "close file", "rename"])(
-    "leaves nothing, and the old file alone, where %s fails",
+    "leaves no temporary file, and the old file unchanged, if %s fails",
     async (name) => {
       writeFileSync(path, "old");
       faults.fail = name;
@@ -114,18 +114,18 @@ describe("writing a file", () => {
     },
   );
 
-  it("says what went wrong first, also where the unfinished file cannot be removed", async () => {
+  it("reports the first error, even if the unfinished file cannot be removed", async () => {
     faults.fail = "write,rm";
     await expect(write()).rejects.toThrow(/cannot be written/);
     await expect(write()).rejects.toThrow(FileError);
   });
 
-  it("says so where the folder cannot be flushed", async () => {
+  it("reports that the folder cannot be flushed", async () => {
     faults.fail = "sync folder";
     await expect(write()).rejects.toThrow(/cannot be flushed to the disk/);
   });
 
-  it("keeps the permissions of a file that it replaces, and is private until then", async () => {
+  it("keeps the permissions of a file that it replaces, and makes the unfinished file private", async () => {
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 0o200, max: 0o777 }), async (bits) => {
         const mode = bits | 0o200;
@@ -145,7 +145,7 @@ describe("writing a file", () => {
     expect(statSync(path).mode & 0o777).toBe(0o666 & ~umask);
   });
 
-  it("follows links, to files and to where there is none yet, over folders that are links, and not in circles", async () => {
+  it("follows symbolic links to files, to missing files and through folders, and refuses circular links", async () => {
     mkdirSync(join(folder, "real"));
     symlinkSync("real", join(folder, "linked"));
     symlinkSync("linked/target", join(folder, "first"));
@@ -163,14 +163,14 @@ describe("writing a file", () => {
     expect(readdirSync(folder).filter((name) => name.endsWith(".tmp"))).toEqual([]);
   });
 
-  it("gives a file with several names another one, and leaves the others what they were", async () => {
+  it("replaces only the given name of a file with several hard links, and leaves the other names' contents", async () => {
     writeFileSync(path, "old");
     linkSync(path, join(folder, "other"));
     await write();
     expect(readFileSync(join(folder, "other"), "utf8")).toBe("old");
   });
 
-  it("lets any number write one path at a time: the file is one of theirs, whole", async () => {
+  it("lets any number of writers write one path at a time: the file is one of theirs, complete", async () => {
     const writers = Array.from({ length: 24 }, (_, i) =>
       writeSafetensors(path, { tensors: [{ name: "a", dtype: "U8", shape: [4096] }] }, async (each) => {
         for (let at = 0; at < 4096; at += 512) await each("a", new Uint8Array(512).fill(i), at);
@@ -184,14 +184,14 @@ describe("writing a file", () => {
     expect(new Set(bytes).size).toBe(1);
   });
 
-  it("holds each byte where it was put, once, or says which was not put or put twice, and is not there", async () => {
+  it("has each byte at its offset, or names a byte that was written twice or not at all, and leaves no file", async () => {
     const sizes = [0, 1, 5, 9];
     const part = fc
       .nat(sizes.length - 1)
       .chain((i) =>
         fc.tuple(fc.constant(i), fc.integer({ min: -1, max: sizes[i]! + 1 }), fc.nat(sizes[i]! + 1)),
       );
-    /** All bytes of all tensors, cut somewhere and in another order. */
+    /** All bytes of all tensors, divided into pieces in random order. */
     const whole = fc
       .tuple(
         ...sizes.map((size) => fc.uniqueArray(fc.nat(size), { maxLength: 3 })),
@@ -268,7 +268,7 @@ describe("writing a file", () => {
 
   const small = process.platform === "linux" && process.getuid?.() === 0;
   it.skipIf(!small)(
-    `leaves nothing on a full disk${small ? "" : " (needs root and tmpfs: not tried)"}`,
+    `leaves no file on a full disk${small ? "" : " (needs root and tmpfs: not tried)"}`,
     async ({ skip }) => {
       const disk = join(folder, "disk");
       mkdirSync(disk);

@@ -78,13 +78,13 @@ describe("comparison", () => {
     );
   });
 
-  it("tells zeros apart, and no NaN of a wide type from another", () => {
+  it("distinguishes +0 from -0, and treats all NaNs of a wide type as equal", () => {
     expect(compare([0x80000000, 0], [0, 0])).toThrow("0x80000000 (-0), expected 0x00000000 (0)");
     expect(compare([0x7f800001, 0xffffffff], [0x7fc00000, 0x7fffffff])).not.toThrow();
     expect(compare([0x7f800000, 0], [0x7f800001, 0])).toThrow(MismatchError);
   });
 
-  it("takes the NaN codes of a narrow type for different, as only one of them is defined", () => {
+  it("treats the NaN codes of a narrow type as different, because only one of them is defined", () => {
     const code = (value: number) => fromCodes("e4m3", [1], [value]);
     expect(() => assertSame("codes", code(0xff), code(0x7f))).toThrow("0xff (NaN), expected 0x7f (NaN)");
   });
@@ -96,7 +96,7 @@ describe("comparison", () => {
     );
   });
 
-  it("asks for types and shapes first", () => {
+  it("compares types and shapes first", () => {
     const [row, column] = [fromCodes("u8", [1, 2], [1, 2]), fromCodes("u8", [2, 1], [1, 2])];
     expect(() => assertSame("codes", row, column)).toThrow("codes is u8 [1,2]");
   });
@@ -139,7 +139,7 @@ describe("a backend is caught", () => {
     expect(laws[0]?.failure?.message).toMatch(/8 bytes in 1 blocks were not given back/);
   });
 
-  it("that is not the reference, by the reference", async () => {
+  it("that differs from the reference, by comparison with it", async () => {
     const broken = new Altered(backend, {
       name: "cuda",
       run(op, args, run) {
@@ -173,7 +173,7 @@ describe("a report", () => {
     expect(again.laws[0]).toMatchObject({ runs: 1, failure: { shrinks: 0 } });
   });
 
-  it("counts what was declined, with reasons, and not as run", async () => {
+  it("counts declined inputs by reason, and not as runs", async () => {
     const picky = new Altered(backend, {
       supports: (op) => (op === "decode" ? { ok: false, reason: "not today" } : { ok: true, agrees: "bits" }),
     });
@@ -181,7 +181,7 @@ describe("a report", () => {
     expect(await decodeLaw(picky)).toMatchObject({ ok: true, runs: 0, declined });
   });
 
-  it("is the same for the same seed, whose inputs are the same", async () => {
+  it("is the same for the same seed, with the same inputs", async () => {
     const seen = async (seed: number) => {
       const inputs: string[] = [];
       const spy: Subject = {
@@ -197,7 +197,7 @@ describe("a report", () => {
     expect(await seen(3)).not.toEqual(await seen(4));
   });
 
-  it("tells the progress of all laws together", async () => {
+  it("gives the progress of all laws together", async () => {
     const done: number[] = [];
     await compareWith({ transpose: ORACLE.transpose }, ORACLE, {
       runs: 10,
@@ -206,7 +206,7 @@ describe("a report", () => {
     expect(done).toEqual(Array.from({ length: 10 }, (_, i) => (i + 1) / 10));
   });
 
-  it("is refused for names that are none, and where nothing would be run", async () => {
+  it("is refused for unknown names, and if no law would run", async () => {
     await expect(compareWith({}, ORACLE, { operations: ["sort"] })).rejects.toThrow(ArgumentError);
     await expect(compareWith({}, ORACLE, { operations: ["sort"] })).rejects.toThrow(/"sort".*decode, encode/);
     await expect(compareWith({ amax: ORACLE.amax }, ORACLE, { operations: ["encode"] })).rejects.toThrow(
@@ -220,7 +220,7 @@ describe("a report", () => {
   });
 });
 
-describe("a kernel of one's own", () => {
+describe("a single kernel under test", () => {
   /** bf16 by the usual integer trick, in and out as 16-bit words. */
   function toBf16(values: Float32Array): Uint16Array {
     return Uint16Array.from(new Uint32Array(values.buffer, values.byteOffset, values.length), (bits) => {
@@ -237,14 +237,14 @@ describe("a kernel of one's own", () => {
     },
   };
 
-  it("is held to the oracle where it applies, and says where it does not", async () => {
+  it("is compared with the oracle on the inputs that it supports, and its reasons for declining others are counted", async () => {
     const { ok, laws } = await compareWith(kernel, ORACLE, { runs: 50, seed: 2 });
     const reason = "encode: f32 to bf16, ties to even, only";
     expect(ok).toBe(true);
     for (const { runs, declined } of laws) expect(declined).toEqual([{ reason, count: 50 - runs }]);
   });
 
-  it("is given the inputs it is for", async () => {
+  it("can be tested on given inputs only", async () => {
     const mine = { rounding: "tiesToEven", overflow: "nonfinite", scale: 1 } as const;
     const inputs = {
       encode: encodeCase(fc.constant("bf16"))
@@ -267,7 +267,7 @@ describe("a kernel of one's own", () => {
   });
 });
 
-it("fresh memory is poison, so that nothing unwritten passes for a result", () => {
+it("new memory is filled with a pattern, so that unwritten elements are detected", () => {
   const x = empty(new GuardedBackend(backend), "u8", [4]);
   expect(x.dataSync()).toEqual(Uint8Array.of(0xa7, 0xa7, 0xa7, 0xa7));
   x.dispose();

@@ -89,22 +89,22 @@ function log2fScale(amax: number, format: Element): number {
 }
 
 describe("casts", () => {
-  it("ties away from zero in place of ties to even", () =>
+  it("catches ties away from zero in place of ties to even", () =>
     expectCaught("a tie goes to the even code", mistaking("tiesToEven", "tiesToAway")));
 
-  it("ties to even in place of ties away from zero", () =>
+  it("catches ties to even in place of ties away from zero", () =>
     expectCaught("a tie goes away from zero", mistaking("tiesToAway", "tiesToEven")));
 
-  it("truncation in place of rounding", () =>
+  it("catches truncation in place of rounding", () =>
     expectCaught("no value is nearer than the one encode gives", mistaking("tiesToEven", "towardZero")));
 
-  it("truncation in place of rounding up", () =>
+  it("catches truncation in place of rounding up", () =>
     expectCaught(
       "encode goes no further than a neighbouring value, on the side the rounding says",
       mistaking("towardPositive", "towardZero"),
     ));
 
-  it("random words of half the bits", () => {
+  it("catches random words of half the bits", () => {
     const coarse: Subject = {
       async encode({ rounding, ...input }) {
         if (rounding !== "stochastic") return ORACLE.encode({ rounding, ...input });
@@ -122,25 +122,27 @@ describe("casts", () => {
     );
   });
 
-  it("+0 for -0", () => expectCaught("a zero keeps its sign, and so does what underflows", unsignedZeros));
+  it("catches +0 for -0", () =>
+    expectCaught("a zero keeps its sign, and so does what underflows", unsignedZeros));
 });
 
 describe("block scales", () => {
   const LEAST = "an mxfp8 scale is the least power of two under which the block fits";
   const right = scaledBy((amax, format) => e8m0Up(amax, SCALAR_FORMATS[format]).stored);
 
-  it("a floored exponent", () =>
+  it("catches a floored exponent", () =>
     expectCaught(
       LEAST,
       scaledBy((amax, format) => e8m0Floor(amax, SCALAR_FORMATS[format]).stored),
       right,
     ));
 
-  it("an exponent by the logarithm in f32", () => expectCaught(LEAST, scaledBy(log2fScale), right));
+  it("catches an exponent computed from the f32 logarithm", () =>
+    expectCaught(LEAST, scaledBy(log2fScale), right));
 });
 
 describe("the Hadamard transform", () => {
-  it("signs after the transform in place of before", () => {
+  it("catches signs applied after the transform in place of before", () => {
     const late: Subject = {
       async hadamard({ x, signs }) {
         const { out } = await ORACLE.hadamard({ x, signs: 0 });

@@ -79,7 +79,7 @@ describe("a conformance run", () => {
     HOSTILE.map((value) => [name as keyof typeof TAKES, value] as const),
   );
 
-  it.each(cases)("takes for %s what it is for, not %o", async (name, value) => {
+  it.each(cases)("accepts valid values for %s, and refuses %o", async (name, value) => {
     const options = { runs: 1, operations: ["amax"], [name]: value } as ConformanceOptions;
     if (TAKES[name](value)) {
       const { ok, laws } = await compareWith({ amax: ORACLE.amax }, ORACLE, options);
@@ -90,7 +90,7 @@ describe("a conformance run", () => {
     await expect(runConformance({ backend: backend(), ...options })).rejects.toThrow(ArgumentError);
   });
 
-  it("knows no other options", async () => {
+  it("refuses unknown options", async () => {
     const names = fc.string().filter((name) => !Object.hasOwn(TAKES, name));
     await fc.assert(
       fc.asyncProperty(
@@ -106,7 +106,7 @@ describe("a conformance run", () => {
     await expect(runConformance({ backend: undefined as never })).rejects.toThrow(ArgumentError);
   });
 
-  it("says nothing holds where nothing would be checked", async () => {
+  it("is refused if it would check nothing", async () => {
     for (const nothing of [{}, { amax: undefined }])
       await expect(compareWith(nothing)).rejects.toThrow(/nothing to check|no amax/);
     await expect(compareWith({ amax: ORACLE.amax }, {}, { runs: 1 })).rejects.toThrow(
@@ -118,7 +118,7 @@ describe("a conformance run", () => {
     }
   });
 
-  it("refuses a path that leads to no input, and runs that are no number in every law", async () => {
+  it("refuses a path that identifies no input, and an invalid number of runs in every law", async () => {
     const law = "encode is monotone";
     await expect(
       compareWith(ORACLE, ORACLE, { replay: { law, path: "0:999999:0" }, seed: 4 }),

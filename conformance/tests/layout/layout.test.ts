@@ -84,7 +84,7 @@ describe("inverses", () => {
     }),
   );
 
-  it("scales that went to another layout come back from it", () => {
+  it("scales converted to another layout and back are unchanged", () => {
     fc.assert(
       fc.property(drawn, ({ spec, shape, direction, to, seed }) => {
         using _scope = new Scope();
@@ -175,7 +175,7 @@ describe("exchanged axes", () => {
 });
 
 describe("what cannot be laid out is refused", () => {
-  scoped("axes that are none, and codes that share bytes", () => {
+  scoped("axes that do not exist, and codes that share bytes", () => {
     const x = empty(backend(), "f32", [2, 3]);
     for (const axis of [2, -3, 0.5, Number.NaN])
       expect(() => swapAxes(x, 0, axis)).toThrow(
@@ -196,7 +196,7 @@ describe("what cannot be laid out is refused", () => {
     expect(() => relayoutScales(t, "rowwise", "swizzled")).toThrow(ArgumentError);
   });
 
-  scoped("scales of a copy that is not there", () => {
+  scoped("scales of a copy that does not exist", () => {
     const t = new MXFP8Quantizer().makeEmpty(backend(), [32, 32]);
     expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(ArgumentError);
     expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(/quantize with columnwise usage/);

@@ -81,7 +81,7 @@ const BOUNDS = {
 } as const;
 
 describe.each(["Linear", "LayerNormLinear"] as const)("%s", (kind) => {
-  it.each(STANDARD_NAMES)("%s: errors against bf16 are those of its bits", (name) => {
+  it.each(STANDARD_NAMES)("%s: errors against bf16 have the size that its number of bits allows", (name) => {
     const bounds = BOUNDS[name.startsWith("nvfp4") ? 4 : 8];
     fc.assert(
       fc.property(drawn, (each) => {

@@ -1,4 +1,4 @@
-/** What a layer asks of a backend: the products whose results someone wants, each by its own parameters, and no others. */
+/** The calls that a layer makes on a backend: only products whose results are needed, each with its own parameters. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -27,7 +27,7 @@ type Options = {
   readonly saveOriginalInput: boolean;
 };
 
-/** A product of a layer: its weight, and everything before it that can want a gradient, the input by the name of "". */
+/** A product of a layer: its weight, and all earlier parameters that may require a gradient. The input has the name "". */
 interface Product {
   readonly weight: string;
   readonly bias: string;
@@ -80,7 +80,7 @@ const steps = fc.record({
 
 type Split = Readonly<Record<"fprop" | "dgrad" | "wgrad", boolean>>;
 
-/** A recipe, whose products are summed in parts where `split` says so. */
+/** A recipe. If `split`, its products use the split accumulator. */
 function recipeOf(name: Parameters<typeof recipeNamed>[0], split: Split | undefined): Recipe | undefined {
   const products = split && {
     ...{ fprop: { useSplitAccumulator: split.fprop }, dgrad: { useSplitAccumulator: split.dgrad } },
@@ -92,11 +92,11 @@ function recipeOf(name: Parameters<typeof recipeNamed>[0], split: Split | undefi
   return recipeNamed(name);
 }
 
-/** What a product computes, by the shape and the type of its result, and how. */
+/** A description of a product: the shape and dtype of its result, and its options. */
 const said = ({ out, c, beta, splitAccumulator }: GemmArgs, isPart: boolean): string =>
   `[${out.shape}] ${out.dtype}${c ? ` + ${beta} c` : ""}${isPart ? ` in parts: ${splitAccumulator}` : ""}`;
 
-it("products are those whose results someone wants, with their own parameters, and gradients those that are wanted", () => {
+it("modules compute a product only if its result is needed, with its own options, and a gradient only if it is required", () => {
   fc.assert(
     fc.property(steps, ({ layer: name, recipe: kind, split, wanted, isFirstMicrobatch, ...drawn }) => {
       using _scope = new Scope();
@@ -126,7 +126,7 @@ it("products are those whose results someone wants, with their own parameters, a
           : "";
       backend.asked.length = 0;
       const call = isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch };
-      // a weight is cached in the first microbatch
+      // the weight is cached in the first microbatch
       const y = recipe ? autocast({ recipe }, () => layer.forward(x, call)) : layer.forward(x, call);
       expect(gemms()).toEqual(products.map(({ to }) => `[${ROWS},${to}] bf16${part("fprop")}`).sort());
       const anyone = ["", ...parameters.keys()].some(isWanted);

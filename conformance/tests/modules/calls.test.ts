@@ -1,4 +1,4 @@
-/** The options of a call, and shapes of inputs, do the same to every layer: what they do to a product. */
+/** The options of a call, and the shapes of inputs, have the same effect in every layer as in a single product. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
@@ -33,7 +33,7 @@ type Layer = Module & {
   forward(x: Variable, call?: { readonly fp8Output?: boolean; readonly fp8Grad?: boolean }): Variable;
 };
 const seeded = (options: object = {}) => ({ random: new RandomState(7n), ...options });
-/** Layers that end with a product, and the name of its bias. */
+/** Layers that end with a product, and the name of that product's bias. */
 const PRODUCTS: Readonly<Record<string, readonly [(options?: object) => Layer, string]>> = {
   Linear: [(options) => new Linear(backend(), SIZE, SIZE, seeded(options)), "bias"],
   LayerNormLinear: [(options) => new LayerNormLinear(backend(), SIZE, SIZE, seeded(options)), "bias"],
@@ -51,7 +51,7 @@ const LAYERS: Readonly<Record<string, () => Layer>> = {
 
 const input = (seed = 1): Tensor<WideDType> => drawnTensor(backend(), seed, [SIZE, SIZE], "bf16");
 
-/** What a recipe's quantizer of a role makes of a tensor, under a scale of 1 where that is given. */
+/** Quantizes a tensor as a recipe does for a role, with a scale of 1 if the quantizer needs one. */
 function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
   const [scale, amax] = [
     zeros(backend(), "f32", [1]).write(Float32Array.of(1)),
@@ -62,7 +62,7 @@ function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
 }
 
 describe.each(Object.entries(PRODUCTS))("fp8Output of %s", (name, [make]) => {
-  it.each(NAMES)("under %s gives the codes of the result that it has without", (recipe) => {
+  it.each(NAMES)("under %s gives the codes of the result computed without it", (recipe) => {
     using _scope = new Scope();
     const [coded, wide] = [true, false].map((fp8Output) => {
       using layer = make();
@@ -76,7 +76,7 @@ describe.each(Object.entries(PRODUCTS))("fp8Output of %s", (name, [make]) => {
     ]);
     let expected = wide;
     if (recipe.startsWith("delayed")) {
-      // the sums are not rounded to bf16 before
+      // the sums are not rounded to bf16 before they are quantized
       if (name !== "Linear") return;
       using layer = make() as Linear;
       const w = quantized(recipe, "weight", layer.weight.tensor);
@@ -146,7 +146,7 @@ describe.each(Object.entries(LAYERS))("leading dimensions of an input of %s", (_
 });
 
 describe.each(Object.entries(PRODUCTS))("calibrating %s", (_, [make]) => {
-  it.each(NAMES)("under %s changes no bit of what it computes, in any type", (name) => {
+  it.each(NAMES)("under %s changes no bit of the results, in any type", (name) => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
       const [calibrated, plain] = [true, false].map((calibrating) => {

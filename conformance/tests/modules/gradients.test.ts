@@ -150,7 +150,7 @@ describe("modules", () => {
     ofModule((b, each) => new LayerNormLinear(b, each.columns, each.others, normed(each)), forwardOf),
   );
   differentiates(
-    "LayerNormLinear with the norm beside it, which both lead back from",
+    "LayerNormLinear with its norm as a second result, through both results",
     ofModule(
       (b, each) => new LayerNormLinear(b, each.columns, each.columns, normed(each)),
       (module, x) => {
@@ -288,7 +288,7 @@ describe("values that are used twice", () => {
     return { leaves: parametersOf(module, each.seed), run };
   });
   differentiates(
-    "what is computed again in the backward pass",
+    "recompute",
     ofModule(
       (b, each) => new LayerNormMLP(b, each.columns, each.others, { ...normed(each), activation: "swiglu" }),
       (module, x) =>
@@ -367,7 +367,7 @@ describe("the bound", () => {
       expect(refused(altered, alter), altered).toBeGreaterThanOrEqual(0.8 * DRAWS);
   });
 
-  it("takes the right ones", () => {
+  it("accepts the correct gradients", () => {
     expect(refused("nothing", (grad) => grad)).toBe(0);
   });
 });

@@ -1,4 +1,4 @@
-/** Parameters begin with the values that their module's documentation says, drawn in one order, in every type. */
+/** Parameters have the initial values that the module's documentation describes, drawn in a fixed order, in every dtype. */
 import fc from "fast-check";
 import { expect } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -24,7 +24,7 @@ import { scoped, useBackend } from "../harness/suite.js";
 const backend = useBackend();
 const [K, N] = [16, 24];
 
-/** A constant, or the next draw with that standard deviation; `weights` are what `initMethod` computes instead. */
+/** A constant, or the next draw with that standard deviation. `weights` is the result of `initMethod`, if that is given. */
 type Begin = { readonly constant: number } | { readonly std: number };
 type Begins = Readonly<Record<string, readonly [Shape, Begin]>>;
 
@@ -104,7 +104,7 @@ const drawn = fc
   .map(({ seed, ...rest }): Drawn => ({ ...rest, random: new RandomState(seed, 3n) }));
 
 for (const [name, [make, begins]] of Object.entries(MODULES)) {
-  scoped(`the parameters of ${name} begin as they are said to`, () => {
+  scoped(`the parameters of ${name} have the documented initial values`, () => {
     fc.assert(
       fc.property(drawn, (each) => {
         const { seed } = each.random;

@@ -50,7 +50,7 @@ function makeLinear(
 }
 
 describe("outside of autocast", () => {
-  it("y = x·wᵀ + bias and its gradients are three products and a sum of columns", () => {
+  it("y = x·wᵀ + bias and its gradients are computed as three products and a sum of columns", () => {
     fc.assert(
       fc.property(layers, fc.constantFrom(...WIDE_DTYPES), (drawn, dtype) => {
         using _scope = new Scope();
@@ -73,7 +73,7 @@ describe("outside of autocast", () => {
     );
   });
 
-  it("weights begin as the draws of the random state, one after another, rounded to their type", () => {
+  it("initial weights are consecutive draws of the random state, rounded to the weights' type", () => {
     fc.assert(
       fc.property(layers, fc.constantFrom(...WIDE_DTYPES), ({ inward, out, bias, seed }, dtype) => {
         using _scope = new Scope();
@@ -103,7 +103,7 @@ describe("outside of autocast", () => {
 const RECORDLESS = STANDARD_NAMES.filter((name) => !name.startsWith("delayed"));
 
 it.each(RECORDLESS)(
-  "%s: a layer that keeps its input quantizes it again, or its norm, to the same gradients",
+  "%s: a layer with saveOriginalInput quantizes its input or norm again, with the same gradients",
   (name) => {
     fc.assert(
       fc.property(layers, (drawn) => {
@@ -152,7 +152,7 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
     expect(layer.bias?.grad).toBeUndefined();
   });
 
-  it("but not where a Linear before it, or both, are computed again", () => {
+  it("but it is accepted if a Linear before it, or both, are recomputed", () => {
     const gradients = (["none", "before", "both"] as const).map((again) => {
       using _scope = new Scope();
       const [layer, before] = [1n, 2n].map((seed) => {

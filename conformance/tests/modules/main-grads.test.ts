@@ -1,4 +1,4 @@
-/** A main gradient accumulates, however often and wherever a weight is used, what `grad` would be without it. */
+/** A `mainGrad` accumulates the same values as `grad` would without it, however often a weight is used. */
 import { describe, expect, it } from "vitest";
 import {
   autocast,
@@ -100,7 +100,7 @@ describe("a weight that is an embedding's table as well", () => {
     return { norm: norm.dataSync().slice(), weight: weight.tensor.dataSync().slice() };
   }
 
-  it("learns from both gradients, and both count where they are clipped", () => {
+  it("is updated by both gradients, and gradient clipping counts both", () => {
     const [fused, plain] = [stepped(true), stepped(false)];
     expect(fused).toEqual(plain);
   });

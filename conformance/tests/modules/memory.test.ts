@@ -86,7 +86,7 @@ describe.each(Object.entries(LAYERS))("%s", (name, make) => {
   const linear = name.startsWith("Linear") || name.includes("NormLinear") || name.includes("MLP");
   const recipes: [string, Recipe | undefined][] = linear ? Object.entries(RECIPES) : [["none", undefined]];
   it.each(recipes)(
-    "under %s holds nothing more after each pass, whoever wants a gradient",
+    "under %s holds no additional memory after each pass, whichever gradients are required",
     (kind, recipe) => {
       const run = <R>(body: () => R): R => (recipe ? autocast({ recipe }, body) : body());
       const rows = product({

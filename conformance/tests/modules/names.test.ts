@@ -38,8 +38,8 @@ class Named extends Module {
   }
 }
 
-describe("what is registered", () => {
-  it("is a parameter or a module, under a name that is text, also in plain JavaScript", () => {
+describe("a registered parameter or module", () => {
+  it("is checked in plain JavaScript too: its class, and its name, which must be a string", () => {
     using module = new Named(backend());
     const register = (what: "addParameter" | "addModule", name: unknown, made: unknown): unknown =>
       Reflect.apply(Reflect.get(module, what), module, [name, made]);
@@ -56,7 +56,7 @@ describe("what is registered", () => {
     expect(module.namedParameters().size).toBe(0);
   });
 
-  it("outlives the scope in which it was made, a quantized weight with its scale too", () => {
+  it("outlives the scope in which it was created, as do a quantized weight and its scale", () => {
     const { layer, plain } = (() => {
       using _scope = new Scope();
       const made = new Linear(backend(), 32, 32);
@@ -72,7 +72,7 @@ describe("what is registered", () => {
     for (const each of [wide, plain, layer]) each.dispose();
   });
 
-  it("keeps the values before quantization until they are cleared", () => {
+  it("keeps its values before quantization until they are cleared", () => {
     const values = new Float32Array(4).fill(2);
     const parameter = new Parameter(zeros(backend(), "bf16", [4]), values);
     expect(parameter.highPrecisionInitVal).toEqual(values);
@@ -81,7 +81,7 @@ describe("what is registered", () => {
     parameter.dispose();
   });
 
-  it("begins with the next draws of its backend's state, which manualSeed begins again", () => {
+  it("has the next draws of its backend's random state as initial values, which manualSeed restarts", () => {
     const weights = (): readonly Uint16Array[] => {
       manualSeed(backend(), 5n);
       return [0, 1].map(() => {
@@ -94,7 +94,7 @@ describe("what is registered", () => {
     expect(weights()).toEqual([first, second]);
   });
 
-  it("of a size that is impossible is refused before its values are drawn", () => {
+  it("of an impossible size is refused before its values are drawn", () => {
     let drawn = 0;
     const initMethod = (): Float32Array => {
       drawn++;
@@ -106,7 +106,7 @@ describe("what is registered", () => {
 });
 
 describe("a name in a module", () => {
-  it("is that of one thing, and a second one under it is refused with nothing left behind", () => {
+  it("is unique: a second parameter or module of that name is refused, and no memory is leaked", () => {
     using module = new Named(backend()).withParameter("gain").withLayer("linear");
     for (const name of ["gain", "linear"]) {
       expect(() => module.withParameter(name)).toThrow(ArgumentError);
@@ -123,7 +123,7 @@ describe("a name in a module", () => {
     }
   });
 
-  it("is the first of several that a thing has", () => {
+  it("is the first one if a parameter or module is registered under several", () => {
     const layer = new Linear(backend(), 4, 4);
     using inner = new Named(backend()).withLayer("own", layer);
     using module = new Named(backend()).withLayer("first", layer).withLayer("inner", inner);

@@ -97,7 +97,7 @@ describe("norms", () => {
   });
 });
 
-it("saveOriginalInput keeps neither norm nor activation of LayerNormMLP, which are made of what is kept", () => {
+it("saveOriginalInput saves neither norm nor activation of LayerNormMLP: they are recomputed", () => {
   const [kept, made] = [true, false].map((saveOriginalInput) => {
     using _scope = new Scope();
     using layer = new LayerNormMLP(backend(), 32, 128, { saveOriginalInput });

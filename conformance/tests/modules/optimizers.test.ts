@@ -140,7 +140,7 @@ describe("optimizers", () => {
   });
 });
 
-describe("what is optimized", () => {
+describe("the parameters given to an optimizer", () => {
   const MADE = {
     sgd: [(of: Optimized) => new SGD(of, { learningRate: 1 }), []],
     "sgd without momentum": [(of: Optimized) => new SGD(of, { learningRate: 1, momentum: 0 }), []],
@@ -175,7 +175,7 @@ describe("what is optimized", () => {
   );
 
   it.each(Object.entries(MADE))(
-    "%s: may be some parameters of several modules, by names of one's own",
+    "%s: may be some parameters of several modules, under the caller's names",
     (_, [make]) => {
       using _scope = new Scope();
       const [one, two] = [1n, 2n].map(
@@ -208,7 +208,7 @@ describe("what is optimized", () => {
   );
 
   it.each(Object.entries(MADE))(
-    "%s: is neither a list nor a map of anything else, and not nothing",
+    "%s: are refused if they are a list, a map of other values or undefined",
     (_, [make]) => {
       using layer = new Linear(backend(), INWARD, OUT);
       const wrong: readonly unknown[] = [
@@ -236,7 +236,7 @@ describe("what is optimized", () => {
   );
 });
 
-it("a frozen parameter gets no gradient and no update, and what it is part of is the same otherwise", () => {
+it("a frozen parameter gets no gradient and no update, and the other parameters' are unchanged", () => {
   const random = () => new RandomState(1n);
   using trained = new Linear(backend(), 32, 32, { random: random() });
   using frozen = new Linear(backend(), 32, 32, { random: random() });
@@ -272,8 +272,8 @@ it("zeroGrad makes every byte of a main gradient zero, however large", () => {
   expect(mainGrad.dataSync()).toEqual(new Float32Array(400 * 256));
 });
 
-describe("a layer that stands in a model twice", () => {
-  it("has its parameters once: one master, one update a step, one part of the norm", () => {
+describe("a layer that is in a model twice", () => {
+  it("has its parameters once: one master, one update a step, one contribution to the gradient norm", () => {
     using _scope = new Scope();
     using layer = new Linear(backend(), INWARD, INWARD, { random: new RandomState(1n) });
     const model = new Sequential(backend(), layer, layer);
@@ -293,7 +293,7 @@ describe("a layer that stands in a model twice", () => {
 });
 
 describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, under %s", (name) => {
-  it("are left alone by a step whose noop holds 1, whatever the scale is by now", () => {
+  it("are unchanged by a step whose noop is 1, even if the scale has changed", () => {
     using _scope = new Scope();
     const recipe = recipeNamed(name);
     const random = new RandomState(1n);
@@ -351,7 +351,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
     );
   });
 
-  it("give the bits of weights that are quantized for each product, as long as they are the same", () => {
+  it("give in a step the same bits as weights that are quantized for each product", () => {
     fc.assert(
       fc.property(fc.nat(), (seed) => {
         using _scope = new Scope();
@@ -373,7 +373,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
   });
 });
 
-/** A weight that is quantized in plain arithmetic; under delayed scaling with the initial scale 1. */
+/** A weight that is quantized in plain arithmetic. Under delayed scaling it has the initial scale 1. */
 function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
   const plain = download(x as Tensor<WideDType>);
   const source = { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };

@@ -60,48 +60,54 @@ function passes(layer: Linear, x: Variable, grad: Tensor): readonly unknown[] {
 }
 
 describe.each(DTYPES)("of %s", (dtype) => {
-  it.each(Object.entries(RECIPES))("a weight quantized under %s is what it stands for", (_, recipe) => {
-    const before = backend().memoryUse().live;
-    {
-      using _scope = new Scope();
-      using layer = quantizedModelInit(
-        { recipe: recipe() },
-        () => new Linear(backend(), from, to, { dtype }),
-      );
-      const weight = layer.weight.value as QuantizedTensor;
-      expect(weight).toBeInstanceOf(QuantizedTensor);
-      const values = Float32Array.from(dequantize(weight, "f32").dataSync() as Float32Array);
-      using plain = new Linear(backend(), from, to, { dtype, initMethod: () => values });
-      const grad = wide(3, [rows, to], dtype);
-      for (const wanted of [true, false]) {
-        const [own, others] = [layer, plain].map((each) => {
-          each.weight.requiresGrad = false;
-          return passes(each, new Variable(wide(2, [rows, from], dtype), wanted), grad);
-        });
-        expect(own).toEqual(others);
-      }
-      const x = wide(5, [rows, from], dtype);
-      const [y, z] = [layer, plain].map((each) => bitsOf(noGrad(() => each.forward(x)).value));
-      expect(y).toEqual(z);
-    }
-    expect(backend().memoryUse().live).toBe(before);
-  });
-
-  it.each(Object.entries(QUANTIZERS))("an input quantized by %s is what it stands for", (_, make) => {
-    const before = backend().memoryUse().live;
-    {
-      using _scope = new Scope();
-      using layer = new Linear(backend(), from, to, { dtype });
-      const x = make().quantize(wide(7, [rows, from], dtype));
-      const grad = wide(8, [rows, to], dtype);
-      for (const frozen of [false, true]) {
-        layer.weight.requiresGrad = !frozen;
-        const [own, others] = [x, dequantize(x, dtype)].map((each) =>
-          passes(layer, new Variable(each), grad),
+  it.each(Object.entries(RECIPES))(
+    "a weight quantized under %s gives the bits of its dequantized values",
+    (_, recipe) => {
+      const before = backend().memoryUse().live;
+      {
+        using _scope = new Scope();
+        using layer = quantizedModelInit(
+          { recipe: recipe() },
+          () => new Linear(backend(), from, to, { dtype }),
         );
-        expect(own).toEqual(others);
+        const weight = layer.weight.value as QuantizedTensor;
+        expect(weight).toBeInstanceOf(QuantizedTensor);
+        const values = Float32Array.from(dequantize(weight, "f32").dataSync() as Float32Array);
+        using plain = new Linear(backend(), from, to, { dtype, initMethod: () => values });
+        const grad = wide(3, [rows, to], dtype);
+        for (const wanted of [true, false]) {
+          const [own, others] = [layer, plain].map((each) => {
+            each.weight.requiresGrad = false;
+            return passes(each, new Variable(wide(2, [rows, from], dtype), wanted), grad);
+          });
+          expect(own).toEqual(others);
+        }
+        const x = wide(5, [rows, from], dtype);
+        const [y, z] = [layer, plain].map((each) => bitsOf(noGrad(() => each.forward(x)).value));
+        expect(y).toEqual(z);
       }
-    }
-    expect(backend().memoryUse().live).toBe(before);
-  });
+      expect(backend().memoryUse().live).toBe(before);
+    },
+  );
+
+  it.each(Object.entries(QUANTIZERS))(
+    "an input quantized by %s gives the bits of its dequantized values",
+    (_, make) => {
+      const before = backend().memoryUse().live;
+      {
+        using _scope = new Scope();
+        using layer = new Linear(backend(), from, to, { dtype });
+        const x = make().quantize(wide(7, [rows, from], dtype));
+        const grad = wide(8, [rows, to], dtype);
+        for (const frozen of [false, true]) {
+          layer.weight.requiresGrad = !frozen;
+          const [own, others] = [x, dequantize(x, dtype)].map((each) =>
+            passes(layer, new Variable(each), grad),
+          );
+          expect(own).toEqual(others);
+        }
+      }
+      expect(backend().memoryUse().live).toBe(before);
+    },
+  );
 });

@@ -179,8 +179,8 @@ const NONE_FROZEN = ALL_FROZEN.map(() => false);
 const step = { frozen: ALL_FROZEN, trainsInput: false, isFirst: true };
 const plain = { recipe: "none", fuses: false, steps: [step] } as const;
 
-describe("what is computed again", () => {
-  it("requires a gradient, and gives them, exactly where what is kept does", () => {
+describe("a recomputed part", () => {
+  it("requires and gives gradients exactly as the same part does without recompute", () => {
     fc.assert(
       fc.property(programs, (program) => {
         const kept = seen(program, (body, ...inputs) => body(...inputs.map(variable)));
@@ -218,24 +218,27 @@ describe("what is computed again", () => {
     );
   });
 
-  it.each(["noGrad", "a part that is computed again"])("does so inside %s", (around) => {
-    using _ = new Scope();
-    const body = (x: Variable): Variable => functional.activation(x, "relu");
-    const inside: boolean[] = [];
-    const call = (x: Variable): Variable => {
-      const result = recompute(body, x);
-      inside.push(result.requiresGrad);
-      return result;
-    };
-    for (const trains of [true, false]) {
-      const x = new Variable(sample(1), trains);
-      if (around === "noGrad") noGrad(() => call(x));
-      else recompute(call, x);
-    }
-    expect(inside).toEqual(around === "noGrad" ? [false, false] : [true, false]);
-  });
+  it.each(["noGrad", "a part that is computed again"])(
+    "inside %s requires a gradient only where gradients are recorded",
+    (around) => {
+      using _ = new Scope();
+      const body = (x: Variable): Variable => functional.activation(x, "relu");
+      const inside: boolean[] = [];
+      const call = (x: Variable): Variable => {
+        const result = recompute(body, x);
+        inside.push(result.requiresGrad);
+        return result;
+      };
+      for (const trains of [true, false]) {
+        const x = new Variable(sample(1), trains);
+        if (around === "noGrad") noGrad(() => call(x));
+        else recompute(call, x);
+      }
+      expect(inside).toEqual(around === "noGrad" ? [false, false] : [true, false]);
+    },
+  );
 
-  scoped("keeps nothing where nothing in it trains", () => {
+  scoped("saves nothing if nothing in it requires a gradient", () => {
     using layer = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
     const x = sample(1);
     const recipe = new DelayedScaling();

@@ -69,7 +69,7 @@ const happens: fc.Arbitrary<Between> = fc.oneof(
 );
 const between = fc.array(fc.array(happens, { maxLength: 2 }), { maxLength: STEPS });
 
-describe("a part that is computed again", () => {
+describe("a recomputed part", () => {
   const backend = useBackend();
 
   beforeEach(() => {
@@ -126,7 +126,7 @@ describe("a part that is computed again", () => {
     });
   }
 
-  it("leaves the states and gives the gradients that it has without, wherever parts lie and whatever happens in between", () => {
+  it("leaves the same states and gives the same gradients as without recompute, for any nesting and any calls in between", () => {
     const call: LayerCall = { layer: 0, cached: false };
     const change = { ...call, trained: false };
     fc.assert(
@@ -148,7 +148,7 @@ describe("a part that is computed again", () => {
 describe("a gradient that a layer quantized", () => {
   const backend = useBackend();
 
-  it("is taken by the layer before it, whose weight's gradient is near that of a wide one", () => {
+  it("is accepted by the layer before it, whose weight gradient is near that from an unquantized gradient", () => {
     const gradient = (fp8Grad: boolean): Float32Array => {
       using _ = new Scope();
       const random = new RandomState(1n);

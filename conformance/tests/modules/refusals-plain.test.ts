@@ -25,7 +25,7 @@ function forward(outFeatures: number, rows: number): void {
   autocast({ recipe: new MXFP8BlockScaling() }, () => layer.forward(zeros(backend(), "bf16", [rows, 64])));
 }
 
-refusals("first mistakes", [
+refusals("mistakes of a new user are refused", [
   [
     "a body without options",
     () =>

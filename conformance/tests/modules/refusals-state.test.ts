@@ -147,7 +147,7 @@ describe("a refused forward pass leaves its layer as it was", () => {
       expectUntouched(layer, before, wrong(layer, { recipe }));
     });
 
-    it("parameters that are gone", () => {
+    it("disposed parameters", () => {
       using probe = make();
       for (const name of probe.namedParameters().keys()) {
         using layer = make();
@@ -168,7 +168,7 @@ describe("a refused forward pass leaves its layer as it was", () => {
     },
   );
 
-  it("an input that is to be kept, under delayed scaling", () => {
+  it("saveOriginalInput under delayed scaling", () => {
     using layer = new Linear(backend(), FEATURES, FEATURES, { ...OPTIONS, saveOriginalInput: true });
     const before = new Float8CurrentScaling();
     pass(layer, { recipe: before });
@@ -192,7 +192,7 @@ describe("a refused forward pass leaves its layer as it was", () => {
   });
 });
 
-describe("a state that is put back", () => {
+describe("a restored state", () => {
   const [three, two] = [new Float32Array(3), new Float32Array(2)];
   const whole = {
     forward: { scale: three, amaxHistory: new Float32Array(12) },

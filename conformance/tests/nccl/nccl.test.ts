@@ -1,4 +1,7 @@
-/** Ranks with a GPU each give the bits of ranks in one process; and when one fails, every other says which and in what. */
+/**
+ * Ranks with one GPU each give the same bits as ranks in one process. If one rank fails, every other rank reports which rank
+ * failed and in which operation.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -60,7 +63,7 @@ describeOnRanks("ranks with a GPU each", () => {
   }, 300_000);
 });
 
-describeOnRanks("a rank with a GPU at fault", () => {
+describeOnRanks("a faulty rank with a GPU makes the others throw an error that names it", () => {
   const rows = Object.entries(FAULTS).map(([name, row], i) => [name, i % GPUS, row] as const);
   it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();

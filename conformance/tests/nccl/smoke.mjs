@@ -1,4 +1,5 @@
-// Two ranks, one call of each kind, in a few seconds, with what every rank says: `node conformance/tests/nccl/smoke.mjs N`.
+// Runs one call of each kind on two ranks, in a few seconds, and prints the output of every rank: `node
+// conformance/tests/nccl/smoke.mjs N`.
 import { spawn } from "node:child_process";
 
 const size = Number(process.argv[2] ?? 2);

@@ -222,7 +222,7 @@ describe("decode", () => {
 });
 
 describe("steps", () => {
-  it("say what encode says, at each step, just before it, and anywhere, for any layout", () => {
+  it("agree with encode at each step, just before it, and anywhere, for any layout", () => {
     const setting = fc.tuple(anyLayout, fc.constantFrom(...ROUNDINGS), fc.constantFrom(...OVERFLOWS));
     fc.assert(
       fc.property(setting, fc.array(anyBits), ([layout, rounding, overflow], patterns) => {
@@ -252,7 +252,7 @@ describe("Philox", () => {
     expect(seeded).toEqual(["F1DC0B27", "647B63F3", "470C0344", "AD3423DD"]);
   });
 
-  it("hands each draw to eight elements, low halves first, and each copy its own draws", () => {
+  it("uses each draw for eight elements, low halves first, and other draws for each copy", () => {
     const first = [0n, 1n, 2n, 3n, 4n, 5n, 6n, 7n].map((index) => hex(random16(0n, 0n, 0, index), 4));
     expect(first).toEqual(["E8D5", "6627", "C58D", "E169", "AC4C", "BC57", "DBD8", "9B00"]);
     const far = philox4x32([1n, 0x80000001n, 7n, 9n], [2n, 3n]);
@@ -296,7 +296,7 @@ describe("a quantizer's random bits", () => {
     );
   });
 
-  it("leave what has a code where it is, zeros, infinities and NaN too", () => {
+  it("leave values that have a code unchanged, including zeros, infinities and NaN", () => {
     for (const byte of bytes) {
       for (let code = 0; code < 16; code++) {
         const value = code === 8 ? 0x8000_0000 : bitsOf(decode(code, e2m1));
@@ -308,7 +308,7 @@ describe("a quantizer's random bits", () => {
     }
   });
 
-  it("send as many bytes of 256 up as there are 256ths of the way to the next code, and the larger ones", () => {
+  it("round up for n of the 256 byte values, the largest ones, if a value is n/256 of the way to the next code", () => {
     const steps = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
     fc.assert(
       fc.property(fc.nat(6), fc.nat(2 ** 16 - 1), fc.boolean(), (code, part, minus) => {
@@ -359,7 +359,7 @@ describe("scales from amaxes", () => {
     expect(e8m0Floor(FLT_MAX, e2m1).stored).toBe(252);
   });
 
-  it("makes NVFP4's two scales as printed, underflow to scale 0 included", () => {
+  it("gives NVFP4's two scales as printed, including underflow to scale 0", () => {
     const made = (g: number) => {
       const { stored, multiplier } = twoLevel(6.5, g);
       return [hex(bitsOf(globalEncodeScale(g))), hex(stored, 2), hex(bitsOf(multiplier))].join(" ");
@@ -379,7 +379,7 @@ describe("the Hadamard transform", () => {
     ]);
   });
 
-  it("drops what lies 25 bits below the largest product, where an exact sum would round up", () => {
+  it("drops what is 25 bits below the largest product, where an exact sum would round up", () => {
     const x = new Array<number>(16).fill(0);
     [x[0], x[1], x[2]] = [1, 2 ** -8, 2 ** -26];
     expect(rht16(x, false)[0]).toBe(bitsOf(0.25) >>> 16);
@@ -387,7 +387,7 @@ describe("the Hadamard transform", () => {
     expect(rht16(x, false)[0]).toBe((bitsOf(0.25) >>> 16) + 1);
   });
 
-  it("turns one infinity into infinities, two of opposite sign into NaN, zeros into +0", () => {
+  it("gives infinities for one infinity, NaN for two of opposite sign, and +0 for zeros", () => {
     const x = new Array<number>(16).fill(-0);
     expect(rht16(x)).toEqual(new Array(16).fill(0));
     x[0] = Number.POSITIVE_INFINITY;

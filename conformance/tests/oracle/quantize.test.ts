@@ -89,7 +89,7 @@ describe("every quantizer", () => {
     }
   });
 
-  it("comes back within a quarter of the largest element, from either copy", () => {
+  it("dequantizes to within a quarter of the largest element, from either copy", () => {
     const shape: Shape = [32, 160];
     const values = varied(shape);
     for (const [spec] of expected(...shape)) {
@@ -154,7 +154,7 @@ describe("block FP8", () => {
     expect(rowwise([3], { quantizer: "fp8-block", pow2Scales: false }).codes[0]).toBe(0x7e);
   });
 
-  it("lets an overflowing scale be the largest number of the input's type", () => {
+  it("replaces an overflowing scale by the largest number of the input's type", () => {
     const tiny = [2 ** -133];
     const scale = (dtype: WideName, pow2Scales: boolean) =>
       rowwise(tiny, { quantizer: "fp8-block", pow2Scales }, dtype).scale[0];
@@ -163,7 +163,7 @@ describe("block FP8", () => {
     expect(scale("bf16", false)).toBe(bitsOf(1 / fromBits(0x7f7f0000)));
   });
 
-  it("stores compact columns as it finds them, with the bytes of the transposed ones", () => {
+  it("stores compact columnwise data untransposed, with the same bytes as the transposed data", () => {
     const shape: Shape = [130, 3];
     const ready = run(varied(shape), shape, { quantizer: "fp8-block", usage: ["columnwise"] }).columnwise;
     const compact = run(varied(shape), shape, {
@@ -175,7 +175,7 @@ describe("block FP8", () => {
     expect(ready?.scale).toEqual(transposed(compact.columnwise?.scale ?? [], [2, 3]));
   });
 
-  it("pads 1x128 scales the other way round and 128x128 scales as they are", () => {
+  it("pads 1x128 scales transposed, and 128x128 scales untransposed", () => {
     const spec: QuantizeSpec = { quantizer: "fp8-block" };
     const logical = { values: [1, 2, 3, 4, 5, 6], shape: [3, 2] } as const;
     expect(padScales(logical, spec, "rowwise")).toEqual({ values: [1, 3, 5, 0, 2, 4, 6, 0], shape: [2, 4] });
@@ -274,7 +274,7 @@ describe("NVFP4", () => {
     expect(c).toEqual(run(y.flat(), shape, { quantizer: "nvfp4" }).rowwise);
   });
 
-  it("maps a block to 4 when that errs less, and to 6 on a tie", () => {
+  it("maps a block to 4 if that has the smaller error, and to 6 on a tie", () => {
     const pad = new Array<number>(12).fill(0);
     const spec: QuantizeSpec = { quantizer: "nvfp4", fourOverSix: "mae" };
     const four = rowwise([4, 3, 3, 3, ...pad], spec);

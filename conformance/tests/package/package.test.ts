@@ -1,4 +1,4 @@
-/** The published package: what its installation brings, and its use in projects of every kind. */
+/** The published package: what its installation contains, and its use in projects of every kind. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -41,11 +41,11 @@ afterAll(() => {
 });
 
 describe("an install", () => {
-  it("brings the package alone: no compiler tools, no test library", () => {
+  it("installs only the package: no compiler tools, no test library", () => {
     expect(bare.packages).toEqual(["lockstep"]);
   });
 
-  it("has what computes: the program's answer is that of two threads", () => {
+  it("can compute: the program gives the result of two threads", () => {
     expect(answer).toMatch(/^2 -?\d+ function [01]\n$/);
   });
 
@@ -56,7 +56,7 @@ describe("an install", () => {
     ["fuzz", ["fuzz", "--op", "encode", "--format", "e4m3", "-o", "out"], install("fast-check")],
     ["build-cuda", ["build-cuda"], install("cmake-js", "node-addon-api")],
     ["launch", ["launch", "-n", "2", "package.json"], install("zeromq")],
-  ])("without its optional packages has %s say what to install", (name, args, command) => {
+  ])("without its optional packages makes %s name the package to install", (name, args, command) => {
     const { status, errors } = bare.run("npx", "--no", "lockstep", ...args);
     expect(errors).toContain(`lockstep ${name}: `);
     expect(errors).toContain(command);
@@ -77,7 +77,7 @@ describe("an install", () => {
 });
 
 describe("lockstep/conformance", () => {
-  it("has the same names, and the same things under them, for import and for require", () => {
+  it("exports the same names and the same objects for import and for require", () => {
     full.write(
       "names.cjs",
       `const required = require("lockstep/conformance");
@@ -103,7 +103,7 @@ describe.each([20, 22, 24])("on Node %i", (major) => {
     expect(run(file)).toBe(answer);
   });
 
-  it("the program holds the reference to its laws", ({ skip }) => {
+  it("the program lockstep conform passes all laws on the reference", ({ skip }) => {
     if ("missing" in node) return skip(node.missing);
     const program = join(full.folder, "node_modules/lockstep", manifest.bin.lockstep);
     const output = outputOf(full, node.path, program, "conform", "--runs", "2", "--quiet");
@@ -118,7 +118,7 @@ describe("TypeScript", () => {
     "ESM under bundler": ["typed-bundled.mts", { module: "esnext", moduleResolution: "bundler" }],
   } as const;
 
-  it.each(Object.entries(kinds))("compiles %s, and finds its mistakes", (_, [file, options]) => {
+  it.each(Object.entries(kinds))("compiles %s, and reports its marked mistakes", (_, [file, options]) => {
     const config = {
       target: "es2022",
       strict: true,
@@ -178,7 +178,7 @@ describe("a bundle", () => {
     expect(outputOf(full, process.execPath, outfile)).toBe(expected);
   });
 
-  it("of what is not used is small: names of the tables alone bring no reference", async () => {
+  it("without calls of the reference is small: importing names of tables does not include the reference", async () => {
     const entry = full.write(
       "small-entry.js",
       `import { DATAPATHS } from "lockstep"; console.log(Object.keys(DATAPATHS));`,
@@ -195,13 +195,13 @@ describe("a bundle", () => {
 });
 
 describe("the package's form", () => {
-  it("is what publint wants, suggestions included", () => {
+  it("passes publint, including its suggestions", () => {
     expect(full.run(bin("publint"), "run", "--strict", tarball)).toMatchObject({ status: 0 });
   });
 
   // cjs-resolves-to-esm is ignored because require() returns an ES module on purpose (tests above run it on each Node
   // version); the profile is node16 because node10 resolution does not know subpath exports
-  it("has types that arethetypeswrong finds right, by every resolution that knows exports", () => {
+  it("has types that pass arethetypeswrong in every module resolution that supports exports", () => {
     const found = full.run(
       bin("attw"),
       tarball,

@@ -21,7 +21,7 @@ function wave(rows: number, columns: number, b = backend()): Tensor<"bf16"> {
   return encode(tensor(b, values, [rows, columns]), { format: "bf16" }) as Tensor<"bf16">;
 }
 
-describe("what is rounded first", () => {
+describe("the value that is quantized", () => {
   scoped("delayed FP8 casts the f32 value, and records its amax", () => {
     const x = wave(32, 64);
     const amax = tensor(backend(), [0]);
@@ -63,14 +63,14 @@ describe("what is rounded first", () => {
     );
   });
 
-  scoped("an amax that is given is a group's, and is used as it is", () => {
+  scoped("a given amax is used unchanged", () => {
     const x = wave(16, 16);
     const quantizer = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [7]) });
     const fused = quantizer.activationQuantize(x, { kind: "relu" });
     expect(fused.copy("rowwise").scaleInv.dataSync()[0]).toBe(1 / 64);
   });
 
-  it("the oracle tells the three apart", () => {
+  it("the oracle gives three different results for these three rules", () => {
     const x = { data: Float32Array.of(1 + 2 ** -9, 1), shape: [1, 2] as const, dtype: "bf16" as const };
     const spec = { quantizer: "fp8-delayed", scale: 448 / 453, format: "e5m2" } as const;
     expect(quantizeActivated(x, spec).amax).toBe(0x3f804000);
@@ -81,7 +81,7 @@ describe("what is rounded first", () => {
 });
 
 describe("the result", () => {
-  scoped("has the shape of the activation's, and of x where it is a gradient", () => {
+  scoped("has the activation's shape, and the shape of x if it is a gradient", () => {
     const x = wave(32, 128).reshape([2, 16, 128]);
     const quantizer = new Float8CurrentScalingQuantizer();
     const options = { kind: "gelu", gated: true } as const;
@@ -100,7 +100,7 @@ describe("the result", () => {
   });
 });
 
-describe("refused", () => {
+describe("refuses", () => {
   const quantizer = new MXFP8Quantizer();
 
   scoped("forms that do not exist", () => {

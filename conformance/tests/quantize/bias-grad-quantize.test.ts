@@ -55,7 +55,7 @@ describe("the bits are those of two operations", () => {
     }
   });
 
-  scoped("rows join in chunks of 32, and the amax is recorded", () => {
+  scoped("rows are summed in chunks of 32, and the amax is recorded", () => {
     const column = Float32Array.from({ length: 64 }, (_, row) => (row === 0 ? 2 ** 24 : 1));
     const amax = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [1]), amax });
@@ -75,7 +75,7 @@ describe("the bits are those of two operations", () => {
   });
 });
 
-describe("refused", () => {
+describe("refuses", () => {
   scoped("types that are not wide", () => {
     const quantizer = new Float8CurrentScalingQuantizer();
     const grad = drawnTensor(backend(), 1, [32, 64], "bf16");
@@ -125,7 +125,7 @@ describe.each(MODULES)("%s", (_, biases, make) => {
     expect(summed(recipeNamed(name), false)).toEqual([0, 0]);
   });
 
-  it("quantizers of the caller's see the gradient alone", () => {
+  it("the caller's own quantizers get only the gradient", () => {
     const recipe = new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() });
     const [fused, alone] = summed(recipe);
     expect([fused, alone]).toEqual([0, biases]);

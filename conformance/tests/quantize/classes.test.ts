@@ -84,7 +84,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
     layout: fc.nat(),
   });
 
-  it("has the spec, the copies and the layout that its class, or its name, was told", () => {
+  it("has the spec, the copies and the layout of the options given to its class, or to its name", () => {
     fc.assert(
       fc.property(drawn, ({ spec, usage, brief, layout }) => {
         using _scope = new Scope();
@@ -124,7 +124,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
     );
   });
 
-  it("gives results of the type of what it is given, in each of its ways, and draws once for each", () => {
+  it("gives results of its input's type by each of its methods, and advances the random state once for each", () => {
     for (const spec of specsOf(name)) {
       for (const dtype of sourceTypes(spec)) {
         using _scope = new Scope();
@@ -161,7 +161,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
         if (of === format) expect(makeSpec(name, { format: wrong(alias) }).format).toBe(format);
   });
 
-  refusals("of its options", [
+  refusals("refuses invalid options", [
     ...(["format", "tile"] as const)
       .filter((option) => same.includes(option))
       .map(
@@ -192,7 +192,7 @@ class Theirs extends Quantizer {
 }
 
 const far = (): Tensor<"f32"> => tensor(elsewhere(), [1]);
-refusals("a quantizer", [
+refusals("refuses invalid tensors", [
   ...(["rowwise", "columnwise", "scaleLayout"] as const).map(
     (option): Refusal => [
       `of a class that checks nothing, ${option} 1`,
@@ -261,7 +261,7 @@ it("a random state has the seed and the offset that it was given, at first and l
   expect(new RandomState(4n).current).toEqual({ seed: 4n, offset: 0n });
 });
 
-scoped("what a name is given besides goes to each quantization", () => {
+scoped("further options given with a name are used in each quantization", () => {
   const [scale, amax] = [tensor(backend(), [0.5]), tensor(backend(), [0])];
   const delayed = quantizerNamed("fp8-delayed", { scale, amax }) as Float8Quantizer;
   expect([delayed.scale, delayed.amax]).toEqual([scale, amax]);
@@ -271,7 +271,7 @@ scoped("what a name is given besides goes to each quantization", () => {
   expect((quantizerNamed("nvfp4", { random, stochastic: true }) as NVFP4Quantizer).random).toBe(random);
 });
 
-scoped("a given amax takes the place of the tensor's own, whatever rounds", () => {
+scoped("a given amax replaces the tensor's own, in every rounding mode", () => {
   const [amax, amaxColumnwise] = [tensor(backend(), [48]), tensor(backend(), [96])];
   const x = tensor(backend(), new Float32Array(256).fill(1), [16, 16]);
   for (const stochastic of [false, true]) {

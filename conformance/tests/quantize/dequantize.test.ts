@@ -54,10 +54,10 @@ describe("results do not depend on the number of threads", () => {
   }
 });
 
-describe("values come back", () => {
+describe("dequantized values", () => {
   for (const [name, make] of Object.entries(QUANTIZERS)) {
     scoped(
-      `${name}: what the format holds is the same afterwards, from either copy, in every scale layout`,
+      `${name}: values that the format has are unchanged by quantize and dequantize, from either copy, in every scale layout`,
       () => {
         const x = whole(64, 96);
         const layouts = name.startsWith("fp8")
@@ -77,7 +77,7 @@ describe("values come back", () => {
     );
   }
 
-  scoped("in the source's type unless told otherwise, rounded once", () => {
+  scoped("have the source's type by default, and are rounded once", () => {
     const x = upload(backend(), fromCodes("f16", [1, 3], [0x3c01, 0x3c00, 0x0001]));
     const t = new Float8CurrentScalingQuantizer().quantize(x);
     expect(t.dtype).toBe("f16");
@@ -86,7 +86,7 @@ describe("values come back", () => {
       expect(dequantize(t, dtype)).toMatchObject({ dtype, shape: [1, 3] });
   });
 
-  scoped("bf16 rounds the product of code and scale, not the scale", () => {
+  scoped("are in bf16 the rounded product of code and scale, not a product by the rounded scale", () => {
     const t = new Float8CurrentScalingQuantizer().makeEmpty(backend(), [1], "f32");
     t.copy("rowwise").data.write(Uint8Array.of(0x3c));
     t.copy("rowwise").scaleInv.write(Float32Array.of(1 + 2 ** -8));
@@ -94,7 +94,7 @@ describe("values come back", () => {
     expect(t.dequantize("bf16").dataSync()).toEqual(Uint16Array.of(0x3fc1));
   });
 
-  scoped("from the rowwise copy where there are both", () => {
+  scoped("are those of the rowwise copy if there are both", () => {
     const t = new Float8CurrentScalingQuantizer({ columnwise: true }).quantize(tensor(backend(), [448]));
     t.copy("columnwise").data.write(Uint8Array.of(0));
     expect(t.dequantize().dataSync()).toEqual(Float32Array.of(448));

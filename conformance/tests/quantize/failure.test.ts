@@ -1,4 +1,7 @@
-/** A quantization that fails gives back all that it took, also where no scope is open; what its caller holds stays as it is. */
+/**
+ * A quantization that fails releases everything that it allocated, even if no scope is open. Tensors of the caller stay
+ * unchanged.
+ */
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { OutOfMemoryError, UnsupportedError } from "../../../src/errors.js";
@@ -14,7 +17,7 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** Fails at an allocation, where it is asked, or where it is told to run. */
+/** A backend that fails at a chosen allocation, in `supports`, or in `run`. */
 class Failing extends GuardedBackend {
   allocations = Number.POSITIVE_INFINITY;
   refuses = false;
@@ -39,7 +42,7 @@ class Failing extends GuardedBackend {
     super.run(...call);
   }
 
-  /** Runs `work` with a fault; whatever it allocates counts from here. */
+  /** Runs `work` with a fault. Allocations are counted from the start of `work`. */
   during(fault: Partial<Pick<Failing, "allocations" | "refuses" | "breaks">>, work: () => void): void {
     this.asked = 0;
     Object.assign(this, fault);
@@ -53,7 +56,7 @@ class Failing extends GuardedBackend {
 
 type Work = (quantizer: Quantizer, x: Tensor, gamma: Tensor) => unknown;
 
-/** What makes quantized tensors, and whether it runs anything. */
+/** Functions that create quantized tensors, and whether each runs an operation. */
 const WORKS: Readonly<Record<string, { readonly work: Work; readonly runs: boolean }>> = {
   makeEmpty: { work: (q, x) => q.makeEmpty(x.backend, x.shape), runs: false },
   quantize: { work: (q, x) => q.quantize(x), runs: true },
@@ -67,7 +70,7 @@ const CASES = BLOCK_FORMAT_NAMES.flatMap((name) =>
   Object.entries(WORKS).map(([call, { work, runs }]) => [name, call, work, runs] as const),
 );
 
-describe("a quantization that fails leaves nothing,", () => {
+describe("a quantization that fails leaks no memory,", () => {
   it.each(CASES)("%s: %s", (name, _, work, runs) => {
     const failing = new Failing(backend());
     using scope = new Scope();

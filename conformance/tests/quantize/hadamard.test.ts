@@ -38,7 +38,7 @@ describe("the matrix", () => {
     assertSame("twice", download(twice), download(transpose(x)));
   });
 
-  scoped("has the fixed signs unless told otherwise", () => {
+  scoped("has the fixed signs by default", () => {
     const x = upload(backend(), small);
     assertSame("the default", download(hadamard(x)), download(hadamard(x, RHT_SIGNS)));
     expect(download(hadamard(x)).codes).not.toEqual(download(hadamard(x, 0)).codes);
@@ -56,7 +56,7 @@ describe("the matrix", () => {
     );
   });
 
-  scoped("spoils the chunk that a NaN or infinity is in, and no other", () => {
+  scoped("propagates a NaN or infinity within its group of 16, and to no other", () => {
     for (const special of [0x7fc0, 0x7f80]) {
       const codes = Uint16Array.from({ length: 32 }, () => 0x3f80);
       codes[3] = special;
@@ -77,13 +77,13 @@ describe("shapes and types", () => {
     expect(hadamard(empty(backend(), "bf16", [16, 0]))).toMatchObject({ dtype: "bf16", shape: [0, 16] });
   });
 
-  scoped("rows that are no multiple of 16 are refused", () => {
+  scoped("rows whose length is not a multiple of 16 are refused", () => {
     const x = empty(backend(), "bf16", [17, 4]);
     expect(() => hadamard(x)).toThrow(ShapeError);
     expect(() => hadamard(x)).toThrow(/17 rows.*multiple of 16.*pad/);
   });
 
-  scoped("anything but bf16 is refused", () => {
+  scoped("every type except bf16 is refused", () => {
     const x = empty(backend(), "f32", [16, 4]);
     expect(() => hadamard(x)).toThrow(DTypeError);
     expect(() => hadamard(x)).toThrow(/f32.*must be bf16/);

@@ -157,7 +157,7 @@ describe("quantizeRows", () => {
     );
   });
 
-  it("gives of a transposed source what it gives of the transpose, wherever the work is cut", () => {
+  it("gives the same for a transposed source as for the transpose, however the work is divided among threads", () => {
     fc.assert(
       fc.property(
         rule,
@@ -222,7 +222,7 @@ describe("quantizeColumns", () => {
     );
   });
 
-  it("gives square tiles the codes that rows give them", () => {
+  it("gives square tiles the codes that quantizeRows gives them", () => {
     fc.assert(
       fc.property(inPlace, aspect, seed, (r, size, s) => {
         const [rows, columns] = sizeOf(r, size);

@@ -73,7 +73,7 @@ function has(name: BlockFormatName, format: ScalarFormat, tile: Tile): boolean {
   return row.elements.includes(format) && row.tiles.includes(tile);
 }
 
-scoped("a name, a format and a tile of a row make its quantizer; any others are refused", () => {
+scoped("the name, format and tile of a row give its quantizer; any others are refused", () => {
   const scale = tensor(backend(), [1]);
   fc.assert(
     fc.property(names, formats, tiles, fc.constantFrom(...ROLES.forward), (name, format, tile, role) => {
@@ -100,7 +100,7 @@ scoped("a name, a format and a tile of a row make its quantizer; any others are 
   );
 });
 
-scoped("every row has a quantizer by its name, of its first format and tile", () => {
+scoped("the name of every row gives a quantizer of its first format and tile", () => {
   const scale = tensor(backend(), [1]);
   for (const name of BLOCK_FORMAT_NAMES) {
     const { elements, tiles: own, scaleSource } = blockFormat(name);
@@ -122,7 +122,7 @@ const choices = fc.record(
   { requiredKeys: [] },
 );
 
-scoped("a choice is in the spec where the row has it, and refused where not, unless it is off", () => {
+scoped("an option is in the spec if the row has it, and else refused unless it is off", () => {
   const scale = tensor(backend(), [1]);
   const off = {
     pow2Scales: false,
@@ -149,7 +149,7 @@ scoped("a choice is in the spec where the row has it, and refused where not, unl
   );
 });
 
-scoped("what is no row and no tile is refused by name", () => {
+scoped("unknown names and tiles are refused by name", () => {
   fc.assert(
     fc.property(strangers, (text) => {
       expect(() => blockFormat(text as BlockFormatName)).toThrow(ArgumentError);

@@ -27,7 +27,7 @@ function ramp(columns: number): Tensor<"f32"> {
   );
 }
 
-describe("what is rounded first", () => {
+describe("the value that is quantized", () => {
   scoped("delayed FP8 casts the f32 value, and records its amax", () => {
     const [x, gamma, beta] = [wave(32, 64), ramp(64), ramp(64)];
     const record = tensor(backend(), [0]);
@@ -72,7 +72,7 @@ describe("what is rounded first", () => {
     );
   });
 
-  scoped("the others read the value in the type of the input, their amax too", () => {
+  scoped("MXFP8 and NVFP4 quantize the value rounded to the input's type, and take their amax of it", () => {
     const [x, gamma] = [wave(32, 64), ramp(64)];
     const both = { rowwise: true, columnwise: true };
     for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
@@ -83,7 +83,7 @@ describe("what is rounded first", () => {
     }
   });
 
-  scoped("nothing has an amax of zero and the inverse of its scale", () => {
+  scoped("an empty tensor has amax 0 and the inverse of the given scale", () => {
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax: record });
     const { out, rstd } = quantizer.normQuantize(tensor(backend(), [], [0, 16]), { gamma: ramp(16) });
@@ -92,7 +92,7 @@ describe("what is rounded first", () => {
   });
 });
 
-describe("refused", () => {
+describe("refuses", () => {
   scoped("parameters that do not fit, before anything is quantized", () => {
     const [x, gamma] = [wave(32, 64), ramp(64)];
     const record = tensor(backend(), [0]);

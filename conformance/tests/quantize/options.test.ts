@@ -12,8 +12,8 @@ import { quantizeOperation } from "../../operations/quantize/quantize.js";
 import { nameOf, type Told, toldTogether } from "../arbitraries/quantizations.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
-describe("some rows of a table of options", () => {
-  it("have all values together that any row has, and are few", () => {
+describe("rows chosen to cover a table of options", () => {
+  it("have every combination of values that any row has, and are few", () => {
     const table = fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 2, maxLength: 5 });
     fc.assert(
       fc.property(table, fc.nat({ max: 6 }), fc.constantFrom(1, 2, 3), (sizes, forbidden, strength) => {
@@ -34,7 +34,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
   const backend = useBackend({ threads: 2 });
   const told = toldTogether(name, 2);
 
-  it("has every field of a spec among its options, or one value for it", () => {
+  it("has each field of a spec among its options, or a single value for it", () => {
     const { quantizer: _, ...defaults } = makeSpec(name, {});
     const options = optionsOf(name);
     for (const [field, value] of Object.entries(defaults)) {

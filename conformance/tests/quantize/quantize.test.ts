@@ -92,7 +92,7 @@ describe("shapes", () => {
       }
     });
 
-    scoped(`${name}: makeEmpty makes what quantize fills`, () => {
+    scoped(`${name}: makeEmpty gives a tensor that quantize_ can fill`, () => {
       const x = source(backend(), [64, 32]);
       const made = make(name).makeEmpty(backend(), [64, 32]);
       make(name).updateQuantized(x, made);
@@ -100,7 +100,7 @@ describe("shapes", () => {
     });
   }
 
-  scoped("one dimension is one row, where no multiple is asked for", () => {
+  scoped("one dimension is one row, if no multiple is required", () => {
     const t = new Float8BlockQuantizer(BOTH).quantize(source(backend(), [130]));
     expect(t.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
     expect(t.copy("columnwise").data.shape).toEqual([130, 1]);
@@ -113,29 +113,32 @@ describe("shapes", () => {
     ["mxfp4", 32],
     ["nvfp4", 16],
   ] as const) {
-    scoped(`${name}: other than multiples of ${multiple} are refused, with what to pad to`, () => {
-      for (const [shape, what] of [
-        [[multiple, multiple + 1], "last dimension"],
-        [[multiple + 1, multiple], "product of the leading dimensions"],
-      ] as const) {
-        const quantize = () => make(name).quantize(source(backend(), shape));
-        expect(quantize).toThrow(ShapeError);
-        expect(quantize).toThrow(
-          `${what} ${multiple + 1} is not a multiple of the block width ${multiple}, as ${name} needs; pad to ${2 * multiple}`,
-        );
-      }
-    });
+    scoped(
+      `${name}: sizes that are not multiples of ${multiple} are refused, with the sizes to pad to`,
+      () => {
+        for (const [shape, what] of [
+          [[multiple, multiple + 1], "last dimension"],
+          [[multiple + 1, multiple], "product of the leading dimensions"],
+        ] as const) {
+          const quantize = () => make(name).quantize(source(backend(), shape));
+          expect(quantize).toThrow(ShapeError);
+          expect(quantize).toThrow(
+            `${what} ${multiple + 1} is not a multiple of the block width ${multiple}, as ${name} needs; pad to ${2 * multiple}`,
+          );
+        }
+      },
+    );
   }
 });
 
 describe("fp8 per tensor", () => {
-  scoped("delayed scaling takes the scale given and stores its reciprocal", () => {
+  scoped("delayed scaling uses the given scale and stores its reciprocal", () => {
     const t = new Float8Quantizer({ scale: one(4) }).quantize(tensor(backend(), [1, -0, 1000], [3]));
     expect(t.copy("rowwise").data.dataSync()).toEqual(Uint8Array.of(0x48, 0x80, 0x7e));
     expect(t.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
   });
 
-  scoped("delayed scaling raises the amax record, never lowers it, and takes NaN for nothing", () => {
+  scoped("delayed scaling raises the amax record, never lowers it, and ignores NaN", () => {
     const amax = one(2);
     const quantizer = new Float8Quantizer({ scale: one(1), amax });
     const record = (...values: number[]): number | undefined => {
@@ -148,7 +151,7 @@ describe("fp8 per tensor", () => {
     expect(record(-Infinity)).toBe(Infinity);
   });
 
-  scoped("an amax given, a group's, stands in for the tensor's own", () => {
+  scoped("a given amax replaces the tensor's own", () => {
     const x = tensor(backend(), [1, 2]);
     const { scaleInv, data } = new Float8CurrentScalingQuantizer({ amax: one(448) })
       .quantize(x)
@@ -189,29 +192,26 @@ describe("fp8 per tensor", () => {
 });
 
 describe("fp8 per block", () => {
-  scoped(
-    "COMPACT keeps columnwise data where they are, GEMM_READY transposes them; the codes are the same",
-    () => {
-      const x = source(backend(), [200, 140]);
-      const columnwise = (dataLayout: "COMPACT" | "GEMM_READY") =>
-        new Float8BlockQuantizer({ ...BOTH, dataLayout }).quantize(x).copy("columnwise");
-      const [compact, ready] = [columnwise("COMPACT"), columnwise("GEMM_READY")];
-      expect([compact.data.shape, compact.scaleInv.shape]).toEqual([
-        [200, 140],
-        [2, 140],
-      ]);
-      expect([ready.data.shape, ready.scaleInv.shape]).toEqual([
-        [140, 200],
-        [140, 2],
-      ]);
-      const [kept, turned] = [compact.data.dataSync(), ready.data.dataSync()];
-      kept.forEach((code, i) => {
-        if (code !== turned[(i % 140) * 200 + Math.floor(i / 140)]) throw new Error(`element ${i} differs`);
-      });
-    },
-  );
+  scoped("COMPACT stores columnwise data untransposed, GEMM_READY transposed; the codes are the same", () => {
+    const x = source(backend(), [200, 140]);
+    const columnwise = (dataLayout: "COMPACT" | "GEMM_READY") =>
+      new Float8BlockQuantizer({ ...BOTH, dataLayout }).quantize(x).copy("columnwise");
+    const [compact, ready] = [columnwise("COMPACT"), columnwise("GEMM_READY")];
+    expect([compact.data.shape, compact.scaleInv.shape]).toEqual([
+      [200, 140],
+      [2, 140],
+    ]);
+    expect([ready.data.shape, ready.scaleInv.shape]).toEqual([
+      [140, 200],
+      [140, 2],
+    ]);
+    const [kept, turned] = [compact.data.dataSync(), ready.data.dataSync()];
+    kept.forEach((code, i) => {
+      if (code !== turned[(i % 140) * 200 + Math.floor(i / 140)]) throw new Error(`element ${i} differs`);
+    });
+  });
 
-  scoped("scales are powers of two unless told otherwise", () => {
+  scoped("scales are powers of two by default", () => {
     const scaleOf = (pow2Scales?: boolean) =>
       new Float8BlockQuantizer(pow2Scales === undefined ? {} : { pow2Scales })
         .quantize(tensor(backend(), [3]))
@@ -244,7 +244,7 @@ describe("nvfp4", () => {
   });
 
   scoped(
-    "goes up at each place of a block as often as its 8 random bits say, within five standard errors",
+    "stochastic rounding rounds each position of a block up with the probability that its 8 random bits give, within five standard errors",
     () => {
       const size = 256;
       // 2.3 lies 0.3 of the way from 2 (code 4) to 3 (code 5), so it is rounded up for floor(0.3 * 256) = 76 of the 256
@@ -269,14 +269,14 @@ describe("nvfp4", () => {
     },
   );
 
-  scoped("the amaxes of a group stand in for both copies' own", () => {
+  scoped("given amaxes replace both copies' own", () => {
     const x = source(backend(), [16, 16]);
     const t = new NVFP4Quantizer({ ...BOTH, amax: one(2 ** 20), amaxColumnwise: one(2 ** 21) }).quantize(x);
     expect(t.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 20));
     expect(t.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 21));
   });
 
-  scoped("the amax of a transformed copy is that of what it was transformed into", () => {
+  scoped("the amax of a transformed copy is that of the transformed values", () => {
     const ones = new Float32Array(16 * 16).fill(1);
     const x = encode(tensor(backend(), ones, [16, 16]), { format: "bf16" });
     const t = new NVFP4Quantizer({ ...BOTH, rht: true, randomSigns: false }).quantize(x);
@@ -304,7 +304,7 @@ describe("nvfp4", () => {
 });
 
 describe("what cannot be quantized is refused", () => {
-  scoped("without any usage", () => {
+  scoped("with neither rowwise nor columnwise usage", () => {
     const quantize = () => new MXFP8Quantizer({ rowwise: false }).quantize(source(backend(), [32, 32]));
     expect(quantize).toThrow(ArgumentError);
     expect(quantize).toThrow(/neither rowwise nor columnwise/);

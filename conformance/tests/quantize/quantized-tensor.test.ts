@@ -42,9 +42,9 @@ describe("the noop flag", () => {
   };
   const fresh = (seed: number) => downloadQuantized(new MXFP8Quantizer(BOTH).quantize(source(32, 64, seed)));
 
-  scoped("of exactly one leaves codes and scales as they were", () => assertSameAnswer(updated(1), fresh(1)));
+  scoped("of exactly one leaves codes and scales unchanged", () => assertSameAnswer(updated(1), fresh(1)));
 
-  scoped("of anything else does not", () => {
+  scoped("of any other value does not", () => {
     for (const flag of [0, 2, 1 - 2 ** -24, -1, Number.NaN, Infinity])
       assertSameAnswer(updated(flag), fresh(2));
   });
@@ -66,14 +66,14 @@ describe("quantizing into a tensor again", () => {
     });
   }
 
-  scoped("fills the copies that are left, and no other", () => {
+  scoped("fills only the copies that were not dropped", () => {
     const t = new MXFP8Quantizer(BOTH).quantize(source(32, 32, 1)).updateUsage({ rowwise: false });
     t.quantize_(source(32, 32, 2));
     const expected = new MXFP8Quantizer(COLUMNWISE).quantize(source(32, 32, 2));
     assertSameAnswer(downloadQuantized(t), downloadQuantized(expected));
   });
 
-  scoped("takes no other shape, and changes nothing then", () => {
+  scoped("refuses another shape, and then changes nothing", () => {
     const t = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
     const before = downloadQuantized(t);
     expect(() => t.quantize_(source(64, 32, 2))).toThrow(ShapeError);
@@ -83,7 +83,7 @@ describe("quantizing into a tensor again", () => {
 });
 
 describe("usage", () => {
-  scoped("is what the quantizer says, until setUsage says otherwise", () => {
+  scoped("is the quantizer's, until setUsage changes it", () => {
     const quantizer = new MXFP8Quantizer();
     expect(quantizer.quantize(source(32, 32, 1)).usage).toEqual(ROWWISE);
     quantizer.setUsage({ columnwise: true });
@@ -92,7 +92,7 @@ describe("usage", () => {
     expect(quantizer.quantize(source(32, 32, 1)).usage).toEqual(COLUMNWISE);
   });
 
-  scoped("dropping a copy gives its memory back at once, and keeps the other", () => {
+  scoped("dropping a copy frees its memory at once, and keeps the other", () => {
     const t = new NVFP4Quantizer(BOTH).quantize(source(32, 64, 1));
     const { rowwise, columnwise } = t;
     const before = backend().memoryUse().blocks;
@@ -110,32 +110,38 @@ describe("usage", () => {
       new Float8BlockQuantizer({ ...usage, tile: "128x128", scaleLayout: "padded" }),
   };
   for (const [name, make] of Object.entries(derivable)) {
-    scoped(`${name}: the columnwise copy derived is the one that quantizing gives`, () => {
-      for (const [rows, columns] of [
-        [130, 700],
-        [3, 5],
-        [0, 4],
-      ] as const) {
-        const x = source(rows, columns, 1);
-        const t = make(ROWWISE).quantize(x).updateUsage({ columnwise: true });
-        assertSameAnswer(downloadQuantized(t), downloadQuantized(make(BOTH).quantize(x)));
-      }
-    });
+    scoped(
+      `${name}: the columnwise copy derived from the rowwise one is equal to the one that quantize gives`,
+      () => {
+        for (const [rows, columns] of [
+          [130, 700],
+          [3, 5],
+          [0, 4],
+        ] as const) {
+          const x = source(rows, columns, 1);
+          const t = make(ROWWISE).quantize(x).updateUsage({ columnwise: true });
+          assertSameAnswer(downloadQuantized(t), downloadQuantized(make(BOTH).quantize(x)));
+        }
+      },
+    );
   }
 
-  scoped("derived and dropped in one step leaves the columnwise copy alone", () => {
-    const t = new Float8CurrentScalingQuantizer().quantize(source(4, 6, 1));
-    expect(t.updateUsage(COLUMNWISE).usage).toEqual(COLUMNWISE);
-    expect(t.copy("columnwise").data.shape).toEqual([6, 4]);
-    expect(t.dequantize()).toMatchObject({ shape: [4, 6], dtype: "f32" });
-  });
+  scoped(
+    "deriving the columnwise and dropping the rowwise copy in one call leaves only the columnwise copy",
+    () => {
+      const t = new Float8CurrentScalingQuantizer().quantize(source(4, 6, 1));
+      expect(t.updateUsage(COLUMNWISE).usage).toEqual(COLUMNWISE);
+      expect(t.copy("columnwise").data.shape).toEqual([6, 4]);
+      expect(t.dequantize()).toMatchObject({ shape: [4, 6], dtype: "f32" });
+    },
+  );
 
   for (const [name, make] of [
     ["fp8-block 1x128", () => new Float8BlockQuantizer()],
     ["mxfp8 1x32", () => new MXFP8Quantizer()],
     ["nvfp4 1x16", () => new NVFP4Quantizer()],
   ] as const) {
-    scoped(`${name}: a columnwise copy is refused, because only the source could give it`, () => {
+    scoped(`${name}: a columnwise copy cannot be derived, because it needs the source`, () => {
       const t = make().quantize(source(32, 32, 1));
       const derive = () => t.updateUsage(COLUMNWISE);
       expect(derive).toThrow(ArgumentError);
@@ -168,7 +174,7 @@ describe("lifetimes", () => {
     expect(() => kept.quantize_(source(16, 16, 1))).toThrow(DisposedError);
   });
 
-  scoped("a quantization that is refused leaves nothing", () => {
+  scoped("a quantization that is refused leaks no memory", () => {
     const x = source(32, 33, 1);
     const before = backend().memoryUse();
     expect(() => new MXFP8Quantizer(BOTH).quantize(x)).toThrow(ShapeError);
@@ -191,7 +197,7 @@ scoped("a quantizer refuses a target of another spec, and says which field diffe
   expect(update).toThrow("the target was made with format e5m2, this quantizer has e4m3");
 });
 
-describe("where a copy lies", () => {
+describe("the layout of a copy", () => {
   const drawn = quantizeSpec().chain((spec) =>
     fc.record({
       spec: fc.constant(spec),
@@ -211,7 +217,7 @@ describe("where a copy lies", () => {
     }
   }
 
-  it("is what the spec says, however the copy was made, and not what another tensor says", () => {
+  it("is the spec's, however the copy was made, and not another tensor's", () => {
     fc.assert(
       fc.property(drawn, ({ spec, shape, layout }) => {
         using _scope = new Scope();
@@ -233,7 +239,7 @@ describe("where a copy lies", () => {
     );
   });
 
-  scoped("is its own where a columnwise copy is derived", () => {
+  scoped("is the tensor's own if a columnwise copy is derived", () => {
     for (const layout of ["logical", "padded"] as const) {
       for (const quantizer of [
         new Float8CurrentScalingQuantizer({ ...ROWWISE, scaleLayout: layout }),

@@ -31,13 +31,13 @@ describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
     return backend;
   };
 
-  it(`is ${expected.name}, with its defaults`, async () => {
+  it(`the default recipe is ${expected.name}, with its defaults`, async () => {
     const recipe = getDefaultRecipe(await open());
     expect(recipe).toBeInstanceOf(expected);
     expect(recipe.key).toBe(new expected().key);
   });
 
-  it("is what a region of that backend takes, and delayed scaling one without a backend", async () => {
+  it("a region of that backend has the default recipe by default, and a region without a backend delayed scaling", async () => {
     const backend = await open();
     expect(autocast({ backend }, () => currentRegion()?.recipe.key)).toBe(new expected().key);
     expect(autocast({}, () => currentRegion()?.recipe.key)).toBe(new DelayedScaling().key);
@@ -50,7 +50,7 @@ describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
       expect(autocast({ backend, recipe: given }, () => currentRegion()?.recipe)).toBe(given);
   });
 
-  it("is what a layer computes by", async () => {
+  it("a layer computes by the default recipe", async () => {
     const backend = await open();
     using _scope = new Scope();
     using layer = new Linear(backend, 32, 32, { random: new RandomState(1n) });

@@ -46,8 +46,8 @@ interface Subject {
   /** Whether the options are compatible. */
   readonly valid?: (options: Given) => boolean;
   /**
-   * Whether an MLP quantizes the gradient of its activation as it is computed: `ungated` for an activation that is not
-   * gated, `alone` for any activation without a bias.
+   * Whether an MLP fuses the gradient of its activation with its quantization: `ungated` for an activation that is not gated,
+   * `alone` for any activation without a bias.
    */
   readonly steps: { readonly ungated: boolean; readonly alone: boolean };
 }
@@ -218,7 +218,7 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
     for (const each of others) expect(each.make({}).key).not.toBe(key({}));
   });
 
-  scoped("makes of each role the quantizer that it decides on", () => {
+  scoped("gives for each role the quantizer that its options determine", () => {
     fc.assert(
       fc.property(drawn, fc.constantFrom(...EVERY), ({ given, full }, role) => {
         const recipe = subject.make(given);
@@ -322,7 +322,7 @@ refusals("recipes refuse", [
   ],
 ]);
 
-it("quantizers of the caller's own accumulate as those of Float8CurrentScaling, or as they are told", () => {
+it("the caller's own quantizers accumulate as those of Float8CurrentScaling by default, or as their options say", () => {
   const quantizerFactory = () => new MXFP8Quantizer();
   const split = (recipe: CustomRecipe) => PRODUCTS.map((product) => recipe[product].useSplitAccumulator);
   expect(split(new CustomRecipe({ quantizerFactory }))).toEqual([false, true, true]);
@@ -339,7 +339,7 @@ it("quantizers of the caller's own accumulate as those of Float8CurrentScaling, 
   ]);
 });
 
-it("recipes have their defaults where there is no process, as in a browser", () => {
+it("recipes have their defaults if there is no process, as in a browser", () => {
   vi.stubGlobal("process", undefined);
   try {
     for (const { make, options } of Object.values(SUBJECTS))
@@ -364,7 +364,7 @@ const SUPPORT: Readonly<Record<(typeof DATAPATH_FAMILIES)[number], readonly stri
 };
 
 describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
-  it("each recipe is supported, emulated, or refused with a reason, which is asked for once", async () => {
+  it("each recipe is supported, emulated, or refused with a reason, and the backend is asked once", async () => {
     const opened: Backend = await openBackend("wasm", { threads: 1, datapath });
     try {
       const ask = vi.spyOn(opened, "supports");

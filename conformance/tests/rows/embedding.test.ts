@@ -16,12 +16,12 @@ describe("an embedding", () => {
     expect([...out.dataSync()]).toEqual([5, 6, 1, 2, 5, 6, 3, 4]);
   });
 
-  scoped("is NaN where there is no such row", () => {
+  scoped("is NaN for an id outside the table", () => {
     const out = embedding(tensor(backend(), [1, 2], [2, 1]), idsOf([-1, 1, 2, -(2 ** 31)]));
     expect([...out.dataSync()]).toEqual([Number.NaN, 2, Number.NaN, Number.NaN]);
   });
 
-  scoped("rounds once to the type asked for", () => {
+  scoped("is rounded once to the requested type", () => {
     const table = tensor(backend(), [1 + 2 ** -8, 1 + 3 * 2 ** -8], [2, 1]);
     expect([...embedding(table, idsOf([0, 1]), { outDtype: "bf16" }).dataSync()]).toEqual([0x3f80, 0x3f82]);
   });
@@ -38,18 +38,18 @@ describe("the gradient of a table", () => {
     expect([...half.dataSync()]).toEqual([0x4382]);
   });
 
-  scoped("takes no part of ids that the table does not have", () => {
+  scoped("ignores ids outside the table", () => {
     const grad = tensor(backend(), [1, Number.NaN, 1 / 0, 4], [4, 1]);
     expect([...embeddingBackward(grad, idsOf([0, -1, 2, 1]), 2).dataSync()]).toEqual([1, 4]);
   });
 
-  scoped("is +0 where no id points, and for what sums to nothing", () => {
+  scoped("is +0 for rows that no id names, and for sums that cancel", () => {
     const out = embeddingBackward(tensor(backend(), [-0], [1, 1]), idsOf([0]), 2);
     expect([...out.dataSync()]).toEqual([0, 0]);
   });
 });
 
-scoped("what does not fit is refused", () => {
+scoped("operands that do not fit are refused", () => {
   const table = tensor(backend(), [1, 2], [1, 2]);
   expect(() => embedding(table, tensor(backend(), [0]))).toThrow("ids are f32; they must be i32");
   expect(() => embedding(empty(backend(), "e4m3", [1, 2]), idsOf([0]))).toThrow(DTypeError);

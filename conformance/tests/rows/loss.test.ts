@@ -104,7 +104,7 @@ test("the loss lies within 2^-20 of the true one, relative to the spread of the 
 describe("the mean squared error", () => {
   const backend = useBackend();
 
-  scoped("of exact numbers, and its gradient", () => {
+  scoped("is exact for small integers, and so is its gradient", () => {
     const x = tensor(backend(), [1, 2, 3, 4, -1, 0], [2, 3]);
     const target = tensor(backend(), [1, 4, 0, 4, -1, 6], [2, 3]);
     const grad = tensor(backend(), [1, 0.5]);
@@ -129,7 +129,7 @@ describe("the mean squared error", () => {
     expect([dx.dtype, ...dx.dataSync()]).toEqual(["f16", 0x4000]);
   });
 
-  scoped("refuses what does not fit", () => {
+  scoped("refuses operands that do not fit", () => {
     const x = tensor(backend(), [1, 2], [1, 2]);
     const grad = tensor(backend(), [1]);
     expect(() => mse(x, tensor(backend(), [1, 2]))).toThrow(ShapeError);

@@ -60,7 +60,7 @@ test.each(WIDE_TYPES)("$name: every row has the bits of its definition", ({ type
   }
 });
 
-test("rows longer than what is kept of them", () => {
+test("rows longer than the kernel's buffer have the bits of the definition", () => {
   const columns = 2 ** 16 + 700;
   const row = evenF32(columns, 30, 9);
   const { out } = run(0, Array.from({ length: ROWS }, () => row).flat(), evenF32(ROWS * columns, 1), 0, 0.5);
@@ -78,7 +78,7 @@ describe("a row", () => {
     ...softmax(tensor(backend(), values), options).dataSync(),
   ];
 
-  scoped("of one value is 1, of equal values their share", () => {
+  scoped("of one value is 1, and of n equal values 1/n", () => {
     expect(rowOf([-7])).toEqual([1]);
     expect(rowOf([3, 3, 3, 3])).toEqual([0.25, 0.25, 0.25, 0.25]);
     expect(rowOf([1e30, -1e30], { scale: 0 })).toEqual([0.5, 0.5]);
@@ -122,7 +122,7 @@ describe("the causal mask", () => {
     expect(see([3])).toEqual([third, third, third]);
   });
 
-  scoped("hides what is there, in both directions", () => {
+  scoped("ignores masked values, forward and backward", () => {
     const x = tensor(backend(), [1, nan, 3, 3], [2, 2]);
     const y = softmax(x, { causal: true });
     expect([...y.dataSync()]).toEqual([1, 0, 0.5, 0.5]);
@@ -136,7 +136,7 @@ describe("the causal mask", () => {
     }
   });
 
-  scoped("gives zeros to rows that it covers, whatever the memory held", () => {
+  scoped("gives zeros in fully masked rows, whatever the memory contained", () => {
     const x = tensor(backend(), new Float32Array(8).fill(nan), [4, 2]);
     const y = softmax(x, { causal: true, outDtype: "bf16" });
     expect([...y.dataSync()].slice(0, 4)).toEqual([0, 0, 0, 0]);
@@ -144,7 +144,7 @@ describe("the causal mask", () => {
   });
 });
 
-scoped("results have the type asked for, else that of the input; empty ones are empty", () => {
+scoped("results have the requested type, by default the input's; empty inputs give empty results", () => {
   const [x, g] = [empty(backend(), "bf16", [0, 4]), empty(backend(), "f16", [0, 4])];
   expect([softmax(x).dtype, softmaxBackward(g, x).dtype]).toEqual(["bf16", "f16"]);
   expect([softmax(x, { outDtype: "f32" }).dtype, softmaxBackward(g, x, { outDtype: "f32" }).dtype]).toEqual([
@@ -154,7 +154,7 @@ scoped("results have the type asked for, else that of the input; empty ones are 
   expect(softmax(empty(backend(), "f32", [3, 0]), { causal: true }).shape).toEqual([3, 0]);
 });
 
-scoped("refused: a scale that is no finite f32, other types, other shapes", () => {
+scoped("a scale that is not a finite f32, other types and other shapes are refused", () => {
   const [x, codes] = [tensor(backend(), [1, 2]), empty(backend(), "e4m3", [2])];
   for (const scale of [nan, inf, 1e39]) {
     expect(() => softmax(x, { scale })).toThrow(ArgumentError);

@@ -16,7 +16,7 @@ const runs = ALL_RUNS.filter(
 describe("training on the reference", () => {
   const backend = useBackend({ datapath: "hopper" });
 
-  it.runIf(RECORD_TRAINING)("is recorded", () => {
+  it.runIf(RECORD_TRAINING)("records the run of every task and recipe", () => {
     const origin = { project: "Lockstep's reference, datapath hopper", version: "1" };
     const training = ALL_RUNS.map((each) => {
       const { task, recipe, steps } = each;

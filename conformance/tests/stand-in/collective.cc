@@ -1,4 +1,5 @@
-// In place of the kernel that combines the parts of ranks; it gives what that gives, so that processes can compare bits.
+// The stand-in for the kernel that combines arrays of several ranks. It computes the same results, so that tests of
+// processes can compare bits.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -1,4 +1,4 @@
-// Stand-ins for elementwise kernels (elements.gen.cc has those that headers describe) and for reductions to a few numbers.
+// Stand-ins for elementwise kernels and for reductions to a few numbers. elements.gen.cc has the generated stand-ins.
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/cast/cast.h"
 #include "kernels/cast/sweep.h"

@@ -16,7 +16,7 @@ void fault(const char* what) {
 
 namespace {
 
-// How much of the work of each stream has come before.
+// A vector clock: for each stream, the amount of its work that has happened before.
 using Clock = std::map<cudaStream_t, uint64_t>;
 
 void join(Clock& clock, const Clock& other) {
@@ -25,7 +25,7 @@ void join(Clock& clock, const Clock& other) {
 
 struct Block {
   uint64_t bytes;
-  // The last access of each stream, by its count of work.
+  // The last read by each stream, as the stream's clock at that time.
   Clock reads;
   Clock writes;
 };
@@ -33,7 +33,7 @@ struct Block {
 std::mutex mutex;
 std::map<cudaStream_t, Clock> streams;
 std::map<cudaEvent_t, Clock> events;
-// What the host has waited for.
+// The work that the host has waited for.
 Clock host;
 std::map<uintptr_t, Block> blocks;
 thread_local cudaStream_t current = nullptr;

@@ -1,6 +1,5 @@
-// Whether work on different streams is ordered wherever it uses the same block of device memory. Each stream and each event has a
-// vector clock; two accesses to a block of which one writes must be ordered by events or by waits of the host. The process is
-// ended if they are not.
+// Detects races: two accesses to the same block of device memory, of which one is a write, must be ordered by events or
+// by waits of the host. Each stream and each event has a vector clock. The process is aborted at the first race.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,9 +12,9 @@ namespace standin {
 
 enum class Access { kRead, kWrite };
 
-// Accesses by this thread are on `stream` from now on.
+// Sets the stream of this thread's following accesses.
 void on(cudaStream_t stream);
-// An access to the block of device memory that `data` points into, if there is one.
+// Records an access to the block of device memory that contains `data`, if there is one.
 void accesses(const void* data, Access access);
 
 void allocated(const void* data, size_t bytes, cudaStream_t stream);
@@ -25,7 +24,8 @@ void records(cudaEvent_t event, cudaStream_t stream);
 void forgets(cudaEvent_t event);
 void waits(cudaStream_t stream, cudaEvent_t event);
 
-// What any stream is given later comes after what the host has waited for.
+// Makes all work that is enqueued later, on any stream, ordered after the work of `stream`, because the host has waited
+// for it.
 void hostWaits(cudaStream_t stream);
 void hostWaits(cudaEvent_t event);
 void hostWaitsForAll();

@@ -119,7 +119,7 @@ cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const Bias
   return writesBiasGradient(gradient, p.rows, p.columns);
 }
 
-// If a placement has no lines or blocks, no scales are written for it.
+// Scales are not written for a placement without lines or blocks.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   on(stream);
   if (!isFp8(p.word)) return cudaErrorInvalidValue;

@@ -86,7 +86,7 @@ function resultsOf({
 }
 
 describe(`functions of ${origin.version} on an ${origin.gpu}`, () => {
-  it("are as far apart as recorded", async () => {
+  it("differ from ours by the recorded distances", async () => {
     const apart = new Map<string, Distances[]>();
     for (const given of cases) {
       using _scope = new Scope();

@@ -106,25 +106,28 @@ function partsOf(given: Case, out: QuantizedTensor, dequantized: Tensor, amax: T
 }
 
 describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
-  it.each(["delayed", "current", "block"] as const)("%s: every recorded bit", async (quantizer) => {
-    const own = cases.filter((each) => each.quantizer === quantizer);
-    let compared = 0;
-    expect(own.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
-    for (const given of own) {
-      using _scope = new Scope();
-      const amax = tensor(backend(), [0]);
-      const out = quantizerOf(given, amax).quantize(source(given));
-      const parts = Object.entries(partsOf(given, out, out.dequantize(given.dtype), amax));
-      const { shape, dtype, kind, seed, format, scale, pow2, epsilon, dim } = given;
-      const named = JSON.stringify({ shape, dtype, kind, seed, format, scale, pow2, epsilon, dim });
-      for (const [name, part] of parts) {
-        const recorded = given[name as keyof Case] as RecordedResult;
-        const bytes = await canonicalBytes(part as Tensor);
-        const own = name.endsWith("wise_scale_inv") ? cropped(bytes, part as Tensor, recorded) : bytes;
-        expect(asRecorded(own, recorded), `${name} of ${named}`).toEqual(recorded);
-        compared += own.length;
+  it.each(["delayed", "current", "block"] as const)(
+    "%s: the reference gives every recorded bit",
+    async (quantizer) => {
+      const own = cases.filter((each) => each.quantizer === quantizer);
+      let compared = 0;
+      expect(own.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
+      for (const given of own) {
+        using _scope = new Scope();
+        const amax = tensor(backend(), [0]);
+        const out = quantizerOf(given, amax).quantize(source(given));
+        const parts = Object.entries(partsOf(given, out, out.dequantize(given.dtype), amax));
+        const { shape, dtype, kind, seed, format, scale, pow2, epsilon, dim } = given;
+        const named = JSON.stringify({ shape, dtype, kind, seed, format, scale, pow2, epsilon, dim });
+        for (const [name, part] of parts) {
+          const recorded = given[name as keyof Case] as RecordedResult;
+          const bytes = await canonicalBytes(part as Tensor);
+          const own = name.endsWith("wise_scale_inv") ? cropped(bytes, part as Tensor, recorded) : bytes;
+          expect(asRecorded(own, recorded), `${name} of ${named}`).toEqual(recorded);
+          compared += own.length;
+        }
       }
-    }
-    expect(compared).toBeGreaterThan(1e6);
-  });
+      expect(compared).toBeGreaterThan(1e6);
+    },
+  );
 });

@@ -83,14 +83,14 @@ describe("the scale of an input", () => {
     ]);
   });
 
-  scoped("stays, and its history too, where the input is zero", () => {
+  scoped("is unchanged, and its history too, if the input is zero", () => {
     using probe = new Probe();
     probe.forward(matrix(4));
     probe.forward(matrix(0));
     expect(probe.state()).toEqual([112, 0, 0, 4]);
   });
 
-  scoped("stays while an infinite amax is in the history, and takes no notice of NaN", () => {
+  scoped("is unchanged while an infinite amax is in the history, and ignores NaN", () => {
     using probe = new Probe();
     const scales = [4, inf, 2, 2, 2].map((amax) => {
       probe.forward(matrix(amax));
@@ -107,13 +107,13 @@ describe("the scale of an input", () => {
     expect(probe.state()).toEqual([FLT_MAX, 0, 0, 2 ** -140]);
   });
 
-  scoped("leaves a margin, and follows the last amax alone where that is asked for", () => {
+  scoped("applies the margin, and follows only the last amax if so configured", () => {
     using probe = new Probe({ margin: 2, amaxComputeAlgo: "mostRecent" });
     for (const amax of [8, 2]) probe.forward(matrix(amax));
     expect(probe.state()).toEqual([56, 0, 8, 2]);
   });
 
-  scoped("takes the largest amax of all passes within a region", () => {
+  scoped("follows the largest amax of all passes within a region", () => {
     using probe = new Probe();
     autocast({ recipe: probe.recipe }, () => {
       for (const amax of [2, 7, 4]) probe.layer.forward(matrix(amax));
@@ -122,7 +122,7 @@ describe("the scale of an input", () => {
   });
 });
 
-it("functions of the caller's make the amax, given the history, and the scale", () => {
+it("the caller's functions compute the amax from the history, and the scale from the amax", () => {
   using _scope = new Scope();
   const histories: number[][] = [];
   const asked: unknown[][] = [];
@@ -153,7 +153,7 @@ it.each([
   ["max", -inf],
   [(history: Float32Array) => history[0] as number, inf],
   [(history: Float32Array) => history[0] as number, -inf],
-] as const)("an infinite scale that comes from outside becomes FLT_MAX: %s, %s", (amaxComputeAlgo, scale) => {
+] as const)("an infinite scale set by the caller becomes FLT_MAX: %s, %s", (amaxComputeAlgo, scale) => {
   using _scope = new Scope();
   using probe = new Probe({ amaxComputeAlgo });
   probe.forward(matrix(4));
@@ -165,8 +165,8 @@ it.each([
   expect(probe.state()[0]).toBe(FLT_MAX);
 });
 
-describe("slots", () => {
-  scoped("of weights, outputs, gradients and their results have the amaxes of those", () => {
+describe("the columns of the amax history", () => {
+  scoped("for weights, outputs, gradients and their results have the amaxes of those", () => {
     using first = new Probe();
     using second = new Probe();
     const x = matrix(4);
@@ -190,7 +190,7 @@ describe("slots", () => {
     expect(third.state(2)).toEqual([56, 0, 0, 8]);
   });
 
-  scoped("of gradients follow at the end of the backward pass, wherever that is", () => {
+  scoped("for gradients are updated at the end of the backward pass, inside or outside of a region", () => {
     using probe = new Probe({ format: "E4M3" });
     const grad = tensor(backend(), valued(2), [SIZE, SIZE]);
     autocast({ recipe: probe.recipe }, () => {
@@ -208,7 +208,7 @@ describe("a matrix that the blocks of another recipe do not divide", () => {
   it.each([
     ["enabled", { recipe }],
     ["calibrating", { recipe, enabled: false, calibrating: true }],
-  ])("is refused before scales and the recipe change: %s", (_, options) => {
+  ])("is refused before the scales and the recipe change: %s", (_, options) => {
     using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     using _scope = new Scope();
     using probe = new Probe();
@@ -240,7 +240,7 @@ describe("calibrating", () => {
     expect(probe.state()).toEqual([scale, 0, 300, 300]);
   });
 
-  scoped("that is also enabled is in low precision", () => {
+  scoped("together with quantization computes in low precision", () => {
     using probe = new Probe();
     const { layer, recipe } = probe;
     const x = matrix(3000, 3);
@@ -249,7 +249,7 @@ describe("calibrating", () => {
     expect(Math.max(...low.map(Math.abs))).toBe(448 * 2);
   });
 
-  scoped("under a recipe without a history leaves nothing behind", () => {
+  scoped("under a recipe without a history leaves no state", () => {
     using probe = new Probe();
     const recipe = new Float8CurrentScaling();
     autocast({ recipe, enabled: false, calibrating: true }, () => probe.layer.forward(matrix(3)));
@@ -292,7 +292,7 @@ describe("the scale of an amax that the caller computes", () => {
     return [own, [...updated.dataSync()]];
   }
 
-  it("has the bits of the operation, at the ends of f32 too", () => {
+  it("has the bits of the operation, for the largest and smallest f32 too", () => {
     fc.assert(
       fc.property(
         amaxes,

@@ -1,4 +1,4 @@
-/** Hooks of leaves: once in each pass that reaches the leaf, when its gradient is complete and before the pass goes on. */
+/** Hooks of leaves run once in each pass that reaches the leaf, when its gradient is complete and before the pass continues. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
@@ -25,7 +25,10 @@ import { useBackend } from "../harness/suite.js";
 const SIZE = 16;
 const LAYERS = 3;
 
-/** A chain: which layer comes next, whether it is computed again in the backward pass, whether its input is added. */
+/**
+ * A chain of layers: which layer comes next, whether it is recomputed in the backward pass, and whether its input is added to its
+ * result.
+ */
 interface Program {
   readonly chain: readonly { readonly layer: number; readonly again: boolean; readonly residual: boolean }[];
   readonly frozen: readonly boolean[];
@@ -54,9 +57,9 @@ const textOf = (x: Tensor | undefined): string => (x ? String(download(x).codes)
 const gradOf = (each: Parameter): string => `${textOf(each.grad)} / ${textOf(each.mainGrad)}`;
 
 interface Seen {
-  /** The gradients of all parameters after each of two passes. */
+  /** The gradients of all parameters after each of the two passes. */
   readonly after: readonly (readonly string[])[];
-  /** Which parameter's hook ran, with its gradient and all other gradients at that time. */
+  /** The calls of hooks: the parameter, its gradient, and all other gradients at that time. */
   readonly calls: readonly (readonly { readonly at: number; readonly grads: readonly string[] }[])[];
 }
 
@@ -127,7 +130,7 @@ describe("a hook of a leaf", () => {
     );
   });
 
-  it("runs before the layers below are computed", () => {
+  it("runs before the gradients of earlier layers are computed", () => {
     const chain = [0, 1, 2].map((layer) => ({ layer, again: false, residual: false }));
     const none = Array.from({ length: 2 * LAYERS }, () => false);
     const all = none.map(() => true);
@@ -141,7 +144,7 @@ describe("a hook of a leaf", () => {
         if (Math.floor(i / 2) < Math.floor(at / 2)) expect(grad).toBe("none / none");
   });
 
-  it("runs no more once it is removed, and is refused on what was computed", () => {
+  it("does not run after it was removed, and is refused on a variable that is not a leaf", () => {
     using _ = new Scope();
     const x = new Variable(tensor(backend(), [1]), true);
     const seen: string[] = [];

@@ -20,7 +20,7 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
   const rows = pairwise(OPTIONS, (n) => next() % n).map((options, i) => ({ options, i }));
 
-  it("are among the cases", () => {
+  it("are covered by the cases", () => {
     const counts = Object.values(OPTIONS).map((values) => values.length);
     const pairs = counts.flatMap((count, i) => counts.slice(i + 1).map((other) => count * other));
     const found = tuplesAmong(
@@ -76,14 +76,14 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
     const alone = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
     const others = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
 
-    it.each([undefined, alone, others])("accumulates as its own option says: %j", (split) => {
+    it.each([undefined, alone, others])("accumulates by its own option: %j", (split) => {
       for (const recipe of ["current", "delayed"] as const) {
         const found = departure(backend(), deepPlan(recipe, deep, split));
         expect(found, recipe).toBe(undefined);
       }
     });
 
-    it("sees its own option in the model, and no other product's", () => {
+    it("uses only its own option in the model", () => {
       const none = { fprop: false, dgrad: false, wgrad: false };
       const before = modelled(deepPlan("current", deep, none), "hopper");
       for (const product of PRODUCTS) {
@@ -134,7 +134,7 @@ describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
   const names = Object.keys(RECIPES) as RecipeName[];
 
-  it.each(names)("under %s no scale follows, and codes pass between layers", (name) => {
+  it.each(names)("under %s updates no scale, and layers pass codes to each other", (name) => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     const features = { parameters: "f32", input: "bf16" } as const;
     const plan = planOf(

@@ -43,7 +43,7 @@ describe("4over6", () => {
     (scope === "weights" ? role === "weight" : scope === "activations" && role !== "weight");
 
   it.each(SCOPES)(
-    "of %s is for those tensors of the forward pass, under the scale that each is given",
+    "of %s applies to those tensors of the forward pass, with each tensor's own scale",
     (scope) => {
       for (const e4m3Use256 of SCOPES) {
         for (const fourOverSixErrMode of ["mae", "mse"] as const) {
@@ -99,7 +99,7 @@ describe("the environment", () => {
     },
   );
 
-  it("says for NVFP4 what chooses, by which error and under which largest scale", () => {
+  it("sets for NVFP4 which tensors use 4over6, by which error and under which largest scale", () => {
     vi.stubEnv("NVTE_NVFP4_DISABLE_RHT", "1");
     vi.stubEnv("NVTE_NVFP4_4OVER6", "activations");
     vi.stubEnv("NVTE_NVFP4_4OVER6_E4M3_USE_256", "weights");
@@ -112,7 +112,7 @@ describe("the environment", () => {
     expect(() => new NVFP4BlockScaling()).toThrow(/NVTE_NVFP4_4OVER6 "1" is not one of none, weights/);
   });
 
-  it("yields to options", () => {
+  it("is overridden by options", () => {
     for (const [name] of switches) vi.stubEnv(name, "1");
     expect(new Float8CurrentScaling({ pow2Scales: false }).pow2Scales).toBe(false);
     expect(new Float8BlockScaling({ useF32Scales: false }).useF32Scales).toBe(false);
@@ -139,7 +139,7 @@ function stateOf(layer: Linear) {
 }
 
 describe("another recipe in the next iteration", () => {
-  it("may be one that a class of the caller's has made of a recipe", () => {
+  it("may be an instance of the caller's own subclass", () => {
     class Tighter extends Float8CurrentScaling {
       override qparams(role: Role) {
         return { ...super.qparams(role), pow2Scales: true };
@@ -153,7 +153,7 @@ describe("another recipe in the next iteration", () => {
     expect(new Tighter().key).toBe(new Tighter().key);
   });
 
-  it("of another kind warns, and quantizes the cached weight anew", () => {
+  it("of another class warns, and the cached weight is quantized again", () => {
     const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
     using layer = linear(backend(), 1);
     bitsOf(layer, RECIPES.delayed(), 1, true);
@@ -170,7 +170,7 @@ describe("another recipe in the next iteration", () => {
     expect(stateOf(layer)).toBe(undefined);
   });
 
-  it("of the same kind with other options is taken up without a word", () => {
+  it("of the same class with other options is used without a warning", () => {
     const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
     using layer = linear(backend(), 1);
     const pairs = [
@@ -186,7 +186,7 @@ describe("another recipe in the next iteration", () => {
     }
   });
 
-  it("that is equal keeps the cached weight, whatever object it is", () => {
+  it("that is equal keeps the cached weight, even if it is another object", () => {
     using layer = linear(backend(), 1);
     const before = bitsOf(layer, new Float8CurrentScaling(), 1, true);
     layer.weight.tensor.write(new Uint8Array(layer.weight.tensor.byteLength));
@@ -217,8 +217,8 @@ describe("another recipe in the next iteration", () => {
   });
 });
 
-describe("quantizers of the caller's own", () => {
-  it("are made once for each role of each layer", () => {
+describe("the caller's own quantizers", () => {
+  it("are created once for each role of each layer", () => {
     const asked: string[] = [];
     const recipe = new CustomRecipe({
       quantizerFactory: (role) => {
@@ -248,7 +248,7 @@ describe("quantizers of the caller's own", () => {
     expect(custom).toEqual(current);
   });
 
-  scoped("that cannot be made leave the layer as it was", () => {
+  scoped("whose creation fails leave the layer unchanged", () => {
     using layer = linear(backend(), 1);
     const delayed = RECIPES.delayed();
     bitsOf(layer, delayed, 1, true);
@@ -265,9 +265,9 @@ describe("quantizers of the caller's own", () => {
   });
 });
 
-describe("between a forward pass and the way back", () => {
+describe("between a forward and a backward pass", () => {
   it.each(["delayed", "current", "mxfp8", "nvfp4"] as const)(
-    "another recipe may be taken up, and %s gives the bits it gives without",
+    "another recipe may be used, and %s gives the same bits as without that",
     (name) => {
       vi.spyOn(console, "warn").mockImplementation(() => {});
       const [disturbed, calm] = [true, false].map((disturbs) => {

@@ -46,7 +46,7 @@ function learned(step: (part: Part, x: Variable, layers: readonly [Linear, Linea
   return { losses, layers: seen(model.layers) };
 }
 
-describe.each(RECIPE_NAMES)("computed again, %s", (name) => {
+describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
   const make = RECIPES[name];
   const programs: Record<string, (recipe: Recipe) => Parameters<typeof learned>[0]> = {
     "a layer":
@@ -117,7 +117,7 @@ describe.each(RECIPE_NAMES)("computed again, %s", (name) => {
         autocast({ recipe }, () => a.forward(b.forward(part((h) => a.forward(a.forward(h)), a.forward(x))))),
   };
 
-  it.each(Object.keys(programs))("%s has the bits it has without", (program) => {
+  it.each(Object.keys(programs))("%s has the same bits as without recompute", (program) => {
     const step = programs[program]?.(make()) ?? ((_, x) => x);
     const expected = learned(step, kept);
     expect(expected.layers[0]?.gradients[0]).not.toBe(digest(new Uint16Array(FEATURES * FEATURES)));
@@ -125,8 +125,8 @@ describe.each(RECIPE_NAMES)("computed again, %s", (name) => {
   });
 });
 
-describe("computed again", () => {
-  scoped("outside of regions is in high precision, wherever the way back is", () => {
+describe("a recomputed part", () => {
+  scoped("outside of regions is in high precision, even if the backward pass is in a region", () => {
     using layer = linear(backend(), 1);
     const gradient = (part: Part): unknown => {
       const y = part((x) => layer.forward(x), new Variable(sample(backend(), 1)));
@@ -139,7 +139,7 @@ describe("computed again", () => {
     expect(seen([layer])[0]?.state).toBe(undefined);
   });
 
-  scoped("it asks the group for the same, in the same order", () => {
+  scoped("makes the same calls of the group in the same order", () => {
     const calls = (part: Part): unknown => {
       using model = new Learner(backend(), 1);
       const rows: number[][][] = [];
@@ -163,7 +163,7 @@ describe("computed again", () => {
     expect(calls(again)).toEqual(expected);
   });
 
-  it.each([1, 2, 3])("leaves nothing behind where a body throws as it is computed, time %s", (failing) => {
+  it.each([1, 2, 3])("leaks nothing if its body throws in computation number %s", (failing) => {
     using layer = linear(backend(), 1);
     const recipe = RECIPES.delayed();
     let times = 0;
@@ -187,7 +187,7 @@ describe("computed again", () => {
         autocast({ recipe: RECIPES[again ? "mxfp8" : "current"]() }, () => layer.forward(x)),
     ],
     ["caches its weight", (layer, again, x) => layer.forward(x, again ? { isFirstMicrobatch: true } : {})],
-  ])("is refused where the body %s the second time, and no gradient is left", (_, body) => {
+  ])("is refused if its body %s the second time, and no gradient is set", (_, body) => {
     using _scope = new Scope();
     using layer = linear(backend(), 1);
     let times = 0;
@@ -198,7 +198,7 @@ describe("computed again", () => {
     expect(layer.weight.grad).toBe(undefined);
   });
 
-  scoped("in evaluation nothing is kept, and no scale follows", () => {
+  scoped("in evaluation saves nothing, and updates no scale", () => {
     using layer = linear(backend(), 1);
     const recipe = RECIPES.delayed();
     const x = new Variable(sample(backend(), 1));
@@ -207,7 +207,7 @@ describe("computed again", () => {
   });
 });
 
-describe("gradients added up in f32", () => {
+describe("gradients accumulated in f32", () => {
   const MICROBATCHES = 6;
 
   /** The main gradients, initially filled with `start`, after each microbatch of two iterations. */
@@ -230,7 +230,7 @@ describe("gradients added up in f32", () => {
   }
 
   it.each(["no recipe", ...RECIPE_NAMES] as const)(
-    "begin anew with each first microbatch, under %s",
+    "start again with each first microbatch, under %s",
     (name) => {
       const recipe = () => (name === "no recipe" ? undefined : RECIPES[name]());
       const sums = accumulated(recipe(), 7);
@@ -239,7 +239,7 @@ describe("gradients added up in f32", () => {
     },
   );
 
-  scoped("are those of products that add to what is there", () => {
+  scoped("are computed by products that add to the main gradient", () => {
     using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
     layer.weight.mainGrad = mainGrad(7);
     const byHand = zeros(backend(), "f32", [FEATURES, FEATURES]);
@@ -251,7 +251,7 @@ describe("gradients added up in f32", () => {
     }
   });
 
-  scoped("need somewhere to go", () => {
+  scoped("need a main gradient", () => {
     using layer = linear(backend(), 1, { fuseWgradAccumulation: true });
     const y = layer.forward(sample(backend(), 1));
     expect(() => y.backward(sample(backend(), 2))).toThrow(ArgumentError);

@@ -33,7 +33,7 @@ function recipeNow(): Recipe | undefined {
 }
 
 describe("a region", () => {
-  it("has the recipe of the innermost one, which is on or off", () => {
+  it("uses the recipe of the innermost one, which may be enabled or not", () => {
     const at: (Recipe | undefined)[] = [recipeNow()];
     autocast({ recipe: delayed }, () => {
       at.push(recipeNow());
@@ -49,11 +49,11 @@ describe("a region", () => {
     expect(at).toEqual([undefined, delayed, current, delayed, undefined, current, delayed, undefined]);
   });
 
-  it("is under DelayedScaling unless told otherwise", () => {
+  it("uses DelayedScaling by default", () => {
     expect(autocast({}, recipeNow)).toBeInstanceOf(DelayedScaling);
   });
 
-  it("ends with what its body throws", () => {
+  it("ends if its body throws", () => {
     autocast({ recipe: delayed }, () => {
       const thrown = () =>
         autocast({ recipe: current }, () => {
@@ -65,7 +65,7 @@ describe("a region", () => {
     expect(recipeNow()).toBe(undefined);
   });
 
-  it("stays while its body awaits, and ends as that is rejected", async () => {
+  it("lasts while its body awaits, and ends if that promise is rejected", async () => {
     const at: (Recipe | undefined)[] = [];
     const body = async () => {
       await null;
@@ -103,7 +103,7 @@ describe("a region", () => {
     expect(at).toEqual([delayed, current, delayed, undefined, delayed, undefined]);
   });
 
-  it("of a scope ends once, whatever is on by then", () => {
+  it("of a scope ends once, whichever regions are active then", () => {
     const first = autocastScope({ recipe: delayed });
     first[Symbol.dispose]();
     {
@@ -114,7 +114,7 @@ describe("a region", () => {
     expect(recipeNow()).toBe(undefined);
   });
 
-  it("of a scope that ends before those inside leaves them on, and is not on after them", () => {
+  it("of a scope that ends before those inside leaves those active, and is not active after them", () => {
     const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: current })];
     autocast({ recipe: delayed }, () => {
       outer[Symbol.dispose]();
@@ -125,7 +125,7 @@ describe("a region", () => {
     expect(recipeNow()).toBe(undefined);
   });
 
-  it("of a scope ends for those who await the function that has it", async () => {
+  it("of a scope in an async function has ended for the function's caller", async () => {
     const body = async () => {
       using _region = autocastScope({ recipe: delayed });
       await null;
@@ -140,8 +140,8 @@ describe("a region", () => {
   });
 });
 
-describe("a recipe that the backend cannot do", () => {
-  it("is refused on entry, and nothing is entered", () => {
+describe("a recipe that the backend does not support", () => {
+  it("is refused on entry, and no region is active then", () => {
     const options = { recipe: new MXFP8BlockScaling(), backend: new RefusingBackend(backend(), "gemm") };
     let ran = false;
     autocast({ recipe: current }, () => {
@@ -157,7 +157,7 @@ describe("a recipe that the backend cannot do", () => {
     expect(autocast({ ...options, enabled: false }, () => recipeNow())).toBe(undefined);
   });
 
-  scoped("is refused by the first layer, whose state it does not touch", () => {
+  scoped("is refused by the first layer, whose state is unchanged", () => {
     let refuses = false;
     const sometimes = new (class extends RefusingBackend {
       override supports: RefusingBackend["supports"] = (op, args) =>
@@ -176,7 +176,7 @@ describe("a recipe that the backend cannot do", () => {
   });
 });
 
-describe("scales", () => {
+describe("the scales of delayed scaling", () => {
   /** The input's scale after `body` ran with the layer and an input. */
   function scaleAfter(
     body: (forward: () => void, scale: () => number | undefined) => void,
@@ -189,7 +189,7 @@ describe("scales", () => {
     return scale();
   }
 
-  it("follow at the end of the outermost region that is on, by an exception too", () => {
+  it("are updated at the end of the outermost enabled region, even if it ends by an exception", () => {
     const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
     expect(expected).not.toBe(1);
     const nested = (forward: () => void) =>
@@ -209,7 +209,7 @@ describe("scales", () => {
     for (const each of [nested, inOff, thrown]) expect(scaleAfter(each)).toBe(expected);
   });
 
-  it("follow at the end of an inner scope too, where that outlives the outer one", () => {
+  it("are updated at the end of an inner scope if that outlives the outer one", () => {
     const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
     const scale = scaleAfter((forward, scale) => {
       const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
@@ -221,7 +221,7 @@ describe("scales", () => {
     expect(scale).toBe(expected);
   });
 
-  it("do not follow where a part that is computed again ends a region of its own", () => {
+  it("are not updated where a recomputed part ends its own region", () => {
     const scale = scaleAfter((forward, scale) => {
       using other = linear(backend(), 2);
       const x = new Variable(sample(backend(), 2), true);
@@ -237,7 +237,7 @@ describe("scales", () => {
     expect(scale).not.toBe(1);
   });
 
-  it("do not hide what the body throws, where the group fails as well", async () => {
+  it("do not replace the body's error if the group fails as well", async () => {
     using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
     using _scope = new Scope();
     using layer = linear(backend(), 1);
@@ -287,7 +287,7 @@ describe("scales", () => {
     expect(reduceMax).toHaveBeenCalledTimes(calls);
   });
 
-  it("leave nothing behind where the group fails to reduce their amaxes", () => {
+  it("leave no state if the group fails to reduce their amaxes", () => {
     using layer = linear(backend(), 1);
     const amaxReductionGroup = {
       size: 2,
@@ -305,7 +305,7 @@ describe("scales", () => {
     ).toThrow("the group failed");
   });
 
-  it("do not follow at the end of an inner region, or while gradients are off", () => {
+  it("are not updated at the end of an inner region, or while gradients are disabled", () => {
     scaleAfter((forward, scale) =>
       autocast({ recipe: delayed }, () => {
         autocast({ recipe: delayed }, forward);
@@ -317,7 +317,7 @@ describe("scales", () => {
   });
 });
 
-describe("runs side by side", () => {
+describe("interleaved training runs", () => {
   const STEPS = 3;
 
   /** A training run that yields to other runs inside of its regions and between them. */
@@ -342,7 +342,7 @@ describe("runs side by side", () => {
     return result;
   }
 
-  it("give the bits that each gives alone, each under its own recipe", async () => {
+  it("give the bits that each gives alone, under their own recipes", async () => {
     using _scope = new Scope();
     const alone = [];
     for (const [i, name] of RECIPE_NAMES.entries())

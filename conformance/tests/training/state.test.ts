@@ -19,7 +19,7 @@ const start: fc.Arbitrary<Start> = fc.record({
   }),
 });
 
-it("every state and every bit is what a model in plain numbers says", async () => {
+it("every state and every bit agree with a model in plain numbers, for any sequence of calls", async () => {
   const commands = fc.commands([...ALL_COMMANDS], { maxCommands: 40, size: "max" });
   await fc.assert(
     fc.asyncProperty(start, commands, async (drawn, cmds) => {

@@ -34,7 +34,7 @@ const recorded = loadRuns();
 describe("training on the reference", () => {
   const backend = useBackend({ datapath: "hopper" });
 
-  it("is recorded for every task and recipe", () => {
+  it("has a recorded run for every task and recipe", () => {
     expect(recorded.training.map(({ task, recipe, hashes }) => [task, recipe, hashes.length])).toEqual(
       ALL_RUNS.map(({ task, recipe, steps }) => [task, recipe, steps]),
     );
@@ -45,7 +45,7 @@ describe("training on the reference", () => {
     expect(stepsOf(run, PREFIX)).toEqual(partOf(recordedRun(recorded, task, recipe), 0, PREFIX));
   });
 
-  it.each(ALL_RUNS)("$task under $recipe goes on from a checkpoint as recorded", async (which) => {
+  it.each(ALL_RUNS)("$task under $recipe resumed from a checkpoint is as recorded", async (which) => {
     const steps = await resumedSteps([backend(), backend()], which, { middle: 2, end: PREFIX });
     expect(steps).toEqual(partOf(recordedRun(recorded, which.task, which.recipe), 0, PREFIX));
   });
@@ -92,7 +92,7 @@ function trained(backend: Backend, name: RecipeName, learningRate: number): numb
 }
 
 describe("the number of threads", () => {
-  it.each([1, 3])("is not seen in a run: %i", async (threads) => {
+  it.each([1, 3])("changes no bit of a run: %i", async (threads) => {
     const backend = await openBackend("wasm", { datapath: "hopper", threads });
     for (const task of ["mlp", "transformer"] as const) {
       using run = new TrainingRun(backend, task, "nvfp4");

@@ -22,35 +22,35 @@ function updated(history: readonly number[], scale: number, options: Options = {
   return { history: [...amaxHistory.dataSync()], scale: scales.dataSync()[0] };
 }
 
-describe("one slot", () => {
-  it("follows the largest amax of its history, which rolls", () => {
+describe("one column of the history and its scale", () => {
+  it("by default the scale follows the largest amax of the history, which rolls", () => {
     expect(updated([2, 7, 3, 1], 1)).toEqual({ history: [0, 3, 1, 2], scale: 64 });
     expect(updated([2, 0, 0, 0], 1)).toEqual({ history: [0, 0, 0, 2], scale: 224 });
   });
 
-  it("or the most recent one", () => {
+  it("by mostRecent the scale follows the most recent amax", () => {
     const mostRecent = { algorithm: "mostRecent" } as const;
     expect(updated([2, 9, 7, 3], 1, mostRecent)).toEqual({ history: [0, 7, 3, 2], scale: 224 });
   });
 
-  it("counts the oldest amax a last time as it leaves", () => {
+  it("uses the oldest amax for the last time in the update that removes it", () => {
     expect(updated([1, 8, 2], 5).scale).toBe(56);
     expect(updated([1, 2, 1], 5).scale).toBe(224);
   });
 
-  it("stays as it is where nothing was recorded, whatever its history holds", () => {
+  it("are unchanged if no amax was recorded, whatever the history contains", () => {
     for (const zero of [0, -0]) {
       expect(updated([zero, 9, 7, 3], 5)).toEqual({ history: [zero, 9, 7, 3], scale: 5 });
       expect(updated([zero], 5, { algorithm: "mostRecent" })).toEqual({ history: [zero], scale: 5 });
     }
   });
 
-  it("has a history of one row that is always empty", () => {
+  it("clears a history of one row in each update", () => {
     expect(updated([2], 5)).toEqual({ history: [0], scale: 224 });
     expect(updated([2], 5, { algorithm: "mostRecent" })).toEqual({ history: [0], scale: 224 });
   });
 
-  it("keeps its scale under an infinite amax until that leaves the window", () => {
+  it("keeps its scale while an infinite amax is in the history", () => {
     expect(updated([inf, 9, 7], 5)).toEqual({ history: [0, 7, inf], scale: 5 });
     expect(updated([1, 7, inf], 5)).toEqual({ history: [0, inf, 1], scale: 5 });
     expect(updated([1, inf, 1], 5)).toEqual({ history: [0, 1, 1], scale: 5 });
@@ -58,13 +58,13 @@ describe("one slot", () => {
     expect(updated([inf, 1], 5, { algorithm: "mostRecent" }).scale).toBe(5);
   });
 
-  it("passes over NaN in a maximum, keeps its scale where NaN is the amax, and rolls it", () => {
+  it("ignores NaN in the maximum, keeps its scale if the amax is NaN, and rolls the NaN on", () => {
     expect(updated([nan, 9, 7], 5)).toEqual({ history: [0, 7, nan], scale: Math.fround(448 / 9) });
     expect(updated([nan, 0], 5)).toEqual({ history: [0, nan], scale: 5 });
     expect(updated([nan, 9, 7], 5, { algorithm: "mostRecent" })).toEqual({ history: [0, 7, nan], scale: 5 });
   });
 
-  it("counts a negative amax for nothing", () => {
+  it("ignores a negative amax", () => {
     expect(updated([-3, 0], 5)).toEqual({ history: [0, -3], scale: 5 });
     expect(updated([-3, 7], 5, { algorithm: "mostRecent" }).scale).toBe(5);
     expect(updated([-3, 7], 5).scale).toBe(64);
@@ -75,7 +75,7 @@ describe("one slot", () => {
     expect(updated([2 ** -119], 1).scale).toBe(448 * 2 ** 119);
   });
 
-  it("loses an infinite scale that it starts from, whatever it records (TransformerEngine's delayed_scaling.cu)", () => {
+  it("replaces an infinite scale by a finite one, whatever amax is recorded (TransformerEngine's delayed_scaling.cu)", () => {
     for (const algorithm of ["max", "mostRecent"] as const) {
       for (const infinite of [inf, -inf]) {
         for (const recorded of [0, -0, inf, nan, -3]) {
@@ -94,7 +94,7 @@ describe("one slot", () => {
     expect(updated([FLT_MAX], 1).scale).toBe(Math.fround(448 / FLT_MAX));
   });
 
-  it("leaves a margin of binades", () => {
+  it("divides the scale by 2^margin", () => {
     expect(updated([2], 1, { margin: 3 }).scale).toBe(28);
     expect(updated([2], 1, { margin: -1 }).scale).toBe(448);
     expect(updated([1], 1, { formatMax: 57344, margin: 150 }).scale).toBe(7 * 2 ** -137);
@@ -102,7 +102,7 @@ describe("one slot", () => {
   });
 });
 
-scoped("slots do not touch each other", () => {
+scoped("columns of the history do not affect each other", () => {
   const amaxHistory = tensor(backend(), [1, 0, 4, inf, 2, 8, 2, 2, 3, 3, 3, 3], [3, 4]);
   const scale = tensor(backend(), [5, 6, 7, 8]);
   updateScales({ amaxHistory, scale, formatMax: 448 });
@@ -110,7 +110,7 @@ scoped("slots do not touch each other", () => {
   expect([...scale.dataSync()]).toEqual([Math.fround(448 / 3), 6, 112, 8]);
 });
 
-scoped("a quantizer records into row 0, and follows the scale", () => {
+scoped("a quantizer records its amax in row 0, and uses the updated scale", () => {
   const amaxHistory = tensor(backend(), [0, 0, 0], [3, 1]);
   const scale = tensor(backend(), [1]);
   const quantizer = new Float8Quantizer({ scale, amax: amaxHistory.view(0, [1]) });
@@ -119,7 +119,7 @@ scoped("a quantizer records into row 0, and follows the scale", () => {
   expect([...amaxHistory.dataSync(), ...scale.dataSync()]).toEqual([0, 0, 3.5, 128]);
 });
 
-scoped("what does not fit is refused", () => {
+scoped("operands that do not fit are refused", () => {
   const [amaxHistory, scale] = [tensor(backend(), [1, 2], [2, 1]), tensor(backend(), [1])];
   const update = (changes: Partial<UpdateScalesInputs>) => () =>
     updateScales({ amaxHistory, scale, formatMax: 448, ...changes });

@@ -18,34 +18,34 @@ function clip(grads: readonly (readonly number[])[], options: GradNormOptions): 
 }
 
 describe("the norm of gradients", () => {
-  scoped("is that of all their elements, and the factor brings it down to the one allowed", () => {
+  scoped("is that of all their elements, and the factor reduces it to the maximum", () => {
     const [norm, factor = 0] = clip([[3], [4, 0], []], { maxNorm: 2.5 });
     expect(norm).toBe(5);
     expect(factor).toBe(Math.fround(2.5 / Math.fround(5 + Math.fround(1e-6))));
   });
 
-  scoped("leaves what is small enough as it is", () => {
+  scoped("gives factor 1 if it is at most the maximum", () => {
     expect(clip([[3], [4]], { maxNorm: 6 })).toEqual([5, 1]);
     expect(clip([[0, -0]], { maxNorm: 1e-6 })).toEqual([0, 1]);
     expect(clip([[]], { maxNorm: 1 })).toEqual([0, 1]);
   });
 
-  scoped("is NaN with a NaN, and so is the factor", () => {
+  scoped("is NaN if an element is NaN, and so is the factor", () => {
     expect(clip([[1], [2, Number.NaN]], { maxNorm: 1 })).toEqual([Number.NaN, Number.NaN]);
   });
 
-  scoped("is infinite where a square is, and the factor then 0", () => {
+  scoped("is infinite if a square overflows, and then the factor is 0", () => {
     expect(clip([[2 ** 64]], { maxNorm: 1 })).toEqual([1 / 0, 0]);
     expect(clip([[1 / 0, 5]], { maxNorm: 1 })).toEqual([1 / 0, 0]);
     expect(clip([[2 ** 63]], { maxNorm: 2 ** 64 })).toEqual([2 ** 63, 1]);
   });
 
-  scoped("loses squares below the smallest f32", () => {
+  scoped("ignores squares below the smallest f32", () => {
     expect(clip([[2 ** -75]], { maxNorm: 1 })).toEqual([0, 1]);
     expect(clip([[2 ** -74]], { maxNorm: 1 })).toEqual([2 ** -74, 1]);
   });
 
-  scoped("sums pieces of 4096 elements first", () => {
+  scoped("sums groups of 4096 elements first", () => {
     const big = new Float32Array(4096 + 64).fill(2 ** -12);
     big[0] = 1;
     // Element 0 is in lane 0 of the first 4096 elements. Its square absorbs the 127 other squares of this lane. The
@@ -55,7 +55,7 @@ describe("the norm of gradients", () => {
     expect(norm.dataSync()[0]).toBe(Math.fround(Math.sqrt(1 + 4159 * 2 ** -24 - lost)));
   });
 
-  scoped("goes to an optimizer without being read", () => {
+  scoped("can be passed to an optimizer without being read on the host", () => {
     const [parameter, grad] = [tensor(backend(), [1, 1]), tensor(backend(), [6, 8])];
     const { factor } = gradNorm([grad], { maxNorm: 5 });
     sgd({ parameter, grad, gradScale: factor }, { learningRate: 1 });
@@ -75,7 +75,7 @@ sameOnAll("threads do not change a bit", threads, (each) => {
   return { norm: download(norm), factor: download(factor) };
 });
 
-scoped("norm and factor are f32 [1], whatever there is", () => {
+scoped("norm and factor are f32 [1], for any gradients", () => {
   for (const count of [1, 3]) {
     const grads = Array.from({ length: count }, () => zeros(backend(), "bf16", [2, 3]));
     for (const { dtype, shape } of Object.values(gradNorm(grads, { maxNorm: 1 })))
@@ -83,7 +83,7 @@ scoped("norm and factor are f32 [1], whatever there is", () => {
   }
 });
 
-scoped("what does not fit is refused", () => {
+scoped("operands that do not fit are refused", () => {
   const grads = [tensor(backend(), [1])];
   expect(() => gradNorm([], { maxNorm: 1 })).toThrow(ArgumentError);
   expect(() => gradNorm([], { maxNorm: 1 })).toThrow("no gradients");

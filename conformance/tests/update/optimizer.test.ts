@@ -38,40 +38,46 @@ describe.each(WIDE_TYPES)("$name gradients", ({ type, round }) => {
   const numbers = { learningRate: 0.01, weightDecay: 0.1 };
   const f = Math.fround;
 
-  test.each(WIDE_TYPES.slice(1))("sgd and its $name copy, wherever the range is cut", (copied) => {
-    stems.reset();
-    const scratch = stems.room(1 << 14);
-    const [at, parameter, state] = [stems.putWide(type, grad), stems.putWide(0, p), stems.putWide(0, m)];
-    const copy = stems.room(2 * LENGTH);
-    for (const [begin, end] of CUTS) {
-      const rule = [f(0.01), f(0.9), f(0.8), f(0.1), 0, 0, scratch];
-      stems.call.sgd!(at, type, parameter, state, copy, copied.type, 0.5, ...rule, begin, end);
-    }
-    const options = { ...numbers, momentum: 0.9, dampening: 0.2, nesterov: false, first: false };
-    const wanted = p.map((x, i) => oracle.sgd({ ...options, g: grad[i]! / 2, p: x, m: m[i]! }));
-    expect(stems.getWide(0, parameter, LENGTH)).toEqual(wanted.map((element) => element.p));
-    expect(stems.getWide(0, state, LENGTH)).toEqual(wanted.map((element) => element.m));
-    expect(stems.getWide(copied.type, copy, LENGTH)).toEqual(
-      wanted.map((element) => copied.round(element.p)),
-    );
-  });
+  test.each(WIDE_TYPES.slice(1))(
+    "sgd and its $name copy have the bits of the definition, however the range is divided among threads",
+    (copied) => {
+      stems.reset();
+      const scratch = stems.room(1 << 14);
+      const [at, parameter, state] = [stems.putWide(type, grad), stems.putWide(0, p), stems.putWide(0, m)];
+      const copy = stems.room(2 * LENGTH);
+      for (const [begin, end] of CUTS) {
+        const rule = [f(0.01), f(0.9), f(0.8), f(0.1), 0, 0, scratch];
+        stems.call.sgd!(at, type, parameter, state, copy, copied.type, 0.5, ...rule, begin, end);
+      }
+      const options = { ...numbers, momentum: 0.9, dampening: 0.2, nesterov: false, first: false };
+      const wanted = p.map((x, i) => oracle.sgd({ ...options, g: grad[i]! / 2, p: x, m: m[i]! }));
+      expect(stems.getWide(0, parameter, LENGTH)).toEqual(wanted.map((element) => element.p));
+      expect(stems.getWide(0, state, LENGTH)).toEqual(wanted.map((element) => element.m));
+      expect(stems.getWide(copied.type, copy, LENGTH)).toEqual(
+        wanted.map((element) => copied.round(element.p)),
+      );
+    },
+  );
 
-  test.each([true, false])("adamw, decoupled %s, wherever the range is cut", (decoupled) => {
-    stems.reset();
-    const scratch = stems.room(1 << 14);
-    const [at, parameter] = [stems.putWide(type, grad), stems.putWide(0, p)];
-    const [first, second] = [stems.putWide(0, m), stems.putWide(0, v)];
-    const corrections = [0.9, 0.999].map((beta) => oracle.correction(f(beta), 3));
-    for (const [begin, end] of CUTS) {
-      const rule = [f(0.01), f(0.9), f(0.999), ...corrections, f(1e-8), f(0.1), Number(decoupled), scratch];
-      stems.call.adamw!(at, type, parameter, first, second, 0, 0, 1, ...rule, begin, end);
-    }
-    const options = { ...numbers, beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled, step: 3 };
-    const wanted = p.map((x, i) => oracle.adamw({ ...options, g: grad[i]!, p: x, m: m[i]!, v: v[i]! }));
-    expect(stems.getWide(0, parameter, LENGTH)).toEqual(wanted.map((element) => element.p));
-    expect(stems.getWide(0, first, LENGTH)).toEqual(wanted.map((element) => element.m));
-    expect(stems.getWide(0, second, LENGTH)).toEqual(wanted.map((element) => element.v));
-  });
+  test.each([true, false])(
+    "adamw, decoupled %s, has the bits of the definition, however the range is divided among threads",
+    (decoupled) => {
+      stems.reset();
+      const scratch = stems.room(1 << 14);
+      const [at, parameter] = [stems.putWide(type, grad), stems.putWide(0, p)];
+      const [first, second] = [stems.putWide(0, m), stems.putWide(0, v)];
+      const corrections = [0.9, 0.999].map((beta) => oracle.correction(f(beta), 3));
+      for (const [begin, end] of CUTS) {
+        const rule = [f(0.01), f(0.9), f(0.999), ...corrections, f(1e-8), f(0.1), Number(decoupled), scratch];
+        stems.call.adamw!(at, type, parameter, first, second, 0, 0, 1, ...rule, begin, end);
+      }
+      const options = { ...numbers, beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled, step: 3 };
+      const wanted = p.map((x, i) => oracle.adamw({ ...options, g: grad[i]!, p: x, m: m[i]!, v: v[i]! }));
+      expect(stems.getWide(0, parameter, LENGTH)).toEqual(wanted.map((element) => element.p));
+      expect(stems.getWide(0, first, LENGTH)).toEqual(wanted.map((element) => element.m));
+      expect(stems.getWide(0, second, LENGTH)).toEqual(wanted.map((element) => element.v));
+    },
+  );
 });
 
 test("the oracle's square root is the nearest f32", () => {
@@ -98,7 +104,7 @@ describe("the formulas are those of the sources", () => {
     ]);
   });
 
-  scoped("nesterov looks a step ahead", () => {
+  scoped("nesterov uses the gradient plus momentum times the new buffer", () => {
     const [parameter, m] = [one(), of(1)];
     sgd({ parameter, grad: of(1), m }, { learningRate: 0.25, momentum: 0.5, nesterov: true });
     expect([parameter.dataSync()[0], m.dataSync()[0]]).toEqual([1 - 0.25 * 1.75, 1.5]);
@@ -113,7 +119,7 @@ describe("the formulas are those of the sources", () => {
   });
 
   scoped(
-    "decay shrinks the parameter by itself when decoupled, and is normalised away in the gradient",
+    "decoupled weight decay shrinks the parameter, and decay added to the gradient is normalised away",
     () => {
       const run = (decoupled: boolean) => {
         const parameter = of(8);
@@ -137,11 +143,11 @@ describe("the formulas are those of the sources", () => {
   });
 });
 
-describe("what is not asked for stays as it is", () => {
+describe("a step leaves unchanged", () => {
   const states = () => ({ m: tensor(backend(), [3, 3, 3]), v: tensor(backend(), [4, 4, 4]) });
   const three = () => tensor(backend(), [1, 2, 3]);
 
-  scoped("where noop is 1", () => {
+  scoped("everything if noop is 1", () => {
     const copy = empty(backend(), "bf16", [3]).write(Uint16Array.of(7, 8, 9));
     const inputs = { parameter: three(), grad: three(), ...states(), copy, noop: tensor(backend(), [1]) };
     sgd(inputs, { learningRate: 1, momentum: 0.5 });
@@ -152,7 +158,7 @@ describe("what is not asked for stays as it is", () => {
     expect([...copy.dataSync()]).toEqual([7, 8, 9]);
   });
 
-  scoped("the buffer, without momentum; the gradient, always", () => {
+  scoped("the buffer without momentum, and the gradient always", () => {
     const inputs = { parameter: three(), grad: three(), m: states().m, gradScale: tensor(backend(), [2]) };
     sgd(inputs, { learningRate: 0.5 });
     expect([...inputs.m.dataSync()]).toEqual([3, 3, 3]);
@@ -167,7 +173,7 @@ describe("what is not asked for stays as it is", () => {
   });
 });
 
-describe("refused", () => {
+describe("refuses", () => {
   const three = () => tensor(backend(), [1, 2, 3]);
   const inputs = () => ({ parameter: three(), grad: three(), m: three(), v: three() });
 

@@ -179,7 +179,7 @@ function check(table: Table): void {
     it(`${who} encodes ${name} as recorded`, () => encodesAgree(subject, table));
     if (decode) it(`${who} decodes ${name} as recorded`, () => decodesAgree(subject, layout, decode));
     if (differences)
-      it(`${who} differs on ${name} where it is said to`, () =>
+      it(`${who} differs on ${name} exactly where the file lists differences`, () =>
         differencesHold(subject, layout, differences));
   }
   if (random) it(`the random words recorded with ${name} are the oracle's`, () => wordsAreOurs(random));

@@ -15,12 +15,12 @@ const recorded = new Map(results.map(({ name, sha256 }) => [name, sha256]));
 describe(`the reference, against ${origin.version}`, () => {
   const backend = useBackend({});
 
-  it("knows every recorded result", () => {
+  it("has a test for every recorded result", () => {
     expect(FROZEN.map(({ name }) => name).filter((name) => recorded.has(name))).toEqual([...recorded.keys()]);
     expect(products.map(({ name }) => name)).toEqual(FROZEN_PRODUCTS.map(({ name }) => name));
   });
 
-  it("has every operation, a product's cases being a list of their own", () => {
+  it("has recorded results of every operation, and products in a separate list", () => {
     const frozen = new Set(FROZEN.map(({ operation }) => operation));
     expect([...OPERATION_NAMES].filter((name) => !frozen.has(name))).toEqual(["gemm"]);
   });

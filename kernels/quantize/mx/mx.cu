@@ -14,10 +14,11 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Columns of a block of quantizeRows. Each lane of a warp has 8 elements of a row.
+// The number of columns of a block of quantizeRows. Each lane of a warp has 8 elements of a row.
 constexpr int kSpan = 256;
 constexpr int kRowsOfWarp = 4;
-// Threads per block of quantizeStrips, and the rows of such a block. Its warps have strips one below the other.
+// The number of threads per block of quantizeStrips, and the number of rows that the block quantizes. Each warp has a
+// strip of 32 rows; the strips of a block are below each other.
 constexpr int kStripThreads = 128;
 constexpr int kStripRows = kStripThreads / 32 * kBlock;
 
@@ -102,7 +103,8 @@ void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
   }
 }
 
-// Whether a copy is not wanted, or has a scale for each block of its `lines` lines.
+// Returns true if the copy is not wanted (null), or if `scales` describes one scale for each block of its `lines`
+// lines.
 bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t length) {
   return copy == nullptr || (scales.lines == lines && scales.blocks == length / kBlock);
 }

@@ -29,7 +29,8 @@ __device__ inline uint32_t scaleOf(float amax) {
   return ruleOf(word) == ScaleRule::kE8m0Up ? e8m0Up(amax * kReciprocal) : e8m0Floor(amax, kMaxExponent);
 }
 
-// The four columns of a strip that belong to one lane. x[r] is row r of them, in registers or in shared memory.
+// The four columns of a strip (32 rows by 128 columns) that belong to one lane. x[r] is row r of them, in registers or
+// in shared memory.
 template <typename Rows>
 struct Strip {
   Rows x;
@@ -43,7 +44,7 @@ __device__ inline uint32_t encodeRow(const uint2& x, const float (&m)[4]) {
   return encodeNearest4<word>(low(x.x) * m[0], high(x.x) * m[1], low(x.y) * m[2], high(x.y) * m[3]);
 }
 
-// Writes the columnwise codes of a strip without transposing them.
+// Writes the columnwise codes of a strip of 32 rows by 128 columns, without transposing them.
 template <uint32_t word, typename Rows>
 __device__ inline void storeStrip(const Strip<Rows>& s, uint8_t* data, int64_t columns, const float (&m)[4]) {
   uint8_t* to = data + s.row * columns + s.column;
@@ -51,7 +52,7 @@ __device__ inline void storeStrip(const Strip<Rows>& s, uint8_t* data, int64_t c
   for (int r = 0; r < kBlock; ++r) *reinterpret_cast<uint32_t*>(to + r * columns) = encodeRow<word>(s.x[r], m);
 }
 
-// Writes the columnwise 4-bit codes of a strip, transposed: 16 bytes per column.
+// Writes the columnwise 4-bit codes of a strip of 32 rows by 128 columns, transposed: 16 bytes per column.
 template <uint32_t word, typename Rows>
 __device__ inline void storeTransposed(const Strip<Rows>& s, uint8_t* data, int64_t rows, const float (&m)[4]) {
 #pragma unroll
@@ -70,8 +71,8 @@ __device__ inline void storeTransposed(const Strip<Rows>& s, uint8_t* data, int6
   }
 }
 
-// Writes the rowwise copy of a strip; eight lanes share a block. If blocks are square, `tile` holds the amax of the
-// 32x32 block in both halves.
+// Writes the rowwise copy of a strip of 32 rows by 128 columns. Eight lanes share an MX block. If blocks are square,
+// `tile` holds the amax of the 32x32 block in both halves.
 template <uint32_t word, typename Rows>
 __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<Rows>& s, uint32_t tile) {
   const int lane = threadIdx.x % 32;
@@ -114,7 +115,8 @@ __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<
   }
 }
 
-// Writes the rowwise copy, the columnwise copy or both of a strip. All 32 lanes of the warp must call it.
+// Writes the rowwise copy, the columnwise copy or both of a strip of 32 rows by 128 columns. All 32 lanes of the warp
+// must call it.
 template <uint32_t word, typename Rows>
 __device__ inline void quantizeStrip(const QuantizeMxParams& p, const Strip<Rows>& s) {
   uint32_t largest[2] = {0, 0};

@@ -16,11 +16,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-// Resident blocks of plainAmax per multiprocessor.
+// The number of resident blocks of plainAmax per multiprocessor.
 constexpr int kResident = 6;
-// Chunks of 16 bytes that a thread of plainAmax loads before it uses the first.
+// The number of 16-byte chunks that a thread of plainAmax loads before it uses the first.
 constexpr int kChunks = 8;
-// Columns and rows that a warp of transformedAmax processes at a time.
+// The number of columns and of rows that a warp of transformedAmax processes at a time.
 constexpr int kColumns = 128;
 constexpr int kRows = 16;
 
@@ -51,8 +51,8 @@ __device__ void raiseAmaxes(float* const (&outs)[count], const uint32_t (&values
 }
 
 __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float* noop) {
-  // This kernel waits first, because the kernels that letNextStart allows to start read the source before they call
-  // awaitPrevious.
+  // This kernel calls awaitPrevious first. The kernels that start early because of letNextStart read the source before
+  // they call awaitPrevious themselves, so the source must be complete by then.
   awaitPrevious();
   letNextStart();
   if (isNoop(noop)) return;

@@ -18,7 +18,7 @@ struct Nvfp4Levels {
   float amax;
 };
 
-// The Nvfp4Levels of the rowwise and of the columnwise copy, in shared memory.
+// The Nvfp4Levels of both copies, rowwise first, in shared memory.
 struct Nvfp4Shared {
   Nvfp4Levels levels[2];
 
@@ -192,8 +192,9 @@ __device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)
   }
 }
 
-// Returns the two codes with their fraction bits and the random bits added, and with signs in the top bits. `low` and
-// `high` are the products. Bytes 0 and 2 of `random` are the random bits.
+// For stochastic rounding of two products x * m: converts `low` and `high` to e2m1 codes that are followed by fraction
+// bits, and adds the random bits (bytes 0 and 2 of `random`) to the fraction bits; a carry rounds up. The signs are in
+// the top bits of the two 16-bit results.
 __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   uint32_t pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -201,9 +202,10 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   return pair + 2 * random;
 }
 
-// Packs the eight codes of four results of sumFp4: those of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
+// Packs eight codes from four results of sumFp4, which have the codes of elements 0 and 2, 4 and 6, 1 and 3, 5 and 7.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
-  // one code in the upper half of each byte: those of even elements, and those of odd elements
+  // each 32-bit word has one code in the upper half of each byte: word 0 those of even elements, word 1 those of odd
+  // elements
   uint32_t codes[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -272,7 +274,8 @@ __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes
   }
 }
 
-// Stores the scales of one copy of a tile. The tile starts at (line, block); `block` is a multiple of 4.
+// Stores the scales of one copy of a tile. The first block of the tile is block `block` of line `line`; `block` is a
+// multiple of 4.
 class Fp4Scales {
  public:
   __device__ Fp4Scales(const ScalePlacement& p, int64_t line, int64_t block)

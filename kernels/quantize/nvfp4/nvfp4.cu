@@ -145,12 +145,12 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
 // Tiles in shared memory. With two, one is loaded while the other is quantized.
 template <Wide type>
 constexpr int kStages = type == Wide::kF32 ? 1 : 2;
-// Blocks per multiprocessor.
+// The number of blocks per multiprocessor.
 template <Wide type>
 constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
-// Blocks move up along strips, from the end of the source to its start, because the amax pass leaves the end in the L2
-// cache.
+// Each block processes a vertical strip of tiles from the bottom of the source to its top, because the amax pass leaves
+// the bottom in the L2 cache.
 template <Wide type, bool stochastic, bool transforms>
 __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
@@ -212,7 +212,8 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
             Strips(p, wide, across, each));
 }
 
-// Whether a copy is not wanted, or has an amax and a scale for each block of its lines.
+// Returns true if the copy is not wanted (null), or if it has an amax and `scales` describes one scale for each block
+// of its lines.
 bool fits(const Nvfp4Copy& copy, int64_t lines, int64_t length) {
   return copy.data == nullptr ||
          (copy.amax != nullptr && copy.scales.lines == lines && copy.scales.blocks == length / kFp4Block);

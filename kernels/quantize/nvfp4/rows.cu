@@ -8,9 +8,9 @@ namespace lockstep {
 
 namespace {
 
-// Blocks of 16 elements that a thread quantizes at a time.
+// The number of blocks of 16 elements that a thread quantizes at a time.
 constexpr int kBlocks = 2;
-// Thread blocks per multiprocessor.
+// The number of thread blocks per multiprocessor.
 template <Wide type, bool stochastic>
 constexpr int kResident = type == Wide::kF32 ? 2
                           : stochastic       ? 3

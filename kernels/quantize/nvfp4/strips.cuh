@@ -12,7 +12,7 @@ struct Distance {
   int64_t scales;
 };
 
-// Whether the scales of each four blocks of a line, starting at a multiple of 4, form an aligned 32-bit word.
+// Whether the scales of each aligned group of four blocks of a line form an aligned 32-bit word.
 inline bool hasScaleWords(const ScalePlacement& to) {
   return to.blocks % 4 == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
 }
@@ -38,8 +38,8 @@ inline bool canBeWide(const QuantizeNvfp4Params& p) {
          !p.columnwise.scales.swizzled && p.columns % (kWide * kFp4Columns) == 0 && p.rows % kFp4Rows == 0;
 }
 
-// Vertical strips of the source, `wide` tiles wide; there are `across` of them. `each` thread blocks share a strip:
-// each processes every `each`-th row of tiles.
+// Describes how the source is divided into `across` vertical strips, each `wide` tiles wide. `each` thread blocks share
+// a strip: each of them processes every `each`-th row of tiles.
 struct Strips {
   int wide;
   uint32_t across;

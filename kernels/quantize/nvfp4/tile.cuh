@@ -130,15 +130,15 @@ struct Fp4ColumnItem;
 template <Wide type>
 struct Fp4Tile {
   using Storage = typename WideOf<type>::Storage;
-  // Chunks of 16 bytes per row.
+  // The number of 16-byte chunks per row.
   static constexpr int kChunks = kFp4Columns * sizeof(Storage) / 16;
-  // Elements per chunk.
+  // The number of elements in a 16-byte chunk.
   static constexpr int kWidth = 16 / sizeof(Storage);
 
   Bytes16 chunks[kFp4Rows * kChunks];
 
-  // Returns the index of a chunk in `chunks`. Chunks are permuted (swizzled) within their row, so that the accesses of
-  // a warp have no bank conflicts.
+  // Returns the index of a 16-byte chunk in `chunks`. Chunks are permuted (swizzled) within their row, so that the
+  // accesses of a warp have no bank conflicts.
   __device__ static int at(int row, int chunk) {
     return row * kChunks + (chunk ^ ((row ^ row / (2 * kFp4Block) * 2 ^ chunk / 8 * 4) & 7));
   }
@@ -179,7 +179,7 @@ struct Fp4Tile {
    private:
     const Storage* from_;
     int64_t columns_;
-    // The byte offset in the tile of this thread's first chunk.
+    // The byte offset in the tile of this thread's first 16-byte chunk.
     int to_;
     // The number of rows from this thread's first row to the end of the matrix, at most those of a tile: in the next
     // tile, and in the tiles after it.

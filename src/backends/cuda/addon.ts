@@ -18,7 +18,7 @@ export interface DeviceFacts {
   readonly minor: number;
   readonly multiprocessors: number;
   readonly bytes: number;
-  /** Of no other GPU. */
+  /** The UUID of the GPU, which no other GPU has. */
   readonly uuid: string;
 }
 
@@ -86,7 +86,7 @@ interface Direct {
   graphLaunch(device: DeviceHandle, graph: number): void;
   /** Waits for the launches of a graph and destroys it. */
   graphDestroy(device: DeviceHandle, graph: number): void;
-  /** Work is enqueued on a second stream until `sideEnd`: native/core/context.h says what orders the two. */
+  /** Enqueues all work on the side stream until `sideEnd`. native/core/context.h describes how the two streams are ordered. */
   sideBegin(device: DeviceHandle): void;
   sideEnd(device: DeviceHandle): void;
   /** Records a CUDA event on the stream. */
@@ -95,11 +95,14 @@ interface Direct {
   spans(device: DeviceHandle): Float64Array;
   /** Runs a kernel that fails on purpose, for tests of error handling. */
   fault(device: DeviceHandle): void;
-  /** The version of NCCL, as 10000 * major + 100 * minor + patch. Throws where there is none. */
+  /** The version of NCCL, as 10000 * major + 100 * minor + patch. Throws if NCCL is not installed. */
   ncclVersion(): number;
-  /** The 128 bytes by which ranks find each other. */
+  /** Returns a new ncclUniqueId, 128 bytes. Ranks that share it form one communicator. */
   ncclId(): Uint8Array;
-  /** Joins the ranks that have the same id, and waits for all; gives the communicator's number. `failed`: one shared element. */
+  /**
+   * Joins the ranks that have the same id, waits for all of them, and returns the number of the communicator. `failed` is a
+   * shared array of one element, which is set when the job fails.
+   */
   ncclOpen(
     device: DeviceHandle,
     id: Uint8Array,
@@ -108,9 +111,12 @@ interface Direct {
     failed: Int32Array,
     timeoutMs: number,
   ): number;
-  /** Why a communicator has ended, if it has. */
+  /** Returns why a communicator has ended, or undefined if it has not. */
   ncclState(device: DeviceHandle, comm: number): DeviceEnd | undefined;
-  /** Gives the communicator's memory back: with all its ranks where `inOrder`, else at once. */
+  /**
+   * Closes a communicator. With `inOrder` it is destroyed after its work, which requires that all ranks close it; otherwise it is
+   * aborted.
+   */
   ncclClose(device: DeviceHandle, comm: number, inOrder: boolean): void;
   memory(device: DeviceHandle): {
     readonly live: number;

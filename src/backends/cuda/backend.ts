@@ -40,7 +40,7 @@ export interface CudaOptions {
   readonly datapath?: Backend["datapath"] | undefined;
 }
 
-/** The check of the number of a GPU. */
+/** Checks the number of a GPU. */
 export const deviceNumber = integer(0, 2 ** 16);
 
 /** Opens a GPU. Throws `ArgumentError` for an invalid number or an unknown datapath, `BackendError` if there is no such GPU. */
@@ -144,7 +144,7 @@ class CudaBackend implements Backend {
   }
 
   onSideStream<R>(body: () => R): R {
-    // captured work runs in its order, and what is aside already stays there
+    // captured work runs in one order, and work inside a side stream call is already on the side stream
     if (this.memory.capturing || this.#isAside) return body();
     this.#translating(() => this.#addon.sideBegin(this.#device));
     this.#isAside = true;

@@ -41,7 +41,7 @@ export class GraphMemory {
     if (!this.#sizes.has(address)) this.#outside.hold(block);
   }
 
-  /** Gives up all blocks, after the last replay. Returns those that no tensor owns, for the caller to free. */
+  /** Releases all blocks after the last replay. Returns those that no tensor owns; the caller frees them. */
   release(): readonly number[] {
     const spare = [...this.#spare.values()].flat();
     this.#sizes.clear();

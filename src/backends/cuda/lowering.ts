@@ -51,7 +51,10 @@ export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">
 const wholes = new BigUint64Array(2);
 const halves = new Uint32Array(wholes.buffer);
 
-/** What a GPU says of quantizations: its kernels draw random bits by the index in the tensor itself. */
+/**
+ * Whether a GPU supports the random bits of a quantization. Its kernels select random bits by the index in the tensor itself, so
+ * it does not support stochastic rounding of a part of a larger matrix.
+ */
 export function supportsDraws({ spec, part }: Pick<QuantizeArgs, "spec" | "part">): Support {
   if (!part || !spec.stochastic) return EXACT;
   return {

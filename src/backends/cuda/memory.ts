@@ -11,7 +11,7 @@ export class DeviceMemory implements Memory {
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   closed = false;
-  /** What is called behind every read: it throws what keeps the bytes from being right. */
+  /** Functions that are called after every read. They throw if the data that was read may be wrong. */
   readonly checks = new Set<() => void>();
   used: ((block: Storage, address: number) => void) | undefined;
   /** The memory of the graph that is being captured. Undefined outside a capture. */

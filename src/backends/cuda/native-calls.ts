@@ -1,7 +1,7 @@
 /**
- * The calls of the addon. Each is declared once, beside the lowering that makes it, or in calls.ts of its family if several
- * files do. TypeScript derives the types of the calls from the declarations (addon.ts). `npm run generate` collects them, and
- * writes them for C++, where an undeclared name does not compile (native/core/arguments.h).
+ * The calls of the addon. Each is declared once, in the file of the lowering that makes it, or in calls.ts of its family if
+ * several files make it. TypeScript derives the types of the calls from the declarations (addon.ts). `npm run generate` collects
+ * them, and writes them for C++, where an undeclared name does not compile (native/core/arguments.h).
  */
 import { CALLS, QUERIES } from "./calls.gen.js";
 

@@ -22,21 +22,22 @@ export interface AmaxArgs {
 export const amax: Tensors<AmaxArgs> = SCALAR;
 
 /**
- * Where a matrix [M, K] lies in a larger one. Row r is its row `row + r`. Column c is its column
- * `column + floor(c / width) * stride + c % width`: a shard of a gated layer consists of several pieces. All are whole numbers.
+ * The position of a matrix [M, K] in a larger matrix. Row r is row `row + r` of the larger one. Column c is its column `column +
+ * floor(c / width) * stride + c % width`, so that a shard of a gated layer can consist of several pieces. All values are
+ * integers.
  */
 export interface MatrixPart {
-  /** The rows of the larger matrix. */
+  /** The number of rows of the larger matrix. */
   readonly rows: number;
-  /** Its columns. */
+  /** The number of columns of the larger matrix. */
   readonly columns: number;
-  /** The first row. */
+  /** The row of the larger matrix where the part begins. */
   readonly row: number;
-  /** The first column. */
+  /** The column of the larger matrix where the part begins. */
   readonly column: number;
-  /** The columns of a piece; K where there is one. */
+  /** The number of columns of a piece. It is K if there is only one piece. */
   readonly width: number;
-  /** The columns from the beginning of one piece to that of the next. */
+  /** The distance between the first columns of consecutive pieces. */
   readonly stride: number;
 }
 
@@ -48,7 +49,10 @@ export interface QuantizeArgs {
   readonly spec: QuantizeSpec;
   /** The random bits, selected by element index. Read only if the spec rounds stochastically. */
   readonly random: RandomSource;
-  /** Random bits are those of the elements of a larger matrix, in which x lies. Default: x is all of it. */
+  /**
+   * The position of x in a larger matrix. If given, x is rounded with the random bits of its elements in the larger matrix.
+   * Default: x itself is the whole matrix.
+   */
   readonly part?: MatrixPart | undefined;
   /** Output: the rowwise copy, with scale blocks along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;

@@ -33,7 +33,7 @@ export interface Platform {
   ambient<T extends object>(): Ambient<T>;
   /** The number of threads that the host suggests. */
   readonly parallelism: number;
-  /** Why `parallelism` is 1. Set if the host forbids more threads. */
+  /** Why `parallelism` is 1. Set if the host does not allow more threads. */
   readonly oneThread?: string | undefined;
   /** Whether the main thread may block in Atomics.wait. */
   readonly mayBlock: boolean;

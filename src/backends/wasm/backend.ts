@@ -23,7 +23,7 @@ import { Pool } from "./pool.js";
 
 const MAX_THREADS = 64;
 
-/** The check of the option `threads`. */
+/** Checks the option `threads`. */
 export const threadCount = integer(1, MAX_THREADS);
 
 /**
@@ -34,7 +34,7 @@ export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
   return openWasmOver(await openInstance(), options);
 }
 
-/** Opens the reference on an instance of the caller. Throws as `openWasm` does. */
+/** Opens the reference on an instance that the caller provides. Throws as `openWasm` does. */
 export async function openWasmOver(instance: Instance, options: WasmOptions): Promise<Backend> {
   const { threads = Math.min(platform.parallelism, MAX_THREADS), datapath = "hopper" } = options;
   threadCount("openBackend", "threads", threads);

@@ -12,7 +12,7 @@ export class Recording implements CapturedWork {
     this.#tasks.push(task);
   }
 
-  /** Adds a task with arguments. The caller may dispose of the tensors among them. */
+  /** Adds a task and its arguments. The caller may dispose of the tensors among the arguments. */
   addOn<A>(given: A, task: (args: A) => void): void {
     const { args, tensors } = withOwnTensors(given);
     this.#handles.push(...tensors);

@@ -8,8 +8,8 @@ import type { Instance } from "./instance.js";
 
 /**
  * Limits of the allocator in assembly/. For requests of at least `HALF` bytes, it takes the first free block of a size class
- * without checking that the block is large enough. Therefore only a request for the smallest size of a class is safe. Classes
- * are `CLASS` bytes apart; the smallest size of a class is `LEAST` bytes above its lower bound.
+ * without checking that the block is large enough. Therefore only a request for the smallest size of a class is safe. Classes are
+ * `CLASS` bytes apart; the smallest size of a class is `LEAST` bytes above the lower bound of the class.
  */
 const HALF = 2 ** 29;
 const CLASS = 2 ** 25;

@@ -78,7 +78,7 @@ export class Pool {
     if (this.#broken) throw this.#broken;
   }
 
-  /** Removes a worker that ended without being told to, so that it gets no more jobs. */
+  /** Removes a worker that ended unexpectedly, so that it gets no more jobs. */
   #drop(thread: Thread): void {
     if (thread.closed) return;
     thread.closed = true;

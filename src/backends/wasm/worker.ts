@@ -50,7 +50,7 @@ export function serve({ module, memory, control, names }: WorkerData): void {
       }
     }
   } finally {
-    // a waiting thread may not learn of the end otherwise: the main thread of a page receives no events while it waits
+    // the main thread of a page receives no events while it waits, so it learns only from this value that the worker has ended
     Atomics.store(header, 4, 1);
     Atomics.notify(header, 1);
   }

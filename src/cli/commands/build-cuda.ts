@@ -21,15 +21,16 @@ function architectures(text: string): string {
 
 export const buildCuda = defineCommand({
   name: "build-cuda",
-  summary: "compiles the addon of the CUDA backend, where a CUDA 13 toolkit, CMake and a C++20 compiler are",
+  summary: "compiles the addon of the CUDA backend; requires a CUDA 13 toolkit, CMake and a C++20 compiler",
   details: [
-    "The toolkit is looked for in CUDA_HOME, on the PATH, in the usual folders and in NVIDIA's Python wheels. No GPU is needed to compile. The compilers' messages go to stderr.",
+    "The toolkit is searched for in CUDA_HOME, on the PATH, in the usual folders and in NVIDIA's Python wheels. No GPU is needed. The messages of the compilers are printed on stderr.",
   ],
+  example: "--architectures 90a-real",
   inputs: [],
   options: {
     architectures: optional({
       placeholder: "LIST",
-      help: "for which GPUs, as CMake lists them (default 89-real;90a-real;100a-real)",
+      help: "GPU architectures, as in CMake's CUDA_ARCHITECTURES (default 89-real;90a-real;100a-real)",
       parse: architectures,
     }),
   },

@@ -58,15 +58,16 @@ function bytesOf(a: TensorSource, b: TensorSource, prefix: string): number {
 export const compare = defineCommand({
   name: "compare",
   summary:
-    "compares every tensor of two files bit by bit, NaNs being equal to NaNs; exits 1 where they differ",
+    "compares all tensors of two files bit by bit, where all NaNs are equal; exits with 1 if any differ",
   details: [
-    "Prints for each tensor that differs how many elements do, and the first: its coordinate, both values, both codes. Elements of integer types, codes in U8 among them, differ where their bits do.",
+    "For each tensor that differs, prints the number of elements that differ, and the coordinate, the values and the codes of the first one. Integers, including codes in U8, are compared by their bits.",
   ],
+  example: "mine.safetensors product.safetensors",
   inputs: ["A", "B"],
   options: {
     prefix: optional({
       placeholder: "P",
-      help: "compare only tensors whose name begins so, out. for one",
+      help: "compare only tensors whose names begin with P, for example out.",
       parse: (text) => text,
     }),
   },

@@ -40,16 +40,22 @@ function describe(session: Session, report: LawReport): string[] {
 
 export const conform = defineCommand({
   name: "conform",
-  summary: "holds the backend to its definition by property-based tests; exits 1 where a law fails",
+  summary:
+    "tests a backend against its definition by property-based tests (laws); exits with 1 if a law fails",
   details: [
-    "The reference (--backend wasm) is held to independent oracles in exact arithmetic, a GPU to the reference. Prints what the backend declined and why; a failure with its smallest counterexample and the command that replays it.",
+    "The reference (--backend wasm) is compared with independent oracles in exact arithmetic, and a GPU with the reference. Prints the inputs that the backend does not support, with the reasons. For a failure, prints the shrunk counterexample and the command that replays it.",
   ],
+  example: "--op encode,amax --runs 20",
   inputs: [],
   options: {
-    op: optional({ placeholder: "OP,…", help: "only these operations", parse: (text) => text.split(",") }),
+    op: optional({
+      placeholder: "OP,…",
+      help: "test only these operations",
+      parse: (text) => text.split(","),
+    }),
     runs: value({
       placeholder: "N",
-      help: "inputs for each law",
+      help: "number of inputs for each law",
       parse: integer(1),
       fallback: 100,
       shown: "100",
@@ -61,10 +67,10 @@ export const conform = defineCommand({
       fallback: 1,
       shown: "1",
     }),
-    law: optional({ placeholder: "LAW", help: "only the law of this name", parse: (text) => text }),
+    law: optional({ placeholder: "LAW", help: "test only the law with this name", parse: (text) => text }),
     path: optional({
       placeholder: "P",
-      help: "with --law: replays the counterexample at this path",
+      help: "with --law and --seed: replay the counterexample at this path",
       parse: failurePath,
     }),
   },

@@ -62,10 +62,11 @@ function decodeBytes(backend: Backend, bytes: Uint8Array, format: ScalarFormat):
 
 export const decode = defineCommand({
   name: "decode",
-  summary: "decodes codes of a scalar format to F32, exactly: the inverse of encode",
+  summary: "decodes codes of a scalar format to their exact F32 values; the inverse of encode",
   details: [
-    "Other tensors than those that encode writes for the format, or of its own file type, are copied.",
+    "Decodes tensors of the dtype that encode writes for the format, and of the dtype that safetensors has for it. Other tensors are copied.",
   ],
+  example: "codes.safetensors -o values.safetensors --format e4m3",
   inputs: ["IN"],
   options: { output: OUTPUT, format: FORMAT },
   async run({ session, values: { output, format }, inputs: [input = ""] }) {

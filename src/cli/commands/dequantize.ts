@@ -49,12 +49,15 @@ function dequantizedBytes(quantized: QuantizedTensor, dtype: WideDType): Uint8Ar
 
 export const dequantize = defineCommand({
   name: "dequantize",
-  summary: "turns what quantize wrote back into wide tensors of the original shape",
-  details: ["Reads rowwise copies where they are there, else columnwise ones. Other tensors are copied."],
+  summary: "dequantizes the tensors that quantize wrote to F32, BF16 or F16, in their original shapes",
+  details: [
+    "Reads the rowwise copy of a tensor if the file has it, else the columnwise copy. Other tensors are copied.",
+  ],
+  example: "quantized.safetensors -o wide.safetensors --dtype bf16",
   inputs: ["IN"],
   options: {
     output: OUTPUT,
-    dtype: choice(["f32", "bf16", "f16"], { help: "type of the tensors written", fallback: "f32" }),
+    dtype: choice(["f32", "bf16", "f16"], { help: "dtype of the dequantized tensors", fallback: "f32" }),
   },
   async run({ session, values: { output, dtype }, inputs: [input = ""] }) {
     await withFile(SafetensorsFile.open(input), async (file) => {

@@ -92,8 +92,9 @@ export const encode = defineCommand({
   name: "encode",
   summary: "encodes every F32, F16 and BF16 tensor to codes of a scalar format",
   details: [
-    "8- and 6-bit codes become U8 of the same shape; 4-bit codes U8 with the last dimension halved, the even element in the low nibble; 16-bit codes U16; tf32 U32, the code in the low 19 bits. Other tensors are copied.",
+    "Codes of 6 and 8 bits are written as U8 in the same shape. Codes of 4 bits are written as U8 with half the last dimension; the low nibble has the element with the even index. Codes of 16 bits are written as U16, and tf32 as U32 with the code in the low 19 bits. Other tensors are copied.",
   ],
+  example: "model.safetensors -o codes.safetensors --format e4m3",
   inputs: ["IN"],
   options: { output: OUTPUT, format: FORMAT, ...ENCODING, ...RANDOM },
   async run({ session, values, inputs: [input = ""] }) {

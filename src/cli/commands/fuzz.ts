@@ -29,7 +29,7 @@ const CORPUS = {
   op: {
     ...value<Op>({
       placeholder: OPS.join("|"),
-      help: "what to make cases of",
+      help: "operation to write cases of",
       parse: oneOf(OPS),
       fallback: "encode",
     }),
@@ -38,14 +38,14 @@ const CORPUS = {
   output: OUTPUT,
   cases: value({
     placeholder: "N",
-    help: "how many",
+    help: "number of cases",
     parse: integer(1, 1_000_000),
     fallback: 100,
     shown: "100",
   }),
   seed: value({
     placeholder: "S",
-    help: "seed of the cases, and key of the random words of stochastic rounding",
+    help: "seed of the cases and of the random bits for stochastic rounding",
     parse: (text) => BigInt(seedOf(text)),
     fallback: 1n,
     shown: "1",
@@ -61,7 +61,7 @@ const OPTIONS = {
   ...CORPUS,
 } as const;
 
-/** The options that each operation has, besides those of the corpus. */
+/** The options of each operation, besides those of the corpus. */
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
   encode: ["format", "offset", ...Object.keys(ENCODING)],
   quantize: Object.keys(QUANTIZER_OPTIONS),
@@ -141,11 +141,11 @@ function productPiece(subject: string, tensors: Product["tensors"]): Piece {
 
 export const fuzz = defineCommand({
   name: "fuzz",
-  summary:
-    "writes a corpus of edge cases with the reference's answers, by which to test any kernel in any language",
+  summary: "writes edge cases with the results of the reference, to test a kernel in any language",
   details: [
-    "Ties and their neighbours, subnormals, scale boundaries, dead blocks, specials, ragged shapes. Run a kernel on the tensors in.*, write its results under the names that out.* has, then lockstep compare OUT YOURS --prefix out. The same options and seed give the same file. Takes the options of the operation.",
+    "The cases contain ties and their neighbours, subnormals, points where a scale changes, blocks of zeros, infinities and NaNs, and ragged shapes. Run your kernel on the tensors in.*, write its results to a file under the names of the tensors out.*, and run: lockstep compare OUT YOURS --prefix out. The same options and seed give the same file. Only the options of the chosen operation are allowed.",
   ],
+  example: "--op quantize --quantizer nvfp4 --cases 20 -o cases.safetensors",
   inputs: [],
   options: OPTIONS,
   async run({ session, values, given }) {

@@ -187,8 +187,8 @@ async function readPlain(
 }
 
 /**
- * Returns the tile that shares a scale of a plain tensor. The metadata decide, else the shape of the scales. If the shapes for
- * 1x128 and 128x128 are equal, 1x128 is meant.
+ * Returns the tile whose elements share a scale, for a plain tensor with scales. The metadata determine it if they name it;
+ * otherwise the shape of the scales does. If both 1x128 and 128x128 fit that shape, the result is 1x128.
  */
 function tileOf(
   file: TensorSource,

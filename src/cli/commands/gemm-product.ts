@@ -29,31 +29,31 @@ import { type Operand, operandNames, readOperand, type Sources } from "./gemm-op
 export const GEMM_OPTIONS = {
   datapath: optional<DatapathFamily>({
     placeholder: DATAPATH_FAMILIES.join("|"),
-    help: "how dot products accumulate: exactly, in f32, or as a generation of tensor cores (default: the backend's, hopper on the reference)",
+    help: "how dot products accumulate: exactly, in f32, or as on a generation of tensor cores (default: the backend's; hopper for the reference)",
     parse: oneOf(DATAPATH_FAMILIES),
   }),
-  "split-accumulator": flag("FP8: add partial sums in f32 every 128 along K (implied by block scales)"),
+  "split-accumulator": flag("FP8: add partial sums of 128 elements along K in f32 (implied by block scales)"),
   "split-k": value({
     placeholder: "N",
-    help: "parts K is cut in",
+    help: "number of splits of K (split-K)",
     parse: integer(1),
     fallback: 1,
     shown: "1",
   }),
   "out-dtype": choice(GEMM_OUT_DTYPES, {
-    help: "type of d; for an 8-bit type d.amax is written as well",
+    help: "dtype of the result d; an 8-bit dtype also writes d.amax",
     fallback: "f32",
   }),
   "out-scale": value({
     placeholder: "X",
-    help: "factor of an 8-bit d",
+    help: "factor by which an 8-bit d is multiplied before it is rounded",
     parse: positiveFloat32,
     fallback: 1,
     shown: "1",
   }),
   alpha: value({ placeholder: "X", help: "factor of the product", parse: float32, fallback: 1, shown: "1" }),
-  beta: optional({ placeholder: "X", help: "adds X times tensor c, [M,N]", parse: float32 }),
-  bias: flag("adds tensor bias, [N], to every row"),
+  beta: optional({ placeholder: "X", help: "add X times the tensor c, [M,N]", parse: float32 }),
+  bias: flag("add the tensor bias, [N], to every row"),
 } as const;
 
 type ProductValues = Values<typeof GEMM_OPTIONS>;

@@ -16,19 +16,20 @@ export const gemm = defineCommand({
   name: "gemm",
   summary: "multiplies x [M,K] by the transpose of w [N,K]: d[i][j] is the sum over k of x[i][k] * w[j][k]",
   details: [
-    "Each operand is a plain tensor (F8_E4M3, F8_E5M2, BF16, F16, F32; 8-bit ones with an optional x.scale_inv or w.scale_inv, F32, [1] or per 1x128 or 128x128 block), or the x.rowwise.* and w.rowwise.* that quantize wrote. x and w may be called a and b instead, both of them. Writes d [M,N].",
+    "Each operand is a plain tensor of dtype F8_E4M3, F8_E5M2, BF16, F16 or F32, or the rowwise copy of a tensor that quantize wrote. A plain 8-bit operand x may have F32 scales in x.scale_inv: one, or one for each 1x128 or 128x128 block. The operands may be named a and b instead of x and w. Writes d [M,N].",
   ],
+  example: "quantized.safetensors -o product.safetensors --datapath hopper",
   inputs: ["IN…"],
   options: {
     output: OUTPUT,
     ...GEMM_OPTIONS,
     plan: optional({
       placeholder: "FILE",
-      help: "computes by a plan that --print-plan printed",
+      help: "compute by the plan in this file, which --print-plan printed",
       parse: someText,
       file: "read",
     }),
-    "print-plan": flag("prints the plan, which FILE may hold, on stdout"),
+    "print-plan": flag("print the plan of the product as JSON on stdout, for --plan"),
   },
   async run({ session, values, inputs, given }) {
     const { output, plan: planPath, ...settings } = values;

@@ -6,7 +6,8 @@ import { VERSION } from "../manifest.js";
 
 export const info = defineCommand({
   name: "info",
-  summary: "prints the version, the backends, why others are missing, threads and SIMD",
+  summary: "prints the version, the available backends, the reasons why others are missing, threads and SIMD",
+  example: "--json",
   inputs: [],
   options: {},
   async run({ session }) {

@@ -61,17 +61,17 @@ const wordsOf = ({ status, signal }: Ended): string =>
 
 export const launch = defineCommand({
   name: "launch",
-  summary:
-    "runs a program as several ranks of this host, which openProcessGroup() joins; exits 1 where one fails",
+  summary: "runs a program as several processes (ranks) on this host; exits with 1 if a rank fails",
   details: [
-    "Each rank is a Node process with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the job's token in its environment. Arguments behind the file are the program's; those that begin with a dash follow --. When a rank fails, the others learn of it, and are ended if they do not end by themselves.",
+    "Each rank is a Node process with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and a token of the job in its environment, as openProcessGroup() needs them. The arguments after FILE are passed to the program; put -- before arguments that begin with a dash. If a rank fails, the others are told, and are ended if they do not end by themselves.",
   ],
+  example: "-n 4 train.mjs -- --steps 100",
   inputs: ["FILE…"],
   options: {
     ranks: value({
       short: "n",
       placeholder: "N",
-      help: "how many ranks",
+      help: "number of ranks",
       parse: integer(1, 64),
       fallback: 1,
       shown: "1",

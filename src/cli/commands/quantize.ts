@@ -35,8 +35,8 @@ import { wideDType } from "./encode.js";
 type QuantizedBytes = ReadonlyMap<string, Uint8Array>;
 
 /**
- * Returns the recipe (the metadata of a quantized tensor) that the options give. Throws `ShapeError` for a shape that the
- * format's blocks do not divide.
+ * Returns the metadata of a quantized tensor, as the options describe it. Throws `ShapeError` for a shape that the format's
+ * blocks do not divide.
  */
 function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, dtype: WideDType): Recipe {
   const spec = specOf(backend, settings);
@@ -45,7 +45,7 @@ function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, 
   return { spec, shape, dtype, scales: settings.scales, usage: settings.usage };
 }
 
-/** Quantizes the bytes of one tensor. The random bits start anew for each tensor. */
+/** Quantizes the bytes of one tensor. The random bits start at offset 0 for each tensor. */
 function quantizeBytes(
   backend: Backend,
   settings: QuantizerSettings,
@@ -104,17 +104,19 @@ function requireWanted(file: TensorSource, wanted: readonly string[]): void {
 
 export const quantize = defineCommand({
   name: "quantize",
-  summary: "quantizes F32, F16 and BF16 tensors to codes and scales, rowwise, columnwise or both",
+  summary:
+    "quantizes F32, F16 and BF16 tensors to codes and scales: a rowwise copy, a columnwise copy or both",
   details: [
-    "A tensor NAME, seen as a matrix [M,K], becomes NAME.rowwise.data and NAME.rowwise.scale_inv, with --usage columnwise NAME.columnwise.data and NAME.columnwise.scale_inv; nvfp4 adds NAME.rowwise.amax and NAME.columnwise.amax, fp8-delayed NAME.amax. Other tensors are copied. The file's metadata tell dequantize and gemm how it was done.",
+    "A tensor NAME is treated as a matrix [M,K]. Its rowwise copy is written as NAME.rowwise.data and NAME.rowwise.scale_inv, its columnwise copy as NAME.columnwise.data and NAME.columnwise.scale_inv. nvfp4 also writes NAME.rowwise.amax and NAME.columnwise.amax, and fp8-delayed NAME.amax. Other tensors are copied. The metadata of the file describe the quantization for dequantize and gemm.",
   ],
+  example: "model.safetensors -o quantized.safetensors --quantizer mxfp8 --usage rowwise,columnwise",
   inputs: ["IN"],
   options: {
     output: OUTPUT,
     ...QUANTIZER_OPTIONS,
     tensors: optional({
       placeholder: "NAME,…",
-      help: "quantize only these and copy the rest",
+      help: "quantize only these tensors and copy all others",
       parse: (text) => text.split(","),
     }),
   },

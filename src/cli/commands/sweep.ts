@@ -21,10 +21,11 @@ function chunkRange(text: string): ChunkRange {
 export const sweep = defineCommand({
   name: "sweep",
   summary:
-    "encodes all 2^32 f32 bit patterns, or chunks of 2^24 of them, and prints a digest pair for each chunk",
+    "encodes all 2^32 f32 bit patterns, or some chunks of 2^24 patterns, and prints two digests of the codes of each chunk",
   details: [
-    "A digest is the sum modulo 2^32, over the chunk's bit patterns i, of (code(i) + 1) * (mix(i, k) | 1) with mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 }, k = 0x7feb352d for the first of the pair and 0x846ca68b for the second. In 16-bit formats a NaN input counts as code 0xFFFF. Stochastic rounding takes the bit pattern as the element index.",
+    "A digest is the sum modulo 2^32, over the chunk's bit patterns i, of (code(i) + 1) * (mix(i, k) | 1) with mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 }, where k is 0x7feb352d for the first digest and 0x846ca68b for the second. In 16-bit formats a NaN input counts as code 0xFFFF. For stochastic rounding, the bit pattern is the element index.",
   ],
+  example: "--format e4m3 --chunks 0",
   inputs: [],
   options: {
     format: FORMAT,
@@ -32,7 +33,7 @@ export const sweep = defineCommand({
     ...RANDOM,
     chunks: value<ChunkRange>({
       placeholder: "A-B",
-      help: "chunks A to B of 0 to 255",
+      help: "first and last chunk, from 0 to 255; or a single chunk",
       parse: chunkRange,
       fallback: { first: 0, last: SWEEP_CHUNKS - 1 },
       shown: "0-255",

@@ -1,22 +1,22 @@
-/** What each operation of a group is made of where ranks have a device each: exchanges, gathers and combinations. */
+/** The collective operations of ranks with one device each, composed of exchanges, gathers and kernels that combine parts. */
 import { withTemporary } from "../../tensor/storage.js";
 import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Reduction } from "../communicator.js";
 import { evenSplits, orderOf, type SumPlan } from "../plan.js";
 import { type Combination, type DeviceSide, elementBytes, offsetsOf, reduceParts } from "./reduce.js";
 
-/** A side whose ring of NCCL is known, or not. */
+/** A `DeviceSide` that also knows in which order NCCL's own reduce-scatter adds. */
 export interface RingSide extends DeviceSide {
-  /** Whether the library's own reduce-scatter adds by this plan. */
+  /** Whether the library's own reduce-scatter adds in the order of this plan. */
   takesRing(plan: SumPlan): boolean;
 }
 
 type RunOf = { readonly [K in CollectiveName]: (side: RingSide, args: CollectiveArgs[K]) => void };
 
-/** Up to so many bytes everyone gets everything, and combines it by itself. */
+/** Up to this many bytes, each rank receives the parts of all ranks and combines them itself, which takes only one exchange. */
 const SMALL = 2 ** 15;
 
-/** Kernels read so many bytes at once. */
+/** The number of bytes of a kernel's widest access. Addresses that are multiples of it are fast. */
 const ALIGNED = 16;
 
 const NO_ORDER = (size: number): readonly number[] => Array.from({ length: size }, (_, rank) => rank);
@@ -89,7 +89,7 @@ export const COLLECTIVES: RunOf = {
     devices.exchange();
     devices.end();
   },
-  /** All ranks are behind what they enqueued before, once one byte of each is here. */
+  /** Waits for all ranks: a gather of one byte per rank completes after all work that the ranks enqueued before it. */
   agree(side) {
     const { size, devices, backend, rank } = side;
     if (size === 1) return;
@@ -109,7 +109,7 @@ function isRing(how: Reduction): boolean {
   return how.reduction === "sum" && how.plan.algorithm === "ring";
 }
 
-/** How parts are combined for the elements of `owner`. */
+/** How the parts are combined for this rank's elements. */
 function combinationOf(
   side: DeviceSide,
   { dtype }: CollectiveArgs["allReduce"]["x"],
@@ -119,7 +119,7 @@ function combinationOf(
   return { dtype, order: orderOf(how.plan, side.rank), sum: how.plan.sum };
 }
 
-/** What every rank has at `own`, one behind the other from `out` on; between a begin and an end. */
+/** Concatenates the data at `own` of every rank to `out`. Must be called between `begin` and `end`. */
 function gather(side: DeviceSide, own: number, out: number, sizes: readonly number[]): void {
   const { rank, size, devices } = side;
   const begins = offsetsOf(sizes);
@@ -151,7 +151,7 @@ function reduce(
   else reduceParts(side, { ...combinationOf(side, x, how), x: x.address, counts, out });
 }
 
-/** Everyone gets all parts, and combines them. */
+/** Gathers the tensors of all ranks on every rank, and reduces them there. */
 function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["allReduce"]): void {
   const { size, devices, backend } = side;
   if (x.byteLength === 0) return;
@@ -164,7 +164,10 @@ function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["al
   });
 }
 
-/** The library's own reduce-scatter, which takes as many elements for each rank: shorter parts are padded by what is there. */
+/**
+ * Runs the library's own reduce-scatter. It requires the same number of elements for each rank, so shorter parts are copied and
+ * padded with undefined values.
+ */
 function reduceRing(
   side: DeviceSide,
   { address, dtype }: CollectiveArgs["allReduce"]["x"],

@@ -1,8 +1,11 @@
-/** How many bytes each operation sends to and expects from each member, by which ranks notice that they disagree. */
+/**
+ * The number of bytes that each operation sends to and expects from each member. Ranks compare these numbers to detect mismatched
+ * calls.
+ */
 import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Membership } from "../communicator.js";
 
-/** Bytes to and from one member; none where neither waits for the other. */
+/** The number of bytes sent to and expected from one member. It is undefined if neither of the two waits for the other. */
 export interface Flow {
   readonly sends: number;
   readonly expects: number;
@@ -16,7 +19,7 @@ type FlowOf = {
   ) => Flow | undefined;
 };
 
-/** What all have to say alike decides how many bytes go. */
+/** The flow of operations whose sizes follow from arguments that are compared anyway. */
 const SAME: Flow = { sends: 0, expects: 0 };
 
 export const FLOWS: FlowOf = {

@@ -1,11 +1,11 @@
-/** Sums and maxima of parts that lie on other ranks: they are exchanged, and one kernel combines them, piece by piece. */
+/** Sums and maxima of tensors on several ranks. The ranks exchange their parts, and one kernel combines them, piece by piece. */
 import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
 import { withTemporary } from "../../tensor/storage.js";
 import type { Membership } from "../communicator.js";
 
-/** Ranks, and what this one does with its memory. */
+/** This rank's view of a group: its rank, the group's size, and the communicator and backend of its device. */
 export interface DeviceSide extends Pick<Membership, "rank"> {
   readonly size: number;
   readonly devices: DeviceRanks;
@@ -15,30 +15,30 @@ export interface DeviceSide extends Pick<Membership, "rank"> {
 /** How parts are combined. */
 export interface Combination {
   readonly dtype: WideDType;
-  /** Ranks in the order in which their parts are added. */
+  /** The ranks in the order in which their parts are added. */
   readonly order: readonly number[];
-  /** The type of each sum but the last; undefined for a maximum. */
+  /** The dtype of all sums except the last. Undefined: a maximum is computed instead. */
   readonly sum: WideDType | undefined;
 }
 
-/** What is reduced: the elements of each rank lie one behind the other from `x` on, and this rank's result goes to `out`. */
+/** A reduction: the elements for rank 0, rank 1 and so on are concatenated at `x`, and this rank's result is written to `out`. */
 export interface Reduced extends Combination {
   readonly x: number;
   readonly counts: readonly number[];
   readonly out: number;
   /**
-   * How many pieces are exchanged one after the other, while those before are combined. Default: as few as memory allows,
-   * which was fastest on two H200.
+   * The number of pieces. A piece is combined while the next one is exchanged. Default: as few as memory allows, which was
+   * fastest on two H200.
    */
   readonly pieces?: number | undefined;
 }
 
 const MIB = 2 ** 20;
 
-/** Memory for what has come from others and is not combined yet. */
+/** The maximum number of bytes that were received and are not yet combined. */
 const MOST_WAITING = 256 * MIB;
 
-/** Elements, so that all pieces but the last are whole lines of memory in any type. */
+/** Piece sizes are multiples of this many elements, so that pieces start at whole cache lines in any dtype. */
 const WHOLE = 256;
 
 /** Bytes of one element. */
@@ -72,7 +72,7 @@ export function reduceParts(side: DeviceSide, reduced: Reduced): void {
     for (let i = 0, at = 0; at < most; i++, at += piece) {
       const within = (count: number): number => Math.max(0, Math.min(piece, count - at));
       const parts = temporary + (i % sets) * slots * bytes;
-      // memory is used again behind what combines its parts
+      // the receive buffers are about to be reused, so the exchange waits for the kernel that reads them
       if (i % sets === 0) devices.begin();
       for (const [slot, peer] of others.entries()) {
         const sent = within(counts[peer] as number) * bytes;

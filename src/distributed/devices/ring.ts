@@ -1,11 +1,14 @@
-/** In which order the library's own reduce-scatter adds, found out by sums that swallow what was added before. */
+/**
+ * Determines the order in which the library's own reduce-scatter adds the ranks, by sums in which a large value absorbs what was
+ * added before it.
+ */
 import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { withTemporary } from "../../tensor/storage.js";
 import type { SumPlan } from "../plan.js";
 
-/** Whose ring it is; `tell` gives what every rank says. */
+/** The group to probe. `tell` sends bytes to all ranks and returns the bytes of every rank. */
 export interface Probing {
   readonly rank: number;
   readonly size: number;
@@ -14,20 +17,23 @@ export interface Probing {
   tell(bytes: Uint8Array): readonly Uint8Array[];
 }
 
-/** Up to so many ranks every order adds the same: a sum of two has none, and the two before the last of three are one. */
+/**
+ * For up to this many ranks no order has to be known. A sum of two is commutative. In a ring of three, this rank is added last,
+ * and the sum of the other two is commutative.
+ */
 const UNORDERED = 3;
 
-/** The codes of one type that the probe adds up. */
+/** The codes of one dtype that the probe adds. Adding a small value to a large one gives the large one. */
 interface Swallowing {
   /** The code of 1. */
   readonly one: number;
-  /** The code of a value so large that adding ones to it changes nothing. */
+  /** The code of a value so large that adding 1 does not change it. */
   readonly large: number;
   /** The sign bit. */
   readonly sign: number;
-  /** The largest number of ranks for which that holds. */
+  /** The maximum number of ranks for which sums of ones are exact and the large value absorbs them. */
   readonly most: number;
-  /** The layout of a code. */
+  /** The number of mantissa bits and the exponent bias of the dtype. */
   readonly mantissaBits: number;
   readonly bias: number;
 }
@@ -38,7 +44,7 @@ const SWALLOWING: Readonly<Record<WideDType, Swallowing>> = {
   f16: { one: 0x3c00, large: 0x7800, sign: 0x8000, most: 8, mantissaBits: 10, bias: 15 },
 };
 
-/** Elements of each rank: enough for every channel of the library to add some. */
+/** The number of elements per rank: so many that every channel of the library adds some of them. */
 const ELEMENTS = 2 ** 20;
 
 type Pair = readonly [number, number];
@@ -47,7 +53,10 @@ function pairsOf(size: number): readonly Pair[] {
   return Array.from({ length: size }, (_, b) => Array.from({ length: b }, (_, a): Pair => [a, b])).flat();
 }
 
-/** The codes that a rank gives: element i is large where the rank is the first of pair i, its negative where it is the second. */
+/**
+ * The codes that a rank contributes. Element i tests pair i (modulo the number of pairs): it is the large value on the first rank
+ * of the pair, its negative on the second, and 1 on all others.
+ */
 function codesOf(dtype: WideDType, pairs: readonly Pair[], rank: number): Uint16Array | Uint32Array {
   const { one, large, sign } = SWALLOWING[dtype];
   const codes = dtype === "f32" ? new Uint32Array(ELEMENTS) : new Uint16Array(ELEMENTS);
@@ -58,7 +67,7 @@ function codesOf(dtype: WideDType, pairs: readonly Pair[], rank: number): Uint16
   return codes;
 }
 
-/** Small whole numbers, by their codes in a type. */
+/** Decodes small non-negative integers. */
 function numbersOf(dtype: WideDType, bytes: Uint8Array): readonly number[] {
   const { buffer, byteOffset } = bytes;
   if (dtype === "f32") return Array.from(new Float32Array(buffer, byteOffset, ELEMENTS));
@@ -77,8 +86,9 @@ function numbersOf(dtype: WideDType, bytes: Uint8Array): readonly number[] {
 }
 
 /**
- * How many ranks are added behind both of each pair, for the elements of this rank; undefined where that is not always the same.
- * What comes before the later of a pair is swallowed.
+ * Returns, for each pair, the number of ranks that are added after both members of the pair, for the elements of this rank. The
+ * large values cancel each other and everything added before them, so the sum is the number of ones added afterwards. Returns
+ * undefined if the elements disagree.
  */
 function behind(probing: Probing, dtype: WideDType, pairs: readonly Pair[]): readonly number[] | undefined {
   const { backend, devices, size, rank } = probing;
@@ -98,7 +108,7 @@ function behind(probing: Probing, dtype: WideDType, pairs: readonly Pair[]): rea
   return sums.every((sum, i) => sum === first[i % pairs.length]) ? first : undefined;
 }
 
-/** What `behind` gives for this rank on a ring. */
+/** The result of `behind` for this rank if the library adds along `ring`. */
 function expected(ring: readonly number[], rank: number, pairs: readonly Pair[]): readonly number[] {
   const { length: size } = ring;
   const own = ring.indexOf(rank);
@@ -108,12 +118,15 @@ function expected(ring: readonly number[], rank: number, pairs: readonly Pair[])
 
 const UNKNOWN = 255;
 
-/** The ring of one type, the same on every rank; undefined where there is none. */
+/**
+ * Returns the ring along which the library adds this dtype, equal on every rank, or undefined if it does not add along one ring.
+ */
 function ringOf(probing: Probing, dtype: WideDType): readonly number[] | undefined {
   const { rank, size, tell } = probing;
   const pairs = pairsOf(size);
   const own = behind(probing, dtype, pairs);
-  // exactly one rank is added behind all others but this one: the pair of it and any but this one has none but this one behind
+  // Find the rank that is added directly before this one, which is added last. Exactly one rank is added after any pair of it and
+  // a third rank: this rank.
   const before = Array.from({ length: size }, (_, each) => each).find(
     (each) =>
       each !== rank &&
@@ -130,10 +143,10 @@ function ringOf(probing: Probing, dtype: WideDType): readonly number[] | undefin
   return all ? [...ring.slice(first), ...ring.slice(0, first)] : undefined;
 }
 
-/** Rings by type, each from rank 0 on. */
+/** The ring of each dtype, starting at rank 0. */
 export type Rings = Readonly<Partial<Record<WideDType, readonly number[]>>>;
 
-/** Every rank of the communicator calls it, before anything else. */
+/** Determines the rings. Every rank of the communicator calls it, before any other operation. */
 export function probeRings(probing: Probing): Rings {
   const { size } = probing;
   if (size <= UNORDERED) return {};
@@ -141,7 +154,7 @@ export function probeRings(probing: Probing): Rings {
   return Object.fromEntries(types.map((dtype) => [dtype, ringOf(probing, dtype)]));
 }
 
-/** Whether the library adds by this plan. */
+/** Whether the library's own reduce-scatter adds in the order of this plan. */
 export function isRingOf(rings: Rings, { order, sum }: SumPlan): boolean {
   if (order.length <= UNORDERED) return true;
   const first = order.indexOf(0);

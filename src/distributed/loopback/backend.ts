@@ -1,4 +1,6 @@
-/** The backend of one rank among several of a process: another backend behind a stream. */
+/**
+ * The backend of one rank of a loopback group: it wraps another backend and runs operations in the order of the rank's stream.
+ */
 import type { Backend, MemoryUse, Support } from "../../backends/backend.js";
 import type { GemmArgs } from "../../backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../backends/ops.js";
@@ -7,7 +9,7 @@ import type { Memory } from "../../tensor/storage.js";
 import { retain } from "./retain.js";
 import type { Rank } from "./world.js";
 
-/** Runs what `inner` runs, in the order of the rank's stream. */
+/** Runs operations on `inner`, in the order of the rank's stream. */
 export class StreamBackend implements Backend {
   readonly memory: Memory;
 
@@ -88,7 +90,7 @@ class StreamMemory implements Memory {
 
   free(address: number): void {
     const free = (): void => this.inner.free(address);
-    // also of what runs now: a copy that is enqueued holds an address, and no tensor
+    // true also while an operation runs: an enqueued copy holds an address but no tensor, so the memory must stay allocated
     if (this.rank.stream.queued) this.rank.stream.push({ work: { run: NONE, release: free } });
     else free();
   }

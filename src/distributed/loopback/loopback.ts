@@ -13,7 +13,7 @@ import { World } from "./world.js";
 export interface LoopbackOptions extends Pick<OpenOptions, "datapath"> {
   /** The number of threads of each rank. Default 1. */
   readonly threads?: number | undefined;
-  /** The milliseconds that reading a result waits for ranks that have not made their call. Default 600,000. */
+  /** How long reading a result waits for ranks that have not made their call, in milliseconds. Default 600,000. */
   readonly timeoutMs?: number | undefined;
 }
 
@@ -27,11 +27,11 @@ const checkLoopback = optionsOf<LoopbackOptions>({
 });
 
 /**
- * The groups of `size` ranks in this process, each on a reference of its own: the one with rank r is given at r. Their calls
- * take turns, so that programs of ranks run one after another or as promises side by side; what follows from an operation that
- * waits for another rank is read by `await data()`, since nothing that blocks can let that rank come. Disposing of a group
- * disposes of its backend.
- * @throws `ArgumentError` for a size or options outside of their domains, `BackendError` where a reference cannot be opened.
+ * Creates a group of `size` ranks in this process, each with a reference backend of its own. Returns the groups of all ranks;
+ * index r has that of rank r. The programs of the ranks can run one after another, or concurrently as promises. A result that
+ * depends on a rank which has not made its call yet must be read by `await data()`, because a blocking read would keep that rank
+ * from running. Disposing of a group disposes of its backend.
+ * @throws `ArgumentError` for an invalid size or option value, `BackendError` if a reference backend cannot be opened.
  */
 export async function loopbackGroup(size: number, options: LoopbackOptions = {}): Promise<ProcessGroup[]> {
   ranks("loopbackGroup", "size", size);

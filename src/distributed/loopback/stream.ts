@@ -1,38 +1,38 @@
 /**
- * What one rank of a process has enqueued, as a GPU's stream would have it: work runs at once until an operation of the group has
- * to wait for other ranks; from there on it waits in order.
+ * The stream of one rank, which works like a CUDA stream: operations run in order. They run at once until a collective operation
+ * has to wait for other ranks; later operations then wait behind it.
  */
 import type { Call } from "../call.js";
 import type { Exchange, Steps } from "../steps/steps.js";
 
-/** Something enqueued. */
+/** An enqueued operation of the backend. */
 export interface Work {
   run(): void;
-  /** Called once it has run, or never will. */
+  /** Called after the operation has run or was dropped. */
   release(): void;
 }
 
-/** An operation of a group: where its messages go, and what it does with them. */
+/** An enqueued collective operation: its steps, and the channel of its messages. */
 export interface Collective {
   readonly call: Call;
   readonly steps: Steps;
   readonly channel: Channel;
-  /** Called once it is finished, or never will be. */
+  /** Called after the operation has finished or was dropped. */
   release(): void;
 }
 
 /** The messages of one group between one rank and the others. */
 export interface Channel {
-  /** Members' ranks in the job that have not sent what is expected. */
+  /** The members that have not sent all expected messages, by their ranks in the job. */
   missing(exchange: Exchange): readonly number[];
   post(call: Call, exchange: Exchange): void;
-  /** What has come from each. Throws `DistributedError` where it is of another call. */
+  /** Removes and returns the next message of each member. Throws `DistributedError` if a message belongs to another call. */
   take(call: Call, exchange: Exchange): readonly Uint8Array[];
 }
 
 type Item = { readonly work: Work } | { readonly collective: Collective };
 
-/** What the head of a stream waits for. */
+/** The collective operation at the head of a stream, and the ranks that it waits for. */
 export interface Pending {
   readonly call: Call;
   readonly missing: readonly number[];
@@ -43,12 +43,12 @@ export class Stream {
   #posted: Exchange | undefined;
   #running = false;
 
-  /** Whether what is enqueued now would wait; what an operation of the group enqueues as it runs would not. */
+  /** Whether a newly enqueued operation has to wait. An operation that a running collective enqueues does not wait. */
   get waits(): boolean {
     return this.#items.length > 0 && !this.#running;
   }
 
-  /** Whether anything is enqueued: also behind what runs now. */
+  /** Whether an operation is enqueued or running. */
   get queued(): boolean {
     return this.#items.length > 0;
   }
@@ -57,7 +57,7 @@ export class Stream {
     this.#items.push(item);
   }
 
-  /** What the first operation waits for, once it has begun. */
+  /** The collective operation at the head of the stream, if it has started. */
   get pending(): Pending | undefined {
     const head = this.#items[0];
     if (!head || !("collective" in head) || !this.#posted) return undefined;
@@ -65,7 +65,7 @@ export class Stream {
     return { call, missing: channel.missing(this.#posted) };
   }
 
-  /** Runs what can be run, and says whether that was anything. */
+  /** Runs operations until the stream is empty or has to wait. Returns whether any ran. */
   advance(): boolean {
     if (this.#running) return false;
     let moved = false;
@@ -78,7 +78,7 @@ export class Stream {
     return moved;
   }
 
-  /** Forgets what is enqueued, without running it. */
+  /** Drops all enqueued operations without running them. */
   drop(): void {
     const items = this.#items;
     this.#items = [];

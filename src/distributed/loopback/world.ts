@@ -80,7 +80,7 @@ export class Rank {
     this.stream.drop();
   }
 
-  /** The failure, if no call of this rank has thrown it yet. */
+  /** The failure if no call of this rank has thrown it yet, else undefined. */
   get untold(): Error | undefined {
     return this.#failure && !this.#told ? this.#tell("dispose") : undefined;
   }
@@ -117,7 +117,7 @@ export class World {
     this.#missGone();
   }
 
-  /** The messages from the other members of a group to one member. */
+  /** Returns the channel from the other members of a group to one member. */
   channel(of: Membership): Channel {
     const box = (from: number, to: number): Message[] => {
       const key = `${of.id}:${from}>${to}`;
@@ -181,7 +181,7 @@ export class World {
     });
   }
 
-  /** Fails the group if a rank waits for a rank that has left. */
+  /** Fails the group if a rank waits for a message from a rank that has left. */
   #missGone(): void {
     for (const rank of this.ranks) {
       const pending = rank.stream.pending;

@@ -1,4 +1,4 @@
-/** A group among processes: what it exchanges, it waits for. */
+/** A group of processes that exchange through the host. Every operation returns when it has completed. */
 import type { Backend, Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError } from "../../errors.js";
 import { type Call, callOf, disagreement } from "../call.js";
@@ -39,7 +39,7 @@ export class ProcessCommunicator implements Communicator {
     return supportsPlan(plan);
   }
 
-  /** Throws where the group was left, or the job has failed. */
+  /** Throws if the group was disposed of or the job has failed. */
   requireUsable(operation: string): void {
     this.#requireHere(operation);
     this.link.requireWhole(operation);
@@ -57,7 +57,7 @@ export class ProcessCommunicator implements Communicator {
     }
   }
 
-  /** The bytes of all members, as many of each. */
+  /** Gathers bytes of all members. Every member gives the same number of bytes. */
   gather(operation: string, mine: Uint8Array): readonly Uint8Array[] {
     const others = this.ranks.map((_, member) => (member === this.rank ? undefined : mine));
     const expect = others.map((each) => each?.length);
@@ -111,7 +111,7 @@ export class ProcessCommunicator implements Communicator {
     return parts;
   }
 
-  /** The other ranks learn why this one does not go on. */
+  /** Reports an error of this rank to the other ranks, which wait for it. */
   #tell(error: unknown): void {
     const { rank } = this.link.place;
     const message = error instanceof Error ? error.message : String(error);

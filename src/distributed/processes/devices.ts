@@ -1,4 +1,4 @@
-/** A group among processes whose devices exchange by themselves: what it enqueues, the host does not wait for. */
+/** A group of processes that exchange from device to device. Operations are enqueued, and the host does not wait for them. */
 import type { Backend, Support } from "../../backends/backend.js";
 import { EXACT } from "../../backends/backend.js";
 import type { DeviceExchange, DeviceRanks } from "../../backends/exchange.js";
@@ -14,10 +14,10 @@ import type { ProcessCommunicator } from "./communicator.js";
 import type { Link } from "./link.js";
 import { failed, LEAVING } from "./messages.js";
 
-/** Bytes of an invitation, and room for those of another library. */
+/** The size of an invitation: large enough for an ncclUniqueId (128 bytes) and for those of other libraries. */
 const INVITATION_BYTES = 256;
 
-/** Ranks that miss one say so by its name before the device gives up, which knows none. */
+/** The device's time limit exceeds the host's by this much, because only the host can tell which rank is missing. */
 const LATER_MS = 5000;
 
 export class DeviceCommunicator implements Communicator {
@@ -29,16 +29,16 @@ export class DeviceCommunicator implements Communicator {
   #last = "read";
   #closed = false;
 
-  /** Every member makes it at once. Throws `DistributedError` where they do not come. */
+  /** Opens the communicator. All members must call it. Throws `DistributedError` if they do not join in time. */
   constructor(
     readonly backend: Backend,
     private readonly exchange: DeviceExchange,
     private readonly link: Link,
-    /** The same members, through the host. */
+    /** The group of the same members that exchanges through the host. */
     private readonly host: ProcessCommunicator,
     readonly transport: Transport,
     user: string,
-    /** All that the world and its groups have opened. */
+    /** The device communicators of the world group and of all its subgroups. */
     private readonly opened: DeviceRanks[] = [],
     private readonly isWorld = true,
   ) {
@@ -81,7 +81,7 @@ export class DeviceCommunicator implements Communicator {
       member === this.rank ? undefined : FLOWS[op](args, this, member),
     );
     this.#working(() => {
-      // before anybody is asked to come
+      // checked before other ranks are notified of the call
       this.#devices?.requireRunning();
       if (this.#devices) this.link.note({ kind: "made", of: this.#membership, call, flows });
       COLLECTIVES[op](this.#side, args);
@@ -93,7 +93,7 @@ export class DeviceCommunicator implements Communicator {
     await this.#idle();
   }
 
-  /** All that was enqueued is done. */
+  /** Resolves when all enqueued work has completed on all ranks. */
   async #idle(): Promise<void> {
     const { memory } = this.backend;
     const address = memory.allocate(1);
@@ -124,8 +124,8 @@ export class DeviceCommunicator implements Communicator {
   }
 
   /**
-   * Of the world: once all ranks are here and nothing is under way, communicators can go. Gives what no call has thrown yet. The
-   * memory of those of other groups is given back with it, since their members do not leave together.
+   * Closes all communicators when the world group is disposed of. It first waits until no rank has pending work. Subgroups are
+   * closed here too, because their members do not leave them at the same time. Returns a failure that no call has thrown yet.
    */
   async #close(): Promise<unknown> {
     if (!this.isWorld || this.backend.memory.closed) return undefined;
@@ -140,7 +140,7 @@ export class DeviceCommunicator implements Communicator {
     return failure;
   }
 
-  /** Waits until all ranks leave. */
+  /** Waits until all ranks leave the group. */
   #leave(): void {
     const call = { operation: LEAVING, text: LEAVING, key: LEAVING };
     const flows = this.ranks.map((_, member) =>
@@ -187,7 +187,7 @@ export class DeviceCommunicator implements Communicator {
     return probeRings({ rank, size: ranks.length, backend, devices, tell });
   }
 
-  /** Throws where the job has failed, or the library has. */
+  /** Throws if the job or the communicator has failed. */
   #check(): void {
     this.link.requireWhole(this.#last);
     const end = this.#devices?.ended();
@@ -198,7 +198,10 @@ export class DeviceCommunicator implements Communicator {
     this.link.requireWhole(this.#last);
   }
 
-  /** What breaks because ranks ended says so; what is refused ends nothing. */
+  /**
+   * Runs `body`. If it throws because the job has failed, throws the error of that failure instead. An error about arguments
+   * leaves the group usable.
+   */
   #working<T>(body: () => T): T {
     try {
       return body();

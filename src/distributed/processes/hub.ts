@@ -1,4 +1,4 @@
-/** Rank 0's end: lets the others in, passes their messages on, and tells all of who is gone. */
+/** The connections of rank 0: it admits the other ranks, forwards their messages, and reports a lost rank to all. */
 import { Router } from "zeromq";
 import { keysOf } from "./keys.js";
 import {
@@ -14,14 +14,14 @@ import {
 import type { Place } from "./place.js";
 import { Outbox, SOCKET } from "./socket.js";
 
-/** When to look again who can be reached, after a connection was lost. */
+/** The delays after a lost connection at which the hub checks which ranks it can still reach, in milliseconds. */
 const LOOKS_MS = [0, 50, 200, 1000] as const;
 
 export class Hub {
   readonly #router: Router;
   readonly #out: Outbox;
   #loops: readonly Promise<void>[] = [];
-  /** The connections of ranks, by rank. */
+  /** The ZeroMQ routing id of each admitted rank. */
   readonly #members = new Map<number, Uint8Array>();
   readonly #left = new Set<number>();
   #failure: Failed | undefined;
@@ -36,7 +36,7 @@ export class Hub {
     this.#out = new Outbox(this.#router, () => undefined);
   }
 
-  /** Resolves once all ranks are here; gives why they never will be. */
+  /** Resolves when all ranks have joined; the result is the failure if they cannot. */
   async open(): Promise<Failed | undefined> {
     const { address, port, size, timeoutMs } = this.place;
     const host = /^(localhost|127\..*)$/.test(address) ? "127.0.0.1" : "*";
@@ -66,7 +66,7 @@ export class Hub {
     return undefined;
   }
 
-  /** A message of this process, or one that came for another. */
+  /** Handles a message of this process, or forwards one between other ranks. */
   pass(message: Message): void {
     if (message.kind === "failed") this.fail(message);
     else if (message.kind === "left") return;
@@ -74,7 +74,7 @@ export class Hub {
     else this.#send(message.to, message);
   }
 
-  /** Tells all ranks, once. */
+  /** Reports the first failure to all ranks. */
   fail(failure: Failed): void {
     if (this.#failure) return;
     this.#failure = failure;
@@ -83,12 +83,12 @@ export class Hub {
     this.#changed();
   }
 
-  /** Resolves once what was said is on its way. */
+  /** Resolves when all messages are sent. */
   flushed(): Promise<void> {
     return this.#out.flushed();
   }
 
-  /** Leaves once all others have, or once the job has failed and they were told. */
+  /** Leaves the job when all other ranks have left it, or when it has failed and they were notified. */
   async leave(): Promise<void> {
     this.#tell({ kind: "left", rank: 0 });
     const done = (): boolean =>
@@ -97,7 +97,7 @@ export class Hub {
     await this.close();
   }
 
-  /** Ends the connections, behind what was said. */
+  /** Closes the connections after the messages that are still to be sent. */
   async close(): Promise<void> {
     await this.#out.flushed();
     this.#router.close();
@@ -132,7 +132,7 @@ export class Hub {
       this.#admit(id, frame);
       return;
     }
-    // who was not let in is not heard
+    // messages of a peer that was not admitted are ignored
     const rank = [...this.#members].find(([, known]) => Buffer.compare(known, id) === 0)?.[0];
     if (rank === undefined) return;
     if (frame.kind === "left") this.#part(rank);
@@ -178,7 +178,7 @@ export class Hub {
     for (const rank of this.#members.keys()) if (!this.#left.has(rank)) this.#send(rank, frame);
   }
 
-  /** Sends to a rank; one that cannot be reached is lost. */
+  /** Sends to a rank. A rank that cannot be reached counts as lost. */
   #send(rank: number, frame: Frame): void {
     const id = this.#members.get(rank);
     if (id) this.#out.send([id, ...framesOf(frame)], () => this.#lose(rank));
@@ -190,7 +190,10 @@ export class Hub {
     this.fail(failed("lost", rank, `rank ${rank} is gone: its process ended without leaving the group`));
   }
 
-  /** A lost connection is of nobody; who cannot be reached any more is the one. */
+  /**
+   * Detects lost ranks. A disconnect event does not name the rank, so the hub then pings all of them; sending to a lost one
+   * fails.
+   */
   async #watch(): Promise<void> {
     for await (const event of this.#router.events) {
       if (event.type !== "disconnect") continue;

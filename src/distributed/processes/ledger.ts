@@ -1,6 +1,7 @@
 /**
- * Calls that ranks enqueue on devices, which cannot say that they disagree: ranks note them, and whoever hears a note compares it
- * with its own. It runs on the thread that talks to other processes.
+ * Detects mismatched calls of device groups. A device cannot detect that ranks enqueue different operations. Therefore every rank
+ * sends a note about each call to the ranks concerned, and each rank compares the notes that it receives with its own calls. This
+ * runs on the messaging thread.
  */
 import { type Call, disagreement } from "../call.js";
 import type { Membership } from "../communicator.js";
@@ -9,7 +10,7 @@ import { type Failed, failed, LEAVING, type Made, type Note } from "./messages.j
 interface Own {
   readonly note: Note;
   readonly of: Membership;
-  /** The other member's place in the group. */
+  /** The rank of the other member in the group. */
   readonly member: number;
   readonly since: number;
 }
@@ -23,11 +24,11 @@ export class Ledger {
     private readonly rank: number,
     private readonly timeoutMs: number,
     private readonly fail: (failure: Failed) => void,
-    /** Called for each member that made a call of this rank too. */
+    /** Called for each note that matches a call of this rank. */
     private readonly agreed: () => void,
   ) {}
 
-  /** A call of this rank. */
+  /** Records a call of this rank. */
   made({ of, call, flows }: Made, now: number): void {
     for (const [member, flow] of flows.entries()) {
       if (!flow) continue;
@@ -38,19 +39,19 @@ export class Ledger {
     }
   }
 
-  /** A call of another rank. */
+  /** Records a note about a call of another rank. */
   heard(from: number, note: Note): void {
     this.#put(this.#heard, from, note.group, note);
     this.#compare(from, note.group);
   }
 
-  /** A rank leaves: it makes no call any more. */
+  /** Records that a rank has left and makes no more calls. */
   left(rank: number): void {
     this.#left.add(rank);
     this.look(0);
   }
 
-  /** Fails where this rank waits for one that has left, or for longer than it should. */
+  /** Fails the job if this rank waits for a rank that has left, or waits longer than the time limit. */
   look(now: number): void {
     for (const waiting of this.#own.values()) {
       const first = waiting[0];
@@ -94,7 +95,7 @@ export class Ledger {
     if (this.#left.has(peer)) this.look(0);
   }
 
-  /** Fails where one of both leaves and the other makes a call. */
+  /** Fails the job if one of two ranks leaves the group while the other makes a call. */
   #leaves(peer: number, mine: Call, theirs: Call): boolean {
     if ((mine.key === LEAVING) === (theirs.key === LEAVING)) return false;
     const [gone, stays, call] = theirs.key === LEAVING ? [peer, this.rank, mine] : [this.rank, peer, theirs];

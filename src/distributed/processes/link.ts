@@ -1,4 +1,7 @@
-/** A process's end of the thread that talks to the others: messages out, and messages in, for which it can sleep. */
+/**
+ * The main thread's interface to the messaging thread, which talks to the other processes. The main thread can sleep until a
+ * message arrives.
+ */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from "node:worker_threads";
 import { BackendError, DistributedError } from "../../errors.js";
 import type { Message as Heard } from "../call.js";
@@ -15,34 +18,34 @@ import {
 } from "./messages.js";
 import type { Place } from "./place.js";
 
-/** What a rank waits for. */
+/** The messages that a rank waits for. */
 export interface Awaited {
   readonly group: string;
-  /** Ranks of the job. */
+  /** The ranks that send them, as numbered in the job. */
   readonly from: readonly number[];
-  /** The call, as errors name it. */
+  /** The call as error messages name it. */
   readonly operation: string;
   readonly text: string;
 }
 
-/** How long the thread may take to tell the others of a failure, or to end. */
+/** How long the main thread waits for the messaging thread to report a failure to the other ranks, or to end, in milliseconds. */
 const FAREWELL_MS = 2000;
 
 export class Link {
   readonly #port: MessagePort;
   readonly #worker: Worker;
   readonly #signal = new SharedArrayBuffer(12);
-  /** One element, which is 1 once the job has failed: for those who cannot hear messages. */
+  /** An array of one element, 1 if the job has failed. Native code that cannot receive messages reads it. */
   readonly failed = new Int32Array(this.#signal, 4, 1);
   readonly #mail = new Map<string, Data[]>();
   readonly #left = new Set<number>();
   #failure: Failed | undefined;
   #told = false;
-  /** How often others were asked whether they make a call too. */
+  /** The number of notes that were sent to other ranks. */
   #noted = 0;
   readonly #ended: Promise<unknown>;
   readonly #said = new Set<"told" | "closed">();
-  /** As the process ends, whoever ends it. */
+  /** Ends the messaging thread when the process exits. */
   readonly #end = (): void => {
     this.#port.postMessage({ kind: "close" } satisfies Close);
     this.#sleepUntil("closed");
@@ -56,7 +59,7 @@ export class Link {
     this.#ended = new Promise((resolve) => this.#worker.once("exit", resolve));
   }
 
-  /** Throws `DistributedError` where the ranks do not find each other. */
+  /** Starts the messaging thread and waits until all ranks have joined. Throws `DistributedError` if they do not join in time. */
   static async open(user: string, place: Place): Promise<Link> {
     const link = new Link(place);
     const failure = await new Promise<Failed | undefined>((resolve, reject) => {
@@ -74,13 +77,13 @@ export class Link {
       throw new DistributedError(failure.failure, user, failure.rank, failure.message);
     }
     process.once("exit", link.#end);
-    // a process that ends without leaving ends: nothing waits for it
+    // the messaging thread does not keep the process running
     link.#worker.unref();
     link.#port.unref();
     return link;
   }
 
-  /** Throws where the job has failed, as far as is known without waiting. */
+  /** Throws if a failure of the job is already known. It does not wait. */
   requireWhole(operation: string): void {
     this.#hear();
     if (this.#failure) throw this.#error(operation);
@@ -90,13 +93,13 @@ export class Link {
     this.#port.postMessage(message, [message.bytes.buffer]);
   }
 
-  /** A call that waits for others on the device: they are asked whether they make it too. */
+  /** Sends a note about a call to the ranks that it concerns, so that they can check that they make it too. */
   note(made: Made): void {
     this.#noted += made.flows.filter((flow) => flow !== undefined).length;
     this.#port.postMessage(made);
   }
 
-  /** Sleeps until every other rank that a noted call concerns has made it too; throws as `requireWhole` does. */
+  /** Waits until every rank concerned has made each of the noted calls. Throws as `requireWhole` does. */
   awaitNotes(operation: string): void {
     const count = new Int32Array(this.#signal);
     for (;;) {
@@ -107,7 +110,7 @@ export class Link {
     }
   }
 
-  /** The next message of each. Sleeps until they are there, or throws what has come in between. */
+  /** Waits for the next message of each rank and returns them. Throws if the job fails or the time limit is exceeded. */
   take({ group, from, operation, text }: Awaited): readonly Heard[] {
     const { rank, timeoutMs } = this.place;
     const deadline = performance.now() + timeoutMs;
@@ -144,11 +147,11 @@ export class Link {
     this.#failure = failure;
     Atomics.store(this.failed, 0, 1);
     this.#port.postMessage(failure);
-    // the process may end as soon as it knows: the others are told first
+    // the failure is reported before this function returns, because the process may exit at once
     this.#sleepUntil("told");
   }
 
-  /** Leaves in order. Gives what no call of this rank has thrown yet. */
+  /** Leaves the job and ends the messaging thread. Returns a failure that no call of this rank has thrown yet. */
   async close(): Promise<Error | undefined> {
     this.#hear();
     const untold = this.#failure && !this.#told ? this.#error("dispose") : undefined;
@@ -179,7 +182,7 @@ export class Link {
     }
   }
 
-  /** Sleeps until the thread has said it, but not for long. */
+  /** Waits for a message of the messaging thread, at most FAREWELL_MS. */
   #sleepUntil(kind: "told" | "closed"): void {
     const count = new Int32Array(this.#signal);
     const deadline = performance.now() + FAREWELL_MS;

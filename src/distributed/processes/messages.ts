@@ -1,4 +1,4 @@
-/** What ranks that are processes tell each other, and what a process and its thread that talks to them do. */
+/** The messages between ranks, and those between a process and its messaging thread. */
 import type { MessagePort } from "node:worker_threads";
 import type { DistributedFailure } from "../../errors.js";
 import type { Call } from "../call.js";
@@ -6,10 +6,10 @@ import type { Membership } from "../communicator.js";
 import type { Flow } from "../devices/flow.js";
 import type { Place } from "./place.js";
 
-/** Grows with every change of what follows. */
+/** The version of the protocol. It changes with every change of the messages below. */
 export const PROTOCOL = 2;
 
-/** Why the job cannot go on. */
+/** The job has failed, with the reason. */
 export interface Failed {
   readonly kind: "failed";
   readonly failure: DistributedFailure;
@@ -17,24 +17,24 @@ export interface Failed {
   readonly message: string;
 }
 
-/** Bytes of one rank for another. */
+/** Bytes from one rank to another. */
 export interface Data {
   readonly kind: "data";
   readonly from: number;
   readonly to: number;
-  /** The group. */
+  /** The id of the group. */
   readonly group: string;
   readonly call: Call;
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** A call that one rank has enqueued on its device, as another rank it concerns learns of it. */
+/** A note: a call that the sending rank has enqueued on its device. */
 export interface Note extends Flow {
   readonly group: string;
   readonly call: Call;
 }
 
-/** Calls of one rank, for another. */
+/** Notes from one rank to another. */
 export interface Notes {
   readonly kind: "notes";
   readonly from: number;
@@ -42,7 +42,10 @@ export interface Notes {
   readonly notes: readonly Note[];
 }
 
-/** To the thread: a call that this rank has enqueued on its device, and what it sends to and expects from each member. */
+/**
+ * To the messaging thread: this rank has enqueued a call on its device. `flows` has the bytes that it sends to and expects from
+ * each member.
+ */
 export interface Made {
   readonly kind: "made";
   readonly of: Membership;
@@ -50,16 +53,16 @@ export interface Made {
   readonly flows: readonly (Flow | undefined)[];
 }
 
-/** The call of a rank that makes no other any more. */
+/** The name of the call that a rank notes when it leaves a group. */
 export const LEAVING = "dispose";
 
-/** A rank leaves in order. */
+/** A rank has left the job. */
 export interface Left {
   readonly kind: "left";
   readonly rank: number;
 }
 
-/** How a rank asks to be let in. */
+/** A rank asks to be admitted. */
 export interface Hello {
   readonly kind: "hello";
   readonly protocol: number;
@@ -67,17 +70,17 @@ export interface Hello {
   readonly size: number;
 }
 
-/** All ranks are here. */
+/** All ranks have joined. */
 export interface Welcome {
   readonly kind: "welcome";
 }
 
-/** Whether a rank can still be reached; it needs no answer. */
+/** Tests whether a rank can be reached. It has no reply. */
 export interface Ping {
   readonly kind: "ping";
 }
 
-/** To a rank that has left: all that it said was passed on. */
+/** To a rank that has left: all its messages were forwarded. */
 export interface Goodbye {
   readonly kind: "goodbye";
 }
@@ -85,34 +88,34 @@ export interface Goodbye {
 export type Message = Data | Notes | Failed | Left;
 export type Frame = Message | Hello | Welcome | Ping | Goodbye;
 
-/** From the thread: a failure of this process is on its way to the others. */
+/** From the messaging thread: a failure of this process was sent to the other ranks. */
 export interface Told {
   readonly kind: "told";
 }
 
-/** To the thread: the process ends. */
+/** To the messaging thread: the process exits. */
 export interface Close {
   readonly kind: "close";
 }
 
-/** From the thread: it has no connections any more. */
+/** From the messaging thread: its connections are closed. */
 export interface Closed {
   readonly kind: "closed";
 }
 
-/** What the thread is started with. */
+/** The data with which the messaging thread starts. */
 export interface ThreadData {
   readonly place: Place;
-  /** Carries `Message` both ways, `Made`, `Close`, `Told` and `Closed`. */
+  /** The port for `Message` in both directions, and for `Made`, `Close`, `Told` and `Closed`. */
   readonly port: MessagePort;
   /**
-   * Three i32. One grows with every message for the process, which may sleep on it; one is 1 once the job has failed and the
-   * process can learn why; one counts the members that made a noted call too.
+   * Three i32 values. [0] counts the messages for the main thread, which waits on it. [1] is 1 if the job has failed. [2] counts
+   * the noted calls that other ranks have made too.
    */
   readonly signal: SharedArrayBuffer;
 }
 
-/** Frames as ZeroMQ carries them: a header, and the bytes behind it. */
+/** Converts a message to ZeroMQ frames: a header in JSON and, if there are bytes, a second frame with them. */
 export function framesOf(frame: Frame): readonly (string | Uint8Array)[] {
   if (frame.kind !== "data") return [JSON.stringify(frame)];
   const { bytes, ...header } = frame;

@@ -10,15 +10,16 @@ import { type ProcessGroupOptions, placeOf } from "./place.js";
 import { chooseTransport } from "./transport.js";
 
 /**
- * The group of all processes of a job, which find each other by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`; of this
- * process alone where none of these is set. Tensors live on `backend`, which the caller disposes of after the group. Where every
- * rank has a GPU of its own and NCCL, operations are enqueued and go from GPU to GPU; otherwise they go through the hosts, and
- * return once they are done. `transport` of the group says which. Processes need the package zeromq; one alone does not.
+ * Opens the group of all processes of a job. Processes find each other by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`,
+ * as in torchrun. If none of these is set, the group has this process only. Tensors are on `backend`, which the caller disposes
+ * of after the group. If every rank has its own GPU and NCCL, operations are enqueued and move data from GPU to GPU. Otherwise
+ * data goes through the hosts, and an operation returns when it has completed. `transport` of the group says which one is used.
+ * Several processes need the package zeromq.
  *
- * @throws `ArgumentError` for what is no backend, and where the environment or options say too little or contradict themselves,
- * or the environment asks NCCL for what has no known bits, `BackendError` where `transport` is `device` and a rank has none,
- * `DisposedError` for a backend that was disposed of, `DistributedError` where the ranks do not find each other in time or one is
- * not let in, `MissingPackageError` without zeromq.
+ * @throws `ArgumentError` for what is not a backend, for options or an environment that are incomplete or contradictory, and if
+ * the environment enables a feature of NCCL whose results are unknown, `BackendError` if `transport` is `device` and a rank
+ * cannot use it, `DisposedError` for a backend that was disposed of, `DistributedError` if the ranks do not join in time or one
+ * is not admitted, `MissingPackageError` without zeromq.
  */
 export async function openProcessGroup(
   backend: Backend,

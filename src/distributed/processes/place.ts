@@ -1,36 +1,39 @@
-/** Which rank this process is, and where it meets the others: as torchrun, mpirun, srun and `lockstep launch` say it. */
+/**
+ * The rank of this process and the address of the others, from options and from the environment variables of torchrun, mpirun,
+ * srun and `lockstep launch`.
+ */
 import { ArgumentError } from "../../errors.js";
 import { domain, integer, oneOf, optionsOf } from "../../options.js";
 import { DEFAULT_TIMEOUT_MS, timeout } from "../timeout.js";
 
-/** What `openProcessGroup` takes; each that is left out is read from the environment. */
+/** Options of `openProcessGroup`. An option that is left out is read from the environment. */
 export interface ProcessGroupOptions {
-  /** This process, from 0. Default: `RANK`. */
+  /** The rank of this process, from 0. Default: `RANK`. */
   readonly rank?: number | undefined;
-  /** How many processes there are. Default: `WORLD_SIZE`; 1 where neither it nor `RANK` is set. */
+  /** The number of processes. Default: `WORLD_SIZE`, or 1 if neither it nor `RANK` is set. */
   readonly size?: number | undefined;
   /** The host of rank 0. Default: `MASTER_ADDR`. */
   readonly address?: string | undefined;
   /** The port on which rank 0 listens. Default: `LOCKSTEP_PORT`, else `MASTER_PORT`. */
   readonly port?: number | undefined;
-  /** A secret of the job: only who has it is let in. Default: `LOCKSTEP_JOB_TOKEN`. */
+  /** A secret that all processes of the job share; others are not admitted. Default: `LOCKSTEP_JOB_TOKEN`. */
   readonly token?: string | undefined;
-  /** Milliseconds to wait for other ranks, as the group opens and in each operation. Default 600,000. */
+  /** How long to wait for other ranks, in milliseconds, when the group opens and in each operation. Default 600,000. */
   readonly timeoutMs?: number | undefined;
   /**
-   * `device`: from GPU to GPU, by NCCL. `host`: through the hosts, with any backend. Default: `device` where every rank can, else
-   * `host`. What one rank asks for decides for all.
+   * How data moves between processes. `device`: from GPU to GPU, by NCCL. `host`: through the hosts, with any backend. Default:
+   * `device` if every rank supports it, else `host`. If any rank chooses `host`, all ranks use it.
    */
   readonly transport?: TransportName | undefined;
 }
 
-/** Ways for bytes to go between processes. */
+/** The transports between processes. */
 export const TRANSPORTS = ["device", "host"] as const;
 
-/** How bytes go between processes. */
+/** The name of a transport between processes. */
 export type TransportName = (typeof TRANSPORTS)[number];
 
-/** All of it. */
+/** The rank of a process, and how it finds the others, complete. */
 export interface Place {
   readonly rank: number;
   readonly size: number;
@@ -55,10 +58,10 @@ const checkProcessGroup = optionsOf<ProcessGroupOptions>({
   transport: oneOf(TRANSPORTS),
 });
 
-/** What is not said in options is read from here. */
+/** The environment variables, from which missing options are read. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Undefined for a process that is alone. Throws `ArgumentError` where something is missing or contradicts itself. */
+/** Returns undefined for a process without others. Throws `ArgumentError` if a value is missing or contradicts another. */
 export function placeOf(
   user: string,
   options: ProcessGroupOptions,

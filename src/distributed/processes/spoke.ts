@@ -106,7 +106,7 @@ export class Spoke {
     }
   }
 
-  /** Rank 0 has ended. */
+  /** Handles the loss of rank 0. */
   #lose(): void {
     if (!this.#open) return;
     this.#open = false;

@@ -1,4 +1,4 @@
-/** The thread that talks to other processes, so that they hear from this one while it computes or sleeps. */
+/** The messaging thread. It talks to other processes, so that they get answers while the main thread computes or sleeps. */
 import { parentPort, workerData } from "node:worker_threads";
 import { Hub, messageOf } from "./hub.js";
 import { Ledger } from "./ledger.js";
@@ -47,10 +47,10 @@ function deliver(message: Message): void {
 
 const end = place.rank === 0 ? new Hub(place, deliver) : new Spoke(place, deliver);
 
-/** What has been noted and is not sent yet, by rank. */
+/** The notes that are not sent yet, by receiving rank. */
 const notes = new Map<number, Note[]>();
 
-/** Notes are sent together, a few milliseconds behind the first of them. */
+/** The delay in milliseconds after which notes are sent, so that several go in one message. */
 const TOGETHER_MS = 5;
 let flushing: NodeJS.Timeout | undefined;
 
@@ -76,7 +76,7 @@ function flush(): void {
 
 setInterval(() => ledger.look(performance.now()), Math.min(1000, place.timeoutMs / 4)).unref();
 
-/** Ends the connections, and with them the thread. ZeroMQ's sockets do not survive one that is ended before. */
+/** Closes the connections and ends the thread. A ZeroMQ socket must be closed before its thread ends. */
 async function finish(inOrder: boolean): Promise<void> {
   flush();
   await (inOrder ? end.leave() : end.close());
@@ -98,7 +98,7 @@ async function pass(message: Message): Promise<void> {
   tell({ kind: "told" });
 }
 
-/** A process that `lockstep launch` started does not outlive it. */
+/** Ends this process when its parent ends, if `lockstep launch` started it. */
 if (process.env.LOCKSTEP_LAUNCHED === "1") {
   const { ppid } = process;
   const watch = (): boolean => process.ppid === ppid || process.kill(process.pid, "SIGKILL");

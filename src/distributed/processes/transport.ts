@@ -1,10 +1,10 @@
-/** Whether the devices of all ranks exchange by themselves: every rank says what it has, and all conclude the same. */
+/** The choice of a transport. Every rank tells all others what its device supports, so that all ranks make the same choice. */
 import { BackendError, LockstepError } from "../../errors.js";
 import type { Transport } from "../communicator.js";
 import type { ProcessCommunicator } from "./communicator.js";
 import type { TransportName } from "./place.js";
 
-/** What a rank has, or why it cannot. */
+/** What a rank supports, or the reason why it cannot use its device. */
 interface Offer {
   readonly library?: string;
   readonly device?: string;
@@ -12,15 +12,15 @@ interface Offer {
   readonly wants?: TransportName | undefined;
 }
 
-/** Room for an offer in JSON. */
+/** The size of an offer as JSON, with padding. */
 const OFFER_BYTES = 2048;
 
-/** Longer reasons are cut. */
+/** The maximum length of a reason; longer ones are truncated. */
 const REASON = 600;
 
 /**
- * Every rank of the world calls it. Throws `BackendError` on all of them where one insists on devices and another cannot, or
- * where an environment asks for what is refused.
+ * Chooses the transport. Every rank of the world group calls it. Throws `BackendError` on all ranks if one of them requires the
+ * transport `device` and another cannot use it, or if the environment of a rank enables a feature that is not allowed.
  */
 export function chooseTransport(
   user: string,
@@ -44,7 +44,7 @@ function offerOf({ backend }: ProcessCommunicator, wants: TransportName | undefi
     return { wants, library: backend.exchange.library(), device: backend.exchange.device };
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;
-    // what the environment asks for and is refused is not passed over
+    // A forbidden setting in the environment must become an error, so it counts as a requirement of `device`.
     const refused = error.code === "ARGUMENT";
     return { wants: refused ? "device" : wants, reason: error.message.slice(0, REASON) };
   }

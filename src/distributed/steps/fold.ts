@@ -6,7 +6,7 @@ import { Tensor } from "../../tensor/tensor.js";
 import type { Communicator, Reduction } from "../communicator.js";
 import { orderOf, type SumPlan } from "../plan.js";
 
-/** The bytes of the elements that rank `owner` reduces, from the bytes of every rank's input. */
+/** Reduces the elements of rank `owner`, given the bytes of these elements from every rank. */
 export function combine(
   { backend }: Pick<Communicator, "backend">,
   dtype: WideDType,

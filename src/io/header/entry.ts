@@ -1,4 +1,4 @@
-/** What a file says of a tensor. */
+/** The description of a tensor in a file. */
 import type { Shape } from "../../tensor/shape.js";
 import type { FileDType } from "../dtypes.js";
 
@@ -8,14 +8,14 @@ export interface TensorPlan {
   readonly name: string;
   /** The type by its name in safetensors, such as `BF16`. */
   readonly dtype: FileDType;
-  /** Sizes, row-major, the last contiguous. */
+  /** The size of each dimension. Elements are row-major: the last dimension is contiguous. */
   readonly shape: Shape;
 }
 
-/** A tensor of a file; its bytes are [begin, end) of the data that follow the header. */
+/** A tensor of a file. Its bytes are [begin, end) of the data after the header. */
 export interface TensorEntry extends TensorPlan {
-  /** The first byte, counted from the end of the header. */
+  /** The offset of its first byte, counted from the end of the header. */
   readonly begin: number;
-  /** The byte behind the last. */
+  /** The offset of the byte after its last. */
   readonly end: number;
 }

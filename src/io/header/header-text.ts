@@ -1,18 +1,21 @@
-/** The text of a header, a piece at a time: all of it in memory would be as large as the file says. */
+/**
+ * Divides the text of a header into pieces, because decoding it as a whole would need as much memory as the header's length field
+ * claims.
+ */
 import { FileError } from "../../errors.js";
 
-/** Bytes of a piece, at least; a member of the header is in one piece. */
+/** The minimum number of bytes of a piece. Each member of the header is within one piece. */
 const PIECE_BYTES = 1 << 16;
 
 const BYTE = { quote: 0x22, comma: 0x2c, backslash: 0x5c } as const;
 
-/** Whether a byte opens an object or an array, where no string is: both brackets differ from their letters by one bit. */
+/** Whether a byte outside strings opens an object or an array. The codes of `{` and `[` differ only in bit 5. */
 const opens = (byte: number): boolean => (byte | 0x20) === 0x7b;
 const closes = (byte: number): boolean => (byte | 0x20) === 0x7d;
 
 /**
- * Cuts a header behind commas between its members, into pieces of at least `least` bytes. Throws `FileError` where it is not
- * UTF-8, or does not begin as an object.
+ * Divides a header into pieces of at least `least` bytes, which end after commas between members. Throws `FileError` if the
+ * header is not UTF-8 or does not begin with an object.
  */
 export function* headerPieces(
   file: string,
@@ -41,7 +44,7 @@ export function* headerPieces(
   }
 }
 
-/** Where pieces end. In what is not JSON they end anywhere, and what reads them finds out. */
+/** The positions where pieces end. For invalid JSON they are arbitrary; the parser then reports the error. */
 function* cuts(bytes: Uint8Array, least: number): Generator<number, undefined> {
   let depth = 0;
   let from = 0;
@@ -58,7 +61,7 @@ function* cuts(bytes: Uint8Array, least: number): Generator<number, undefined> {
   yield bytes.length;
 }
 
-/** The quote that ends a string, from the one on that begins it. */
+/** Returns the position of the quote that ends the string which begins at `begin`. */
 function stringEnd(bytes: Uint8Array, begin: number): number {
   let at = begin + 1;
   for (; at < bytes.length && bytes[at] !== BYTE.quote; at++) if (bytes[at] === BYTE.backslash) at++;

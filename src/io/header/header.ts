@@ -14,7 +14,9 @@ export type Metadata = Readonly<Record<string, string>>;
 
 /** The parsed header of a safetensors file: metadata and tensors. */
 export interface Header {
-  /** The tensors, by name, in the order of the header. Those of a file are packed: an entry is made whenever it is asked for. */
+  /**
+   * The tensors by name, in the order of the header. The table of a file is stored compactly and creates an entry on each access.
+   */
   readonly tensors: ReadonlyMap<string, TensorEntry>;
   /** The metadata; empty if the file has none. */
   readonly metadata: Metadata;
@@ -34,7 +36,7 @@ export function isSize(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
-/** A header that was read. */
+/** The header of a file as it was parsed. */
 export interface ParsedHeader extends Header {
   readonly tensors: TensorTable;
 }

@@ -1,21 +1,22 @@
-/** Finding a name among a million that are held elsewhere: a hash table of their numbers alone. */
+/** A hash table from names to indices. It stores only the indices; the names are stored elsewhere. */
 import { randomInt } from "node:crypto";
 
-/** The largest prime below 2^26: a product of two residues, plus a code unit, is exact in a double. */
+/** The largest prime below 2^26. A product of two residues plus a code unit is then exact in a double. */
 const PRIME = 67_108_859;
 const GOLDEN_RATIO = 0x9e3779b1;
 
 /**
- * Numbers of names, by name. The hash is a polynomial in a random number, which the author of a file does not know: two names of
- * n characters have one hash with a probability of n in 2^26, whatever they are. What is found does not depend on it.
+ * Finds the index of a name. The hash of a name is a polynomial in a random number, so that the author of a file cannot construct
+ * collisions: two different names of n characters have equal hashes with a probability of at most n / 2^26. Results do not depend
+ * on the random number.
  */
 export class NameIndex {
-  /** A number and 1, or 0 where there is none. */
+  /** Each slot holds an index plus 1, or 0 if it is empty. */
   readonly #slots: Uint32Array;
   readonly #shift: number;
   readonly #at = randomInt(1, PRIME);
 
-  /** For that many names; `nameOf` gives the name of a number. */
+  /** Creates a table for `count` names. `nameOf` returns the name of an index. */
   constructor(
     count: number,
     private readonly nameOf: (index: number) => string,
@@ -25,13 +26,13 @@ export class NameIndex {
     this.#shift = 32 - bits;
   }
 
-  /** The number of a name, undefined where there is none. */
+  /** Returns the index of a name, or undefined if the name is unknown. */
   find(name: string): number | undefined {
     const found = this.#slots[this.#slot(name)] ?? 0;
     return found === 0 ? undefined : found - 1;
   }
 
-  /** Adds a number under its name; false where another has that name already. */
+  /** Adds an index under its name. Returns false if the name is already in use. */
   add(index: number): boolean {
     const slot = this.#slot(this.nameOf(index));
     if (this.#slots[slot] !== 0) return false;
@@ -39,7 +40,7 @@ export class NameIndex {
     return true;
   }
 
-  /** The slot that has the name, or the empty one where it belongs. */
+  /** Returns the slot that holds the name, or else the empty slot where it belongs. */
   #slot(name: string): number {
     const mask = this.#slots.length - 1;
     for (let slot = this.#home(name); ; slot = (slot + 1) & mask) {

@@ -1,16 +1,16 @@
-/** Numbers and texts one after another in bytes, for what a file has a million of. */
+/** Compact storage of numbers and texts, for headers with a million tensors. */
 
-/** Grows as it is written to. */
+/** A byte buffer that grows as values are written. */
 export class PackedWriter {
   #bytes = Buffer.alloc(1 << 12);
   #length = 0;
 
-  /** Where the next value will begin. */
+  /** The position where the next value will begin. */
   get length(): number {
     return this.#length;
   }
 
-  /** An integer from 0 to 2^53 - 1, in one byte for each 7 bits, the lowest first. */
+  /** Writes an integer from 0 to 2^53 - 1: 7 bits per byte, lowest first. */
   number(value: number): void {
     this.#reserve(8);
     let rest = value;
@@ -18,7 +18,7 @@ export class PackedWriter {
     this.#bytes[this.#length++] = rest;
   }
 
-  /** Any text, unpaired surrogates too: a byte for each code unit, or two where a unit needs them. */
+  /** Writes a text, which may contain unpaired surrogates: one byte per UTF-16 code unit, or two if a unit exceeds 255. */
   text(text: string): void {
     const wide = isWide(text);
     const size = wide ? 2 * text.length : text.length;
@@ -28,7 +28,7 @@ export class PackedWriter {
     this.#length += size;
   }
 
-  /** What was written. */
+  /** Ends the writing, and returns a reader of the values. */
   end(): PackedReader {
     return new PackedReader(Buffer.from(this.#bytes.subarray(0, this.#length)));
   }
@@ -41,9 +41,9 @@ export class PackedWriter {
   }
 }
 
-/** Reads values in the order and of the kinds that were written, from any of them on. */
+/** Reads values. It can start at any value, and must read the kinds of values that were written. */
 export class PackedReader {
-  /** Where the next value begins. */
+  /** The position of the next value. */
   at = 0;
 
   constructor(private readonly bytes: Buffer) {}
@@ -62,12 +62,12 @@ export class PackedReader {
     return this.bytes.toString(encodingOf(wide), begin, this.at);
   }
 
-  /** Passes over a text. */
+  /** Skips a text. */
   skipText(): void {
     this.#span();
   }
 
-  /** Where a text begins, and whether its code units have two bytes. Goes behind it. */
+  /** Reads the length of a text and skips the text. Returns where it begins, and whether its code units have two bytes. */
   #span(): readonly [number, boolean] {
     const head = this.number();
     const begin = this.at;

@@ -1,4 +1,6 @@
-/** The tensors of a header, packed: a file may have more than a million, and most of them are asked for once or never. */
+/**
+ * The tensors of a header, stored compactly: a file may have more than a million, and most of them are accessed once or never.
+ */
 import type { Shape } from "../../tensor/shape.js";
 import { INSPECT } from "../../tensor/show.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../dtypes.js";
@@ -10,7 +12,7 @@ import { type PackedReader, PackedWriter } from "./packed.js";
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 const CODES: ReadonlyMap<FileDType, number> = new Map(DTYPES.map((dtype, code) => [dtype, code]));
 
-/** Takes the tensors of a header in its order. */
+/** Collects the tensors of a header, in the header's order. */
 export class TensorTableWriter {
   readonly #records = new PackedWriter();
   readonly #starts: number[] = [];
@@ -24,13 +26,13 @@ export class TensorTableWriter {
     for (const size of shape) this.#records.number(size);
   }
 
-  /** The table. Throws `JsonError` where a name stands twice. */
+  /** Returns the table. Throws `JsonError` if a name occurs twice. */
   end(): TensorTable {
     return new TensorTable(this.#records.end(), Uint32Array.from(this.#starts));
   }
 }
 
-/** An entry that knows its table. */
+/** An entry that refers to its table, so that `made` can recognize it. */
 class TableEntry implements TensorEntry {
   readonly end: number;
   readonly #table: TensorTable;
@@ -51,7 +53,7 @@ class TableEntry implements TensorEntry {
   }
 }
 
-/** Tensors by name, as a `Map` has them, in the order of the header. An entry is made whenever it is asked for. */
+/** The tensors by name, with the interface of a `Map`, in the order of the header. An entry is created on each access. */
 export class TensorTable implements ReadonlyMap<string, TensorEntry> {
   readonly #records: PackedReader;
   readonly #starts: Uint32Array;
@@ -78,17 +80,17 @@ export class TensorTable implements ReadonlyMap<string, TensorEntry> {
     return index === undefined ? undefined : this.#entry(index);
   }
 
-  /** Whether this table made that entry. */
+  /** Whether this table created the entry. */
   made(entry: object): boolean {
     return TableEntry.isOf(this, entry);
   }
 
-  /** The name of the tensor of a number, which counts from 0 in the order of the header. */
+  /** Returns the name of the tensor with an index. Indices count from 0 in the order of the header. */
   name(index: number): string {
     return this.#record(index).text();
   }
 
-  /** Where the bytes of each tensor begin and end, by its number. */
+  /** Returns where the bytes of each tensor begin and end, by index. */
   spans(): { readonly begins: Float64Array; readonly ends: Float64Array } {
     const begins = new Float64Array(this.size);
     const ends = new Float64Array(this.size);
@@ -125,12 +127,12 @@ export class TensorTable implements ReadonlyMap<string, TensorEntry> {
     for (const entry of this.values()) told.call(self, entry, entry.name, this);
   }
 
-  /** As a `Map` is printed. */
+  /** Makes `console.log` print the table like a `Map`. */
   [INSPECT](): ReadonlyMap<string, TensorEntry> {
     return new Map(this.entries());
   }
 
-  /** A caller may ask for anything; what is no text is no name. */
+  /** Returns the index of a tensor. `name` may be any value; one that is not a string is never found. */
   #find(name: unknown): number | undefined {
     return typeof name === "string" ? this.#names.find(name) : undefined;
   }

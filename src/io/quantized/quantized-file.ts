@@ -1,4 +1,4 @@
-/** Quantized tensors in files: the tensors that each consists of, and functions that read them. */
+/** Quantized tensors in files: the names and shapes of the tensors that each consists of, and functions that read them. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
 import { blockFormat, hasGivenScale } from "../../formats/block.js";
@@ -109,7 +109,7 @@ export function requireWhole(name: string, subjects: ReadonlyMap<string, string>
   );
 }
 
-/** Takes the place of the quantizer that made a tensor of a file. */
+/** Stands in for the quantizer of a tensor that was read from a file. */
 class FileQuantizer extends Quantizer {}
 
 /** Throws `FileError` if a tensor of the copy is missing, or differs in type or shape from what the recipe requires. */
@@ -130,7 +130,7 @@ export interface Reading {
   readonly holder: Holder;
 }
 
-/** Reads one copy of a quantized tensor; `requireMembers` says what it refuses. */
+/** Reads one copy of a quantized tensor. Throws as `requireMembers` does. */
 export async function readQuantized(
   { backend, file, holder }: Reading,
   name: string,
@@ -148,7 +148,7 @@ export interface MemberBytes extends Member {
   readonly bytes: Uint8Array;
 }
 
-/** The bytes of these copies of a quantized tensor; `requireMembers` says what it refuses. */
+/** Reads the bytes of copies of a quantized tensor. Throws as `requireMembers` does. */
 export async function readMembers(
   file: TensorSource,
   name: string,

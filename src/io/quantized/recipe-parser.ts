@@ -47,7 +47,7 @@ class Reader {
     throw new ArgumentError(`${key} is absent; ${what} is needed`);
   }
 
-  /** The value that `parse` makes of a string. */
+  /** Returns the result of `parse` for a field that must be a string. */
   name<T>(key: string, parse: (text: string) => T): T {
     const text = this.required(key, isString, "a name");
     try {

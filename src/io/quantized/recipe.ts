@@ -34,7 +34,7 @@ const SPEC_FIELDS = [
   "compact",
 ] as const;
 
-/** The spelling in metadata. */
+/** The values of the option `fourOverSix` as metadata spell them. */
 const FOUR_OVER_SIX = { none: false, mae: true, mse: "mse" } as const;
 
 /** The prefix of the library's metadata keys. */

@@ -14,7 +14,7 @@ export async function replaceFile(path: string, body: (handle: FileHandle) => Pr
   const cannot = (cause: unknown): never => {
     throw fileError(path, "cannot be written", cause);
   };
-  // a file that replaces another is readable by its owner alone until it gets the other file's permissions
+  // a file that replaces another can be read by its owner only, until it gets the permissions of the other file
   const temporary = await openTemporary(target.path, target.mode === undefined ? 0o666 : 0o600).catch(cannot);
   const { handle } = temporary;
   try {

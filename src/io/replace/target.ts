@@ -15,8 +15,8 @@ export interface Target {
 }
 
 /**
- * Follows links, also links to files that do not exist yet; the links themselves stay. Throws `FileError` if there is
- * something other than a file, a file that is not writable, or no folder.
+ * Follows links to the path to write, which need not exist yet. The links themselves are kept. Throws `FileError` if the target
+ * is not a regular file, is not writable, or has no folder.
  */
 export async function targetOf(path: string): Promise<Target> {
   const fail = (cause: unknown): FileError => fileError(path, "cannot be written", cause);

@@ -1,10 +1,10 @@
-/** What ranks tell each other while they save or load a checkpoint together. */
+/** Messages between ranks that save or load a checkpoint together. */
 import type { ProcessGroup } from "../../distributed/group.js";
 import { DistributedError, FileError } from "../../errors.js";
 import { tensor } from "../../ops/create.js";
 import { Holder } from "../holder.js";
 
-/** The values of all ranks, which JSON keeps. */
+/** Sends a value to all ranks as JSON, and returns the values of all ranks. */
 async function exchange<T>(group: ProcessGroup, own: T): Promise<readonly T[]> {
   const bytes = new TextEncoder().encode(JSON.stringify(own));
   using holder = new Holder();
@@ -21,15 +21,15 @@ async function exchange<T>(group: ProcessGroup, own: T): Promise<readonly T[]> {
   });
 }
 
-/** What a rank has done: what it tells the others, and what it keeps. */
+/** The result of a rank: what it sends to the others, and what it keeps. */
 export interface Done<T, K> {
   readonly told: T;
   readonly kept: K;
 }
 
 /**
- * Runs `body` on every rank and returns what all ranks tell. If it throws on one rank, it fails on all of them: with its own
- * error there, with a `FileError` that names the rank elsewhere.
+ * Runs `body` on every rank and returns what all ranks send. If `body` throws on one rank, this function throws on all of them:
+ * that rank throws the error of its body, the others a `FileError` that names the rank.
  */
 export async function together<T, K>(
   group: ProcessGroup,
@@ -41,7 +41,7 @@ export async function together<T, K>(
   try {
     done = await body();
   } catch (error) {
-    // a group that has failed cannot be told
+    // if the group has failed, the error cannot be sent to the others
     if (error instanceof DistributedError) throw error;
     failure = error;
   }

@@ -1,4 +1,4 @@
-/** The index of a sharded checkpoint: which parts of each tensor lie in which file. */
+/** The index of a sharded checkpoint: for each part of each tensor, the file that contains it. */
 import { join } from "node:path";
 import { ArgumentError, FileError } from "../../errors.js";
 import {
@@ -26,14 +26,14 @@ import { digestOf } from "./local.js";
 /** The name of the index in the folder of a checkpoint. */
 const INDEX_NAME = "checkpoint.index.json";
 const VERSION = 1;
-/** The end of an index, without the digest of what is before. */
+/** The text at the end of an index. The digest, of everything before it, is inserted into it. */
 const DIGEST_END = `,\n"sha256":""}\n`;
 
-/** The bytes that some ranks had of one part. */
+/** One version of a part's bytes, and the ranks that had these bytes. */
 export interface PartCopy {
-  /** The rank whose file has them. */
+  /** The rank whose file contains the bytes. */
   readonly file: number;
-  /** The ranks that had them. */
+  /** The ranks that had these bytes. */
   readonly ranks: readonly number[];
   readonly sha256: string;
 }
@@ -41,33 +41,33 @@ export interface PartCopy {
 /** A part of a tensor. */
 export interface StoredPart {
   readonly ranges: TensorPart["ranges"];
-  /** The shape in the file. */
+  /** The shape of the part in the file. */
   readonly stored: Shape;
-  /** How it is quantized, if it has codes or scales. */
+  /** The quantization of the part as JSON, if it is codes or scales. */
   readonly recipe?: string | undefined;
-  /** One, unless ranks had other bytes of the same part. */
+  /** A single copy, unless ranks had different bytes of the same part. */
   readonly copies: readonly PartCopy[];
 }
 
-/** A tensor, from its parts. */
+/** A tensor, as its parts. */
 export interface StoredTensor {
   readonly dtype: FileDType;
-  /** The shape of the whole; of codes and scales, that of the quantized tensor. */
+  /** The shape of the whole tensor. For codes and scales it is the shape of the quantized tensor. */
   readonly shape: Shape;
   readonly parts: readonly StoredPart[];
 }
 
-/** Everything but the bytes of tensors. */
+/** The contents of an index. The bytes of the tensors are in other files. */
 export interface ShardedIndex {
   readonly version: number;
-  /** The folder of the files. */
+  /** The name of the folder that contains the files of this save. */
   readonly generation: string;
-  /** The number of ranks that saved it. */
+  /** The number of ranks that saved the checkpoint. */
   readonly ranks: number;
   readonly tensors: Readonly<Record<string, StoredTensor>>;
   /** The number of updates of each parameter; absent without an optimizer. */
   readonly steps?: Readonly<Record<string, number>> | undefined;
-  /** The random state of each rank. */
+  /** The random state of each rank, as seed and offset. */
   readonly random: readonly { readonly seed: string; readonly offset: string }[];
   readonly extra?: unknown;
 }
@@ -106,7 +106,7 @@ const checkIndex = optionsOf<ShardedIndex>({
   extra: anything,
 });
 
-/** Throws `ArgumentError` unless the parts of a tensor are those of a whole: apart from each other, and all of it together. */
+/** Throws `ArgumentError` unless the parts of a tensor cover the whole tensor without overlap. */
 export function requireWholeTensor(user: string, { shape, parts }: StoredTensor): void {
   const all = parts.map(({ ranges }) => requirePart(user, "a part", { shape, ranges }));
   for (const [i, a] of all.entries())
@@ -118,11 +118,11 @@ export function requireWholeTensor(user: string, { shape, parts }: StoredTensor)
     throw new ArgumentError(`${user}: the parts of all ranks have ${size} elements; [${shape}] has ${whole}`);
 }
 
-/** The folder of a generation's files. */
+/** Returns the path of the folder that contains the files of a save. */
 export const generationFolder = (folder: string, { generation }: Pick<ShardedIndex, "generation">): string =>
   join(folder, generation);
 
-/** The file of one rank. */
+/** Returns the path of the file of one rank. */
 export function shardPath(
   folder: string,
   index: Pick<ShardedIndex, "generation" | "ranks">,
@@ -132,21 +132,21 @@ export function shardPath(
   return join(generationFolder(folder, index), `rank-${own}-of-${all}.safetensors`);
 }
 
-/** The text of an index. Throws `ArgumentError` for an `extra` that JSON would change. */
+/** Returns the text of an index. Throws `ArgumentError` for an `extra` that JSON would change. */
 export function indexText(index: Omit<ShardedIndex, "version">): string {
   const fields = Object.entries({ version: VERSION, ...index }).filter(([, value]) => value !== undefined);
   const body = `{${fields.map(([name, value]) => `"${name}":${jsonText(name, value)}`).join(",\n")}`;
   return `${body},\n"sha256":"${digestOf(new TextEncoder().encode(body))}"}\n`;
 }
 
-/** Writes an index in place of the one that is there. */
+/** Writes an index, replacing the existing one. */
 export async function writeIndex(folder: string, text: string): Promise<void> {
   const path = join(folder, INDEX_NAME);
   const bytes = new TextEncoder().encode(text);
   await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0));
 }
 
-/** An index, and its digest. Throws `FileError` if there is none, or one that is damaged or of another version. */
+/** Reads an index and its digest. Throws `FileError` if there is none, or if it is damaged or of another version. */
 export async function readIndex(
   folder: string,
 ): Promise<{ readonly index: ShardedIndex; readonly sha256: string }> {

@@ -1,4 +1,4 @@
-/** Loads a training run that ranks share, on the same ranks or on others. */
+/** Loads a distributed training run from a sharded checkpoint. The ranks may differ from those that saved it. */
 import { DisposedError, FileError } from "../../errors.js";
 import { defaultRandom } from "../../modules/module.js";
 import { boolean, optionsOf } from "../../options.js";
@@ -9,25 +9,26 @@ import { readIndex, type ShardedIndex } from "./index-file.js";
 import { localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
 import { ShardFiles } from "./read.js";
 
-/** The options of `loadShardedCheckpoint`: one rank's part of the run. */
+/** Options of `loadShardedCheckpoint`: this rank's part of the run. */
 export interface LoadedShardedState extends ShardedState {
-  /** Whether the random state is put back too. Default true. */
+  /** Whether the random state is restored too. Default true. */
   readonly restoreRandom?: boolean | undefined;
 }
 
 const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRandom: boolean });
 
 /**
- * Puts a run back to where `saveShardedCheckpoint` found it, in place, and gives the `extra` of rank 0 to all ranks. The group
- * may have another number of ranks, and parameters may be divided in another way: masters, buffers and parameters of f32, bf16
- * and f16 have the same bits as a whole. What has other bits on other ranks is refused with a `FileError`: codes and scales of
- * quantized parameters whose parts are not those that were saved, and delayed scales, random states and whatever else was not
- * the same on all ranks that had it, on another number of ranks.
+ * Restores in place the state that `saveShardedCheckpoint` saved, and returns the `extra` of rank 0 on all ranks. The number of
+ * ranks and the division of parameters may differ from those of the save. Masters, buffers and parameters of f32, bf16 and f16
+ * then have the same bits as a whole. State that cannot be divided in another way is refused with a `FileError`: codes and scales
+ * of quantized parameters whose parts differ from the saved parts; and, on another number of ranks, delayed scales, random states
+ * and other state that was not equal on all ranks that had it.
  *
- * Nothing has changed on any rank where it throws. Gradients are let go of. Without `optimizer` that part is left alone.
+ * If it throws, nothing has changed on any rank. Gradients are released. Without `optimizer`, the optimizer's part of the files
+ * is ignored.
  *
  * @throws `FileError` for a checkpoint that is damaged, of another version, or not of these modules and optimizers.
- * @throws `ArgumentError` for a path that is no text and for anything but a module, optimizer, random state or group;
+ * @throws `ArgumentError` for a path that is not a text and for anything but a module, optimizer, random state or group;
  * `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
  */
 export async function loadShardedCheckpoint(folder: string, state: LoadedShardedState): Promise<unknown> {
@@ -47,7 +48,7 @@ export async function loadShardedCheckpoint(folder: string, state: LoadedSharded
   return kept.index.extra;
 }
 
-/** Reads and checks all that this rank needs, and changes nothing until `apply`. */
+/** Reads and checks everything that this rank needs. Nothing changes until `apply` of the result is called. */
 async function prepared(user: string, folder: string, state: LoadedShardedState) {
   const { module, optimizer, group, nameOf = (name: string) => name } = state;
   const { index, sha256 } = await readIndex(folder);
@@ -99,7 +100,7 @@ function requireSame(folder: string, told: readonly Told[]): void {
     );
 }
 
-/** Throws `FileError` if no rank has a place for a tensor. */
+/** Throws `FileError` if the checkpoint has a tensor that no rank needs. */
 function requirePlaces(
   folder: string,
   { tensors }: ShardedIndex,

@@ -1,4 +1,4 @@
-/** The tensors of a training run that one rank has, and which parts of whole tensors they are. */
+/** The tensors of a training run that are on one rank, each as a part of a whole tensor. */
 import { createHash } from "node:crypto";
 import { ProcessGroup } from "../../distributed/group.js";
 import { ArgumentError } from "../../errors.js";
@@ -15,33 +15,36 @@ import type { TensorPlan } from "../header/header.js";
 
 /** One rank's part of a training run. */
 export interface ShardedState extends CheckpointState {
-  /** The ranks that have the parts. All of them save and load together. */
+  /** The ranks that have parts of the run. All of them save and load together. */
   readonly group: ProcessGroup;
   /**
-   * The name in the checkpoint of a parameter, an optimizer's parameter or a quantization of the module. Ranks with other layers
-   * need other names, as the stages of a pipeline do. Default: the same name.
+   * Maps the name of a parameter, of an optimizer's parameter or of a quantization in the module to its name in the checkpoint.
+   * Ranks that have different layers, such as the stages of a pipeline, must map to different names. Default: the same name.
    */
   readonly nameOf?: ((name: string) => string) | undefined;
 }
 
-/** The check of each field of `ShardedState`. */
+/** Checks the fields of `ShardedState`. */
 export const SHARDED_STATE: OptionTable<ShardedState> = {
   ...CHECKPOINT_STATE,
   group: needed(instance(ProcessGroup, "a process group")),
   nameOf: callable,
 };
 
-/** A tensor of this rank. Its shape is that of the file. */
+/** A tensor of this rank. `shape` is its shape in the file. */
 export interface LocalTensor extends TensorPlan {
   readonly part: TensorPart;
-  /** How it is quantized, as JSON, if it has codes or scales: these cannot be divided in another way. */
+  /** The quantization as JSON, if it is codes or scales. Such a tensor cannot be divided in another way. */
   readonly recipe?: string;
-  /** Where it is in memory; absent for scales of delayed scaling, which `bytes` has. */
+  /** The tensor in memory. Absent for the state of delayed scaling, which is in `bytes`. */
   readonly tensor?: Tensor;
   readonly bytes: () => Promise<Uint8Array>;
 }
 
-/** All tensors of this rank. Throws `ArgumentError` for a part that is not that of its parameter, and for a name given twice. */
+/**
+ * Returns all tensors of this rank. Throws `ArgumentError` for a part that does not fit its parameter, and if two tensors have
+ * the same name.
+ */
 export function localTensors(user: string, state: ShardedState): readonly LocalTensor[] {
   const { module, optimizer, nameOf } = state;
   const places = [

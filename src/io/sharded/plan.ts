@@ -1,4 +1,7 @@
-/** Which rank writes which tensors of a sharded checkpoint: the same on all ranks, from what each of them has. */
+/**
+ * Decides which rank writes which tensors of a sharded checkpoint. Every rank computes the same plan from the descriptions that
+ * all ranks send.
+ */
 import { ArgumentError } from "../../errors.js";
 import { sizeOfPart } from "../../tensor/part.js";
 import { type Shape, sameShape } from "../../tensor/shape.js";
@@ -11,11 +14,11 @@ import {
   type StoredTensor,
 } from "./index-file.js";
 
-/** What a rank tells of one of its tensors. */
+/** The description of a tensor that a rank sends to the others. */
 export interface ToldTensor {
   readonly name: string;
   readonly dtype: FileDType;
-  /** The shape of the whole. */
+  /** The shape of the whole tensor. */
   readonly shape: Shape;
   readonly ranges: StoredPart["ranges"];
   readonly stored: Shape;
@@ -24,7 +27,7 @@ export interface ToldTensor {
   readonly bytes: number;
 }
 
-/** What a rank tells of all that it has. */
+/** The description of everything that a rank has. */
 export interface ToldState {
   readonly tensors: readonly ToldTensor[];
   readonly steps?: Readonly<Record<string, number>> | undefined;
@@ -32,8 +35,8 @@ export interface ToldState {
 }
 
 /**
- * The tensors of the index. Ranks that have the same bytes of a part share the writing: each time the one with the fewest bytes
- * so far writes. Throws `ArgumentError` unless the parts of all ranks are those of one whole.
+ * Returns the tensors of the index. If several ranks have the same bytes of a part, the one that writes the fewest bytes so far
+ * writes it. Throws `ArgumentError` unless the parts of all ranks form whole tensors.
  */
 export function plannedTensors(user: string, told: readonly ToldState[]): ShardedIndex["tensors"] {
   const written = told.map(() => 0);
@@ -93,7 +96,7 @@ function grouped<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMa
   return groups;
 }
 
-/** The step counts of all ranks. Throws `ArgumentError` where two ranks have other counts of one parameter. */
+/** Returns the step counts of all ranks. Throws `ArgumentError` if two ranks have different counts for a parameter. */
 export function plannedSteps(user: string, told: readonly ToldState[]): ShardedIndex["steps"] {
   if (told.every(({ steps }) => steps === undefined)) return undefined;
   const all: Record<string, number> = {};

@@ -13,13 +13,13 @@ import {
 } from "./index-file.js";
 import { digestOf, type LocalTensor } from "./local.js";
 
-/** The rank that reads. */
+/** The rank that reads, and the ranks of its group. */
 export interface Reader {
   readonly rank: number;
   readonly size: number;
 }
 
-/** The files of a sharded checkpoint, opened as they are needed. Close them. */
+/** The files of a sharded checkpoint. A file is opened at its first use. Call `close` at the end. */
 export class ShardFiles {
   readonly #files = new Map<number, Promise<SafetensorsFile>>();
 
@@ -29,7 +29,9 @@ export class ShardFiles {
     private readonly reader: Reader,
   ) {}
 
-  /** The bytes of a rank's tensor, from the parts of which it consists. Throws `FileError` if they are not there. */
+  /**
+   * Returns the bytes of a rank's tensor, assembled from stored parts. Throws `FileError` if the parts do not cover the tensor.
+   */
   async part({ name, dtype, shape, part, recipe }: LocalTensor): Promise<Uint8Array> {
     const found = this.#entry(name);
     if (found.dtype !== dtype || !sameShape(found.shape, part.shape))
@@ -56,7 +58,7 @@ export class ShardFiles {
     return this.#assembled(name, found, part);
   }
 
-  /** The bytes of a tensor that is not divided. */
+  /** Returns the bytes of a tensor that is not divided. */
   async whole(name: string): Promise<Uint8Array> {
     const found = this.#entry(name);
     const [only, ...others] = found.parts;
@@ -100,7 +102,7 @@ export class ShardFiles {
     return bytes;
   }
 
-  /** What this rank had, or all ranks that had the part. */
+  /** Returns the bytes that this rank had, or those that all ranks with the part had. */
   #copyOf(name: string, copies: readonly PartCopy[]): PartCopy {
     const { rank, size } = this.reader;
     const own = size === this.index.ranks ? copies.find(({ ranks }) => ranks.includes(rank)) : undefined;
@@ -140,13 +142,13 @@ export class ShardFiles {
   }
 }
 
-/** The bytes of a part. */
+/** The bytes of a part, and its position in the whole tensor. */
 interface PartBytes {
   readonly bytes: Uint8Array;
   readonly part: TensorPart;
 }
 
-/** Copies what two parts share, of elements of `item` bytes. */
+/** Copies the region that two parts have in common. Elements have `item` bytes. */
 function copyOverlaps(
   from: PartBytes,
   to: PartBytes,

@@ -1,4 +1,4 @@
-/** Saves a training run that ranks share: each writes its part, and an index tells where everything is. */
+/** Saves a distributed training run: each rank writes a file with its part, and an index lists the contents of all files. */
 import { randomBytes } from "node:crypto";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -14,25 +14,26 @@ import { plannedSteps, plannedTensors, type ToldState, type ToldTensor } from ".
 
 /** The options of `saveShardedCheckpoint`: one rank's part of the run, and additional data. */
 export interface SavedShardedState extends ShardedState {
-  /** As in `saveCheckpoint`. That of rank 0 is saved. */
+  /** As in `saveCheckpoint`. The value of rank 0 is saved. */
   readonly extra?: unknown | undefined;
 }
 
 const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anything });
 
 /**
- * Saves a training run of all ranks of a group into a folder, which they share: what `saveCheckpoint` saves, as one safetensors
- * file for each rank and an index. What ranks have alike is written once; they share the writing. A `Parameter.part` says which
- * part of a whole parameter a rank has; its masters and buffers are the same part of theirs.
+ * Saves a training run of all ranks of a group into a folder that all ranks can access: the state that `saveCheckpoint` saves, as
+ * one safetensors file per rank and an index. Parts that several ranks have with equal bytes are written once; the ranks share
+ * the writing. `Parameter.part` tells which part of a whole parameter a rank has; the rank's masters and buffers are the same
+ * part of their whole.
  *
- * Each save writes new files. The index is replaced when all of them are on the disk, and the files of the checkpoint before it
- * are then removed: a save that fails, or is killed at any time, leaves that one whole. All ranks call it between the same
- * steps, and the run goes on when it has resolved.
+ * Each save writes new files. The index is replaced after all of them are on the disk; then the files of the previous checkpoint
+ * are removed. A save that fails, or is killed at any time, leaves the previous checkpoint intact. All ranks must call it between
+ * the same two steps, and continue the run after it has resolved.
  *
- * @throws `ArgumentError` for a path that is no text, for anything but a module, optimizer, random state or group, for an
- * option that there is not, for an `extra` that would not come back the same, for an optimizer of another module, and where the
- * parts of all ranks are not those of one whole; `DisposedError` for a tensor or a group that was disposed of.
- * @throws `FileError` where a file of any rank cannot be written, `DistributedError` for a group that has failed.
+ * @throws `ArgumentError` for a path that is not a text, for anything but a module, optimizer, random state or group, for an
+ * unknown option, for an `extra` that loading would not restore exactly, for an optimizer of another module, and if the parts of
+ * all ranks do not form whole tensors; `DisposedError` for a tensor or a group that was disposed of.
+ * @throws `FileError` if the file of any rank cannot be written, `DistributedError` for a group that has failed.
  */
 export async function saveShardedCheckpoint(folder: string, state: SavedShardedState): Promise<void> {
   const user = "saveShardedCheckpoint";
@@ -67,7 +68,7 @@ export async function saveShardedCheckpoint(folder: string, state: SavedShardedS
   if (first) await removeOthers(folder, generation);
 }
 
-/** What this rank has, as the others need to know it. */
+/** Returns the description of this rank's state that the other ranks need. */
 async function toldState(tensors: readonly LocalTensor[], state: ShardedState): Promise<ToldState> {
   const { module, optimizer, nameOf = (name) => name } = state;
   const { seed, offset } = state.random ?? defaultRandom(module.backend);
@@ -87,7 +88,7 @@ async function toldState(tensors: readonly LocalTensor[], state: ShardedState): 
 
 type Planned = Pick<ShardedIndex, "generation" | "ranks" | "tensors">;
 
-/** Whether the file of a rank has a tensor. */
+/** Whether the file of a rank contains a tensor. */
 const isWrittenBy = ({ tensors }: Planned, rank: number, name: string): boolean =>
   tensors[name]?.parts.some(({ copies }) => copies.some(({ file }) => file === rank)) === true;
 
@@ -110,7 +111,9 @@ async function writeShard(
   await syncFolder(folder);
 }
 
-/** Removes files of earlier checkpoints and of saves that did not end. What cannot be removed stays for the next save. */
+/**
+ * Removes the files of earlier checkpoints and of interrupted saves. A file that cannot be removed remains until the next save.
+ */
 async function removeOthers(folder: string, generation: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (name === generation || !/^generation-[0-9a-f]{24}$/.test(name)) continue;

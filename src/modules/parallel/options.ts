@@ -1,16 +1,19 @@
-/** How layers are divided among ranks: options, and what they are checked for. */
+/** Options that divide layers among ranks, and their checks. */
 import type { Backend } from "../../backends/backend.js";
 import { ProcessGroup } from "../../distributed/group.js";
 import { ArgumentError } from "../../errors.js";
 import { boolean, instance, type OptionTable, oneOf } from "../../options.js";
 
-/** Ranks that share work: what modules take that are divided among ranks, or whose input is. */
+/** Options of modules whose input may be divided among ranks. */
 export interface SequenceParallelOptions {
-  /** The ranks. All of them make the same layers and calls, in the same order. Default: this rank alone. */
+  /**
+   * The group of ranks. All of its ranks must create the same layers and make the same calls, in the same order. Default: this
+   * rank alone.
+   */
   readonly group?: ProcessGroup | undefined;
   /**
-   * Whether activations between tensor-parallel layers are divided by rows, their first dimension: every rank has as many.
-   * Default false: every rank has all rows.
+   * Whether activations between tensor-parallel layers are divided evenly among ranks by rows (the first dimension). Default
+   * false: every rank has all rows.
    */
   readonly sequenceParallel?: boolean | undefined;
 }
@@ -18,28 +21,29 @@ export interface SequenceParallelOptions {
 /** How a weight [N, K] is divided: by its rows, N, or by its columns, K. */
 export type ParallelMode = "column" | "row";
 
-/** How a linear layer is divided among ranks, in TransformerEngine's names. */
+/** Options that divide a linear layer among ranks, with TransformerEngine's names. */
 export interface ParallelOptions extends SequenceParallelOptions {
   /**
-   * `column`: each rank has outFeatures / n rows of the weight and computes as many columns of the result. `row`: each rank has
-   * inFeatures / n columns of the weight and of the input, and results are summed over the group. Needed with `group`.
+   * `column`: each rank has outFeatures / n rows of the weight and computes the corresponding columns of the result. `row`: each
+   * rank has inFeatures / n columns of the weight and of the input, and the results are summed over the group. Required with
+   * `group`.
    */
   readonly parallelMode?: ParallelMode | undefined;
 }
 
-/** The rows of `SequenceParallelOptions`. */
+/** Checks the fields of `SequenceParallelOptions`. */
 export const SEQUENCE_PARALLEL_OPTIONS: OptionTable<SequenceParallelOptions> = {
   group: instance(ProcessGroup, "a ProcessGroup, such as openProcessGroup() gives"),
   sequenceParallel: boolean,
 };
 
-/** The rows of `ParallelOptions`. */
+/** Checks the fields of `ParallelOptions`. */
 export const PARALLEL_OPTIONS: OptionTable<ParallelOptions> = {
   ...SEQUENCE_PARALLEL_OPTIONS,
   parallelMode: oneOf(["column", "row"]),
 };
 
-/** The group, where it is more than this rank. Throws `ArgumentError` for options that do not go together. */
+/** Returns the group if it has more than one rank, else undefined. Throws `ArgumentError` for contradictory options. */
 export function groupOf(
   user: string,
   backend: Backend,
@@ -54,7 +58,7 @@ export function groupOf(
   return group && group.size > 1 ? group : undefined;
 }
 
-/** As `groupOf`, of a layer with a weight that is divided in one of two ways. */
+/** As `groupOf`, for a layer whose weight is divided by rows or by columns. */
 export function dividedGroup(
   user: string,
   backend: Backend,

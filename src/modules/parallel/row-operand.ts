@@ -1,4 +1,4 @@
-/** A quantized operand of products, of which ranks may have rows. */
+/** A quantized operand of products whose rows may be distributed over ranks. */
 
 import type { ProcessGroup } from "../../distributed/group.js";
 import { gatherQuantized } from "../../distributed/quantized.js";
@@ -10,26 +10,26 @@ import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantize
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 
-/** Where an operand comes from. */
+/** The source of an operand. */
 export interface OperandSource {
-  /** Of what this rank has. */
+  /** The shape of this rank's part. */
   readonly shape: Shape;
-  /** Quantizes what this rank has. */
+  /** Quantizes this rank's part. */
   readonly quantize: (quantizer: Quantizer) => QuantizedTensor;
-  /** What this rank has, in its wide type; asked for where rows are gathered before they are quantized. */
+  /** Returns this rank's part as f32, bf16 or f16. It is called if rows are gathered before they are quantized. */
   readonly wide: () => Tensor<WideDType>;
 }
 
-/** The quantizers of a role: of what this rank has, or of the whole. */
+/** Returns the quantizer of a role: for this rank's part, or for the whole tensor. */
 export type QuantizerOf = (whole: boolean) => Quantizer;
 
-/** An operand as products read it. */
+/** An operand of which this rank keeps its own rows, and whose rows are gathered for each product. */
 export class RowOperand {
-  /** What is kept for the backward pass. */
+  /** The quantized tensor that is kept for the backward pass. */
   readonly own: QuantizedTensor;
   readonly #gather: ((usage: Usage) => QuantizedTensor) | undefined;
 
-  /** `group`: the ranks whose rows make the operand; undefined where this rank has all of them. */
+  /** `group` has the ranks whose rows form the operand. It is undefined if this rank has all rows. */
   constructor(group: ProcessGroup | undefined, quantizerOf: QuantizerOf, usage: Usage, from: OperandSource) {
     if (!group) {
       this.own = from.quantize(quantizerOf(false).setUsage(usage));
@@ -46,23 +46,26 @@ export class RowOperand {
     this.#gather = (wanted) => gatherQuantized(group, this.own, wanted, quantizer);
   }
 
-  /** All rows, with those copies. A new tensor where ranks have rows of it, else what is kept. */
+  /** Returns all rows, with the copies of `usage`. The result is a new tensor if rows were gathered, else the kept one. */
   copies(usage: Usage): QuantizedTensor {
     return this.#gather?.(usage) ?? this.own;
   }
 
-  /** Drops what the columnwise copy does not need. */
+  /** Frees everything that is not needed for the columnwise copy. */
   keepColumnwise(): void {
     if (!this.#gather || this.own.columnwise) this.own.updateUsage({ rowwise: false });
   }
 }
 
-/** Whether blocks along M do not straddle ranks; otherwise rows are gathered in high precision, as in TransformerEngine. */
+/**
+ * Whether no block along M crosses the boundary between two ranks. Otherwise rows are gathered before they are quantized, as in
+ * TransformerEngine.
+ */
 export function areWholeBlocks({ tile }: QuantizeSpec, shape: Shape): boolean {
   return isTensorWide(tile) || asMatrix(shape)[0] % tileSize(tile)[1] === 0;
 }
 
-/** Whether blocks along M do not straddle ranks that have as many rows as `rows` says, one behind the other. */
+/** Whether no block along M crosses the boundary between two ranks, given the number of rows of each rank. */
 export function areWholeBlocksOf({ quantizer, tile }: QuantizeSpec, rows: readonly number[]): boolean {
   if (isTensorWide(tile)) return true;
   const unit = Math.max(tileSize(tile)[1], blockFormat(quantizer).multiple);
@@ -70,7 +73,7 @@ export function areWholeBlocksOf({ quantizer, tile }: QuantizeSpec, rows: readon
   return rows.every((count, rank) => rank >= last || count % unit === 0);
 }
 
-/** Throws `ArgumentError` for a custom quantizer by which each rank would scale by an amax of its own. */
+/** Throws `ArgumentError` for a custom quantizer with which each rank would scale by its own amax. */
 function requireShared({ spec, shard }: Quantizer): void {
   if (shard || !usesTensorAmax(spec)) return;
   throw new ArgumentError(

@@ -1,4 +1,4 @@
-/** A linear layer that is divided among ranks: which part each has, and what they exchange. */
+/** A linear layer that is divided among ranks: each rank's part, and the collective operations around its products. */
 import type { ProcessGroup } from "../../distributed/group.js";
 import { ShapeError } from "../../errors.js";
 import { castTo } from "../../ops/cast/cast.js";
@@ -13,7 +13,7 @@ import type { ParallelMode } from "./options.js";
 
 type Wide = Tensor<WideDType>;
 
-/** What of each tensor a rank has: all of it, or the part along rows or columns. */
+/** How each tensor of the layer is divided among ranks: by rows, by columns, or not at all. */
 const DIVIDED: Readonly<
   Record<ParallelMode, Readonly<Record<Role, Shard["dimension"] | "sequence" | undefined>>>
 > = {
@@ -38,13 +38,16 @@ export class TensorParallel {
   constructor(
     readonly group: ProcessGroup,
     readonly mode: ParallelMode,
-    /** Whether what is not divided by columns is divided by rows. */
+    /** Whether activations that are not divided by columns are divided by rows. */
     readonly sequence: boolean,
-    /** Tensors that lie side by side in the columns of the result, each of which is divided: 2 before a gated activation. */
+    /**
+     * The number of tensors that are concatenated along the columns of the result. Each of them is divided separately. It is 2
+     * before a gated activation.
+     */
     readonly pieces = 1,
   ) {}
 
-  /** Which part of the whole tensor of that role this rank quantizes; undefined where it has all of it. */
+  /** Returns the part of a role's tensor that this rank quantizes, or undefined if it has the whole tensor. */
   shard(role: Role): Shard | undefined {
     const { group, pieces } = this;
     const divided = DIVIDED[this.mode][role];
@@ -58,12 +61,12 @@ export class TensorParallel {
     );
   }
 
-  /** The group among which the rows of the tensor of that role are gathered before a product, if they are. */
+  /** Returns the group among which the rows of a role's tensor are gathered before a product, or undefined if they are not. */
   gathers(role: "input" | "gradOutput"): ProcessGroup | undefined {
     return this.sequence && DIVIDED[this.mode][role] === "sequence" ? this.group : undefined;
   }
 
-  /** Throws `ShapeError` for an input whose rows cannot be divided. */
+  /** Throws `ShapeError` for an input whose number of rows is not divisible by the number of ranks. */
   requireRows(user: string, shape: Shape): void {
     if (!this.sequence) return;
     const { size } = this.group;
@@ -77,35 +80,35 @@ export class TensorParallel {
     );
   }
 
-  /** The shape of the input whose rows all ranks have together. */
+  /** Returns the shape of the input that the rows of all ranks form. */
   wholeInput(shape: Shape): Shape {
     const group = this.gathers("input");
     return group ? [(shape[0] as number) * group.size, ...shape.slice(1)] : shape;
   }
 
-  /** The input or the gradient of the result for a product in high precision. */
+  /** Gathers the input or the gradient of the result, for a product in high precision. */
   gathered(role: "input" | "gradOutput", x: Wide): Wide {
     return this.gathers(role)?.allGather(x) ?? x;
   }
 
-  /** The result, from this rank's product; bias is added behind the sum over ranks. */
+  /** Computes the result of the layer from this rank's product. The bias is added after the sum over ranks. */
   output(product: Wide, bias: Wide | undefined): Wide {
     if (this.mode === "column") return product;
     const sum = this.#summed(product);
     return bias ? addRow(sum, bias) : sum;
   }
 
-  /** The gradient of the input, from this rank's product. */
+  /** Computes the gradient of the input from this rank's product. */
   gradInput(product: Wide): Wide {
     return this.mode === "column" ? this.#summed(product) : product;
   }
 
-  /** The gradient of the bias, from the sums of the columns that this rank has. */
+  /** Computes the gradient of the bias from this rank's column sums. */
   gradBias(own: Wide, dtype: WideDType): Wide {
     return castTo(this.gathers("gradOutput") ? sumOverRows(this.group, own) : own, dtype);
   }
 
-  /** The type of what `gradBias` takes. */
+  /** Returns the dtype in which `gradBias` expects the column sums. */
   biasSumType(dtype: WideDType): WideDType {
     return this.gathers("gradOutput") ? "f32" : dtype;
   }
@@ -116,12 +119,12 @@ export class TensorParallel {
   }
 }
 
-/** The gradient of a parameter that all ranks have alike and use for rows of their own: the sum of theirs, which it replaces. */
+/** Sums the gradients of a parameter that all ranks share, each for its own rows. The result replaces the gradient. */
 export function sumOverRows(group: ProcessGroup, own: Wide): Wide {
   return group.allReduce(own, { out: own });
 }
 
-/** x [..., N] with row [N] added to each of its rows: one f32 addition, rounded to the type of x. */
+/** Adds the row [N] to each row of x [..., N]: one f32 addition per element, rounded to the dtype of x. */
 function addRow(x: Wide, row: Wide): Wide {
   const columns = row.size;
   const rows = columns === 0 ? 0 : elementCount(x.shape) / columns;
@@ -132,8 +135,8 @@ function addRow(x: Wide, row: Wide): Wide {
 const composed = new WeakMap<ProcessGroup, WeakMap<AmaxReductionGroup, AmaxReductionGroup>>();
 
 /**
- * The ranks over which the amaxes of a divided layer are reduced: those that it is divided among, and those of the region. One
- * object for each pair, so that updates reduce together.
+ * Returns the ranks over which the amaxes of a divided layer are reduced: the ranks of the layer's group and those of the
+ * region's group. It returns the same object for the same pair of groups, so that their updates are reduced together.
  */
 export function amaxGroup(
   own: ProcessGroup | undefined,

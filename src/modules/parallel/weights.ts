@@ -1,16 +1,18 @@
-/** The part of a weight that one rank has. */
+/** A rank's part of a weight. */
 import { ShapeError } from "../../errors.js";
 import { partAlong, type TensorPart } from "../../tensor/part.js";
 import type { ParallelMode } from "./options.js";
 import type { TensorParallel } from "./tensor-parallel.js";
 
-/** The name of the size that each mode divides, and its place in [N, K]. */
+/** For each mode, the size that it divides: the axis in [N, K] and the size's name. */
 const SIZES: Readonly<Record<ParallelMode, readonly [axis: 0 | 1, name: string]>> = {
   column: [0, "outFeatures"],
   row: [1, "inFeatures"],
 };
 
-/** The shape of a rank's part of a weight [N, K]. Throws `ShapeError` where the ranks do not divide it. */
+/**
+ * Returns the shape of a rank's part of a weight [N, K]. Throws `ShapeError` if the size is not divisible by the number of ranks.
+ */
 export function partShape(
   user: string,
   { group, mode, pieces }: TensorParallel,
@@ -26,7 +28,7 @@ export function partShape(
   return axis === 0 ? [out / group.size, inward] : [out, inward / group.size];
 }
 
-/** Which part of a weight [N, K] a rank has. */
+/** Returns the position of a rank's part in a weight [N, K]. */
 export function weightPart(
   { group: { rank, size }, mode, pieces }: TensorParallel,
   whole: readonly [out: number, inward: number],
@@ -44,7 +46,7 @@ export function weightPart(
   );
 }
 
-/** A rank's part of the values of a weight [N, K]. */
+/** Returns a rank's part of the values of a weight [N, K]. */
 export function partValues(
   { group: { rank, size }, mode, pieces }: TensorParallel,
   values: Float32Array,

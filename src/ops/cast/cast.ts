@@ -41,7 +41,7 @@ export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
 /** @shared */
 export const rounding = oneOf(ROUNDINGS);
-/** @shared The check of an overflow mode's name. */
+/** @shared Checks the name of an overflow mode. */
 export const overflow = oneOf(OVERFLOWS);
 
 const checkEncode = optionsOf<EncodeOptions>({

@@ -61,7 +61,7 @@ export interface OperandNames {
 const GENERAL: OperandNames = { a: "a", b: "b" };
 const INPUT_AND_WEIGHT: OperandNames = { a: "w", b: "x" };
 
-/** @shared The checks of the options for operands. `operandsOf` checks that exactly one pair of names is given. */
+/** @shared Returns checks for the options that name operands. `operandsOf` checks that exactly one pair of names is given. */
 export function operandRows<D extends Domain>(operand: D) {
   return { x: operand, w: operand, a: operand, b: operand, layout: oneOf(LAYOUTS) };
 }

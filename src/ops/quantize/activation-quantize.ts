@@ -29,8 +29,9 @@ const { outDtype: _, ...FORM } = GATED_OPTIONS;
 const checkOptions = optionsOf<ActivationQuantizeOptions>({ ...FORM, gated: boolean, grad: requireWide });
 
 /**
- * act(x), its gated form, or under `grad` the gradient of x, quantized into a new tensor. What is rounded before the codes is the
- * quantizer's choice (numerics.md §7.3). Throws as the activation and `quantize` do.
+ * Computes act(x), its gated form or, if `grad` is given, the gradient of x, and quantizes it into a new tensor. The quantizer
+ * decides to which dtype values are rounded before they are quantized (numerics.md §7.3). Throws as the activation and `quantize`
+ * do.
  *
  * @shared
  */

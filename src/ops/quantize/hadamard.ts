@@ -16,7 +16,7 @@ export const HADAMARD_DTYPE = "bf16";
  */
 export const RHT_SIGNS = 0xd7e8;
 
-/** The check of the signs: one bit for each of 16 elements. */
+/** Checks the signs: an integer of 16 bits, one for each of 16 elements. */
 const signBits = integer(0, 0xffff);
 
 /**

@@ -20,7 +20,10 @@ import { allocateQuantized, type QuantizedLayout } from "./target.js";
 export interface QuantizeInputs {
   /** The random bits. Required if the spec rounds stochastically. */
   readonly random?: RandomSource | undefined;
-  /** Random bits are those of the elements of a larger matrix, in which the source lies; all numbers are multiples of 16. */
+  /**
+   * The position of the source in a larger matrix. If given, the random bits are those of the elements in the larger matrix. All
+   * of its numbers must be multiples of 16.
+   */
   readonly part?: MatrixPart | undefined;
   /** For fp8-delayed, where it is required: the factor by which elements are multiplied. */
   readonly scale?: Tensor<"f32"> | undefined;
@@ -35,9 +38,9 @@ export interface QuantizeInputs {
 }
 
 /**
- * `x` quantized into a new tensor. Throws `DTypeError` for an input that is not f32, bf16 or f16, `ShapeError` where the format
- * cannot take its shape, `ArgumentError` for tensors of several backends or without any usage, `UnsupportedError` where the
- * backend declines.
+ * Quantizes `x` into a new tensor. Throws `DTypeError` for an input that is not f32, bf16 or f16, `ShapeError` for a shape that
+ * the format does not allow, `ArgumentError` for tensors on different backends or if neither copy is wanted, `UnsupportedError`
+ * if the backend does not support the quantization.
  *
  * @shared
  */
@@ -54,8 +57,8 @@ export function quantize(x: Tensor, layout: QuantizedLayout, inputs: QuantizeInp
 }
 
 /**
- * Quantizes `x` into `target`, a quantized tensor in use: all copies it has. Throws `ShapeError` where shapes differ, else as
- * `quantize`.
+ * Quantizes `x` into all copies of `target`, an existing quantized tensor. Throws `ShapeError` if the shapes differ, otherwise as
+ * `quantize` does.
  *
  * @shared
  */
@@ -105,10 +108,10 @@ export function requireInputs(
   return { spec, random, part, scale, amaxRecord, amax, amaxColumnwise, noop };
 }
 
-/** The number of elements that share a draw. */
+/** The number of elements that share one draw of random bits. */
 const DRAWN_TOGETHER = 16;
 
-/** Throws `ShapeError` unless a matrix of that size lies in the larger one, in whole draws. */
+/** Throws `ShapeError` unless a matrix of that size lies inside the larger one, and its boundaries are multiples of 16. */
 function requirePart(op: string, part: MatrixPart, [rows, columns]: readonly [number, number]): void {
   const { row, column, width, stride } = part;
   const last = column + Math.floor((columns - 1) / width) * stride + ((columns - 1) % width);

@@ -1,4 +1,4 @@
-/** Quantized tensors before they hold anything: what a quantization writes into. */
+/** Creation of uninitialized quantized tensors, which a quantization then writes. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import { ArgumentError } from "../../errors.js";
 import { type CopyGeometry, geometryOf } from "../../tensor/geometry.js";
@@ -45,8 +45,8 @@ export function emptyQuantized(
 }
 
 /**
- * As `emptyQuantized`, of arguments that were checked: an open backend, a shape as tensors keep it, a wide type. Its tensors are
- * added to `made`.
+ * As `emptyQuantized`, but does not check its arguments: an open backend, a normalized shape, and f32, bf16 or f16 as dtype. The
+ * new tensors are added to `made`.
  *
  * @shared
  */

@@ -106,10 +106,10 @@ const checkParameters = optionsOf<NormParameters>({
   beta: requireWide,
 });
 
-/** What a norm reads. */
+/** The inputs of a norm and its constants. */
 type NormSource = Pick<NormArgs, "x" | "gamma" | "beta" | "eps" | "zeroCenteredGamma">;
 
-/** @shared The arguments of a norm of the rows of x except its outputs. Throws as `layerNorm`. */
+/** @shared Returns the arguments of a norm of the rows of x, except its outputs. Throws as `layerNorm` does. */
 export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
   const source = requireWide(op, "x", x);
   checkParameters(op, norm as NormParameters);
@@ -130,7 +130,7 @@ export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
   };
 }
 
-/** @shared The statistics of a norm, uninitialised. They are added to `made`. */
+/** @shared Allocates uninitialized statistics of a norm, and adds them to `made`. */
 export function allocateStatistics({ x, beta }: NormSource, made: Owned[]): NormStatistics {
   const [rows] = asMatrix(x.shape);
   const rstd = new Tensor(x.backend, "f32", [rows]);

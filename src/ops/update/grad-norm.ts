@@ -39,7 +39,7 @@ export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): Gr
 }
 
 /**
- * The sum of the squares of each gradient, f32 [gradients]. Throws as `gradNorm` does.
+ * Returns the sum of the squares of each gradient, f32 [gradients]. Throws as `gradNorm` does.
  *
  * @shared
  */
@@ -56,7 +56,7 @@ export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
 }
 
 /**
- * The norm whose square is the sum of `sums`, and the factor that clips it.
+ * Returns the norm, the square root of the sum of `sums`, and the factor that clips gradients to it.
  *
  * @shared
  */

@@ -94,7 +94,7 @@ const STEP: OptionTable<StepInputs> = {
 const checkSGDInputs = optionsOf<SGDInputs>({ ...STEP, m: requireF32, v: requireF32 });
 const checkAdamWInputs = optionsOf<AdamWInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
 
-/** The checks of the options of `sgd` that the optimizer `SGD` shares. */
+/** The checks of those options of `sgd` that the optimizer `SGD` has too. */
 const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
   learningRate: needed(atLeastZero),
   momentum: atLeastZero,

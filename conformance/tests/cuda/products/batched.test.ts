@@ -131,7 +131,7 @@ describeOnGpu("batches of products on a GPU", () => {
     ["f32", "TN", 7],
     ["f32", "NN", 8],
     ["f32", "NT", 7],
-  ] as const)("more matrices than a grid has places: %s %s, %i deep", (dtype, layout, depth) => {
+  ] as const)("may have more matrices than a grid has blocks: %s %s, K %i", (dtype, layout, depth) => {
     using _scope = new Scope();
     const input = {
       size: { rows: 3, columns: 8, depth },
@@ -148,7 +148,7 @@ describeOnGpu("batches of products on a GPU", () => {
     assertSame("out", download(out), download(batchedGemm({ ...on(reference()), plan }).out));
   });
 
-  it("in two parts of K, by a plan that says so", () => {
+  it("with K in two parts, as their plan says", () => {
     using _scope = new Scope();
     const plan = { datapath: "hopper-half", splitAccumulator: false, splitK: 2 } as const;
     const size = { rows: 128, columns: 64, depth: 320 };

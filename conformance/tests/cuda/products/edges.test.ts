@@ -41,7 +41,7 @@ describeOnGpu("a product on a GPU", () => {
   }
 
   for (const splitK of [1, 2]) {
-    it(`whose factors come to zero on the device keeps NaN, and signs in parts: splitK ${splitK}`, () => {
+    it(`whose scale factors round to zero keeps NaN, and with split-K the signs of zeros: splitK ${splitK}`, () => {
       const nvfp4 = makeSpec("nvfp4", {});
       const negatives = same((backend) => ({
         a: operandOf(backend, nvfp4, [N, 256], 1),
@@ -76,7 +76,7 @@ describeOnGpu("a product on a GPU", () => {
     ["f16", 584, 9],
     ["e4m3 by e4m3", 2192, 17],
     ["1x128 by 1x128", 2192, 17],
-  ] as const)("cut in parts loses nothing of K: %s, K %i, splitK %i", (name, depth, splitK) => {
+  ] as const)("with split-K adds every element along K: %s, K %i, splitK %i", (name, depth, splitK) => {
     const [ofB, ofA] = PAIRS[name] as Pair;
     for (const layout of ["TN", "NN", "NT"] as const) {
       if (layout !== "TN" && name.length > 4) continue;
@@ -91,27 +91,30 @@ describeOnGpu("a product on a GPU", () => {
     }
   });
 
-  it.each(["bf16", "e4m3 by e4m3", "1x128 by 1x128"])("joins parts in f32 by every scheme: %s", (name) => {
-    const [ofB, ofA] = PAIRS[name] as Pair;
-    for (const outDtype of ["f32", "bf16"] as const) {
-      const options = (backend: Backend) => ({
-        a: operandOf(backend, ofA, [N, 1536], 11),
-        b: operandOf(backend, ofB, [M, 1536], 12),
-        outDtype,
-      });
-      const { algorithm, ...plan } = planOf((backend) => ({ ...options(backend), splitK: 3 }));
-      for (const scheme of ["computeType", "inPlace", "outputType"] as const) {
-        // a plan of an unknown library version: the GPU's library configures the algorithm from its attributes
-        const pinned = { ...plan, algorithm: { ...algorithm, version: 0, scheme } };
-        const pinnedTo = (backend: Backend) => ({ ...options(backend), plan: pinned });
-        expect(planOf(pinnedTo).algorithm).toMatchObject({ scheme, splitK: 3 });
-        same(pinnedTo);
+  it.each(["bf16", "e4m3 by e4m3", "1x128 by 1x128"])(
+    "with split-K adds the parts in f32 in every reduction scheme: %s",
+    (name) => {
+      const [ofB, ofA] = PAIRS[name] as Pair;
+      for (const outDtype of ["f32", "bf16"] as const) {
+        const options = (backend: Backend) => ({
+          a: operandOf(backend, ofA, [N, 1536], 11),
+          b: operandOf(backend, ofB, [M, 1536], 12),
+          outDtype,
+        });
+        const { algorithm, ...plan } = planOf((backend) => ({ ...options(backend), splitK: 3 }));
+        for (const scheme of ["computeType", "inPlace", "outputType"] as const) {
+          // a plan of an unknown library version: the GPU's library configures the algorithm from its attributes
+          const pinned = { ...plan, algorithm: { ...algorithm, version: 0, scheme } };
+          const pinnedTo = (backend: Backend) => ({ ...options(backend), plan: pinned });
+          expect(planOf(pinnedTo).algorithm).toMatchObject({ scheme, splitK: 3 });
+          same(pinnedTo);
+        }
       }
-    }
-  });
+    },
+  );
 
   const pairs = Object.entries(PAIRS).filter(([name]) => !name.includes("1x128"));
-  it.each(pairs)("added in place rounds once: %s", (_, pair: Pair) => {
+  it.each(pairs)("that is added to its output in place is rounded once: %s", (_, pair: Pair) => {
     for (const dtype of ["f32", "bf16", "f16"] as const)
       for (const depth of [32, 160, 256])
         for (const alpha of [1, 0.3, -2])

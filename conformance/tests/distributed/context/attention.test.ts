@@ -1,4 +1,7 @@
-/** Attention whose positions ranks have: the bits of one rank, and gradients of keys and values by the sum that is declared. */
+/**
+ * Attention with positions distributed over ranks gives the same bits as on one rank. The gradients of keys and values are sums
+ * over ranks in the declared order.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -18,7 +21,7 @@ const backends = useBackends(MOST);
 interface Case {
   readonly ranks: number;
   readonly batch: number;
-  /** Of each rank. */
+  /** The number of positions of each rank. */
   readonly length: number;
   readonly heads: number;
   readonly depth: number;
@@ -69,7 +72,7 @@ const rounded = (backend: Backend, values: Float32Array, dtype: WideDType): numb
 const columns = (of: Case, row: ArrayLike<number>, part: number): number[] =>
   Array.from(row).filter((_, i) => Math.floor((i % (3 * features(of))) / features(of)) === part);
 
-/** Attention on one rank; `only` keeps the gradient of one rank's positions. */
+/** Runs attention on one rank. With `only`, the gradient is restricted to one rank's positions. */
 function whole(backend: Backend, of: Case, only?: number) {
   using _ = new Scope();
   const { batch, ranks, length, heads, causal, dtype } = of;
@@ -89,7 +92,7 @@ function whole(backend: Backend, of: Case, only?: number) {
   return seen;
 }
 
-/** Attention on all ranks. */
+/** Runs attention on all ranks. */
 async function shared(of: Case) {
   const { batch, ranks, length, heads, causal, dtype } = of;
   const width = features(of);
@@ -110,7 +113,7 @@ async function shared(of: Case) {
   );
 }
 
-/** f32 values of stored ones. */
+/** The f32 values of stored elements. */
 function wide(dtype: WideDType, values: readonly number[]): number[] {
   const [bits, floats] = [new Uint32Array(1), new Float32Array(1)];
   const view = new Float32Array(bits.buffer);

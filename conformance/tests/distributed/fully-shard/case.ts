@@ -1,4 +1,4 @@
-/** Small networks that are trained by ranks which share them or have copies, and by one process. */
+/** Small networks that are trained with sharded parameters, with data parallelism, and by one process. */
 import * as fc from "fast-check";
 import type { Backend } from "../../../../src/backends/backend.js";
 import {
@@ -35,14 +35,14 @@ export interface Case {
   readonly recipe: RecipeName;
   readonly dtype: "f32" | "bf16";
   readonly layers: readonly (typeof LAYERS)[number][];
-  /** Rows of the hidden weights, which ranks may not divide. */
+  /** The number of rows of the hidden weights. It need not be divisible by the number of ranks. */
   readonly width: number;
   readonly optimizer: "sgd" | "momentum" | "adamw";
-  /** Whether weights are stored as codes. */
+  /** Whether weights are stored in quantized form. */
   readonly quantized: boolean;
   readonly recomputes: boolean;
   readonly microbatches: number;
-  /** Whether weights are quantized once for all microbatches. */
+  /** Whether quantized weights are cached over the microbatches of a step. */
   readonly caches: boolean;
   readonly frozen: readonly boolean[];
   readonly reduction: "sum" | "mean";
@@ -67,12 +67,12 @@ export const cases: fc.Arbitrary<Case> = fc
   } as const)
   .map((drawn) => ({
     ...drawn,
-    // the Hadamard transform takes bf16 alone
+    // the Hadamard transform accepts only bf16
     dtype: drawn.recipe === "nvfp4" ? "bf16" : drawn.dtype,
     quantized: drawn.quantized && drawn.recipe !== "bf16",
   }));
 
-/** An embedding, layers of the drawn kinds, and a head. */
+/** A network of an embedding, layers of the drawn kinds, and an output layer. */
 class Network extends Module {
   readonly #table: Embedding;
   readonly #layers: readonly (Linear | LayerNormLinear | LayerNormMLP | LayerNorm)[];
@@ -110,7 +110,7 @@ class Network extends Module {
   }
 }
 
-/** One rank's network, optimizer and recipe. */
+/** The network, the optimizer and the recipe of one rank. */
 export class Replica {
   readonly model: Network;
   readonly #recipe;
@@ -136,7 +136,7 @@ export class Replica {
       : new SGD(this.model, { learningRate: 0.1, momentum: optimizer === "momentum" ? 0.9 : 0 });
   }
 
-  /** The passes of microbatch `number` of a step; the loss. */
+  /** Runs the forward and backward pass of microbatch `number`. Returns the loss. */
   pass(step: number, number: number, isFirst: boolean): Tensor<WideDType> {
     using scope = new Scope();
     const { backend, given } = this;

@@ -1,4 +1,4 @@
-/** What a rank stores and sends when it has a part of each parameter, in bytes. */
+/** The number of bytes that a rank stores and sends if its parameters are sharded. */
 import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
@@ -30,7 +30,7 @@ const LAYERS = 2;
 const WEIGHTS = LAYERS * OUTWARD * WIDTH;
 const backends = useBackends(RANKS, true);
 
-/** Layers side by side, whose results are added. */
+/** Parallel layers whose results are added. */
 class Network extends Module {
   readonly #layers: readonly Linear[];
 
@@ -55,7 +55,7 @@ function rowsOn({ backend, rank }: ProcessGroup, width = WIDTH): Tensor<"bf16"> 
   return scope.keep(encode(tensor(backend, values, [ROWS, width]), { format: "bf16" }) as Tensor<"bf16">);
 }
 
-/** Counts the bytes of rows that a rank gives to gathers. */
+/** Counts the bytes of this rank's rows that are sent by gathers. */
 function counted(group: ProcessGroup): { bytes: number } {
   const count = { bytes: 0 };
   const gather = group.allGather.bind(group);
@@ -84,7 +84,7 @@ describe("what a rank of a sharded module has", () => {
       for (const [i, group] of groups.entries()) fullyShard(models[i] as Network, group);
       const optimizers = models.map((model) => new AdamW(model, { learningRate: 0.01 }));
       const rows = ROWS * WIDTH * 2;
-      // bf16 rows, f32 masters and two moments of a fourth of the weights
+      // bf16 rows, f32 masters and two moments, for a fourth of the weights
       const stored = rows + (WEIGHTS / RANKS) * (2 + 4 + 8);
       expect(live()).toEqual(backends.map(() => stored));
       const recipes = groups.map(() => make?.());
@@ -92,7 +92,7 @@ describe("what a rank of a sharded module has", () => {
         using _ = new Scope();
         const outs = models.map((model, i) => forward(model, xs[i] as Variable, recipes[i]));
         for (const out of outs) await out.tensor.data();
-        // results, inputs as they are kept for the backward pass, this rank's rows of weights in a copy, and states
+        // results, inputs that are kept for the backward pass, a copy of this rank's rows of weights, and optimizer states
         const results = (2 * LAYERS - 1) * ROWS * OUTWARD * 2;
         const kept = results + LAYERS * 1.1 * rows + 1.1 * (WEIGHTS / RANKS) + 4096;
         for (const bytes of live()) expect(bytes - stored).toBeLessThan(kept);
@@ -126,7 +126,7 @@ describe("what a rank of a sharded module has", () => {
       expect(new Set(counts.map(({ bytes }) => bytes)).size).toBe(1);
       return counts[0]?.bytes as number;
     };
-    // of each layer, forward and backward
+    // one gather per layer in the forward pass, and one in the backward pass
     const gathers = (2 * WEIGHTS) / RANKS;
     expect(await sent(() => undefined)).toBe(2 * gathers);
     for (const name of ["delayed", "current"] as const)
@@ -152,7 +152,7 @@ describe("what a rank of a sharded module has", () => {
       );
       for (const out of outs) await out.tensor.data();
     }
-    // the cached rows of this rank, in both copies
+    // this rank's cached rows, in both copies
     const cached = (WEIGHTS / RANKS) * 2 * (1 + 1 / 32);
     expect(live()).toEqual(before.map((bytes) => bytes + cached));
     expect(counts[0]?.bytes).toBe(3 * (WEIGHTS / RANKS) * (1 + 1 / 32));

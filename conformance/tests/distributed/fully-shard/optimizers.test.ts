@@ -1,4 +1,4 @@
-/** Norms of gradients and casts of master weights of which ranks have rows each. */
+/** Gradient norms, and casts of master weights, of sharded parameters. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -66,7 +66,7 @@ describe("the norm of gradients of which ranks have rows", () => {
           fullyShard(own, group, { reduction: "sum" });
           backwardOf(own, seed);
           const optimized = new Map([...own.namedParameters()]);
-          // a parameter that every rank has all of
+          // a parameter that is not sharded
           if (apart) {
             table.weight.grad = tensor(group.backend, new Float32Array(12).fill(seed), [3, 4]);
             optimized.set("table", table.weight);
@@ -119,7 +119,7 @@ describe("master weights of which ranks have rows", () => {
           () => new Linear(backend, 128, 256, { random: new RandomState(1n) }),
         );
       const values = normal({ seed: 9n, offset: 0n }, 256 * 128, 1);
-      // the largest value is on one rank alone, and is rounded to another amax
+      // only one rank has the largest value, which is rounded to another amax
       values[200 * 128] = 1e4 + 0.3;
       const usage = { rowwise: true, columnwise: true };
       for (const throughModelDtype of [true, false]) {
@@ -194,7 +194,7 @@ describe("a sharded parameter outside of layers", () => {
       fullyShard(layer, group, { reduction: "sum" });
       using _ = new Scope();
       const { bias } = layer;
-      // the backward function of an activation has the tensor that the forward function read
+      // the backward function of an activation keeps the handle of the tensor that its forward function read
       functional.activation(bias as Parameter, "gelu").backward(
         tensor(
           group.backend,
@@ -204,7 +204,7 @@ describe("a sharded parameter outside of layers", () => {
       );
       return (bias as Parameter).grad as Tensor;
     });
-    // gelu'(0) = 1/2 on each of three ranks
+    // gelu'(0) = 1/2, summed over three ranks
     for (const [rank, grad] of grads.entries())
       expect([...((await grad.data()) as Float32Array)]).toEqual(
         Array.from({ length: 16 }, (_, j) => 1.5 * (16 * rank + j)),

@@ -1,4 +1,4 @@
-/** What ranks have learned after each step, as whole tensors, however they store them. */
+/** Runs training and records all state after each step as whole tensors, whether or not ranks store only parts of them. */
 import { createHash } from "node:crypto";
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
@@ -21,10 +21,10 @@ import { persistent } from "../../../../src/modules/parameter.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { type Case, Replica } from "./case.js";
 
-/** Tensors by what they are, to be read once all ranks have come so far. */
+/** Named tensors. They are read after all ranks have run the step. */
 type Seen = readonly (readonly [name: string, x: Tensor])[];
 
-/** A rank's side of a run. */
+/** One rank of a run. */
 interface Rank {
   step(number: number): Seen;
   dispose(): void;
@@ -38,7 +38,7 @@ const bytesOf = async (x: Tensor): Promise<string> =>
 
 const clones = (members: readonly Tensor[]): Tensor[] => members.map((each) => persistent(each.clone()));
 
-/** Parameters, masters and optimizer states, each as `whole` makes it of what is stored. */
+/** Returns parameters, masters and optimizer states. `whole` gathers each of them from its stored form. */
 function stateOf(
   optimizer: Optimizer,
   whole: (parameter: Parameter, x: Tensor) => Tensor,
@@ -62,7 +62,7 @@ function stateOf(
 const numbersOf = ({ ranks: _, microbatches }: Case, rank: number): readonly number[] =>
   Array.from({ length: microbatches }, (_, i) => rank * microbatches + i);
 
-/** The passes of a step on one rank: all but the last without exchange. */
+/** Runs the passes of a step on one rank. All passes except the last run without communication. */
 function passes(
   replica: Replica,
   { step, rank }: { readonly step: number; readonly rank: number },
@@ -152,7 +152,7 @@ async function read(seen: Seen): Promise<readonly string[]> {
   return texts;
 }
 
-/** What each rank saw, step by step. */
+/** Runs all ranks and returns the recorded state of each rank after each step. */
 async function ranksRun(
   groups: readonly ProcessGroup[],
   make: (group: ProcessGroup) => Rank & { replica: Replica },
@@ -179,7 +179,7 @@ export function copiedRun(backends: readonly Backend[], given: Case, steps: numb
   return ranksRun(groups, (group) => copiedRank(group, given), steps);
 }
 
-/** The gradients of all ranks added in their order in f32 and rounded once; and their mean. */
+/** The sum of the gradients of all ranks, added in f32 in order of ranks and rounded once, or the mean. */
 function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<WideDType> {
   const [first, ...others] = grads as [Tensor<WideDType>, ...Tensor<WideDType>[]];
   const total = others.reduce((sum, each) => add(sum, each, { outDtype: "f32" }), first);
@@ -187,7 +187,9 @@ function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<Wi
   return isMean ? scaled(sum, 1 / grads.length, { outDtype: first.dtype }) : sum;
 }
 
-/** One process that computes the gradients of all ranks one after another, with what each rank has of its own. */
+/**
+ * Trains in one process, which computes the gradients of all ranks one after another, each with its own random state and scales.
+ */
 export async function oneProcess(backend: Backend, given: Case, steps: number): Promise<string[][]> {
   const replicas = Array.from({ length: given.ranks }, () => new Replica(backend, given));
   const optimizers = replicas.map((each) => each.optimizer());

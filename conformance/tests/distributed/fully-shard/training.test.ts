@@ -1,4 +1,4 @@
-/** Ranks that store a part of each parameter train as ranks that have copies, and as one process. */
+/** Training with sharded parameters gives the same bits as data parallelism and as one process. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -10,7 +10,10 @@ const MOST = 8;
 const STEPS = 2;
 const backends = useBackends(MOST);
 
-/** A master's amax is recorded as it is cast, by each rank of its rows: that of the whole is their maximum. */
+/**
+ * A quantized parameter under delayed scaling: each rank records the amax of its rows, and the amax of the whole is their
+ * maximum.
+ */
 const CAST_BY_DELAYED_SCALES: Case = {
   ranks: 3,
   recipe: "delayed",
@@ -27,7 +30,7 @@ const CAST_BY_DELAYED_SCALES: Case = {
   rowMultiple: 1,
 };
 
-/** The table has fewer rows than there are ranks times the multiple, so most ranks have none. */
+/** The table has so few rows that most ranks have none, because rows are distributed in multiples. */
 const RANKS_WITHOUT_ROWS: Case = {
   ...CAST_BY_DELAYED_SCALES,
   ranks: 8,

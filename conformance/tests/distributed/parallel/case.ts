@@ -1,4 +1,4 @@
-/** Drawn layers that ranks share: what they are, on one rank in plain arithmetic, and on all of them in the library. */
+/** Drawn layers that are divided among ranks, as a model on one rank in plain arithmetic and in the library on all ranks. */
 import fc from "fast-check";
 import { autocast } from "../../../../src/autocast/autocast.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
@@ -40,7 +40,7 @@ export interface ParallelCase {
   readonly seed: number;
 }
 
-/** Shards along a size are whole blocks, so that the whole has theirs. */
+/** The multiple of a divided size for each quantizer, with which no block crosses the boundary between ranks. */
 const UNITS = { delayed: 16, current: 16, block: 128, mxfp8: 32, nvfp4: 16, custom: 32, none: 16 } as const;
 const STEPS = 2;
 
@@ -57,7 +57,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       ),
       sequence: fc.boolean(),
       rowUnits: fc.integer({ min: 1, max: 2 }),
-      /** Rows of a rank that are no whole blocks are gathered before they are quantized. */
+      /** whether the rows of a rank are whole blocks; otherwise rows are gathered before they are quantized */
       wholeRows: fc.boolean(),
       across: fc.integer({ min: 1, max: 2 }),
       along: fc.integer({ min: 1, max: 2 }),
@@ -74,7 +74,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       const kind = kindOf(rest.recipe);
       const unit = UNITS[kind];
       const ranks = kind === "block" ? Math.min(rest.ranks, 2) : rest.ranks;
-      // what all rows together have to be a multiple of
+      // the total number of rows must be a multiple of this
       const wide = ranks * unit > 32;
       const whole = kind === "mxfp8" || kind === "custom" ? 32 : kind === "nvfp4" ? 16 : 8;
       const fewest = Math.max(whole, 8 * ranks, whole % 16 === 0 ? whole * ranks : 0);
@@ -94,13 +94,13 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
     });
 }
 
-/** Names and what ranks hold of each tensor. */
+/** The parameters of a layer, and how each tensor is divided among ranks. */
 interface Form {
   readonly pieces: number;
   readonly x: Held;
   readonly out: Held;
   readonly outWidth: number;
-  /** Parameters in their order: shape, and what ranks hold. */
+  /** The shape of each parameter, in order, and the part of it that ranks have. */
   readonly parameters: readonly (readonly [
     name: string,
     shape: readonly [number, number],
@@ -164,7 +164,7 @@ function formOf({
   };
 }
 
-/** Values of a matrix, and one that is far larger than the others among those of a rank. */
+/** The values of a matrix. One of the values of a chosen rank is far larger than all others. */
 function values(
   { seed, outlier, ranks }: ParallelCase,
   number: number,
@@ -186,10 +186,10 @@ const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pi
   sequence,
 });
 
-/** Everything that can be seen: result and gradients of each step, whole. */
+/** All visible results: the result and the gradients of each step, as whole tensors. */
 export type Whole = ReadonlyMap<string, { readonly x: Matrix; readonly held: Held; readonly by: 1 | 2 }>;
 
-/** The case on one rank, whose products have the plans that its ranks declare. */
+/** The expected results, from the model on one rank. Its products use the plans that the divided layer declares. */
 export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
   const { layer, ranks, sequence, rows, activation, bias, dtype, fuses, recipe } = drawn;
   const form = formOf(drawn);
@@ -321,7 +321,7 @@ function makeLayer(drawn: ParallelCase, group: ProcessGroup): Module & { forward
 
 type Kept = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
 
-/** The program of one rank; the promise resolves once the others have come. */
+/** Runs the program of one rank. The promise resolves when the results have been read. */
 export function ranked(drawn: ParallelCase, group: ProcessGroup): Promise<ReadonlyMap<string, Matrix>> {
   return readAll(program(drawn, group));
 }

@@ -1,4 +1,4 @@
-/** A layer that ranks share gives the bits of one rank whose products have the plans that the layer declares. */
+/** A divided layer gives the same bits as the model on one rank, whose products use the plans that the layer declares. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { STANDARD_NAMES } from "../../harness/step/library-recipes.js";
@@ -6,7 +6,7 @@ import { difference } from "../../harness/step/seen.js";
 import { modelled, type ParallelCase, parallelCase, ranked } from "./case.js";
 import { partOf, useRanks } from "./ranks.js";
 
-/** The oracle multiplies under the datapath of Hopper about ten times as long. */
+/** The datapaths to test. The oracle takes about ten times as long for Hopper's. */
 const DATAPATHS = [
   { datapath: "exact", most: 8, numRuns: 3 },
   { datapath: "hopper", most: 4, numRuns: 1 },
@@ -31,7 +31,7 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns
     "%s: any layer, size and number of ranks",
     async (name) => {
       await fc.assert(fc.asyncProperty(parallelCase(most, [name]), assertShared), {
-        // products of blocks of 128 x 128 take long
+        // the oracle takes long for products with 128 x 128 blocks
         numRuns: name.startsWith("block") ? 1 : numRuns,
         endOnFailure: true,
       });

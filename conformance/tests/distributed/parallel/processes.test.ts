@@ -1,11 +1,11 @@
-/** A program of divided layers is the same one on ranks of one process and on processes: it prints one hash. */
+/** A training program of divided layers prints the same hash with ranks in one process and with ranks as processes. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, expect, it } from "vitest";
 
 const ROOT = new URL("../../../..", import.meta.url).pathname;
-// inside of the package, so that programs find it by its name
+// inside the package folder, so that programs can import the package by its name
 const PLACE = `${ROOT}out/parallel-test/`;
 beforeAll(() => mkdirSync(PLACE, { recursive: true }));
 afterAll(() => rmSync(PLACE, { recursive: true, force: true }));

@@ -1,4 +1,4 @@
-/** Layers that ranks of one process share, and what each rank has of a whole. */
+/** Helpers for tests of layers that are divided among ranks of one process. */
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
@@ -12,7 +12,7 @@ import { type Divided, placesOf } from "../../../oracle/training/divided.js";
 import { type Matrix, matrix } from "../../../oracle/training/matrix.js";
 import { PlainTensor, wideValues } from "../../../values/plain.js";
 
-/** Groups of up to `most` ranks, whose references every test of a file shares. No test leaves memory behind. */
+/** Creates groups of up to `most` ranks, whose backends all tests of a file share. Fails if a test leaves memory allocated. */
 export function useRanks(most: number, datapath: DatapathFamily) {
   const backends: Backend[] = [];
   beforeAll(async () => {
@@ -28,10 +28,10 @@ export function useRanks(most: number, datapath: DatapathFamily) {
   return (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
 }
 
-/** What ranks have of a matrix: the same, some rows, or some columns. */
+/** How a matrix is divided among ranks: not at all, by rows, or by columns. */
 export type Held = "all" | "rows" | "columns";
 
-/** What rank `rank` has of a matrix. */
+/** Returns rank `rank`'s part of a matrix. */
 export function partOf(x: Matrix, held: Held, divided: Divided, rank: number): Matrix {
   const [rows, columns] = x.shape;
   const every = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
@@ -46,13 +46,13 @@ export function partOf(x: Matrix, held: Held, divided: Divided, rank: number): M
   );
 }
 
-/** A tensor, once what it waits for has come. */
+/** Reads a tensor after all ranks have contributed to it. */
 export async function read(x: Tensor): Promise<PlainTensor> {
   const { dtype, shape } = x;
   return new PlainTensor(dtype, shape, await x.data());
 }
 
-/** A wide tensor as a matrix. */
+/** Reads an f32, bf16 or f16 tensor as a matrix. */
 export async function readMatrix(x: Tensor, shape: readonly [number, number]): Promise<Matrix> {
   const plain = (await read(x)) as PlainTensor<WideDType>;
   return { data: wideValues(plain), shape, dtype: plain.dtype };

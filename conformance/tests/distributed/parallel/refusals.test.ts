@@ -1,4 +1,4 @@
-/** What a divided layer does not take is refused by a typed error that says why, before anything is exchanged. */
+/** A divided layer refuses invalid inputs by a typed error with the reason, before ranks exchange anything. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast/autocast.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";

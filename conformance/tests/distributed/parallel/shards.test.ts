@@ -1,4 +1,7 @@
-/** Shards of a tensor are quantized as the whole is: their codes and scales are slices of it, and gathered they are it. */
+/**
+ * The parts of a tensor on several ranks are quantized like the whole tensor: their codes and scales are slices of the whole's,
+ * and gathering them gives the whole.
+ */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
@@ -41,7 +44,7 @@ interface Drawn {
   readonly offset: bigint;
 }
 
-/** Shards of whole blocks; 4over6 sums no further than a tile, and delayed scales are given. */
+/** Parts that consist of whole blocks. 4over6 sums errors within a tile only, and delayed scales are given. */
 const drawn: fc.Arbitrary<Drawn> = quantizeSpec()
   .filter(({ quantizer }) => quantizer !== "fp8-delayed")
   .chain((spec) =>
@@ -72,7 +75,7 @@ const drawn: fc.Arbitrary<Drawn> = quantizeSpec()
       }),
   );
 
-/** Values, and 1e4 in those of one rank. */
+/** Random values, and a value of 1e4 on one rank. */
 function valuesOf({ spec, rows, columns, seed, outlier, ranks, dimension, pieces }: Drawn): Matrix {
   const data = normal({ seed, offset: 1n }, rows * columns, 1);
   if (outlier !== undefined) {
@@ -87,7 +90,7 @@ function valuesOf({ spec, rows, columns, seed, outlier, ranks, dimension, pieces
   return cast({ data, shape: [rows, columns], dtype: "f32" }, spec.rht ? "bf16" : "f32");
 }
 
-/** A quantizer of a shard. */
+/** Creates the quantizer of a rank's part. */
 function quantizerOf(
   { spec, usage: copies, scaleLayout: layout, seed, offset }: Drawn,
   shard: Shard | undefined,
@@ -106,7 +109,7 @@ function quantizerOf(
 
 type Read = ReadonlyMap<string, PlainTensor>;
 
-/** The codes of a tensor's copies, and where their geometry says that codes and scales lie. */
+/** Returns the codes and scales of all copies of the whole tensor, with their geometries. */
 function wholeOf({ backend }: ProcessGroup, whole: Matrix, plan: Drawn): () => Promise<Read> {
   using scope = new Scope();
   const x = wideTensor(backend, whole.data, whole.shape, whole.dtype);
@@ -129,7 +132,7 @@ function start(group: ProcessGroup, whole: Matrix, plan: Drawn): () => Promise<R
   return reader(scope, [["own", made], ...(sent ? [["whole", sent] as const] : [])]);
 }
 
-/** What quantized tensors are made of, read once ranks have come. */
+/** Reads the tensors of quantized tensors after all ranks have contributed to them. */
 function reader(
   scope: Scope,
   tensors: readonly (readonly [name: string, t: QuantizedTensor])[],
@@ -154,7 +157,7 @@ function reader(
   };
 }
 
-/** What a rank has of the codes or scales of a whole, which lie as the matrix does or as its transpose. */
+/** Returns a rank's slice of the codes or scales of the whole, which may be stored transposed. */
 function slice(x: PlainTensor, plan: Drawn, rank: number, transposed: boolean): PlainTensor {
   const [rows, columns] = x.shape as [number, number];
   const { dimension, ranks, pieces } = plan;
@@ -184,7 +187,7 @@ it("whatever the quantizer, the dimension, the number of ranks, and whichever ha
       for (const [rank, seen] of results.entries()) {
         for (const [name, found] of seen) {
           const wanted = whole.get(name);
-          // a copy that another follows from
+          // this copy is derived from the other one
           if (!wanted) continue;
           const [which, direction, part] = name.split(" ") as [string, (typeof DIRECTIONS)[number], string];
           const isOne = part === "amax" || wanted.shape.length === 1;

@@ -1,4 +1,6 @@
-/** Recorded runs of 20 steps on ranks that share a network: their beginnings, replayed. `RECORD=1` records them anew. */
+/**
+ * Replays the first steps of recorded training runs (20 steps) with a network divided among ranks. `RECORD=1` records them again.
+ */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { loopbackGroup } from "../../../../src/distributed/loopback/loopback.js";

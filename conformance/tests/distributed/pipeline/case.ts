@@ -1,4 +1,4 @@
-/** Drawn models of several stages, trained by a pipeline of ranks and by one process. */
+/** Drawn models with several stages, which are trained by a pipeline of ranks and by one process. */
 import { createHash } from "node:crypto";
 import * as fc from "fast-check";
 import { autocast } from "../../../../src/autocast/autocast.js";
@@ -35,13 +35,13 @@ const LAYERS = ["linear", "norm", "mlp", "relu"] as const;
 /** A model of one or more stages, and how it is trained. */
 export interface PipelineCase {
   readonly recipe: RecipeName;
-  /** The layers of each stage; a stage may only change values by an activation. */
+  /** The layers of each stage. A stage may consist of an activation only. */
   readonly stages: readonly (readonly (typeof LAYERS)[number][])[];
   readonly microbatches: number;
   readonly dtype: "bf16" | "f32";
-  /** Whether the weights of a stage are trained. */
+  /** Whether the weights of each stage are trained. */
   readonly trained: readonly boolean[];
-  /** Whether quantized weights of the first microbatch are used for all. */
+  /** Whether the quantized weights of the first microbatch are reused for all others. */
   readonly caches: boolean;
   readonly adamw: boolean;
 }
@@ -103,7 +103,7 @@ class Stage {
     this.optimizer?.zeroGrad();
   }
 
-  /** Hashes of all that later steps depend on. */
+  /** Returns hashes of all state that affects later steps. */
   async state(): Promise<string> {
     const texts: string[] = [];
     for (const [name, { value }] of this.model.namedParameters())
@@ -117,7 +117,10 @@ class Stage {
     return texts.join("\n");
   }
 
-  /** Whether a backward pass computes anything that training uses: behind frozen layers a pipeline computes more. */
+  /**
+   * Whether a backward pass computes anything that training uses. A pipeline also computes gradients for frozen stages that a
+   * single process skips.
+   */
   get #isReached(): boolean {
     const { stages, trained } = this.plan;
     return stages
@@ -143,17 +146,17 @@ function drawn(backend: Backend, { dtype }: PipelineCase, seed: bigint, number: 
   return wideTensor(backend, values, [ROWS, WIDTH], dtype);
 }
 
-/** Which of several replicas, each of which trains on samples of its own. */
+/** A replica of the model, which trains on its own samples. */
 export interface Replica {
   readonly rank: number;
   readonly size: number;
-  /** The ranks that have the same layers of other replicas. */
+  /** The ranks that have the same stage in other replicas. */
   readonly group?: ProcessGroup;
 }
 
 const ONLY: Replica = { rank: 0, size: 1 };
 
-/** What a training run leaves behind: the losses, and the state of each stage. */
+/** The result of a training run: the losses, and the state of each stage. */
 export interface Trained {
   readonly losses: readonly string[];
   readonly states: readonly string[];
@@ -162,7 +165,7 @@ export interface Trained {
 const reducing = (model: Module, group: ProcessGroup | undefined): DataParallel | undefined =>
   group && new DataParallel(model, group, { reduction: "sum" });
 
-/** The run of one process: microbatches one after the other, each through all stages and back. */
+/** Trains in one process: for each microbatch, all stages forward and then backward. */
 export function alone(backend: Backend, plan: PipelineCase, replica = ONLY): () => Promise<Trained> {
   const stages = plan.stages.map((_, number) => new Stage(backend, plan, number));
   const parallel = stages.flatMap(({ model }) => reducing(model, replica.group) ?? []);
@@ -202,7 +205,7 @@ async function textsOf(losses: readonly Tensor[]): Promise<readonly string[]> {
   return texts;
 }
 
-/** One rank's part of the run: its losses and its state, when they have come. */
+/** Runs one rank of the pipeline. Returns its losses and its state when all work has completed. */
 export function ranked(group: ProcessGroup, plan: PipelineCase, replica = ONLY) {
   const { backend, rank } = group;
   const stage = new Stage(backend, plan, rank);

@@ -27,7 +27,7 @@ const MOST = 8;
 const backends = useBackends(MOST);
 const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
 
-/** All ranks one after the other, in drawn order: what has to wait is enqueued. */
+/** Runs the programs of all ranks one after another, in the drawn order. Work that waits for other ranks is enqueued. */
 async function piped(plan: PipelineCase, order: readonly number[]) {
   const groups = groupsOf(plan.stages.length);
   const sorted = [...groups].sort((a, b) => (order[a.rank] as number) - (order[b.rank] as number));
@@ -74,7 +74,7 @@ describe("a pipeline", () => {
           })
           .map((read) => read()),
       );
-      // neighbours in rank are replicas of one stage
+      // consecutive ranks are replicas of the same stage
       expect(both.slice(2).map(({ losses }) => losses)).toEqual(replicas.map(({ losses }) => losses));
       const states = [0, 1].map((stage) => both.slice(2 * stage, 2 * stage + 2).map(({ state }) => state));
       expect(states).toEqual([0, 1].map((stage) => replicas.map(({ states }) => states[stage])));
@@ -97,14 +97,14 @@ describe("a pipeline", () => {
   });
 });
 
-/** A group of which this rank alone exists: what it would receive is what lies there. */
+/** A group in which only this rank exists: it receives whatever its memory contains. */
 function withoutOthers(backend: Backend, rank: number, size: number): ProcessGroup {
   const ranks = Array.from({ length: size }, (_, i) => i);
   const local = new LocalCommunicator(backend, "world", ranks);
   return new ProcessGroup(Object.assign(local, { rank, run: () => undefined }));
 }
 
-/** The most bytes of a stage. */
+/** Returns the peak memory of a stage in bytes. */
 function peakOf(backend: Backend, stage: number, stages: number, microbatches: number): number {
   const model = new Linear(backend, WIDTH, WIDTH, { random: new RandomState(1n) });
   let peak = 0;

@@ -1,4 +1,4 @@
-/** The schedule of a pipeline as data: what each stage does, in which order, and that no stage waits forever. */
+/** The schedule of a pipeline: the actions of each stage and their order; no stage waits forever. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../../src/errors.js";
@@ -26,7 +26,7 @@ const drawnSize: fc.Arbitrary<Size> = fc.record({
 const schedulesOf = ({ stages, microbatches }: Size): (readonly PipelineAction[])[] =>
   Array.from({ length: stages }, (_, stage) => pipelineSchedule({ stage, stages, microbatches }));
 
-/** The stage on the other side of a message, and the action there. */
+/** Returns the stage at the other end of a message, and the matching action there. */
 function partner(stage: number, { kind, microbatch }: PipelineAction) {
   const sides: Partial<Record<PipelineActionKind, readonly [number, PipelineActionKind]>> = {
     sendForward: [stage + 1, "recvForward"],
@@ -38,12 +38,12 @@ function partner(stage: number, { kind, microbatch }: PipelineAction) {
   return side && { stage: side[0], action: { kind: side[1], microbatch } };
 }
 
-/** How long each pass takes; messages take no time. */
+/** The duration of each pass. Messages take no time. */
 const TIME: Partial<Record<PipelineActionKind, number>> = { forward: 1, backward: 2 };
 
 /**
- * Runs all stages: each step advances one stage that `choose` picks, and a message moves when both of its sides have come to
- * it. Returns when the last one ended, and what was done; throws if no stage can go on.
+ * Simulates all stages. In each step `choose` picks a stage to advance; a message is transferred when both stages have reached
+ * it. Returns the time at which the last stage ends, and the actions in order. Throws if no stage can advance.
  */
 function simulated(schedules: readonly (readonly PipelineAction[])[], choose: (count: number) => number) {
   const at = schedules.map(() => 0);
@@ -77,7 +77,7 @@ function simulated(schedules: readonly (readonly PipelineAction[])[], choose: (c
   return Math.max(...clock);
 }
 
-/** Throws unless a stage has what it works with. */
+/** Throws unless a stage has received the inputs of an action. */
 function requireInputs(
   done: ReadonlySet<string>,
   stage: number,

@@ -1,4 +1,7 @@
-/** Recorded runs on two ranks that share layers or positions: their beginnings, replayed. `RECORD=1` records them anew. */
+/**
+ * Replays the first steps of recorded training runs on two ranks, with pipeline or context parallelism. `RECORD=1` records them
+ * again.
+ */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -10,12 +13,12 @@ import { STAGED, type Staged, stagedSteps } from "../../harness/training/stages.
 interface StagedRun {
   readonly task: Staged;
   readonly recipe: RecipeName;
-  /** After each step: of all losses and parameters until then. */
+  /** For each step: the hash of all losses and parameters up to that step. */
   readonly hashes: readonly string[];
 }
 
 const VECTORS = new URL("../../../vectors/training-stages.json", import.meta.url);
-/** The number of recorded steps; transformers take longer. */
+/** The number of recorded steps. It is smaller for transformers, which take longer. */
 const RECORDED: Readonly<Record<Staged, number>> = {
   "mlp in a pipeline": 100,
   "transformer in a pipeline": 40,

@@ -1,12 +1,15 @@
-/** Reference backends for ranks of one process. Each is poisoned and fenced, and no test may leave anything on it. */
+/**
+ * Reference backends for ranks of one process. Their memory is poisoned and fenced, and a test fails if it leaves anything
+ * allocated.
+ */
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
 
 /**
- * Returns a list that has `count` backends while the tests of the file run. `bare`: they are not fenced, so that their live bytes
- * are those of the tensors.
+ * Returns a list that has `count` backends while the tests of the file run. If `bare`, memory is not fenced, so that live bytes
+ * count tensors only.
  */
 export function useBackends(count: number, bare = false): readonly Backend[] {
   const backends: Backend[] = [];

@@ -1,4 +1,4 @@
-/** Groups over devices of one process: the operations of a group as `src/distributed/devices` makes them of exchanges. */
+/** A simulated device transport within one process. It runs the operations of src/distributed/devices. */
 import type { Backend, Support } from "../../../../src/backends/backend.js";
 import type { DeviceRanks, FoldArgs } from "../../../../src/backends/exchange.js";
 import type {
@@ -22,10 +22,10 @@ import { PlainTensor, wideValues } from "../../../values/plain.js";
 import { rounded } from "../../../values/rounded.js";
 import { QueueingBackend } from "./streams.js";
 
-/** NCCL's kernels read and write so many bytes at once. */
+/** The alignment in bytes for which NCCL's kernels are fastest. */
 const ALIGNED = 16;
 
-/** What one rank brings to an operation of all. */
+/** The arguments of one rank for an operation of all ranks. */
 interface Arrival {
   readonly backend: QueueingBackend;
   readonly what: string;
@@ -33,7 +33,7 @@ interface Arrival {
   readonly out: number;
 }
 
-/** One side of a message. */
+/** One end of a message. */
 interface Post {
   readonly backend: QueueingBackend;
   readonly address: number;
@@ -41,7 +41,7 @@ interface Post {
   done: boolean;
 }
 
-/** What all ranks of a job have told each other. */
+/** The state that all ranks of a job share. */
 export class Job {
   readonly backends: readonly QueueingBackend[];
   /** The communicator of each rank. */
@@ -76,12 +76,12 @@ export class Job {
     return posts;
   }
 
-  /** Notes what a member says to send to, or expects from, another. */
+  /** Records the number of bytes that a member announces to send to, or expects from, another member. */
   flow(key: string, bytes: number): void {
     this.#flows.set(key, [...(this.#flows.get(key) ?? []), bytes]);
   }
 
-  /** Throws unless every member expects what the other said to send. */
+  /** Throws unless every member expects the number of bytes that the other announced to send. */
   requireFlows(): void {
     for (const [key, bytes] of this.#flows) {
       const [id, what, from, to] = key.split("|");
@@ -150,7 +150,7 @@ class Devices implements DeviceRanks {
     this.backend.exchanges.push({ ready, run });
   }
 
-  /** Enqueues what happens once all members are there. */
+  /** Enqueues work that runs when all members have arrived. */
   #together(what: string, x: number, out: number, run: (all: readonly Arrival[]) => void): void {
     const { id, rank, ranks } = this.of;
     const key = `${id} ${this.#calls++}`;
@@ -235,7 +235,7 @@ class Devices implements DeviceRanks {
   close(): void {}
 }
 
-/** Operations of all ranks that one of them has run. */
+/** Operations of all ranks that one rank has already run for all. */
 const done = new WeakSet<object>();
 
 function transfer(from: Post, to: Post): void {
@@ -244,7 +244,7 @@ function transfer(from: Post, to: Post): void {
 
 const rounding = new Map<WideDType, Map<number, number>>();
 
-/** Rounds to a wide type, and remembers what each value has become. */
+/** Rounds to a wide dtype, and caches the result for each value. */
 export function roundTo(dtype: WideDType): (x: number) => number {
   const known = rounding.get(dtype) ?? new Map<number, number>();
   rounding.set(dtype, known);
@@ -290,7 +290,7 @@ class DevicesOfOneProcess implements Communicator {
     this.backend = job.backends[ranks[rank] as number] as QueueingBackend;
     const size = ranks.length;
     const takesRing = (plan: SumPlan): boolean => isRingOf(job.ringsOf(size), plan);
-    // a group of one rank has no devices
+    // a group of one rank has no device communicator
     const devices = (size > 1 ? new Devices(job, of, this.backend) : undefined) as DeviceRanks;
     this.side = { rank, size, backend: this.backend, devices, takesRing };
   }
@@ -311,7 +311,7 @@ class DevicesOfOneProcess implements Communicator {
       this.job.flow([id, "sends", rank, member].join("|"), flow.sends);
       this.job.flow([id, "expects", member, rank].join("|"), flow.expects);
     }
-    // ranks agree through the host, but for a barrier
+    // ranks agree through the host, except for a barrier
     if (op === "agree" && (args as CollectiveArgs["agree"]).what !== "barrier") return;
     COLLECTIVES[op](this.side, args);
   }

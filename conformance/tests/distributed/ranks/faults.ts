@@ -1,7 +1,7 @@
 /** Faults that a rank can have (`ranks/rank.mjs fault NAME`), and the errors that the other ranks then throw. */
 export interface Fault {
   readonly failure: string;
-  /** Default allReduce. */
+  /** The operation during which the fault occurs. Default allReduce. */
   readonly operation?: string;
 }
 

@@ -12,7 +12,7 @@ const values = (backend, length) => tensor(backend, new Float32Array(length).fil
 const bf16 = (backend, length) => empty(backend, "bf16", [length]).write(new Uint16Array(length));
 const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
-/** What the faulty rank does instead of `allReduce` of f32 [4]. */
+/** The actions of the faulty rank in place of `allReduce` of f32 [4]. */
 const FAULTS = {
   none: (group) => group.allReduce(values(group.backend, 4)),
   killed: () => process.kill(process.pid, "SIGKILL"),

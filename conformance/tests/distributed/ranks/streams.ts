@@ -1,6 +1,6 @@
 /**
- * Devices of one process that exchange as NCCL's do. What a rank enqueues runs later, on two streams: the backend's, and that
- * of what ranks exchange. Whoever runs them chooses the order, as far as `begin` and `end` and other ranks allow it.
+ * Simulated devices of one process. The work of a rank is enqueued on two streams: the backend's own stream and the stream of
+ * exchanges. The test chooses the order in which streams run, within the limits that `begin`, `end` and other ranks set.
  */
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
@@ -8,13 +8,13 @@ import { retain } from "../../../../src/distributed/loopback/retain.js";
 import type { Memory } from "../../../../src/tensor/storage.js";
 import { PassingBackend } from "../../../operations/passing.js";
 
-/** Something enqueued: it runs as soon as it is ready. */
+/** An enqueued task, which runs when it is ready. */
 interface Task {
   readonly ready?: () => boolean;
   readonly run?: () => void;
 }
 
-/** Tasks in order. */
+/** Tasks that run in order. */
 export class Stream {
   readonly #tasks: Task[] = [];
   #enqueued = 0;
@@ -25,7 +25,7 @@ export class Stream {
     this.#enqueued++;
   }
 
-  /** Waits for what is enqueued on the other stream by now. */
+  /** Waits for the tasks that are enqueued on the other stream at the time of the call. */
   awaits(other: Stream): void {
     const mark = other.#enqueued;
     this.push({ ready: () => other.#done >= mark });
@@ -46,11 +46,11 @@ export class Stream {
   }
 }
 
-/** Runs all that is enqueued on `inner` later, in the order of a stream. */
+/** A backend that enqueues all work on a stream and later runs it on `inner`. */
 export class QueueingBackend extends PassingBackend {
-  /** What ranks exchange. */
+  /** The stream of exchanges between ranks. */
   readonly exchanges = new Stream();
-  /** What the backend runs. */
+  /** The stream of the backend's own work. */
   readonly stream: Stream;
 
   constructor(inner: Backend) {
@@ -88,7 +88,7 @@ function queueing(memory: Memory, stream: Stream): Memory {
   };
 }
 
-/** Steps streams that are ready, chosen by `turns`, until none is. Returns whether any was. */
+/** Runs streams, chosen by `turns`, until none can advance. Returns whether any did. */
 function runStreams(backends: readonly QueueingBackend[], turns: () => number): boolean {
   const streams = backends.flatMap(({ stream, exchanges }) => [stream, exchanges]);
   let moved = false;
@@ -100,7 +100,7 @@ function runStreams(backends: readonly QueueingBackend[], turns: () => number): 
   }
 }
 
-/** What `given` resolves to, while the streams run. Throws where they stop before. */
+/** Runs the streams until `given` resolves, and returns its value. Throws if the streams stop earlier. */
 export async function whileStreamsRun<T>(
   backends: readonly QueueingBackend[],
   turns: () => number,
@@ -110,7 +110,7 @@ export async function whileStreamsRun<T>(
   const done = given.finally(() => {
     isDone = true;
   });
-  // it is awaited at the end, unless a stream throws before
+  // it is awaited at the end, unless a stream throws earlier
   done.catch(() => undefined);
   for (let idle = 0; !isDone; ) {
     idle = runStreams(backends, turns) ? 0 : idle + 1;

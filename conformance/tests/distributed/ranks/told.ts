@@ -1,4 +1,4 @@
-/** Jobs of processes that do the same, and whether what they tell is what the oracle says. */
+/** Jobs of processes that run the same programs, and the comparison of their results with the oracle. */
 import { expect } from "vitest";
 import { differenceOf } from "../../../values/difference.js";
 import { type Case, parsed } from "./case.js";
@@ -21,17 +21,17 @@ export async function runRanks(
 
 type Said = RankEnd["said"];
 
-/** What the calls of one program gave. */
+/** The results of the calls of one program. */
 export function toldBy(said: Said, program: number): readonly (string | null)[] {
   return (said?.told as readonly (readonly (string | null)[])[] | undefined)?.[program] ?? [];
 }
 
-/** What a rank says of how it failed. */
+/** The message of the failure that a rank reported. */
 export function messageOf(said: Said): string {
   return (said?.error as { readonly message: string } | undefined)?.message ?? "";
 }
 
-/** What every rank's calls gave, as JSON has it. */
+/** Fails unless the results of every rank, as JSON, are the expected ones. */
 export function assertExpected(
   { expected, programs }: Case,
   results: readonly (readonly (string | null | undefined)[])[],

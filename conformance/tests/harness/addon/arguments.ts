@@ -240,7 +240,10 @@ function preparedPlan(exports: AddonExports, device: DeviceHandle, transposeA: b
   return plan;
 }
 
-/** A communicator of one rank, number 1 of its device, where NCCL has a stand-in: on a GPU wrong calls may break others. */
+/**
+ * Opens a communicator of one rank, with number 1. Only for the stand-in for NCCL, because on a GPU invalid calls could break
+ * other communicators.
+ */
 function prepareCommunicator(addon: AddonExports, device: DeviceHandle): void {
   if (!process.env.LOCKSTEP_STAND_IN) return;
   const failed = new Int32Array(new SharedArrayBuffer(4));

@@ -134,7 +134,7 @@ export interface FakeOptions {
   readonly splitK?: GemmArgs["splitK"];
   readonly algorithm?: GemmArgs["algorithm"];
   readonly transposed?: boolean;
-  /** Operands in place of tensors of zeros. */
+  /** Operands to use instead of tensors of zeros. */
   readonly operands?: Pick<GemmArgs, "x" | "w">;
   readonly out?: GemmOutDType;
   readonly bias?: WideDType;

@@ -1,4 +1,7 @@
-/** What the parts of ranks combine to on a device is what the oracle says: any type, order, number, place and alignment. */
+/**
+ * A device combines arrays of several ranks as the oracle does, for any dtype, order, number of ranks, position of this rank's
+ * part, and alignment.
+ */
 import * as fc from "fast-check";
 import {
   type AddonExports,
@@ -16,19 +19,22 @@ import { rounded } from "../../../values/rounded.js";
 
 const HOWS = ["ranked", "ring", "max"] as const;
 
-/** Parts, and how they lie: apart by `gap` elements more than they have, each address `skip` elements behind a multiple. */
+/**
+ * The parts of several ranks. Consecutive parts have a gap of `gap` elements, and each address is `skip` elements after an
+ * aligned one.
+ */
 interface FoldCase {
   readonly how: (typeof HOWS)[number];
   readonly parts: readonly PlainTensor<WideDType>[];
-  /** The part that lies by itself; none where it is that of no rank. */
+  /** The rank whose part is stored separately. If no rank has this number, all parts are stored together. */
   readonly own: number;
   readonly gap: number;
   readonly skips: readonly number[];
-  /** Whether the result overwrites the part that lies by itself. */
+  /** Whether the result overwrites the separate part. */
   readonly inPlace: boolean;
 }
 
-/** Sums that cancel, swallow each other and overflow. */
+/** Elements whose sums cancel, absorb a summand, or overflow. */
 const EDGES = [0, 1, 2 ** -24, 2 ** 24, 65504, 2 ** 127, 3.4e38];
 
 const foldCase: fc.Arbitrary<FoldCase> = fc

@@ -30,7 +30,7 @@ const NUMBERS = {
   integer: [...FRACTIONS, 2 ** 53, 2 ** 32],
 } as const satisfies Record<string, readonly number[]>;
 
-/** A number that each domain takes. */
+/** A number that is valid in each domain. */
 export const VALID: Readonly<Record<NumberDomain, number>> = {
   any: 3,
   notNaN: 3,

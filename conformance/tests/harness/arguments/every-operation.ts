@@ -1,4 +1,4 @@
-/** Operations over inputs that are drawn from a fixed seed, for backends that look at the calls. */
+/** Runs operations over inputs that are drawn from a fixed seed, for backends that observe the calls. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -7,7 +7,7 @@ import { UnsupportedError } from "../../../../src/errors.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { OPERATIONS, type OperationName } from "../../../operations/operations.js";
 
-/** A backend of the test's own around a reference, open while the tests around it run. */
+/** Opens a backend of the test's own around a reference. It is open while the enclosing tests run. */
 export function useWitness<W>(around: (reference: Backend) => W): () => W {
   const opened: { readonly reference: Backend; readonly witness: W }[] = [];
   beforeAll(async () => {
@@ -18,7 +18,7 @@ export function useWitness<W>(around: (reference: Backend) => W): () => W {
   return () => (opened[0] as (typeof opened)[number]).witness;
 }
 
-/** Runs `name` on `runs` inputs; those that the backend declines are passed over. */
+/** Runs `name` on `runs` inputs. Inputs that the backend does not support are skipped. */
 export function runDrawn(backend: Backend, name: OperationName, runs: number): void {
   const run = <K extends OperationName>(key: K): void => {
     const { arbitrary, run: operate } = OPERATIONS[key];

@@ -287,7 +287,7 @@ function disposeAll(made: unknown): void {
   if (isPlain(made)) for (const each of Object.values(made)) dispose(each);
 }
 
-/** Makes a valid call: it has to be accepted, and may write only what its row says. */
+/** Makes a valid call. It must be accepted, and may write only the tensors that its row names. */
 export async function valid(
   target: Target,
   row: Row,
@@ -336,7 +336,7 @@ function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown
   for (const path of writes) {
     const [root, ...keys] = path.split(".");
     if (root === "self") add(self);
-    // the argument is found by trying all, because values do not know their parameter
+    // a value does not tell which argument it is, so all arguments are searched
     for (const arg of args) {
       let at: unknown = arg;
       for (const key of keys) at = isPlain(at) ? Reflect.get(at, key) : undefined;

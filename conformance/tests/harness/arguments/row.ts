@@ -27,7 +27,7 @@ export interface Row {
 
 export type Rows = Readonly<Record<string, Row>>;
 
-/** A row that may leave its calls to the declarations (derived.ts). */
+/** A row whose calls may be left out, because they follow from the declarations (derived.ts). */
 export interface DerivedRow extends Omit<Row, "calls"> {
   readonly calls?: Row["calls"];
   /** Values of derived calls that do not follow from a type, by path. */

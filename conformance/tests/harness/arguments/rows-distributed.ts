@@ -17,7 +17,7 @@ const [ROWS, COLUMNS] = SIZE;
 /** A group of one rank. */
 export const alone = (w: World): ProcessGroup => new ProcessGroup(new LocalCommunicator(w.backend));
 
-/** The first rank of a group of two. The second does not exist, because only arguments are tested. */
+/** The first rank of a group of two. The second rank does not exist, because only the checks of arguments are tested. */
 function ofTwo(w: World): ProcessGroup {
   const local = new LocalCommunicator(w.backend, "two", [0, 1]);
   const run: Communicator["run"] = (op) => local.requireUsable(op);
@@ -34,7 +34,7 @@ const layer = (w: World): Linear => w.own(new Linear(w.backend, COLUMNS, 32));
 
 const known = new WeakMap<World, FullySharded>();
 
-/** One sharded module in each world, whose parameters the calls name. */
+/** One sharded module in each world. The calls name its parameters. */
 function sharded(w: World): FullySharded {
   const made = known.get(w) ?? fullyShard(layer(w), alone(w));
   known.set(w, made);

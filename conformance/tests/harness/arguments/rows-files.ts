@@ -17,7 +17,7 @@ import type { Row, Rows } from "./row.js";
 import { alone } from "./rows-distributed.js";
 import { type Backends, World } from "./world.js";
 
-/** A folder with a checkpoint of what `run` makes. `end` deletes it. */
+/** A folder with a checkpoint of the run that `run` creates. `end` deletes the folder. */
 export class CheckpointFolder {
   readonly #path = mkdtempSync(join(tmpdir(), "lockstep-arguments-"));
 
@@ -39,7 +39,7 @@ export class CheckpointFolder {
     this.#opened = await SafetensorsFile.open(this.tensors);
   }
 
-  /** The run lives until it is saved. */
+  /** Disposes of the run when it is saved. */
   async #fillShards(backends: Backends): Promise<void> {
     const world = new World(backends);
     try {

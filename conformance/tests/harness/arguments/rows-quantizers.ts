@@ -14,11 +14,11 @@ import { SIZE, type World } from "./world.js";
 
 const [, COLUMNS] = SIZE;
 
-/** A class of quantizers, and one of it. */
+/** A class of quantizers, and a quantizer of that class. */
 interface Made {
   readonly name: string;
   readonly make: (w: World) => Quantizer;
-  /** Whether it holds no tensor. */
+  /** Whether the quantizer holds no tensor. */
   readonly unbound: boolean;
 }
 
@@ -47,7 +47,7 @@ const SHARD = {
 const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical", shard: SHARD } as const;
 const PIECES = { "options.shard.pieces": "count" } as const;
 
-/** Quantizers whose options have no value of their own kind (derived.ts), or exclude each other. */
+/** Quantizers whose options exclude each other, or need values that do not follow from a type (derived.ts). */
 const CONSTRUCTORS: DerivedRows = {
   ...Object.fromEntries(
     MADE.slice(1).map(({ name }) => [name, { numbers: PIECES, values: { "options.shard": SHARD } }]),

@@ -35,7 +35,7 @@ export class World {
   readonly #tensors = new Map<string, Tensor>();
   #canaries = 0;
 
-  /** `shape` is that of tensors which are given no other. */
+  /** `shape` is the shape of tensors that are created without one. */
   constructor(
     readonly backends: Backends,
     readonly shape: Shape = SIZE,
@@ -79,7 +79,7 @@ export class World {
     return made;
   }
 
-  /** Checks that its bytes stay the same, unless the row says that the call writes it. */
+  /** Checks that the bytes of `x` stay the same, unless the row says that the call writes it. */
   watch(name: string, x: Tensor): void {
     this.#tensors.set(name, x);
   }

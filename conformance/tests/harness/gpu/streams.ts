@@ -1,4 +1,7 @@
-/** Drawn programs of which parts run on the side stream: whoever uses what, in whatever order, gets the bits of one stream. */
+/**
+ * Drawn programs of which some parts run on the side stream. The results must be those of a single stream, whichever stream uses
+ * which memory.
+ */
 import * as fc from "fast-check";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { tensor } from "../../../../src/ops/create.js";
@@ -15,7 +18,7 @@ const LARGE = 2 ** 20;
 
 type Action = "add" | "accumulate" | "copy" | "view" | "write" | "sum" | "renew" | "read" | "trim" | "slow";
 
-/** What one step does with registers: `to` is written, `x` and `y` are read. */
+/** One operation on registers: it reads `x` and `y`, and writes `to`. */
 interface Step {
   readonly action: Action;
   readonly to: number;
@@ -23,21 +26,21 @@ interface Step {
   readonly y: number;
 }
 
-/** Steps that are enqueued together, on the side stream or not. */
+/** Operations that are enqueued together, on the side stream or on the main stream. */
 interface Part {
   readonly aside: boolean;
   readonly steps: readonly Step[];
 }
 
 export interface StreamProgram {
-  /** Rows of 64 elements of each register. */
+  /** The number of rows of each register. A row has 64 elements. */
   readonly rows: number;
   readonly parts: readonly Part[];
 }
 
 const register = fc.nat(REGISTERS - 1);
 
-/** `rows`: the sizes of the registers. */
+/** `rows` has the sizes of the registers. */
 export function streamProgram(rows: readonly number[]): fc.Arbitrary<StreamProgram> {
   const step = fc.record<Step>({
     action: fc.oneof(
@@ -59,7 +62,7 @@ export function streamProgram(rows: readonly number[]): fc.Arbitrary<StreamProgr
 /** Keeps values finite. */
 const small = (x: Tensor<"f32">): Tensor<"f32"> => scaled(x, 1 / 512, { outDtype: "f32" }) as Tensor<"f32">;
 
-/** Runs a program and returns what it has read, and what its registers hold at the end. */
+/** Runs a program. Returns the values that it read, and the final contents of its registers. */
 export async function runStreams(backend: Backend, { rows, parts }: StreamProgram): Promise<Float32Array[]> {
   const size = rows * WIDTH;
   const values = Float32Array.from({ length: size }, (_, i) => ((i * 7) % 257) - 128);
@@ -68,7 +71,7 @@ export async function runStreams(backend: Backend, { rows, parts }: StreamProgra
     return tensor(backend, values);
   };
   const registers = Array.from({ length: REGISTERS }, (_, i) => fresh(i));
-  // keeps a stream busy; no result depends on it
+  // this work keeps a stream busy; no result depends on it
   const isReference = backend.name === "wasm";
   const large = tensor(backend, new Float32Array(isReference ? 0 : LARGE).fill(1));
   const reads: Promise<ArrayLike<number>>[] = [];

@@ -1,14 +1,14 @@
-/** A backend that takes every operation and does none: it notes what it is asked for, and answers what it is told to. */
+/** A backend that accepts every operation and computes nothing. It records the calls, and returns prepared answers. */
 import type { Backend, Support } from "../../../../src/backends/backend.js";
 import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
 import type { GemmAlgorithm } from "../../../../src/formats/gemm-algorithm.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 
-/** An operation, with the arguments that were given. */
+/** A recorded call: the operation and its arguments. */
 export type Asked = { readonly [K in OpName]: { readonly op: K; readonly args: OpArgs[K] } }[OpName];
 
-/** What it says of a product. */
+/** The prepared answers to calls about products. */
 export interface Answers {
   readonly unverified?: string | undefined;
   readonly algorithm?: GemmAlgorithm | undefined;
@@ -21,7 +21,7 @@ export class AskedBackend implements Backend {
   readonly datapath: Backend["datapath"];
   readonly memory: Backend["memory"];
   readonly asked: Asked[] = [];
-  /** Where each tensor began when it was an argument: views of one tensor begin where it does. */
+  /** The address of each tensor when it was an argument. A view has the address of the tensor that it belongs to. */
   readonly #addresses = new Map<unknown, number>();
   answers: Answers = {};
 
@@ -47,7 +47,7 @@ export class AskedBackend implements Backend {
       if (each instanceof Tensor) this.#addresses.set(each, each.address);
   }
 
-  /** What it was asked for, in words: tensors by the names of those given here, or as "new" with type and shape. */
+  /** The recorded calls in words. A tensor is named by its name in `named`, or else as "new" with dtype and shape. */
   plainly(named: Readonly<Record<string, unknown>>): readonly unknown[] {
     const names = new Map<unknown, string>();
     for (const [name, each] of Object.entries(named)) {
@@ -67,7 +67,7 @@ export class AskedBackend implements Backend {
   async dispose(): Promise<void> {}
 }
 
-/** Arguments as plain data, in which what is undefined is left out. */
+/** Arguments as plain data, without undefined values. */
 function plainly(value: unknown, nameOf: (each: unknown) => string | undefined): unknown {
   const name = typeof value === "number" ? undefined : nameOf(value);
   if (name !== undefined) return name;

@@ -64,7 +64,7 @@ function wide(word: number, dtype: WideDType): number {
   return ((high << 16) | (Math.imul(word, 0x85ebca6b) >>> 16)) >>> 0;
 }
 
-/** Arbitrary bit patterns; specials beside ordinary values; and tiles of 128x128 of one kind. */
+/** Arbitrary bit patterns; special values among ordinary ones; and 128x128 tiles with values of one kind. */
 function edge(word: number, dtype: WideDType, row: number, column: number): number {
   const half = dtype === "f16";
   const special = (i: number): number => {

@@ -1,4 +1,4 @@
-/** Training runs of a network that ranks share: what each rank computes, and a hash of what all of them have learned. */
+/** Training runs of a network that is divided among ranks, with a hash of the parameters of all ranks after each step. */
 import { createHash } from "node:crypto";
 import { autocast } from "../../../../src/autocast/autocast.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
@@ -13,12 +13,12 @@ import { normal } from "../../../../src/random.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
 
-/** What is recorded. */
+/** A recorded run. */
 export interface ParallelRun {
   readonly recipe: RecipeName;
   readonly ranks: number;
   readonly sequence: boolean;
-  /** After each step: of the losses of all ranks until then, and of their parameters. */
+  /** For each step: the hash of the losses of all ranks up to that step, and of their parameters. */
   readonly hashes: readonly string[];
 }
 
@@ -28,8 +28,9 @@ const HIDDEN = 256;
 const RATE = 0.05;
 
 /**
- * A column-parallel layer, a row-parallel one, and both with a norm before and a gated activation between them. On four ranks
- * some shards are no whole blocks: they have blocks of their own, or are gathered before they are quantized.
+ * A network of a column-parallel layer, a row-parallel one, and a layer that consists of both, with a norm before and a gated
+ * activation in between. On four ranks some parts are not whole blocks: they either have their own blocks or are gathered before
+ * they are quantized.
  */
 function parallelRun(group: ProcessGroup, recipe: RecipeName, sequence: boolean) {
   const { backend, rank, size } = group;
@@ -56,7 +57,7 @@ function parallelRun(group: ProcessGroup, recipe: RecipeName, sequence: boolean)
     );
   };
   return {
-    /** One step; what it leaves is read by the promise. */
+    /** Runs one step. The returned function reads the results and resolves to the hash. */
     advance(): () => Promise<string> {
       using scope = new Scope();
       const [x, target] = [drawn(1n), drawn(2n)];
@@ -85,7 +86,7 @@ function parallelRun(group: ProcessGroup, recipe: RecipeName, sequence: boolean)
   };
 }
 
-/** The first steps of a run on all ranks of a group: one hash of those of the ranks a step. */
+/** Runs the first steps on all ranks of a group. Returns one hash per step, of the hashes of all ranks. */
 export async function parallelSteps(
   groups: readonly ProcessGroup[],
   { recipe, sequence }: Pick<ParallelRun, "recipe" | "sequence">,

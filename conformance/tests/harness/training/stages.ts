@@ -1,4 +1,4 @@
-/** The tasks of `run.ts` on ranks that share their layers (a pipeline) or their positions (context parallelism). */
+/** The tasks of `run.ts` on ranks that divide the layers (pipeline parallelism) or the positions (context parallelism). */
 import { createHash } from "node:crypto";
 import { autocast } from "../../../../src/autocast/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -28,7 +28,7 @@ import { batch, CLASSES, BATCH as DIGIT_BATCH, HIDDEN } from "./mlp.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
 import { BATCH, Block, FEATURES, LENGTH, loadText, Model, passages, VOCABULARY } from "./transformer.js";
 
-/** What is recorded, on two ranks each. */
+/** The recorded runs, each on two ranks. */
 export const STAGED = ["mlp in a pipeline", "transformer in a pipeline", "transformer by positions"] as const;
 export type Staged = (typeof STAGED)[number];
 
@@ -44,7 +44,7 @@ interface RankRun {
   readonly end?: () => void;
 }
 
-/** Embeddings and the first block. */
+/** The first stage: embeddings and the first block. */
 class Front extends Module {
   readonly #tokens: Embedding;
   readonly #positions: Embedding;
@@ -72,7 +72,7 @@ class Front extends Module {
 
 const text = loadText();
 
-/** A microbatch of the elements of a batch. */
+/** Returns one microbatch of the elements of a batch. */
 function part<A extends Int32Array | Float32Array>(of: A, i: number): A {
   const each = of.length / MICROBATCHES;
   return of.slice(i * each, (i + 1) * each) as A;
@@ -80,7 +80,7 @@ function part<A extends Int32Array | Float32Array>(of: A, i: number): A {
 
 const ids = (backend: Backend, of: Int32Array, shape: Shape): Tensor => tensor(backend, of, shape, "i32");
 
-/** The stages of a task, its inputs and its targets. */
+/** Returns the stages of a task, its inputs and its targets. */
 function stagesOf(task: Staged, group: ProcessGroup) {
   const { backend, rank } = group;
   const random = new RandomState(SEED + BigInt(rank));
@@ -151,7 +151,7 @@ function positioned(group: ProcessGroup, recipe: RecipeName): RankRun {
   const parallel = new DataParallel(model, group);
   const made = RECIPES_UNDER_TEST[recipe]?.();
   const length = LENGTH / size;
-  /** This rank's positions of every passage. */
+  /** returns this rank's positions of every passage */
   const own = (of: Int32Array): Tensor =>
     ids(
       backend,
@@ -175,7 +175,7 @@ function positioned(group: ProcessGroup, recipe: RecipeName): RankRun {
   };
 }
 
-/** The first steps of a run on all ranks of a group: one hash of losses and parameters of all ranks a step. */
+/** Runs the first steps on all ranks of a group. Returns one hash per step, of the losses and parameters of all ranks. */
 export async function stagedSteps(
   groups: readonly ProcessGroup[],
   task: Staged,

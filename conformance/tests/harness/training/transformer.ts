@@ -27,7 +27,7 @@ const BLOCKS = 2;
 
 interface Made {
   readonly random: RandomState;
-  /** The ranks that have the positions, if this one has not all. */
+  /** The ranks among which the positions are divided. Absent if this rank has all positions. */
   readonly positions?: ProcessGroup;
 }
 
@@ -83,7 +83,7 @@ export function loadText(): Uint8Array {
   return new Uint8Array(readFileSync(new URL("../../../../LICENSE", import.meta.url)));
 }
 
-/** The numbers of the bytes of `BATCH` passages that step `step` reads, from `shift` on. */
+/** The byte values of `BATCH` passages for step `step`, starting at byte `shift` of each. */
 export function passages(text: Uint8Array, step: number, shift: number): Int32Array {
   const starts = Array.from(
     randomWords({ seed: 2n, offset: BigInt(step) }, BATCH),

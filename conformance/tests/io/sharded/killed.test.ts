@@ -1,4 +1,4 @@
-/** A process that is killed while it saves leaves a whole checkpoint: the last one, or the one before. */
+/** A process that is killed while it saves a checkpoint leaves a complete one: the new one or the previous one. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -27,7 +27,7 @@ async function killedAfter(folder: string, ms: number): Promise<void> {
   }
 }
 
-it("at any time", async () => {
+it("a process killed at any time while it saves leaves a loadable checkpoint of one step", async () => {
   const folder = mkdtempSync(join(tmpdir(), "lockstep-killed-"));
   const [group] = loopbackOver(backends, 20_000);
   if (!group) throw new Error("there is no rank");

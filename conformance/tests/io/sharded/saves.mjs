@@ -1,4 +1,5 @@
-// Two ranks of one process that save again and again, until the process is killed. Every save has one number everywhere.
+// Two ranks of one process that save checkpoints again and again until the process is killed. All elements of a save have the
+// same value, its number.
 import { constantInit, Linear, loopbackGroup, RandomState, SGD } from "lockstep";
 import { saveShardedCheckpoint } from "lockstep/io";
 

@@ -1,4 +1,7 @@
-/** Checkpoints of several ranks: the same bits on other ranks and meshes, or an error that says why not. */
+/**
+ * Checkpoints of several ranks are restored with the same bits on other numbers of ranks and other meshes, or refused with the
+ * reason.
+ */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -37,7 +40,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-/** A model with one parameter of each given part. */
+/** A model that has one parameter for each of the given parts. */
 class Parts extends Module {
   constructor(
     group: ProcessGroup,
@@ -53,7 +56,7 @@ class Parts extends Module {
   }
 }
 
-/** The number of each element of the whole that a part has; independent of the ranges of copies. */
+/** The index in the whole tensor of each element of a part. */
 function numbersOf(part: TensorPart): number[] {
   const along = part.ranges.map((ranges) =>
     ranges.flatMap(([begin, end]) => Array.from({ length: end - begin }, (_, i) => begin + i)),
@@ -65,13 +68,13 @@ function numbersOf(part: TensorPart): number[] {
   );
 }
 
-/** How ranks divide a tensor: all have it, or each has every so many pieces along one dimension, or along two. */
+/** A way to divide a tensor among ranks: every rank has all of it, or each has pieces along one dimension or along two. */
 type Way = {
   readonly ranks: number;
   readonly by: readonly { readonly dimension: number; readonly count: number; readonly pieces: number }[];
 };
 
-/** Cuts of a size into `count` ranks' ranges, ragged and possibly empty, `pieces` times. */
+/** Divides a size into ranges for `count` ranks, `pieces` times. Ranges are uneven and may be empty. */
 function cut(size: number, count: number, pieces: number, rank: number): (readonly [number, number])[] {
   return Array.from({ length: pieces }, (_, piece) => {
     const [begin, end] = [Math.floor((piece * size) / pieces), Math.floor(((piece + 1) * size) / pieces)];
@@ -117,8 +120,8 @@ const shapes = fc.array(fc.array(fc.integer({ min: 1, max: 7 }), { minLength: 1,
   maxLength: 3,
 });
 
-describe("parts of tensors", () => {
-  it("come back on any ranks, however they were divided and are divided now", async () => {
+describe("a tensor divided among ranks", () => {
+  it("is loaded on any number of ranks, however it was divided when saved and is divided now", async () => {
     await fc.assert(
       fc.asyncProperty(shapes, ways, ways, async (drawn, before, after) => {
         const valuesOf = (i: number, part: TensorPart): Float32Array =>
@@ -151,7 +154,7 @@ describe("parts of tensors", () => {
     );
   });
 
-  it("are written once, by ranks that share what all of them have", async () => {
+  it("is written once if all ranks have it, and the ranks share that work", async () => {
     const groups = groupsOf(4);
     await Promise.all(
       groups.map(async (group) => {
@@ -171,7 +174,7 @@ describe("parts of tensors", () => {
     expect(Math.max(...sizes) - Math.min(...sizes)).toBeLessThanOrEqual(256);
   });
 
-  it("are refused where they overlap, leave elements out, or are not those of the parameter", async () => {
+  it("is refused if its parts overlap, leave elements out, or are not those of the parameter", async () => {
     const bad: readonly (readonly [(rank: number) => TensorPart, RegExp])[] = [
       [(rank) => partAlong([4], 0, [[rank, rank + 2]]), /overlap and are not the same/],
       [(rank) => partAlong([5], 0, [[2 * rank, 2 * rank + 2]]), /have 4 elements; \[5\] has 5/],
@@ -216,7 +219,7 @@ describe("parts of tensors", () => {
 const FEATURES = 32;
 const HIDDEN = 64;
 
-/** A run whose layers a group divides: tensor parallel along `tp`, with replicas along `dp`. */
+/** A training run on a mesh: layers are divided along `tp`, and replicated along `dp`. */
 class Run {
   readonly model: Sequential;
   readonly optimizer: AdamW;
@@ -255,7 +258,7 @@ class Run {
     this.#parallel = new DataParallel(this.model, this.#dp, { reduction: "sum" });
   }
 
-  /** A step; the replicas have samples of their own. */
+  /** Runs a step. Each replica has its own samples. */
   step(number: number): void {
     using _ = new Scope();
     const offset = BigInt(number * this.#dp.size + this.#dp.rank);
@@ -308,7 +311,7 @@ describe("a run of several ranks", () => {
     ["mxfp8", true],
     ["current", false],
   ] as const)(
-    "goes on from its checkpoint with the bits of one that was not interrupted: %s, quantized: %s",
+    "resumes from its checkpoint with the bits of one that was not interrupted: %s, quantized: %s",
     async (recipe, quantized) => {
       const whole = runs(4, 2, recipe, quantized, false);
       for (const run of whole) run.step(0);
@@ -336,7 +339,7 @@ describe("a run of several ranks", () => {
     [2, 2, 4, 2],
     [4, 1, 2, 2],
   ] as const)(
-    "of %i ranks, %i of them with parts of a layer, goes on with %i and %i",
+    "of %i ranks, with layers divided among %i of them, resumes on %i ranks with layers divided among %i",
     async (size, tp, otherSize, otherTp) => {
       const first = runs(size, tp, "delayed");
       for (const run of first) run.step(0);
@@ -353,7 +356,7 @@ describe("a run of several ranks", () => {
     },
   );
 
-  it("is refused on other ranks where the bits would be others, and nothing has changed", async () => {
+  it("is refused on another number of ranks if the bits would differ, and nothing has changed", async () => {
     const first = runs(2, 1, "delayed", false, false);
     for (const run of first) run.step(0);
     await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
@@ -372,7 +375,7 @@ describe("a run of several ranks", () => {
     end(plain);
   });
 
-  it("is refused where random states are of ranks of their own, unless they are left alone", async () => {
+  it("is refused on another number of ranks if each rank has its own random state, unless those are not loaded", async () => {
     const first = runs(2, 1, "bf16");
     for (const [i, run] of first.entries()) run.random.offset = BigInt(i);
     await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
@@ -383,7 +386,7 @@ describe("a run of several ranks", () => {
     end([alone]);
   });
 
-  it("is refused on all ranks where one of them cannot load, or another folder is given", async () => {
+  it("is refused on all ranks if one of them cannot load or gives another folder", async () => {
     const first = runs(2, 2, "bf16");
     await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
     const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
@@ -411,7 +414,7 @@ describe("a run of several ranks", () => {
     expect(await Promise.all(of.map((run) => run.bits()))).toEqual(before);
   }
 
-  /** The whole of each tensor, from the parts of all ranks. */
+  /** The bits of each whole tensor, assembled from the parts of all ranks. */
   async function wholeBits(of: readonly Run[]): Promise<unknown> {
     const all: Record<string, number[]> = {};
     for (const { model, optimizer, random } of of) {
@@ -446,18 +449,18 @@ describe("a run of several ranks", () => {
 });
 
 describe("interrupted saves", () => {
-  it("leave the checkpoint before them whole, whatever they have written", async () => {
+  it("leave the previous checkpoint complete, whatever they have written", async () => {
     const of = runs(2, 2, "bf16");
     await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
     const bits = await Promise.all(of.map((run) => run.bits()));
     const index = readFileSync(join(folder, "checkpoint.index.json"));
     for (const run of of) run.step(0);
-    // a rank that cannot write: something else has the name of the folder
+    // this rank cannot write, because a file has the name of the folder
     const blocked = join(folder, "blocked");
     writeFileSync(blocked, "");
     for (const error of await settled(of, (run) => saveShardedCheckpoint(blocked, run.state)))
       expect(error).toBeInstanceOf(FileError);
-    // as a killed save leaves it: files of another generation, whole and in part, and no index of them
+    // the state after a killed save: complete and incomplete files of another generation, and no index for them
     for (const name of ["generation-0123456789abcdef01234567", "generation-ffffffffffffffffffffffff"]) {
       mkdirSync(join(folder, name));
       writeFileSync(join(folder, name, "rank-00000-of-00002.safetensors"), "part");
@@ -474,7 +477,7 @@ describe("interrupted saves", () => {
     end(of);
   });
 
-  it("are noticed where an index was edited or cut off", async () => {
+  it("are detected if an index was edited or truncated", async () => {
     const of = runs(1, 1, "bf16");
     await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
     const path = join(folder, "checkpoint.index.json");

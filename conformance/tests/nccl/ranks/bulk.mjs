@@ -1,19 +1,19 @@
-// One rank with a GPU: sums and maxima of many elements, compared with ranks of one process, which are the definition. `bulk.mjs
-// SEED RUNS ELEMENTS` prints how many elements were the same, and of the first case that differs what it was.
+// One rank with a GPU. It computes sums and maxima of many elements and compares them with ranks in one process, which are the
+// definition. `bulk.mjs SEED RUNS ELEMENTS` prints the number of equal elements, and describes the first case that differs.
 import { createCipheriv } from "node:crypto";
 import { empty, loopbackGroup, openBackend } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
 
 const [seed, runs, most] = process.argv.slice(2).map(Number);
 
-/** Of each pair of 16-bit elements, or of one f32: which bits are drawn, and the others. Values lie in a few binades. */
+/** The drawn bits of each pair of 16-bit elements or of each f32, and the fixed bits. Values are within a few binades. */
 const BITS = {
   f32: { mask: 0x83ffffff, base: 0x3c000000, bytes: 4, codes: Uint32Array },
   bf16: { mask: 0x83ff83ff, base: 0x3c003c00, bytes: 2, codes: Uint16Array },
   f16: { mask: 0x8fff8fff, base: 0x30003000, bytes: 2, codes: Uint16Array },
 };
 
-/** Bytes that follow from a text. */
+/** Pseudorandom bytes derived from a text. */
 function drawn(text, bytes) {
   const key = Buffer.alloc(16);
   key.write(text);
@@ -39,7 +39,7 @@ function caseOf(run, size) {
     {},
     { reduction: "max" },
   ][draw[2] % 5];
-  // half of them as large as can be, the others of any size
+  // half of the cases have the maximum size, the others any size
   const count = draw[3] % 2 ? most : 1 + (draw[4] % 2 ** (draw[5] % 20));
   const rows = Array.from({ length: size }, (_, rank) =>
     draw[6] % 2 ? Math.ceil(count / size) : (draw[8 + rank] % Math.ceil((2 * count) / size)) + rank,

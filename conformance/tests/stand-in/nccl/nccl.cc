@@ -1,6 +1,6 @@
-// NCCL without a GPU: ranks are processes of this host that exchange files of a folder, which their id names. What is enqueued
-// is done on a thread before the next operation can begin. Sums of a reduce-scatter go along the ring STAND_IN_RING ("0 2 1"; the
-// order of ranks unless told). It says that it is version STAND_IN_NCCL (22707 unless told).
+// NCCL without a GPU: ranks are processes of this host that exchange files of a folder, which their id names. A thread
+// runs the enqueued operations one after another. Sums of a reduce-scatter go along the ring STAND_IN_RING ("0 2 1";
+// default: the order of ranks). It reports the version STAND_IN_NCCL (default: 22707).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ struct ncclComm {
     fs::rename(name + ".new", name, ignored);
   }
 
-  // As NCCL, it does not mind what the sender meant: what is too short leaves the rest as it is.
+  // As in NCCL, sizes are not checked: if the message is shorter than expected, the rest of the buffer is unchanged.
   void take(void* data, size_t bytes, int peer) {
     const std::string name = folder + "/" + std::to_string(peer) + "-" + std::to_string(rank) + "-" +
                              std::to_string(received[peer]++);
@@ -100,7 +100,7 @@ struct Transfer {
 thread_local bool grouped = false;
 thread_local std::vector<Transfer> group;
 
-// All sends come before all receives, and a file waits for nobody.
+// All sends run before all receives. This cannot deadlock, because writing a file does not wait for its reader.
 void deliver(ncclComm* comm, const std::vector<Transfer>& transfers) {
   for (const Transfer& each : transfers) {
     if (each.out) comm->put(each.data, each.bytes, each.peer);
@@ -223,7 +223,7 @@ Result ncclCommAbort(ncclComm* comm) {
 
 Result ncclCommDestroy(ncclComm* comm) {
   comm->join();
-  // the last one takes the folder along
+  // the last process also removes the folder
   std::error_code ignored;
   fs::remove(comm->folder, ignored);
   delete comm;

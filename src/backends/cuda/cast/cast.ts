@@ -17,7 +17,7 @@ export const CAST_CALLS = {
   },
   decode: { x: "pointer", word: "word", ...OUT, "scale?": "pointer", count: "count" },
   amax: { ...X, out: "pointer", count: "count" },
-  /** Sets bytes, as tests do with memory. */
+  /** Sets each byte to a value. Tests fill memory with it. */
   fill: { to: "pointer", bytes: "count", value: "count" },
 } as const satisfies Declarations;
 

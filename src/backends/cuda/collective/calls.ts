@@ -1,10 +1,10 @@
-/** Arguments of the addon's calls of communicators (native-arguments.ts, native/collective). */
+/** The declarations of the addon's calls for communicators (native-arguments.ts, native/collective). */
 import type { Declarations } from "../native-arguments.js";
 
 const COMM = { comm: "count" } as const;
 
 export const COLLECTIVE_CALLS = {
-  /** What ranks gave, in the order in which it lies from `parts` on: kernels/collective/fold.h. */
+  /** Combines the parts of several ranks. kernels/collective/fold.h describes their layout in memory. */
   fold: {
     parts: "pointer",
     stride: "count",
@@ -22,7 +22,7 @@ export const COLLECTIVE_CALLS = {
   ncclSend: { ...COMM, x: "pointer", bytes: "count", peer: "count" },
   ncclReceive: { ...COMM, out: "pointer", bytes: "count", peer: "count" },
   ncclExchange: COMM,
-  /** `bytes` are those of each rank; so is `count`. */
+  /** `bytes` and `count` are those of one rank. */
   ncclAllGather: { ...COMM, x: "pointer", out: "pointer", bytes: "count" },
   ncclReduceScatter: { ...COMM, x: "pointer", out: "pointer", type: "wide", count: "count" },
   ncclBroadcast: { ...COMM, x: "pointer", out: "pointer", bytes: "count", root: "count" },

@@ -1,4 +1,4 @@
-/** Ranks with a GPU each exchange by NCCL (native/collective). */
+/** Exchange of device memory between ranks by NCCL, one GPU per rank (native/collective). */
 import { WIDE } from "../../../formats/contract.gen.js";
 import type { WideDType } from "../../../tensor/shape.js";
 import { waits } from "../../captured.js";
@@ -7,7 +7,7 @@ import type { Addon, DeviceHandle } from "../addon.js";
 import { translated } from "../failure.js";
 import type { DeviceMemory } from "../memory.js";
 
-/** 22707 as 2.27.7. */
+/** Formats a version of NCCL: 22707 becomes 2.27.7. */
 function versionText(version: number): string {
   return [Math.floor(version / 10000), Math.floor(version / 100) % 100, version % 100].join(".");
 }

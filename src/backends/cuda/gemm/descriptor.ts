@@ -11,7 +11,7 @@ interface BlasTypeRow {
   readonly cuda: number;
   readonly bits: 4 | 8 | 16 | 32;
   readonly kind: "single" | "half" | "fp8" | "fp4";
-  /** The types by which an operand of this type cannot be multiplied. */
+  /** The types that cannot be the other operand of a product with this type. */
   readonly alone?: readonly string[];
 }
 

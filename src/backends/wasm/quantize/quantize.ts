@@ -158,7 +158,7 @@ interface TileShape {
   readonly sharedScales: boolean;
 }
 
-/** What is read, and how its tiles are. */
+/** The source of a quantization, and the shape of its tiles. */
 interface Tiled extends TileShape {
   readonly rows: number;
   readonly columns: number;
@@ -193,7 +193,10 @@ function describeCopy(
     pool.call("quantizePart", { task, ...drawsOf(part, { rows, columns, transposed }) });
 }
 
-/** Where the lines of a copy as it is stored, and the elements of a line, lie in those of the larger matrix. */
+/**
+ * Describes to the kernel which line and elements of the larger matrix each line of a copy corresponds to. Lines are those of the
+ * copy as it is stored.
+ */
 function drawsOf(part: MatrixPart, { rows, columns, transposed }: Omit<Tiled, keyof TileShape>) {
   const { row, column, width, stride } = part;
   if (transposed)
