@@ -1,5 +1,6 @@
 // Generates docs/conformance.md from conformance/vectors: what is checked, how often, and against what.
 import { readdir, readFile } from "node:fs/promises";
+import { dialectRows } from "./dialects.mjs";
 
 const VECTORS = "conformance/vectors";
 
@@ -255,6 +256,21 @@ ${distanceTable(distances.modules)}
 script behind each recording, and says where its conventions differ.
 
 ${await witnessTable()}
+
+## Dialects of other libraries
+
+\`conformance/vectors/dialects\` holds what the quantizers of other libraries gave on a CPU: codes, scales of every level, and the values
+that the library itself reads back. The inputs are drawn again from integers (\`conformance/tests/witness/dialects/draws.ts\`): a block for each
+of the 32,640 finite bf16 amaxes; f32 amaxes up to 64 units in the last place around 2^k, 1.5 * 2^k, 1.75 * 2^k, 1.875 * 2^k and 1.9375 * 2^k; ties and
+their neighbours; zeros of both signs; subnormals; the largest numbers; outliers; NaN; infinities; ragged shapes. A file holds the SHA-256 of
+each result, all scales, some rows of the codes and values, and CRC-32s of runs of rows, so that a replay shows where it differs. What a
+library raised is recorded as its answer. \`facts\` says in words what each dialect does, and a model of it in numpy
+(\`scripts/witness/dialects/*_models.py\`), which shares nothing with this library, gave the same bits where the table says so.
+
+${table(["package", "version", "dialects", "elements", "cases with the model's bits"], await dialectRows())}
+
+\`scripts/witness/dialects/record_all.sh\` records the files anew. A CPU gives no codes of microxcaling, no values of FBGEMM and of DeepGEMM's FP8, no
+codes of NVFP4 in gguf-py, and of gpt-oss's MXFP4 the values only. Triton kernels and CUDA extensions were not asked.
 
 ## Laws
 
