@@ -71,6 +71,7 @@ export {
   quantizeCase,
   type Shapes,
 } from "./operations/quantize/quantize.js";
+export { type Supported, supportedInputs } from "./operations/supported.js";
 export {
   assertSame,
   assertSameBits,
