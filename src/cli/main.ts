@@ -21,7 +21,17 @@ import { VERSION } from "./manifest.js";
 import type { CliIo } from "./session.js";
 
 /** The commands that work on files, which other programs may send. */
-const ON_FILES: readonly Command[] = [info, encode, decode, sweep, quantize, dequantize, gemm, compare, fuzz];
+export const ON_FILES: readonly Command[] = [
+  info,
+  encode,
+  decode,
+  sweep,
+  quantize,
+  dequantize,
+  gemm,
+  compare,
+  fuzz,
+];
 
 export const COMMANDS: readonly Command[] = [...ON_FILES, serveCommand(ON_FILES), conform, launch, buildCuda];
 

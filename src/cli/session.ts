@@ -7,10 +7,19 @@ import type { Values } from "./options.js";
 import { Progress, type Sink } from "./progress.js";
 import type { GENERAL } from "./shared-options.js";
 
+/** Standard input and output as bytes. */
+export interface BinaryStreams {
+  /** The bytes of standard input. Throws `ArgumentError` if no program can send any. */
+  read(): AsyncIterable<Uint8Array>;
+  write(bytes: Uint8Array): void;
+}
+
 /** What a run is connected to. */
 export interface CliIo {
   readonly stdout: Sink;
   readonly stderr: Sink;
+  /** The streams of a command that exchanges bytes with another program. */
+  readonly binary: BinaryStreams;
   /** Where its files are. Default: on disk. */
   readonly files?: Files;
   /** The backends of several runs, which outlive them. Default: a run opens its own, and disposes of it. */

@@ -1,12 +1,17 @@
 /** `lockstep conform`: runs the conformance laws over generated inputs. */
 import type { ConformanceOptions, ConformanceReport, LawReport } from "lockstep/conformance";
 import type { Backend } from "../../backends/backend.js";
-import { ArgumentError } from "../../errors.js";
+import { ArgumentError, LockstepError, UnsupportedError } from "../../errors.js";
 import { requirePackages } from "../../packages.js";
 import { defineCommand } from "../command.js";
 import { integer, optional, positiveFloat32, someText, value } from "../options.js";
 import type { Session } from "../session.js";
-import { CommandSubject } from "../subject/subject.js";
+import { Parent, SubjectProcess } from "../subject/process.js";
+import { ProgramSubject } from "../subject/subject.js";
+import { type Peer, SubjectError } from "../subject/talk.js";
+
+/** The name of the program that started this one, among subjects. */
+const PARENT = "-";
 
 /** Quotes a word for a shell, if needed. */
 function quoted(word: string): string {
@@ -53,7 +58,7 @@ export const conform = defineCommand({
   summary:
     "tests a backend against its definition by property-based tests (laws); exits with 1 if a law fails",
   details: [
-    "With --subject, tests a program in any language instead: a shell starts CMD, which reads inputs from standard input and writes results to standard output (docs/protocol.md). The results are compared with those of the backend.",
+    "With --subject, tests a program in any language instead: a shell starts CMD, which reads inputs from standard input and writes results to standard output (docs/protocol.md). The results are compared with those of the backend. If CMD is -, the subject is the program that started this one.",
     "The reference (--backend wasm) is compared with independent oracles in exact arithmetic, and a GPU with the reference. Prints the inputs that the backend does not support, with the reasons. For a failure, prints the shrunk counterexample and the command that replays it.",
   ],
   example: "--op encode,amax --runs 20",
@@ -115,7 +120,7 @@ export const conform = defineCommand({
     const run =
       program === undefined
         ? runOn(backend, options)
-        : runOnProgram(backend, program, { ...options, deadline: deadline * 1000 });
+        : runOnProgram(backend, peerOf(session, program), { ...options, deadline: deadline * 1000 });
     const { report, name } = await run.catch((error: unknown) => {
       const isPath =
         error instanceof ArgumentError && path !== undefined && error.message.startsWith("path ");
@@ -136,10 +141,11 @@ export const conform = defineCommand({
         .flatMap((each) => describe(session, program, each)),
       `${laws.length - failed} of ${laws.length} laws hold for ${name}, ${runs} inputs each, seed ${seed}`,
     ];
-    session.result(
-      { backend: backend.name, ...(program ? { subject: name } : {}), runs, ...report, laws },
-      lines,
-    );
+    if (program !== PARENT)
+      session.result(
+        { backend: backend.name, ...(program ? { subject: name } : {}), runs, ...report, laws },
+        lines,
+      );
     return report.ok ? 0 : 1;
   },
 });
@@ -158,12 +164,12 @@ async function runOn(backend: Backend, options: ConformanceOptions): Promise<Tes
 /** Holds a program to a backend. Only the inputs that it says it supports are drawn. */
 async function runOnProgram(
   backend: Backend,
-  command: string,
+  begin: () => Peer,
   { deadline, ...options }: ConformanceOptions & { readonly deadline: number },
 ): Promise<Tested> {
   const harness = await import("lockstep/conformance");
   const reference = harness.backendSubject(backend);
-  const { program, hello, subject } = await CommandSubject.start(command, harness, { deadline, reference });
+  const { program, hello, subject } = await ProgramSubject.start(begin, harness, { deadline, reference });
   try {
     const asked = Array.from(hello.operations).filter(([name]) => options.operations?.includes(name) ?? true);
     const inputs = Object.assign(
@@ -171,8 +177,35 @@ async function runOnProgram(
       ...asked.map(([name, supported]) => harness.supportedInputs(name, supported)),
     );
     const report = await harness.compareWith(subject, reference, { ...options, inputs, comparing: true });
+    requireChecked(report, hello.name);
+    program.tell({ type: "report", ...report });
     return { report, name: hello.name };
+  } catch (error) {
+    if (error instanceof LockstepError) program.tell({ type: "report", error: error.message });
+    throw error;
   } finally {
     program.dispose();
+  }
+}
+
+/** Starts a command line, or takes the parent process for `-`. */
+function peerOf({ io }: Session, program: string): () => Peer {
+  if (program !== PARENT) return () => new SubjectProcess(program);
+  let parent: Parent | undefined;
+  return () => {
+    if (parent) throw new SubjectError("the subject is the parent process, which cannot be started again");
+    parent = new Parent(io.binary);
+    return parent;
+  };
+}
+
+/** Throws `UnsupportedError` for a law of which a program declined all inputs, so that no run passes without checking anything. */
+function requireChecked({ laws }: ConformanceReport, name: string): void {
+  for (const { operation, runs, failure, declined } of laws) {
+    if (runs > 0 || failure) continue;
+    throw new UnsupportedError(
+      operation,
+      `${name} declined every input, so nothing was checked: ${declined.map(({ reason }) => reason).join("; ")}; let it say in its hello what it supports`,
+    );
   }
 }

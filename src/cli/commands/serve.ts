@@ -8,8 +8,7 @@ import { defineCommand } from "../command.js";
 import type { Command, ExitCode } from "../command-types.js";
 import { MessageFiles } from "../message-files.js";
 import { flag } from "../options.js";
-import { Backends } from "../session.js";
-import { readInput, STDOUT, writeBytes } from "../standard-streams.js";
+import { Backends, type BinaryStreams } from "../session.js";
 
 /** The metadata key of a frame that holds the request or the response. */
 const KEY = "lockstep";
@@ -52,8 +51,14 @@ function withDefaults(
   return [...args, ...added];
 }
 
+/** No served command exchanges bytes by itself. */
+const NO_BINARY: BinaryStreams = {
+  read: async function* () {},
+  write: () => {},
+};
+
 /** Runs commands that are read from frames, on backends that stay open. */
-class Server {
+export class Server {
   readonly #backends = new Backends();
 
   constructor(
@@ -94,7 +99,7 @@ class Server {
         printed.text += text;
       },
     };
-    const io = { stdout, stderr: { write: () => {} }, files, backends: this.#backends };
+    const io = { stdout, stderr: { write: () => {} }, binary: NO_BINARY, files, backends: this.#backends };
     return command.run(io, withDefaults(rest, this.defaults));
   }
 
@@ -126,11 +131,11 @@ export function serveCommand(commands: readonly Command[]): Command {
       const { backend, threads } = session.general;
       const defaults = { json: "", backend, threads: threads === undefined ? undefined : String(threads) };
       const server = new Server(commands, defaults);
-      const frames = new FrameReader("standard input", readInput());
+      const frames = new FrameReader("standard input", session.io.binary.read());
       try {
         let count = 0;
         for (let bytes = await frames.next(); bytes; bytes = await frames.next())
-          for (const part of await server.respond(`request ${++count}`, bytes)) writeBytes(STDOUT, part);
+          for (const part of await server.respond(`request ${++count}`, bytes)) session.io.binary.write(part);
       } finally {
         await server.dispose();
       }

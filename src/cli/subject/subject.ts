@@ -5,7 +5,7 @@ import { isObject, type JsonObject } from "../../io/header/header.js";
 import { describe } from "../../options.js";
 import { VERSION } from "../manifest.js";
 import { answerOf, type Harness, inputMessage, outputsOf } from "./message.js";
-import { type Message, type Reply, SubjectError, SubjectProcess } from "./process.js";
+import { ask, type Message, type Peer, type Reply, SubjectError, tell } from "./talk.js";
 
 /** The version of the messages. */
 export const PROTOCOL = 1;
@@ -33,13 +33,13 @@ export interface SubjectOptions {
 type Ask = (input: object) => Promise<Answer>;
 
 /** A program that answers cases. It is started again after it has ended. */
-export class CommandSubject {
-  #process: SubjectProcess | undefined;
+export class ProgramSubject {
+  #peer: Peer | undefined;
   #count = 0;
   #deadline: number;
 
   private constructor(
-    private readonly command: string,
+    private readonly begin: () => Peer,
     private readonly harness: Harness,
     private readonly options: SubjectOptions,
   ) {
@@ -47,15 +47,15 @@ export class CommandSubject {
   }
 
   /**
-   * Starts a program. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for operations that do
+   * Starts a program by `begin`. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for operations that do
    * not exist.
    */
   static async start(
-    command: string,
+    begin: () => Peer,
     harness: Harness,
     options: SubjectOptions,
-  ): Promise<{ readonly program: CommandSubject; readonly hello: Hello; readonly subject: Subject }> {
-    const program = new CommandSubject(command, harness, options);
+  ): Promise<{ readonly program: ProgramSubject; readonly hello: Hello; readonly subject: Subject }> {
+    const program = new ProgramSubject(begin, harness, options);
     try {
       const hello = await program.#hello();
       const functions = [...hello.operations.keys()].map((name) => [name, program.#asking(name)] as const);
@@ -68,19 +68,24 @@ export class CommandSubject {
 
   /** Ends the program. */
   dispose(): void {
-    this.#process?.kill();
+    this.#peer?.kill();
+  }
+
+  /** Sends a message that has no answer, if it runs. */
+  tell(say: JsonObject): void {
+    if (this.#peer?.isRunning) tell(this.#peer, { say, tensors: [] });
   }
 
   async #hello(): Promise<Hello> {
-    this.#process = new SubjectProcess(this.command);
+    this.#peer = this.begin();
     const say = { type: "hello", protocol: PROTOCOL, version: VERSION };
-    return helloOf(await this.#process.ask({ say, tensors: [] }, START_MS), this.harness);
+    return helloOf(await ask(this.#peer, { say, tensors: [] }, START_MS), this.harness);
   }
 
   async #ask(message: Message): Promise<Reply> {
-    if (!this.#process?.isRunning) await this.#hello();
+    if (!this.#peer?.isRunning) await this.#hello();
     try {
-      return await (this.#process as SubjectProcess).ask(message, this.#deadline);
+      return await ask(this.#peer as Peer, message, this.#deadline);
     } catch (error) {
       // each step of shrinking may take as long as a case that hangs
       if (error instanceof SubjectError) this.#deadline = Math.min(this.#deadline, 2000);
@@ -119,7 +124,7 @@ function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
     );
   if (!isObject(operations) || Object.keys(operations).length === 0)
     throw new ArgumentError(
-      `the subject's operations are ${describe(operations)}; it must name at least one: {"quantize": {}}`,
+      `the subject's operations are ${JSON.stringify(operations)}; it must name at least one: {"quantize": {}}`,
     );
   const named = Object.entries(operations).map(([operation, supported]) => {
     const known = OPERATION_NAMES.find((each) => each === operation);
@@ -136,6 +141,6 @@ function supportedOf(operation: string, supported: unknown): Supported {
   if (isObject(supported) && Object.values(supported).every((each) => Array.isArray(each) && each.length > 0))
     return supported as JsonObject & Supported;
   throw new ArgumentError(
-    `the subject's operation ${operation} supports ${describe(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
+    `the subject's operation ${operation} supports ${JSON.stringify(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
   );
 }
