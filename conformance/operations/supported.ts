@@ -25,10 +25,15 @@ function valueAt(input: unknown, path: string): unknown {
     .reduce<unknown>((value, field) => (value as Record<string, unknown> | null | undefined)?.[field], input);
 }
 
-/** Whether all fields below `prefix` have values that are supported. */
-function allows(supported: Supported, input: unknown, prefix = ""): boolean {
+/** Whether all fields below `prefix`, or those of `paths`, have values that are supported. */
+function allows(
+  supported: Supported,
+  input: unknown,
+  prefix = "",
+  paths: readonly string[] = Object.keys(supported),
+): boolean {
   return Object.entries(supported).every(([path, values]) => {
-    if (!path.startsWith(prefix)) return true;
+    if (!path.startsWith(prefix) || !paths.includes(path)) return true;
     const value = valueAt(input, path.slice(prefix.length));
     return values.some((each) => Object.is(each, value ?? null));
   });
@@ -37,7 +42,7 @@ function allows(supported: Supported, input: unknown, prefix = ""): boolean {
 /** Specs and types are chosen among those that are supported; the other fields are drawn until they are. */
 function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase> {
   const typesOf = (spec: QuantizeSpec) =>
-    sourceTypes(spec).filter((dtype) => allows(supported, { dtype }, "x."));
+    sourceTypes(spec).filter((dtype) => allows(supported, { dtype }, "x.", ["x.dtype"]));
   const specs = QUANTIZERS.flatMap(specsOf).filter(
     (spec) => allows(supported, spec, "spec.") && typesOf(spec).length > 0,
   );

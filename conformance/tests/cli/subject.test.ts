@@ -103,7 +103,9 @@ const built = existsSync(program);
 
 describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run build makes dist)"}`, () => {
   /** Connects the streams of both programs, and returns what the subject wrote at the end. */
-  async function connected(fault: string): Promise<{ status: number | null; report: Record<string, unknown> }> {
+  async function connected(
+    fault: string,
+  ): Promise<{ status: number | null; report: Record<string, unknown> }> {
     const args = [program, "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
     const harness = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
     const subject = spawn(process.execPath, [script, fault]);
@@ -155,6 +157,7 @@ describe("inputs that a subject supports", () => {
     "spec.tile": ["1x32", "16x16"],
     "usage.columnwise": [false],
     "x.dtype": ["bf16"],
+    "x.shape.length": [2],
     noop: [null],
   };
 
