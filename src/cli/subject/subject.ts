@@ -8,7 +8,7 @@ import { answerOf, type Harness, inputMessage, outputsOf } from "./message.js";
 import { ask, type Message, type Peer, type Reply, SubjectError, tell } from "./talk.js";
 
 /** The version of the messages. */
-export const PROTOCOL = 1;
+const PROTOCOL = 1;
 
 /** How long a process may take to start and say hello, in milliseconds. */
 const START_MS = 60_000;

@@ -4,10 +4,10 @@ import { ArgumentError } from "../../src/errors.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { format } from "../arbitraries/formats.js";
 import { QUANTIZERS, sourceTypes, specsOf } from "../arbitraries/specs.js";
-import type { Inputs } from "../laws/run-options.js";
-import { encodeCase } from "./cast/encode.js";
-import { OPERATIONS, type OperationName } from "./operations.js";
-import { type QuantizeCase, quantizeCaseBy } from "./quantize/quantize.js";
+import { encodeCase } from "../operations/cast/encode.js";
+import { OPERATIONS, type OperationName } from "../operations/operations.js";
+import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quantize.js";
+import type { Inputs } from "./run-options.js";
 
 /**
  * The values that fields of an input may have, by the path of the field: `{ "spec.format": ["e4m3"], "x.dtype": ["f32"] }`. A
