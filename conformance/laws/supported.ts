@@ -1,11 +1,12 @@
 /** Inputs that a subject supports, where it does not support all. */
 import * as fc from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
+import { domain, oneOf } from "../../src/options.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { format } from "../arbitraries/formats.js";
 import { QUANTIZERS, sourceTypes, specsOf } from "../arbitraries/specs.js";
 import { encodeCase } from "../operations/cast/encode.js";
-import { OPERATIONS, type OperationName } from "../operations/operations.js";
+import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../operations/operations.js";
 import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quantize.js";
 import type { Inputs } from "./run-options.js";
 
@@ -14,6 +15,16 @@ import type { Inputs } from "./run-options.js";
  * field that is not named may have any value.
  */
 export type Supported = Readonly<Record<string, readonly unknown[]>>;
+
+const operationName = oneOf(OPERATION_NAMES);
+const fields = domain(
+  (value) =>
+    typeof value === "object" &&
+    value !== null &&
+    [Object.prototype, null].includes(Object.getPrototypeOf(value)) &&
+    Object.values(value).every((values) => Array.isArray(values) && values.length > 0),
+  "lists of values by field",
+);
 
 /** How many inputs are drawn in search of one that is supported: so many times so many. */
 const DRAWS = { rounds: 100, inputs: 50 };
@@ -59,10 +70,12 @@ const AIMED: { readonly [K in OperationName]?: Draw } = {
 };
 
 /**
- * Inputs of an operation that a subject supports. Throws `ArgumentError` where there are none, for example because a field is
- * misspelt.
+ * Inputs of an operation that a subject supports. Throws `ArgumentError` if there are none, for example because a field is
+ * misspelt, and for an unknown operation or values that are not in lists.
  */
 export function supportedInputs(operation: OperationName, supported: Supported): Inputs {
+  operationName("supportedInputs", "operation", operation);
+  fields("supportedInputs", "supported", supported);
   if (Object.keys(supported).length === 0) return {};
   const drawn: fc.Arbitrary<unknown> = AIMED[operation]?.(supported) ?? OPERATIONS[operation].arbitrary;
   for (let seed = 0; seed < DRAWS.rounds; seed++) {

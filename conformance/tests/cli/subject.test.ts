@@ -8,7 +8,7 @@ import { OPERATION_NAMES } from "../../operations/operations.js";
 import { useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();
-const script = new URL("../harness/subject.mjs", import.meta.url).pathname;
+const script = new URL("./subject.mjs", import.meta.url).pathname;
 
 const conform = (fault: string, ...words: string[]) =>
   w.run(
@@ -135,7 +135,9 @@ describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run
 describe("numpy", () => {
   let missing = "";
   beforeAll(() => {
-    const { status, stderr, error } = spawnSync("python3", ["-c", "import numpy"], { encoding: "utf8" });
+    const { status, stderr, error } = spawnSync("python3", ["-I", "-c", "import numpy"], {
+      encoding: "utf8",
+    });
     if (status !== 0) missing = error ? String(error) : stderr;
   });
 

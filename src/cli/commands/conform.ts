@@ -199,7 +199,7 @@ function peerOf({ io }: Session, program: string): () => Peer {
   };
 }
 
-/** Throws `UnsupportedError` for a law of which a program declined all inputs, so that no run passes without checking anything. */
+/** Throws `UnsupportedError` for a law of which a program declined all inputs: no run passes without checking anything. */
 function requireChecked({ laws }: ConformanceReport, name: string): void {
   for (const { operation, runs, failure, declined } of laws) {
     if (runs > 0 || failure) continue;

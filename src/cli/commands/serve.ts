@@ -121,10 +121,11 @@ function printedValue(printed: string): unknown {
 export function serveCommand(commands: readonly Command[]): Command {
   return defineCommand({
     name: "serve",
-    summary: "runs commands for a program in any language, which sends frames and reads the answers",
+    summary: "runs the commands that another program sends, in any language, and sends it the results",
     details: [
       `A frame is a safetensors file behind its length, 8 bytes, little endian. A request has a command line in its metadata: "${KEY}": {"id": 1, "args": ["quantize", "in", "-o", "out", "--quantizer", "mxfp8"]}. The file "in" consists of the tensors whose names begin with "in/". The response has the tensors of the files that the command wrote, and {"id": 1, "status": 0, "result": …} or {"id": 1, "error": {"code": …, "message": …}}. docs/protocol.md tells more. It ends with standard input.`,
     ],
+    example: "--stdio",
     inputs: [],
     options: { stdio: { ...flag("reads standard input and writes standard output"), required: true } },
     async run({ session }) {

@@ -47,8 +47,8 @@ export class ProgramSubject {
   }
 
   /**
-   * Starts a program by `begin`. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for operations that do
-   * not exist.
+   * Starts a program by `begin`. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for
+   * operations that do not exist.
    */
   static async start(
     begin: () => Peer,
