@@ -1,6 +1,6 @@
 /** The files of a command that another program sends in a frame, and gets back in one. */
 import { FileError } from "../errors.js";
-import { Coverage } from "../io/coverage.js";
+import { Coverage } from "../io/coverage/coverage.js";
 import type { Frame, FrameTensor } from "../io/frames/frame.js";
 import type { Metadata } from "../io/header/header.js";
 import { planEntries } from "../io/header/header-write.js";

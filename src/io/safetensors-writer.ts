@@ -1,6 +1,6 @@
 /** Writes safetensors files. */
 import { anyListOf, anything, callable, integer, needed, oneOf, optionsOf, text } from "../options.js";
-import { Coverage } from "./coverage.js";
+import { Coverage } from "./coverage/coverage.js";
 import { FILE_DTYPES } from "./dtypes.js";
 import { requirePath, writeAt } from "./files.js";
 import type { Metadata, TensorPlan } from "./header/header.js";

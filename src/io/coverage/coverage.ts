@@ -1,8 +1,8 @@
 /** Which bytes of planned tensors were given. */
-import { ArgumentError, FileError } from "../errors.js";
-import { describe } from "../options.js";
-import { kindOf } from "../tensor/data.js";
-import type { TensorEntry } from "./header/header.js";
+import { ArgumentError, FileError } from "../../errors.js";
+import { describe } from "../../options.js";
+import { kindOf } from "../../tensor/data.js";
+import type { TensorEntry } from "../header/header.js";
 import { Spans } from "./spans.js";
 
 /** Checks that each byte of the planned tensors is given once. */
