@@ -47,6 +47,7 @@ export {
   runConformance,
 } from "./laws/run.js";
 export type { BackendOptions, ConformanceOptions, Inputs, Progress } from "./laws/run-options.js";
+export { type Supported, supportedInputs } from "./laws/supported.js";
 export type { DecodeCase } from "./operations/cast/decode.js";
 export { type EncodeCase, encodeCase } from "./operations/cast/encode.js";
 export type { GemmCase } from "./operations/gemm/case.js";

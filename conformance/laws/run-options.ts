@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { type Backend, requireBackend } from "../../src/backends/backend.js";
 import { ArgumentError } from "../../src/errors.js";
 import {
+  boolean,
   callable,
   type Domain,
   describe,
@@ -31,6 +32,10 @@ export interface ConformanceOptions {
   readonly operations?: readonly string[] | undefined;
   /** Arbitraries to draw from, for kernels that support only some inputs. Default: those in the table of operations. */
   readonly inputs?: Inputs | undefined;
+  /**
+   * Whether to leave out the laws that do not compare with the reference, which draw inputs of their own. Default false.
+   */
+  readonly comparing?: boolean | undefined;
   /** Replays one counterexample: the law and path of a failure, with its seed. */
   readonly replay?: { readonly law: string; readonly path: string } | undefined;
   /** Called after each run. */
@@ -93,6 +98,7 @@ const TABLE: OptionTable<ConformanceOptions> = {
   seed: integer(-(2 ** 31), 2 ** 31 - 1),
   operations: operationNames,
   inputs: nested(checkInputs),
+  comparing: boolean,
   replay: nested(checkReplay),
   onProgress: callable,
 };

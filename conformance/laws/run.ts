@@ -51,10 +51,12 @@ export async function compareWith(
   checkOptions("compareWith", options);
   checkSubject("compareWith", subject, "subject");
   checkSubject("compareWith", reference, "reference");
-  const { runs = 100, seed = 1, replay, inputs = {}, onProgress } = options;
+  const { runs = 100, seed = 1, replay, inputs = {}, comparing = false, onProgress } = options;
   const chosen = replay
     ? [lawNamed(replay.law)]
-    : lawsFor(subject, operationsOf(subject, options.operations));
+    : lawsFor(subject, operationsOf(subject, options.operations)).filter(
+        ({ compares }) => compares || !comparing,
+      );
   const laws = chosen.map((each) => over(inputs, each));
   for (const { operation, compares } of laws) {
     requireOperation("subject", subject, operation);

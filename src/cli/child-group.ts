@@ -2,7 +2,7 @@
  * Child processes of a command. Each runs in a process group of its own, so that a signal reaches it together with its own
  * children.
  */
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 
 let listener: (running: boolean, group: number) => void = () => {};
 
@@ -22,6 +22,9 @@ export interface Ended {
 
 /** A running child process. */
 export interface Child {
+  /** Its standard streams, where they are pipes. */
+  readonly streams: Pick<ChildProcess, "stdin" | "stdout" | "stderr">;
+  /** Rejects if the program cannot be started. */
   readonly ended: Promise<Ended>;
   /** Sends a signal to all processes of the group. */
   kill(signal: NodeJS.Signals): void;
@@ -29,19 +32,24 @@ export interface Child {
 
 /** Options of `startChild`. */
 export interface ChildOptions {
-  /** The file descriptor that receives the program's standard output. Default 2, standard error. */
-  readonly stdout?: 1 | 2;
+  /**
+   * Standard input, output and error of the program: nothing, a pipe, or a file descriptor of this process. Default: nothing, and
+   * standard error for both outputs.
+   */
+  readonly stdio?: readonly ["ignore" | "pipe", "pipe" | 1 | 2, "pipe" | 2];
   readonly environment?: Readonly<Record<string, string>>;
+  /** Whether `program` is a command line, which a shell interprets. Default false. */
+  readonly shell?: boolean;
 }
 
-/** Starts a program. Its standard error goes to the standard error of this process. */
+/** Starts a program. */
 export function startChild(
   program: string,
   args: readonly string[],
-  { stdout = 2, environment = {} }: ChildOptions = {},
+  { stdio = ["ignore", 2, 2], environment = {}, shell = false }: ChildOptions = {},
 ): Child {
   const env = { ...process.env, ...environment };
-  const child = spawn(program, args, { stdio: ["ignore", stdout, 2], detached: true, env });
+  const child = spawn(program, args, { stdio: [...stdio], detached: true, env, shell });
   const { pid } = child;
   if (pid !== undefined) listener(true, pid);
   const ended = new Promise<Ended>((resolve, reject) => {
@@ -51,7 +59,7 @@ export function startChild(
       resolve({ status, signal });
     });
   });
-  return { ended, kill: (signal) => killGroup(pid, signal) };
+  return { streams: child, ended, kill: (signal) => killGroup(pid, signal) };
 }
 
 function killGroup(group: number | undefined, signal: NodeJS.Signals): void {

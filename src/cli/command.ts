@@ -1,7 +1,7 @@
 /** Definition of commands: parsing, checks, help and cleanup. */
-import { stat } from "node:fs/promises";
 import { ArgumentError } from "../errors.js";
 import type { Command, CommandSpec } from "./command-types.js";
+import type { Files } from "./files.js";
 import { commandHelp } from "./help.js";
 import { type OptionTable, type Parsed, parseOptions, valuesOf } from "./options.js";
 import { Session } from "./session.js";
@@ -31,9 +31,9 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
         if (row.required && !given.has(name))
           throw new ArgumentError(`--${name} ${row.placeholder} is needed`);
       }
-      if (!given.has("force")) await requireDistinct(table, parsed);
       const session = new Session(spec.name, io, valuesOf(GENERAL, parsed));
       try {
+        if (!given.has("force")) await requireDistinct(session.files, table, parsed);
         return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, given });
       } finally {
         await session.dispose();
@@ -43,30 +43,22 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
 }
 
 /** Throws `ArgumentError` if an output file is also an input file, even if the paths differ (as with links). */
-async function requireDistinct(table: OptionTable, { values, positionals, given }: Parsed): Promise<void> {
+async function requireDistinct(
+  files: Files,
+  table: OptionTable,
+  { values, positionals, given }: Parsed,
+): Promise<void> {
   const pathsOf = (file: "read" | "written") =>
     Object.keys(table).filter((name) => table[name]?.file === file && given.has(name));
   const read = [...positionals, ...pathsOf("read").map((name) => String(values[name]))];
   for (const name of pathsOf("written")) {
     const output = String(values[name]);
-    const same = await findSameFile(output, read);
+    const same = await files.same(output, read);
     if (same === undefined) continue;
     throw new ArgumentError(
       `--${name} ${output} is the input ${same}, which would be lost; give another file, or --force`,
     );
   }
-}
-
-/** Returns the first of these paths that leads to the same file as `path`, also through links, or undefined. */
-async function findSameFile(path: string, others: readonly string[]): Promise<string | undefined> {
-  const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
-  const own = await identify(path);
-  if (!own) return undefined;
-  for (const other of others) {
-    const its = await identify(other);
-    if (its && its.dev === own.dev && its.ino === own.ino) return other;
-  }
-  return undefined;
 }
 
 function requireInputs(names: readonly string[], inputs: readonly string[]): void {

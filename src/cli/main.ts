@@ -14,12 +14,14 @@ import { gemm } from "./commands/gemm.js";
 import { info } from "./commands/info.js";
 import { launch } from "./commands/launch.js";
 import { quantize } from "./commands/quantize.js";
+import { serveCommand } from "./commands/serve.js";
 import { sweep } from "./commands/sweep.js";
 import { programHelp } from "./help.js";
 import { VERSION } from "./manifest.js";
 import type { CliIo } from "./session.js";
 
-export const COMMANDS: readonly Command[] = [
+/** The commands that work on files, which other programs may send. */
+export const ON_FILES: readonly Command[] = [
   info,
   encode,
   decode,
@@ -28,11 +30,10 @@ export const COMMANDS: readonly Command[] = [
   dequantize,
   gemm,
   compare,
-  conform,
   fuzz,
-  launch,
-  buildCuda,
 ];
+
+export const COMMANDS: readonly Command[] = [...ON_FILES, serveCommand(ON_FILES), conform, launch, buildCuda];
 
 /** Runs a command line (without the program's name) and returns its exit status. It never throws. */
 export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {

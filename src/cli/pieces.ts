@@ -2,10 +2,10 @@
 import { LockstepError } from "../errors.js";
 import { fileBytes } from "../io/dtypes.js";
 import type { Metadata, TensorEntry, TensorPlan } from "../io/header/header.js";
-import type { SafetensorsFile } from "../io/safetensors.js";
-import { type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
+import type { PutTensor } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
 import { printable } from "../printable.js";
+import type { OpenFile } from "./files.js";
 import type { Session } from "./session.js";
 
 /** A part of the output file: some of its tensors, and a function that computes and writes them. */
@@ -66,7 +66,7 @@ export async function writePieces(
     "B",
   );
   try {
-    await writeSafetensors(path, plan, async (put) => {
+    await session.files.write(path, plan, async (put) => {
       const counted: PutTensor = async (name, bytes, at) => {
         await put(name, bytes, at);
         progress.add(bytes.length);
@@ -90,10 +90,7 @@ export async function naming<T>(tensor: string, body: () => T | Promise<T>): Pro
 }
 
 /** Calls `body` with the opened file and closes it afterwards. */
-export async function withFile<T>(
-  open: Promise<SafetensorsFile>,
-  body: (file: SafetensorsFile) => Promise<T>,
-): Promise<T> {
+export async function withFile<T>(open: Promise<OpenFile>, body: (file: OpenFile) => Promise<T>): Promise<T> {
   const file = await open;
   try {
     return await body(file);

@@ -7,7 +7,7 @@ import { watchTemporaries } from "../io/replace/temporaries.js";
 import { watchGroups } from "./child-group.js";
 import type { Leftover, ProgramData } from "./launch.js";
 import { runCli } from "./main.js";
-import { STDERR, STDOUT, writeText } from "./standard-streams.js";
+import { readInput, STDERR, STDOUT, writeBytes, writeText } from "./standard-streams.js";
 
 const { args, port, columns } = workerData as ProgramData;
 const tell = (leftover: Leftover): void => port.postMessage(leftover);
@@ -18,6 +18,7 @@ watchGroups((running, group) => tell({ running, group }));
 process.exit(
   await runCli(args, {
     stdout: { write: (text) => writeText(STDOUT, text) },
+    binary: { read: readInput, write: (bytes) => writeBytes(STDOUT, bytes) },
     stderr: { write: (text) => writeText(STDERR, text), isTTY: columns !== undefined, columns },
   }),
 );

@@ -1,20 +1,55 @@
-/** One run of a command: its output streams and its backend. */
+/** One run of a command: its output streams, its files and its backend. */
 import type { Backend } from "../backends/backend.js";
-import { openBackend } from "../backends/open.js";
+import { type BackendName, openBackend } from "../backends/open.js";
 import { printable, printableJson } from "../printable.js";
+import { DISK, type Files } from "./files.js";
 import type { Values } from "./options.js";
 import { Progress, type Sink } from "./progress.js";
 import type { GENERAL } from "./shared-options.js";
 
-/** The output streams of a run. */
+/** Standard input and output as bytes. */
+export interface BinaryStreams {
+  /** The bytes of standard input. Throws `ArgumentError` if no program can send any. */
+  read(): AsyncIterable<Uint8Array>;
+  write(bytes: Uint8Array): void;
+}
+
+/** What a run is connected to. */
 export interface CliIo {
   readonly stdout: Sink;
   readonly stderr: Sink;
+  /** The streams of a command that exchanges bytes with another program. */
+  readonly binary: BinaryStreams;
+  /** Where its files are. Default: on disk. */
+  readonly files?: Files;
+  /** The backends of several runs, which outlive them. Default: a run opens its own, and disposes of it. */
+  readonly backends?: Backends;
+}
+
+/** Backends that were opened, by the options that choose them. */
+export class Backends {
+  readonly #open = new Map<string, Promise<Backend>>();
+
+  /** Opens a backend at the first request. Throws `BackendError` with the reason if it is not available. */
+  open(name: BackendName, threads: number | undefined): Promise<Backend> {
+    const key = `${name} ${threads}`;
+    const known = this.#open.get(key);
+    if (known) return known;
+    const opened = openBackend(name, threads === undefined ? {} : { threads });
+    this.#open.set(key, opened);
+    return opened;
+  }
+
+  /** Disposes of all that were opened. */
+  async dispose(): Promise<void> {
+    for (const opened of this.#open.values()) await (await opened.catch(() => undefined))?.dispose();
+    this.#open.clear();
+  }
 }
 
 /** One run of a command. It opens its backend at the first request and disposes of it at the end. */
 export class Session {
-  #backend: Promise<Backend> | undefined;
+  readonly #own = new Backends();
 
   constructor(
     readonly command: string,
@@ -22,11 +57,15 @@ export class Session {
     readonly general: Values<typeof GENERAL>,
   ) {}
 
+  /** Where its files are. */
+  get files(): Files {
+    return this.io.files ?? DISK;
+  }
+
   /** Returns the backend that the options choose. Throws `BackendError` with the reason if it is not available. */
   backend(): Promise<Backend> {
     const { backend, threads } = this.general;
-    this.#backend ??= openBackend(backend, threads === undefined ? {} : { threads });
-    return this.#backend;
+    return (this.io.backends ?? this.#own).open(backend, threads);
   }
 
   /** Prints the result, as JSON if requested, else as lines of text. Characters that would control the terminal are escaped. */
@@ -50,8 +89,7 @@ export class Session {
   }
 
   async dispose(): Promise<void> {
-    const backend = await this.#backend?.catch(() => undefined);
-    await backend?.dispose();
+    await this.#own.dispose();
   }
 }
 

@@ -76,10 +76,19 @@ export function quantizeCase(
   shapes: Shapes = matrixShape,
 ): fc.Arbitrary<QuantizeCase> {
   callable("quantizeCase", "shapes", shapes);
-  return quantizeSpec(names).chain((spec) => {
+  return quantizeCaseBy(quantizeSpec(names), shapes);
+}
+
+/** As `quantizeCase`, for specs and types of the input that the caller draws. */
+export function quantizeCaseBy(
+  specs: fc.Arbitrary<QuantizeSpec>,
+  shapes: Shapes = matrixShape,
+  type = sourceType,
+): fc.Arbitrary<QuantizeCase> {
+  return specs.chain((spec) => {
     const block = tileSize(spec.tile)[1];
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
-    const aim = fc.tuple(sourceType(spec), shapes(multiple, block));
+    const aim = fc.tuple(type(spec), shapes(multiple, block));
     const { max } = factsOf(spec.format);
     const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
     const noop = fc.oneof({ weight: 5, arbitrary: fc.constant(undefined) }, fc.constantFrom(...NOOPS));

@@ -27,6 +27,7 @@ const GOOD: Readonly<Record<string, readonly string[]>> = {
   conform: ["--op", "amax", "--runs", "1"],
   fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
   launch: ["@in"],
+  serve: ["--stdio"],
   "build-cuda": [],
 };
 

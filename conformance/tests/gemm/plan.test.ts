@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { algorithmFor, gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
 import { readPlan } from "../../../src/cli/commands/gemm-plan.js";
+import { DISK } from "../../../src/cli/files.js";
 import { ArgumentError, UnsupportedError } from "../../../src/errors.js";
 import { algorithmFault, type GemmAlgorithm } from "../../../src/formats/gemm-algorithm.js";
 import { zeros } from "../../../src/ops/create.js";
@@ -79,7 +80,7 @@ it("the command line reads the plan it printed, and names what a plan lacks", as
   const plan = { datapath: "hopper-fp8", splitAccumulator: true, splitK: 1, algorithm: STORED };
   const read = (value: unknown) => {
     writeFileSync(file, JSON.stringify(value));
-    return readPlan(file);
+    return readPlan(DISK, file);
   };
   expect(await read(plan)).toEqual(plan);
   await expect(read({ ...plan, algorithm: { ...STORED, scheme: 2 } })).rejects.toThrow(

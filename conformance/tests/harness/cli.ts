@@ -76,6 +76,7 @@ class Workspace {
     const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),
+      binary: { read: async function* () {}, write: () => {} },
     });
     return { status, ...printed };
   }

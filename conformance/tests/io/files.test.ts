@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, FileError } from "../../../src/errors.js";
 import { fileError, readAt, requirePath, writeAt } from "../../../src/io/files.js";
-import { jsonText } from "../../../src/io/json-write.js";
+import { jsonText } from "../../../src/io/json/json-write.js";
 
 /** A file in memory. Each call transfers as many bytes as the next number in `moves` says, at least one if there are any. */
 function handleOf(file: Uint8Array, moves: readonly number[]): FileHandle {

@@ -12,7 +12,7 @@ import { parseHeader, type TensorEntry } from "../../../src/io/header/header.js"
 import { headerPieces } from "../../../src/io/header/header-text.js";
 import { NameIndex } from "../../../src/io/header/name-index.js";
 import { PackedWriter } from "../../../src/io/header/packed.js";
-import { JsonError, jsonMembers } from "../../../src/io/json-read.js";
+import { JsonError, jsonMembers } from "../../../src/io/json/json-read.js";
 
 const PATH = "drawn.safetensors";
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];

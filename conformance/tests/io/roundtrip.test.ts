@@ -9,7 +9,7 @@ import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ArgumentError, FileError, LockstepError } from "../../../src/errors.js";
 import { loadCheckpoint, type SavedState, saveCheckpoint } from "../../../src/io/index.js";
-import { parseJson } from "../../../src/io/json-read.js";
+import { parseJson } from "../../../src/io/json/json-read.js";
 import { MAX_HEADER_BYTES } from "../../../src/io/limits.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";

@@ -1,7 +1,6 @@
 /** `lockstep compare`: compares two files bit by bit. */
 import { ArgumentError } from "../../errors.js";
 import type { TensorEntry } from "../../io/header/header.js";
-import { SafetensorsFile } from "../../io/safetensors.js";
 import { someNames, type TensorSource } from "../../io/source.js";
 import { defineCommand } from "../command.js";
 import { optional } from "../options.js";
@@ -72,8 +71,8 @@ export const compare = defineCommand({
     }),
   },
   async run({ session, values: { prefix = "" }, inputs: [pathA = "", pathB = ""] }) {
-    const { tensors, compared } = await withFile(SafetensorsFile.open(pathA), (a) =>
-      withFile(SafetensorsFile.open(pathB), async (b) => {
+    const { tensors, compared } = await withFile(session.files.open(pathA), (a) =>
+      withFile(session.files.open(pathB), async (b) => {
         const progress = session.progress(bytesOf(a, b, prefix), "B");
         const diffs: TensorDiff[] = [];
         let compared = 0;

@@ -5,7 +5,6 @@ import { factsOf } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { fileBytes, tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry, TensorPlan } from "../../io/header/header.js";
-import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { decode as decodeTensor } from "../../ops/cast/cast.js";
 import { fromBytes } from "../../ops/create.js";
@@ -70,7 +69,7 @@ export const decode = defineCommand({
   inputs: ["IN"],
   options: { output: OUTPUT, format: FORMAT },
   async run({ session, values: { output, format }, inputs: [input = ""] }) {
-    await withFile(SafetensorsFile.open(input), async (file) => {
+    await withFile(session.files.open(input), async (file) => {
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
       const pieces = await planPieces(file, (entry) => decodePiece(backend, file, entry, format));

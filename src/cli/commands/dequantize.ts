@@ -4,7 +4,6 @@ import { fileDType } from "../../io/dtypes.js";
 import { Holder } from "../../io/holder.js";
 import { readQuantized, recipesOf, requireMembers, subjectsOf } from "../../io/quantized/quantized-file.js";
 import { type Recipe, recipeSubject } from "../../io/quantized/recipe.js";
-import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { dequantize as dequantizeTensor } from "../../ops/quantize/dequantize.js";
 import type { Direction, QuantizedTensor } from "../../tensor/quantized.js";
@@ -60,7 +59,7 @@ export const dequantize = defineCommand({
     dtype: choice(["f32", "bf16", "f16"], { help: "dtype of the dequantized tensors", fallback: "f32" }),
   },
   async run({ session, values: { output, dtype }, inputs: [input = ""] }) {
-    await withFile(SafetensorsFile.open(input), async (file) => {
+    await withFile(session.files.open(input), async (file) => {
       const recipes = recipesOf(file);
       const target: Target = { backend: await session.backend(), file, dtype };
       const dequantized: Piece[] = [];

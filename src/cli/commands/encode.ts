@@ -6,7 +6,6 @@ import type { ScalarFormat } from "../../formats/scalar.js";
 import { type FileDType, fileBytes, tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { recipesOf, requireWhole, subjectsOf } from "../../io/quantized/quantized-file.js";
-import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { type EncodeOptions, encode as encodeTensor } from "../../ops/cast/cast.js";
 import { fromBytes } from "../../ops/create.js";
@@ -99,7 +98,7 @@ export const encode = defineCommand({
   options: { output: OUTPUT, format: FORMAT, ...ENCODING, ...RANDOM },
   async run({ session, values, inputs: [input = ""] }) {
     const { output, ...options } = values;
-    await withFile(SafetensorsFile.open(input), async (file) => {
+    await withFile(session.files.open(input), async (file) => {
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
       const subjects = subjectsOf(recipesOf(file));

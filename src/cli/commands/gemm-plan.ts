@@ -1,14 +1,14 @@
 /** Plans of products in JSON files. */
 import { FileError } from "../../errors.js";
-import { openFile, readAt } from "../../io/files.js";
 import { type GemmPlan, planFault } from "../../ops/gemm/plan.js";
+import type { Files } from "../files.js";
 
 /** A limit that is far above the size of any plan. */
 const MAX_PLAN_BYTES = 1 << 20;
 
 /** Reads a plan that `--print-plan` printed. Throws `FileError`, which names the file and the field, for an invalid plan. */
-export async function readPlan(path: string): Promise<GemmPlan> {
-  const text = await readText(path);
+export async function readPlan(files: Files, path: string): Promise<GemmPlan> {
+  const text = await files.text(path, "a plan", MAX_PLAN_BYTES);
   let json: unknown;
   try {
     json = JSON.parse(text);
@@ -20,17 +20,6 @@ export async function readPlan(path: string): Promise<GemmPlan> {
   const [field, needed] = fault;
   const given = JSON.stringify(valueAt(json, field)) ?? "absent";
   throw new FileError(`${path}: ${field} is ${given}; ${needed} is needed`);
-}
-
-async function readText(path: string): Promise<string> {
-  const { handle, size } = await openFile(path);
-  try {
-    if (size > MAX_PLAN_BYTES)
-      throw new FileError(`${path}: has ${size} bytes; a plan has at most ${MAX_PLAN_BYTES}`);
-    return new TextDecoder().decode(await readAt(path, handle, 0, size));
-  } finally {
-    await handle.close();
-  }
 }
 
 /** Returns the value at a path of field names that are separated by dots, or undefined if a field is missing. */

@@ -1,8 +1,7 @@
 /** `lockstep gemm`: multiplies two matrices. */
 import { ArgumentError } from "../../errors.js";
-import { SafetensorsFile } from "../../io/safetensors.js";
-import { writeSafetensors } from "../../io/safetensors-writer.js";
 import { defineCommand } from "../command.js";
+import type { OpenFile } from "../files.js";
 import { flag, optional, someText } from "../options.js";
 import { OUTPUT } from "../shared-options.js";
 import { Sources } from "./gemm-operands.js";
@@ -36,10 +35,10 @@ export const gemm = defineCommand({
     const planned = PLANNED.find((option) => given.has(option));
     if (planPath !== undefined && planned)
       throw new ArgumentError(`--${planned} is part of the plan; give one of them`);
-    const plan = planPath === undefined ? undefined : await readPlan(planPath);
-    const files: SafetensorsFile[] = [];
+    const plan = planPath === undefined ? undefined : await readPlan(session.files, planPath);
+    const files: OpenFile[] = [];
     try {
-      for (const input of inputs) files.push(await SafetensorsFile.open(input));
+      for (const input of inputs) files.push(await session.files.open(input));
       const backend = await session.backend();
       const product = await multiply(backend, {
         sources: new Sources(files),
@@ -50,7 +49,7 @@ export const gemm = defineCommand({
           return (share) => (share < 1 ? progress.set(share * multiplyAdds) : progress.finish());
         },
       });
-      await writeSafetensors(output, { tensors: product.tensors }, async (put) => {
+      await session.files.write(output, { tensors: product.tensors }, async (put) => {
         for (const { name, bytes } of product.tensors) await put(name, bytes);
       });
       const shapes = product.tensors

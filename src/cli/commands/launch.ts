@@ -93,7 +93,7 @@ export const launch = defineCommand({
     };
     const started = Array.from({ length: size }, (_, rank) => {
       const environment = { ...job, RANK: String(rank), LOCAL_RANK: String(rank) };
-      return startChild(process.execPath, [file, ...args], { stdout: 1, environment });
+      return startChild(process.execPath, [file, ...args], { stdio: ["ignore", 1, 2], environment });
     });
     const ended = await untilAllEnd(started);
     if (!ended.some(hasFailed)) return 0;

@@ -10,7 +10,6 @@ import {
   subjectsOf,
 } from "../../io/quantized/quantized-file.js";
 import { formatRecipe, type Recipe, recipeKey } from "../../io/quantized/recipe.js";
-import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { fromBytes } from "../../ops/create.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
@@ -123,7 +122,7 @@ export const quantize = defineCommand({
   async run({ session, values, inputs: [input = ""], given }) {
     const { output, tensors: wanted, ...settings } = values;
     requireApplicable(settings, given);
-    await withFile(SafetensorsFile.open(input), async (file) => {
+    await withFile(session.files.open(input), async (file) => {
       requireWanted(file, wanted ?? []);
       const backend = await session.backend();
       const subjects = subjectsOf(recipesOf(file));

@@ -2,7 +2,7 @@
 import { FileError } from "../../errors.js";
 import { elementCount } from "../../tensor/shape.js";
 import { FILE_DTYPES, fileBytes, isFileDType } from "../dtypes.js";
-import { JsonError, jsonMembers, readDigits, repeated } from "../json-read.js";
+import { JsonError, jsonMembers, readDigits, repeated } from "../json/json-read.js";
 import type { TensorEntry, TensorPlan } from "./entry.js";
 import { headerPieces } from "./header-text.js";
 import { type TensorTable, TensorTableWriter } from "./tensor-table.js";

@@ -4,7 +4,7 @@
 import type { Shape } from "../../tensor/shape.js";
 import { INSPECT } from "../../tensor/show.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../dtypes.js";
-import { repeated } from "../json-read.js";
+import { repeated } from "../json/json-read.js";
 import type { TensorEntry } from "./entry.js";
 import { NameIndex } from "./name-index.js";
 import { type PackedReader, PackedWriter } from "./packed.js";

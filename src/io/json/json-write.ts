@@ -1,7 +1,7 @@
 /** Writes a caller's value as JSON. It rejects values that reading the JSON would not restore exactly. */
-import { ArgumentError } from "../errors.js";
+import { ArgumentError } from "../../errors.js";
+import { MAX_HEADER_BYTES } from "../limits.js";
 import { MAX_DEPTH } from "./json-read.js";
-import { MAX_HEADER_BYTES } from "./limits.js";
 
 /** The maximum nesting depth of a value. It is less than MAX_DEPTH, because the value is nested in a record. */
 const MAX_VALUE_DEPTH = MAX_DEPTH - 12;

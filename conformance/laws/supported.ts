@@ -1,0 +1,94 @@
+/** Inputs that a subject supports, where it does not support all. */
+import * as fc from "fast-check";
+import { ArgumentError } from "../../src/errors.js";
+import { domain, oneOf } from "../../src/options.js";
+import type { QuantizeSpec } from "../../src/tensor/quantized.js";
+import { format } from "../arbitraries/formats.js";
+import { QUANTIZERS, sourceTypes, specsOf } from "../arbitraries/specs.js";
+import { encodeCase } from "../operations/cast/encode.js";
+import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../operations/operations.js";
+import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quantize.js";
+import type { Inputs } from "./run-options.js";
+
+/**
+ * The values that fields of an input may have, by the path of the field: `{ "spec.format": ["e4m3"], "x.dtype": ["f32"] }`. A
+ * field that is not named may have any value.
+ */
+export type Supported = Readonly<Record<string, readonly unknown[]>>;
+
+const operationName = oneOf(OPERATION_NAMES);
+const fields = domain(
+  (value) =>
+    typeof value === "object" &&
+    value !== null &&
+    [Object.prototype, null].includes(Object.getPrototypeOf(value)) &&
+    Object.values(value).every((values) => Array.isArray(values) && values.length > 0),
+  "lists of values by field",
+);
+
+/** How many inputs are drawn in search of one that is supported: so many times so many. */
+const DRAWS = { rounds: 100, inputs: 50 };
+
+/** The value of a field by its path; undefined where there is none. */
+function valueAt(input: unknown, path: string): unknown {
+  return path
+    .split(".")
+    .reduce<unknown>((value, field) => (value as Record<string, unknown> | null | undefined)?.[field], input);
+}
+
+/** Whether all fields below `prefix`, or those of `paths`, have values that are supported. */
+function allows(
+  supported: Supported,
+  input: unknown,
+  prefix = "",
+  paths: readonly string[] = Object.keys(supported),
+): boolean {
+  return Object.entries(supported).every(([path, values]) => {
+    if (!path.startsWith(prefix) || !paths.includes(path)) return true;
+    const value = valueAt(input, path.slice(prefix.length));
+    return values.some((each) => Object.is(each, value ?? null));
+  });
+}
+
+/** Specs and types are chosen among those that are supported; the other fields are drawn until they are. */
+function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase> {
+  const typesOf = (spec: QuantizeSpec) =>
+    sourceTypes(spec).filter((dtype) => allows(supported, { dtype }, "x.", ["x.dtype"]));
+  const specs = QUANTIZERS.flatMap(specsOf).filter(
+    (spec) => allows(supported, spec, "spec.") && typesOf(spec).length > 0,
+  );
+  if (specs.length === 0) throw none("quantize", supported);
+  return quantizeCaseBy(fc.constantFrom(...specs), undefined, (spec) => fc.constantFrom(...typesOf(spec)));
+}
+
+type Draw = (supported: Supported) => fc.Arbitrary<unknown>;
+
+/** Operations of which a filter would leave too few inputs. */
+const AIMED: { readonly [K in OperationName]?: Draw } = {
+  quantize: supportedQuantizations,
+  encode: (supported) => encodeCase(format().filter((each) => allows(supported, { format: each }, "format"))),
+};
+
+/**
+ * Inputs of an operation that a subject supports. Throws `ArgumentError` if there are none, for example because a field is
+ * misspelt, and for an unknown operation or values that are not in lists.
+ */
+export function supportedInputs(operation: OperationName, supported: Supported): Inputs {
+  operationName("supportedInputs", "operation", operation);
+  fields("supportedInputs", "supported", supported);
+  if (Object.keys(supported).length === 0) return {};
+  const drawn: fc.Arbitrary<unknown> = AIMED[operation]?.(supported) ?? OPERATIONS[operation].arbitrary;
+  for (let seed = 0; seed < DRAWS.rounds; seed++) {
+    const some = fc.sample(drawn, { numRuns: DRAWS.inputs, seed });
+    // a filter that nothing passes would draw for ever
+    if (some.some((input) => allows(supported, input)))
+      return { [operation]: drawn.filter((input) => allows(supported, input)) };
+  }
+  throw none(operation, supported);
+}
+
+function none(operation: OperationName, supported: Supported): ArgumentError {
+  return new ArgumentError(
+    `no input of ${operation} is supported: ${JSON.stringify(supported)}; check the fields' names and values`,
+  );
+}

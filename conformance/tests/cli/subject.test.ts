@@ -1,0 +1,185 @@
+/** `conform --subject`: programs that are right, wrong, slow, silent or dead. */
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import * as fc from "fast-check";
+import { beforeAll, describe, expect, it } from "vitest";
+import { type Supported, supportedInputs } from "../../laws/supported.js";
+import { OPERATION_NAMES } from "../../operations/operations.js";
+import { useWorkspace } from "../harness/cli.js";
+
+const w = useWorkspace();
+const script = new URL("./subject.mjs", import.meta.url).pathname;
+
+const conform = (fault: string, ...words: string[]) =>
+  w.run(
+    "conform",
+    "--subject",
+    `${process.execPath} ${script} ${fault}`,
+    "--runs",
+    "5",
+    "--deadline",
+    fault === "hang" ? "0.5" : "10",
+    ...words,
+  );
+
+describe("conform --subject", () => {
+  it.each(["none", "bits"])("holds where the answers are right (%s)", async (fault) => {
+    const { status, stdout } = await conform(fault);
+    expect(status).toBe(0);
+    expect(stdout).toMatch(/1 of 1 laws hold for e8m0 in JavaScript, 5 inputs each/);
+  });
+
+  it.each([
+    ["wrong", /values: 1 of \d+ elements differ, first at \[0\]/],
+    ["name", /the answer has value; it has to have values/],
+    ["shape", /values is U8 \[\d+\]; it has to be (F32|BF16) \[\d+\]/],
+    ["id", /the subject answered \d+ to case \d+; repeat the id/],
+    ["reports", /the subject reports an error: out of registers/],
+    [
+      "crash",
+      /the subject (ended with status 134|was ended by SIGABRT) instead of answering; it wrote: about to fall/,
+    ],
+    ["exit", /the subject ended with status 3 instead of answering/],
+    ["silent", /the subject ended with status 0 instead of answering/],
+    ["hang", /the subject gave no answer within 0\.5 s/],
+    ["noise", /the subject answered with no valid frame.*does it begin with its length/],
+    ["json", /the subject's answer has no JSON object/],
+  ])("fails with the reason and a command that replays it (%s)", async (fault, message) => {
+    const { status, stdout } = await conform(fault);
+    expect(status).toBe(1);
+    expect(stdout).toMatch(message);
+    expect(stdout).toMatch(/counterexample, after \d+ shrinks: .*"format":"e8m0"/);
+    const [, replay] = /replay: lockstep (conform .*)/.exec(stdout) ?? [];
+    expect(replay).toContain(fault);
+    const path = /--path (\S+)/.exec(replay ?? "")?.[1] ?? "";
+    const again = await conform(
+      fault,
+      "--seed",
+      "1",
+      "--law",
+      "decode agrees with the reference",
+      "--path",
+      path,
+    );
+    expect(again.status).toBe(1);
+    expect(again.stdout).toMatch(message);
+  });
+
+  it.each([
+    ["start", /the subject ended with status 4 instead of answering/],
+    ["protocol", /the subject says protocol 2; this version speaks 1/],
+    ["operation", /the subject has an operation "dequantise"; there are/],
+    ["field", /no input of decode is supported: \{"formatt":\["e8m0"\]\}/],
+    ["values", /operation decode supports \{"format":"e8m0"\}; give lists of values by field/],
+    ["nothing", /the subject's operations are \{\}; it must name at least one/],
+    ["declines", /declined every input, so nothing was checked: decode: not on Mondays/],
+  ])("does not begin, or says that nothing was checked (%s)", async (fault, message) => {
+    const { status, stdout, stderr } = await conform(fault);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toMatch(message);
+  });
+
+  it("needs a command and --subject for a deadline", async () => {
+    for (const words of [
+      ["--deadline", "1"],
+      ["--subject", ""],
+      ["--subject", "x", "--deadline", "0"],
+    ])
+      expect((await w.run("conform", ...words)).status).toBe(2);
+    expect((await w.run("conform", "--subject", "/nonexistent/program")).stderr).toMatch(
+      /ended with status 127/,
+    );
+  });
+
+  it("leaves no process behind", async () => {
+    await conform("hang");
+    const { stdout } = spawnSync("ps", ["-eo", "args"], { encoding: "utf8" });
+    expect(stdout.split("\n").filter((line) => line.includes(script))).toEqual([]);
+  });
+});
+
+const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathname;
+const built = existsSync(program);
+
+describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run build makes dist)"}`, () => {
+  /** Connects the streams of both programs, and returns what the subject wrote at the end. */
+  async function connected(
+    fault: string,
+  ): Promise<{ status: number | null; report: Record<string, unknown> }> {
+    const args = [program, "conform", "--subject", "-", "--runs", "5", "--threads", "1"];
+    const harness = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
+    const subject = spawn(process.execPath, [script, fault]);
+    for (const { stdin } of [harness, subject]) stdin.on("error", () => {});
+    harness.stdout.pipe(subject.stdin);
+    subject.stdout.pipe(harness.stdin);
+    let said = "";
+    subject.stderr.on("data", (text: Buffer) => {
+      said += text.toString();
+    });
+    const [status] = await Promise.all([
+      new Promise<number | null>((resolve) => harness.on("close", resolve)),
+      new Promise((resolve) => subject.on("close", resolve)),
+    ]);
+    return { status, report: JSON.parse(said) };
+  }
+
+  it.each([
+    ["none", 0, { ok: true }],
+    ["wrong", 1, { ok: false }],
+    ["declines", 2, { error: expect.stringMatching(/declined every input/) }],
+  ] as const)("tells the program that started it the report (%s)", async (fault, status, report) => {
+    expect(await connected(fault)).toMatchObject({ status, report: { type: "report", ...report } });
+  });
+});
+
+describe("numpy", () => {
+  let missing = "";
+  beforeAll(() => {
+    const { status, stderr, error } = spawnSync("python3", ["-I", "-c", "import numpy"], {
+      encoding: "utf8",
+    });
+    if (status !== 0) missing = error ? String(error) : stderr;
+  });
+
+  it("quantizes to MXFP8 by the example", async (context) => {
+    context.skip(missing !== "", `python3 with numpy is not here: ${missing}`);
+    const example = new URL("../../../examples/subjects/mxfp8_numpy.py", import.meta.url).pathname;
+    const { status, stdout } = await w.run("conform", "--subject", `python3 ${example}`, "--runs", "300");
+    expect(stdout).toMatch(/holds {2}quantize agrees with the reference: 300 runs/);
+    expect(status).toBe(0);
+  });
+});
+
+describe("inputs that a subject supports", () => {
+  const valueAt = (input: unknown, path: string): unknown =>
+    path.split(".").reduce<unknown>((value, field) => (value as never)?.[field], input);
+
+  const quantize: Supported = {
+    "spec.quantizer": ["mxfp8", "nvfp4"],
+    "spec.tile": ["1x32", "16x16"],
+    "usage.columnwise": [false],
+    "x.dtype": ["bf16"],
+    "x.shape.length": [2],
+    noop: [null],
+  };
+
+  it("have the values that it names, and all of them", () => {
+    const drawn = fc.sample(supportedInputs("quantize", quantize).quantize as never, {
+      numRuns: 300,
+      seed: 3,
+    });
+    for (const [path, values] of Object.entries(quantize)) {
+      const seen = new Set(drawn.map((input) => valueAt(input, path) ?? null));
+      expect([...seen].sort(), path).toEqual([...values].sort());
+    }
+  });
+
+  it("are any where nothing is named, and an error where there are none", () => {
+    for (const operation of OPERATION_NAMES) expect(supportedInputs(operation, {})).toEqual({});
+    for (const operation of ["amax", "encode", "quantize"] as const) {
+      const supported = { "no.such.field": [1] };
+      expect(() => supportedInputs(operation, supported)).toThrow(/no input of .* is supported/);
+    }
+    expect(() => supportedInputs("quantize", { "spec.format": ["e9m9"] })).toThrow(/no input of quantize/);
+  });
+});

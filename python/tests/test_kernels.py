@@ -1,0 +1,74 @@
+"""assert_kernel: a right kernel holds, each wrong one fails with its counterexample."""
+
+import mxfp8
+import numpy as np
+import pytest
+
+import lockstep
+
+
+def test_a_right_kernel_holds(assert_kernel):
+    assert assert_kernel(mxfp8.quantize, "mxfp8", format="e4m3", tile="1x32", runs=200) == 200
+
+
+def test_a_right_kernel_holds_for_every_type_of_input():
+    lockstep.assert_kernel(mxfp8.quantize, "mxfp8", format="e4m3", tile="1x32", dtypes=("bfloat16", "float16"))
+
+
+def test_what_the_library_computes_is_right_in_every_copy_and_quantizer():
+    for quantizer, usage in (("nvfp4", "columnwise"), ("mxfp4", "rowwise"), ("fp8-current", "rowwise")):
+
+        def kernel(x):
+            copy = getattr(lockstep.quantize(x, quantizer, usage=[usage]), usage)
+            return (copy.data, copy.scale_inv) if copy.amax is None else (copy.data, copy.scale_inv, copy.amax)
+
+        off = {"rht": False, "stochastic": False, "fourOverSix": "none"} if quantizer == "nvfp4" else {}
+        tile = {"nvfp4": "1x16", "mxfp4": "1x32"}.get(quantizer)
+        format = {"fp8-current": "e4m3"}.get(quantizer)
+        eps = {"pow2Scales": False, "amaxEpsilon": 0} if quantizer == "fp8-current" else {}
+        lockstep.assert_kernel(kernel, quantizer, usage=usage, tile=tile, format=format, runs=20, **off, **eps)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (mxfp8.floor_scales, "elements differ"),
+        (mxfp8.truncated, "rowwise.data: .* elements differ"),
+        (mxfp8.loses_sign_of_zero, "expected 0x80 \\(-0\\)"),
+        (mxfp8.raises, "RuntimeError: out of registers"),
+        (mxfp8.wrong_shape, "rowwise.data"),
+        (lambda x: mxfp8.quantize(x)[:1], "the answer has rowwise.data; it has to have"),
+        (lambda x: np.zeros(3), "rowwise.data is F64|rowwise.data is F32 \\[3\\]; it has to be U8"),
+        (lambda x: None, "TypeError: the kernel returned None; codes, scales"),
+        (lambda x: (1, 2, 3, 4), "TypeError: the kernel returned 4 arrays"),
+    ],
+)
+def test_a_wrong_kernel_fails_with_its_counterexample(kernel, message):
+    with pytest.raises(lockstep.KernelMismatch, match=message) as caught:
+        lockstep.assert_kernel(kernel, "mxfp8", format="e4m3", tile="1x32")
+    failure = caught.value.failure
+    assert failure["path"] and '"quantizer":"mxfp8"' in failure["counterexample"]
+    assert "seed 1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"quantizer": "mxfp9"}, {"format": "e9m9"}, {"tile": "3x3"}, {"pow2scales": True}, {"usage": "both"}, {"dtypes": ["int8"]}]
+)
+def test_what_does_not_exist_is_refused(options):
+    with pytest.raises(lockstep.LockstepError):
+        lockstep.assert_kernel(mxfp8.quantize, **{"quantizer": "mxfp8", **options})
+
+
+def test_the_plugin_takes_runs_and_seed_from_the_command_line(pytester):
+    pytester.makepyfile(
+        """
+        import lockstep
+
+        def test_right(assert_kernel):
+            def kernel(x):
+                copy = lockstep.quantize(x, "mxfp6", format="e2m3", tile="1x32").rowwise
+                return copy.data, copy.scale_inv
+            assert assert_kernel(kernel, "mxfp6", format="e2m3", tile="1x32") == 7
+        """
+    )
+    pytester.runpytest_subprocess("--lockstep-runs", "7", "--lockstep-seed", "5").assert_outcomes(passed=1)

@@ -1,0 +1,146 @@
+/** `lockstep serve`: runs commands for a program in another language. */
+import { ArgumentError, LockstepError } from "../../errors.js";
+import { encodeFrame, Frame } from "../../io/frames/frame.js";
+import { FrameReader } from "../../io/frames/frame-reader.js";
+import { isObject } from "../../io/header/header.js";
+import { nearest } from "../../nearest.js";
+import { defineCommand } from "../command.js";
+import type { Command, ExitCode } from "../command-types.js";
+import { MessageFiles } from "../message-files.js";
+import { flag } from "../options.js";
+import { Backends, type BinaryStreams } from "../session.js";
+
+/** The metadata key of a frame that holds the request or the response. */
+const KEY = "lockstep";
+
+/** A command line, and what the response repeats so that the client knows what it answers. */
+interface Request {
+  readonly id: unknown;
+  readonly args: readonly string[];
+}
+
+function requestOf({ metadata, path }: Frame): Request {
+  const text = metadata[KEY];
+  if (text === undefined)
+    throw new ArgumentError(
+      `${path}: its metadata have no "${KEY}"; give {"id": …, "args": ["quantize", …]} there, as JSON`,
+    );
+  let request: unknown;
+  try {
+    request = JSON.parse(text);
+  } catch (cause) {
+    throw new ArgumentError(`${path}: the metadata "${KEY}" are not JSON`, { cause });
+  }
+  const { id = null, args } = isObject(request) ? request : {};
+  if (Array.isArray(args) && args.every((each) => typeof each === "string")) return { id, args };
+  throw new ArgumentError(
+    `${path}: "args" in the metadata "${KEY}" must be a list of texts, the command and its arguments`,
+  );
+}
+
+/** Adds the options of `defaults` that are not among the arguments. */
+function withDefaults(
+  args: readonly string[],
+  defaults: Readonly<Record<string, string | undefined>>,
+): string[] {
+  const isGiven = (name: string): boolean =>
+    args.some((arg) => arg === `--${name}` || arg.startsWith(`--${name}=`));
+  const added = Object.entries(defaults).flatMap(([name, text]) =>
+    text === undefined || isGiven(name) ? [] : [text === "" ? `--${name}` : `--${name}=${text}`],
+  );
+  return [...args, ...added];
+}
+
+/** No served command exchanges bytes by itself. */
+const NO_BINARY: BinaryStreams = {
+  read: async function* () {},
+  write: () => {},
+};
+
+/** Runs commands that are read from frames, on backends that stay open. */
+export class Server {
+  readonly #backends = new Backends();
+
+  constructor(
+    private readonly commands: readonly Command[],
+    private readonly defaults: Readonly<Record<string, string | undefined>>,
+  ) {}
+
+  /** The response to one request, as the bytes of a frame. */
+  async respond(name: string, bytes: Uint8Array): Promise<readonly Uint8Array[]> {
+    let id: unknown = null;
+    try {
+      const frame = Frame.decode(name, bytes);
+      const request = requestOf(frame);
+      id = request.id;
+      const files = new MessageFiles(frame);
+      const printed = { text: "" };
+      const status = await this.#run(request, files, printed);
+      const response = JSON.stringify({ id, status, result: printedValue(printed.text) });
+      return encodeFrame(name, files.tensors, { ...files.metadata, [KEY]: response });
+    } catch (error) {
+      const code = error instanceof LockstepError ? error.code : "INTERNAL";
+      const message = error instanceof Error ? error.message : String(error);
+      return encodeFrame(name, [], { [KEY]: JSON.stringify({ id, error: { code, message } }) });
+    }
+  }
+
+  #run({ args }: Request, files: MessageFiles, printed: { text: string }): Promise<ExitCode> {
+    const [name, ...rest] = args;
+    const command = this.commands.find((each) => each.name === name);
+    if (!command) {
+      const names = this.commands.map((each) => each.name);
+      const given =
+        name === undefined ? "no command was given" : `"${name}" is not served${nearest(name, names)}`;
+      throw new ArgumentError(`${given}; there are ${names.join(", ")}`);
+    }
+    const stdout = {
+      write: (text: string) => {
+        printed.text += text;
+      },
+    };
+    const io = { stdout, stderr: { write: () => {} }, binary: NO_BINARY, files, backends: this.#backends };
+    return command.run(io, withDefaults(rest, this.defaults));
+  }
+
+  async dispose(): Promise<void> {
+    await this.#backends.dispose();
+  }
+}
+
+/** What a command printed: the value of JSON, or a text as it is. */
+function printedValue(printed: string): unknown {
+  try {
+    return JSON.parse(printed);
+  } catch {
+    return printed;
+  }
+}
+
+/** The command `serve`, which runs the others. */
+export function serveCommand(commands: readonly Command[]): Command {
+  return defineCommand({
+    name: "serve",
+    summary: "runs the commands that another program sends, in any language, and sends it the results",
+    details: [
+      `A frame is a safetensors file behind its length, 8 bytes, little endian. A request has a command line in its metadata: "${KEY}": {"id": 1, "args": ["quantize", "in", "-o", "out", "--quantizer", "mxfp8"]}. The file "in" consists of the tensors whose names begin with "in/". The response has the tensors of the files that the command wrote, and {"id": 1, "status": 0, "result": …} or {"id": 1, "error": {"code": …, "message": …}}. docs/protocol.md tells more. It ends with standard input.`,
+    ],
+    example: "--stdio",
+    inputs: [],
+    options: { stdio: { ...flag("reads standard input and writes standard output"), required: true } },
+    async run({ session }) {
+      const { backend, threads } = session.general;
+      const defaults = { json: "", backend, threads: threads === undefined ? undefined : String(threads) };
+      const server = new Server(commands, defaults);
+      const frames = new FrameReader("standard input", session.io.binary.read());
+      try {
+        let count = 0;
+        for (let bytes = await frames.next(); bytes; bytes = await frames.next())
+          for (const part of await server.respond(`request ${++count}`, bytes)) session.io.binary.write(part);
+      } finally {
+        await server.dispose();
+      }
+      return 0;
+    },
+  });
+}

@@ -1,0 +1,70 @@
+/** The files of a command that another program sends in a frame, and gets back in one. */
+import { FileError } from "../errors.js";
+import { Coverage } from "../io/coverage/coverage.js";
+import type { Frame, FrameTensor } from "../io/frames/frame.js";
+import type { Metadata } from "../io/header/header.js";
+import { planEntries } from "../io/header/header-write.js";
+import type { FilePlan, PutTensor } from "../io/safetensors-writer.js";
+import type { Files, OpenFile } from "./files.js";
+
+/** A file `in` consists of the frame's tensors and metadata whose names begin with `in/`. */
+export class MessageFiles implements Files {
+  /** The tensors of the files that were written. */
+  readonly tensors: FrameTensor[] = [];
+  readonly #metadata: Record<string, string> = {};
+  readonly #paths = new Set<string>();
+
+  constructor(private readonly frame: Frame) {}
+
+  /** The metadata of the files that were written. */
+  get metadata(): Metadata {
+    return this.#metadata;
+  }
+
+  async open(path: string): Promise<OpenFile> {
+    return Object.assign(this.frame.part(path), { close: async () => {} });
+  }
+
+  async write(
+    path: string,
+    { tensors, metadata = {} }: FilePlan,
+    body: (put: PutTensor) => Promise<void>,
+  ): Promise<void> {
+    if (this.#paths.has(path))
+      throw new FileError(`${path}: was written before; give each output a name of its own`);
+    this.#paths.add(path);
+    const entries = planEntries(path, tensors);
+    const coverage = new Coverage(path, entries);
+    const given = new Map<string, Uint8Array>();
+    await body(async (name, bytes, at = 0) => {
+      const { begin, end } = coverage.add(name, bytes, at);
+      if (bytes.length === end - begin) given.set(name, bytes);
+      else {
+        const whole = given.get(name) ?? new Uint8Array(end - begin);
+        whole.set(bytes, at);
+        given.set(name, whole);
+      }
+    });
+    coverage.requireComplete();
+    for (const { name, dtype, shape } of entries.values())
+      this.tensors.push({
+        name: `${path}/${name}`,
+        dtype,
+        shape,
+        bytes: given.get(name) ?? new Uint8Array(),
+      });
+    for (const [key, value] of Object.entries(metadata)) this.#metadata[`${path}/${key}`] = value;
+  }
+
+  async text(path: string, what: string, most: number): Promise<string> {
+    const text = this.frame.metadata[path];
+    if (text === undefined)
+      throw new FileError(`${path}: the frame has no metadata of this name; ${what} is read from it`);
+    if (text.length <= most) return text;
+    throw new FileError(`${path}: has ${text.length} characters; ${what} has at most ${most}`);
+  }
+
+  async same(path: string, others: readonly string[]): Promise<string | undefined> {
+    return others.find((other) => other === path);
+  }
+}

@@ -1,0 +1,93 @@
+/** Subjects at the other end of streams: a process that a command line starts, or the parent of this process. */
+import { FrameReader } from "../../io/frames/frame-reader.js";
+import { type Child, type Ended, startChild } from "../child-group.js";
+import type { BinaryStreams } from "../session.js";
+import { type Peer, SubjectError } from "./talk.js";
+
+/** How much of what the subject wrote to its standard error is repeated in errors. */
+const LAST_WORDS = 2000;
+
+/** A process that runs a command line. */
+export class SubjectProcess implements Peer {
+  readonly frames: FrameReader;
+  readonly #child: Child;
+  readonly #ended: Promise<Ended>;
+  #said = "";
+  #isRunning = true;
+
+  /** Throws `SubjectError` for a command line that no shell takes. */
+  constructor(private readonly command: string) {
+    try {
+      this.#child = startChild(command, [], { stdio: ["pipe", "pipe", "pipe"], shell: true });
+    } catch (cause) {
+      throw new SubjectError(`the subject cannot be started: ${command}: ${String(cause)}`, { cause });
+    }
+    const { stdin, stdout, stderr } = this.#child.streams;
+    this.frames = new FrameReader(
+      "the subject",
+      stdout as NodeJS.ReadableStream as AsyncIterable<Uint8Array>,
+    );
+    stderr?.on("data", (text: Buffer) => {
+      this.#said = (this.#said + text.toString()).slice(-LAST_WORDS);
+    });
+    // what a process that has ended does not read is told by how it ended
+    stdin?.on("error", () => {});
+    this.#ended = this.#child.ended.finally(() => {
+      this.#isRunning = false;
+    });
+    this.#ended.catch(() => {});
+  }
+
+  get isRunning(): boolean {
+    return this.#isRunning;
+  }
+
+  write(bytes: Uint8Array): void {
+    this.#child.streams.stdin?.write(bytes);
+  }
+
+  async ended(): Promise<string> {
+    const { status, signal } = await this.#ended.catch((cause: unknown) => {
+      throw new SubjectError(`the subject cannot be started: ${this.command}: ${String(cause)}`, { cause });
+    });
+    return signal ? `was ended by ${signal}` : `ended with status ${status}`;
+  }
+
+  lastWords(): string {
+    const text = this.#said.trim();
+    return text === "" ? "" : `; it wrote: ${text}`;
+  }
+
+  /** Ends the process and those that it started. */
+  kill(): void {
+    this.#isRunning = false;
+    this.#child.kill("SIGKILL");
+  }
+}
+
+/** The program that started this one, and listens at its standard streams. */
+export class Parent implements Peer {
+  readonly frames: FrameReader;
+  isRunning = true;
+
+  /** Throws `ArgumentError` if standard input is a terminal. */
+  constructor(private readonly streams: BinaryStreams) {
+    this.frames = new FrameReader("standard input", streams.read());
+  }
+
+  write(bytes: Uint8Array): void {
+    this.streams.write(bytes);
+  }
+
+  async ended(): Promise<string> {
+    return "closed its end of the pipe";
+  }
+
+  lastWords(): string {
+    return "";
+  }
+
+  kill(): void {
+    this.isRunning = false;
+  }
+}

@@ -1,0 +1,146 @@
+/** Another program as the subject of a conformance run. */
+import type { Answer, Complete, OperationName, Subject } from "lockstep/conformance";
+import { ArgumentError, UnsupportedError } from "../../errors.js";
+import { isObject, type JsonObject } from "../../io/header/header.js";
+import { describe } from "../../options.js";
+import { VERSION } from "../manifest.js";
+import { answerOf, type Harness, inputMessage, outputsOf } from "./message.js";
+import { ask, type Message, type Peer, type Reply, SubjectError, tell } from "./talk.js";
+
+/** The version of the messages. */
+const PROTOCOL = 1;
+
+/** How long a process may take to start and say hello, in milliseconds. */
+const START_MS = 60_000;
+
+/** The values that a field of an input may have, by the path of the field. */
+export type Supported = Readonly<Record<string, readonly unknown[]>>;
+
+/** What a subject says of itself. */
+export interface Hello {
+  readonly name: string;
+  readonly operations: ReadonlyMap<OperationName, Supported>;
+}
+
+/** The options of `CommandSubject`. */
+export interface SubjectOptions {
+  /** How long an answer may take, in milliseconds. */
+  readonly deadline: number;
+  /** Gives the names, types and shapes that answers must have. */
+  readonly reference: Complete<Subject>;
+}
+
+type Ask = (input: object) => Promise<Answer>;
+
+/** A program that answers cases. It is started again after it has ended. */
+export class ProgramSubject {
+  #peer: Peer | undefined;
+  #count = 0;
+  #deadline: number;
+
+  private constructor(
+    private readonly begin: () => Peer,
+    private readonly harness: Harness,
+    private readonly options: SubjectOptions,
+  ) {
+    this.#deadline = options.deadline;
+  }
+
+  /**
+   * Starts a program by `begin`. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for
+   * operations that do not exist.
+   */
+  static async start(
+    begin: () => Peer,
+    harness: Harness,
+    options: SubjectOptions,
+  ): Promise<{ readonly program: ProgramSubject; readonly hello: Hello; readonly subject: Subject }> {
+    const program = new ProgramSubject(begin, harness, options);
+    try {
+      const hello = await program.#hello();
+      const functions = [...hello.operations.keys()].map((name) => [name, program.#asking(name)] as const);
+      return { program, hello, subject: Object.fromEntries(functions) };
+    } catch (error) {
+      program.dispose();
+      throw error;
+    }
+  }
+
+  /** Ends the program. */
+  dispose(): void {
+    this.#peer?.kill();
+  }
+
+  /** Sends a message that has no answer, if it runs. */
+  tell(say: JsonObject): void {
+    if (this.#peer?.isRunning) tell(this.#peer, { say, tensors: [] });
+  }
+
+  async #hello(): Promise<Hello> {
+    this.#peer = this.begin();
+    const say = { type: "hello", protocol: PROTOCOL, version: VERSION };
+    return helloOf(await ask(this.#peer, { say, tensors: [] }, START_MS), this.harness);
+  }
+
+  async #ask(message: Message): Promise<Reply> {
+    if (!this.#peer?.isRunning) await this.#hello();
+    try {
+      return await ask(this.#peer as Peer, message, this.#deadline);
+    } catch (error) {
+      // each step of shrinking may take as long as a case that hangs
+      if (error instanceof SubjectError) this.#deadline = Math.min(this.#deadline, 2000);
+      throw error;
+    }
+  }
+
+  #asking(operation: OperationName): Ask {
+    return async (input) => {
+      const expected = await this.options.reference[operation](input as never);
+      const { input: fields, tensors } = inputMessage(this.harness, input);
+      const id = ++this.#count;
+      const say = { type: "case", id, operation, input: fields, outputs: outputsOf(expected) };
+      const reply = await this.#ask({ say, tensors });
+      const { id: answered, declined, error } = reply.say;
+      if (answered !== id) {
+        this.dispose();
+        throw new SubjectError(
+          `the subject answered ${describe(answered)} to case ${id}; repeat the id of the case`,
+        );
+      }
+      if (typeof declined === "string") throw new UnsupportedError(operation, declined);
+      if (error !== undefined) throw new SubjectError(`the subject reports an error: ${text(error)}`);
+      return answerOf(this.harness, reply.frame, expected);
+    };
+  }
+}
+
+const text = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
+
+function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
+  const { protocol, name, operations } = say;
+  if (protocol !== PROTOCOL)
+    throw new ArgumentError(
+      `the subject says protocol ${describe(protocol)}; this version speaks ${PROTOCOL}: {"protocol": ${PROTOCOL}, "name": …, "operations": {"quantize": {}}}`,
+    );
+  if (!isObject(operations) || Object.keys(operations).length === 0)
+    throw new ArgumentError(
+      `the subject's operations are ${JSON.stringify(operations)}; it must name at least one: {"quantize": {}}`,
+    );
+  const named = Object.entries(operations).map(([operation, supported]) => {
+    const known = OPERATION_NAMES.find((each) => each === operation);
+    if (!known)
+      throw new ArgumentError(
+        `the subject has an operation ${JSON.stringify(operation)}; there are ${OPERATION_NAMES.join(", ")}`,
+      );
+    return [known, supportedOf(operation, supported)] as const;
+  });
+  return { name: typeof name === "string" ? name : "the subject", operations: new Map(named) };
+}
+
+function supportedOf(operation: string, supported: unknown): Supported {
+  if (isObject(supported) && Object.values(supported).every((each) => Array.isArray(each) && each.length > 0))
+    return supported as JsonObject & Supported;
+  throw new ArgumentError(
+    `the subject's operation ${operation} supports ${JSON.stringify(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
+  );
+}

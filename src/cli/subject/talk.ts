@@ -1,0 +1,86 @@
+/** The exchange of messages with a subject: one question, then one answer. */
+import { BackendError, LockstepError } from "../../errors.js";
+import { encodeFrame, Frame, type FrameTensor } from "../../io/frames/frame.js";
+import type { FrameReader } from "../../io/frames/frame-reader.js";
+import { isObject, type JsonObject } from "../../io/header/header.js";
+
+/** The metadata key of a frame that holds the message. */
+const KEY = "lockstep";
+
+/** What is said to a subject or by one: a JSON object, and tensors. */
+export interface Message {
+  readonly say: JsonObject;
+  readonly tensors: readonly FrameTensor[];
+}
+
+/** What a subject answered. */
+export interface Reply {
+  readonly say: JsonObject;
+  readonly frame: Frame;
+}
+
+/** Why a subject gave no answer: it ended, took too long or answered with something else. */
+export class SubjectError extends BackendError {}
+
+/** The program at the other end of a pair of streams. */
+export interface Peer {
+  readonly frames: FrameReader;
+  /** Whether it can be asked. */
+  readonly isRunning: boolean;
+  write(bytes: Uint8Array): void;
+  /** How it ended, once it has. Throws `SubjectError` if it was never started. */
+  ended(): Promise<string>;
+  /** What it wrote for people, with a separator before it. */
+  lastWords(): string;
+  /** Ends it. */
+  kill(): void;
+}
+
+/** Sends a message that has no answer. */
+export function tell(peer: Peer, { say, tensors }: Message): void {
+  for (const part of encodeFrame("message", tensors, { [KEY]: JSON.stringify(say) })) peer.write(part);
+}
+
+/**
+ * Sends a message and returns the reply. Throws `SubjectError` if there is none within `deadline` milliseconds or no valid one;
+ * the subject is ended then.
+ */
+export async function ask(peer: Peer, message: Message, deadline: number): Promise<Reply> {
+  tell(peer, message);
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<"late">((resolve) => {
+    timer = setTimeout(resolve, deadline, "late");
+  });
+  try {
+    const bytes = await Promise.race([peer.frames.next(), timeout]);
+    if (bytes === "late")
+      throw new SubjectError(`the subject gave no answer within ${deadline / 1000} s${peer.lastWords()}`);
+    if (!bytes)
+      throw new SubjectError(`the subject ${await peer.ended()} instead of answering${peer.lastWords()}`);
+    return replyOf(bytes);
+  } catch (error) {
+    peer.kill();
+    if (error instanceof SubjectError || !(error instanceof LockstepError)) throw error;
+    throw new SubjectError(`the subject answered with no valid frame: ${error.message}${peer.lastWords()}`, {
+      cause: error,
+    });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function replyOf(bytes: Uint8Array): Reply {
+  const frame = Frame.decode("answer", bytes);
+  const text = frame.metadata[KEY];
+  const say: unknown = text === undefined ? undefined : parsed(text);
+  if (isObject(say)) return { say, frame };
+  throw new SubjectError(`the subject's answer has no JSON object in its metadata "${KEY}"`);
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,73 @@
+/** Reads frames from a stream of bytes. */
+import { FileError } from "../../errors.js";
+import { LENGTH_BYTES } from "./frame.js";
+
+/** The largest frame: less than the largest array of bytes that all supported versions of Node allow. */
+export const MAX_FRAME_BYTES = 2 ** 32 - 2 ** 20;
+
+/** Memory that is allocated at once for a frame whose bytes have not come yet. */
+const STEP_BYTES = 64 << 20;
+
+/** The frames of a stream, one after the other. */
+export class FrameReader {
+  readonly #chunks: AsyncIterator<Uint8Array>;
+  #rest: Uint8Array = new Uint8Array();
+
+  constructor(
+    /** What sends the frames, for errors. */
+    readonly name: string,
+    chunks: AsyncIterable<Uint8Array>,
+  ) {
+    this.#chunks = chunks[Symbol.asyncIterator]();
+  }
+
+  /**
+   * The bytes of the next frame, without its length; undefined at the end of the stream. Throws `FileError` for a length that
+   * no frame has, and for a stream that ends within a frame.
+   */
+  async next(): Promise<Uint8Array | undefined> {
+    const prefix = await this.#take(LENGTH_BYTES);
+    if (prefix.length === 0) return undefined;
+    if (prefix.length < LENGTH_BYTES) throw this.#truncated("a length", LENGTH_BYTES, prefix.length);
+    const length = new DataView(prefix.buffer).getBigUint64(0, true);
+    if (length > MAX_FRAME_BYTES)
+      throw new FileError(
+        `${this.name}: a frame would have ${length} bytes; ${MAX_FRAME_BYTES} are the most; does it begin with its length, 8 bytes, little endian?`,
+      );
+    const frame = await this.#take(Number(length));
+    if (frame.length < length) throw this.#truncated("a frame", Number(length), frame.length);
+    return frame;
+  }
+
+  #truncated(what: string, wanted: number, got: number): FileError {
+    return new FileError(`${this.name}: ended after ${got} of the ${wanted} bytes of ${what}`);
+  }
+
+  /** The next `count` bytes, or fewer where the stream ends before. They are a copy. */
+  async #take(count: number): Promise<Uint8Array> {
+    let bytes: Uint8Array = new Uint8Array(Math.min(count, STEP_BYTES));
+    for (let at = 0; at < count; ) {
+      if (this.#rest.length === 0 && !(await this.#refill())) return bytes.subarray(0, at);
+      const part = this.#rest.subarray(0, count - at);
+      if (at + part.length > bytes.length)
+        bytes = grown(bytes, Math.min(count, 2 * bytes.length + part.length));
+      bytes.set(part, at);
+      this.#rest = this.#rest.subarray(part.length);
+      at += part.length;
+    }
+    return bytes;
+  }
+
+  async #refill(): Promise<boolean> {
+    const { done, value } = await this.#chunks.next();
+    if (done) return false;
+    this.#rest = value;
+    return true;
+  }
+}
+
+function grown(bytes: Uint8Array, length: number): Uint8Array {
+  const larger = new Uint8Array(length);
+  larger.set(bytes);
+  return larger;
+}

@@ -1,0 +1,94 @@
+/** Frames, in which programs exchange tensors over a pipe: each is a safetensors file behind its length in bytes. */
+import { FileError } from "../../errors.js";
+import {
+  type Header,
+  type Metadata,
+  parseHeader,
+  type TensorEntry,
+  type TensorPlan,
+} from "../header/header.js";
+import { encodeHeader, planEntries } from "../header/header-write.js";
+import { MAX_HEADER_BYTES } from "../limits.js";
+import { TensorSource } from "../source.js";
+
+/** The bytes of a length: an unsigned integer, little endian. */
+export const LENGTH_BYTES = 8;
+
+/** A tensor and its bytes, little endian, in C order. */
+export interface FrameTensor extends TensorPlan {
+  readonly bytes: Uint8Array;
+}
+
+/** The bytes of a frame, to be written one after the other. Throws `FileError` for tensors that no file can have. */
+export function encodeFrame(
+  name: string,
+  tensors: readonly FrameTensor[],
+  metadata: Metadata,
+): readonly Uint8Array[] {
+  const entries = planEntries(name, tensors);
+  const header = encodeHeader(name, entries.values(), metadata);
+  const given = new Map(tensors.map((tensor) => [tensor.name, tensor.bytes]));
+  const data = Array.from(entries.values(), (entry) => {
+    const bytes = given.get(entry.name) as Uint8Array;
+    if (bytes.length === entry.end - entry.begin) return bytes;
+    throw new FileError(
+      `${name}: tensor "${entry.name}": ${entry.dtype} [${entry.shape}] needs ${entry.end - entry.begin} bytes; ${bytes.length} were given`,
+    );
+  });
+  const length = new Uint8Array(LENGTH_BYTES);
+  const total = data.reduce((sum, bytes) => sum + bytes.length, header.length);
+  new DataView(length.buffer).setBigUint64(0, BigInt(total), true);
+  return [length, header, ...data];
+}
+
+/** The tensors of a frame. `read` gives views of the frame's bytes. */
+export class Frame extends TensorSource {
+  readonly #data: Uint8Array;
+
+  private constructor(name: string, header: Header, data: Uint8Array) {
+    super(name, header);
+    this.#data = data;
+  }
+
+  /** Throws `FileError` for bytes that are no safetensors file. `name` says in errors which frame it is. */
+  static decode(name: string, bytes: Uint8Array): Frame {
+    if (bytes.length < LENGTH_BYTES)
+      throw new FileError(`${name}: has ${bytes.length} bytes; a safetensors file has at least 10`);
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const length = view.getBigUint64(0, true);
+    const most = Math.min(bytes.length - LENGTH_BYTES, MAX_HEADER_BYTES);
+    if (length > most)
+      throw new FileError(`${name}: its header would have ${length} bytes; it can have ${most}`);
+    const data = LENGTH_BYTES + Number(length);
+    const header = parseHeader(name, bytes.subarray(LENGTH_BYTES, data), bytes.length - data);
+    return new Frame(name, header, bytes.subarray(data));
+  }
+
+  override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
+    return this.bytesOf(entry).subarray(begin, end);
+  }
+
+  /** All bytes of a tensor. */
+  bytesOf({ begin, end }: TensorEntry): Uint8Array {
+    return this.#data.subarray(begin, end);
+  }
+
+  /**
+   * The tensors and metadata whose names begin with `path` and a slash, without that beginning: a file within the frame. Throws
+   * `FileError` if there are none.
+   */
+  part(path: string): TensorSource {
+    const prefix = `${path}/`;
+    const own = <T>(entries: Iterable<[string, T]>): [string, T][] =>
+      Array.from(entries).flatMap(([name, value]) =>
+        name.startsWith(prefix) ? [[name.slice(prefix.length), value] as [string, T]] : [],
+      );
+    const tensors = new Map(own(this.tensors).map(([name, entry]) => [name, { ...entry, name }]));
+    const metadata = Object.fromEntries(own(Object.entries(this.metadata)));
+    if (tensors.size === 0)
+      throw new FileError(
+        `${this.path}: no tensor has a name that begins with "${prefix}", so there is no such file`,
+      );
+    return new Frame(path, { tensors, metadata }, this.#data);
+  }
+}
