@@ -23,8 +23,8 @@ export interface CrossEntropyBackwardOptions extends CrossEntropyOptions {
   readonly classes?: number | undefined;
 }
 
-/** The check of each field of `CrossEntropyOptions`. */
-const CROSS_ENTROPY_OPTIONS: OptionTable<CrossEntropyOptions> = {
+/** @shared The check of each field of `CrossEntropyOptions`. */
+export const CROSS_ENTROPY_OPTIONS: OptionTable<CrossEntropyOptions> = {
   smoothing: between(0, 1),
   ignore: integer(-(2 ** 31), 2 ** 31 - 1),
 };

@@ -91,7 +91,7 @@ const SGD_NUMBERS = {
 } as const;
 
 export const MODULE_ROWS: Rows = {
-  Embedding: sized((w) => [w.backend, 8, 16, options(w)], "vocabulary", "features"),
+  Embedding: sized((w) => [w.backend, 8, 16, { ...options(w), ...sequence(w) }], "vocabulary", "features"),
   Linear: sized((w) => [w.backend, 16, 32, linear(w)], "inFeatures", "outFeatures"),
   LayerNorm: sized(
     (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
@@ -173,9 +173,9 @@ export const MODULE_ROWS: Rows = {
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
   "functional.gated": { calls: [(w) => [w.tensor(), "silu"]] },
-  "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4])]] },
+  "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4]), sequence(w)]] },
   "functional.crossEntropyLoss": {
-    calls: [(w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1 }]],
+    calls: [(w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1, group: alone(w) }]],
     numbers: { "options.smoothing": "share", "options.ignore": "int32" },
   },
   "functional.mseLoss": { calls: [(w) => [w.tensor(), w.tensor()]] },
