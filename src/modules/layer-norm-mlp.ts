@@ -55,12 +55,12 @@ export const MLP_ACTIVATIONS = {
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
 /** Options of `LayerNormMLP`: those of the norm and of the two linear layers, and the activation. All fields are optional. */
-export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode"> {
+export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode" | "pieces"> {
   /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
 }
 
-const { parallelMode: _, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
+const { parallelMode: _, pieces: __, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
 const checkOptions = optionsOf<LayerNormMLPOptions>({
   ...OPTIONS,
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),

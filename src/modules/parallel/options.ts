@@ -3,7 +3,7 @@ import type { Backend } from "../../backends/backend.js";
 import type { ProcessGroup } from "../../distributed/group.js";
 import { ArgumentError } from "../../errors.js";
 import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../../functional/ranks.js";
-import { type OptionTable, oneOf } from "../../options.js";
+import { integer, type OptionTable, oneOf } from "../../options.js";
 
 /** How a weight [N, K] is divided: by its rows, N, or by its columns, K. */
 export type ParallelMode = "column" | "row";
@@ -16,12 +16,18 @@ export interface ParallelOptions extends SequenceParallelOptions {
    * `group`.
    */
   readonly parallelMode?: ParallelMode | undefined;
+  /**
+   * The number of tensors that lie side by side in the columns of a column-parallel result, each of which is divided: 3 for
+   * queries, keys and values. Default 1.
+   */
+  readonly pieces?: number | undefined;
 }
 
 /** Checks the fields of `ParallelOptions`. */
 export const PARALLEL_OPTIONS: OptionTable<ParallelOptions> = {
   ...SEQUENCE_PARALLEL_OPTIONS,
   parallelMode: oneOf(["column", "row"]),
+  pieces: integer(1),
 };
 
 /** As `groupOf`, for a layer whose weight is divided by rows or by columns. */
@@ -30,7 +36,7 @@ export function dividedGroup(
   backend: Backend,
   options: ParallelOptions,
 ): ProcessGroup | undefined {
-  const { group, parallelMode } = options;
+  const { group, parallelMode, pieces = 1 } = options;
   if (parallelMode && !group)
     throw new ArgumentError(
       `${user}: parallelMode ${parallelMode} divides the weight among ranks; give group`,
@@ -38,6 +44,10 @@ export function dividedGroup(
   if (group && !parallelMode)
     throw new ArgumentError(
       `${user}: group is given and parallelMode is not; give "column" or "row", or leave group out`,
+    );
+  if (pieces > 1 && parallelMode !== "column")
+    throw new ArgumentError(
+      `${user}: pieces is ${pieces}, and only columns of a result consist of pieces; give parallelMode "column", or leave pieces out`,
     );
   return groupOf(user, backend, options);
 }

@@ -32,11 +32,11 @@ const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: co
 const linear = (w: World) =>
   ({
     ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
-    ...{ ...sequence(w), parallelMode: "column" as const },
+    ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1 },
   }) as const;
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
-  const { parallelMode: _, ...rest } = linear(w);
+  const { parallelMode: _, pieces: __, ...rest } = linear(w);
   return rest;
 };
 const NORM = { eps: 1e-5, zeroCenteredGamma: true } as const;
@@ -47,6 +47,7 @@ const sized = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
   numbers: Object.fromEntries([
     ...sizes.map((size) => [size, "count"] as const),
     ["options.eps", "atLeastZero"],
+    ["options.pieces", "count"],
   ]),
 });
 
