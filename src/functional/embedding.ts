@@ -17,12 +17,12 @@ const checkOptions = optionsOf(SEQUENCE_PARALLEL_OPTIONS);
  * Returns the rows of `table` [V, D] whose indices are `ids`, an i32 tensor. The result is [...ids.shape, D]. See the operation
  * `embedding`.
  *
- * With `group` the table has this rank's rows of a whole one, and all ranks give the same ids. The result has the bits of the
- * whole table's.
+ * With `group` the table has this rank's rows of a whole one, of which every rank has as many, and all ranks give the same ids.
+ * The result has the bits of the whole table's.
  *
  * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
  * not a tensor, an invalid option, or tensors on different backends, `DisposedError` for a disposed tensor or group,
- * `DistributedError` for a group that has failed.
+ * `DistributedError` for a group that has failed, and for ranks with other numbers of rows.
  */
 export function embedding(table: VariableLike, ids: Tensor, options: SequenceParallelOptions = {}): Variable {
   const { sequenceParallel = false } = checkOptions("embedding", options);
@@ -35,7 +35,9 @@ export function embedding(table: VariableLike, ids: Tensor, options: SequencePar
     const part = group && idsOf(group, rows);
     const found = lookUp(own, ids, part);
     return {
-      result: group ? summed(group, found, sequenceParallel) : found,
+      result: group
+        ? group.saying(`${rows} ids on each rank`, () => summed(group, found, sequenceParallel))
+        : found,
       backward: (grad) => {
         const given = wideOf("embedding: the gradient", grad);
         const whole = group && sequenceParallel ? group.allGather(given) : given;

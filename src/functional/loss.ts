@@ -41,7 +41,7 @@ const checkLoss = optionsOf<CrossEntropyLossOptions>({ ...CROSS_ENTROPY_OPTIONS,
  *
  * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
  * not a tensor, an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor or group,
- * `DistributedError` for a group that has failed.
+ * `DistributedError` for a group that has failed, and for ranks with other numbers of classes.
  */
 export function crossEntropyLoss(
   logits: VariableLike,
@@ -96,9 +96,10 @@ function dividedCrossEntropy(
   targets: Tensor,
   options: CrossEntropyOptions,
 ): CrossEntropyResult & Pick<CrossEntropyBackwardOptions, "first" | "classes"> {
-  const { first, vocabulary: classes } = idsOf(group, asMatrix(logits.shape)[1]);
+  const [, columns] = asMatrix(logits.shape);
+  const { first, vocabulary: classes } = idsOf(group, columns);
   const maximum = lossMaximum(logits);
-  group.reduceMax([maximum]);
+  group.saying(`${columns} classes on each rank`, () => group.reduceMax([maximum]));
   const sums = summed(group, lossSums({ logits, targets, maximum }, { first, ...options }));
   const loss = lossOfSums(sums, targets, { classes, ...options });
   return { loss, maximum, total: sums.view(0, [loss.size]), first, classes };

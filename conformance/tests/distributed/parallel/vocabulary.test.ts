@@ -53,7 +53,7 @@ describe("a divided table", () => {
       columns: fc.integer({ min: 1, max: 20 }),
       sequence: fc.boolean(),
       batch: fc.integer({ min: 1, max: 3 }),
-      length: fc.integer({ min: 1, max: 5 }),
+      length: fc.integer({ min: 0, max: 5 }),
     })
     .chain((drawn) => {
       const count = drawn.ranks * drawn.batch * drawn.length;
@@ -130,7 +130,8 @@ describe("a loss of divided classes", () => {
   const cases = fc
     .record({
       ...common,
-      rows: fc.integer({ min: 1, max: 6 }),
+      each: fc.oneof({ weight: 1, arbitrary: fc.constant(0) }, { weight: 8, arbitrary: common.each }),
+      rows: fc.integer({ min: 0, max: 6 }),
       smoothing: fc.constantFrom(0, 0, 0.1, 1, 2 ** -149, 1e-60),
       ignore: fc.constantFrom(-100, 0, 3),
       /** Rows in which some logits are special; -infinity everywhere on a rank is one of the cases. */
@@ -139,7 +140,7 @@ describe("a loss of divided classes", () => {
     .chain((drawn) => {
       const last = drawn.ranks * drawn.each;
       const target = fc.oneof(
-        { weight: 8, arbitrary: fc.nat(last - 1) },
+        { weight: 8, arbitrary: fc.nat(Math.max(last - 1, 0)) },
         fc.constantFrom(-1, -100, last, 2 ** 31 - 1, -(2 ** 31)),
       );
       return fc.record({
@@ -235,6 +236,46 @@ describe("a loss of divided classes", () => {
         }
       }),
       { numRuns: 100 },
+    );
+  });
+});
+
+describe("ranks that do not have as many ids or classes", () => {
+  const cases = fc
+    .record({
+      ranks: fc.integer({ min: 2, max: MOST }),
+      odd: fc.nat(),
+      each: fc.integer({ min: 1, max: 4 }),
+      other: fc.integer({ min: 1, max: 4 }),
+      sequence: fc.boolean(),
+      of: fc.constantFrom("embedding", "loss"),
+    })
+    .filter(({ each, other }) => each !== other);
+
+  it("are told so, all of them", async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async ({ ranks, odd, each, other, sequence, of }) => {
+        const outcomes = groups(ranks).map((group) => {
+          using scope = new Scope();
+          const { backend, rank } = group;
+          const count = rank === odd % ranks ? other : each;
+          const ids = tensor(backend, new Int32Array(ranks), [ranks], "i32");
+          const make = (rows: number, columns: number): Tensor =>
+            wideTensor(backend, new Float32Array(rows * columns), [rows, columns], "f32");
+          const call = (): Variable =>
+            of === "embedding"
+              ? lookUp(make(count, 2), ids, { group, sequenceParallel: sequence })
+              : crossEntropyLoss(make(ranks, count), ids, { group });
+          try {
+            const result = scope.keep(call().tensor);
+            return () => result.data().finally(() => result.dispose());
+          } catch (error) {
+            return () => Promise.reject(error);
+          }
+        });
+        for (const outcome of outcomes) await expect(outcome()).rejects.toThrow(/(ids|classes) on each rank/);
+      }),
+      { numRuns: 30 },
     );
   });
 });
