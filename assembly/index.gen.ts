@@ -20,6 +20,7 @@ export { hadamard, hadamardAmax } from "./quantize/hadamard";
 export { quantizeRows } from "./quantize/quantize";
 export { quantizeDraws, quantizeLevels, quantizePart, quantizeRule, quantizeSource, quantizeTarget, quantizeTile } from "./quantize/task";
 export { embedding, embeddingBackward, embeddingChains } from "./rows/embedding";
+export { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts";
 export { crossEntropy, crossEntropyBackward } from "./rows/loss";
 export { mse, mseBackward } from "./rows/mse";
 export { norm, normBackward, normParameters } from "./rows/norm";

@@ -23,6 +23,7 @@ void registerGradNorm(Napi::Env env, Napi::Object exports);
 void registerHadamard(Napi::Env env, Napi::Object exports);
 void registerLayout(Napi::Env env, Napi::Object exports);
 void registerLoss(Napi::Env env, Napi::Object exports);
+void registerLossParts(Napi::Env env, Napi::Object exports);
 void registerMemory(Napi::Env env, Napi::Object exports);
 void registerNorm(Napi::Env env, Napi::Object exports);
 void registerNormQuantize(Napi::Env env, Napi::Object exports);
@@ -54,6 +55,7 @@ inline void registerAll(Napi::Env env, Napi::Object exports) {
   registerHadamard(env, exports);
   registerLayout(env, exports);
   registerLoss(env, exports);
+  registerLossParts(env, exports);
   registerMemory(env, exports);
   registerNorm(env, exports);
   registerNormQuantize(env, exports);

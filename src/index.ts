@@ -77,6 +77,7 @@ export { derive, type FormatFacts, factsOf, formatWord, resolveFormat } from "./
 export type { GemmAlgorithm, ReductionScheme } from "./formats/gemm-algorithm.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout, type SpecialsName } from "./formats/scalar.js";
 export * as functional from "./functional/index.js";
+export type { SequenceParallelOptions } from "./functional/ranks.js";
 export type { DelayedSnapshot } from "./modules/delayed-state.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
@@ -91,7 +92,7 @@ export {
   type NormModuleOptions,
   RMSNorm,
 } from "./modules/norm.js";
-export type { ParallelMode, ParallelOptions, SequenceParallelOptions } from "./modules/parallel/options.js";
+export type { ParallelMode, ParallelOptions } from "./modules/parallel/options.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
 export type { WeightUse } from "./modules/quantization.js";
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";

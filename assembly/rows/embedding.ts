@@ -1,6 +1,9 @@
 // Embedding lookup in a table [V, D], where D is `columns`, and the gradient of the table. Row v of the gradient is the
 // sum of the rows of `grad` whose id is v. The rows are added in f32 in ascending order of their positions, starting at
 // +0, and the sum is rounded once. An id outside [0, V) gives a row of NaN and contributes to no gradient.
+//
+// A table can be a part of a larger one: its rows are those of the ids from `first` on, and `whole` is the number of all
+// ids. An id of another part gives a row of -0, which changes no sum, and contributes to no gradient.
 import { addEach, fill } from "../core/chunk";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
@@ -19,40 +22,47 @@ export function embedding(
   out: usize,
   outType: u32,
   vocabulary: usize,
+  first: usize,
+  whole: usize,
   columns: usize,
   scratch: usize,
   begin: usize,
   end: usize,
 ): void {
   for (let position = begin; position < end; position++) {
-    const id = <usize>load<i32>(ids + (position << 2));
+    const id = load<i32>(ids + (position << 2));
+    const row = <usize>id - first;
+    const known = id >= 0 && <usize>id < whole;
+    const other: f32 = known ? -0.0 : NaN;
     for (let i: usize = 0; i < columns; i += CHUNK) {
       const count = min(CHUNK, columns - i);
-      if (id < vocabulary) widen(table, tableType, id * columns + i, count, scratch);
-      else fill(scratch, NaN, count);
+      if (known && row < vocabulary) widen(table, tableType, row * columns + i, count, scratch);
+      else fill(scratch, other, count);
       narrow(scratch, out, outType, position * columns + i, count);
     }
   }
 }
 
 /**
- * Builds a linked list of the positions of each id, in ascending order. The first position of an id is heads[id] (u32
+ * Builds a linked list of the positions of each row's id, in ascending order. The first position of a row is heads[row] (u32
  * [V]). The position after `position` is next[position] (u32 [count]).
  */
 export function embeddingChains(
   ids: usize,
   count: usize,
   vocabulary: usize,
+  first: usize,
   heads: usize,
   next: usize,
 ): void {
   memory.fill(heads, 0xff, vocabulary << 2);
   for (let position = count; position > 0; ) {
     position--;
-    const id = <usize>load<i32>(ids + (position << 2));
-    if (id >= vocabulary) continue;
-    store<u32>(next + (position << 2), load<u32>(heads + (id << 2)));
-    store<u32>(heads + (id << 2), <u32>position);
+    const id = load<i32>(ids + (position << 2));
+    const row = <usize>id - first;
+    if (id < 0 || row >= vocabulary) continue;
+    store<u32>(next + (position << 2), load<u32>(heads + (row << 2)));
+    store<u32>(heads + (row << 2), <u32>position);
   }
 }
 

@@ -12,9 +12,9 @@
 // Every export takes `scratch`, eight buffers of the calling thread (core/scratch.ts).
 import { addScalar, divideScalar, exponentials, fill, multiplyScalar } from "../core/chunk";
 import { log } from "../core/math";
-import { addTerms, foldLanes, maximumOf } from "../core/reduce";
-import { BUFFER, CHUNK } from "../core/scratch";
+import { CHUNK } from "../core/scratch";
 import { loadWide, narrow, widen } from "../core/wide";
+import { distanceOfRow, maximumOfRow, smoothed, totalOfRow } from "./loss-row";
 
 /** Writes the loss, the maximum and the total of rows [begin, end), one f32 each per row. `targets` are i32. */
 export function crossEntropy(
@@ -31,24 +31,10 @@ export function crossEntropy(
   begin: usize,
   end: usize,
 ): void {
-  const lanes = scratch + BUFFER;
   for (let row = begin; row < end; row++) {
     const first = row * columns;
-    let top: f32 = -Infinity;
-    for (let i: usize = 0; i < columns; i += CHUNK) {
-      const count = min(CHUNK, columns - i);
-      widen(logits, type, first + i, count, scratch);
-      top = maximumOf(scratch, count, top);
-    }
-    top += 0;
-    fill(lanes, 0, 32);
-    for (let i: usize = 0; i < columns; i += CHUNK) {
-      const count = min(CHUNK, columns - i);
-      widen(logits, type, first + i, count, scratch);
-      exponentials(scratch, top, count);
-      addTerms(lanes, scratch, count);
-    }
-    const sum = foldLanes(lanes);
+    const top = maximumOfRow(logits, type, first, columns, scratch);
+    const sum = totalOfRow(logits, type, first, columns, top, scratch);
     store<f32>(maximum + (row << 2), top);
     store<f32>(total + (row << 2), sum);
     const target = load<i32>(targets + (row << 2));
@@ -56,18 +42,9 @@ export function crossEntropy(
     if (target === ignore) {
       value = 0;
     } else if (<usize>target < columns) {
-      value = log(sum) - (loadWide(logits, type, first + <usize>target) - top);
-      if (smoothing !== 0) {
-        fill(lanes, 0, 32);
-        for (let i: usize = 0; i < columns; i += CHUNK) {
-          const count = min(CHUNK, columns - i);
-          widen(logits, type, first + i, count, scratch);
-          addScalar(scratch, -top, count);
-          addTerms(lanes, scratch, count);
-        }
-        const uniform = log(sum) - foldLanes(lanes) / <f32>columns;
-        value = (<f32>1 - smoothing) * value + smoothing * uniform;
-      }
+      const own = loadWide(logits, type, first + <usize>target) - top;
+      const distance: f32 = smoothing === 0 ? 0 : distanceOfRow(logits, type, first, columns, top, scratch);
+      value = smoothed(log(sum), own, distance, columns, smoothing);
     }
     store<f32>(loss + (row << 2), value);
   }
@@ -75,7 +52,7 @@ export function crossEntropy(
 
 /**
  * Writes rows [begin, end) of dx. `grad` is the f32 gradient of each row's loss; `maximum` and `total` are what
- * `crossEntropy` wrote.
+ * `crossEntropy` wrote. The columns are those of the classes from `first` on; `classes` is V.
  */
 export function crossEntropyBackward(
   grad: usize,
@@ -87,18 +64,20 @@ export function crossEntropyBackward(
   dx: usize,
   dxType: u32,
   columns: usize,
+  first: usize,
+  classes: usize,
   smoothing: f32,
   ignore: i32,
   scratch: usize,
   begin: usize,
   end: usize,
 ): void {
-  const off: f32 = smoothing / <f32>columns;
+  const off: f32 = smoothing / <f32>classes;
   const on: f32 = <f32>1 - smoothing + off;
   for (let row = begin; row < end; row++) {
-    const first = row * columns;
+    const start = row * columns;
     const target = load<i32>(targets + (row << 2));
-    const known = <usize>target < columns;
+    const known = target >= 0 && <usize>target < classes;
     const upstream: f32 = known ? load<f32>(grad + (row << 2)) : NaN;
     const top = load<f32>(maximum + (row << 2));
     const sum = load<f32>(total + (row << 2));
@@ -107,16 +86,16 @@ export function crossEntropyBackward(
       if (target === ignore) {
         fill(scratch, 0, count);
       } else {
-        widen(logits, type, first + i, count, scratch);
+        widen(logits, type, start + i, count, scratch);
         exponentials(scratch, top, count);
         divideScalar(scratch, sum, count);
-        const place = <usize>target - i;
+        const place = <usize>target - first - i;
         const hit: f32 = place < count ? load<f32>(scratch + (place << 2)) - on : 0;
         addScalar(scratch, -off, count);
         if (place < count) store<f32>(scratch + (place << 2), hit);
         multiplyScalar(scratch, upstream, count);
       }
-      narrow(scratch, dx, dxType, first + i, count);
+      narrow(scratch, dx, dxType, start + i, count);
     }
   }
 }

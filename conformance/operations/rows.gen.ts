@@ -16,6 +16,7 @@ import { hadamardOperation } from "./quantize/hadamard.js";
 import { normQuantizeOperation } from "./quantize/norm-quantize.js";
 import { quantizeOperation } from "./quantize/quantize.js";
 import { embeddingBackwardOperation, embeddingOperation } from "./rows/embedding.js";
+import { lossMaximumOperation, lossOfSumsOperation, lossSumsOperation } from "./rows/loss-parts.js";
 import { crossEntropyBackwardOperation, crossEntropyOperation, mseBackwardOperation, mseOperation } from "./rows/loss.js";
 import { columnSumOperation, normBackwardOperation, normOperation } from "./rows/norm.js";
 import { softmaxBackwardOperation, softmaxOperation } from "./rows/softmax.js";
@@ -46,6 +47,9 @@ export const ROWS = {
   quantize: quantizeOperation,
   embeddingBackward: embeddingBackwardOperation,
   embedding: embeddingOperation,
+  lossMaximum: lossMaximumOperation,
+  lossOfSums: lossOfSumsOperation,
+  lossSums: lossSumsOperation,
   crossEntropyBackward: crossEntropyBackwardOperation,
   crossEntropy: crossEntropyOperation,
   mseBackward: mseBackwardOperation,

@@ -34,13 +34,14 @@ __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingPa
     const int32_t id = p.ids[i];
     float values[width];
 #pragma unroll
-    for (int k = 0; k < width; ++k) values[k] = kInfinity - kInfinity;
-    if (id >= 0 && id < p.vocabulary) loadElements(p.table, p.tableType, id * p.columns + column, values);
+    for (int k = 0; k < width; ++k) values[k] = id >= 0 && id < p.whole ? -0.0f : kInfinity - kInfinity;
+    const int64_t row = id - p.first;
+    if (row >= 0 && row < p.vocabulary) loadElements(p.table, p.tableType, row * p.columns + column, values);
     storeElements(p.out, p.outType, i * p.columns + column, values);
   }
 }
 
-// Loads the ids of a thread's positions in a tile. Positions past the end get -1.
+// Loads the ids of a thread's positions in a tile, counted from p.first. Lower ids and positions past the end get -1.
 __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t (&ids)[kIds]) {
   const int64_t mine = tile + static_cast<int>(threadIdx.x) * kIds;
   if (mine + kIds <= p.count) {
@@ -53,6 +54,8 @@ __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t 
 #pragma unroll
     for (int k = 0; k < kIds; ++k) ids[k] = mine + k < p.count ? p.ids[mine + k] : -1;
   }
+#pragma unroll
+  for (int& id : ids) id = id < p.first ? -1 : id - p.first;
 }
 
 // Returns the sum of `value` over the threads before this one (exclusive prefix sum). `total` becomes the sum over all

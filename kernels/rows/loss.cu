@@ -7,13 +7,13 @@
 #include "kernels/core/math.cuh"
 #include "kernels/device/elements.cuh"
 #include "kernels/device/reduce.cuh"
+#include "kernels/rows/loss-row.cuh"
 
 namespace lockstep {
 
 namespace {
 
 constexpr int kWarps = 4;
-constexpr float kInfinity = __builtin_huge_valf();
 
 // One warp computes one row. Its threads are the lanes of the sums.
 template <Wide type>
@@ -22,35 +22,16 @@ __global__ void __launch_bounds__(kWarps* kLanes) crossEntropyKernel(const Cross
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
   if (row >= p.rows) return;
   const auto* x = static_cast<const typename WideOf<type>::Storage*>(p.logits) + row * p.columns;
-  float top = -kInfinity;
-#pragma unroll 8
-  for (int64_t i = lane; i < p.columns; i += kLanes) {
-    const float value = loadElement(x, type, i);
-    top = top < value ? value : top;
-  }
-  top = maximumOfLanes(top) + 0.0f;
-  float sum = 0;
-#pragma unroll 4
-  for (int64_t i = lane; i < p.columns; i += kLanes) {
-    float power[1] = {loadElement(x, type, i) - top};
-    exponentials<true>(power);
-    sum += power[0];
-  }
-  const float total = foldLanes(sum);
+  const float top = maximumOfRow<type>(x, p.columns, lane);
+  const float total = totalOfRow<type>(x, p.columns, lane, top);
   const int32_t target = p.targets[row];
   float loss = kInfinity - kInfinity;
   if (target == p.ignore) {
     loss = 0;
   } else if (target >= 0 && target < p.columns) {
-    const float logTotal = logarithm(total);
-    loss = logTotal - (loadElement(x, type, target) - top);
-    if (p.smoothing != 0) {
-      float away = 0;
-#pragma unroll 8
-      for (int64_t i = lane; i < p.columns; i += kLanes) away += loadElement(x, type, i) - top;
-      const float uniform = logTotal - foldLanes(away) / static_cast<float>(p.columns);
-      loss = (1.0f - p.smoothing) * loss + p.smoothing * uniform;
-    }
+    const float own = loadElement(x, type, target) - top;
+    const float distance = p.smoothing == 0 ? 0.0f : distanceOfRow<type>(x, p.columns, lane, top);
+    loss = smoothedLoss(logarithm(total), own, distance, p.columns, p.smoothing);
   }
   if (lane == 0) {
     p.loss[row] = loss;
@@ -62,6 +43,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) crossEntropyKernel(const Cross
 // Values that all elements of a row share.
 struct RowOfLogits {
   bool ignored;
+  // The column of the target; the row may have no such column.
   int64_t target;
   float upstream;
   float maximum;
@@ -70,8 +52,9 @@ struct RowOfLogits {
 
 __device__ RowOfLogits rowOfLogits(const CrossEntropyBackwardParams& p, int64_t row) {
   const int32_t target = p.targets[row];
-  const bool known = target >= 0 && target < p.columns;
-  return {target == p.ignore, target, known ? p.grad[row] : kInfinity - kInfinity, p.maximum[row], p.total[row]};
+  const bool known = target >= 0 && target < p.classes;
+  return {target == p.ignore, target - p.first, known ? p.grad[row] : kInfinity - kInfinity, p.maximum[row],
+          p.total[row]};
 }
 
 // If `width` is kPack, rows must start at multiples of 16 bytes.
@@ -79,7 +62,7 @@ template <int width>
 __global__ void __launch_bounds__(kRowThreads) crossEntropyBackwardKernel(const CrossEntropyBackwardParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
   if (column >= p.columns) return;
-  const float off = p.smoothing / static_cast<float>(p.columns);
+  const float off = p.smoothing / static_cast<float>(p.classes);
   const float on = 1.0f - p.smoothing + off;
   const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
   for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < p.rows; row += step) {

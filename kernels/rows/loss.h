@@ -24,7 +24,8 @@ struct CrossEntropyParams {
   int32_t ignore = 0;
 };
 
-// Computes dx. `grad` is the gradient of each row's loss; `maximum` and `total` are those of the forward pass.
+// Computes dx. `grad` is the gradient of each row's loss; `maximum` and `total` are those of the forward pass. The columns
+// are those of the classes from `first` on.
 struct CrossEntropyBackwardParams {
   const float* grad = nullptr;
   const void* logits = nullptr;
@@ -36,6 +37,9 @@ struct CrossEntropyBackwardParams {
   Wide dxType = Wide::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
+  int64_t first = 0;
+  // The number of all classes.
+  int64_t classes = 0;
   float smoothing = 0;
   int32_t ignore = 0;
 };

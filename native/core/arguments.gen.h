@@ -465,6 +465,8 @@ struct Embedding {
       {"outType", Kind::kWide, false},
       {"count", Kind::kCount, false},
       {"vocabulary", Kind::kCount, false},
+      {"first", Kind::kCount, false},
+      {"whole", Kind::kCount, false},
       {"columns", Kind::kCount, false},
   };
 };
@@ -479,6 +481,7 @@ struct EmbeddingBackward {
       {"outType", Kind::kWide, false},
       {"count", Kind::kCount, false},
       {"vocabulary", Kind::kCount, false},
+      {"first", Kind::kCount, false},
       {"columns", Kind::kCount, false},
       {"workspace", Kind::kPointer, false},
   };
@@ -699,6 +702,8 @@ struct CrossEntropyBackward {
       {"smoothing", Kind::kFloat, false},
       {"ignore", Kind::kWord, false},
       {"grad", Kind::kPointer, false},
+      {"first", Kind::kCount, false},
+      {"classes", Kind::kCount, false},
       {"dx", Kind::kPointer, false},
       {"dxType", Kind::kWide, false},
   };
@@ -729,6 +734,45 @@ struct MseBackward {
       {"grad", Kind::kPointer, false},
       {"dx", Kind::kPointer, false},
       {"dxType", Kind::kWide, false},
+  };
+};
+
+struct LossMaximum {
+  static constexpr const char* kName = "lossMaximum";
+  static constexpr Argument kArguments[] = {
+      {"logits", Kind::kPointer, false},
+      {"logitsType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"maximum", Kind::kPointer, false},
+  };
+};
+
+struct LossSums {
+  static constexpr const char* kName = "lossSums";
+  static constexpr Argument kArguments[] = {
+      {"logits", Kind::kPointer, false},
+      {"logitsType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"targets", Kind::kPointer, false},
+      {"first", Kind::kCount, false},
+      {"maximum", Kind::kPointer, false},
+      {"sums", Kind::kPointer, false},
+      {"smooths", Kind::kFlag, false},
+  };
+};
+
+struct LossOfSums {
+  static constexpr const char* kName = "lossOfSums";
+  static constexpr Argument kArguments[] = {
+      {"sums", Kind::kPointer, false},
+      {"targets", Kind::kPointer, false},
+      {"loss", Kind::kPointer, false},
+      {"rows", Kind::kCount, false},
+      {"classes", Kind::kCount, false},
+      {"smoothing", Kind::kFloat, false},
+      {"ignore", Kind::kWord, false},
   };
 };
 

@@ -8,6 +8,9 @@ namespace lockstep {
 
 namespace {
 
+// The last id that an i32 can be.
+constexpr uint64_t kLastId = 0x7fffffff;
+
 void Embedding(const Call<calls::Embedding>& call) {
   const uint64_t count = call.count("count");
   const uint64_t vocabulary = call.count("vocabulary");
@@ -20,6 +23,8 @@ void Embedding(const Call<calls::Embedding>& call) {
   p.out = call.pointer("out", bytesOf(product({count, columns}), bitsOf(p.outType)));
   p.count = static_cast<int64_t>(count);
   p.vocabulary = static_cast<int64_t>(vocabulary);
+  p.first = static_cast<int64_t>(call.count("first"));
+  p.whole = static_cast<int64_t>(call.count("whole"));
   p.columns = static_cast<int64_t>(columns);
   call.check("embedding", launchEmbedding(p, call.stream()));
 }
@@ -38,6 +43,7 @@ void EmbeddingBackward(const Call<calls::EmbeddingBackward>& call) {
   p.positions = p.starts + vocabulary + 1;
   p.count = static_cast<int64_t>(count);
   p.vocabulary = static_cast<int64_t>(vocabulary);
+  p.first = static_cast<int32_t>(call.bounded("first", kLastId));
   p.columns = static_cast<int64_t>(columns);
   call.check("embeddingBackward", launchEmbeddingBackward(p, call.stream()));
 }

@@ -46,6 +46,8 @@ void CrossEntropyBackward(const Call<calls::CrossEntropyBackward>& call) {
   p.dx = call.pointer("dx", bytesOf(elements, bitsOf(p.dxType)));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
+  p.first = static_cast<int64_t>(call.count("first"));
+  p.classes = static_cast<int64_t>(call.count("classes"));
   p.smoothing = call.f32("smoothing");
   p.ignore = readIgnore(call);
   call.check("crossEntropyBackward", launchCrossEntropyBackward(p, call.stream()));

@@ -4,7 +4,7 @@ import type { ActivationArgs, ActivationBackwardArgs, GatedArgs, GatedBackwardAr
 import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, RelayoutArgs } from "./ops/layout.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
-import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
+import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 import type { SquareSumArgs, ClipFactorArgs, UpdateScalesArgs, SGDArgs, AdamWArgs } from "./ops/update.js";
 
 export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } from "./ops/cast.js";
@@ -12,7 +12,7 @@ export type { ActivationArgs, ActivationBackwardArgs, ActivationName, AddArgs, G
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops/gemm.js";
 export type { RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
-export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
+export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
 export type { AdamWArgs, ClipFactorArgs, SGDArgs, SquareSumArgs, StepArgs, UpdateScalesArgs } from "./ops/update.js";
 
 /**
@@ -70,6 +70,12 @@ export interface OpArgs {
   readonly crossEntropy: CrossEntropyArgs;
   /** Computes the gradient of the logits of `crossEntropy`. */
   readonly crossEntropyBackward: CrossEntropyBackwardArgs;
+  /** Finds the maximum of rows of logits. */
+  readonly lossMaximum: LossMaximumArgs;
+  /** Sums what the cross-entropy of rows consists of, over some of the classes. */
+  readonly lossSums: LossSumsArgs;
+  /** Computes the cross-entropy of rows from these sums over all classes. */
+  readonly lossOfSums: LossOfSumsArgs;
   /** Computes the mean squared error of rows. */
   readonly mse: MseArgs;
   /** Computes the gradient of the first argument of `mse`. */

@@ -5,7 +5,7 @@ import { activation, activationBackward, gated, gatedBackward, add, scaled } fro
 import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, relayout } from "./ops/layout.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
-import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, mse, mseBackward, embedding, embeddingBackward, softmax, softmaxBackward } from "./ops/rows.js";
+import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, softmax, softmaxBackward } from "./ops/rows.js";
 import { squareSum, clipFactor, updateScales, sgd, adamw } from "./ops/update.js";
 import type { Tensors } from "./tensors.js";
 
@@ -35,6 +35,9 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   columnSum,
   crossEntropy,
   crossEntropyBackward,
+  lossMaximum,
+  lossSums,
+  lossOfSums,
   mse,
   mseBackward,
   embedding,

@@ -28,11 +28,14 @@ type CallOf = {
  */
 const DETAILS: CallOf = {
   allGather: ({ x, counts }) => ["allGather", `of ${x.dtype} ${rowsOf(x)} with ${counts} elements`],
-  reduceScatter: ({ x, counts, reduction }) => [
+  reduceScatter: ({ x, counts, reduction, subject }) => [
     "reduceScatter",
-    `of ${x.dtype} [${x.shape}] to ${counts} elements, ${wordsOf(reduction)}`,
+    `of ${x.dtype} [${x.shape}]${among(subject)} to ${counts} elements, ${wordsOf(reduction)}`,
   ],
-  allReduce: ({ x, reduction }) => ["allReduce", `of ${x.dtype} [${x.shape}], ${wordsOf(reduction)}`],
+  allReduce: ({ x, reduction, subject }) => [
+    "allReduce",
+    `of ${x.dtype} [${x.shape}]${among(subject)}, ${wordsOf(reduction)}`,
+  ],
   broadcast: ({ x, root }) => ["broadcast", `of ${x.dtype} [${x.shape}] from ${root}`],
   allToAll: ({ x }) => ["allToAll", `of ${x.dtype} ${rowsOf(x)}`],
   send: ({ x, to }, { rank }) => ["send", `of ${x.dtype} [${x.shape}] from ${rank} to ${to}`],
@@ -53,6 +56,10 @@ export function callOf<K extends CollectiveName>(op: K, args: CollectiveArgs[K],
 /** The shape of a tensor without its first dimension, which may differ between ranks. */
 function rowsOf({ shape }: Tensor): string {
   return `[${["...", ...shape.slice(1)]}]`;
+}
+
+function among(subject: string | undefined): string {
+  return subject === undefined ? "" : ` from ${subject}`;
 }
 
 function wordsOf(how: Reduction): string {

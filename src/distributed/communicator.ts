@@ -17,8 +17,13 @@ export interface AllGatherArgs {
   readonly out: Tensor;
 }
 
+/** A description of x that all ranks must give alike, for what its type and shape do not show. */
+interface Described {
+  readonly subject?: string | undefined;
+}
+
 /** Reduces the x of all ranks, and writes this rank's elements of the result to `out`. */
-export interface ReduceScatterArgs {
+export interface ReduceScatterArgs extends Described {
   readonly x: Tensor<WideDType>;
   readonly counts: readonly number[];
   readonly reduction: Reduction;
@@ -26,7 +31,7 @@ export interface ReduceScatterArgs {
 }
 
 /** Reduces the x of all ranks, and writes the result to `out` on every rank. `out` may be x. */
-export interface AllReduceArgs {
+export interface AllReduceArgs extends Described {
   readonly x: Tensor<WideDType>;
   readonly reduction: Reduction;
   readonly out: Tensor<WideDType>;

@@ -58,6 +58,7 @@ const reducing = oneOf(["reduceScatter", "allReduce"]);
 export class ProcessGroup {
   readonly #communicator: Communicator;
   readonly #groups: ProcessGroup[] = [];
+  #subject: string | undefined;
 
   /** @internal Groups come from `loopbackGroup`, `openProcessGroup` and `split`. */
   constructor(communicator: Communicator) {
@@ -150,7 +151,7 @@ export class ProcessGroup {
     using scope = new Scope();
     const shape = [rows[this.rank] as number, ...source.shape.slice(1)];
     const out = resultOf(this.#communicator, user, source, shape, into);
-    this.#run("reduceScatter", { x: source, counts, reduction, out });
+    this.#run("reduceScatter", { x: source, counts, reduction, out, subject: this.#subject });
     return scope.keep(out) as Tensor<D>;
   }
 
@@ -168,7 +169,7 @@ export class ProcessGroup {
     const reduction = this.#reduction("allReduce", source, how);
     using scope = new Scope();
     const out = resultOf(this.#communicator, user, source, source.shape, into, true);
-    this.#run("allReduce", { x: source, reduction, out });
+    this.#run("allReduce", { x: source, reduction, out, subject: this.#subject });
     return scope.keep(out) as Tensor<D>;
   }
 
@@ -269,6 +270,19 @@ export class ProcessGroup {
   async barrier(): Promise<void> {
     this.#run("agree", { what: "barrier", text: "" });
     await this.#communicator.settled();
+  }
+
+  /**
+   * @internal Runs `body`, whose reductions fail with a disagreement unless all ranks give the same `subject`. It describes what
+   * the types and shapes of the tensors do not show.
+   */
+  saying<R>(subject: string, body: () => R): R {
+    this.#subject = subject;
+    try {
+      return body();
+    } finally {
+      this.#subject = undefined;
+    }
   }
 
   /**

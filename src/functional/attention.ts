@@ -2,18 +2,18 @@
  * Softmax attention in high precision. It consists of two batched products with a softmax between them; each head is one item
  * of the batch.
  */
-import { ProcessGroup } from "../distributed/group.js";
-import { ArgumentError } from "../errors.js";
+import type { ProcessGroup } from "../distributed/group.js";
 import { empty } from "../ops/create.js";
 import { batchedGemm } from "../ops/gemm/batched.js";
 import { softmax, softmaxBackward } from "../ops/rows/softmax.js";
-import { boolean, instance, integer, needed, optionsOf } from "../options.js";
+import { boolean, integer, needed, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { ContextKeys } from "./attention-context.js";
 import { gather, join, partsOf, scatter, separate, sizesOf } from "./attention-heads.js";
 import { plainDatapath } from "./datapath.js";
+import { groupOf, processGroup } from "./ranks.js";
 
 /** Options of `dotProductAttention`. */
 export interface AttentionOptions {
@@ -31,7 +31,7 @@ export interface AttentionOptions {
 const checkOptions = optionsOf<AttentionOptions>({
   heads: needed(integer(1)),
   causal: boolean,
-  group: instance(ProcessGroup, "a process group"),
+  group: processGroup,
 });
 
 /**
@@ -49,12 +49,9 @@ const checkOptions = optionsOf<AttentionOptions>({
  */
 export function dotProductAttention(input: VariableLike, options: AttentionOptions): Variable {
   checkOptions("dotProductAttention", options);
-  const { heads, causal = true, group } = options;
+  const { heads, causal = true } = options;
   const source = variable(input);
-  if (group && group.backend !== source.value.backend)
-    throw new ArgumentError(
-      "dotProductAttention: the group is on another backend than the input; compute it on group.backend",
-    );
+  const group = groupOf("dotProductAttention", source.backend, options);
   const sizes = sizesOf(source.shape, heads);
   const scale = Math.fround(1 / Math.sqrt(sizes.depth));
   return differentiableOne([source], () => {
@@ -63,7 +60,7 @@ export function dotProductAttention(input: VariableLike, options: AttentionOptio
     const datapath = plainDatapath(qkv.backend, dtype);
     const parts = separate(qkv, sizes);
     const { all, q, k, v } = parts;
-    const context = group && group.size > 1 ? new ContextKeys(group, sizes, causal) : undefined;
+    const context = group && new ContextKeys(group, sizes, causal);
     const keys = context?.gathered(parts) ?? parts;
     const scores = batchedGemm({ a: keys.k, b: q, layout: "TN", outDtype: "f32", datapath }).out;
     const probabilities = softmax(scores, { causal, scale, outDtype: dtype });

@@ -1,24 +1,57 @@
 /** Differentiable embedding. */
+import type { ProcessGroup } from "../distributed/group.js";
+import { ShapeError } from "../errors.js";
 import { embeddingBackward, embedding as lookUp } from "../ops/rows/embedding.js";
+import { optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { borrowed } from "../tape/uses.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
+import { requireTensor } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { groupOf, idsOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions, summed } from "./ranks.js";
+
+const checkOptions = optionsOf(SEQUENCE_PARALLEL_OPTIONS);
 
 /**
  * Returns the rows of `table` [V, D] whose indices are `ids`, an i32 tensor. The result is [...ids.shape, D]. See the operation
  * `embedding`.
  *
+ * With `group` the table has this rank's rows of a whole one, of which every rank has as many, and all ranks give the same ids.
+ * The result has the bits of the whole table's.
+ *
  * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
- * not a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
+ * not a tensor, an invalid option, or tensors on different backends, `DisposedError` for a disposed tensor or group,
+ * `DistributedError` for a group that has failed, and for ranks with other numbers of rows.
  */
-export function embedding(table: VariableLike, ids: Tensor): Variable {
+export function embedding(table: VariableLike, ids: Tensor, options: SequenceParallelOptions = {}): Variable {
+  const { sequenceParallel = false } = checkOptions("embedding", options);
   const source = variable(table);
-  return differentiableOne([source], () => ({
-    result: lookUp(wideOf("embedding: the table", borrowed(source)), ids),
-    backward: (grad) => [
-      embeddingBackward(wideOf("embedding: the gradient", grad), ids, source.shape[0] as number),
-    ],
-  }));
+  const group = groupOf("embedding", source.backend, options);
+  if (group && sequenceParallel) requireDivisible(group, ids);
+  return differentiableOne([source], () => {
+    const own = wideOf("embedding: the table", borrowed(source));
+    const [rows] = own.shape as readonly [number, number];
+    const part = group && idsOf(group, rows);
+    const found = lookUp(own, ids, part);
+    return {
+      result: group
+        ? group.saying(`${rows} ids on each rank`, () => summed(group, found, sequenceParallel))
+        : found,
+      backward: (grad) => {
+        const given = wideOf("embedding: the gradient", grad);
+        const whole = group && sequenceParallel ? group.allGather(given) : given;
+        return [embeddingBackward(whole, ids, rows, { first: part?.first })];
+      },
+    };
+  });
+}
+
+/** Throws `ShapeError` for ids whose first dimension the ranks do not divide. */
+function requireDivisible({ size }: ProcessGroup, ids: Tensor): void {
+  const [rows] = requireTensor("embedding", "ids", ids).shape;
+  if (rows === undefined || rows % size !== 0)
+    throw new ShapeError(
+      `embedding: ids are [${ids.shape}]; under sequenceParallel their first dimension is divided among ${size} ranks; pad it`,
+    );
 }

@@ -1,43 +1,68 @@
 /** Differentiable losses. */
+import type { ProcessGroup } from "../distributed/group.js";
 import { zeros } from "../ops/create.js";
 import { scaled } from "../ops/elementwise/scaled.js";
 import { embedding } from "../ops/rows/embedding.js";
 import {
+  CROSS_ENTROPY_OPTIONS,
+  type CrossEntropyBackwardOptions,
   type CrossEntropyOptions,
+  type CrossEntropyResult,
   crossEntropy,
   crossEntropyBackward,
   mse,
   mseBackward,
 } from "../ops/rows/loss.js";
+import { lossMaximum, lossOfSums, lossSums } from "../ops/rows/loss-parts.js";
 import { columnSum } from "../ops/rows/norm.js";
+import { optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { requireF32 } from "../tensor/require.js";
+import { asMatrix, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { groupOf, idsOf, processGroup, summed } from "./ranks.js";
+
+/** Options of `crossEntropyLoss`. All fields are optional. */
+export interface CrossEntropyLossOptions extends CrossEntropyOptions {
+  /** The ranks that classes are divided among: each has as many, in the order of the ranks. Default: this rank alone. */
+  readonly group?: ProcessGroup | undefined;
+}
+
+const checkLoss = optionsOf<CrossEntropyLossOptions>({ ...CROSS_ENTROPY_OPTIONS, group: processGroup });
 
 /**
  * Returns the mean of the softmax cross-entropy over the rows of `logits` [..., V], as f32 [1]. `targets` holds one i32 class
  * index per row. An ignored row counts in the mean, with loss 0. See the operation `crossEntropy`.
  *
+ * With `group` the columns are this rank's classes, as the result of a column-parallel layer has them. All ranks give the targets
+ * of all rows, numbered over all classes, and get the same loss (numerics.md §7.4).
+ *
  * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
- * not a tensor, an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
+ * not a tensor, an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor or group,
+ * `DistributedError` for a group that has failed, and for ranks with other numbers of classes.
  */
 export function crossEntropyLoss(
   logits: VariableLike,
   targets: Tensor,
-  options: CrossEntropyOptions = {},
+  options: CrossEntropyLossOptions = {},
 ): Variable {
+  const { group: _, ...settings } = checkLoss("crossEntropyLoss", options);
   const x = variable(logits);
+  const group = groupOf("crossEntropyLoss", x.backend, options);
   return differentiableOne([x], () => {
     const source = wideOf("crossEntropyLoss: logits", x.value);
-    const { loss, maximum, total } = crossEntropy(source, targets, options);
+    const { loss, maximum, total, ...part } = group
+      ? dividedCrossEntropy(group, source, targets, settings)
+      : crossEntropy(source, targets, settings);
     return {
       result: mean(loss),
       saved: [maximum, total],
       backward: (grad) => {
         const rows = spread(wideOf("crossEntropyLoss: the gradient", grad), loss.size);
-        return [crossEntropyBackward({ grad: rows, logits: source, targets, maximum, total }, options)];
+        const inputs = { grad: rows, logits: source, targets, maximum, total };
+        return [crossEntropyBackward(inputs, { ...settings, ...part })];
       },
     };
   });
@@ -62,6 +87,22 @@ export function mseLoss(x: VariableLike, target: Tensor): Variable {
       },
     };
   });
+}
+
+/** The losses of rows whose columns are this rank's classes, and the statistics over all of them. */
+function dividedCrossEntropy(
+  group: ProcessGroup,
+  logits: Tensor<WideDType>,
+  targets: Tensor,
+  options: CrossEntropyOptions,
+): CrossEntropyResult & Pick<CrossEntropyBackwardOptions, "first" | "classes"> {
+  const [, columns] = asMatrix(logits.shape);
+  const { first, vocabulary: classes } = idsOf(group, columns);
+  const maximum = lossMaximum(logits);
+  group.saying(`${columns} classes on each rank`, () => group.reduceMax([maximum]));
+  const sums = summed(group, lossSums({ logits, targets, maximum }, { first, ...options }));
+  const loss = lossOfSums(sums, targets, { classes, ...options });
+  return { loss, maximum, total: sums.view(0, [loss.size]), first, classes };
 }
 
 /** Returns the mean of the row losses: their sum in the order of `columnSum`, multiplied in f32 by 1 / rows. */

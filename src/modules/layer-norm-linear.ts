@@ -84,8 +84,8 @@ export class LayerNormLinear extends Module {
         'LayerNormLinear: parallelMode is "row", and the norm needs whole rows; use "column", or a norm and a Linear',
       );
     const group = dividedGroup("LayerNormLinear", backend, options);
-    const { sequenceParallel = false } = options;
-    const parallel = group && new TensorParallel(group, "column", sequenceParallel);
+    const { sequenceParallel = false, pieces } = options;
+    const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces);
     const given = { ...options, dtype, random };
     const division = { user: "LayerNormLinear", parallel };
     this.#linear = linearParts(backend, [outFeatures, inFeatures], given, division);

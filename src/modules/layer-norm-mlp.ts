@@ -2,6 +2,7 @@
 import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
+import { groupOf } from "../functional/ranks.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
@@ -27,7 +28,7 @@ import {
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
-import { groupOf, type ParallelMode } from "./parallel/options.js";
+import type { ParallelMode } from "./parallel/options.js";
 import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -54,12 +55,12 @@ export const MLP_ACTIVATIONS = {
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
 /** Options of `LayerNormMLP`: those of the norm and of the two linear layers, and the activation. All fields are optional. */
-export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode"> {
+export interface LayerNormMLPOptions extends Omit<LayerNormLinearOptions, "parallelMode" | "pieces"> {
   /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
 }
 
-const { parallelMode: _, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
+const { parallelMode: _, pieces: __, ...OPTIONS } = LAYER_NORM_LINEAR_OPTIONS;
 const checkOptions = optionsOf<LayerNormMLPOptions>({
   ...OPTIONS,
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),

@@ -52,8 +52,8 @@ export class Linear extends Module {
     requireSizes("Linear", { inFeatures, outFeatures });
     const { dtype, random } = this;
     const group = dividedGroup("Linear", backend, options);
-    const { parallelMode: mode, sequenceParallel = false } = options;
-    const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel);
+    const { parallelMode: mode, sequenceParallel = false, pieces } = options;
+    const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces);
     const given = { ...options, dtype, random };
     this.#parts = linearParts(backend, [outFeatures, inFeatures], given, { user: "Linear", parallel });
     this.weight = this.addParameter("weight", this.#parts.weight);

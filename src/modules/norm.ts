@@ -1,6 +1,7 @@
 /** LayerNorm and RMSNorm as modules, and the parts that other modules use to begin with a norm. */
 import type { Backend } from "../backends/backend.js";
 import type { ProcessGroup } from "../distributed/group.js";
+import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../functional/ranks.js";
 import { castTo } from "../ops/cast/cast.js";
 import {
   layerNorm,
@@ -18,7 +19,6 @@ import type { Variable } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
-import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "./parallel/options.js";
 import { sumOverRows } from "./parallel/tensor-parallel.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 

@@ -1,11 +1,12 @@
 /** Checks of the arguments that all forms of parallelism have: a module, and a process group on the same backend. */
-import { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { instance } from "../options.js";
 
+export { processGroup as checkGroup } from "../functional/ranks.js";
+
 export const checkModule = instance(Module, "a module");
-export const checkGroup = instance(ProcessGroup, "a process group");
 
 /** Throws `ArgumentError` unless the module is on the backend of the group. */
 export function requireSameBackend(user: string, { backend }: Module, group: ProcessGroup): void {

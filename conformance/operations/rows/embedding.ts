@@ -13,6 +13,9 @@ export interface EmbeddingCase {
   readonly table: PlainTensor<WideDType>;
   /** Row indices of the table; some are outside of it. */
   readonly ids: PlainTensor<"i32">;
+  /** The id of the table's first row, and the number of all ids. Absent: 0, and those of the table. */
+  readonly first?: number;
+  readonly vocabulary?: number | undefined;
   readonly outDtype: WideDType;
 }
 
@@ -21,65 +24,85 @@ export interface EmbeddingBackwardCase {
   readonly grad: PlainTensor<WideDType>;
   readonly ids: PlainTensor<"i32">;
   readonly vocabulary: number;
+  readonly first?: number;
   readonly outDtype: WideDType;
 }
 
 interface Sizes {
+  /** Rows of the table. */
   readonly vocabulary: number;
+  readonly first: number;
+  /** Ids of later parts. */
+  readonly behind: number;
   readonly columns: number;
   readonly ids: PlainTensor<"i32">;
 }
 
 const LOWEST = -(2 ** 31);
+/** What no id reaches. Rows behind it are of no id. */
+const ID_END = 2 ** 31;
 
 const sizes: fc.Arbitrary<Sizes> = fc
   .record({
     vocabulary: fc.oneof(fc.constantFrom(0, 1, 31, 32, 33, 100), fc.integer({ min: 2, max: 40 })),
     columns: fc.oneof(fc.constantFrom(0, 1, 8, 16, 520), fc.integer({ min: 1, max: 40 })),
     shape: fc.constantFrom<Shape>([0], [1], [5], [40], [3, 7], [2, 0, 3], []),
+    first: fc.oneof(
+      { weight: 3, arbitrary: fc.constant(0) },
+      fc.constantFrom(1, 40, ID_END - 200, ID_END - 20),
+    ),
+    behind: fc.constantFrom(0, 0, 1, 50),
   })
-  .chain(({ vocabulary, columns, shape }) => {
+  .chain(({ vocabulary, columns, shape, first, behind }) => {
     const count = shape.reduce((product, size) => product * size, 1);
-    const known = fc.nat({ max: Math.max(vocabulary - 1, 0) });
-    const few = fc.nat({ max: 2 });
-    const none = fc.constantFrom(-1, vocabulary, vocabulary + 1, LOWEST, 2 ** 31 - 1);
+    const known = fc.nat({ max: Math.max(vocabulary - 1, 0) }).map((row) => first + row);
+    const few = fc.nat({ max: 2 }).map((row) => first + row);
+    const end = first + vocabulary;
+    const none = fc.constantFrom(-1, 0, first - 1, end, end + 1, end + behind, LOWEST, 2 ** 31 - 1);
     const id = fc.oneof({ weight: 6, arbitrary: known }, { weight: 3, arbitrary: few }, none);
     return fc.array(id, { minLength: count, maxLength: count }).map((drawn) => ({
-      vocabulary,
-      columns,
+      ...{ vocabulary, columns, first, behind },
       ids: new PlainTensor("i32", shape, Int32Array.from(drawn)),
     }));
   });
 
 export const embeddingOperation: Operation<EmbeddingCase> = {
-  arbitrary: sizes.chain(({ vocabulary, columns, ids }) =>
-    fc.record({ table: wideTensor([vocabulary, columns]), ids: fc.constant(ids), outDtype: wideType() }),
-  ),
-  run: (backend, { table, ids, outDtype }) => ({
-    out: download(embedding(upload(backend, table), upload(backend, ids), { outDtype })),
+  arbitrary: sizes.chain(({ vocabulary, columns, ids, first, behind }) => {
+    const ends = first + vocabulary + behind;
+    return fc.record({
+      table: wideTensor([vocabulary, columns]),
+      ids: fc.constant(ids),
+      first: fc.constant(first),
+      vocabulary: fc.constant(ends <= ID_END ? ends : undefined),
+      outDtype: wideType(),
+    });
   }),
-  oracle({ table, ids, outDtype }) {
+  run: (backend, { table, ids, ...options }) => ({
+    out: download(embedding(upload(backend, table), upload(backend, ids), options)),
+  }),
+  oracle({ table, ids, outDtype, ...part }) {
     const [, columns] = table.matrix;
-    const rows = oracle.embedding(rowsOf(table), columns, [...ids.data]);
+    const rows = oracle.embedding(rowsOf(table), columns, [...ids.data], part);
     return { out: rounded(outDtype, [...ids.shape, columns], rows.flat()) };
   },
 };
 
 export const embeddingBackwardOperation: Operation<EmbeddingBackwardCase> = {
-  arbitrary: sizes.chain(({ vocabulary, columns, ids }) =>
+  arbitrary: sizes.chain(({ vocabulary, columns, ids, first }) =>
     fc.record({
+      first: fc.constant(first),
       grad: wideTensor([...ids.shape, columns]),
       ids: fc.constant(ids),
       vocabulary: fc.constant(vocabulary),
       outDtype: wideType(),
     }),
   ),
-  run: (backend, { grad, ids, vocabulary, outDtype }) => ({
-    out: download(embeddingBackward(upload(backend, grad), upload(backend, ids), vocabulary, { outDtype })),
+  run: (backend, { grad, ids, vocabulary, ...options }) => ({
+    out: download(embeddingBackward(upload(backend, grad), upload(backend, ids), vocabulary, options)),
   }),
-  oracle({ grad, ids, vocabulary, outDtype }) {
+  oracle({ grad, ids, vocabulary, first, outDtype }) {
     const [, columns] = grad.matrix;
-    const rows = oracle.embeddingBackward(rowsOf(grad), columns, [...ids.data], vocabulary);
+    const rows = oracle.embeddingBackward(rowsOf(grad), columns, [...ids.data], vocabulary, first);
     return { out: rounded(outDtype, [vocabulary, columns], rows.flat()) };
   },
 };

@@ -23,17 +23,21 @@ export interface CrossEntropyBackwardCase extends CrossEntropyCase {
   readonly grad: PlainTensor<"f32">;
   readonly maximum: PlainTensor<"f32">;
   readonly total: PlainTensor<"f32">;
+  /** The class of the first column, and the number of all classes. Absent: 0, and those of the logits. */
+  readonly first?: number;
+  readonly classes?: number;
 }
 
 const LOWEST = -(2 ** 31);
 /** Exponents where e^x underflows or overflows. */
-const EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
+export const LOGIT_EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
 
-const losses: fc.Arbitrary<CrossEntropyCase> = laneShape().chain((shape) => {
+/** Logits, and a target for each row of them. */
+export const crossEntropyCase: fc.Arbitrary<CrossEntropyCase> = laneShape().chain((shape) => {
   const [rows, classes] = asMatrix(shape);
   return fc
     .record({
-      logits: wideTensor(shape, { edges: EDGES }),
+      logits: wideTensor(shape, { edges: LOGIT_EDGES }),
       smoothing: fc.constantFrom(0, 0.1, 1, 0.5, 2 ** -149, 1e-60),
       ignore: fc.constantFrom(-100, 0, -1, LOWEST),
       targets: fc.array(
@@ -67,7 +71,7 @@ function forward(input: CrossEntropyCase) {
 }
 
 export const crossEntropyOperation: Operation<CrossEntropyCase> = {
-  arbitrary: losses,
+  arbitrary: crossEntropyCase,
   run(backend, { logits, targets, ...options }) {
     const made = crossEntropy(upload(backend, logits), upload(backend, targets), options);
     return { loss: download(made.loss), maximum: download(made.maximum), total: download(made.total) };
@@ -75,14 +79,23 @@ export const crossEntropyOperation: Operation<CrossEntropyCase> = {
   oracle: forward,
 };
 
+/** Some columns, of which the others have changed neither maximum nor total. */
 export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> = {
-  arbitrary: losses.chain((input) =>
-    wideTensor([input.targets.data.length], { dtype: "f32" }).map((grad) => {
-      const { maximum, total } = forward(input);
-      return { ...input, grad, maximum, total };
-    }),
-  ),
-  run(backend, { smoothing, ignore, ...tensors }) {
+  arbitrary: fc
+    .tuple(crossEntropyCase, fc.constantFrom(0, 0, 1, 40, 2 ** 31 - 2000), fc.constantFrom(0, 0, 1, 50))
+    .chain(([input, first, behind]) =>
+      wideTensor([input.targets.data.length], { dtype: "f32" }).map((grad) => {
+        const { maximum, total } = forward(input);
+        const classes = first + input.logits.matrix[1] + behind;
+        // targets are drawn for the first columns; a few stay where they are
+        const drawn = [...input.targets.data].map((target, i) =>
+          target >= 0 && target < classes && i % 4 ? target + first : target,
+        );
+        const targets = new PlainTensor("i32", input.targets.shape, Int32Array.from(drawn));
+        return { ...input, targets, grad: grad as PlainTensor<"f32">, maximum, total, first, classes };
+      }),
+    ),
+  run(backend, { smoothing, ignore, first, classes, ...tensors }) {
     const { grad, logits, targets, maximum, total } = tensors;
     const inputs = {
       grad: upload(backend, grad),
@@ -91,12 +104,21 @@ export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> 
       maximum: upload(backend, maximum),
       total: upload(backend, total),
     };
-    return { dx: download(crossEntropyBackward(inputs, { smoothing, ignore })) };
+    return { dx: download(crossEntropyBackward(inputs, { smoothing, ignore, first, classes })) };
   },
-  oracle({ grad, maximum: _, total: __, ...input }) {
-    const upstream = wideValues(grad);
-    const dx = rowLosses(input).flatMap((row, i) => row.dx(upstream[i] as number));
-    return { dx: rounded(input.logits.dtype, input.logits.shape, dx) };
+  oracle({ grad, logits, targets, maximum, total, first = 0, ...options }) {
+    const [upstream, tops, totals] = [wideValues(grad), wideValues(maximum), wideValues(total)];
+    const { classes = first + logits.matrix[1] } = options;
+    const dx = rowsOf(logits).flatMap((row, i) => {
+      const target = targets.data[i] as number;
+      if (target === options.ignore) return row.map(() => 0);
+      if (target < 0 || target >= classes) return row.map(() => Number.NaN);
+      const shifted = row.map((x) => Math.fround(x - (tops[i] as number)));
+      const where = { total: totals[i] as number, target: target - first, classes };
+      const gradient = oracle.gradientOf(shifted, where, Math.fround(options.smoothing));
+      return gradient.map((x) => Math.fround(x * (upstream[i] as number)));
+    });
+    return { dx: rounded(logits.dtype, logits.shape, dx) };
   },
 };
 

@@ -22,24 +22,44 @@ export function crossEntropy(
   const shifted = logits.map((x) => f(x - maximum));
   const total = laneSum(shifted.map(exp));
   const s = f(smoothing);
-  const rest = f(1 - s);
   if (target === ignore) return { loss: 0, maximum, total, dx: () => logits.map(() => 0) };
   if (target < 0 || target >= logits.length) {
     return { loss: Number.NaN, maximum, total, dx: () => logits.map(() => Number.NaN) };
   }
-  const nll = f(log(total) - shifted[target]!);
-  const uniform = f(log(total) - f(laneSum(shifted) / logits.length));
-  const off = f(s / logits.length);
+  const distance = laneSum(shifted);
   return {
-    loss: s === 0 ? nll : f(f(rest * nll) + f(s * uniform)),
+    loss: lossOf({ total, own: shifted[target]!, distance, classes: logits.length }, s),
     maximum,
     total,
-    dx: (grad) =>
-      shifted.map((x, j) => {
-        const q = j === target ? f(rest + off) : off;
-        return f(f(f(exp(x) / total) - q) * grad);
-      }),
+    dx: (grad) => gradientOf(shifted, { total, target, classes: logits.length }, s).map((x) => f(x * grad)),
   };
+}
+
+/** What a loss consists of: the sum of exp(x - maximum), x - maximum of the target, and the sum of x - maximum. */
+export interface Terms {
+  readonly total: number;
+  readonly own: number;
+  readonly distance: number;
+  readonly classes: number;
+}
+
+/** The loss of a row, with an f32 smoothing. */
+export function lossOf({ total, own, distance, classes }: Terms, smoothing: number): number {
+  const nll = f(log(total) - own);
+  if (smoothing === 0) return nll;
+  const uniform = f(log(total) - f(distance / classes));
+  return f(f(f(1 - smoothing) * nll) + f(smoothing * uniform));
+}
+
+/** The gradient of a loss for logits of which x - maximum is given; `target` is the target's place among them, if it has one. */
+export function gradientOf(
+  shifted: readonly number[],
+  { total, target, classes }: { readonly total: number; readonly target: number; readonly classes: number },
+  smoothing: number,
+): number[] {
+  const off = f(smoothing / classes);
+  const on = f(f(1 - smoothing) + off);
+  return shifted.map((x, j) => f(f(exp(x) / total) - (j === target ? on : off)));
 }
 
 export interface SquaredError {

@@ -102,7 +102,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
 
   it("of a workspace that the caller gives must not overlap any other argument", () => {
     const wide = { gradType: 0, xType: 0, outType: 0, dxType: 0, parameterType: 0, gradientType: 0 };
-    const sizes = { ...wide, rows: 8, columns: 8, count: 8, vocabulary: 8 };
+    const sizes = { ...wide, rows: 8, columns: 8, count: 8, vocabulary: 8, first: 0 };
     const pointers = {
       embeddingBackward: ["grad", "ids", "out"],
       columnSum: ["x", "out"],

@@ -13,6 +13,7 @@ import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
+import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
@@ -129,6 +130,16 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
       for (const batch of [rows, columns])
         attempt(() => batchedGemm({ a: bf16([batch, m, k]), b: bf16([batch, n, k]), datapath: "fp32" }));
     }
+  },
+  lossMaximum: (s) => lossMaximum(bf16(s)),
+  lossOfSums: (s) => {
+    const [rows] = asMatrix(s);
+    lossOfSums(f32([2, rows]), of("i32", [rows]), { classes: 3 });
+  },
+  lossSums: (s) => {
+    const [rows] = asMatrix(s);
+    const terms = { logits: bf16(s), targets: of("i32", [rows]), maximum: f32([rows]) };
+    lossSums(terms, { first: 0 });
   },
   normQuantize: (s) => {
     each((q) => q.normQuantize(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));

@@ -21,6 +21,13 @@ describe("an embedding", () => {
     expect([...out.dataSync()]).toEqual([Number.NaN, 2, Number.NaN, Number.NaN]);
   });
 
+  scoped("of a part of a table is -0 for ids of other parts, which changes no sum", () => {
+    const part = tensor(backend(), [-0, 2], [2, 1]);
+    const out = embedding(part, idsOf([-1, 0, 4, 5, 6, 8, 9]), { first: 4, vocabulary: 9 });
+    expect([...out.dataSync()]).toEqual([Number.NaN, -0, -0, 2, -0, -0, Number.NaN]);
+    expect(() => embedding(part, idsOf([0]), { first: 4, vocabulary: 5 })).toThrow("vocabulary is 5");
+  });
+
   scoped("is rounded once to the requested type", () => {
     const table = tensor(backend(), [1 + 2 ** -8, 1 + 3 * 2 ** -8], [2, 1]);
     expect([...embedding(table, idsOf([0, 1]), { outDtype: "bf16" }).dataSync()]).toEqual([0x3f80, 0x3f82]);
@@ -41,6 +48,12 @@ describe("the gradient of a table", () => {
   scoped("ignores ids outside the table", () => {
     const grad = tensor(backend(), [1, Number.NaN, 1 / 0, 4], [4, 1]);
     expect([...embeddingBackward(grad, idsOf([0, -1, 2, 1]), 2).dataSync()]).toEqual([1, 4]);
+  });
+
+  scoped("of a part of a table adds what its ids get", () => {
+    const grad = tensor(backend(), [1, 2, 4, 8, 16], [5, 1]);
+    const ids = idsOf([0, 3, 4, 3, -(2 ** 31)]);
+    expect([...embeddingBackward(grad, ids, 2, { first: 3 }).dataSync()]).toEqual([10, 4]);
   });
 
   scoped("is +0 for rows that no id names, and for sums that cancel", () => {

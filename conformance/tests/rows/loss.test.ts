@@ -44,9 +44,10 @@ function run(
     [1, rows.length],
     [0, 1],
   ]) {
-    const plan = [columns, smoothing, IGNORE, scratch, ...part];
-    stems.call.crossEntropy!(logits, type, classes, loss, maximum, total, ...plan);
-    stems.call.crossEntropyBackward!(upstream, logits, type, classes, maximum, total, dx, type, ...plan);
+    const plan = [smoothing, IGNORE, scratch, ...part];
+    stems.call.crossEntropy!(logits, type, classes, loss, maximum, total, columns, ...plan);
+    const all = [columns, 0, columns, ...plan];
+    stems.call.crossEntropyBackward!(upstream, logits, type, classes, maximum, total, dx, type, ...all);
   }
   return {
     loss: stems.getWide(0, loss, rows.length),

@@ -2,6 +2,7 @@
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.h"
+#include "kernels/rows/loss-parts.h"
 #include "kernels/rows/loss.h"
 #include "kernels/rows/norm.h"
 #include "kernels/rows/softmax.h"
@@ -73,6 +74,32 @@ cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cuda
   readsF32(p.targets, p.rows);
   for (const float* each : {p.grad, p.maximum, p.total}) readsF32(each, p.rows);
   writesWide(p.dx, p.dxType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+static void readPart(const PartOfLogits& p) { readsWide(p.logits, p.type, p.rows * p.columns); }
+
+cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream) {
+  on(stream);
+  readPart(p);
+  writesF32(p.maximum, p.rows);
+  return cudaSuccess;
+}
+
+cudaError_t launchLossSums(const LossSumsParams& p, cudaStream_t stream) {
+  on(stream);
+  readPart(p);
+  readsF32(p.targets, p.rows);
+  readsF32(p.maximum, p.rows);
+  writesF32(p.sums, (p.smooths ? 3 : 2) * p.rows);
+  return cudaSuccess;
+}
+
+cudaError_t launchLossOfSums(const LossOfSumsParams& p, cudaStream_t stream) {
+  on(stream);
+  readsF32(p.sums, (p.smoothing != 0 ? 3 : 2) * p.rows);
+  readsF32(p.targets, p.rows);
+  writesF32(p.loss, p.rows);
   return cudaSuccess;
 }
 

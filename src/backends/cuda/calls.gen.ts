@@ -18,6 +18,7 @@ import { NORM_QUANTIZE_CALLS } from "./quantize/norm-quantize.js";
 import { NVFP4_CALLS } from "./quantize/nvfp4.js";
 import { TENSOR_CALLS } from "./quantize/tensor.js";
 import { EMBEDDING_CALLS } from "./rows/embedding.js";
+import { LOSS_PARTS_CALLS } from "./rows/loss-parts.js";
 import { LOSS_CALLS } from "./rows/loss.js";
 import { NORM_CALLS } from "./rows/norm.js";
 import { SOFTMAX_CALLS } from "./rows/softmax.js";
@@ -42,6 +43,7 @@ export const CALLS = {
   ...HADAMARD_CALLS,
   ...LAYOUT_CALLS,
   ...LOSS_CALLS,
+  ...LOSS_PARTS_CALLS,
   ...MX_CALLS,
   ...NORM_CALLS,
   ...NORM_QUANTIZE_CALLS,

@@ -99,8 +99,15 @@ export const crossEntropy: Tensors<CrossEntropyArgs> = {
   reads: LOGITS,
 };
 
-/** Arguments of `crossEntropyBackward`: dx = the gradient of the logits, given the gradient of each row's loss. */
+/**
+ * Arguments of `crossEntropyBackward`: dx = the gradient of the logits, given the gradient of each row's loss. Columns of the
+ * logits may be some of all classes.
+ */
 export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss"> {
+  /** The class of the first column. */
+  readonly first: number;
+  /** The number of all classes. */
+  readonly classes: number;
   /** The gradient of each row's loss, [rows]. */
   readonly grad: Tensor<"f32">;
   /** Output: the gradient of the logits, in their shape. */
@@ -111,6 +118,53 @@ export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss">
 export const crossEntropyBackward: Tensors<CrossEntropyBackwardArgs> = {
   writes: { dx: "wide" },
   reads: { grad: "f32", maximum: "f32", total: "f32", ...LOGITS },
+};
+
+/** Arguments of `lossMaximum`: the maximum of each row of logits. */
+export interface LossMaximumArgs extends Pick<CrossEntropyArgs, "logits"> {
+  /** Output: the maximum of each row, [rows]; -infinity without numbers. */
+  readonly maximum: Tensor<"f32">;
+}
+
+/** Finds the maximum of rows of logits. */
+export const lossMaximum: Tensors<LossMaximumArgs> = {
+  writes: { maximum: "f32" },
+  reads: { logits: "checked" },
+};
+
+/** Arguments of `lossSums`: what the losses of rows add up, over the columns of `logits`, which are some of all classes. */
+export interface LossSumsArgs extends Pick<CrossEntropyArgs, "logits" | "targets"> {
+  /** The class of the first column. */
+  readonly first: number;
+  /** The maximum of each row over all classes, [rows]. */
+  readonly maximum: Tensor<"f32">;
+  /**
+   * Output, [2, rows] or [3, rows]: the sum of exp(x - maximum); x - maximum of the target, which is -0 if no column is the
+   * target's; with 3, the sum of x - maximum.
+   */
+  readonly sums: Tensor<"f32">;
+}
+
+/** Sums what the cross-entropy of rows consists of, over some of the classes. */
+export const lossSums: Tensors<LossSumsArgs> = {
+  writes: { sums: "f32" },
+  reads: { maximum: "f32", ...LOGITS },
+};
+
+/** Arguments of `lossOfSums`: the loss of each row, given what `lossSums` adds up over all classes. */
+export interface LossOfSumsArgs extends Pick<CrossEntropyArgs, "targets" | "smoothing" | "ignore"> {
+  /** [2, rows], or [3, rows] with smoothing. */
+  readonly sums: Tensor<"f32">;
+  /** The number of all classes. */
+  readonly classes: number;
+  /** Output: the loss of each row, [rows]. */
+  readonly loss: Tensor<"f32">;
+}
+
+/** Computes the cross-entropy of rows from these sums over all classes. */
+export const lossOfSums: Tensors<LossOfSumsArgs> = {
+  writes: { loss: "f32" },
+  reads: { sums: "f32", targets: "checked" },
 };
 
 /** Arguments of `mse`: loss [rows] = the mean of (x - target)^2 over each row. */
@@ -141,14 +195,18 @@ export const mseBackward: Tensors<MseBackwardArgs> = {
 };
 
 /**
- * Arguments of `embedding`: out [..., D] = the rows of table [V, D] whose indices are ids. An index outside 0..V-1 gives a row
- * of NaN.
+ * Arguments of `embedding`: out [..., D] = the rows of table [V, D] whose indices are ids. The table may be a part of a whole
+ * one. An id outside 0 to whole - 1 gives a row of NaN, one of another part a row of -0.
  */
 export interface EmbeddingArgs {
   /** The table, [V, D]. */
   readonly table: Tensor<WideDType>;
   /** The row indices, in any shape. */
   readonly ids: Tensor<"i32">;
+  /** The id of the first row of the table. */
+  readonly first: number;
+  /** The number of all ids. */
+  readonly whole: number;
   /** Output: the rows, [..., D], rounded to the dtype of out. */
   readonly out: Tensor<WideDType>;
 }
@@ -160,14 +218,16 @@ export const embedding: Tensors<EmbeddingArgs> = {
 };
 
 /**
- * Arguments of `embeddingBackward`: row v of out [V, D] is the sum of those rows of grad whose index is v, in ascending order,
- * in f32.
+ * Arguments of `embeddingBackward`: row v of out [V, D] is the sum of those rows of grad whose id is first + v, in ascending
+ * order, in f32.
  */
 export interface EmbeddingBackwardArgs {
   /** The gradient of the looked-up rows, [..., D]. */
   readonly grad: Tensor<WideDType>;
   /** The row indices of the forward pass. Indices outside the table are ignored. */
   readonly ids: Tensor<"i32">;
+  /** The id of the first row of the table. */
+  readonly first: number;
   /** Output: the gradient of the table, [V, D]. */
   readonly out: Tensor<WideDType>;
 }

@@ -14,6 +14,7 @@ import { hadamard } from "./quantize/hadamard.js";
 import { normQuantize } from "./quantize/norm-quantize.js";
 import { quantize } from "./quantize/quantize.js";
 import { embedding, embeddingBackward } from "./rows/embedding.js";
+import { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts.js";
 import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./rows/loss.js";
 import { columnSum, norm, normBackward } from "./rows/norm.js";
 import { softmax, softmaxBackward } from "./rows/softmax.js";
@@ -43,6 +44,9 @@ export const LOWERINGS: Lowerings = {
   gatedBackward,
   gemm,
   hadamard,
+  lossMaximum,
+  lossOfSums,
+  lossSums,
   mse,
   mseBackward,
   norm,

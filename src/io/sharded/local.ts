@@ -1,8 +1,9 @@
 /** The tensors of a training run that are on one rank, each as a part of a whole tensor. */
 import { createHash } from "node:crypto";
-import { ProcessGroup } from "../../distributed/group.js";
+import type { ProcessGroup } from "../../distributed/group.js";
 import { ArgumentError } from "../../errors.js";
-import { callable, instance, needed, type OptionTable } from "../../options.js";
+import { processGroup } from "../../functional/ranks.js";
+import { callable, needed, type OptionTable } from "../../options.js";
 import { requirePart, shapeOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import { type Shape, sameShape } from "../../tensor/shape.js";
@@ -27,7 +28,7 @@ export interface ShardedState extends CheckpointState {
 /** Checks the fields of `ShardedState`. */
 export const SHARDED_STATE: OptionTable<ShardedState> = {
   ...CHECKPOINT_STATE,
-  group: needed(instance(ProcessGroup, "a process group")),
+  group: needed(processGroup),
   nameOf: callable,
 };
 

@@ -1,22 +1,9 @@
-/** Options that divide layers among ranks, and their checks. */
+/** Options that divide linear layers among ranks, and their checks. */
 import type { Backend } from "../../backends/backend.js";
-import { ProcessGroup } from "../../distributed/group.js";
+import type { ProcessGroup } from "../../distributed/group.js";
 import { ArgumentError } from "../../errors.js";
-import { boolean, instance, type OptionTable, oneOf } from "../../options.js";
-
-/** Options of modules whose input may be divided among ranks. */
-export interface SequenceParallelOptions {
-  /**
-   * The group of ranks. All of its ranks must create the same layers and make the same calls, in the same order. Default: this
-   * rank alone.
-   */
-  readonly group?: ProcessGroup | undefined;
-  /**
-   * Whether activations between tensor-parallel layers are divided evenly among ranks by rows (the first dimension). Default
-   * false: every rank has all rows.
-   */
-  readonly sequenceParallel?: boolean | undefined;
-}
+import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../../functional/ranks.js";
+import { integer, type OptionTable, oneOf } from "../../options.js";
 
 /** How a weight [N, K] is divided: by its rows, N, or by its columns, K. */
 export type ParallelMode = "column" | "row";
@@ -29,34 +16,19 @@ export interface ParallelOptions extends SequenceParallelOptions {
    * `group`.
    */
   readonly parallelMode?: ParallelMode | undefined;
+  /**
+   * The number of tensors that lie side by side in the columns of a column-parallel result, each of which is divided: 3 for
+   * queries, keys and values. Default 1.
+   */
+  readonly pieces?: number | undefined;
 }
-
-/** Checks the fields of `SequenceParallelOptions`. */
-export const SEQUENCE_PARALLEL_OPTIONS: OptionTable<SequenceParallelOptions> = {
-  group: instance(ProcessGroup, "a ProcessGroup, such as openProcessGroup() gives"),
-  sequenceParallel: boolean,
-};
 
 /** Checks the fields of `ParallelOptions`. */
 export const PARALLEL_OPTIONS: OptionTable<ParallelOptions> = {
   ...SEQUENCE_PARALLEL_OPTIONS,
   parallelMode: oneOf(["column", "row"]),
+  pieces: integer(1),
 };
-
-/** Returns the group if it has more than one rank, else undefined. Throws `ArgumentError` for contradictory options. */
-export function groupOf(
-  user: string,
-  backend: Backend,
-  { group, sequenceParallel }: SequenceParallelOptions,
-): ProcessGroup | undefined {
-  if (!group && sequenceParallel)
-    throw new ArgumentError(`${user}: sequenceParallel divides rows among the ranks of a group; give group`);
-  if (group && group.backend !== backend)
-    throw new ArgumentError(
-      `${user}: the group is of another backend than the module; make the module on group.backend`,
-    );
-  return group && group.size > 1 ? group : undefined;
-}
 
 /** As `groupOf`, for a layer whose weight is divided by rows or by columns. */
 export function dividedGroup(
@@ -64,7 +36,7 @@ export function dividedGroup(
   backend: Backend,
   options: ParallelOptions,
 ): ProcessGroup | undefined {
-  const { group, parallelMode } = options;
+  const { group, parallelMode, pieces = 1 } = options;
   if (parallelMode && !group)
     throw new ArgumentError(
       `${user}: parallelMode ${parallelMode} divides the weight among ranks; give group`,
@@ -72,6 +44,10 @@ export function dividedGroup(
   if (group && !parallelMode)
     throw new ArgumentError(
       `${user}: group is given and parallelMode is not; give "column" or "row", or leave group out`,
+    );
+  if (pieces > 1 && parallelMode !== "column")
+    throw new ArgumentError(
+      `${user}: pieces is ${pieces}, and only columns of a result consist of pieces; give parallelMode "column", or leave pieces out`,
     );
   return groupOf(user, backend, options);
 }

@@ -1,6 +1,7 @@
 /** A linear layer that is divided among ranks: each rank's part, and the collective operations around its products. */
 import type { ProcessGroup } from "../../distributed/group.js";
 import { ShapeError } from "../../errors.js";
+import { summed } from "../../functional/ranks.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { zeros } from "../../ops/create.js";
 import { add } from "../../ops/elementwise/add.js";
@@ -114,14 +115,13 @@ export class TensorParallel {
   }
 
   #summed(product: Wide): Wide {
-    if (this.sequence) return this.group.reduceScatter(product);
-    return this.group.allReduce(product, { out: product });
+    return summed(this.group, product, this.sequence);
   }
 }
 
 /** Sums the gradients of a parameter that all ranks share, each for its own rows. The result replaces the gradient. */
 export function sumOverRows(group: ProcessGroup, own: Wide): Wide {
-  return group.allReduce(own, { out: own });
+  return summed(group, own);
 }
 
 /** Adds the row [N] to each row of x [..., N]: one f32 addition per element, rounded to the dtype of x. */

@@ -17,7 +17,7 @@ export function partShape(
   user: string,
   { group, mode, pieces }: TensorParallel,
   [out, inward]: readonly [out: number, inward: number],
-  name = SIZES[mode][1],
+  name: string = mode === "column" && pieces > 1 ? "outFeatures / pieces" : SIZES[mode][1],
 ): readonly [out: number, inward: number] {
   const [axis] = SIZES[mode];
   const features = (axis === 0 ? out : inward) / pieces;

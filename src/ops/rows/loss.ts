@@ -1,6 +1,6 @@
 /** Losses per row: softmax cross-entropy and mean squared error. */
-import { ShapeError } from "../../errors.js";
-import { between, type Complete, integer, needed, optionsOf } from "../../options.js";
+import { ArgumentError, ShapeError } from "../../errors.js";
+import { between, type Complete, integer, needed, type OptionTable, optionsOf } from "../../options.js";
 import { requireF32, requireI32, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
@@ -15,9 +15,24 @@ export interface CrossEntropyOptions {
   readonly ignore?: number | undefined;
 }
 
-const checkOptions = optionsOf<CrossEntropyOptions>({
+/** Options of `crossEntropyBackward`. All fields are optional. */
+export interface CrossEntropyBackwardOptions extends CrossEntropyOptions {
+  /** The class of the first column, if columns are some of all classes. Default 0. */
+  readonly first?: number | undefined;
+  /** The number of all classes. Default: those up to the last column. */
+  readonly classes?: number | undefined;
+}
+
+/** @shared The check of each field of `CrossEntropyOptions`. */
+export const CROSS_ENTROPY_OPTIONS: OptionTable<CrossEntropyOptions> = {
   smoothing: between(0, 1),
   ignore: integer(-(2 ** 31), 2 ** 31 - 1),
+};
+const checkOptions = optionsOf(CROSS_ENTROPY_OPTIONS);
+const checkBackwardOptions = optionsOf<CrossEntropyBackwardOptions>({
+  ...CROSS_ENTROPY_OPTIONS,
+  first: integer(0, 2 ** 31 - 1),
+  classes: integer(0, 2 ** 31),
 });
 
 /** The results of `crossEntropy`, f32 with one element per row: the losses, and the statistics that the backward pass needs. */
@@ -45,7 +60,7 @@ export function crossEntropy(
   options: CrossEntropyOptions = {},
 ): CrossEntropyResult {
   const source = requireWide("crossEntropy", "logits", logits);
-  const settings = withDefaults("crossEntropy", options);
+  const settings = withDefaults(checkOptions("crossEntropy", options));
   const [rows] = asMatrix(logits.shape);
   const labels = requireTargets("crossEntropy", targets, rows);
   using scope = new Scope();
@@ -81,7 +96,8 @@ const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
 });
 
 /**
- * Computes the gradient of the logits, in their shape and dtype: (softmax - target distribution) * grad.
+ * Computes the gradient of the logits, in their shape and dtype: (softmax - target distribution) * grad. Columns may be some of
+ * all classes; `maximum` and `total` then are those over all of them.
  *
  * @throws `DTypeError` for logits that are not f32, bf16 or f16, targets that are not i32, or another input that is not f32,
  * `ShapeError` for an input that does not have one element per row, `ArgumentError` for an invalid option value or tensors on
@@ -89,20 +105,30 @@ const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
  */
 export function crossEntropyBackward(
   inputs: CrossEntropyBackwardInputs,
-  options: CrossEntropyOptions = {},
+  options: CrossEntropyBackwardOptions = {},
 ): Tensor<WideDType> {
   checkBackward("crossEntropyBackward", inputs);
-  const settings = withDefaults("crossEntropyBackward", options);
+  checkBackwardOptions("crossEntropyBackward", options);
+  const settings = withDefaults(options);
   const { grad, maximum, total } = inputs;
   const logits = requireWide("crossEntropyBackward", "logits", inputs.logits);
-  const [rows] = asMatrix(logits.shape);
+  const [rows, columns] = asMatrix(logits.shape);
+  const { first = 0, classes = first + columns } = options;
+  if (first + columns > classes)
+    throw new ArgumentError(
+      `crossEntropyBackward: logits have the classes ${first} to ${first + columns - 1}, and classes is ${classes}; give the number of all classes`,
+    );
   const targets = requireTargets("crossEntropyBackward", inputs.targets, rows);
   for (const [name, x] of Object.entries({ grad, maximum, total }))
     requireShape("crossEntropyBackward", name, x, [rows]);
   using scope = new Scope();
   const backend = commonBackend("crossEntropyBackward", grad, logits, targets, maximum, total);
   const dx = new Tensor(backend, logits.dtype, logits.shape);
-  execute(backend, "crossEntropyBackward", { grad, logits, targets, maximum, total, ...settings, dx });
+  execute(backend, "crossEntropyBackward", {
+    ...{ grad, logits, targets, maximum, total, first, classes },
+    ...settings,
+    dx,
+  });
   return scope.keep(dx);
 }
 
@@ -162,12 +188,16 @@ export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   return scope.keep(dx);
 }
 
-function withDefaults(op: string, options: CrossEntropyOptions): Complete<CrossEntropyOptions> {
-  const { smoothing = 0, ignore = -100 } = checkOptions(op, options);
+/** @shared */
+export function withDefaults({
+  smoothing = 0,
+  ignore = -100,
+}: CrossEntropyOptions): Complete<CrossEntropyOptions> {
   return { smoothing, ignore };
 }
 
-function requireTargets(op: string, targets: Tensor, rows: number): Tensor<"i32"> {
+/** @shared */
+export function requireTargets(op: string, targets: Tensor, rows: number): Tensor<"i32"> {
   const labels = requireI32(op, "targets", targets);
   if (targets.size === rows) return labels;
   throw new ShapeError(

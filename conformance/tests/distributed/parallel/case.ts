@@ -29,6 +29,8 @@ export interface ParallelCase {
   readonly rows: number;
   readonly inFeatures: number;
   readonly outFeatures: number;
+  /** Tensors side by side in the columns of a column-parallel result. */
+  readonly pieces: 1 | 3;
   readonly activation: StepActivation;
   readonly normalization: "LayerNorm" | "RMSNorm";
   readonly bias: boolean;
@@ -61,6 +63,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       wholeRows: fc.boolean(),
       across: fc.integer({ min: 1, max: 2 }),
       along: fc.integer({ min: 1, max: 2 }),
+      pieces: fc.constantFrom<1 | 3>(1, 3),
       activation: fc.constantFrom(...(Object.keys(ACTIVATIONS) as StepActivation[])),
       normalization: fc.constantFrom("LayerNorm", "RMSNorm"),
       bias: fc.boolean(),
@@ -80,11 +83,15 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       const fewest = Math.max(whole, 8 * ranks, whole % 16 === 0 ? whole * ranks : 0);
       const rows = wholeRows && unit <= 32 && !wide ? unit * ranks * rowUnits : fewest;
       const divides = rest.layer === "row" ? "in" : "out";
-      const [divided, other] = wide ? [unit * ranks, unit] : [unit * ranks * across, unit * along];
+      // each piece is divided into whole blocks, which makes many columns
+      const pieces = rest.layer === "row" || rest.layer === "mlp" || wide ? 1 : rest.pieces;
+      const times = pieces > 1 ? pieces : across;
+      const [divided, other] = wide ? [unit * ranks, unit] : [unit * ranks * times, unit * along];
       return {
         ...rest,
         ranks,
         rows,
+        pieces,
         outlier: rest.outlier === undefined ? undefined : rest.outlier % ranks,
         savesOriginal: rest.savesOriginal && kind !== "delayed",
         dtype: kind === "nvfp4" ? "bf16" : rest.dtype,
@@ -94,9 +101,12 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
     });
 }
 
+/** How many tensors lie side by side in what is divided. */
+type Pieces = 1 | 2 | 3;
+
 /** The parameters of a layer, and how each tensor is divided among ranks. */
 interface Form {
-  readonly pieces: number;
+  readonly pieces: Pieces;
   readonly x: Held;
   readonly out: Held;
   readonly outWidth: number;
@@ -105,11 +115,17 @@ interface Form {
     name: string,
     shape: readonly [number, number],
     held: Held,
-    by: 1 | 2,
+    by: Pieces,
   ])[];
 }
 
+/** The pieces of the columns of a layer's result. */
+function resultPieces({ layer, pieces }: ParallelCase): 1 | 3 {
+  return layer === "row" || layer === "mlp" ? 1 : pieces;
+}
+
 function formOf({
+  pieces: columns,
   layer,
   sequence,
   inFeatures: k,
@@ -152,13 +168,13 @@ function formOf({
     };
   }
   return {
-    pieces: 1,
+    pieces: columns,
     x: flow,
     out: "columns",
     outWidth: n,
     parameters: biased([
-      ["weight", [n, k], "rows", 1],
-      ["bias", [1, n], "columns", 1],
+      ["weight", [n, k], "rows", columns],
+      ["bias", [1, n], "columns", columns],
       ...(layer === "norm" ? norms : []),
     ]),
   };
@@ -187,13 +203,13 @@ const dividedBy = ({ ranks, sequence }: ParallelCase, mode: "column" | "row", pi
 });
 
 /** All visible results: the result and the gradients of each step, as whole tensors. */
-export type Whole = ReadonlyMap<string, { readonly x: Matrix; readonly held: Held; readonly by: 1 | 2 }>;
+export type Whole = ReadonlyMap<string, { readonly x: Matrix; readonly held: Held; readonly by: Pieces }>;
 
 /** The expected results, from the model on one rank. Its products use the plans that the divided layer declares. */
 export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
   const { layer, ranks, sequence, rows, activation, bias, dtype, fuses, recipe } = drawn;
   const form = formOf(drawn);
-  const seen = new Map<string, { x: Matrix; held: Held; by: 1 | 2 }>();
+  const seen = new Map<string, { x: Matrix; held: Held; by: Pieces }>();
   const run: Run = {
     family,
     random: { seed: BigInt(drawn.seed), offset: layer === "mlp" ? 2n : 1n },
@@ -238,10 +254,10 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
       return (tape, x) => mlp(run, tape, x, parts, {});
     }
     if (layer === "norm") {
-      const parts = { norm: normOf(), layer: linearOf("", "column") };
+      const parts = { norm: normOf(), layer: linearOf("", "column", form.pieces) };
       return (tape, x) => normLinear(run, tape, x, parts, {}, false)[0] as Value;
     }
-    const own = linearOf("", layer);
+    const own = linearOf("", layer, form.pieces);
     return (tape, x) => linear(run, tape, x, own, {});
   })();
   for (let step = 0; step < STEPS; step++) {
@@ -253,9 +269,9 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
     endPass(run, "forward");
     tape.backward(y, values(drawn, 200 + step, [rows, form.outWidth], dtype));
     endPass(run, "backward");
-    const see = (name: string, made: Matrix, held: Held, by: 1 | 2): unknown =>
+    const see = (name: string, made: Matrix, held: Held, by: Pieces): unknown =>
       seen.set(`${step} ${name}`, { x: made, held, by });
-    see("result", y.wide, form.out, 1);
+    see("result", y.wide, form.out, resultPieces(drawn));
     see("dx", x.grad as Matrix, form.x, 1);
     for (const [name, , held, by] of form.parameters) {
       const { grad, mainGrad } = at(name);
@@ -270,6 +286,7 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
 function makeLayer(drawn: ParallelCase, group: ProcessGroup): Module & { forward(x: Variable): Variable } {
   const {
     layer,
+    pieces,
     inFeatures,
     outFeatures,
     sequence,
@@ -314,9 +331,10 @@ function makeLayer(drawn: ParallelCase, group: ProcessGroup): Module & { forward
     return new LayerNormLinear(group.backend, inFeatures, outFeatures, {
       ...options,
       parallelMode: "column",
+      pieces,
       normalization,
     });
-  return new Linear(group.backend, inFeatures, outFeatures, { ...options, parallelMode: layer });
+  return new Linear(group.backend, inFeatures, outFeatures, { ...options, parallelMode: layer, pieces });
 }
 
 type Kept = readonly (readonly [name: string, x: Tensor, shape: readonly [number, number]])[];
@@ -373,7 +391,9 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
     );
     const own = libraryRecipe(RECIPES[recipe]);
     const y = autocast(own ? { recipe: own } : { enabled: false }, () => layer.forward(x));
-    y.backward(upload(part(values(drawn, 200 + step, [rows, form.outWidth], dtype), form.out, 1)));
+    y.backward(
+      upload(part(values(drawn, 200 + step, [rows, form.outWidth], dtype), form.out, resultPieces(drawn))),
+    );
     const see = (name: string, tensor: Tensor | undefined): void => {
       if (tensor) keep(`${step} ${name}`, inner.keep(tensor.clone()));
     };

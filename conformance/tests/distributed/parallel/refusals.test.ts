@@ -4,6 +4,7 @@ import { autocast } from "../../../../src/autocast/autocast.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackGroup } from "../../../../src/distributed/loopback/loopback.js";
 import { ArgumentError, type LockstepError, ShapeError } from "../../../../src/errors.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
@@ -82,6 +83,24 @@ describe("a divided layer refuses", () => {
       (group) => new Linear(group.backend, 4, 5, { ...COLUMN, group }),
       ShapeError,
       /outFeatures 5/,
+    ],
+    [
+      "pieces that do not divide",
+      (group) => new Linear(group.backend, 4, 12, { ...COLUMN, group, pieces: 4 }),
+      ShapeError,
+      /outFeatures \/ pieces 3/,
+    ],
+    [
+      "pieces of a row-parallel result",
+      (group) => new Linear(group.backend, 4, 12, { group, parallelMode: "row", pieces: 2 }),
+      ArgumentError,
+      /pieces is 2/,
+    ],
+    [
+      "a vocabulary that does not divide",
+      (group) => new Embedding(group.backend, 5, 4, { group }),
+      ShapeError,
+      /vocabulary 5/,
     ],
     [
       "inFeatures that do not divide",

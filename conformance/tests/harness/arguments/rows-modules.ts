@@ -32,11 +32,11 @@ const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: co
 const linear = (w: World) =>
   ({
     ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
-    ...{ ...sequence(w), parallelMode: "column" as const },
+    ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1 },
   }) as const;
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
-  const { parallelMode: _, ...rest } = linear(w);
+  const { parallelMode: _, pieces: __, ...rest } = linear(w);
   return rest;
 };
 const NORM = { eps: 1e-5, zeroCenteredGamma: true } as const;
@@ -47,6 +47,7 @@ const sized = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
   numbers: Object.fromEntries([
     ...sizes.map((size) => [size, "count"] as const),
     ["options.eps", "atLeastZero"],
+    ["options.pieces", "count"],
   ]),
 });
 
@@ -91,7 +92,7 @@ const SGD_NUMBERS = {
 } as const;
 
 export const MODULE_ROWS: Rows = {
-  Embedding: sized((w) => [w.backend, 8, 16, options(w)], "vocabulary", "features"),
+  Embedding: sized((w) => [w.backend, 8, 16, { ...options(w), ...sequence(w) }], "vocabulary", "features"),
   Linear: sized((w) => [w.backend, 16, 32, linear(w)], "inFeatures", "outFeatures"),
   LayerNorm: sized(
     (w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM, ...sequence(w) }],
@@ -173,9 +174,9 @@ export const MODULE_ROWS: Rows = {
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
   "functional.gated": { calls: [(w) => [w.tensor(), "silu"]] },
-  "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4])]] },
+  "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4]), sequence(w)]] },
   "functional.crossEntropyLoss": {
-    calls: [(w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1 }]],
+    calls: [(w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1, group: alone(w) }]],
     numbers: { "options.smoothing": "share", "options.ignore": "int32" },
   },
   "functional.mseLoss": { calls: [(w) => [w.tensor(), w.tensor()]] },

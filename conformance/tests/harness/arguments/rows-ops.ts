@@ -86,10 +86,13 @@ export const OPERATION_ROWS: DerivedRows = {
     writes: ["inputs.amaxHistory", "inputs.scale"],
   },
   dequantize: { calls: [(w) => [w.quantized(), "f32"]] },
-  embedding: { calls: [(w) => [w.tensor(), ids(w), { outDtype: "f32" }]] },
+  embedding: {
+    calls: [(w) => [w.tensor(), ids(w), { outDtype: "f32", first: 1, vocabulary: 1000 }]],
+    numbers: { "options.first": "index", "options.vocabulary": "index" },
+  },
   embeddingBackward: {
-    calls: [(w) => [w.tensor(), ids(w), 5, { outDtype: "f32" }]],
-    numbers: { vocabulary: "index" },
+    calls: [(w) => [w.tensor(), ids(w), 5, { outDtype: "f32", first: 1 }]],
+    numbers: { vocabulary: "index", "options.first": "index" },
   },
   gemm: {
     calls: [
@@ -232,10 +235,15 @@ export const OPERATION_ROWS: DerivedRows = {
     calls: [
       (w) => [
         { grad: rowOf(w), logits: w.tensor(), targets: ids(w), maximum: rowOf(w), total: rowOf(w) },
-        { smoothing: 0.1, ignore: 3 },
+        { smoothing: 0.1, ignore: 3, first: 1, classes: 1000 },
       ],
     ],
-    numbers: { "options.smoothing": "share", "options.ignore": "int32" },
+    numbers: {
+      "options.smoothing": "share",
+      "options.ignore": "int32",
+      "options.first": "index",
+      "options.classes": "index",
+    },
   },
   mseBackward: { calls: [(w) => [{ grad: rowOf(w), x: w.tensor(), target: w.tensor() }]] },
   softmax: { numbers: { "options.scale": "finite" } },

@@ -9,7 +9,10 @@ const LONG = {
   scales: ["dequantize", "relayout"],
   values: ["activation", "activationBackward", "gated", "gatedBackward"],
   rows: ["norm", "normBackward", "columnSum", "softmax", "softmaxBackward"],
-  losses: ["crossEntropy", "crossEntropyBackward", "mse", "mseBackward", "embedding", "embeddingBackward"],
+  losses: [
+    ...(["crossEntropy", "crossEntropyBackward", "lossMaximum", "lossSums", "lossOfSums"] as const),
+    ...(["mse", "mseBackward", "embedding", "embeddingBackward"] as const),
+  ],
   gemm: ["gemm", "batchedGemm"],
 } as const satisfies Record<string, readonly OperationName[]>;
 

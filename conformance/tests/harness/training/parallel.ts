@@ -1,85 +1,79 @@
-/** Training runs of a network that is divided among ranks, with a hash of the parameters of all ranks after each step. */
+/** Training runs on meshes of ranks, with a hash of the losses and parameters of all ranks after each step. */
 import { createHash } from "node:crypto";
-import { autocast } from "../../../../src/autocast/autocast.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
-import { mseLoss } from "../../../../src/functional/loss.js";
-import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
-import { Linear } from "../../../../src/modules/linear.js";
-import { wideTensor } from "../../../../src/modules/parameter.js";
-import { Sequential } from "../../../../src/modules/sequential.js";
-import { SGD } from "../../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
-import { normal } from "../../../../src/random.js";
+import type { MeshSizes } from "../../../../src/distributed/mesh.js";
+import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Scope } from "../../../../src/tensor/scope.js";
+import { dividedMlp, dividedTransformer } from "./divided.js";
+import type { RankSetup, RankTask } from "./rank-task.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
+import { pipelinedMlp, pipelinedTransformer, positionedTransformer } from "./stages.js";
 
-/** A recorded run. */
-export interface ParallelRun {
+/** The tasks: with layers divided among ranks (tp) and copies of the network (dp), in a pipeline (pp), or by positions (cp). */
+export const PARALLEL_TASKS = {
+  mlp: dividedMlp,
+  transformer: dividedTransformer,
+  "mlp in a pipeline": pipelinedMlp,
+  "transformer in a pipeline": pipelinedTransformer,
+  "transformer by positions": positionedTransformer,
+} as const satisfies Record<string, (setup: RankSetup) => RankTask>;
+
+export type ParallelTaskName = keyof typeof PARALLEL_TASKS;
+
+/** A run: the task, and the mesh that it runs on. */
+export interface ParallelPlan {
+  readonly task: ParallelTaskName;
   readonly recipe: RecipeName;
-  readonly ranks: number;
+  readonly mesh: MeshSizes;
   readonly sequence: boolean;
-  /** For each step: the hash of the losses of all ranks up to that step, and of their parameters. */
-  readonly hashes: readonly string[];
 }
 
-const ROWS = 64;
-const FEATURES = 64;
-const HIDDEN = 256;
-const RATE = 0.05;
+/** Options by which a run differs from the recorded ones. All fields are optional. */
+export interface ParallelForm {
+  /** Default: that of the plan. */
+  readonly recipe?: Recipe | undefined;
+  /** The type of the parameters. Default bf16. */
+  readonly dtype?: "bf16" | "f32" | undefined;
+  /** Whether a network without copies takes the samples of `dp` networks one after another. Default false. */
+  readonly accumulates?: boolean | undefined;
+  /** Whether the loss is left out of the hash. Default false. */
+  readonly parametersAlone?: boolean | undefined;
+}
 
-/**
- * A network of a column-parallel layer, a row-parallel one, and a layer that consists of both, with a norm before and a gated
- * activation in between. On four ranks some parts are not whole blocks: they either have their own blocks or are gathered before
- * they are quantized.
- */
-function parallelRun(group: ProcessGroup, recipe: RecipeName, sequence: boolean) {
-  const { backend, rank, size } = group;
-  const shared = { group, sequenceParallel: sequence, random: new RandomState(21n) };
-  const model = new Sequential(
-    backend,
-    new Linear(backend, FEATURES, HIDDEN, { ...shared, parallelMode: "column" }),
-    new Linear(backend, HIDDEN, FEATURES, { ...shared, parallelMode: "row" }),
-    new LayerNormMLP(backend, FEATURES, HIDDEN, { ...shared, activation: "swiglu" }),
-  );
-  const optimizer = new SGD(model, { learningRate: RATE, momentum: 0.9 });
-  const own = RECIPES_UNDER_TEST[recipe]?.();
-  const rows = sequence ? ROWS / size : ROWS;
+/** The number of ranks of a mesh. */
+export function ranksOf({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes): number {
+  return tp * cp * dp * pp;
+}
+
+/** Creates the run of one rank. */
+function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
+  const { accumulates = false, dtype = "bf16", parametersAlone = false } = form;
+  const { dp = 1, ...shared } = plan.mesh;
+  const mesh = group.split(accumulates ? shared : plan.mesh);
+  const recipe = form.recipe ?? RECIPES_UNDER_TEST[plan.recipe]?.();
+  const samples = accumulates ? Array.from({ length: dp }, (_, sample) => sample) : [mesh.dp.rank];
+  const { sequence } = plan;
+  const task = PARALLEL_TASKS[plan.task]({ mesh, sequence, dtype, recipe, samples });
+  const { model, optimizer } = task;
   const hash = createHash("sha256");
   let step = 0;
-  const drawn = (seed: bigint) => {
-    const values = normal({ seed, offset: BigInt(step) }, ROWS * FEATURES, 1);
-    const begin = sequence ? rank * rows * FEATURES : 0;
-    return wideTensor(
-      backend,
-      values.subarray(begin, begin + rows * FEATURES).slice(),
-      [rows, FEATURES],
-      "bf16",
-    );
-  };
   return {
     /** Runs one step. The returned function reads the results and resolves to the hash. */
     advance(): () => Promise<string> {
       using scope = new Scope();
-      const [x, target] = [drawn(1n), drawn(2n)];
-      const loss = autocast(own ? { recipe: own } : { enabled: false }, () =>
-        mseLoss(model.forward(x), target),
-      );
-      loss.backward();
+      const losses = task.gradients(step++).map((loss) => scope.keep(loss));
       optimizer.step();
       optimizer.zeroGrad();
-      step++;
-      const seen = [loss.tensor, ...model.parameters().map((each) => each.tensor)].map((each) =>
-        scope.keep(each.clone()),
-      );
+      const parameters = model.parameters().map(({ tensor }) => scope.keep(tensor.clone()));
       return async () => {
-        for (const each of seen) {
+        for (const each of parametersAlone ? parameters : [...losses, ...parameters])
           hash.update(new Uint8Array((await each.data()).buffer as ArrayBuffer));
-          each.dispose();
-        }
+        for (const each of [...losses, ...parameters]) each.dispose();
         return hash.copy().digest("hex").slice(0, 16);
       };
     },
     dispose(): void {
+      task.end?.();
       optimizer.dispose();
       model.dispose();
     },
@@ -89,15 +83,25 @@ function parallelRun(group: ProcessGroup, recipe: RecipeName, sequence: boolean)
 /** Runs the first steps on all ranks of a group. Returns one hash per step, of the hashes of all ranks. */
 export async function parallelSteps(
   groups: readonly ProcessGroup[],
-  { recipe, sequence }: Pick<ParallelRun, "recipe" | "sequence">,
+  plan: ParallelPlan,
   steps: number,
 ): Promise<readonly string[]> {
-  const runs = groups.map((group) => parallelRun(group, recipe, sequence));
-  const hashes: string[] = [];
+  const all = await rankSteps(groups, plan, steps);
+  return all.map((each) => createHash("sha256").update(each.join(" ")).digest("hex").slice(0, 16));
+}
+
+/** As `parallelSteps`, but returns the hash of each rank: of its losses and parameters up to that step. */
+export async function rankSteps(
+  groups: readonly ProcessGroup[],
+  plan: ParallelPlan,
+  steps: number,
+  form: ParallelForm = {},
+): Promise<readonly (readonly string[])[]> {
+  const runs = groups.map((group) => rankRun(group, plan, form));
+  const hashes: string[][] = [];
   for (let step = 0; step < steps; step++) {
     const reads = runs.map((run) => run.advance());
-    const each = await Promise.all(reads.map((read) => read()));
-    hashes.push(createHash("sha256").update(each.join(" ")).digest("hex").slice(0, 16));
+    hashes.push(await Promise.all(reads.map((read) => read())));
   }
   for (const run of runs) run.dispose();
   return hashes;

@@ -1,4 +1,4 @@
-/** A byte-level language model with two transformer blocks. */
+/** A byte-level language model of transformer blocks, on one rank or divided among several. */
 import { readFileSync } from "node:fs";
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
@@ -16,39 +16,69 @@ import type { RandomState } from "../../../../src/quantizers/quantizer.js";
 import { randomWords } from "../../../../src/random.js";
 import { type VariableLike, variable } from "../../../../src/tape/differentiable.js";
 import type { Variable } from "../../../../src/tape/variable.js";
+import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 
-export const VOCABULARY = 128;
-export const FEATURES = 64;
-const HEADS = 2;
-export const LENGTH = 64;
-export const BATCH = 4;
-const BLOCKS = 2;
+/** The sizes of a model and of its batches. */
+export interface TransformerSizes {
+  readonly vocabulary: number;
+  readonly features: number;
+  readonly ffnHidden: number;
+  readonly heads: number;
+  readonly length: number;
+  readonly batch: number;
+  readonly blocks: number;
+}
 
-interface Made {
+/** The sizes of the recorded runs on one rank. */
+export const SMALL: TransformerSizes = {
+  vocabulary: 128,
+  features: 64,
+  ffnHidden: 128,
+  heads: 2,
+  length: 64,
+  batch: 4,
+  blocks: 2,
+};
+
+/** The ranks among which the layers are divided. */
+export interface Division {
+  readonly group: ProcessGroup;
+  readonly sequenceParallel: boolean;
+}
+
+/** Options of a model. */
+export interface Made {
   readonly random: RandomState;
+  readonly dtype?: WideDType;
+  /** The ranks among which the layers are divided. Absent if this rank has whole layers. */
+  readonly division?: Division;
   /** The ranks among which the positions are divided. Absent if this rank has all positions. */
   readonly positions?: ProcessGroup;
 }
 
 export class Block extends Module {
-  readonly #group: ProcessGroup | undefined;
   readonly #qkv: LayerNormLinear;
   readonly #project: Linear;
   readonly #mlp: LayerNormMLP;
+  readonly #attention: { readonly heads: number; readonly group: ProcessGroup | undefined };
 
-  constructor(backend: Backend, { positions, ...options }: Made) {
-    super(backend, options);
-    this.#group = positions;
-    this.#qkv = this.addModule("qkv", new LayerNormLinear(backend, FEATURES, 3 * FEATURES, options));
-    this.#project = this.addModule("project", new Linear(backend, FEATURES, FEATURES, options));
-    const form = { ...options, activation: "swiglu", normalization: "RMSNorm", bias: false } as const;
-    this.#mlp = this.addModule("mlp", new LayerNormMLP(backend, FEATURES, 2 * FEATURES, form));
+  constructor(backend: Backend, sizes: TransformerSizes, { positions, division, ...made }: Made) {
+    super(backend, made);
+    const { features, ffnHidden, heads } = sizes;
+    const shared = { ...made, ...division };
+    const column = division ? ({ ...shared, parallelMode: "column", pieces: 3 } as const) : made;
+    const row = division ? ({ ...shared, parallelMode: "row" } as const) : made;
+    this.#qkv = this.addModule("qkv", new LayerNormLinear(backend, features, 3 * features, column));
+    this.#project = this.addModule("project", new Linear(backend, features, features, row));
+    const form = { ...shared, activation: "swiglu", normalization: "RMSNorm", bias: false } as const;
+    this.#mlp = this.addModule("mlp", new LayerNormMLP(backend, features, ffnHidden, form));
+    this.#attention = { heads: heads / (division?.group.size ?? 1), group: positions };
   }
 
   forward(input: VariableLike): Variable {
     const x = variable(input);
-    const attended = dotProductAttention(this.#qkv.forward(x), { heads: HEADS, group: this.#group });
+    const attended = dotProductAttention(this.#qkv.forward(x), this.#attention);
     const between = add(x, this.#project.forward(attended));
     return add(between, this.#mlp.forward(between));
   }
@@ -60,15 +90,18 @@ export class Model extends Module {
   readonly #blocks: readonly Block[];
   readonly #head: LayerNormLinear;
 
-  constructor(backend: Backend, made: Made) {
-    const { positions: _, ...options } = made;
-    super(backend, options);
-    this.#tokens = this.addModule("tokens", new Embedding(backend, VOCABULARY, FEATURES, options));
-    this.#positions = this.addModule("positions", new Embedding(backend, LENGTH, FEATURES, options));
-    this.#blocks = Array.from({ length: BLOCKS }, (_, i) =>
-      this.addModule(`block${i}`, new Block(backend, made)),
+  constructor(backend: Backend, sizes: TransformerSizes, given: Made) {
+    const { positions: _, division, ...made } = given;
+    super(backend, made);
+    const { vocabulary, features, length, blocks } = sizes;
+    const shared = { ...made, ...division };
+    const column = division ? ({ ...shared, parallelMode: "column" } as const) : made;
+    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, shared));
+    this.#positions = this.addModule("positions", new Embedding(backend, length, features, shared));
+    this.#blocks = Array.from({ length: blocks }, (_, i) =>
+      this.addModule(`block${i}`, new Block(backend, sizes, given)),
     );
-    this.#head = this.addModule("head", new LayerNormLinear(backend, FEATURES, VOCABULARY, options));
+    this.#head = this.addModule("head", new LayerNormLinear(backend, features, vocabulary, column));
   }
 
   forward(ids: Tensor, positions: Tensor): Variable {
@@ -83,34 +116,54 @@ export function loadText(): Uint8Array {
   return new Uint8Array(readFileSync(new URL("../../../../LICENSE", import.meta.url)));
 }
 
-/** The byte values of `BATCH` passages for step `step`, starting at byte `shift` of each. */
-export function passages(text: Uint8Array, step: number, shift: number): Int32Array {
+/** Selects passages of the text. */
+interface Reading {
+  readonly step: number;
+  /** The byte of each passage to start at: 0 for the inputs, 1 for the targets. */
+  readonly shift: number;
+  /** The number of the network among copies that train together; each copy reads other passages. Default 0. */
+  readonly sample?: number;
+}
+
+/** The byte values of `batch` passages. */
+export function passages(
+  { batch, length, vocabulary }: TransformerSizes,
+  text: Uint8Array,
+  { step, shift, sample = 0 }: Reading,
+): Int32Array {
   const starts = Array.from(
-    randomWords({ seed: 2n, offset: BigInt(step) }, BATCH),
-    (word) => word % (text.length - LENGTH - 1),
+    randomWords({ seed: 2n + 100n * BigInt(sample), offset: BigInt(step) }, batch),
+    (word) => word % (text.length - length - 1),
   );
-  return Int32Array.from({ length: BATCH * LENGTH }, (_, i) => {
-    const start = starts[Math.floor(i / LENGTH)] as number;
-    return (text[start + (i % LENGTH) + shift] as number) % VOCABULARY;
+  return Int32Array.from({ length: batch * length }, (_, i) => {
+    const start = starts[Math.floor(i / length)] as number;
+    return (text[start + (i % length) + shift] as number) % vocabulary;
   });
 }
 
+/** The position of each byte in its passage. */
+export function places({ batch, length }: TransformerSizes): Int32Array {
+  return Int32Array.from({ length: batch * length }, (_, i) => i % length);
+}
+
 /** Trains to predict each byte of a passage from the bytes before it. */
-export function transformer(backend: Backend, random: RandomState) {
+export function transformerOf(backend: Backend, sizes: TransformerSizes, made: Made) {
   const text = loadText();
-  const model = new Model(backend, { random });
-  const optimizer = new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 });
+  const model = new Model(backend, sizes, made);
+  const ids = (of: Int32Array): Tensor => tensor(backend, of, [sizes.batch, sizes.length], "i32");
   return {
     model,
-    optimizer,
-    maxNorm: 1,
-    loss(step: number): Variable {
-      const places = Int32Array.from({ length: BATCH * LENGTH }, (_, i) => i % LENGTH);
-      const ids = (of: Int32Array): Tensor => tensor(backend, of, [BATCH, LENGTH], "i32");
-      return crossEntropyLoss(
-        model.forward(ids(passages(text, step, 0)), ids(places)),
-        ids(passages(text, step, 1)),
-      );
+    optimizer: new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 }),
+    loss(step: number, sample = 0): Variable {
+      const read = (shift: number): Tensor => ids(passages(sizes, text, { step, shift, sample }));
+      return crossEntropyLoss(model.forward(read(0), ids(places(sizes))), read(1), {
+        group: made.division?.group,
+      });
     },
   };
+}
+
+/** The model of the recorded runs on one rank; its gradients are clipped. */
+export function transformer(backend: Backend, random: RandomState) {
+  return { ...transformerOf(backend, SMALL, { random }), maxNorm: 1 };
 }

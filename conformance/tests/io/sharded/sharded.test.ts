@@ -13,16 +13,18 @@ import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import { ArgumentError, FileError } from "../../../../src/errors.js";
 import { mseLoss } from "../../../../src/functional/loss.js";
 import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../../src/io/index.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { Module } from "../../../../src/modules/module.js";
 import { Parameter, wideTensor } from "../../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
+import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
 import { RandomState } from "../../../../src/quantizers/quantizer.js";
-import { normal } from "../../../../src/random.js";
+import { normal, randomWords } from "../../../../src/random.js";
 import { membersOf } from "../../../../src/tape/value.js";
 import { partAlong, shapeOfPart, type TensorPart, wholePart } from "../../../../src/tensor/part.js";
 import { Scope } from "../../../../src/tensor/scope.js";
@@ -218,6 +220,8 @@ describe("a tensor divided among ranks", () => {
 
 const FEATURES = 32;
 const HIDDEN = 64;
+const ROWS = 32;
+const VOCABULARY = 12;
 
 /** A training run on a mesh: layers are divided along `tp`, and replicated along `dp`. */
 class Run {
@@ -246,9 +250,10 @@ class Run {
       () =>
         new Sequential(
           backend,
+          new Embedding(backend, VOCABULARY, FEATURES, shared),
           new Linear(backend, FEATURES, HIDDEN, {
             ...shared,
-            ...(this.#tp ? { parallelMode: "column" } : {}),
+            ...(this.#tp ? { parallelMode: "column", pieces: 2 } : {}),
           }),
           new Linear(backend, HIDDEN, FEATURES, { ...shared, ...(this.#tp ? { parallelMode: "row" } : {}) }),
           new LayerNormMLP(backend, FEATURES, HIDDEN, { ...shared, activation: "swiglu" }),
@@ -262,12 +267,24 @@ class Run {
   step(number: number): void {
     using _ = new Scope();
     const offset = BigInt(number * this.#dp.size + this.#dp.rank);
-    const drawn = (seed: bigint) =>
-      wideTensor(this.group.backend, normal({ seed, offset }, 32 * FEATURES, 1), [32, FEATURES], "f32");
+    const { backend } = this.group;
+    const target = wideTensor(
+      backend,
+      normal({ seed: 2n, offset }, ROWS * FEATURES, 1),
+      [ROWS, FEATURES],
+      "f32",
+    );
+    const words = randomWords({ seed: 1n, offset }, ROWS);
+    const ids = tensor(
+      backend,
+      Int32Array.from(words, (word) => word % VOCABULARY),
+      [ROWS],
+      "i32",
+    );
     const recipe = RECIPES_UNDER_TEST[this.recipe]?.();
     const group = this.reduces ? { amaxReductionGroup: this.#dp } : {};
     const region = recipe ? { recipe, ...group } : { enabled: false };
-    autocast(region, () => mseLoss(this.model.forward(drawn(1n)), drawn(2n))).backward();
+    autocast(region, () => mseLoss(this.model.forward(ids), target)).backward();
     this.optimizer.step();
     this.optimizer.zeroGrad();
   }
@@ -371,7 +388,7 @@ describe("a run of several ranks", () => {
     await expectRefusal(alone, /is quantized, and this rank has ranges/);
     end(alone);
     const plain = runs(2, 2, "mxfp8");
-    await expectRefusal(plain, /"module.0.weight": is needed and not there/);
+    await expectRefusal(plain, /"module.1.weight": is needed and not there/);
     end(plain);
   });
 

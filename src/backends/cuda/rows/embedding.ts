@@ -12,6 +12,8 @@ export const EMBEDDING_CALLS = {
     ...OUT,
     count: "count",
     vocabulary: "count",
+    first: "count",
+    whole: "count",
     columns: "count",
   },
   embeddingBackward: {
@@ -20,13 +22,14 @@ export const EMBEDDING_CALLS = {
     ...OUT,
     count: "count",
     vocabulary: "count",
+    first: "count",
     columns: "count",
     workspace: "pointer",
   },
 } as const satisfies Declarations;
 
 export const embedding: Lowering<"embedding"> = {
-  run({ addon, device }, { table, ids, out }) {
+  run({ addon, device }, { table, ids, first, whole, out }) {
     const [vocabulary, columns] = asMatrix(table.shape);
     addon.embedding(device, {
       table: table.address,
@@ -36,13 +39,15 @@ export const embedding: Lowering<"embedding"> = {
       outType: wideOf(out),
       count: ids.size,
       vocabulary,
+      first,
+      whole,
       columns,
     });
   },
 };
 
 export const embeddingBackward: Lowering<"embeddingBackward"> = {
-  run({ addon, device, withTemporary }, { grad, ids, out }) {
+  run({ addon, device, withTemporary }, { grad, ids, first, out }) {
     const [vocabulary, columns] = asMatrix(out.shape);
     withTemporary(4 * (vocabulary + 1 + ids.size), (workspace) =>
       addon.embeddingBackward(device, {
@@ -53,6 +58,7 @@ export const embeddingBackward: Lowering<"embeddingBackward"> = {
         outType: wideOf(out),
         count: ids.size,
         vocabulary,
+        first,
         columns,
         workspace,
       }),

@@ -20,7 +20,7 @@ const PAIR = { ...SOURCE, target: "pointer", targetType: "wide" } as const;
 
 export const LOSS_CALLS = {
   crossEntropy: { ...LOGITS, loss: "pointer" },
-  crossEntropyBackward: { ...LOGITS, grad: "pointer", ...DX },
+  crossEntropyBackward: { ...LOGITS, grad: "pointer", first: "count", classes: "count", ...DX },
   mse: { ...PAIR, loss: "pointer" },
   mseBackward: { ...PAIR, grad: "pointer", ...DX },
 } as const satisfies Declarations;
@@ -51,9 +51,11 @@ export const crossEntropy: Lowering<"crossEntropy"> = {
 
 export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   run({ addon, device }, args) {
-    const { grad, dx } = args;
+    const { grad, first, classes, dx } = args;
     addon.crossEntropyBackward(device, {
       grad: grad.address,
+      first,
+      classes,
       dx: dx.address,
       dxType: wideOf(dx),
       ...rowsOf(args),

@@ -3,7 +3,7 @@ import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
 export const embedding: Lowering<"embedding"> = {
-  run({ pool }, { table, ids, out }) {
+  run({ pool }, { table, ids, first, whole, out }) {
     const [vocabulary, columns] = asMatrix(table.shape);
     pool.run(
       "embedding",
@@ -15,6 +15,8 @@ export const embedding: Lowering<"embedding"> = {
         out: out.address,
         outType: wideOf(out),
         vocabulary,
+        first,
+        whole,
         columns,
       },
     );
@@ -22,11 +24,11 @@ export const embedding: Lowering<"embedding"> = {
 };
 
 export const embeddingBackward: Lowering<"embeddingBackward"> = {
-  run({ pool, withTemporary }, { grad, ids, out }) {
+  run({ pool, withTemporary }, { grad, ids, first, out }) {
     const [vocabulary, columns] = asMatrix(out.shape);
     withTemporary(4 * (vocabulary + ids.size), (heads) => {
       const chains = { heads, next: heads + 4 * vocabulary };
-      pool.call("embeddingChains", { ids: ids.address, count: ids.size, vocabulary, ...chains });
+      pool.call("embeddingChains", { ids: ids.address, count: ids.size, vocabulary, first, ...chains });
       const gradient = { gradType: wideOf(grad), ...chains };
       const result = { out: out.address, outType: wideOf(out), columns };
       const weight = columns * (1 + ids.size / vocabulary);

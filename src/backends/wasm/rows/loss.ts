@@ -27,9 +27,9 @@ export const crossEntropy: Lowering<"crossEntropy"> = {
 
 export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   run({ pool }, args) {
-    const { grad, logits, dx } = args;
+    const { grad, logits, first, classes, dx } = args;
     const [total, columns] = asMatrix(logits.shape);
-    const gradients = { dx: dx.address, dxType: wideOf(dx) };
+    const gradients = { dx: dx.address, dxType: wideOf(dx), first, classes };
     pool.run(
       "crossEntropyBackward",
       { total, weight: columns * 8 },

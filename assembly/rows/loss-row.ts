@@ -1,0 +1,65 @@
+// What the cross-entropy of a row is made of: the maximum and two sums over `columns` logits, of which `first` is the
+// index of the first. `scratch` is two buffers of the calling thread (core/scratch.ts).
+import { addScalar, exponentials, fill } from "../core/chunk";
+import { addTerms, foldLanes, maximumOf } from "../core/reduce";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { widen } from "../core/wide";
+
+/** max(x) + 0, NaN ignored; -infinity without numbers. */
+export function maximumOfRow(logits: usize, type: u32, first: usize, columns: usize, scratch: usize): f32 {
+  let top: f32 = -Infinity;
+  for (let i: usize = 0; i < columns; i += CHUNK) {
+    const count = min(CHUNK, columns - i);
+    widen(logits, type, first + i, count, scratch);
+    top = maximumOf(scratch, count, top);
+  }
+  return top + 0;
+}
+
+/** sum(e^(x - maximum)). */
+export function totalOfRow(
+  logits: usize,
+  type: u32,
+  first: usize,
+  columns: usize,
+  maximum: f32,
+  scratch: usize,
+): f32 {
+  const lanes = scratch + BUFFER;
+  fill(lanes, 0, 32);
+  for (let i: usize = 0; i < columns; i += CHUNK) {
+    const count = min(CHUNK, columns - i);
+    widen(logits, type, first + i, count, scratch);
+    exponentials(scratch, maximum, count);
+    addTerms(lanes, scratch, count);
+  }
+  return foldLanes(lanes);
+}
+
+/** sum(x - maximum). */
+export function distanceOfRow(
+  logits: usize,
+  type: u32,
+  first: usize,
+  columns: usize,
+  maximum: f32,
+  scratch: usize,
+): f32 {
+  const lanes = scratch + BUFFER;
+  fill(lanes, 0, 32);
+  for (let i: usize = 0; i < columns; i += CHUNK) {
+    const count = min(CHUNK, columns - i);
+    widen(logits, type, first + i, count, scratch);
+    addScalar(scratch, -maximum, count);
+    addTerms(lanes, scratch, count);
+  }
+  return foldLanes(lanes);
+}
+
+/** The loss of a row whose target is one of `classes`, where `own` is x_t - maximum and `distance` sum(x - maximum). */
+export function smoothed(logTotal: f32, own: f32, distance: f32, classes: usize, smoothing: f32): f32 {
+  const value = logTotal - own;
+  if (smoothing === 0) return value;
+  const uniform = logTotal - distance / <f32>classes;
+  return (<f32>1 - smoothing) * value + smoothing * uniform;
+}

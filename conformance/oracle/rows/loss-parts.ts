@@ -1,0 +1,37 @@
+/** Cross-entropy of a row whose classes are divided: what each part of the columns adds to it. */
+import { exp } from "../core/math.js";
+import { lossOf } from "./loss.js";
+import { laneSum } from "./norm.js";
+
+const f = Math.fround;
+
+/** The maximum of some columns, NaN ignored. */
+export function maximumOf(logits: readonly number[]): number {
+  return f(Math.max(...logits.filter((x) => !Number.isNaN(x))) + 0);
+}
+
+/** Sums of some columns, the first of which is class `first`: of exp(x - maximum), x - maximum of the target, of x - maximum. */
+export function sumsOf(
+  logits: readonly number[],
+  { target, first, maximum }: { readonly target: number; readonly first: number; readonly maximum: number },
+): readonly [total: number, own: number, distance: number] {
+  const shifted = logits.map((x) => f(x - maximum));
+  const own = target < first ? undefined : shifted[target - first];
+  return [laneSum(shifted.map(exp)), own ?? -0, laneSum(shifted)];
+}
+
+/** The loss of a row, of which all columns together have these sums. */
+export function lossOfSums(
+  [total, own, distance]: readonly number[],
+  target: number,
+  {
+    classes,
+    smoothing,
+    ignore,
+  }: { readonly classes: number; readonly smoothing: number; readonly ignore: number },
+): number {
+  if (target === ignore) return 0;
+  if (target < 0 || target >= classes) return Number.NaN;
+  const terms = { total: total as number, own: own as number, distance: distance as number, classes };
+  return lossOf(terms, f(smoothing));
+}

@@ -1,0 +1,73 @@
+/**
+ * Networks that ranks share, and that learn together on a mesh: the parameters are those of one network that takes the samples
+ * of all in the order of the networks.
+ */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../../src/recipes/block-scaled.js";
+import { Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../../src/recipes/recipe.js";
+import { type ParallelForm, rankSteps, ranksOf } from "../../harness/training/parallel.js";
+import { useRanks } from "./ranks.js";
+
+const MOST = 8;
+const STEPS = 2;
+const groups = useRanks(MOST, "exact");
+
+/**
+ * Recipes whose quantizers keep nothing from one sample to the next: delayed scaling makes new scales behind each, and draws of
+ * stochastic rounding go on.
+ */
+const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
+  bf16: () => undefined,
+  current: () => new Float8CurrentScaling(),
+  block: () => new Float8BlockScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
+};
+
+const cases = fc
+  .record({
+    task: fc.constantFrom("mlp", "transformer"),
+    recipe: fc.constantFrom(...Object.keys(RECIPES)),
+    mesh: fc.constantFrom(
+      { tp: 2, dp: 2 },
+      { tp: 2, dp: 2 },
+      { tp: 1, dp: 2 },
+      { tp: 2, dp: 3 },
+      { tp: 2, dp: 4 },
+      { tp: 4, dp: 2 },
+    ),
+    sequence: fc.boolean(),
+    dtype: fc.constantFrom("bf16", "f32"),
+  } as const)
+  .map(({ mesh, dtype, ...rest }) => ({
+    ...rest,
+    mesh,
+    sequence: rest.sequence && mesh.tp > 1,
+    // one process rounds each sum of bf16 gradients, and ranks their last one: of two ranks it is the same
+    dtype: rest.recipe === "nvfp4" ? "bf16" : mesh.dp > 2 ? "f32" : dtype,
+  }))
+  .filter(({ recipe, mesh }) => recipe !== "nvfp4" || mesh.dp === 2);
+
+it("TP x DP gives the parameters of TP with the samples summed in the order of ranks", async () => {
+  await fc.assert(
+    fc.asyncProperty(cases, async ({ dtype, ...drawn }) => {
+      const { recipe, mesh } = drawn;
+      const { tp } = mesh;
+      const form = (): ParallelForm => ({ dtype, parametersAlone: true, recipe: RECIPES[recipe]?.() });
+      const plan = { ...drawn, recipe: "bf16" } as const;
+      const together = await rankSteps(groups(ranksOf(mesh)), plan, STEPS, form());
+      const alone = await rankSteps(groups(tp), plan, STEPS, { ...form(), accumulates: true });
+      const said = JSON.stringify({ dtype, ...drawn });
+      for (const [step, hashes] of together.entries())
+        for (const [rank, hash] of hashes.entries())
+          expect(hash, `rank ${rank} after step ${step} of ${said}`).toBe(alone[step]?.[rank % tp]);
+    }),
+    { numRuns: 4 },
+  );
+});

@@ -1,0 +1,102 @@
+/** Networks whose layers are divided among ranks. Copies of the network on other ranks have their own samples. */
+import { autocast } from "../../../../src/autocast/autocast.js";
+import { mseLoss } from "../../../../src/functional/loss.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { wideTensor } from "../../../../src/modules/parameter.js";
+import { Sequential } from "../../../../src/modules/sequential.js";
+import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
+import { SGD } from "../../../../src/optimizers/sgd.js";
+import { DataParallel } from "../../../../src/parallel/data-parallel.js";
+import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { normal } from "../../../../src/random.js";
+import type { Variable } from "../../../../src/tape/variable.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { RankSetup, RankTask } from "./rank-task.js";
+import { type Division, type TransformerSizes, transformerOf } from "./transformer.js";
+
+interface Network {
+  readonly model: Module;
+  readonly optimizer: Optimizer;
+  loss(step: number, sample: number): Variable;
+}
+
+interface Made {
+  readonly dtype: "bf16" | "f32";
+  readonly random: RandomState;
+}
+
+function divided(
+  make: (division: Division, made: Made) => Network,
+  { mesh, sequence, dtype, recipe, samples }: RankSetup,
+): RankTask {
+  const division = { group: mesh.tp, sequenceParallel: sequence };
+  const { model, optimizer, loss } = make(division, { dtype, random: new RandomState(21n) });
+  const copies = mesh.dp.size > 1 ? new DataParallel(model, mesh.dp, { reduction: "sum" }) : undefined;
+  // all copies of a network use the same scales
+  const region = recipe ? { recipe, amaxReductionGroup: mesh.dp } : { enabled: false };
+  return {
+    model,
+    optimizer,
+    gradients(step) {
+      using scope = new Scope();
+      return samples.map((sample) => {
+        const made = autocast(region, () => loss(step, sample));
+        made.backward();
+        return scope.keep(made.tensor);
+      });
+    },
+    end: () => copies?.dispose(),
+  };
+}
+
+const ROWS = 64;
+const FEATURES = 64;
+const HIDDEN = 256;
+const RATE = 0.05;
+
+/**
+ * A network of a column-parallel layer, a row-parallel one, and a layer that consists of both, with a norm before and a gated
+ * activation in between. On four ranks some parts are not whole blocks: they either have their own blocks or are gathered before
+ * they are quantized.
+ */
+function mlp(division: Division, made: Made): Network {
+  const { group, sequenceParallel: sequence } = division;
+  const { backend, rank, size } = group;
+  const shared = { ...division, ...made };
+  const model = new Sequential(
+    backend,
+    new Linear(backend, FEATURES, HIDDEN, { ...shared, parallelMode: "column" }),
+    new Linear(backend, HIDDEN, FEATURES, { ...shared, parallelMode: "row" }),
+    new LayerNormMLP(backend, FEATURES, HIDDEN, { ...shared, activation: "swiglu" }),
+  );
+  const rows = sequence ? ROWS / size : ROWS;
+  const drawn = (seed: number, step: number, sample: number) => {
+    const values = normal({ seed: BigInt(seed + 100 * sample), offset: BigInt(step) }, ROWS * FEATURES, 1);
+    const begin = sequence ? rank * rows * FEATURES : 0;
+    const own = values.subarray(begin, begin + rows * FEATURES).slice();
+    return wideTensor(backend, own, [rows, FEATURES], made.dtype);
+  };
+  return {
+    model,
+    optimizer: new SGD(model, { learningRate: RATE, momentum: 0.9 }),
+    loss: (step, sample) => mseLoss(model.forward(drawn(1, step, sample)), drawn(2, step, sample)),
+  };
+}
+
+const SIZES: TransformerSizes = {
+  vocabulary: 128,
+  features: 128,
+  ffnHidden: 128,
+  heads: 4,
+  length: 16,
+  batch: 4,
+  blocks: 1,
+};
+
+export const dividedMlp = (setup: RankSetup): RankTask => divided(mlp, setup);
+
+/** A transformer whose attention is divided by heads, and whose embeddings and loss are divided by the vocabulary. */
+export const dividedTransformer = (setup: RankSetup): RankTask =>
+  divided((division, made) => transformerOf(division.group.backend, SIZES, { ...made, division }), setup);
