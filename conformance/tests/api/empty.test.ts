@@ -15,6 +15,7 @@ import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/lay
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
+import { pieceSums, sumPieces } from "../../../src/ops/update/grad-norm.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
@@ -144,6 +145,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   normQuantize: (s) => {
     each((q) => q.normQuantize(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));
   },
+  pieceSums: (s) => pieceSums(bf16(s)),
   quantize: (s) => {
     each((q) => {
       const made = attempt(() => q.quantize(bf16(s)));
@@ -165,6 +167,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
     transpose(bf16(s));
     transpose(of("e2m1", s));
   },
+  sumPieces: (s) => sumPieces(f32(s)),
   updateScales: (s) => {
     const [length, slots] = asMatrix(s);
     updateScales({ amaxHistory: f32([length, slots]), scale: f32([slots]), formatMax: 448 });
