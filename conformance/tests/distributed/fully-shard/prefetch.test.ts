@@ -4,6 +4,7 @@ import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import {
   autocast,
+  DelayedScaling,
   fullyShard,
   functional,
   LayerNormLinear,
@@ -16,9 +17,11 @@ import {
   recompute,
   Scope,
   SGD,
+  scaled,
   type Tensor,
+  type TensorData,
   tensor,
-  type Variable,
+  Variable,
 } from "../../../../src/index.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
@@ -272,5 +275,36 @@ describe("a parameter that changes", () => {
       for (const each of [seen, again]) each.dispose();
     }
     for (const each of [...optimizers, ...models]) each.dispose();
+  });
+
+  it("is quantized by the scale of now, if a region has ended since it was brought", async () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const run = (shards: boolean): TensorData[] => {
+      const model = new Stack(group, "linear");
+      if (shards) fullyShard(model, group);
+      const optimizer = new SGD(model, { learningRate: 0.1 });
+      const recipe = new DelayedScaling({ amaxHistoryLen: 1, amaxComputeAlgo: "mostRecent" });
+      using _ = new Scope();
+      // every layer is called alike: its input needs a gradient
+      const target = input(group);
+      const x = new Variable(target, true);
+      const pass = (order: readonly number[]): Variable =>
+        autocast({ recipe }, () => order.reduce((y, i) => (model.layers[i] as Linear).forward(y), x));
+      for (let step = 0; step < 2; step++) {
+        functional.mseLoss(pass([0, 1, 2, 3, 4]), target).backward();
+        optimizer.step();
+        optimizer.zeroGrad();
+        x.zeroGrad();
+      }
+      const { tensor: weight } = (model.layers[2] as Linear).weight;
+      scaled(weight, 3, { out: weight });
+      // behind layers 0 and 1, layer 2 is brought; before, this region has used it, so that its end makes another scale
+      const results = [pass([4, 2, 0, 1]), pass([2, 0])];
+      const values = results.map(({ tensor: out }) => out.dataSync());
+      optimizer.dispose();
+      model.dispose();
+      return values;
+    };
+    expect(run(true)).toEqual(run(false));
   });
 });
