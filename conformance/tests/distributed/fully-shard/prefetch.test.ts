@@ -243,6 +243,9 @@ describe("memory", () => {
     run(LAYERS);
     const before = await settled();
     run(LAYERS);
+    run(LAYERS);
+    // nothing is brought for another pass
+    expect(await settled()).toEqual(before);
     run(2); // the third is brought, and not called
     for (const model of models) for (const each of model.parameters()) each.zeroGrad();
     expect(await settled()).toEqual(before);

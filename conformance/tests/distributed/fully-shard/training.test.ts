@@ -59,6 +59,18 @@ const REACHED_WITHOUT_SYNC: Case = {
   evaluated: [5, 0],
 };
 
+/** Passes without gradients, which need no columnwise codes, between those that do. */
+const EVALUATED: Case = {
+  ...CAST_BY_DELAYED_SCALES,
+  ranks: 2,
+  recipe: "mxfp8",
+  layers: ["linear", "bare"],
+  quantized: false,
+  recomputes: false,
+  caches: false,
+  evaluated: [0, 1],
+};
+
 describe("fully sharded training", () => {
   it("has the losses, parameters, optimizer states and scales of one process that adds in the order of ranks", async () => {
     await fc.assert(
@@ -70,7 +82,7 @@ describe("fully sharded training", () => {
         numRuns: 10,
         seed: 3,
         endOnFailure: true,
-        examples: [[CAST_BY_DELAYED_SCALES], [RANKS_WITHOUT_ROWS], [REACHED_WITHOUT_SYNC]],
+        examples: [[CAST_BY_DELAYED_SCALES], [RANKS_WITHOUT_ROWS], [REACHED_WITHOUT_SYNC], [EVALUATED]],
       },
     );
   });
