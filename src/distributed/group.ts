@@ -60,7 +60,7 @@ export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
   readonly coordinates: MeshCoordinates;
 };
 
-/** @internal A tensor of which every rank has rows, as many as the others or what `rows` says. */
+/** A tensor of which every rank has rows, as many as the others or what `rows` says. */
 export interface GatherRequest {
   readonly x: Tensor;
   readonly rows?: readonly number[] | undefined;

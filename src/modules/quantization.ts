@@ -11,12 +11,12 @@ import { QuantizedTensor, type QuantizerOps, type QuantizeSpec } from "../tensor
 import type { Tensor } from "../tensor/tensor.js";
 import { areWholeBlocksOf } from "./parallel/row-operand.js";
 import { amaxGroup, type TensorParallel } from "./parallel/tensor-parallel.js";
+import { EarlyWeight } from "./parallel/weight-ahead.js";
 import { type Parameter, persistent } from "./parameter.js";
 import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
 import { type BackwardQuantization, type CallQuantization, RecipeInForce } from "./recipe-in-force.js";
 import { HeldCall } from "./recompute-call.js";
 import { currentPhase, holdCall, type RecomputePhase, repeatedCall } from "./recompute-phase.js";
-import { EarlyWeight } from "./weight-ahead.js";
 
 /** How one forward pass uses the cached quantized weight. The names are TransformerEngine's. */
 export interface WeightUse {
@@ -192,7 +192,8 @@ export class LinearQuantization implements QuantizationState {
   }
 
   /** Begins to quantize the rows of a weight before the call that needs them; undefined where that call may do otherwise. */
-  early({ own, sharding }: Parameter, columnwise: boolean): EarlyWeight | undefined {
+  early(weight: Parameter, columnwise: boolean): EarlyWeight | undefined {
+    const { own, sharding } = weight;
     const inForce = this.#inForce;
     if (!inForce || this.#restored || !sharding || own instanceof QuantizedTensor) return undefined;
     return new EarlyWeight(this, own, inForce.early(sharding, columnwise), sharding);

@@ -3,9 +3,9 @@ import { gatherQuantized } from "../distributed/quantized.js";
 import { isDirectionless } from "../formats/block.js";
 import { QuantizedTensor, type QuantizerOps, type Usage } from "../tensor/quantized.js";
 import type { LinearParts } from "./linear-parts.js";
+import { EarlyWeight, WholeWeight } from "./parallel/weight-ahead.js";
 import type { WeightUse } from "./quantization.js";
 import type { Bringing, Sharding } from "./sharding.js";
-import { EarlyWeight, WholeWeight } from "./weight-ahead.js";
 
 /** Describes a weight that is quantized as rows of each rank and then gathered. */
 interface Gathering {

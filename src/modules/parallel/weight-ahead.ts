@@ -1,13 +1,13 @@
 /** A quantized weight that is brought from other ranks before the operation that needs it runs. */
-import { type QuantizedGather, quantizedGather } from "../distributed/quantized.js";
-import { isDirectionless } from "../formats/block.js";
-import { membersOf } from "../tape/value.js";
-import type { QuantizedTensor, QuantizerOps, Usage } from "../tensor/quantized.js";
-import { adopt } from "../tensor/scope.js";
-import type { Tensor } from "../tensor/tensor.js";
-import { persistent } from "./parameter.js";
-import type { EarlyQuantization } from "./recipe-in-force.js";
-import type { Bringing, Sharding } from "./sharding.js";
+import { type QuantizedGather, quantizedGather } from "../../distributed/quantized.js";
+import { isDirectionless } from "../../formats/block.js";
+import { membersOf } from "../../tape/value.js";
+import type { QuantizedTensor, QuantizerOps, Usage } from "../../tensor/quantized.js";
+import { adopt } from "../../tensor/scope.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { persistent } from "../parameter.js";
+import type { EarlyQuantization } from "../recipe-in-force.js";
+import type { Bringing, Sharding } from "../sharding.js";
 
 /** Makes the open scope the owner of what a bringing gives away. */
 function given(value: QuantizedTensor): QuantizedTensor {
