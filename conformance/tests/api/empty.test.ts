@@ -15,7 +15,6 @@ import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/lay
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
-import { pieceSums, sumPieces } from "../../../src/ops/update/grad-norm.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
@@ -145,7 +144,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   normQuantize: (s) => {
     each((q) => q.normQuantize(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));
   },
-  pieceSums: (s) => pieceSums(bf16(s)),
+  pieceSums: (s) => execute(backend(), "pieceSums", { x: bf16(s), sums: f32([0]) }),
   quantize: (s) => {
     each((q) => {
       const made = attempt(() => q.quantize(bf16(s)));
@@ -167,7 +166,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
     transpose(bf16(s));
     transpose(of("e2m1", s));
   },
-  sumPieces: (s) => sumPieces(f32(s)),
+  sumPieces: (s) => execute(backend(), "sumPieces", { sums: f32(s), out: f32([1]) }),
   updateScales: (s) => {
     const [length, slots] = asMatrix(s);
     updateScales({ amaxHistory: f32([length, slots]), scale: f32([slots]), formatMax: 448 });
