@@ -21,7 +21,7 @@ import { crossEntropyBackwardOperation, crossEntropyOperation, mseBackwardOperat
 import { columnSumOperation, normBackwardOperation, normOperation } from "./rows/norm.js";
 import { softmaxBackwardOperation, softmaxOperation } from "./rows/softmax.js";
 import { updateScalesOperation } from "./update/delayed-scaling.js";
-import { gradNormOperation } from "./update/grad-norm.js";
+import { gradNormOperation, pieceSumsOperation, sumPiecesOperation } from "./update/grad-norm.js";
 import { adamwOperation, sgdOperation } from "./update/optimizer.js";
 
 export const ROWS = {
@@ -61,6 +61,8 @@ export const ROWS = {
   softmax: softmaxOperation,
   updateScales: updateScalesOperation,
   gradNorm: gradNormOperation,
+  pieceSums: pieceSumsOperation,
+  sumPieces: sumPiecesOperation,
   adamw: adamwOperation,
   sgd: sgdOperation,
 };

@@ -1,6 +1,5 @@
-// Sums of squares and the clip factor. pieceKernel sums pieces of 4096 elements, one warp per piece, and writes the
-// sums to the workspace. totalKernel adds the sums of a tensor's pieces with one warp. clipKernel adds the sums of all
-// tensors.
+// Sums of squares and the clip factor. pieceKernel sums pieces of 4096 elements, one warp per piece. totalKernel adds
+// the sums of a tensor's pieces with one warp. clipKernel adds the sums of all tensors.
 #include "kernels/update/grad-norm.h"
 
 #include "kernels/device/device.cuh"
@@ -16,7 +15,7 @@ constexpr int kDepth = 16;
 
 // Sums the squares of one piece of 4096 elements per warp. The threads of the warp are the lanes of the sum.
 template <Wide type>
-__global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumParams p) {
+__global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const PieceSumsParams p) {
   const int64_t piece = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
   const int64_t first = piece * kSquarePiece;
   if (first >= p.count) return;
@@ -44,7 +43,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
     for (int i = whole + lane; i < count; i += kLanes) add(x[i]);
   }
   sum = foldLanes(sum);
-  if (threadIdx.x % kLanes == 0) p.workspace[piece] = sum;
+  if (threadIdx.x % kLanes == 0) p.sums[piece] = sum;
 }
 
 // Returns the sum of `count` terms to every thread of the warp.
@@ -54,8 +53,8 @@ __device__ float sumOf(const float* terms, int64_t count) {
   return foldLanes(sum);
 }
 
-__global__ void __launch_bounds__(kLanes) totalKernel(const SquareSumParams p, int64_t pieces) {
-  const float sum = sumOf(p.workspace, pieces);
+__global__ void __launch_bounds__(kLanes) totalKernel(const SumPiecesParams p) {
+  const float sum = sumOf(p.sums, p.count);
   if (threadIdx.x == 0) *p.out = sum;
 }
 
@@ -69,14 +68,24 @@ __global__ void __launch_bounds__(kLanes) clipKernel(const ClipFactorParams p) {
 
 }  // namespace
 
-cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
+cudaError_t launchPieceSums(const PieceSumsParams& p, cudaStream_t stream) {
   const int64_t pieces = ceilDivide(p.count, kSquarePiece);
   if (pieces > 0) {
     const auto blocks = static_cast<unsigned>(ceilDivide(pieces, kWarps));
     withWide(p.type, [&](auto type) { pieceKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
   }
-  totalKernel<<<1, kLanes, 0, stream>>>(p, pieces);
   return cudaGetLastError();
+}
+
+cudaError_t launchSumPieces(const SumPiecesParams& p, cudaStream_t stream) {
+  totalKernel<<<1, kLanes, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
+  const cudaError_t error = launchPieceSums({p.x, p.type, p.count, p.workspace}, stream);
+  if (error != cudaSuccess) return error;
+  return launchSumPieces({p.workspace, ceilDivide(p.count, kSquarePiece), p.out}, stream);
 }
 
 cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream) {

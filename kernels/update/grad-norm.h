@@ -22,6 +22,21 @@ struct SquareSumParams {
   float* out = nullptr;
 };
 
+struct PieceSumsParams {
+  const void* x = nullptr;
+  Wide type = Wide::kF32;
+  int64_t count = 0;
+  // The result: one f32 per piece of x.
+  float* sums = nullptr;
+};
+
+struct SumPiecesParams {
+  const float* sums = nullptr;
+  int64_t count = 0;
+  // The result: one f32.
+  float* out = nullptr;
+};
+
 struct ClipFactorParams {
   const float* sums = nullptr;
   int64_t count = 0;
@@ -32,6 +47,8 @@ struct ClipFactorParams {
 };
 
 cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream);
+cudaError_t launchPieceSums(const PieceSumsParams& p, cudaStream_t stream);
+cudaError_t launchSumPieces(const SumPiecesParams& p, cudaStream_t stream);
 cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -606,6 +606,25 @@ struct SquareSum {
   };
 };
 
+struct PieceSums {
+  static constexpr const char* kName = "pieceSums";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+      {"sums", Kind::kPointer, false},
+  };
+};
+
+struct SumPieces {
+  static constexpr const char* kName = "sumPieces";
+  static constexpr Argument kArguments[] = {
+      {"sums", Kind::kPointer, false},
+      {"count", Kind::kCount, false},
+      {"out", Kind::kPointer, false},
+  };
+};
+
 struct ClipFactor {
   static constexpr const char* kName = "clipFactor";
   static constexpr Argument kArguments[] = {

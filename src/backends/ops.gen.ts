@@ -5,7 +5,7 @@ import type { GemmArgs } from "./ops/gemm.js";
 import type { TransposeArgs, SwapAxesArgs, RelayoutArgs } from "./ops/layout.js";
 import type { AmaxArgs, QuantizeArgs, DequantizeArgs, HadamardArgs, BiasGradQuantizeArgs, ActivationQuantizeArgs, NormQuantizeArgs } from "./ops/quantize.js";
 import type { NormArgs, NormBackwardArgs, ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, LossMaximumArgs, LossSumsArgs, LossOfSumsArgs, MseArgs, MseBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
-import type { SquareSumArgs, ClipFactorArgs, UpdateScalesArgs, SGDArgs, AdamWArgs } from "./ops/update.js";
+import type { SquareSumArgs, PieceSumsArgs, SumPiecesArgs, ClipFactorArgs, UpdateScalesArgs, SGDArgs, AdamWArgs } from "./ops/update.js";
 
 export type { DecodeArgs, EncodeArgs, OverflowName, RoundingName, SweepArgs } from "./ops/cast.js";
 export type { ActivationArgs, ActivationBackwardArgs, ActivationName, AddArgs, GatedArgs, GatedBackwardArgs, ScaledArgs, SwigluClamp } from "./ops/elementwise.js";
@@ -13,7 +13,7 @@ export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./ops
 export type { RelayoutArgs, SwapAxesArgs, TransposeArgs } from "./ops/layout.js";
 export type { ActivationQuantizeArgs, AmaxArgs, BiasGradQuantizeArgs, DequantizeArgs, HadamardArgs, MatrixPart, NormQuantizeArgs, QuantizeArgs } from "./ops/quantize.js";
 export type { ColumnSumArgs, CrossEntropyArgs, CrossEntropyBackwardArgs, EmbeddingArgs, EmbeddingBackwardArgs, LossMaximumArgs, LossOfSumsArgs, LossSumsArgs, MseArgs, MseBackwardArgs, NormArgs, NormBackwardArgs, SoftmaxArgs, SoftmaxBackwardArgs } from "./ops/rows.js";
-export type { AdamWArgs, ClipFactorArgs, SGDArgs, SquareSumArgs, StepArgs, UpdateScalesArgs } from "./ops/update.js";
+export type { AdamWArgs, ClipFactorArgs, PieceSumsArgs, SGDArgs, SquareSumArgs, StepArgs, SumPiecesArgs, UpdateScalesArgs } from "./ops/update.js";
 
 /**
  * The arguments of each operation, by the operation's name. `Backend.run` and `Backend.supports` take them; they include the
@@ -90,6 +90,10 @@ export interface OpArgs {
   readonly softmaxBackward: SoftmaxBackwardArgs;
   /** Sums the squares of a tensor. */
   readonly squareSum: SquareSumArgs;
+  /** Sums the squares of each piece of a tensor: the first half of `squareSum`. */
+  readonly pieceSums: PieceSumsArgs;
+  /** Adds the sums of pieces: the second half of `squareSum`. */
+  readonly sumPieces: SumPiecesArgs;
   /** Computes the norm of several tensors, and the factor that clips it. */
   readonly clipFactor: ClipFactorArgs;
   /** Computes new scales of delayed scaling from amax histories. */

@@ -6,7 +6,7 @@ import { gemm } from "./ops/gemm.js";
 import { transpose, swapAxes, relayout } from "./ops/layout.js";
 import { amax, quantize, dequantize, hadamard, biasGradQuantize, activationQuantize, normQuantize } from "./ops/quantize.js";
 import { norm, normBackward, columnSum, crossEntropy, crossEntropyBackward, lossMaximum, lossSums, lossOfSums, mse, mseBackward, embedding, embeddingBackward, softmax, softmaxBackward } from "./ops/rows.js";
-import { squareSum, clipFactor, updateScales, sgd, adamw } from "./ops/update.js";
+import { squareSum, pieceSums, sumPieces, clipFactor, updateScales, sgd, adamw } from "./ops/update.js";
 import type { Tensors } from "./tensors.js";
 
 export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
@@ -45,6 +45,8 @@ export const TENSORS: { readonly [K in OpName]: Tensors<OpArgs[K]> } = {
   softmax,
   softmaxBackward,
   squareSum,
+  pieceSums,
+  sumPieces,
   clipFactor,
   updateScales,
   sgd,

@@ -108,3 +108,12 @@ export function resultOf<D extends DType>(
 export function sum(counts: readonly number[]): number {
   return counts.reduce((total, each) => total + each, 0);
 }
+
+/** Where each of so many begins, one behind the other. */
+export function offsetsOf(counts: readonly number[]): readonly number[] {
+  let at = 0;
+  return counts.map((count) => {
+    at += count;
+    return at - count;
+  });
+}

@@ -27,7 +27,10 @@ type CallOf = {
  * are left out; the length of each message shows them.
  */
 const DETAILS: CallOf = {
-  allGather: ({ x, counts }) => ["allGather", `of ${x.dtype} ${rowsOf(x)} with ${counts} elements`],
+  allGather: ({ parts }) => [
+    "allGather",
+    `of ${parts.map(({ x, counts }) => `${x.dtype} ${rowsOf(x)} with ${counts} elements`).join(" and ")}`,
+  ],
   reduceScatter: ({ x, counts, reduction, subject }) => [
     "reduceScatter",
     `of ${x.dtype} [${x.shape}]${among(subject)} to ${counts} elements, ${wordsOf(reduction)}`,

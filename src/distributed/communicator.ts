@@ -11,10 +11,15 @@ import type { SumPlan } from "./plan.js";
 export type Reduction = { readonly reduction: "sum"; readonly plan: SumPlan } | { readonly reduction: "max" };
 
 /** Concatenates the x of all ranks to `out`. */
-export interface AllGatherArgs {
+export interface GatherPart {
   readonly x: Tensor;
   readonly counts: readonly number[];
   readonly out: Tensor;
+}
+
+/** Several gathers at once. */
+export interface AllGatherArgs {
+  readonly parts: readonly GatherPart[];
 }
 
 /** A description of x that all ranks must give alike, for what its type and shape do not show. */

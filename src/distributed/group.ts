@@ -5,9 +5,25 @@ import { anyListOf, oneOf, text } from "../options.js";
 import { requireF32, requireTensor, requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
-import { divided, requireCounts, requireOn, requireRank, resultOf, rowsOf, sum } from "./arguments.js";
-import type { CollectiveArgs, CollectiveName, Communicator, Reduction, Transport } from "./communicator.js";
+import { Tensor } from "../tensor/tensor.js";
+import {
+  divided,
+  offsetsOf,
+  requireCounts,
+  requireOn,
+  requireRank,
+  resultOf,
+  rowsOf,
+  sum,
+} from "./arguments.js";
+import type {
+  CollectiveArgs,
+  CollectiveName,
+  Communicator,
+  GatherPart,
+  Reduction,
+  Transport,
+} from "./communicator.js";
 import {
   checkMesh,
   completeMesh,
@@ -43,6 +59,12 @@ export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
   /** The position of this rank along each axis. */
   readonly coordinates: MeshCoordinates;
 };
+
+/** A tensor of which every rank has rows, as many as the others or what `rows` says. */
+export interface GatherRequest {
+  readonly x: Tensor;
+  readonly rows?: readonly number[] | undefined;
+}
 
 const reducing = oneOf(["reduceScatter", "allReduce"]);
 
@@ -117,6 +139,25 @@ export class ProcessGroup {
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allGather<T extends Tensor>(x: T, options: AllGatherOptions = {}): T {
+    using scope = new Scope();
+    const part = this.#gatherPart(x, options);
+    this.#run("allGather", { parts: [part] });
+    return scope.keep(part.out) as T;
+  }
+
+  /**
+   * @internal What `allGather` gives of each of several tensors, as one operation: ranks exchange them together, and nothing is
+   * copied for it. Throws as `allGather` does.
+   */
+  allGatherCoalesced(given: readonly GatherRequest[]): Tensor[] {
+    if (given.length === 0) return [];
+    using scope = new Scope();
+    const parts = given.map(({ x, rows }) => this.#gatherPart(x, { rows }));
+    this.#run("allGather", { parts });
+    return parts.map(({ out }) => scope.keep(out));
+  }
+
+  #gatherPart(x: Tensor, options: AllGatherOptions): GatherPart {
     const user = "allGather";
     const source = requireTensor(user, "x", x);
     const { rows: given, out: into } = checkAllGather(user, options);
@@ -126,10 +167,8 @@ export class ProcessGroup {
       throw new ShapeError(
         `${user}: x has ${own} rows; rows is [${rows}], which gives rank ${this.rank} others`,
       );
-    using scope = new Scope();
     const out = resultOf(this.#communicator, user, source, [sum(rows), ...source.shape.slice(1)], into);
-    this.#run("allGather", { x: source, counts: rows.map((each) => each * unit), out });
-    return scope.keep(out) as T;
+    return { x: source, counts: rows.map((each) => each * unit), out };
   }
 
   /**
@@ -313,7 +352,22 @@ export class ProcessGroup {
    */
   reduceMax(tensors: readonly Tensor<"f32">[]): void {
     anyListOf(requireF32)("reduceMax", "tensors", tensors);
-    for (const each of tensors) this.allReduce(each, { reduction: "max", out: each });
+    const [only, another] = tensors;
+    if (!only) return;
+    if (!another) {
+      this.allReduce(only, { reduction: "max", out: only });
+      return;
+    }
+    for (const each of tensors) requireOn(this.#communicator, "reduceMax", "tensors", each);
+    using _ = new Scope();
+    const all = new Tensor(this.backend, "f32", [sum(tensors.map(({ size }) => size))]);
+    const places = offsetsOf(tensors.map(({ size }) => size));
+    for (const [i, each] of tensors.entries()) all.paste(each.reshape([each.size]), places[i] as number);
+    this.allReduce(all, { reduction: "max", out: all });
+    for (const [i, each] of tensors.entries()) {
+      const at = places[i] as number;
+      each.paste(each.size === 1 ? all.view(at, each.shape) : all.slice(at, each.shape), 0);
+    }
   }
 
   /**

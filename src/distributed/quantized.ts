@@ -15,7 +15,7 @@ import {
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, type Shape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { ProcessGroup } from "./group.js";
+import type { GatherRequest, ProcessGroup } from "./group.js";
 
 /**
  * Gathers a quantized tensor of which each rank has some rows, with the copies of `usage`. `rows` has the number of rows of each
@@ -33,48 +33,92 @@ export function gatherQuantized(
   rows: readonly number[] = group.ranks.map(() => t.shape[0] as number),
 ): QuantizedTensor {
   using scope = new Scope();
+  const { requests, whole } = quantizedGather(t, usage, ops, rows);
+  return scope.keep(whole(group.allGatherCoalesced(requests)));
+}
+
+/** What ranks send of a quantized tensor, and what becomes of it. */
+export interface QuantizedGather {
+  readonly requests: readonly GatherRequest[];
+  /** The whole, from what was gathered by the requests; it may share memory with that, which the caller disposes of. */
+  readonly whole: (gathered: readonly Tensor[]) => QuantizedTensor;
+}
+
+/** The two halves of `gatherQuantized`. */
+export function quantizedGather(
+  t: QuantizedTensor,
+  usage: Usage,
+  ops: QuantizerOps,
+  rows: readonly number[],
+): QuantizedGather {
   const derives = isDirectionless(t.spec);
   const sent = (direction: Direction): boolean => (derives ? direction === "rowwise" : usage[direction]);
   const shapes = rows.map((count) => [count, ...t.shape.slice(1)]);
   const shape = [rows.reduce((total, count) => total + count, 0), ...t.shape.slice(1)];
   const copies = DIRECTIONS.map((direction) =>
-    sent(direction) ? gatherCopy(group, t, direction, { shape, shapes }) : undefined,
+    sent(direction) ? copyGather(t, direction, { shape, shapes }) : undefined,
   );
-  const whole = withLayout(madeOf(t, t.spec, shape, ops, copies), ops);
-  const ready = whole.spec.compact ? gemmReady(whole, ops) : whole;
-  return scope.keep(derives ? ready.updateUsage(usage) : ready);
+  return {
+    requests: copies.flatMap((copy) => copy?.pieces.map(({ request }) => request) ?? []),
+    whole(gathered) {
+      using scope = new Scope();
+      const left = [...gathered];
+      const made = copies.map((copy) =>
+        copy?.whole(copy.pieces.map(({ turn }) => turn(left.shift() as Tensor))),
+      );
+      const all = withLayout(madeOf(t, t.spec, shape, ops, made), ops);
+      const ready = all.spec.compact ? gemmReady(all, ops) : all;
+      return scope.keep(derives ? ready.updateUsage(usage) : ready);
+    },
+  };
 }
 
-/** Gathers one copy. The scales of the result are in the logical layout. */
-function gatherCopy(
-  group: ProcessGroup,
+/** Codes or scales of a copy. */
+interface Piece {
+  readonly request: GatherRequest;
+  /** Lays what was gathered as it lies in the copy. */
+  readonly turn: (gathered: Tensor) => Tensor;
+}
+
+/** What is sent of a copy, and the copy of the whole, its scales in the logical layout. */
+function copyGather(
   t: QuantizedTensor,
   direction: Direction,
   { shape, shapes }: { readonly shape: Shape; readonly shapes: readonly Shape[] },
-): QuantizedCopy {
+): {
+  readonly pieces: readonly Piece[];
+  readonly whole: (turned: readonly Tensor[]) => QuantizedCopy;
+} {
   const { data, scaleInv, amax } = t.copy(direction);
   const geometryOf = (of: Shape): CopyGeometry => copyGeometry(t.spec, asMatrix(of), direction, "logical");
   const geometry = geometryOf(shape);
   const parts = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";
-  const gathered = (x: Tensor, transposed: boolean, shapeOf: (part: CopyGeometry) => Shape): Tensor => {
+  const piece = (x: Tensor, transposed: boolean, shapeOf: (part: CopyGeometry) => Shape): Piece => {
     const turned = columnwise && transposed;
     const rows = parts.map((part) => asMatrix(shapeOf(part))[turned ? 1 : 0]);
-    if (!turned) return group.allGather(x.reshape(asMatrix(x.shape)), { rows });
-    return transpose(group.allGather(transpose(x), { rows }));
+    if (turned) return { request: { x: transpose(x), rows }, turn: transpose };
+    return { request: { x: x.reshape(asMatrix(x.shape)), rows }, turn: (gathered) => gathered };
   };
-  const codes = gathered(data, geometry.data === "transposed", ({ dataShape }) => dataShape).reshape(
-    geometry.dataShape,
-  );
+  const codes = piece(data, geometry.data === "transposed", ({ dataShape }) => dataShape);
   const scales = isTensorWide(t.spec.tile)
-    ? scaleInv.reshape(scaleInv.shape)
-    : gathered(
+    ? undefined
+    : piece(
         relayoutScales(t, direction, "logical"),
         geometry.scale === "transposed",
         ({ scaleShape }) => scaleShape,
       );
-  const made = { data: codes, scaleInv: scales.reshape(geometry.scaleShape), geometry };
-  return amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
+  return {
+    pieces: scales ? [codes, scales] : [codes],
+    whole([gathered, scalesGathered = scaleInv]) {
+      const made = {
+        data: (gathered as Tensor).reshape(geometry.dataShape),
+        scaleInv: scalesGathered.reshape(geometry.scaleShape),
+        geometry,
+      };
+      return amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
+    },
+  };
 }
 
 /**

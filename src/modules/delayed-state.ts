@@ -33,6 +33,7 @@ export class DelayedState implements DelayedScales {
   /** One-element views of row 0 of `amaxHistory`, which the quantizers hold. */
   readonly amaxes: readonly Tensor<"f32">[];
   readonly #formatMax: number;
+  #version = 0;
 
   constructor(
     backend: Backend,
@@ -63,8 +64,14 @@ export class DelayedState implements DelayedScales {
     return this.recipe.reduceAmax ? this.amaxHistory.view(0, this.scale.shape) : undefined;
   }
 
+  /** How often the scales were updated. */
+  get version(): number {
+    return this.#version;
+  }
+
   update(): void {
     if (this.replaced) return;
+    this.#version++;
     const { amaxComputeAlgo, scalingFactorComputeAlgo, margin } = this.recipe;
     if (typeof amaxComputeAlgo === "function" || scalingFactorComputeAlgo) {
       this.#updateOnHost();

@@ -135,6 +135,17 @@ export abstract class Module {
     return [...this.namedParameters().values()];
   }
 
+  /** @internal The parameters of `parameters`, in a list for each module that has them itself; none is listed twice. */
+  parameterGroups(): readonly (readonly Parameter[])[] {
+    const seen = new Set<Parameter>();
+    const groupsOf = (module: Module): (readonly Parameter[])[] => {
+      const own = [...module.#parameters.values()].filter((each) => !seen.has(each));
+      for (const each of own) seen.add(each);
+      return [own, ...[...module.#modules.values()].flatMap(groupsOf)];
+    };
+    return groupsOf(this).filter(({ length }) => length > 0);
+  }
+
   /**
    * Returns the quantization state of each linear product of this module and its submodules, each listed once, under its first
    * name.

@@ -11,6 +11,7 @@ import { QuantizedTensor, type QuantizerOps, type QuantizeSpec } from "../tensor
 import type { Tensor } from "../tensor/tensor.js";
 import { areWholeBlocksOf } from "./parallel/row-operand.js";
 import { amaxGroup, type TensorParallel } from "./parallel/tensor-parallel.js";
+import { EarlyWeight } from "./parallel/weight-ahead.js";
 import { type Parameter, persistent } from "./parameter.js";
 import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
 import { type BackwardQuantization, type CallQuantization, RecipeInForce } from "./recipe-in-force.js";
@@ -181,6 +182,34 @@ export class LinearQuantization implements QuantizationState {
     const { spec } = this.quantizer("weight");
     if (!sharding || recipe.kind === "custom" || spec.stochastic) return false;
     return areWholeBlocksOf(spec, sharding.rows);
+  }
+
+  /** Whether a call that asks for a weight quantizes it anew, by what can be known before. */
+  quantizesAnew({ isFirstMicrobatch, skipFp8WeightUpdate }: WeightUse): boolean {
+    if (isFirstMicrobatch !== undefined || skipFp8WeightUpdate !== undefined) return false;
+    const call = this.#call;
+    return call === this.#inForce || (call?.weight === undefined && this.#inForce?.forward === undefined);
+  }
+
+  /** Begins to quantize the rows of a weight before the call that needs them; undefined where that call may do otherwise. */
+  early(weight: Parameter, columnwise: boolean): EarlyWeight | undefined {
+    const { own, sharding } = weight;
+    const inForce = this.#inForce;
+    if (!inForce || this.#restored || !sharding || own instanceof QuantizedTensor) return undefined;
+    return new EarlyWeight(this, own, inForce.early(sharding, columnwise), sharding);
+  }
+
+  /** Whether this call would quantize the weight as it was quantized early. */
+  agrees({ of, early }: EarlyWeight, weight: Parameter, columnwise: boolean): boolean {
+    const call = this.#call;
+    if (of !== this || early.columnwise !== columnwise || !call || !this.#inForce?.isSame(early))
+      return false;
+    return call === this.#inForce || call.weightQuantizer(weight.sharding) === early.quantizer;
+  }
+
+  /** Records what the call would have recorded. */
+  recordEarly({ early }: EarlyWeight): void {
+    this.#inForce?.recordEarly(early);
   }
 
   /** Returns the quantized weight, or this rank's rows of it if those are gathered later. The caller disposes of it. */

@@ -1,5 +1,7 @@
 /** The recipe that is in force for one layer: a quantizer for each tensor role and, under delayed scaling, the scales. */
 import type { Backend } from "../backends/backend.js";
+import { zeros } from "../ops/create.js";
+import { execute } from "../ops/execute.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
@@ -18,6 +20,7 @@ import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
 import type { TensorParallel } from "./parallel/tensor-parallel.js";
+import { persistent } from "./parameter.js";
 import type { QuantizationSnapshot } from "./quantization-state.js";
 import { type Sharding, shardOf } from "./sharding.js";
 
@@ -50,6 +53,16 @@ export interface CallQuantization {
   shareWeightAmax(sharding: Sharding): void;
   /** The cached weight that the first run used, if this call repeats that run and the run used the cache. */
   readonly weight?: QuantizedTensor | undefined;
+}
+
+/** How the rows of a weight are quantized before the call. */
+export interface EarlyQuantization {
+  readonly inForce: RecipeInForce;
+  readonly quantizer: Quantizer;
+  /** Under delayed scaling: which of its scales were taken, and the amax that the call will record. */
+  readonly delayed: { readonly version: number; readonly amax: Tensor<"f32"> } | undefined;
+  /** Of codes that are kept for the backward pass. */
+  readonly columnwise: boolean;
 }
 
 export class RecipeInForce implements CallQuantization {
@@ -101,6 +114,35 @@ export class RecipeInForce implements CallQuantization {
   /** As `weightQuantizer`, with the scale among `scales` [3], without recording an amax. */
   rowsQuantizerBy(scales: Tensor<"f32">, sharding: Sharding): Quantizer {
     return this.#ofShard(sharding, { scale: scales.view(slotOf("weight"), [1]), amax: undefined });
+  }
+
+  /**
+   * How the rows of a weight can be quantized before a call, without recording anything until then. The caller disposes of the
+   * amax.
+   */
+  early(sharding: Sharding, columnwise: boolean): EarlyQuantization {
+    const state = this.#states?.forward;
+    if (!state)
+      return { inForce: this, quantizer: this.weightQuantizer(sharding), delayed: undefined, columnwise };
+    const amax = persistent(zeros(state.scale.backend, "f32", [1]));
+    const quantizer = this.#ofShard(sharding, { scale: state.scales[slotOf("weight")], amax });
+    return { inForce: this, quantizer, delayed: { version: state.version, amax }, columnwise };
+  }
+
+  /** Whether the rows would be quantized now as they were. */
+  isSame({ inForce, delayed }: EarlyQuantization): boolean {
+    return inForce === this && delayed?.version === this.#states?.forward.version;
+  }
+
+  /** Records the amax of a weight that was quantized early. */
+  recordEarly({ delayed }: EarlyQuantization): void {
+    const record = this.#states?.forward.amaxes[slotOf("weight")];
+    if (!delayed || !record) return;
+    const { amax } = delayed;
+    const both = zeros(amax.backend, "f32", [2]).paste(record, 0).paste(amax, 1);
+    execute(amax.backend, "amax", { x: both, out: record });
+    both.dispose();
+    amax.dispose();
   }
 
   #ofShard({ group }: Sharding, scales: Pick<QuantizerState, "scale" | "amax">): Quantizer {

@@ -1,10 +1,28 @@
 /** Parameters of which each rank stores some rows, as `fullyShard` divides them. */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { GatherRequest, ProcessGroup } from "../distributed/group.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
-import type { Shard, ShardGroup } from "../quantizers/shard.js";
+import type { AmaxReductionGroup, Shard, ShardGroup } from "../quantizers/shard.js";
 import type { Uses } from "../tape/uses.js";
 import type { Value } from "../tape/value.js";
 import type { Shape } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** What an operation needs of the other ranks, as it is brought here. */
+export interface Bringing {
+  /** Amaxes of this rank's rows, which become those of the whole before anything is sent. */
+  readonly amaxes?:
+    | { readonly own: readonly Tensor<"f32">[]; readonly group: AmaxReductionGroup }
+    | undefined;
+  /** What this rank sends. */
+  requests(): readonly GatherRequest[];
+  /** Takes what was gathered by these requests, which the caller disposes of. */
+  arrive(gathered: readonly Tensor[]): void;
+  /** Frees what was brought and not taken. */
+  dispose(): void;
+}
+
+/** Begins to bring something for an operation before it runs; undefined where that is not known yet, or is here. */
+export type Need = () => Bringing | undefined;
 
 /** How a parameter is divided, and the functions that are called around each operation that uses it. */
 export interface Sharding extends Uses {
@@ -20,7 +38,13 @@ export interface Sharding extends Uses {
   readonly inUse: boolean;
   /** Returns the whole parameter. The running operation may keep the handle. */
   lend(): Value;
-  /** Releases the gradients that it holds besides the parameter's `grad`. */
+  /** The running operation needs this, and will when it runs again, or its backward function will. */
+  needs(need: Need, where: "here" | "backward"): void;
+  /** Takes what was brought for the running operation and is what the caller looks for; undefined if it was not brought. */
+  take<B extends Bringing>(isIt: (brought: Bringing) => brought is B): B | undefined;
+  /** The rows of this rank have changed: what was brought before is not the whole any more. */
+  changed(): void;
+  /** Releases the gradients that it holds besides the parameter's `grad`, and what was gathered ahead. */
   zeroGrad(): void;
   /** Frees this rank's rows and the gathered parameter. */
   dispose(): void;

@@ -3,14 +3,18 @@ import { gatherQuantized } from "../distributed/quantized.js";
 import { isDirectionless } from "../formats/block.js";
 import { QuantizedTensor, type QuantizerOps, type Usage } from "../tensor/quantized.js";
 import type { LinearParts } from "./linear-parts.js";
+import { EarlyWeight, WholeWeight } from "./parallel/weight-ahead.js";
 import type { WeightUse } from "./quantization.js";
-import type { Sharding } from "./sharding.js";
+import type { Bringing, Sharding } from "./sharding.js";
 
 /** Describes a weight that is quantized as rows of each rank and then gathered. */
 interface Gathering {
   readonly sharding: Sharding;
   readonly ops: QuantizerOps;
 }
+
+const ROWWISE: Usage = { rowwise: true, columnwise: false };
+const COLUMNWISE: Usage = { rowwise: false, columnwise: true };
 
 /** A quantized weight whose rows are gathered for each product, if this rank stores only some of them. */
 export class WeightOperand {
@@ -19,19 +23,31 @@ export class WeightOperand {
   /** Whether this call created `own`. Otherwise the parameter or the cache owns it. */
   readonly made: boolean;
   readonly #gathering: Gathering | undefined;
+  /** All rows as the forward product reads them, if they were brought before this call. */
+  #brought: QuantizedTensor | undefined;
 
   /** `columnwise` says whether the backward pass needs that copy. */
-  constructor({ weight, quantization }: LinearParts, use: WeightUse, columnwise: boolean) {
+  constructor(parts: LinearParts, use: WeightUse, columnwise: boolean) {
+    const { weight, quantization } = parts;
     const { own, sharding } = weight;
     const gathers = sharding !== undefined && quantization.quantizesRows(weight);
     this.made = !(own instanceof QuantizedTensor);
+    const early = gathers && this.made ? earlyOf(parts, sharding, use, columnwise) : undefined;
     if (own instanceof QuantizedTensor) this.own = own;
-    else {
+    else if (early) {
+      this.own = early.own;
+      this.#brought = early.whole;
+    } else {
       // if the codes are the same in both directions, only one copy of the rows is kept
       const derives = gathers && isDirectionless(quantization.weightQuantizer(weight).spec);
       this.own = quantization.weight(weight, { ...use, columnwise: columnwise && !derives, gathers });
     }
-    if (gathers) this.#gathering = { sharding, ops: quantization.weightQuantizer(weight) };
+    if (!gathers) return;
+    const gathering = { sharding, ops: quantization.weightQuantizer(weight) };
+    this.#gathering = gathering;
+    const whole = (usage: Usage) => () => new WholeWeight(this.own, usage, sharding, gathering.ops);
+    if (!this.made) sharding.needs(whole(ROWWISE), "here");
+    if (columnwise) sharding.needs(whole(COLUMNWISE), "backward");
   }
 
   /**
@@ -40,7 +56,12 @@ export class WeightOperand {
    */
   copies(usage: Usage): QuantizedTensor {
     const { sharding, ops } = this.#gathering ?? {};
-    return sharding && ops ? gatherQuantized(sharding.group, this.own, usage, ops, sharding.rows) : this.own;
+    if (!sharding || !ops) return this.own;
+    const brought = usage.rowwise ? this.#brought : undefined;
+    this.#brought = undefined;
+    if (brought) return brought;
+    const found = sharding.take((each): each is WholeWeight => isOf(each, this.own, usage));
+    return found?.whole() ?? gatherQuantized(sharding.group, this.own, usage, ops, sharding.rows);
   }
 
   /** Frees everything that the columnwise copy does not need, if the weight is gathered again in the backward pass. */
@@ -48,4 +69,28 @@ export class WeightOperand {
     if (!this.#gathering || !this.made || isDirectionless(this.own.spec)) return;
     if (this.own.columnwise) this.own.updateUsage({ rowwise: false });
   }
+}
+
+function isOf(each: Bringing, own: QuantizedTensor, usage: Usage): boolean {
+  return each instanceof WholeWeight && each.own === own && each.usage.rowwise === usage.rowwise;
+}
+
+/** The weight, if it was quantized and gathered for this call before; next time it will be. */
+function earlyOf(
+  { weight, quantization }: LinearParts,
+  sharding: Sharding,
+  use: WeightUse,
+  columnwise: boolean,
+): ReturnType<EarlyWeight["taken"]> | undefined {
+  if (quantization.quantizesAnew(use)) sharding.needs(() => quantization.early(weight, columnwise), "here");
+  const early = sharding.take(
+    (each): each is EarlyWeight => each instanceof EarlyWeight && each.of === quantization,
+  );
+  if (!early) return undefined;
+  if (!quantization.quantizesAnew(use) || !quantization.agrees(early, weight, columnwise)) {
+    early.dispose();
+    return undefined;
+  }
+  quantization.recordEarly(early);
+  return early.taken();
 }

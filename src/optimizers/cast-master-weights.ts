@@ -60,6 +60,7 @@ export function castMasterWeights(
       );
     return { value, dtype, master };
   });
+  for (const { sharding } of weights) sharding?.changed();
   for (const { value, dtype, master } of pairs) {
     using _ = new Scope();
     value.quantize_(throughModelDtype ? castTo(master, dtype) : master, noop ? { noop } : {});

@@ -3,6 +3,7 @@ import type { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
+import type { Sharding } from "../modules/sharding.js";
 import { castTo } from "../ops/cast/cast.js";
 import { tensor, zeros } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
@@ -14,6 +15,7 @@ import { requireScalar } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
+import { shardedSquareSums } from "./sharded-norm.js";
 
 /** The parameters to optimize: a module, or a map from checkpoint names to parameters. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
@@ -86,6 +88,7 @@ export abstract class Optimizer {
       const { parameter, master } = slot;
       const grad = parameter.requiresGrad ? gradientOf(parameter) : undefined;
       if (!grad) continue;
+      parameter.sharding?.changed();
       const { value } = parameter;
       const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
       this.update({ parameter: master, grad, ...copy, ...options }, slot, slot.steps + 1);
@@ -118,9 +121,9 @@ export abstract class Optimizer {
 
 /**
  * Returns the 2-norm of all gradients together, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`.
- * Both are tensors on the device; the caller disposes of them or uses a scope. For a parameter that `fullyShard` has divided,
- * each rank sums the squares of its rows, and these sums are added in f32 in order of ranks; then the sums of all parameters are
- * added. All ranks must call it, and all get the same results. Throws `ArgumentError` if no parameter has a gradient.
+ * Both are tensors on the device; the caller disposes of them or uses a scope. If `fullyShard` has divided a parameter, all ranks
+ * must call it, and all get the bits of one process that has the whole gradients. Throws `ArgumentError` if no parameter has a
+ * gradient, or if `noSync` has left that of a sharded parameter unreduced.
  */
 export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
   atLeastZero("clipGradNorm", "maxNorm", maxNorm);
@@ -131,7 +134,7 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   using scope = new Scope();
   const known = parameters.flatMap((parameter) => {
     const grad = gradientOf(parameter);
-    return grad ? [{ grad, group: parameter.sharding?.group }] : [];
+    return grad ? [{ grad, sharding: parameter.sharding }] : [];
   });
   if (known.length === 0)
     throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
@@ -140,29 +143,33 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   return made;
 }
 
-/** A gradient and, if its rows are distributed over ranks, the group of these ranks. */
-interface Divided {
+/** A gradient and, if its rows are distributed over ranks, how. */
+interface Known {
   readonly grad: Tensor<WideDType>;
-  readonly group: ProcessGroup | undefined;
+  readonly sharding: Sharding | undefined;
 }
 
 /**
  * Returns the sum of the squares of each gradient over all ranks. The sums of gradients that share a group are exchanged
  * together.
  */
-function overRanks(known: readonly Divided[]): Tensor<"f32"> {
-  const groups = [...new Set(known.map(({ group }) => group))];
+function overRanks(known: readonly Known[]): Tensor<"f32"> {
+  const groups = [...new Set(known.map(({ sharding }) => sharding?.group))];
   const sumsOf = (group: ProcessGroup | undefined): Tensor<"f32"> => {
-    const sums = squareSums(known.flatMap((each) => (each.group === group ? [each.grad] : [])));
-    return group ? group.allReduce(sums, { out: sums }) : sums;
+    const grads = known.filter(({ sharding }) => sharding?.group === group);
+    if (!group) return squareSums(grads.map(({ grad }) => grad));
+    return shardedSquareSums(
+      group,
+      grads.flatMap(({ grad, sharding }) => (sharding ? { grad, sharding } : [])),
+    );
   };
   const [only] = groups;
   if (groups.length === 1) return sumsOf(only);
-  const [first] = known as [Divided, ...Divided[]];
+  const [first] = known as [Known, ...Known[]];
   const all = new Tensor(first.grad.backend, "f32", [known.length]);
   for (const group of groups) {
     const sums = sumsOf(group);
-    const places = known.flatMap((each, i) => (each.group === group ? [i] : []));
+    const places = known.flatMap(({ sharding }, i) => (sharding?.group === group ? [i] : []));
     for (const [from, to] of places.entries()) all.paste(sums.view(from, [1]), to);
   }
   return all;

@@ -10,21 +10,21 @@ import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 /** A gradient in a bucket. */
 export interface Member {
   readonly parameter: Parameter;
-  /** The index of the gradient's first element in the bucket. */
-  readonly first: number;
+  /** The consecutive parts of the gradient: the number of elements of each, and the index of its first element in its section. */
+  readonly parts: readonly { readonly count: number; readonly first: number }[];
 }
 
 /** Gradients of one dtype that are reduced together. */
 export interface Bucket {
   readonly dtype: WideDType;
   readonly members: readonly Member[];
-  /** The number of elements, including the padding between gradients. */
-  readonly size: number;
+  /** The number of elements of each section, including the padding. A section has one part of every gradient. */
+  readonly sizes: readonly number[];
 }
 
 /** Returns the dtype in which this library's layers compute a parameter's gradient. */
-function gradDtype({ mainGrad, value }: Parameter): WideDType {
-  return mainGrad?.dtype ?? (value.dtype as WideDType);
+function gradDtype({ mainGrad, dtype }: Parameter): WideDType {
+  return mainGrad?.dtype ?? dtype;
 }
 
 /**
@@ -40,44 +40,70 @@ export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined 
   return mainGrad;
 }
 
+/** A gradient that is in one section, as a whole. */
+const WHOLE = (parameter: Parameter): readonly number[] => [elementCount(parameter.shape)];
+
 /**
  * Divides parameters into buckets. A bucket has one dtype and at most `bytes` bytes, or a single larger gradient. The last
- * parameter comes first, because a backward pass computes its gradient first.
+ * parameter comes first, because a backward pass computes its gradient first. `countsOf` returns the number of elements of a
+ * gradient in each section; by default there is one section.
  */
-export function bucketsOf(parameters: readonly Parameter[], bytes: number): readonly Bucket[] {
+export function bucketsOf(
+  parameters: readonly Parameter[],
+  bytes: number,
+  countsOf: (parameter: Parameter) => readonly number[] = WHOLE,
+): readonly Bucket[] {
   const buckets: Bucket[] = [];
   for (const parameter of [...parameters].reverse()) {
     const dtype = gradDtype(parameter);
     const step = VIEW_ALIGNMENT / byteLength(dtype, []);
     const last = buckets.at(-1);
-    const first = last ? Math.ceil(last.size / step) * step : 0;
-    const count = elementCount(parameter.value.shape);
-    if (last && last.dtype === dtype && byteLength(dtype, [first + count]) <= bytes) {
-      const members = [...last.members, { parameter, first }];
-      buckets[buckets.length - 1] = { dtype, members, size: first + count };
+    const parts = countsOf(parameter).map((count, i) => ({
+      count,
+      first: Math.ceil((last?.sizes[i] ?? 0) / step) * step,
+    }));
+    const sizes = parts.map(({ count, first }) => first + count);
+    const size = sizes.reduce((total, each) => total + each, 0);
+    if (last && last.dtype === dtype && byteLength(dtype, [size]) <= bytes) {
+      buckets[buckets.length - 1] = { dtype, members: [...last.members, { parameter, parts }], sizes };
     } else {
-      buckets.push({ dtype, members: [{ parameter, first: 0 }], size: count });
+      const alone = parts.map(({ count }) => ({ count, first: 0 }));
+      const counts = alone.map(({ count }) => count);
+      buckets.push({ dtype, members: [{ parameter, parts: alone }], sizes: counts });
     }
   }
   return buckets;
 }
 
 /**
- * Returns the gradients of a bucket as one tensor, with zeros as padding, and whether the tensor is a new copy. A single gradient
+ * Returns the concatenated sections of a bucket, with zeros as padding, and whether the tensor is a new copy. A single gradient
  * is not copied, and its memory may be shared with the `grad` of another parameter.
  */
-export function packed({ members, size, dtype }: Bucket): { flat: Tensor<WideDType>; owned: boolean } {
+export function packed(
+  user: string,
+  { members, sizes, dtype }: Bucket,
+): { flat: Tensor<WideDType>; owned: boolean } {
   const grads = members.flatMap(({ parameter }) => gradientOf(parameter) ?? []);
   for (const grad of grads)
     if (grad.dtype !== dtype)
       throw new DTypeError(
-        `DataParallel: a gradient is ${grad.dtype}; that of a ${dtype} parameter must be ${dtype}, as on other ranks`,
+        `${user}: a gradient is ${grad.dtype}; that of a ${dtype} parameter must be ${dtype}, as on other ranks`,
       );
   const [only, another] = grads;
+  const size = sizes.reduce((total, each) => total + each, 0);
   if (only && !another)
     return { flat: only.reshape([size]), owned: members[0]?.parameter.mainGrad !== undefined };
   const flat = zeros((only as Tensor).backend, dtype, [size]);
-  for (const [i, { first }] of members.entries()) flat.paste(grads[i] as Tensor<WideDType>, first);
+  for (const [i, { parts }] of members.entries()) {
+    const grad = grads[i] as Tensor<WideDType>;
+    let [from, section] = [0, 0];
+    for (const [j, { count, first }] of parts.entries()) {
+      const isAligned = byteLength(dtype, [from]) % VIEW_ALIGNMENT === 0;
+      flat.paste(isAligned ? grad.view(from, [count]) : grad.slice(from, [count]), section + first);
+      from += count;
+      section += sizes[j] as number;
+    }
+  }
   return { flat, owned: true };
 }
 
@@ -86,9 +112,8 @@ export function packed({ members, size, dtype }: Bucket): { flat: Tensor<WideDTy
  * place.
  */
 export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
-  for (const { parameter, first } of members) {
-    const { shape } = parameter.value;
-    const part = flat.view(first, shape);
+  for (const { parameter, parts } of members) {
+    const part = flat.view(parts[0]?.first ?? 0, parameter.shape);
     if (parameter.mainGrad) {
       if (members.length > 1) parameter.mainGrad.paste(part as Tensor<"f32">, 0);
     } else {

@@ -136,7 +136,7 @@ export class DataParallel {
   #reduce(bucket: Bucket): void {
     onSideStream(this.group.backend, () => {
       using _ = new Scope();
-      const { flat, owned } = packed(bucket);
+      const { flat, owned } = packed("DataParallel", bucket);
       const reduced = this.group.allReduce(flat, { plan: this.#plan, out: owned ? flat : undefined });
       if (this.#isMean) scaled(reduced, 1 / this.group.size, { out: reduced });
       unpack(bucket, reduced);

@@ -11,6 +11,8 @@ import { requireTensor } from "../tensor/require.js";
 import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
+import { Prefetch } from "./prefetch.js";
+import { ReduceGrads } from "./reduce-grads.js";
 import { ShardedParameter } from "./sharded-parameter.js";
 import { Synchronization } from "./synchronization.js";
 
@@ -48,26 +50,32 @@ export class FullySharded {
     readonly group: ProcessGroup,
     { reduction, plan, rowMultiple = 1 }: FullyShardOptions,
   ) {
+    const prefetch = new Prefetch(group);
     this.#shards = orDispose(
       (made) =>
         new Map(
           module.parameters().map((parameter) => {
-            const shard = new ShardedParameter(parameter, { group, rowMultiple });
+            const shard = new ShardedParameter(parameter, { group, rowMultiple, prefetch });
             made.push(shard);
             return [parameter, shard];
           }),
         ),
     );
+    const grads = new ReduceGrads(
+      module.parameterGroups(),
+      (each) => this.#shards.get(each) as ShardedParameter,
+      { group, plan, isMean: reduction !== "sum" },
+    );
     for (const [parameter, shard] of this.#shards) {
       const { highPrecisionInitVal: values } = parameter;
       const [first, count] = [shard.firstRow * shard.unit, shard.own.shape[0] as number];
       parameter.divide(shard, values?.slice(first, first + count * shard.unit));
-      parameter.registerPostAccumulateGradHook(() => {
+      parameter.registerPostAccumulateGradHook((_, pass) => {
         if (parameter.mainGrad)
           throw new ArgumentError(
             "fullyShard: a parameter has a mainGrad, which would hold the gradient of all rows; leave fuseWgradAccumulation out",
           );
-        if (this.#synchronization.isOn) shard.reduceGrad({ plan, isMean: reduction !== "sum" });
+        if (this.#synchronization.isOn) grads.complete(parameter, pass);
       });
     }
   }

@@ -1,24 +1,24 @@
 /** A parameter whose rows are distributed over ranks. The whole parameter is gathered while an operation uses it. */
-import type { ProcessGroup } from "../distributed/group.js";
-import type { SumOrder } from "../distributed/plan.js";
-import { gatherQuantized, rowsOfQuantized } from "../distributed/quantized.js";
+import type { GatherRequest, ProcessGroup } from "../distributed/group.js";
+import { quantizedGather, rowsOfQuantized } from "../distributed/quantized.js";
 import { blockFormat, isTensorWide, tileSize } from "../formats/block.js";
 import { type Parameter, persistent } from "../modules/parameter.js";
-import type { Sharding, WeightQuantizer } from "../modules/sharding.js";
+import type { Bringing, Need, Sharding, WeightQuantizer } from "../modules/sharding.js";
 import { add } from "../ops/elementwise/add.js";
-import { scaled } from "../ops/elementwise/scaled.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
+import type { Operation } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
-import { Scope } from "../tensor/scope.js";
+import { adopt, Scope } from "../tensor/scope.js";
 import { elementCount, type Shape, type WideDType } from "../tensor/shape.js";
 import { REVIVE, type Tensor } from "../tensor/tensor.js";
+import type { Prefetch } from "./prefetch.js";
 
 /**
  * Returns the number of rows of each rank. All ranks get the same number, except the last ones, which get fewer or none, as with
  * `torch.chunk`. Every number except that of the last rows is a multiple of `multiple`.
  */
-export function rowsOfRanks(rows: number, size: number, multiple: number): readonly number[] {
+function rowsOfRanks(rows: number, size: number, multiple: number): readonly number[] {
   const each = Math.max(1, Math.ceil(Math.ceil(rows / size) / multiple)) * multiple;
   return Array.from({ length: size }, (_, rank) => Math.min(each, Math.max(0, rows - each * rank)));
 }
@@ -38,6 +38,42 @@ function common(a: number, b: number): number {
   return (a / x) * b;
 }
 
+/** How a parameter is to be divided. */
+export interface Division {
+  readonly group: ProcessGroup;
+  readonly rowMultiple: number;
+  /** That of the module. */
+  readonly prefetch: Prefetch;
+}
+
+/** The whole of a parameter, brought before the operation that reads it. */
+class WholeParameter implements Bringing {
+  #whole: Value | undefined;
+  #made: ReturnType<ShardedParameter["gathering"]>["whole"] | undefined;
+
+  constructor(readonly of: ShardedParameter) {}
+
+  requests(): readonly GatherRequest[] {
+    const { requests, whole } = this.of.gathering();
+    this.#made = whole;
+    return requests;
+  }
+
+  arrive(gathered: readonly Tensor[]): void {
+    this.#whole = this.#made && persistent(this.#made(gathered));
+  }
+
+  whole(): Value {
+    const whole = this.#whole as Value;
+    for (const member of membersOf(whole)) adopt(member);
+    return whole;
+  }
+
+  dispose(): void {
+    this.#whole?.dispose();
+  }
+}
+
 export class ShardedParameter implements Sharding {
   readonly group: ProcessGroup;
   readonly shape: Shape;
@@ -47,6 +83,8 @@ export class ShardedParameter implements Sharding {
   readonly #lent: boolean[] = [];
   readonly #ops: Quantizer | undefined;
   readonly #parameter: Parameter;
+  readonly #prefetch: Prefetch;
+  readonly #need: Need = () => new WholeParameter(this);
   /** The handle of the whole parameter. It has memory only while the parameter is used. */
   #whole: Tensor | undefined;
   #wholeQuantized: QuantizedTensor | undefined;
@@ -56,12 +94,11 @@ export class ShardedParameter implements Sharding {
   #isReduced = false;
 
   /** Copies this rank's rows. The parameter is not changed. If it is quantized, its quantizer must be known. */
-  constructor(
-    parameter: Parameter,
-    { group, rowMultiple }: { readonly group: ProcessGroup; readonly rowMultiple: number },
-  ) {
+  constructor(parameter: Parameter, { group, rowMultiple, prefetch }: Division) {
     const { value, shape } = parameter;
     this.group = group;
+    this.#prefetch = prefetch;
+    prefetch.add(this);
     this.#parameter = parameter;
     this.shape = shape;
     this.rows = rowsOfRanks(shape[0] ?? 1, group.size, common(rowMultiple, blockRows(value)));
@@ -94,15 +131,29 @@ export class ShardedParameter implements Sharding {
     return [rows, ...this.shape.slice(1)];
   }
 
-  enter(lent: boolean): void {
+  enter(lent: boolean, operation: Operation): void {
     this.#lent.push(false);
+    this.#prefetch.enter(operation);
     if (lent) this.borrow();
   }
 
-  leave(): boolean {
+  leave(operation: Operation): boolean {
     const lent = this.#lent.pop() === true;
     if (!this.inUse) this.#free();
+    this.#prefetch.leave(operation);
     return lent;
+  }
+
+  needs(need: Need, where: "here" | "backward"): void {
+    this.#prefetch.needs(need, where);
+  }
+
+  take<B extends Bringing>(isIt: (brought: Bringing) => brought is B): B | undefined {
+    return this.#prefetch.take(isIt);
+  }
+
+  changed(): void {
+    this.#prefetch.drop();
   }
 
   lend(): Value {
@@ -112,21 +163,44 @@ export class ShardedParameter implements Sharding {
 
   borrow(): Value {
     if (!this.inUse) return this.own;
-    return this.own instanceof QuantizedTensor ? this.#quantizedWhole(this.own) : this.#wideWhole(this.own);
+    this.needs(this.#need, "here");
+    return this.own instanceof QuantizedTensor ? this.#quantizedWhole() : this.#wideWhole();
   }
 
-  #quantizedWhole(own: QuantizedTensor): QuantizedTensor {
-    const usage = { rowwise: own.rowwise !== undefined, columnwise: own.rowwise === undefined };
-    this.#wholeQuantized ??= persistent(
-      gatherQuantized(this.group, own, usage, this.#ops as Quantizer, this.rows),
-    );
+  /** What this rank sends, and what the ranks' rows are together. */
+  gathering(): {
+    readonly requests: readonly GatherRequest[];
+    readonly whole: (gathered: readonly Tensor[]) => Value;
+  } {
+    const { own, rows } = this;
+    if (own instanceof QuantizedTensor) {
+      const usage = { rowwise: own.rowwise !== undefined, columnwise: own.rowwise === undefined };
+      return quantizedGather(own, usage, this.#ops as Quantizer, rows);
+    }
+    return { requests: [{ x: own, rows }], whole: ([all]) => (all as Tensor).reshape(this.shape) };
+  }
+
+  /** The whole that was brought for the running operation, which the open scope then owns, or that is gathered now. */
+  #gathered(): Value {
+    const isIt = (each: Bringing): each is WholeParameter =>
+      each instanceof WholeParameter && each.of === this;
+    const brought = this.take(isIt)?.whole();
+    if (brought) return brought;
+    const { requests, whole } = this.gathering();
+    return whole(this.group.allGatherCoalesced(requests));
+  }
+
+  #quantizedWhole(): QuantizedTensor {
+    if (this.#wholeQuantized) return this.#wholeQuantized;
+    using scope = new Scope();
+    this.#wholeQuantized = persistent(scope.keep(this.#gathered() as QuantizedTensor));
     return this.#wholeQuantized;
   }
 
-  #wideWhole(own: Tensor): Tensor {
+  #wideWhole(): Tensor {
     if (this.#whole && !this.#whole.disposed) return this.#whole;
     using scope = new Scope();
-    const gathered = this.whole(own);
+    const gathered = this.#gathered() as Tensor;
     if (this.#whole) this.#whole[REVIVE](gathered);
     else this.#whole = persistent(scope.keep(gathered));
     return this.#whole;
@@ -154,34 +228,37 @@ export class ShardedParameter implements Sharding {
     this.#parameter.grad = undefined;
   }
 
-  /**
-   * Replaces the gradient of the whole parameter, which the pass has completed, by this rank's rows of its reduction over all
-   * ranks.
-   */
-  reduceGrad({ plan, isMean }: { readonly plan: SumOrder | undefined; readonly isMean: boolean }): void {
-    const { grad } = this.#parameter;
-    if (!grad || this.#isReduced) return;
+  /** Whether the parameter's `grad` is that of the whole parameter and still has to be reduced. */
+  get isComplete(): boolean {
+    return this.#parameter.grad !== undefined && !this.#isReduced;
+  }
+
+  /** The number of elements of the gradient on each rank. */
+  get counts(): readonly number[] {
+    return this.rows.map((count) => count * this.unit);
+  }
+
+  /** Replaces the gradient of the whole parameter by `sum`, its reduction for this rank's rows, plus those of earlier passes. */
+  reduced(sum: Tensor<WideDType>): void {
     using scope = new Scope();
-    const { size, rank } = this.group;
-    const all = this.rows.reduce((total, count) => total + count, 0);
-    const { rows } = this;
-    const sum = this.group.reduceScatter(grad.reshape(this.#shapeOf(all)), { rows, plan });
-    if (isMean && rows[rank] !== 0) scaled(sum, 1 / size, { out: sum });
-    const total = this.#earlier ? add(this.#earlier, sum) : sum;
+    const total = this.#earlier ? add(this.#earlier, sum) : sum.reshape(sum.shape);
     this.#earlier?.dispose();
     this.#earlier = undefined;
-    grad.dispose();
+    this.#parameter.grad?.dispose();
     this.#parameter.grad = persistent(scope.keep(total));
     this.#isReduced = true;
   }
 
   zeroGrad(): void {
+    // a step ends, or other values were loaded
+    this.changed();
     this.#earlier?.dispose();
     this.#earlier = undefined;
     this.#isReduced = false;
   }
 
   dispose(): void {
+    this.changed();
     this.#free();
     this.zeroGrad();
     for (const member of membersOf(this.own)) member.dispose();

@@ -45,7 +45,7 @@ import { Scope } from "../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import { requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { checkShard, partOf, type Shard, usesTensorAmax, wholeAmaxes } from "./shard.js";
+import { checkShard, partOf, type Shard, shardAmaxes, usesTensorAmax, wholeAmaxes } from "./shard.js";
 
 /** Options of every quantizer. All fields are optional. */
 export interface QuantizerOptions {
@@ -232,6 +232,24 @@ export abstract class Quantizer implements QuantizerOps {
    */
   quantize(x: Tensor): QuantizedTensor {
     const result = this.#quantizing("quantize", x, (inputs) => quantize(x, this.#layout(), inputs));
+    this.quantized();
+    return result;
+  }
+
+  /**
+   * @internal The amaxes of this shard that `quantize` would make those of the whole; none where it does not exchange any. The
+   * caller makes them those of the whole, calls `quantizeBy` and disposes of them.
+   */
+  amaxesOf(x: Tensor): readonly Tensor<"f32">[] {
+    if (!this.shard || !usesTensorAmax(this.spec) || this.inputs().amax) return [];
+    const values = requireWide("quantize", "x", x);
+    return shardAmaxes(this.spec, values, values);
+  }
+
+  /** @internal As `quantize`, with the amaxes of the whole, which `amaxesOf` gave of the shard. */
+  quantizeBy(x: Tensor, [amax, amaxColumnwise]: readonly Tensor<"f32">[]): QuantizedTensor {
+    if (!amax) return this.quantize(x);
+    const result = quantize(x, this.#layout(), { ...this.inputs(), amax, amaxColumnwise });
     this.quantized();
     return result;
   }

@@ -79,12 +79,28 @@ export function wholeAmaxes(
   unrounded: Tensor<WideDType>,
 ): Pick<QuantizeInputs, "amax" | "amaxColumnwise"> {
   using scope = new Scope();
-  const amax = amaxOf(spec.rht ? values : unrounded);
-  const amaxColumnwise = spec.rht ? amaxOf(hadamard(values, spec.rhtSigns)) : undefined;
-  const made = amaxColumnwise ? [amax, amaxColumnwise] : [amax];
+  const made = shardAmaxes(spec, values, unrounded);
   group.reduceMax(made);
+  const [amax, amaxColumnwise] = made;
   for (const each of made) scope.keep(each);
   return { amax, amaxColumnwise };
+}
+
+/**
+ * The amaxes of the shard alone, of which those of the whole are the maxima: that of all values, and under the Hadamard transform
+ * that of the columnwise copy. The caller disposes of them.
+ *
+ * @shared
+ */
+export function shardAmaxes(
+  { rht, rhtSigns }: QuantizeSpec,
+  values: Tensor<WideDType>,
+  unrounded: Tensor<WideDType>,
+): readonly Tensor<"f32">[] {
+  using scope = new Scope();
+  const made = [amaxOf(rht ? values : unrounded), ...(rht ? [amaxOf(hadamard(values, rhtSigns))] : [])];
+  for (const each of made) scope.keep(each);
+  return made;
 }
 
 function amaxOf(x: Tensor<WideDType>): Tensor<"f32"> {

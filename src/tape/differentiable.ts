@@ -7,13 +7,11 @@ import { Tensor } from "../tensor/tensor.js";
 import { captures, gradEnabled, gradTracked } from "./grad-mode.js";
 import { HOOKS } from "./hooks.js";
 import { type Backward, type BackwardPass, GRAD_FN, type QuantizedGradients } from "./node.js";
-import { type Lent, whileUsed } from "./uses.js";
+import { FIRST_RUN, whileUsed } from "./uses.js";
 import type { Gradient, Value } from "./value.js";
 import { Variable } from "./variable.js";
 
 let nodesMade = 0;
-
-const NOTHING_LENT: Lent = new Set();
 
 /** A variable, or a tensor, which counts as a constant. */
 export type VariableLike = Variable | Value;
@@ -76,7 +74,11 @@ export function differentiable(
   const record = recorded ?? (gradEnabled() && inputs.some((input) => input.requiresGrad));
   using scope = new Scope();
   for (const input of inputs) capture(input);
-  const { result: computed, lent } = whileUsed(inputs, NOTHING_LENT, () => requireComputed(forward(record)));
+  const {
+    result: computed,
+    lent,
+    operation,
+  } = whileUsed(inputs, FIRST_RUN, () => requireComputed(forward(record)));
   const { results: values, backward, saved = [], quantized = {}, captured = [] } = computed;
   const required = computed.requiresGrad ?? inputs.some((input) => input.requiresGrad);
   const requiresGrad = required && gradTracked();
@@ -88,6 +90,7 @@ export function differentiable(
     inputs: [...inputs, ...captured],
     used: inputs,
     lent,
+    operation,
     results,
     backward,
     saved,

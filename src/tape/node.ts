@@ -1,7 +1,7 @@
 /** The nodes of the graph, each a recorded operation, and the arguments of their backward functions. */
 import type { Gradients } from "./gradients.js";
 import type { ScaleUpdates } from "./scale-updates.js";
-import type { Lent } from "./uses.js";
+import type { Lent, Operation } from "./uses.js";
 import type { Gradient, Value } from "./value.js";
 import type { Variable } from "./variable.js";
 
@@ -33,6 +33,8 @@ export interface Node {
   readonly used: readonly Variable[];
   /** The variables whose handles `forward` read, so that `backward` may have kept them. */
   readonly lent: Lent;
+  /** The run of the forward function, if one of `used` is brought for it. */
+  readonly operation: Operation | undefined;
   readonly results: readonly Variable[];
   readonly backward: Backward;
   /** The tensors that the node saved for `backward`. The node owns them and disposes of them. */

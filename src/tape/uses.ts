@@ -5,6 +5,16 @@
 import type { Value } from "./value.js";
 import type { Variable } from "./variable.js";
 
+/** One run of the forward or backward function of an operation. */
+export interface Operation {
+  /** The inputs that have `Uses`. */
+  readonly leaves: readonly Variable[];
+  /** In a backward function: the run of its forward function. */
+  readonly forward: Operation | undefined;
+  /** In a forward function: the run whose backward function follows this one's. It is set when the backward pass begins. */
+  following: Operation | undefined;
+}
+
 /**
  * Functions that are called before and after the forward and the backward function of each operation that has the leaf as an
  * input. Uses may nest.
@@ -14,9 +24,9 @@ export interface Uses {
    * Begins a use. If `lent`, the operation may have kept a handle that `value` returned in an earlier use, so that handle needs
    * memory again.
    */
-  enter(lent: boolean): void;
-  /** Ends the innermost use. Returns whether `value` was read during it. */
-  leave(): boolean;
+  enter(lent: boolean, operation: Operation): void;
+  /** Ends the innermost use, also if `enter` threw. Returns whether `value` was read during it. */
+  leave(operation: Operation): boolean;
   /** Returns the same as `value`, but the caller promises not to keep the handle: a backward function reads the value again. */
   borrow(): Value;
   /** Called before a gradient is added to the leaf's gradient. */
@@ -36,22 +46,54 @@ export type Lent = ReadonlySet<Variable>;
 
 const NONE: Lent = new Set();
 
-/** Runs `body`, a function of an operation on these inputs. Returns its result and the inputs that it read by `value`. */
+/** What `whileUsed` returns. */
+export interface Used<R> {
+  readonly result: R;
+  /** The inputs that the function read by `value`. */
+  readonly lent: Lent;
+  /** The run, if one of the inputs has uses. */
+  readonly operation: Operation | undefined;
+}
+
+/** Runs `body`, a function of an operation on these inputs: the backward function of `forward`, if that is given. */
 export function whileUsed<R>(
   inputs: readonly Variable[],
-  lent: Lent,
+  { lent, forward }: { readonly lent: Lent; readonly forward: Operation | undefined },
   body: () => R,
-): { readonly result: R; readonly lent: Lent } {
-  if (!inputs.some((input) => input[USES])) return { result: body(), lent: NONE };
+): Used<R> {
+  if (!inputs.some((input) => input[USES])) return { result: body(), lent: NONE, operation: undefined };
+  const leaves = inputs.filter((input) => input[USES]);
+  const operation: Operation = { leaves, forward, following: undefined };
   const entered: Variable[] = [];
   const given = new Set<Variable>();
   try {
-    for (const input of inputs) {
-      input[USES]?.enter(lent.has(input));
-      entered.push(input);
+    for (const leaf of leaves) {
+      entered.push(leaf);
+      leaf[USES]?.enter(lent.has(leaf), operation);
     }
-    return { result: body(), lent: given };
+    return { result: body(), lent: given, operation };
   } finally {
-    for (const input of entered) if (input[USES]?.leave()) given.add(input);
+    for (const leaf of entered) if (leaf[USES]?.leave(operation)) given.add(leaf);
+  }
+}
+
+/** What `whileUsed` is told of a forward function. */
+export const FIRST_RUN = { lent: NONE, forward: undefined } as const;
+
+let running: object | undefined;
+
+/** The backward pass that runs, or undefined outside of one. Another pass is another object. */
+export function runningPass(): object | undefined {
+  return running;
+}
+
+/** Runs `body`, a backward pass. */
+export function whileRunning<R>(pass: object, body: () => R): R {
+  const before = running;
+  running = pass;
+  try {
+    return body();
+  } finally {
+    running = before;
   }
 }

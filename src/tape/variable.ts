@@ -15,7 +15,7 @@ import { Gradients } from "./gradients.js";
 import { GradHooks, HOOKS, type HookedPass, type HookHandle, type PostAccumulateGradHook } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
 import { ScaleUpdates } from "./scale-updates.js";
-import { USES, type Uses } from "./uses.js";
+import { USES, type Uses, whileRunning } from "./uses.js";
 import { type Gradient, membersOf, type Value, wideOf } from "./value.js";
 
 /**
@@ -105,7 +105,7 @@ export class Variable {
     const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
     const ends: (() => void)[] = [];
     const hooked = { atEnd: (callback: () => void) => void ends.push(callback) };
-    runBackward(this, own, pass, (leaf) => runHooks(leaf, pass, hooked));
+    whileRunning(pass, () => runBackward(this, own, pass, (leaf) => runHooks(leaf, pass, hooked)));
     for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
     for (const callback of ends) callback();

@@ -1,7 +1,7 @@
 /** The norm of gradients and the clipping factor. */
 import * as fc from "fast-check";
-import { gradNorm } from "../../../src/ops/update/grad-norm.js";
-import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { gradNorm, pieceSums, sumPieces } from "../../../src/ops/update/grad-norm.js";
+import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import { laneShape, wideTensor } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/update/grad-norm.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
@@ -44,5 +44,44 @@ export const gradNormOperation: Operation<GradNormCase> = {
       maxNorm,
     );
     return { norm: rounded("f32", [1], [norm]), factor: rounded("f32", [1], [factor]) };
+  },
+};
+
+/** The values of one tensor. */
+export interface PiecesCase {
+  readonly x: PlainTensor<WideDType>;
+}
+
+/** The sums of squares of pieces. */
+export const pieceSumsOperation: Operation<PiecesCase> = {
+  arbitrary: fc.record({
+    x: fc
+      .oneof(laneShape(200), pieces, fc.constantFrom<Shape>([0], [2, 3]))
+      .chain((shape) => wideTensor(shape, { edges: EDGES })),
+  }),
+  run(backend, { x }) {
+    return { sums: download(pieceSums(upload(backend, x))) };
+  },
+  oracle({ x }) {
+    const sums = oracle.pieceSums(Array.from(wideValues(x)));
+    return { sums: rounded("f32", [sums.length], sums) };
+  },
+};
+
+/** Sums of pieces, none of them negative. */
+export interface SumsCase {
+  readonly sums: PlainTensor<"f32">;
+}
+
+/** The sum of a tensor's squares from those of its pieces. */
+export const sumPiecesOperation: Operation<SumsCase> = {
+  arbitrary: fc.record({
+    sums: laneShape(200).chain((shape) => wideTensor([elementCount(shape)], { edges: EDGES, dtype: "f32" })),
+  }),
+  run(backend, { sums }) {
+    return { out: download(sumPieces(upload(backend, sums))) };
+  },
+  oracle({ sums }) {
+    return { out: rounded("f32", [1], [oracle.sumPieces(Array.from(wideValues(sums)))]) };
   },
 };

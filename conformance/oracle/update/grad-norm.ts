@@ -6,12 +6,21 @@ import { sqrt } from "./optimizer.js";
 
 const PIECE = 4096;
 
+/** The sum of the squares of each piece of one tensor. */
+export function pieceSums(x: readonly number[]): readonly number[] {
+  return Array.from({ length: Math.ceil(x.length / PIECE) }, (_, i) =>
+    laneSum(x.slice(i * PIECE, (i + 1) * PIECE).map((value) => mul(value, value))),
+  );
+}
+
+/** The sum of those of the pieces. */
+export function sumPieces(sums: readonly number[]): number {
+  return laneSum(sums);
+}
+
 /** The sum of the squares of one tensor. */
 function squareSum(x: readonly number[]): number {
-  const pieces = Array.from({ length: Math.ceil(x.length / PIECE) }, (_, i) =>
-    x.slice(i * PIECE, (i + 1) * PIECE),
-  );
-  return laneSum(pieces.map((piece) => laneSum(piece.map((value) => mul(value, value)))));
+  return sumPieces(pieceSums(x));
 }
 
 export function gradNorm(

@@ -144,6 +144,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   normQuantize: (s) => {
     each((q) => q.normQuantize(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));
   },
+  pieceSums: (s) => execute(backend(), "pieceSums", { x: bf16(s), sums: f32([0]) }),
   quantize: (s) => {
     each((q) => {
       const made = attempt(() => q.quantize(bf16(s)));
@@ -165,6 +166,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
     transpose(bf16(s));
     transpose(of("e2m1", s));
   },
+  sumPieces: (s) => execute(backend(), "sumPieces", { sums: f32(s), out: f32([1]) }),
   updateScales: (s) => {
     const [length, slots] = asMatrix(s);
     updateScales({ amaxHistory: f32([length, slots]), scale: f32([slots]), formatMax: 448 });

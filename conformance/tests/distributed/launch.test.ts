@@ -92,7 +92,7 @@ describe("the first program of docs/distributed.md", () => {
   it.each([
     ["one process", () => start(`${PLACE}train.mjs`)],
     ["one rank", () => launch("-n", "1", `${PLACE}train.mjs`)],
-    ["four ranks", () => launch("-n", "4", `${PLACE}train.mjs`)],
+    ["four ranks, on the backend that it is told", () => launch("-n", "4", `${PLACE}train.mjs`, "wasm")],
   ])("prints its hash on %s", async (_what, run) => {
     write("train.mjs", source);
     expect(promised).toMatch(/^[0-9a-f]{16}$/);

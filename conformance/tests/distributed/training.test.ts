@@ -1,52 +1,60 @@
 /**
- * Recorded runs of 100 steps on meshes of ranks: their beginnings, replayed. `RECORD=1` records them anew.
- * conformance/tests/slow/parallel-training.test.ts replays them whole.
+ * Recorded runs of 100 steps on meshes of ranks: their beginnings, replayed. `RECORD=training-copies` records those of that file
+ * anew, `RECORD=1` all of them. conformance/tests/slow/parallel-training.test.ts replays them whole.
  */
 import { writeFileSync } from "node:fs";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { parallelSteps, ranksOf } from "../harness/training/parallel.js";
 import {
   hashesAt,
   loadParallelRuns,
-  PARALLEL_PLANS,
-  PARALLEL_VECTORS,
+  plansOf,
   RECORDED_STEPS,
+  RECORDS,
   type RecordedParallelRun,
+  recordOf,
   titleOf,
 } from "../harness/training/parallel-recorded.js";
 import { useRanks } from "./parallel/ranks.js";
 
-const RECORDS = process.env.RECORD === "1";
-const STEPS = RECORDS ? RECORDED_STEPS : 2;
-const recorded = RECORDS ? [] : loadParallelRuns();
-const made: RecordedParallelRun[] = [];
-const groups = useRanks(Math.max(...PARALLEL_PLANS.map(({ mesh }) => ranksOf(mesh))), "hopper");
+const { RECORD } = process.env;
+const all = RECORDS.flatMap(plansOf);
+const groups = useRanks(Math.max(...all.map(({ mesh }) => ranksOf(mesh))), "hopper");
 
-afterAll(() => {
-  if (RECORDS) {
-    const lines = made.map((each) => ` ${JSON.stringify(each)}`);
-    writeFileSync(PARALLEL_VECTORS, `{"runs": [\n${lines.join(",\n")}\n]}\n`);
-  }
-});
+describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {
+  const records = RECORD === "1" || RECORD === name;
+  const steps = records ? RECORDED_STEPS : 2;
+  const recorded = records ? [] : loadParallelRuns([name]);
+  const made: RecordedParallelRun[] = [];
+  const plans = plansOf(name);
 
-describe("100 steps of networks on a mesh", () => {
-  it.each(PARALLEL_PLANS.map((plan) => [titleOf(plan), plan] as const))(
+  it.each(plans.map((plan) => [titleOf(plan), plan] as const))(
     "%s",
     async (_, plan) => {
-      const steps = await parallelSteps(groups(ranksOf(plan.mesh)), plan, STEPS);
-      if (RECORDS) {
-        made.push({ ...plan, hashes: hashesAt(steps) });
+      const hashes = hashesAt(await parallelSteps(groups(ranksOf(plan.mesh)), plan, steps));
+      if (records) {
+        made.push({ ...plan, hashes });
+        const lines = made.map((each) => ` ${JSON.stringify(each)}`);
+        writeFileSync(recordOf(name), `{"runs": [\n${lines.join(",\n")}\n]}\n`);
         return;
       }
       const run = recorded.find((each) => titleOf(each) === titleOf(plan));
       if (!run) throw new Error("this run is not recorded; record all anew by RECORD=1");
-      expect(hashesAt(steps)).toEqual(run.hashes.slice(0, STEPS));
+      expect(hashes).toEqual(run.hashes.slice(0, steps));
       expect(run.hashes).toHaveLength(hashesAt(Array.from({ length: RECORDED_STEPS }, () => "")).length);
     },
-    RECORDS ? 600_000 : undefined,
+    records ? 1_200_000 : undefined,
   );
+
+  it("no other run is recorded", () => {
+    expect(recorded.map(titleOf)).toEqual(records ? [] : plans.map(titleOf));
+  });
 });
 
-it("no other run is recorded", () => {
-  expect(recorded.map(titleOf)).toEqual(RECORDS ? [] : PARALLEL_PLANS.map(titleOf));
+it("sharded parameters are recorded with the hashes of copies", () => {
+  const of = (task: string) => loadParallelRuns().filter((run) => run.task === task && run.mesh.dp === 4);
+  for (const task of ["mlp", "transformer"]) {
+    expect(of(task)).not.toHaveLength(0);
+    expect(of(`sharded ${task}`).map(({ hashes }) => hashes)).toEqual(of(task).map(({ hashes }) => hashes));
+  }
 });

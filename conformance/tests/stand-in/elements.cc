@@ -92,6 +92,20 @@ cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t launchPieceSums(const PieceSumsParams& p, cudaStream_t stream) {
+  on(stream);
+  readsWide(p.x, p.type, p.count);
+  writesF32(p.sums, (p.count + kSquarePiece - 1) / kSquarePiece);
+  return cudaSuccess;
+}
+
+cudaError_t launchSumPieces(const SumPiecesParams& p, cudaStream_t stream) {
+  on(stream);
+  readsF32(p.sums, p.count);
+  writesF32(p.out, 1);
+  return cudaSuccess;
+}
+
 cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream) {
   on(stream);
   readsF32(p.sums, p.count);

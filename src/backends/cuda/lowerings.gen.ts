@@ -19,7 +19,7 @@ import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./rows/los
 import { columnSum, norm, normBackward } from "./rows/norm.js";
 import { softmax, softmaxBackward } from "./rows/softmax.js";
 import { updateScales } from "./update/delayed-scaling.js";
-import { clipFactor, squareSum } from "./update/grad-norm.js";
+import { clipFactor, pieceSums, squareSum, sumPieces } from "./update/grad-norm.js";
 import { adamw, sgd } from "./update/optimizer.js";
 import type { Lowerings } from "./lowering.js";
 
@@ -52,6 +52,7 @@ export const LOWERINGS: Lowerings = {
   norm,
   normBackward,
   normQuantize,
+  pieceSums,
   quantize,
   relayout,
   scaled,
@@ -59,6 +60,7 @@ export const LOWERINGS: Lowerings = {
   softmax,
   softmaxBackward,
   squareSum,
+  sumPieces,
   swapAxes,
   sweep,
   transpose,

@@ -19,6 +19,28 @@ export interface SquareSumArgs {
 /** Sums the squares of a tensor. */
 export const squareSum: Tensors<SquareSumArgs> = SCALAR;
 
+/** Arguments of `pieceSums`: sums [ceil(n / 4096)] = the sum of the squares of each chunk of 4096 elements of x. */
+export interface PieceSumsArgs {
+  /** The values, n of them. */
+  readonly x: Tensor<WideDType>;
+  /** Output: the sums; none for an empty tensor. */
+  readonly sums: Tensor<"f32">;
+}
+
+/** Sums the squares of each piece of a tensor: the first half of `squareSum`. */
+export const pieceSums: Tensors<PieceSumsArgs> = { writes: { sums: "f32" }, reads: { x: "checked" } };
+
+/** Arguments of `sumPieces`: out [1] = the sum of sums [n]. */
+export interface SumPiecesArgs {
+  /** One sum per piece, [n]. */
+  readonly sums: Tensor<"f32">;
+  /** Output: the sum, [1]. The sum of nothing is 0. */
+  readonly out: Tensor<"f32">;
+}
+
+/** Adds the sums of pieces: the second half of `squareSum`. */
+export const sumPieces: Tensors<SumPiecesArgs> = { writes: { out: "scalar" }, reads: { sums: "checked" } };
+
 /**
  * Arguments of `clipFactor`: norm [1] = the square root of the sum of sums [n], and factor [1] = min(1, maxNorm / (norm +
  * 1e-6)).

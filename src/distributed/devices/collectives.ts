@@ -1,9 +1,10 @@
 /** The collective operations of ranks with one device each, composed of exchanges, gathers and kernels that combine parts. */
 import { withTemporary } from "../../tensor/storage.js";
+import { offsetsOf } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Reduction } from "../communicator.js";
 import { evenSplits, orderOf, type SumPlan } from "../plan.js";
-import { type Combination, type DeviceSide, elementBytes, offsetsOf, reduceParts } from "./reduce.js";
+import { type Combination, type DeviceSide, elementBytes, reduceParts } from "./reduce.js";
 
 /** A `DeviceSide` that also knows in which order NCCL's own reduce-scatter adds. */
 export interface RingSide extends DeviceSide {
@@ -22,14 +23,15 @@ const ALIGNED = 16;
 const NO_ORDER = (size: number): readonly number[] => Array.from({ length: size }, (_, rank) => rank);
 
 export const COLLECTIVES: RunOf = {
-  allGather(side, { x, counts, out }) {
+  allGather(side, { parts }) {
     if (side.size > 1) side.devices.begin();
-    gather(
-      side,
-      x.address,
-      out.address,
-      counts.map((count) => bytesOf(x, count)),
-    );
+    for (const { x, counts, out } of parts)
+      gather(
+        side,
+        x.address,
+        out.address,
+        counts.map((count) => bytesOf(x, count)),
+      );
     if (side.size > 1) side.devices.end();
   },
   reduceScatter(side, { x, counts, reduction, out }) {

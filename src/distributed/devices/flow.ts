@@ -2,6 +2,7 @@
  * The number of bytes that each operation sends to and expects from each member. Ranks compare these numbers to detect mismatched
  * calls.
  */
+import { sum } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Membership } from "../communicator.js";
 
@@ -23,7 +24,10 @@ type FlowOf = {
 const SAME: Flow = { sends: 0, expects: 0 };
 
 export const FLOWS: FlowOf = {
-  allGather: ({ x, counts }, _, member) => ({ sends: x.byteLength, expects: bytesOf(x, counts[member]) }),
+  allGather: ({ parts }, _, member) => ({
+    sends: sum(parts.map(({ x }) => x.byteLength)),
+    expects: sum(parts.map(({ x, counts }) => bytesOf(x, counts[member]))),
+  }),
   reduceScatter: () => SAME,
   allReduce: () => SAME,
   broadcast: () => SAME,

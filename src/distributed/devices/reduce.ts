@@ -3,6 +3,7 @@ import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
 import { withTemporary } from "../../tensor/storage.js";
+import { offsetsOf } from "../arguments.js";
 import type { Membership } from "../communicator.js";
 
 /** This rank's view of a group: its rank, the group's size, and the communicator and backend of its device. */
@@ -44,14 +45,6 @@ const WHOLE = 256;
 /** Bytes of one element. */
 export function elementBytes(dtype: WideDType): number {
   return storageBits(dtype) / 8;
-}
-
-export function offsetsOf(counts: readonly number[]): readonly number[] {
-  let at = 0;
-  return counts.map((count) => {
-    at += count;
-    return at - count;
-  });
 }
 
 export function reduceParts(side: DeviceSide, reduced: Reduced): void {

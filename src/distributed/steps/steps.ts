@@ -3,6 +3,7 @@
  * it with the messages it received.
  */
 import type { Tensor } from "../../tensor/tensor.js";
+import { sum } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
 import type { CollectiveArgs, CollectiveName, Communicator } from "../communicator.js";
 import { evenSplits } from "../plan.js";
@@ -26,14 +27,21 @@ const NOTHING = new Uint8Array();
 type StepsOf = { readonly [K in CollectiveName]: (side: Side, args: CollectiveArgs[K]) => Steps };
 
 export const STEPS: StepsOf = {
-  *allGather(side, { x, counts, out }) {
-    const mine = read(side, x);
-    const parts = yield all(
+  *allGather(side, { parts }) {
+    const mine = joined(parts.map(({ x }) => read(side, x)));
+    const sizes = (from: number): number[] => parts.map(({ x, counts }) => bytesOf(x, counts[from]));
+    const got = yield all(
       side,
       () => mine,
-      (from) => bytesOf(x, counts[from]),
+      (from) => sum(sizes(from)),
     );
-    writeAll(side, out, parts);
+    const pieces = got.map((bytes, from) => divided(bytes, sizes(from)));
+    for (const [i, { out }] of parts.entries())
+      writeAll(
+        side,
+        out,
+        pieces.map((each) => each[i] as Uint8Array),
+      );
   },
   *reduceScatter(side, { x, counts, reduction, out }) {
     const pieces = cut(x, read(side, x), counts);
@@ -127,11 +135,30 @@ function writeAll({ backend }: Side, out: Tensor, parts: readonly Uint8Array[]):
 }
 
 function cut(x: Tensor, bytes: Uint8Array, counts: readonly number[]): readonly Uint8Array[] {
+  return divided(
+    bytes,
+    counts.map((count) => bytesOf(x, count)),
+  );
+}
+
+/** Pieces of so many bytes, one behind the other. */
+function divided(bytes: Uint8Array, sizes: readonly number[]): readonly Uint8Array[] {
   let begin = 0;
-  return counts.map((count) => {
-    const end = begin + bytesOf(x, count);
-    const piece = bytes.subarray(begin, end);
-    begin = end;
-    return piece;
+  return sizes.map((size) => {
+    begin += size;
+    return bytes.subarray(begin - size, begin);
   });
+}
+
+/** One piece of several. */
+function joined(pieces: readonly Uint8Array[]): Uint8Array {
+  const [only, another] = pieces;
+  if (only && !another) return only;
+  const bytes = new Uint8Array(sum(pieces.map(({ length }) => length)));
+  let at = 0;
+  for (const piece of pieces) {
+    bytes.set(piece, at);
+    at += piece.length;
+  }
+  return bytes;
 }

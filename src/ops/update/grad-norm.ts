@@ -1,7 +1,7 @@
 /** The norm of all gradients, and the factor that clips them. */
 import { ArgumentError } from "../../errors.js";
 import { atLeastZero, describe, needed, optionsOf } from "../../options.js";
-import { requireWide } from "../../tensor/require.js";
+import { requireF32, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute } from "../execute.js";
@@ -53,6 +53,37 @@ export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
   const sums = new Tensor(backend, "f32", [grads.length]);
   for (const [i, x] of sources.entries()) execute(backend, "squareSum", { x, out: sums.view(i, [1]) });
   return scope.keep(sums);
+}
+
+/** @shared The number of elements of which squares are added before the sums of such pieces are. */
+export const PIECE = 4096;
+
+/**
+ * The sum of the squares of each piece of x, f32 [pieces]. Throws `DTypeError` for what is no f32, bf16 or f16 tensor,
+ * `DisposedError` for a disposed tensor.
+ *
+ * @shared
+ */
+export function pieceSums(x: Tensor): Tensor<"f32"> {
+  const source = requireWide("pieceSums", "x", x);
+  using scope = new Scope();
+  const sums = new Tensor(source.backend, "f32", [Math.ceil(source.size / PIECE)]);
+  execute(source.backend, "pieceSums", { x: source, sums });
+  return scope.keep(sums);
+}
+
+/**
+ * The sum of the squares of a tensor from those of its pieces, f32 [1]. Throws `DTypeError` for what is no f32 tensor,
+ * `DisposedError` for a disposed tensor.
+ *
+ * @shared
+ */
+export function sumPieces(sums: Tensor): Tensor<"f32"> {
+  const source = requireF32("sumPieces", "sums", sums);
+  using scope = new Scope();
+  const out = new Tensor(source.backend, "f32", [1]);
+  execute(source.backend, "sumPieces", { sums: source, out });
+  return scope.keep(out);
 }
 
 /**

@@ -12,6 +12,7 @@ import {
   LayerNormMLP,
   Linear,
   Module,
+  noGrad,
   normal,
   type Optimizer,
   quantizedModelInit,
@@ -47,7 +48,13 @@ export interface Case {
   readonly frozen: readonly boolean[];
   readonly reduction: "sum" | "mean";
   readonly rowMultiple: number;
+  /** Which layers the passes call, one behind the other, in turns; none: all of them in their order. */
+  readonly orders: readonly (readonly number[])[];
+  /** Which layers are called between the steps, without a backward pass. */
+  readonly evaluated: readonly number[];
 }
+
+const ORDER = fc.array(fc.nat(5), { maxLength: 4 });
 
 export const cases: fc.Arbitrary<Case> = fc
   .record({
@@ -64,6 +71,8 @@ export const cases: fc.Arbitrary<Case> = fc
     frozen: fc.array(fc.boolean(), { maxLength: 3 }),
     reduction: fc.constantFrom("sum", "mean"),
     rowMultiple: fc.constantFrom(1, 16, 32, 128),
+    orders: fc.array(ORDER, { maxLength: 3 }),
+    evaluated: ORDER,
   } as const)
   .map((drawn) => ({
     ...drawn,
@@ -97,9 +106,11 @@ class Network extends Module {
     });
   }
 
-  forward(ids: Tensor, first: boolean | undefined): Variable {
+  forward(ids: Tensor, first: boolean | undefined, order: readonly number[]): Variable {
     let x = this.#table.forward(ids);
-    for (const layer of this.#layers) {
+    const layers = order.map((i) => this.#layers[i % this.#layers.length]);
+    for (const layer of layers.length > 0 ? layers : this.#layers) {
+      if (!layer) continue;
       const run = (input: Variable): Variable =>
         layer instanceof LayerNorm
           ? layer.forward(input)
@@ -143,12 +154,31 @@ export class Replica {
     const seed = 1000 * step + number;
     const ids = Int32Array.from({ length: ROWS }, (_, i) => (i * (seed + 3) + seed) % VOCABULARY);
     const target = drawn(backend, BigInt(seed), [ROWS, given.width], given.dtype);
+    const { orders, microbatches } = given;
+    // the same on all ranks, whose microbatches have other numbers
+    const turn = step * microbatches + (number % microbatches);
+    const order = orders[turn % Math.max(orders.length, 1)] ?? [];
     const forward = (): Variable =>
-      this.model.forward(tensor(backend, ids, [ROWS], "i32"), given.caches ? isFirst : undefined);
-    const region = this.#recipe ? { recipe: this.#recipe } : { enabled: false };
-    const loss = autocast(region, () => functional.mseLoss(forward(), target));
-    loss.backward();
+      this.model.forward(tensor(backend, ids, [ROWS], "i32"), given.caches ? isFirst : undefined, order);
+    const loss = autocast(this.#region(), () => functional.mseLoss(forward(), target));
+    // an order may have frozen layers alone
+    if (loss.requiresGrad) loss.backward();
     return scope.keep(loss.tensor.clone());
+  }
+
+  #region() {
+    return this.#recipe ? { recipe: this.#recipe } : { enabled: false };
+  }
+
+  /** The result of some layers for the same input in each call, without gradients. */
+  evaluate(): Tensor {
+    using scope = new Scope();
+    const { backend, given } = this;
+    const ids = tensor(backend, new Int32Array(ROWS).fill(1), [ROWS], "i32");
+    const out = noGrad(() =>
+      autocast(this.#region(), () => this.model.forward(ids, undefined, given.evaluated)),
+    );
+    return scope.keep(out.tensor.clone());
   }
 }
 

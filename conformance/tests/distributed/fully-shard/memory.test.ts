@@ -58,10 +58,10 @@ function rowsOn({ backend, rank }: ProcessGroup, width = WIDTH): Tensor<"bf16"> 
 /** Counts the bytes of this rank's rows that are sent by gathers. */
 function counted(group: ProcessGroup): { bytes: number } {
   const count = { bytes: 0 };
-  const gather = group.allGather.bind(group);
-  group.allGather = (x, options) => {
-    count.bytes += x.byteLength;
-    return gather(x, options);
+  const gather = group.allGatherCoalesced.bind(group);
+  group.allGatherCoalesced = (requests) => {
+    for (const { x } of requests) count.bytes += x.byteLength;
+    return gather(requests);
   };
   return count;
 }

@@ -25,84 +25,104 @@ import {
   tensor,
   type WideDType,
 } from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
-import { normOf, squareSums } from "../../../../src/ops/update/grad-norm.js";
-import { rowsOfRanks } from "../../../../src/parallel/sharded-parameter.js";
+import { gradNorm } from "../../../../src/ops/update/grad-norm.js";
+import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST } from "../../harness/training/run.js";
 import { useBackends } from "../ranks/backends.js";
 
 const MOST = 5;
-const WIDTH = 32;
+const WIDTH = 96;
+const HIDDEN = 208;
 const ROWS = 32;
 const backends = useBackends(MOST);
 
-const model = (backend: Backend): Sequential => {
-  const of = { dtype: "f32", random: new RandomState(5n) } as const;
-  return new Sequential(backend, new Linear(backend, WIDTH, 48, of), new LayerNorm(backend, 48, of));
+/** Weights of several pieces of 4096 elements, and parameters of less than one. */
+const model = (backend: Backend, dtype: "f32" | "bf16" = "f32"): Sequential => {
+  const of = { dtype, random: new RandomState(5n) } as const;
+  return new Sequential(backend, new Linear(backend, WIDTH, HIDDEN, of), new LayerNorm(backend, HIDDEN, of));
 };
 
 function backwardOf(module: Sequential, seed: number): void {
   using _ = new Scope();
   const drawn = (width: number): Tensor<"f32"> =>
     tensor(module.backend, normal({ seed: BigInt(seed), offset: 0n }, ROWS * width, 4), [ROWS, width]);
-  functional.mseLoss(module.forward(drawn(WIDTH)), drawn(48)).backward();
+  functional.mseLoss(module.forward(drawn(WIDTH)), drawn(HIDDEN)).backward();
 }
 
 describe("the norm of gradients of which ranks have rows", () => {
-  it("adds each rank's squares in the order of the ranks, and then those of the parameters, on every rank", async () => {
+  it("has the bits of one process that has the whole gradients, on every rank", async () => {
     const drawn = fc.record({
       ranks: fc.integer({ min: 1, max: MOST }),
       seed: fc.nat(1000),
+      rowMultiple: fc.constantFrom(1, 16, 128),
+      dtype: fc.constantFrom("f32", "bf16"),
       maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
       apart: fc.boolean(),
-    });
+      // a value that makes the norm infinite or NaN
+      planted: fc.constantFrom(undefined, undefined, 2 ** 70, Number.NaN, Number.NEGATIVE_INFINITY),
+    } as const);
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ ranks, seed, maxNorm, apart }) => {
+      fc.asyncProperty(drawn, async ({ ranks, seed, rowMultiple, dtype, maxNorm, apart, planted }) => {
         const groups = loopbackOver(backends.slice(0, ranks), 20_000);
-        const models = groups.map(({ backend }) => model(backend));
+        const models = groups.map(({ backend }) => model(backend, dtype));
         const tables = groups.map(({ backend }) => new Embedding(backend, 3, 4, { dtype: "f32" }));
+        const drawnOf = (backend: Backend, shape: Shape, i: number): Tensor<WideDType> => {
+          const values = normal({ seed: BigInt(seed), offset: BigInt(100 * i) }, elementCount(shape), 4);
+          if (planted !== undefined && i === 1) values[seed % values.length] = planted;
+          return castTo(tensor(backend, values, shape), dtype);
+        };
+        const wholes = (backend: Backend, own: Sequential, shapes: readonly Shape[]): Tensor<WideDType>[] =>
+          own.parameters().map((_, i) => drawnOf(backend, shapes[i] as Shape, i));
         const results = groups.map((group, i) => {
           const [own, table] = [models[i] as Sequential, tables[i] as Embedding];
-          fullyShard(own, group, { reduction: "sum" });
-          backwardOf(own, seed);
+          using _ = new Scope();
+          const shapes = own.parameters().map(({ shape }) => shape);
+          const sharded = fullyShard(own, group, { rowMultiple });
+          const all = wholes(group.backend, own, shapes);
+          for (const [j, parameter] of own.parameters().entries()) {
+            const [rows = 1, ...rest] = shapes[j] as Shape;
+            const first = sharded.rowsOf(parameter).slice(0, group.rank);
+            const begin = first.reduce((total, count) => total + count, 0) * elementCount(rest);
+            expect(rows).toBeGreaterThan(1);
+            parameter.grad = persistent((all[j] as Tensor<WideDType>).slice(begin, parameter.shape));
+          }
           const optimized = new Map([...own.namedParameters()]);
           // a parameter that is not sharded
           if (apart) {
-            table.weight.grad = tensor(group.backend, new Float32Array(12).fill(seed), [3, 4]);
+            table.weight.grad = persistent(tensor(group.backend, new Float32Array(12).fill(seed), [3, 4]));
             optimized.set("table", table.weight);
           }
-          return clipGradNorm(optimized, maxNorm);
+          const { norm, factor } = clipGradNorm(optimized, maxNorm);
+          return [persistent(norm), persistent(factor)] as const;
         });
         const seen = [];
-        for (const { norm, factor } of results) seen.push([...(await norm.data()), ...(await factor.data())]);
-        for (const { norm, factor } of results) for (const each of [norm, factor]) each.dispose();
-        for (const each of [...models, ...tables]) each.dispose();
+        for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
+        const shapes = models.map((each) => each.parameters().map(({ sharding }) => sharding?.shape ?? []));
+        for (const each of [...results.flat(), ...models, ...tables]) each.dispose();
 
         using _ = new Scope();
         const backend = backends[0] as Backend;
-        const whole = model(backend);
-        for (let rank = 0; rank < ranks; rank++) backwardOf(whole, seed);
-        const sums = whole.parameters().map(({ grad }) => {
-          const all = grad as Tensor<WideDType>;
-          const [rows = 1, ...rest] = all.shape;
-          const unit = rest.reduce((product, size) => product * size, 1);
-          let first = 0;
-          let total = 0;
-          for (const [rank, count] of rowsOfRanks(rows, ranks, 1).entries()) {
-            const [square] = squareSums([all.slice(first * unit, [count, ...rest])]).dataSync();
-            total = rank === 0 ? (square as number) : Math.fround(total + (square as number));
-            first += count;
-          }
-          return total;
-        });
-        if (apart) sums.push(...squareSums([tensor(backend, new Float32Array(12).fill(seed))]).dataSync());
-        const { norm, factor } = normOf(tensor(backend, sums), { maxNorm });
+        const all = (shapes[0] ?? []).map((shape, i) => drawnOf(backend, shape, i));
+        if (apart) all.push(tensor(backend, new Float32Array(12).fill(seed), [3, 4]));
+        const { norm, factor } = gradNorm(all, { maxNorm });
         const expected = [...norm.dataSync(), ...factor.dataSync()];
-        whole.dispose();
         expect(seen).toEqual(groups.map(() => expected));
       }),
-      { numRuns: 12, seed: 4 },
+      { numRuns: 40, seed: 4 },
     );
+  });
+
+  it("is refused of gradients that noSync left as this rank computed them", () => {
+    const groups = loopbackOver(backends.slice(0, 2), 20_000);
+    const models = groups.map(({ backend }) => model(backend));
+    for (const [i, own] of models.entries()) {
+      const sharded = fullyShard(own, groups[i] as ProcessGroup);
+      sharded.noSync(() => backwardOf(own, 1));
+      expect(() => clipGradNorm(own, 1)).toThrow(/outside of noSync/);
+    }
+    for (const own of models) own.dispose();
   });
 });
 

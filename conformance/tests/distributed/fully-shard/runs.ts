@@ -74,6 +74,7 @@ function passes(
     void losses.push(persistent(replica.pass(step, number, i === 0)));
   noSync(() => numbers.slice(0, -1).forEach(one));
   one(numbers.at(-1) as number, numbers.length - 1);
+  if (replica.given.evaluated.length > 0) losses.push(persistent(replica.evaluate()));
   return losses.map((x, i) => [`loss ${rank} ${i}`, x]);
 }
 
@@ -202,10 +203,9 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
       if (!requiresGrad) continue;
       using _ = new Scope();
       const all = replicas.map(({ model }) => model.parameters()[i] as Parameter);
-      const sum = summed(
-        all.map(({ grad }) => grad as Tensor<WideDType>),
-        given.reduction === "mean",
-      );
+      const grads = all.flatMap(({ grad }) => grad ?? []);
+      if (grads.length === 0) continue;
+      const sum = summed(grads, given.reduction === "mean");
       for (const each of all) each.grad?.paste(sum.clone(), 0);
     }
     for (const [rank, optimizer] of optimizers.entries()) {

@@ -7,7 +7,7 @@ import { type Case, cases } from "./case.js";
 import { copiedRun, oneProcess, shardedRun } from "./runs.js";
 
 const MOST = 8;
-const STEPS = 2;
+const STEPS = 3;
 const backends = useBackends(MOST);
 
 /**
@@ -28,6 +28,8 @@ const CAST_BY_DELAYED_SCALES: Case = {
   frozen: [],
   reduction: "sum",
   rowMultiple: 1,
+  orders: [],
+  evaluated: [],
 };
 
 /** The table has so few rows that most ranks have none, because rows are distributed in multiples. */
@@ -44,6 +46,31 @@ const RANKS_WITHOUT_ROWS: Case = {
   rowMultiple: 128,
 };
 
+/** A parameter that a pass outside of noSync does not reach, and one inside does. */
+const REACHED_WITHOUT_SYNC: Case = {
+  ...CAST_BY_DELAYED_SCALES,
+  ranks: 3,
+  recipe: "mxfp8",
+  layers: ["norm", "linear"],
+  recomputes: false,
+  microbatches: 2,
+  caches: false,
+  orders: [[4, 2, 4], [], [2, 3, 0, 1]],
+  evaluated: [5, 0],
+};
+
+/** Passes without gradients, which need no columnwise codes, between those that do. */
+const EVALUATED: Case = {
+  ...CAST_BY_DELAYED_SCALES,
+  ranks: 2,
+  recipe: "mxfp8",
+  layers: ["linear", "bare"],
+  quantized: false,
+  recomputes: false,
+  caches: false,
+  evaluated: [0, 1],
+};
+
 describe("fully sharded training", () => {
   it("has the losses, parameters, optimizer states and scales of one process that adds in the order of ranks", async () => {
     await fc.assert(
@@ -55,14 +82,16 @@ describe("fully sharded training", () => {
         numRuns: 10,
         seed: 3,
         endOnFailure: true,
-        examples: [[CAST_BY_DELAYED_SCALES], [RANKS_WITHOUT_ROWS]],
+        examples: [[CAST_BY_DELAYED_SCALES], [RANKS_WITHOUT_ROWS], [REACHED_WITHOUT_SYNC], [EVALUATED]],
       },
     );
   });
 
   it("has those of data parallelism", async () => {
     await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
+      fc.asyncProperty(cases, async (drawn) => {
+        // where a pass does not reach a parameter, data parallelism ends
+        const given = { ...drawn, orders: [] };
         const sharded = await shardedRun(backends, given, STEPS);
         expect(sharded).toEqual(await copiedRun(backends, given, STEPS));
       }),

@@ -1,6 +1,6 @@
 /**
- * Networks that ranks share, and that learn together on a mesh: the parameters are those of one network that takes the samples
- * of all in the order of the networks.
+ * Networks that ranks share, and that learn together on a mesh, as copies or with rows of each parameter: the parameters are
+ * those of one network that takes the samples of all in the order of the networks.
  */
 import fc from "fast-check";
 import { expect, it } from "vitest";
@@ -33,6 +33,7 @@ const RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
 const cases = fc
   .record({
     task: fc.constantFrom("mlp", "transformer"),
+    sharded: fc.boolean(),
     recipe: fc.constantFrom(...Object.keys(RECIPES)),
     mesh: fc.constantFrom(
       { tp: 2, dp: 2 },
@@ -54,20 +55,25 @@ const cases = fc
   }))
   .filter(({ recipe, mesh }) => recipe !== "nvfp4" || mesh.dp === 2);
 
-it("TP x DP gives the parameters of TP with the samples summed in the order of ranks", async () => {
+it("TP x DP and TP x FSDP give the parameters of TP with the samples summed in the order of ranks", async () => {
   await fc.assert(
-    fc.asyncProperty(cases, async ({ dtype, ...drawn }) => {
+    fc.asyncProperty(cases, async ({ dtype, sharded, ...drawn }) => {
       const { recipe, mesh } = drawn;
       const { tp } = mesh;
       const form = (): ParallelForm => ({ dtype, parametersAlone: true, recipe: RECIPES[recipe]?.() });
       const plan = { ...drawn, recipe: "bf16" } as const;
-      const together = await rankSteps(groups(ranksOf(mesh)), plan, STEPS, form());
+      const together = await rankSteps(
+        groups(ranksOf(mesh)),
+        sharded ? ({ ...plan, task: `sharded ${drawn.task}` } as const) : plan,
+        STEPS,
+        form(),
+      );
       const alone = await rankSteps(groups(tp), plan, STEPS, { ...form(), accumulates: true });
-      const said = JSON.stringify({ dtype, ...drawn });
+      const said = JSON.stringify({ dtype, sharded, ...drawn });
       for (const [step, hashes] of together.entries())
         for (const [rank, hash] of hashes.entries())
           expect(hash, `rank ${rank} after step ${step} of ${said}`).toBe(alone[step]?.[rank % tp]);
     }),
-    { numRuns: 4 },
+    { numRuns: 5 },
   );
 });

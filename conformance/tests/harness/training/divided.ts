@@ -9,6 +9,7 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
+import { fullyShard } from "../../../../src/parallel/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/quantizer.js";
 import { normal } from "../../../../src/random.js";
 import type { Variable } from "../../../../src/tape/variable.js";
@@ -18,7 +19,7 @@ import { type Division, type TransformerSizes, transformerOf } from "./transform
 
 interface Network {
   readonly model: Module;
-  readonly optimizer: Optimizer;
+  readonly optimize: (model: Module) => Optimizer;
   loss(step: number, sample: number): Variable;
 }
 
@@ -30,10 +31,15 @@ interface Made {
 function divided(
   make: (division: Division, made: Made) => Network,
   { mesh, sequence, dtype, recipe, samples }: RankSetup,
+  shards = false,
 ): RankTask {
   const division = { group: mesh.tp, sequenceParallel: sequence };
-  const { model, optimizer, loss } = make(division, { dtype, random: new RandomState(21n) });
-  const copies = mesh.dp.size > 1 ? new DataParallel(model, mesh.dp, { reduction: "sum" }) : undefined;
+  const { model, optimize, loss } = make(division, { dtype, random: new RandomState(21n) });
+  const together = { reduction: "sum" } as const;
+  const sharded = shards ? fullyShard(model, mesh.dp, together) : undefined;
+  const copies = mesh.dp.size > 1 && !shards ? new DataParallel(model, mesh.dp, together) : undefined;
+  // of the rows that this rank has
+  const optimizer = optimize(model);
   // all copies of a network use the same scales
   const region = recipe ? { recipe, amaxReductionGroup: mesh.dp } : { enabled: false };
   return {
@@ -47,6 +53,7 @@ function divided(
         return scope.keep(made.tensor);
       });
     },
+    wholes: sharded && (() => model.parameters().map((each) => sharded.gather(each, each.tensor))),
     end: () => copies?.dispose(),
   };
 }
@@ -80,7 +87,7 @@ function mlp(division: Division, made: Made): Network {
   };
   return {
     model,
-    optimizer: new SGD(model, { learningRate: RATE, momentum: 0.9 }),
+    optimize: (each) => new SGD(each, { learningRate: RATE, momentum: 0.9 }),
     loss: (step, sample) => mseLoss(model.forward(drawn(1, step, sample)), drawn(2, step, sample)),
   };
 }
@@ -95,8 +102,14 @@ const SIZES: TransformerSizes = {
   blocks: 1,
 };
 
+const transformer = (division: Division, made: Made): Network =>
+  transformerOf(division.group.backend, SIZES, { ...made, division });
+
 export const dividedMlp = (setup: RankSetup): RankTask => divided(mlp, setup);
 
 /** A transformer whose attention is divided by heads, and whose embeddings and loss are divided by the vocabulary. */
-export const dividedTransformer = (setup: RankSetup): RankTask =>
-  divided((division, made) => transformerOf(division.group.backend, SIZES, { ...made, division }), setup);
+export const dividedTransformer = (setup: RankSetup): RankTask => divided(transformer, setup);
+
+/** The same networks, fully sharded: each rank along dp stores some rows of every parameter. */
+export const shardedMlp = (setup: RankSetup): RankTask => divided(mlp, setup, true);
+export const shardedTransformer = (setup: RankSetup): RankTask => divided(transformer, setup, true);

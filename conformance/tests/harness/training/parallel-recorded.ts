@@ -9,14 +9,24 @@ export interface RecordedParallelRun extends ParallelPlan {
   readonly hashes: readonly string[];
 }
 
-export const PARALLEL_VECTORS = new URL("../../../vectors/training-parallel.json", import.meta.url);
 export const RECORDED_STEPS = 100;
 
-export function loadParallelRuns(): readonly RecordedParallelRun[] {
-  const { runs } = JSON.parse(readFileSync(PARALLEL_VECTORS, "utf8")) as {
-    readonly runs: readonly RecordedParallelRun[];
-  };
-  return runs;
+/** The files of recorded runs: of layers that are divided, and of copies that learn together, whole or sharded. */
+export const RECORDS = ["training-parallel", "training-copies"] as const;
+export type RecordName = (typeof RECORDS)[number];
+
+/** The path of a file of recorded runs. */
+export function recordOf(name: RecordName): URL {
+  return new URL(`../../../vectors/${name}.json`, import.meta.url);
+}
+
+export function loadParallelRuns(names: readonly RecordName[] = RECORDS): readonly RecordedParallelRun[] {
+  return names.flatMap((name) => {
+    const { runs } = JSON.parse(readFileSync(recordOf(name), "utf8")) as {
+      readonly runs: readonly RecordedParallelRun[];
+    };
+    return runs;
+  });
 }
 
 interface Place {
@@ -31,21 +41,34 @@ const DIVIDED: readonly Place[] = [
 const STAGES: readonly Place[] = [{ mesh: { pp: 2 }, sequence: false }];
 const POSITIONS: readonly Place[] = [{ mesh: { cp: 2 }, sequence: false }];
 
-/** The meshes of each task. */
-const PLACES: Readonly<Record<ParallelTaskName, readonly Place[]>> = {
-  mlp: DIVIDED,
-  transformer: DIVIDED,
-  "mlp in a pipeline": STAGES,
-  "transformer in a pipeline": STAGES,
-  "transformer by positions": POSITIONS,
+const COPIES: readonly Place[] = [2, 4].map((dp) => ({ mesh: { dp }, sequence: false }));
+const SHARDED: readonly Place[] = [{ mesh: { dp: 4 }, sequence: false }];
+
+type Places = readonly (readonly [task: ParallelTaskName, places: readonly Place[]])[];
+
+/** The meshes of each task, by the file that they are recorded in. */
+const PLACES: Readonly<Record<RecordName, Places>> = {
+  "training-parallel": [
+    ["mlp", DIVIDED],
+    ["transformer", DIVIDED],
+    ["mlp in a pipeline", STAGES],
+    ["transformer in a pipeline", STAGES],
+    ["transformer by positions", POSITIONS],
+  ],
+  "training-copies": [
+    ["mlp", COPIES],
+    ["transformer", COPIES],
+    ["sharded mlp", SHARDED],
+    ["sharded transformer", SHARDED],
+  ],
 };
 
-/** Every task under every recipe on every mesh. */
-export const PARALLEL_PLANS: readonly ParallelPlan[] = Object.entries(PLACES).flatMap(([task, places]) =>
-  RECIPE_NAMES.flatMap((recipe) =>
-    places.map((place) => ({ task: task as ParallelTaskName, recipe, ...place })),
-  ),
-);
+/** Every task under every recipe on every mesh, by the file that they are recorded in. */
+export function plansOf(name: RecordName): readonly ParallelPlan[] {
+  return PLACES[name].flatMap(([task, places]) =>
+    RECIPE_NAMES.flatMap((recipe) => places.map((place) => ({ task, recipe, ...place }))),
+  );
+}
 
 export function titleOf({ task, recipe, mesh, sequence }: ParallelPlan): string {
   const axes = Object.entries(mesh).map(([axis, size]) => `${axis.toUpperCase()} ${size}`);

@@ -4,15 +4,20 @@ import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import type { MeshSizes } from "../../../../src/distributed/mesh.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Scope } from "../../../../src/tensor/scope.js";
-import { dividedMlp, dividedTransformer } from "./divided.js";
+import { dividedMlp, dividedTransformer, shardedMlp, shardedTransformer } from "./divided.js";
 import type { RankSetup, RankTask } from "./rank-task.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
 import { pipelinedMlp, pipelinedTransformer, positionedTransformer } from "./stages.js";
 
-/** The tasks: with layers divided among ranks (tp) and copies of the network (dp), in a pipeline (pp), or by positions (cp). */
+/**
+ * The tasks: with layers divided among ranks (tp) and copies of the network (dp), fully sharded (dp), in a pipeline (pp), or by
+ * positions (cp).
+ */
 export const PARALLEL_TASKS = {
   mlp: dividedMlp,
   transformer: dividedTransformer,
+  "sharded mlp": shardedMlp,
+  "sharded transformer": shardedTransformer,
   "mlp in a pipeline": pipelinedMlp,
   "transformer in a pipeline": pipelinedTransformer,
   "transformer by positions": positionedTransformer,
@@ -64,7 +69,8 @@ function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
       const losses = task.gradients(step++).map((loss) => scope.keep(loss));
       optimizer.step();
       optimizer.zeroGrad();
-      const parameters = model.parameters().map(({ tensor }) => scope.keep(tensor.clone()));
+      const wholes = task.wholes?.() ?? model.parameters().map(({ tensor }) => tensor.clone());
+      const parameters = wholes.map((whole) => scope.keep(whole));
       return async () => {
         for (const each of parametersAlone ? parameters : [...losses, ...parameters])
           hash.update(new Uint8Array((await each.data()).buffer as ArrayBuffer));
@@ -87,7 +93,12 @@ export async function parallelSteps(
   steps: number,
 ): Promise<readonly string[]> {
   const all = await rankSteps(groups, plan, steps);
-  return all.map((each) => createHash("sha256").update(each.join(" ")).digest("hex").slice(0, 16));
+  return all.map(hashOfRanks);
+}
+
+/** One hash of those of the ranks after a step. */
+export function hashOfRanks(each: readonly string[]): string {
+  return createHash("sha256").update(each.join(" ")).digest("hex").slice(0, 16);
 }
 
 /** As `parallelSteps`, but returns the hash of each rank: of its losses and parameters up to that step. */

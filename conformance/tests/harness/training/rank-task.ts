@@ -23,6 +23,8 @@ export interface RankTask {
   readonly optimizer: Optimizer;
   /** Computes the gradients of a step. Returns the losses, which the caller owns. */
   readonly gradients: (step: number) => readonly Tensor[];
+  /** The whole parameters, if the model has parts of them; the caller disposes of them. */
+  readonly wholes?: (() => readonly Tensor[]) | undefined;
   /** Releases everything except the model and the optimizer. */
   readonly end?: (() => void) | undefined;
 }

@@ -153,7 +153,7 @@ export function transformerOf(backend: Backend, sizes: TransformerSizes, made: M
   const ids = (of: Int32Array): Tensor => tensor(backend, of, [sizes.batch, sizes.length], "i32");
   return {
     model,
-    optimizer: new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 }),
+    optimize: (each: Module) => new AdamW(each, { learningRate: 3e-3, weightDecay: 0.01 }),
     loss(step: number, sample = 0): Variable {
       const read = (shift: number): Tensor => ids(passages(sizes, text, { step, shift, sample }));
       return crossEntropyLoss(model.forward(read(0), ids(places(sizes))), read(1), {
@@ -165,5 +165,6 @@ export function transformerOf(backend: Backend, sizes: TransformerSizes, made: M
 
 /** The model of the recorded runs on one rank; its gradients are clipped. */
 export function transformer(backend: Backend, random: RandomState) {
-  return { ...transformerOf(backend, SMALL, { random }), maxNorm: 1 };
+  const { model, optimize, loss } = transformerOf(backend, SMALL, { random });
+  return { model, optimizer: optimize(model), loss, maxNorm: 1 };
 }

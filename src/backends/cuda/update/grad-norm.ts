@@ -5,6 +5,8 @@ import { X } from "../shared-arguments.js";
 
 export const GRAD_NORM_CALLS = {
   squareSum: { ...X, count: "count", out: "pointer", workspace: "pointer" },
+  pieceSums: { ...X, count: "count", sums: "pointer" },
+  sumPieces: { sums: "pointer", count: "count", out: "pointer" },
   clipFactor: { sums: "pointer", count: "count", maxNorm: "float", norm: "pointer", factor: "pointer" },
 } as const satisfies Declarations;
 
@@ -22,6 +24,18 @@ export const squareSum: Lowering<"squareSum"> = {
         workspace,
       }),
     );
+  },
+};
+
+export const pieceSums: Lowering<"pieceSums"> = {
+  run({ addon, device }, { x, sums }) {
+    addon.pieceSums(device, { x: x.address, xType: wideOf(x), count: x.size, sums: sums.address });
+  },
+};
+
+export const sumPieces: Lowering<"sumPieces"> = {
+  run({ addon, device }, { sums, out }) {
+    addon.sumPieces(device, { sums: sums.address, count: sums.size, out: out.address });
   },
 };
 

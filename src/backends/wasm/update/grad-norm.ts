@@ -1,6 +1,9 @@
 /** The norm of gradients on the reference. */
 import { WIDE } from "../../../formats/contract.gen.js";
-import { type Lowering, wideOf } from "../lowering.js";
+import type { SquareSumArgs } from "../../ops.js";
+import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
+
+type Pool = LoweringContext["pool"];
 
 /** The number of elements in one partial sum of squares. */
 const PIECE = 4096;
@@ -9,13 +12,33 @@ export const squareSum: Lowering<"squareSum"> = {
   run({ pool, withTemporary }, { x, out }) {
     const pieces = Math.ceil(x.size / PIECE);
     withTemporary(4 * pieces, (sums) => {
-      const given = { x: x.address, type: wideOf(x), count: x.size };
-      pool.run("squareSums", { total: pieces, weight: PIECE }, { sums, ...given });
-      const summed = { src: sums, srcType: WIDE.f32, columns: pieces };
-      pool.run("rowSum", { total: 1 }, { dst: out.address, ...summed });
+      sumEach(pool, x, sums);
+      sumAll(pool, sums, pieces, out);
     });
   },
 };
+
+export const pieceSums: Lowering<"pieceSums"> = {
+  run({ pool }, { x, sums }) {
+    sumEach(pool, x, sums.address);
+  },
+};
+
+export const sumPieces: Lowering<"sumPieces"> = {
+  run({ pool }, { sums, out }) {
+    sumAll(pool, sums.address, sums.size, out);
+  },
+};
+
+/** Writes the sum of the squares of each piece. */
+function sumEach(pool: Pool, x: SquareSumArgs["x"], sums: number): void {
+  const given = { x: x.address, type: wideOf(x), count: x.size };
+  pool.run("squareSums", { total: Math.ceil(x.size / PIECE), weight: PIECE }, { sums, ...given });
+}
+
+function sumAll(pool: Pool, sums: number, columns: number, out: SquareSumArgs["out"]): void {
+  pool.run("rowSum", { total: 1 }, { dst: out.address, src: sums, srcType: WIDE.f32, columns });
+}
 
 export const clipFactor: Lowering<"clipFactor"> = {
   run({ pool }, { sums, maxNorm, norm, factor }) {

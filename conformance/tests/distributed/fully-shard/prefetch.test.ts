@@ -1,0 +1,313 @@
+/** When parameters are gathered, how many of them are here at once, and that they are those of now. */
+import { describe, expect, it } from "vitest";
+import type { ProcessGroup } from "../../../../src/distributed/group.js";
+import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
+import {
+  autocast,
+  DelayedScaling,
+  fullyShard,
+  functional,
+  LayerNormLinear,
+  LayerNormMLP,
+  Linear,
+  Module,
+  noGrad,
+  normal,
+  RandomState,
+  recompute,
+  Scope,
+  SGD,
+  scaled,
+  type Tensor,
+  type TensorData,
+  tensor,
+  Variable,
+} from "../../../../src/index.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
+import { useBackends } from "../ranks/backends.js";
+
+const WIDTH = 256;
+const ROWS = 32;
+const LAYERS = 5;
+const RANKS = 2;
+const backends = useBackends(RANKS, true);
+
+/** Layers one behind the other. */
+class Stack extends Module {
+  readonly layers: readonly (Linear | LayerNormLinear | LayerNormMLP)[];
+
+  constructor({ backend }: ProcessGroup, kind: "linear" | "mixed") {
+    super(backend);
+    const random = new RandomState(3n);
+    const make = (i: number): Linear | LayerNormLinear | LayerNormMLP => {
+      if (kind === "linear" || i % 3 === 0) return new Linear(backend, WIDTH, WIDTH, { random });
+      if (i % 3 === 1) return new LayerNormLinear(backend, WIDTH, WIDTH, { random });
+      return new LayerNormMLP(backend, WIDTH, WIDTH, { random });
+    };
+    this.layers = Array.from({ length: LAYERS }, (_, i) => this.addModule(`${i}`, make(i)));
+  }
+
+  forward(x: Tensor, recomputes = false): Variable {
+    return this.layers.reduce<Tensor | Variable>(
+      (y, layer) => (recomputes ? recompute((z) => layer.forward(z), y) : layer.forward(y)),
+      x,
+    ) as Variable;
+  }
+}
+
+/** What a rank does, in the order of its calls: exchanges, and products. */
+type Event = "gather" | "amaxes" | "reduce" | "product";
+
+/** Notes what a rank does from now on. */
+function watched(group: ProcessGroup): Event[] {
+  const events: Event[] = [];
+  const { backend } = group;
+  const [gather, reduceMax, reduce, run] = [
+    group.allGatherCoalesced.bind(group),
+    group.reduceMax.bind(group),
+    group.reduceScatter.bind(group),
+    backend.run.bind(backend),
+  ];
+  group.allGatherCoalesced = (given) => {
+    events.push("gather");
+    return gather(given);
+  };
+  group.reduceMax = (tensors) => {
+    events.push("amaxes");
+    reduceMax(tensors);
+  };
+  group.reduceScatter = (x, options) => {
+    events.push("reduce");
+    return reduce(x, options);
+  };
+  backend.run = (op, args) => {
+    if (op === "gemm") events.push("product");
+    run(op, args);
+  };
+  return events;
+}
+
+function input({ backend, rank }: ProcessGroup): Tensor {
+  using scope = new Scope();
+  const values = normal({ seed: 4n, offset: BigInt(rank) }, ROWS * WIDTH, 1);
+  return scope.keep(castTo(tensor(backend, values, [ROWS, WIDTH]), "bf16"));
+}
+
+/** The steps of every rank, one behind the other; `watch` is called before each. */
+async function train(
+  kind: "linear" | "mixed",
+  recipe: RecipeName,
+  { steps, recomputes = false }: { readonly steps: number; readonly recomputes?: boolean },
+  watch: (group: ProcessGroup, step: number) => void,
+): Promise<void> {
+  const groups = loopbackOver(backends, 20_000);
+  const make = RECIPES_UNDER_TEST[recipe];
+  const models = groups.map((group) => new Stack(group, kind));
+  for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group);
+  const optimizers = models.map((model) => new SGD(model, { learningRate: 0.1 }));
+  const recipes = groups.map(() => make?.());
+  for (let step = 0; step < steps; step++)
+    for (const [i, group] of groups.entries()) {
+      using _ = new Scope();
+      watch(group, step);
+      const own = recipes[i];
+      const x = input(group);
+      const forward = (): Variable => (models[i] as Stack).forward(x, recomputes);
+      const loss = autocast(own ? { recipe: own } : { enabled: false }, () =>
+        functional.mseLoss(forward(), x),
+      );
+      loss.backward();
+      optimizers[i]?.step();
+      optimizers[i]?.zeroGrad();
+    }
+  for (const model of models) await model.parameters()[0]?.tensor.data();
+  for (const each of [...optimizers, ...models]) each.dispose();
+}
+
+describe("parameters of the next operation", () => {
+  const expected = (recipe: RecipeName): Event[] => {
+    const isExchanged = ["delayed", "current", "nvfp4"].includes(recipe);
+    const bring: Event[] = [...(isExchanged ? (["amaxes"] as const) : []), "gather"];
+    const next = (i: number, of: readonly Event[]): readonly Event[] => (i < LAYERS - 1 ? of : []);
+    return Array.from({ length: LAYERS }, (_, i) => [
+      ...(i === 0 ? bring : []),
+      ...next(i, bring),
+      "product" as const,
+    ]).flat();
+  };
+
+  it.each(RECIPE_NAMES)(
+    "%s: are gathered in one exchange, before the products of the one that runs, forward and backward",
+    async (recipe) => {
+      const logs: Event[][] = [];
+      await train("linear", recipe, { steps: 3 }, (group, step) => {
+        if (step === 2) logs.push(watched(group));
+      });
+      // the first layer's input needs no gradient, so that layer is not gathered again
+      const backward = Array.from({ length: LAYERS }, (_, i): Event[] => {
+        const gathers: Event[] = i < LAYERS - 2 ? ["gather"] : [];
+        const own: Event[] = i === 0 ? ["gather"] : [];
+        const products: Event[] = i < LAYERS - 1 ? ["product", "product"] : ["product"];
+        return [...own, ...gathers, ...products, "reduce"];
+      }).flat();
+      // behind that, delayed scaling may exchange amaxes of the region; here it has no group
+      for (const log of logs) expect(log).toEqual([...expected(recipe), ...backward]);
+      expect(logs).toHaveLength(RANKS);
+    },
+  );
+
+  it.each(RECIPE_NAMES)("%s: are one exchange where an operation has several", async (recipe) => {
+    const logs: Event[][] = [];
+    await train("mixed", recipe, { steps: 3 }, (group, step) => {
+      if (step === 2) logs.push(watched(group));
+    });
+    for (const log of logs) {
+      const count = (event: Event): number => log.filter((each) => each === event).length;
+      // forward all of them; backward all but the first layer, whose input needs no gradient
+      expect(count("gather")).toBe(2 * LAYERS - 1);
+      expect(count("reduce")).toBe(LAYERS);
+    }
+  });
+});
+
+/** Counts the bytes that are allocated and not given back, in the order of a rank's calls. */
+function counted({ backend: { memory } }: ProcessGroup): { live: number; most: number } {
+  const seen = { live: 0, most: 0 };
+  const sizes = new Map<number, number>();
+  const [allocate, free] = [memory.allocate.bind(memory), memory.free.bind(memory)];
+  memory.allocate = (bytes) => {
+    const address = allocate(bytes);
+    sizes.set(address, bytes);
+    seen.live += bytes;
+    seen.most = Math.max(seen.most, seen.live);
+    return address;
+  };
+  memory.free = (address) => {
+    seen.live -= sizes.get(address) ?? 0;
+    sizes.delete(address);
+    free(address);
+  };
+  return seen;
+}
+
+describe("memory", () => {
+  it.each(RECIPE_NAMES)("%s: at most two operations' parameters are here as a whole", (recipe) => {
+    // one rank does not wait for others, so memory is given back at once
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const model = new Stack(group, "linear");
+    fullyShard(model, group);
+    const make = RECIPES_UNDER_TEST[recipe];
+    const region = make ? { recipe: make() } : { enabled: false };
+    const x = input(group);
+    const run = (): void => {
+      using _ = new Scope();
+      autocast(region, () => noGrad(() => model.forward(x)));
+    };
+    run();
+    const seen = counted(group);
+    run();
+    model.dispose();
+    x.dispose();
+    const bits = { bf16: 16, nvfp4: 4.5, mxfp8: 8.25 }[recipe as string] ?? 8;
+    const whole = (WIDTH * WIDTH * bits) / 8;
+    // what this rank, which has all rows, has quantized of both
+    const own = recipe === "bf16" ? 0 : 2 * whole;
+    // biases, inputs and results, and the codes of an input
+    const small = (LAYERS + 2) * ROWS * WIDTH * 2;
+    expect(seen.most).toBeLessThanOrEqual(2 * whole + own + small);
+    expect(seen.most).toBeGreaterThan(2 * whole + own);
+    expect(seen.live).toBe(0);
+  });
+
+  it("frees what was brought for an operation that did not come", async () => {
+    const groups = loopbackOver(backends, 20_000);
+    const models = groups.map((group) => new Stack(group, "linear"));
+    for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group);
+    const xs = groups.map(input);
+    const run = (layers: number): void => {
+      for (const [i, x] of xs.entries()) {
+        using _ = new Scope();
+        noGrad(() =>
+          (models[i] as Stack).layers
+            .slice(0, layers)
+            .reduce<Tensor | Variable>((y, layer) => layer.forward(y), x),
+        );
+      }
+    };
+    const settled = async (): Promise<number[]> => {
+      for (const model of models) await model.parameters()[0]?.tensor.data();
+      await Promise.all(groups.map((group) => group.barrier()));
+      return backends.map((backend) => backend.memoryUse().live);
+    };
+    run(LAYERS);
+    const before = await settled();
+    run(LAYERS);
+    run(LAYERS);
+    // nothing is brought for another pass
+    expect(await settled()).toEqual(before);
+    run(2); // the third is brought, and not called
+    for (const model of models) for (const each of model.parameters()) each.zeroGrad();
+    expect(await settled()).toEqual(before);
+    for (const each of [...models, ...xs]) each.dispose();
+  });
+});
+
+describe("a parameter that changes", () => {
+  it("between two operations of a pass is gathered anew", async () => {
+    const groups = loopbackOver(backends, 20_000);
+    const models = groups.map((group) => new Stack(group, "linear"));
+    for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group, { reduction: "sum" });
+    const optimizers = models.map((model) => new SGD(model, { learningRate: 1 }));
+    const results = groups.map((group, i) => {
+      const [model, optimizer] = [models[i] as Stack, optimizers[i] as SGD];
+      using scope = new Scope();
+      const x = input(group);
+      const run = (y: Tensor | Variable, from: number, to: number): Tensor | Variable =>
+        model.layers.slice(from, to).reduce<Tensor | Variable>((z, layer) => layer.forward(z), y);
+      for (let pass = 0; pass < 2; pass++) functional.mseLoss(run(x, 0, LAYERS) as Variable, x).backward();
+      const middle = noGrad(() => (run(x, 0, 2) as Variable).tensor); // brings the third
+      optimizer.step();
+      const seen = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
+      optimizer.zeroGrad();
+      const again = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
+      return [scope.keep(seen.clone()), scope.keep(again.clone())] as const;
+    });
+    for (const [seen, again] of results) {
+      expect(await seen.data()).toEqual(await again.data());
+      for (const each of [seen, again]) each.dispose();
+    }
+    for (const each of [...optimizers, ...models]) each.dispose();
+  });
+
+  it("is quantized by the scale of now, if a region has ended since it was brought", async () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const run = (shards: boolean): TensorData[] => {
+      const model = new Stack(group, "linear");
+      if (shards) fullyShard(model, group);
+      const optimizer = new SGD(model, { learningRate: 0.1 });
+      const recipe = new DelayedScaling({ amaxHistoryLen: 1, amaxComputeAlgo: "mostRecent" });
+      using _ = new Scope();
+      // every layer is called alike: its input needs a gradient
+      const target = input(group);
+      const x = new Variable(target, true);
+      const pass = (order: readonly number[]): Variable =>
+        autocast({ recipe }, () => order.reduce((y, i) => (model.layers[i] as Linear).forward(y), x));
+      for (let step = 0; step < 2; step++) {
+        functional.mseLoss(pass([0, 1, 2, 3, 4]), target).backward();
+        optimizer.step();
+        optimizer.zeroGrad();
+        x.zeroGrad();
+      }
+      const { tensor: weight } = (model.layers[2] as Linear).weight;
+      scaled(weight, 3, { out: weight });
+      // behind layers 0 and 1, layer 2 is brought; before, this region has used it, so that its end makes another scale
+      const results = [pass([4, 2, 0, 1]), pass([2, 0])];
+      const values = results.map(({ tensor: out }) => out.dataSync());
+      optimizer.dispose();
+      model.dispose();
+      return values;
+    };
+    expect(run(true)).toEqual(run(false));
+  });
+});

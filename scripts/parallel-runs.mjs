@@ -1,0 +1,76 @@
+// Runs recorded runs of parallel training as processes and compares their hashes with the recorded ones:
+// node scripts/parallel-runs.mjs [--backend wasm|cuda] [--ranks N] [--steps N] [--only TEXT]. With cuda every rank has a GPU.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { compileHarness } from "./compile-harness.mjs";
+
+const PROGRAM = fileURLToPath(new URL("../dist/src/cli/bin.js", import.meta.url));
+/** Runs of one job: each has groups of its own until the job ends. */
+const RUNS_OF_JOB = 6;
+
+/**
+ * Starts a job of `ranks` processes that makes these runs, and returns what it has said of each. `timeoutMs` ends it.
+ */
+export async function runJob(program, { ranks, backend, steps, titles, timeoutMs }) {
+  const args = [PROGRAM, "launch", "-n", String(ranks), program, backend, String(steps), ...titles];
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"] });
+  let [stdout, stderr] = ["", ""];
+  child.stdout.on("data", (text) => {
+    stdout += text;
+  });
+  child.stderr.on("data", (text) => {
+    stderr += text;
+  });
+  const timer = setTimeout(() => child.kill("SIGTERM"), timeoutMs);
+  const [status] = await once(child, "close");
+  clearTimeout(timer);
+  const said = stdout.split("\n").flatMap((line) => (line.startsWith("{") ? JSON.parse(line) : []));
+  return { status, said, stderr };
+}
+
+async function main() {
+  const { values } = parseArgs({
+    options: {
+      backend: { type: "string", default: "wasm" },
+      ranks: { type: "string", default: "4" },
+      steps: { type: "string", default: "10" },
+      only: { type: "string", default: "" },
+    },
+  });
+  const program = await compileHarness("out/parallel-runs");
+  const { loadParallelRuns, titleOf } = await import(
+    pathToFileURL(program.replace("rank-program", "parallel-recorded")).href
+  );
+  const { ranksOf } = await import(pathToFileURL(program.replace("rank-program", "parallel")).href);
+  const steps = Number(values.steps);
+  const runs = loadParallelRuns().filter(
+    (run) => ranksOf(run.mesh) <= Number(values.ranks) && titleOf(run).includes(values.only),
+  );
+  let failures = 0;
+  console.log("run | hash | recorded | equal | transport");
+  for (const ranks of new Set(runs.map((run) => ranksOf(run.mesh)))) {
+    const left = runs.filter((run) => ranksOf(run.mesh) === ranks);
+    while (left.length > 0) {
+      const these = left.splice(0, RUNS_OF_JOB);
+      const titles = these.map(titleOf);
+      const job = { ranks, backend: values.backend, steps, titles, timeoutMs: 30_000 + 60_000 * steps };
+      const { said, stderr, status } = await runJob(program, job);
+      for (const run of these) {
+        const { hashes, transport } = said.find(({ title }) => title === titleOf(run)) ?? {};
+        const recorded = run.hashes.slice(0, hashes?.length ?? 1);
+        const isEqual = hashes !== undefined && hashes.join() === recorded.join();
+        if (!isEqual) failures++;
+        console.log(
+          [titleOf(run), hashes?.at(-1), recorded.at(-1), isEqual ? "yes" : "NO", transport].join(" | "),
+        );
+      }
+      if (status !== 0) console.log(stderr.trimEnd());
+    }
+  }
+  console.log(`${runs.length - failures} of ${runs.length} runs are as recorded`);
+  if (failures > 0) process.exitCode = 1;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await main();

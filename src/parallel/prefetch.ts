@@ -1,0 +1,205 @@
+/** Brings what operations need of other ranks one operation ahead, beside the one that runs. */
+import { currentRegion } from "../autocast/autocast.js";
+import type { ProcessGroup } from "../distributed/group.js";
+import type { Bringing, Need } from "../modules/sharding.js";
+import { onSideStream } from "../ops/side-stream.js";
+import type { AmaxReductionGroup } from "../quantizers/shard.js";
+import { type Operation, runningPass, USES, type Uses } from "../tape/uses.js";
+import type { Variable } from "../tape/variable.js";
+import { Scope } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** What was brought for an operation that does not run yet. */
+interface Ahead {
+  readonly key: string;
+  /** Of a backward function: which one's. */
+  readonly forward: Operation | undefined;
+  /** When it was brought. Ranks forget it alike when either is over. */
+  readonly pass: object | undefined;
+  readonly region: object | undefined;
+  readonly brought: Bringing[];
+}
+
+/** An operation that runs. */
+interface Running {
+  readonly key: string;
+  readonly operation: Operation;
+  /** How many of its leaves it has not left. */
+  leaves: number;
+  /** What was brought for it and is not taken. */
+  readonly brought: Bringing[];
+  /** What it turned out to need. */
+  readonly needs: Need[];
+}
+
+/**
+ * Learns from each run of an operation what it needs and which operation came next. Before an operation runs, what it needs is
+ * brought in one exchange, if that was not done; then what the next one will need. So at most what two operations need is here.
+ * All ranks run the same operations, so they exchange in the same order, whatever they expected.
+ */
+export class Prefetch {
+  readonly #group: ProcessGroup;
+  readonly #numbers = new Map<Uses, number>();
+  /** What a function needed when it ran last. */
+  readonly #needs = new Map<string, readonly Need[]>();
+  /** What the backward function of an operation will need of this run. */
+  readonly #backward = new WeakMap<Operation, Need[]>();
+  /** Which function came after two others. */
+  readonly #after = new Map<string, string>();
+  readonly #running: Running[] = [];
+  #ahead: Ahead | undefined;
+  #pass: object | undefined;
+  /** The first function of this pass, and the last two. */
+  #first = "";
+  #last: readonly [before: string, last: string] = ["", ""];
+
+  constructor(group: ProcessGroup) {
+    this.#group = group;
+  }
+
+  /** Called for each leaf of an operation, before it runs. */
+  enter(operation: Operation): void {
+    const current = this.#running.at(-1);
+    if (current?.operation === operation) return;
+    const key = this.#keyOf(operation.leaves, operation);
+    const isOutermost = current === undefined;
+    const running: Running = {
+      key,
+      operation,
+      leaves: operation.leaves.filter((leaf) => this.#isOwn(leaf)).length,
+      brought: this.#arrived(key, operation),
+      needs: [],
+    };
+    this.#learn(key);
+    if (running.brought.length === 0) this.#bring(this.#needsOf(key, operation.forward), running.brought);
+    this.#running.push(running);
+    if (isOutermost) this.#bringNext(operation);
+  }
+
+  /** Called for each leaf of an operation, after it has run. */
+  leave(operation: Operation): void {
+    const running = this.#running.at(-1);
+    if (running?.operation !== operation || --running.leaves > 0) return;
+    this.#running.pop();
+    this.#needs.set(running.key, running.needs);
+    for (const each of running.brought.splice(0)) each.dispose();
+  }
+
+  /** The running operation needs this now, or its backward function will. */
+  needs(need: Need, where: "here" | "backward"): void {
+    const running = this.#running.at(-1);
+    if (!running) return;
+    if (where === "here") {
+      if (!running.needs.includes(need)) running.needs.push(need);
+      return;
+    }
+    const { operation } = running;
+    this.#backward.set(operation, [...(this.#backward.get(operation) ?? []), need]);
+  }
+
+  /** Takes what was brought for the running operation. */
+  take<B extends Bringing>(isIt: (brought: Bringing) => brought is B): B | undefined {
+    const brought = this.#running.at(-1)?.brought;
+    const found = brought?.find(isIt);
+    if (brought && found) brought.splice(brought.indexOf(found), 1);
+    return found;
+  }
+
+  /** Frees what was brought for an operation that does not run yet. */
+  drop(): void {
+    const ahead = this.#ahead;
+    this.#ahead = undefined;
+    for (const each of ahead?.brought ?? []) each.dispose();
+  }
+
+  #isOwn({ [USES]: uses }: Variable): boolean {
+    return uses !== undefined && this.#numbers.has(uses);
+  }
+
+  /** Registers a leaf. */
+  add(uses: Uses): void {
+    this.#numbers.set(uses, this.#numbers.size);
+  }
+
+  /** The same for all runs of the function of an operation: forward, again forward in a backward pass, or backward. */
+  #keyOf(leaves: readonly Variable[], { forward }: Operation, isBackward = forward !== undefined): string {
+    const kind = isBackward ? "backward" : runningPass() ? "again" : "forward";
+    const numbers = leaves.flatMap(({ [USES]: uses }) => (uses && this.#numbers.get(uses)) ?? []);
+    return `${kind} ${numbers}`;
+  }
+
+  /** What was brought for this operation; what was brought for another is freed. */
+  #arrived(key: string, { forward }: Operation): Bringing[] {
+    const ahead = this.#ahead;
+    const isIt =
+      ahead?.key === key &&
+      ahead.forward === forward &&
+      ahead.pass === runningPass() &&
+      ahead.region === currentRegion();
+    if (!isIt) this.drop();
+    this.#ahead = undefined;
+    return isIt ? ahead.brought : [];
+  }
+
+  #learn(key: string): void {
+    const pass = runningPass();
+    if (pass !== this.#pass) {
+      this.#pass = pass;
+      this.#last = ["", ""];
+    }
+    const [before, last] = this.#last;
+    if (last === "") this.#first = key;
+    else this.#after.set(`${before} > ${last}`, key);
+    this.#last = [last, key];
+  }
+
+  #needsOf(key: string, forward: Operation | undefined): readonly Need[] {
+    const known = this.#needs.get(key) ?? [];
+    return forward ? [...(this.#backward.get(forward) ?? []), ...known] : known;
+  }
+
+  #bringNext(operation: Operation): void {
+    const following = operation.forward?.following;
+    const next = following ? this.#keyOf(following.leaves, following, true) : this.#expected();
+    if (next === undefined) return;
+    const brought: Bringing[] = [];
+    this.#bring(this.#needsOf(next, following), brought);
+    if (brought.length === 0) return;
+    this.#ahead = { key: next, forward: following, pass: runningPass(), region: currentRegion(), brought };
+  }
+
+  /** The forward function that came next last time; not the first one, with which another pass begins. */
+  #expected(): string | undefined {
+    const next = this.#after.get(this.#last.join(" > "));
+    return next === this.#first || next?.startsWith("backward") ? undefined : next;
+  }
+
+  /** Brings all of it in one exchange, and one before of amaxes, beside the operation that runs. */
+  #bring(needs: readonly Need[], brought: Bringing[]): void {
+    if (needs.length === 0) return;
+    onSideStream(this.#group.backend, () => {
+      using _ = new Scope();
+      try {
+        for (const need of needs) {
+          const begun = need();
+          if (begun) brought.push(begun);
+        }
+        shareAmaxes(brought);
+        const requests = brought.map((each) => each.requests());
+        const gathered: Tensor[] = this.#group.allGatherCoalesced(requests.flat());
+        for (const [i, each] of brought.entries()) each.arrive(gathered.splice(0, requests[i]?.length));
+      } catch (error) {
+        for (const each of brought.splice(0)) each.dispose();
+        throw error;
+      }
+    });
+  }
+}
+
+/** Makes the amaxes of ranks those of the whole, in one exchange for each group. */
+function shareAmaxes(brought: readonly Bringing[]): void {
+  const byGroup = new Map<AmaxReductionGroup, Tensor<"f32">[]>();
+  for (const { amaxes } of brought)
+    if (amaxes) byGroup.set(amaxes.group, [...(byGroup.get(amaxes.group) ?? []), ...amaxes.own]);
+  for (const [group, own] of byGroup) group.reduceMax(own);
+}
