@@ -63,6 +63,14 @@ export const enum ScaleRule {
   TwoLevel = 3,
   /** As TwoLevel, but maps the amax of a block to 4 or to 6, whichever gives the smaller error (4over6). */
   FourOverSix = 4,
+  /** e8m0 of 2^(ceil(log2 amax) - floor(log2 max)). */
+  E8m0Ceil = 5,
+  /** As E8m0Floor, of amax rounded to the mantissa bits of the element. */
+  E8m0Even = 6,
+  /** As E8m0Floor, of amax rounded to one mantissa bit. */
+  E8m0EvenShort = 7,
+  /** e8m0 of amax / max, rounded up. */
+  E8m0UpQuotient = 8,
 }
 
 export const enum Activation {

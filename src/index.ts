@@ -58,7 +58,6 @@ export {
   type Placement,
   type QuantizerOption,
   type ScalePadding,
-  type ScaleRuleName,
   type ScaleSource,
   type Tile,
 } from "./formats/block.js";
@@ -76,6 +75,7 @@ export {
 export { derive, type FormatFacts, factsOf, formatWord, resolveFormat } from "./formats/derive.js";
 export type { GemmAlgorithm, ReductionScheme } from "./formats/gemm-algorithm.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout, type SpecialsName } from "./formats/scalar.js";
+export { SCALE_RULES, type ScaleRule, type ScaleRuleName } from "./formats/scale-rules.js";
 export * as functional from "./functional/index.js";
 export type { SequenceParallelOptions } from "./functional/ranks.js";
 export type { DelayedSnapshot } from "./modules/delayed-state.js";

@@ -33,10 +33,12 @@ export const enum RuleAt {
   Full = 40,
   /** Whether 4over6 compares squared errors. */
   Squared = 44,
+  /** What is added to the bits of an amax before its exponent is read, so that some carry into the next one. */
+  Carry = 48,
 }
 
 /** The size in bytes of a prepared rule. */
-export const RULE_BYTES: usize = 48;
+export const RULE_BYTES: usize = 64;
 
 /**
  * Returns max / amax as TransformerEngine computes it. First, an amax below `epsilon` is replaced by `epsilon`. The
@@ -49,6 +51,13 @@ export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, over
   let scale = max / amax;
   if (scale === Infinity) scale = overflow;
   return pow2 ? reinterpret<f32>(reinterpret<u32>(scale) & 0xff800000) : scale;
+}
+
+/** The RuleAt.Carry of a rule: rounds an amax half up to its first bits, or to the next power of two (numerics.md §4.1). */
+function carryOf(kind: i32, word: u32): u32 {
+  if (kind === ScaleRule.E8m0Ceil) return 0x007fffff;
+  if (kind === ScaleRule.E8m0Even) return 0x00400000 >> mantissaBits(word);
+  return kind === ScaleRule.E8m0EvenShort ? 0x00200000 : 0;
 }
 
 /** NVFP4's encode scale S_enc of a tensor with amax `g`; `max` is 6 * 448, or 6 * 256. */
@@ -86,6 +95,7 @@ export function prepareRule(
   store<f32>(rule, g, RuleAt.Global);
   store<f32>(rule, 6 * e4m3Max, RuleAt.Full);
   store<u32>(rule, squared, RuleAt.Squared);
+  store<u32>(rule, carryOf(kind, word), RuleAt.Carry);
 }
 
 /** Bytes of a stored scale. */
@@ -108,9 +118,13 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     const amax = v128.load(amaxes + ((<usize>i) << 2));
     let code: v128;
     if (kind === ScaleRule.E8m0Up) code = e8m0Up(f32x4.mul(amax, v128.load32_splat(rule, RuleAt.Reciprocal)));
-    else if (kind === ScaleRule.E8m0Floor)
-      code = e8m0Floor(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
-    else code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    else if (kind === ScaleRule.E8m0UpQuotient)
+      code = e8m0Up(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
+    else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    else {
+      const carry = v128.load32_splat(rule, RuleAt.Carry);
+      code = e8m0Exponent(amax, carry, v128.load32_splat(rule, RuleAt.MaxExponent));
+    }
     if (kind !== ScaleRule.TwoLevel) v128.store(multipliers + ((<usize>i) << 2), e8m0Reciprocal(code));
     const halves = i16x8.narrow_i32x4_u(code, code);
     const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
@@ -141,11 +155,15 @@ function e8m0Up(p: v128): v128 {
   return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
 }
 
-/** The e8m0 code 127 + floor(log2 amax) - maxExponent, at least 0; infinity gives 254. */
-function e8m0Floor(amax: v128, maxExponent: v128): v128 {
-  const field = i32x4.shr_u(amax, 23);
+/**
+ * The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus `carry`;
+ * infinity gives 254.
+ */
+function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
+  const field = i32x4.shr_u(i32x4.add(amax, carry), 23);
   const code = i32x4.max_s(i32x4.sub(field, maxExponent), i32x4.splat(0));
-  return v128.bitselect(i32x4.splat(254), code, i32x4.eq(field, i32x4.splat(255)));
+  const isInfinite = i32x4.eq(amax, i32x4.splat(0x7f800000));
+  return v128.bitselect(i32x4.splat(254), i32x4.min_s(code, i32x4.splat(254)), isInfinite);
 }
 
 /** 2^(127 - code) for codes up to 254; code 254 gives a subnormal. */

@@ -20,7 +20,7 @@ export type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly Quanti
 
 const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 ** -10, 1e-12, 1] };
 
-/** The options that only some quantizers take; formats and tiles come from the rows of `BLOCK_FORMATS`. */
+/** The options that only some quantizers take; formats, tiles and scale rules come from the rows of `BLOCK_FORMATS`. */
 const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
@@ -36,8 +36,8 @@ const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
 /** Every option of a quantizer with its values. Throws `ArgumentError` for an unknown name. */
 export function optionsOf(name: BlockFormatName): SpecOptions {
   quantizerName("optionsOf", "name", name);
-  const { elements, tiles }: BlockFormat = BLOCK_FORMATS[name];
-  return { format: elements, tile: tiles, ...OPTIONS[name] };
+  const { elements, tiles, rules }: BlockFormat = BLOCK_FORMATS[name];
+  return { format: elements, tile: tiles, scaleRule: rules, ...OPTIONS[name] };
 }
 
 /** Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding. */

@@ -37,6 +37,10 @@ enum class ScaleRule : int {
   kE8m0Floor = 2,
   kTwoLevel = 3,
   kFourOverSix = 4,
+  kE8m0Ceil = 5,
+  kE8m0Even = 6,
+  kE8m0EvenShort = 7,
+  kE8m0UpQuotient = 8,
 };
 
 enum class Activation : int {

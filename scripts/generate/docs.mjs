@@ -23,10 +23,10 @@ const RULES = {
 };
 
 function quantizers() {
-  const rows = ROWS.map(({ name, elements, scale, rule, scaleSource, tiles }) => [
+  const rows = ROWS.map(({ name, elements, scale, rules, scaleSource, tiles }) => [
     `\`${QUANTIZER_CLASSES[name].name}\``,
     elements.join(", "),
-    scale + SOURCES[scaleSource] + RULES[rule],
+    scale + SOURCES[scaleSource] + RULES[rules[0]],
     tiles.map((tile) => (tile === "tensor" ? "the tensor" : tile)).join(", "),
   ]);
   return table(["class", "format", "scale", "tiles"], rows);
@@ -58,6 +58,9 @@ const alternatives = (names) => names.join("\\|");
 function quantizeOptions() {
   const among = (option) => quantizersWith(option).join(", ");
   const elements = ROWS.filter(({ elements: each }) => each.length > 1).flatMap((row) => row.elements);
+  const rules = unique(
+    ROWS.filter(({ options }) => options.includes("scaleRule")).flatMap((row) => row.rules),
+  );
   const given = ROWS.filter(({ scaleSource }) => scaleSource === "given").map(({ name }) => name);
   const tiles = ROWS.flatMap((row) => row.tiles).filter((tile) => tile !== "tensor");
   return table(
@@ -66,6 +69,7 @@ function quantizeOptions() {
       [`\`--quantizer ${alternatives(BLOCK_FORMAT_NAMES)}\``, "required"],
       [`\`--format ${alternatives(unique(elements))}\``, "quantizers with a choice of formats"],
       [`\`--tile ${alternatives(unique(tiles))}\``, "those of the quantizer"],
+      [`\`--scale-rule ${alternatives(rules)}\``, among("scaleRule")],
       ["`--pow2-scales`, `--no-pow2-scales`, `--amax-epsilon X`", among("pow2Scales")],
       ["`--scale X`", given.join(", ")],
       [

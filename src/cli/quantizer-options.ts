@@ -13,6 +13,7 @@ import {
 } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { tensor, zeros } from "../ops/create.js";
 import { quantizerNamed } from "../quantizers/named.js";
 import { type Quantizer, RandomState } from "../quantizers/quantizer.js";
@@ -33,6 +34,11 @@ import {
 } from "./options.js";
 import { RANDOM } from "./shared-options.js";
 
+/** The scale rules of quantizers that have a choice of them. */
+const CHOSEN_RULES = [
+  ...new Set(quantizersWith("scaleRule").flatMap((name) => blockFormat(name).rules)),
+] as const;
+
 export const QUANTIZER_OPTIONS = {
   quantizer: {
     ...value<BlockFormatName>({
@@ -52,6 +58,11 @@ export const QUANTIZER_OPTIONS = {
     placeholder: BLOCK_TILES.join("|"),
     help: "block of elements that share a scale (default 1x128, 1x32 or 1x16, depending on the quantizer)",
     parse: oneOf(BLOCK_TILES),
+  }),
+  "scale-rule": optional<ScaleRuleName>({
+    placeholder: CHOSEN_RULES.join("|"),
+    help: "how the amax of a block becomes its e8m0 scale (default: the rule of the quantizer)",
+    parse: oneOf(CHOSEN_RULES),
   }),
   "pow2-scales": flag(
     "fp8-current, fp8-block: round f32 scales down to powers of two (default for fp8-block)",
@@ -113,6 +124,7 @@ function fromZero(text: string): number {
 /** The field of the spec that each option sets. The option is rejected if the quantizer does not have the field. */
 const SETS: Readonly<Record<string, QuantizerOption>> = {
   tile: "tile",
+  "scale-rule": "scaleRule",
   "pow2-scales": "pow2Scales",
   "no-pow2-scales": "pow2Scales",
   "amax-epsilon": "amaxEpsilon",
@@ -164,9 +176,11 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
   const row = blockFormat(name);
   requireAmong(name, "format", format, row.elements);
   requireAmong(name, "tile", tile, row.tiles);
+  requireAmong(name, "scale-rule", settings["scale-rule"], row.rules);
   const amaxRecord = row.scaleSource === "given" ? zeros(backend, "f32", [1]) : undefined;
   const scale = amaxRecord && tensor(backend, [settings.scale]);
   const chosen = {
+    scaleRule: settings["scale-rule"],
     pow2Scales: settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined),
     amaxEpsilon: settings["amax-epsilon"],
     rht: settings.rht,

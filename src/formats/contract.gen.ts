@@ -34,6 +34,10 @@ export const SCALE_RULE = {
   e8m0Floor: 2,
   twoLevel: 3,
   fourOverSix: 4,
+  e8m0Ceil: 5,
+  e8m0Even: 6,
+  e8m0EvenShort: 7,
+  e8m0UpQuotient: 8,
 } as const;
 
 export const ACTIVATION = {

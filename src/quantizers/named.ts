@@ -9,6 +9,7 @@ import {
   type Tile,
 } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { describe } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -23,6 +24,7 @@ import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } fro
 export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
+  readonly scaleRule?: ScaleRuleName | undefined;
   readonly pow2Scales?: boolean | undefined;
   readonly amaxEpsilon?: number | undefined;
   readonly rht?: boolean | undefined;
@@ -44,6 +46,7 @@ export interface QuantizerSettings extends QuantizerOptions {
 /** The options that only some quantizers have. */
 const OPTIONAL = [
   "tile",
+  "scaleRule",
   "pow2Scales",
   "amaxEpsilon",
   "rht",

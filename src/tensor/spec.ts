@@ -18,6 +18,7 @@ const checkFields = optionsOf<QuantizeSpec>({
   quantizer: needed(oneOf(BLOCK_FORMAT_NAMES)),
   format: needed(anything),
   tile: needed(anything),
+  scaleRule: needed(anything),
   pow2Scales: needed(boolean),
   amaxEpsilon: needed(atLeastZero),
   rht: needed(boolean),
@@ -35,10 +36,11 @@ const known = new WeakSet<QuantizeSpec>();
 export function requireSpec(spec: QuantizeSpec): void {
   if (known.has(spec)) return;
   checkFields("a quantizer's spec", spec);
-  const { quantizer, format, tile } = spec;
+  const { quantizer, format, tile, scaleRule } = spec;
   const row = blockFormat(quantizer);
   among(quantizer, "format", format, row.elements);
   among(quantizer, "tile", tile, row.tiles);
+  among(quantizer, "scaleRule", scaleRule, row.rules);
   requireTogether(spec);
   if (Object.isFrozen(spec)) known.add(spec);
 }

@@ -84,6 +84,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     stochastic,
     fourOverSix,
     e4m3Max,
+    scaleRule,
   } = spec;
   return {
     quantizer,
@@ -95,6 +96,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     stochastic,
     format: format as NonNullable<oracle.QuantizeSpec["format"]>,
     ...(tile === "tensor" ? {} : { tile }),
+    ...(scaleRule === "f32" ? {} : { scaleRule }),
     ...(fourOverSix === "none" ? {} : { fourOverSix, e4m3Max }),
   };
 }

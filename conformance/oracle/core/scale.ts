@@ -3,7 +3,24 @@
  * format.
  */
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
-import { add, bitsOf, div, FLT_MAX, floorLog2, mul, ofNumber, sub } from "./rational.js";
+import {
+  add,
+  bitsOf,
+  compare,
+  div,
+  FLT_MAX,
+  floorLog2,
+  mul,
+  ofNumber,
+  over,
+  plus,
+  powerOfTwo,
+  type Rational,
+  rational,
+  sub,
+  times,
+  truncate,
+} from "./rational.js";
 import { decode, encode, maxCode } from "./scalar.js";
 
 const { e2m1, e4m3, e8m0 } = SCALAR_FORMATS;
@@ -59,27 +76,57 @@ export function e8m0Reciprocal(code: number): number {
 }
 
 /** The scale of MXFP8 (numerics.md §4.1): amax * fl(1/max), rounded up to a power of two. */
-export function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
+function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
   const product = mul(amax, div(1, largest(element)));
   const stored = encode(bitsOf(product), e8m0, "towardPositive", "saturate");
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
-/**
- * The scale of MXFP6 and MXFP4 (OCP MX 1.0 §6.3): the exponent floor(log2 amax) - emax, clamped to -127 to 127. An
- * infinite amax gives code 254.
- */
-export function e8m0Floor(amax: number, element: ScalarLayout): BlockScale {
-  const stored = e8m0FloorCode(amax, element);
+/** As `e8m0Up`, but of the quotient amax / max, rounded to f32. */
+function e8m0UpQuotient(amax: number, element: ScalarLayout): BlockScale {
+  const stored = encode(bitsOf(div(amax, largest(element))), e8m0, "towardPositive", "saturate");
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
-function e8m0FloorCode(amax: number, element: ScalarLayout): number {
-  if (amax === 0) return 0;
-  if (amax === Number.POSITIVE_INFINITY) return 254;
-  const exponent = floorLog2(ofNumber(amax)) - floorLog2(ofNumber(largest(element)));
-  return Math.min(Math.max(exponent, -127), 127) + 127;
+type E8m0Rule = (amax: number, element: ScalarLayout) => BlockScale;
+
+/**
+ * The rule by the exponent of amax, before that of the element's largest value is subtracted: the difference is clamped to -127
+ * to 127 (OCP MX 1.0 §6.3 for the floor). An infinite amax gives code 254.
+ */
+function byExponent(exponentOf: (amax: Rational, element: ScalarLayout) => number): E8m0Rule {
+  const codeOf = (amax: number, element: ScalarLayout): number => {
+    if (amax === 0) return 0;
+    if (amax === Number.POSITIVE_INFINITY) return 254;
+    const exponent = exponentOf(ofNumber(amax), element) - floorLog2(ofNumber(largest(element)));
+    return Math.min(Math.max(exponent, -127), 127) + 127;
+  };
+  return (amax, element) => {
+    const stored = codeOf(amax, element);
+    return { stored, multiplier: e8m0Reciprocal(stored) };
+  };
 }
+
+function ceilLog2(a: Rational): number {
+  const floor = floorLog2(a);
+  return compare(a, powerOfTwo(floor)) === 0 ? floor : floor + 1;
+}
+
+/** The number rounded to `bits` mantissa bits, ties away from zero. */
+function roundedTo(a: Rational, bits: number): Rational {
+  const ulp = powerOfTwo(floorLog2(a) - bits);
+  return times(rational(truncate(plus(over(a, ulp), rational(1n, 2n)))), ulp);
+}
+
+/** The rules whose scales are e8m0, by name (numerics.md §4.1). */
+export const E8M0_RULES = {
+  e8m0Up,
+  e8m0UpQuotient,
+  e8m0Floor: byExponent(floorLog2),
+  e8m0Ceil: byExponent(ceilLog2),
+  e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundedTo(amax, mantissaBits))),
+  e8m0EvenShort: byExponent((amax) => floorLog2(roundedTo(amax, 1))),
+} as const satisfies Readonly<Record<string, E8m0Rule>>;
 
 /** S_enc of a tensor with amax G (numerics.md §5.1). `e4m3Max` is 448, or 256 as an option of 4over6. */
 export function globalEncodeScale(g: number, e4m3Max = 448): number {

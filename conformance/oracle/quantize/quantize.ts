@@ -6,9 +6,8 @@ import { encodeByCarry, type Step, steps } from "../core/scalar.js";
 import {
   amaxOf,
   type BlockScale,
+  E8M0_RULES,
   type ErrorMetric,
-  e8m0Floor,
-  e8m0Up,
   f32Scale,
   fourOverSix,
   largest,
@@ -19,6 +18,7 @@ import {
   familyOf,
   isPerTensor,
   type LayoutSpec,
+  type ScaleRule,
   type Shape,
   tilingOf,
   type Usage,
@@ -38,6 +38,8 @@ export interface Source {
 export interface QuantizeSpec extends LayoutSpec {
   readonly format?: "e4m3" | "e5m2" | "e2m3" | "e3m2" | "e2m1";
   readonly usage?: readonly Usage[];
+  /** Where scales are e8m0: the rule, if it is not the quantizer's own. */
+  readonly scaleRule?: ScaleRule;
   /** For fp8-current (default false) and fp8-block (default true). */
   readonly pow2Scales?: boolean;
   /** For fp8-current and fp8-block. */
@@ -209,7 +211,8 @@ function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, w
 function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {
   const max = largest(layout);
   const epsilon = spec.amaxEpsilon ?? 0;
-  switch (familyOf(spec).rule) {
+  const rule = spec.scaleRule ?? familyOf(spec).rule;
+  switch (rule) {
     case "given":
       return () => f32Scale(spec.scale ?? 1);
     case "whole": {
@@ -221,16 +224,14 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
       const options = { max, epsilon, pow2: spec.pow2Scales ?? true, overflow };
       return (lines) => f32Scale(scaleFromAmax(amaxOf(lines.flat()), options));
     }
-    case "e8m0Up":
-      return (lines) => e8m0Up(amaxOf(lines.flat()), layout);
-    case "e8m0Floor":
-      return (lines) => e8m0Floor(amaxOf(lines.flat()), layout);
     case "twoLevel": {
       const g = spec.amax ?? amaxOf(x.data);
       const { fourOverSix: metric, e4m3Max = 256 } = spec;
       if (metric) return (lines) => fourOverSix(lines, { g, e4m3Max, metric });
       return (lines) => twoLevel(amaxOf(lines.flat()), g);
     }
+    default:
+      return (lines) => E8M0_RULES[rule](amaxOf(lines.flat()), layout);
   }
 }
 

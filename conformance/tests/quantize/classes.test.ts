@@ -61,9 +61,21 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
     others: ({ compact }) => ({ dataLayout: compact ? "COMPACT" : undefined }),
     defaults: { pow2Scales: true },
   },
-  mxfp8: { make: (options) => new MXFP8Quantizer(options), same: ["format", "tile"], others: none },
-  mxfp6: { make: (options) => new MXFP6Quantizer(options), same: ["format", "tile"], others: none },
-  mxfp4: { make: (options) => new MXFP4Quantizer(options), same: ["format", "tile"], others: none },
+  mxfp8: {
+    make: (options) => new MXFP8Quantizer(options),
+    same: ["format", "tile", "scaleRule"],
+    others: none,
+  },
+  mxfp6: {
+    make: (options) => new MXFP6Quantizer(options),
+    same: ["format", "tile", "scaleRule"],
+    others: none,
+  },
+  mxfp4: {
+    make: (options) => new MXFP4Quantizer(options),
+    same: ["format", "tile", "scaleRule"],
+    others: none,
+  },
   nvfp4: {
     make: (options) => new NVFP4Quantizer(options),
     same: ["tile", "rht", "stochastic", "fourOverSix"],

@@ -177,7 +177,7 @@ function describeCopy(
   pool.call("quantizeTile", { task, tileRows, tileColumns, sharedScales });
   pool.call("quantizeRule", {
     task,
-    rule: SCALE_RULE[spec.fourOverSix === "none" ? blockFormat(spec.quantizer).rule : "fourOverSix"],
+    rule: SCALE_RULE[spec.fourOverSix === "none" ? spec.scaleRule : "fourOverSix"],
     word: factsOf(spec.format).word,
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
