@@ -1,5 +1,7 @@
 /** The options that choose a quantizer. `quantize` and `fuzz` share them. */
 import type { Backend } from "../backends/backend.js";
+import { dialectSettings } from "../dialects/quantizer-of.js";
+import { DIALECT_NAMES, type DialectName } from "../dialects/table.js";
 import { ArgumentError } from "../errors.js";
 import {
   BLOCK_FORMAT_NAMES,
@@ -12,6 +14,7 @@ import {
   type Tile,
 } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
+import { ELEMENT_SCALING_NAMES, type ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { tensor, zeros } from "../ops/create.js";
@@ -40,14 +43,18 @@ const CHOSEN_RULES = [
 ] as const;
 
 export const QUANTIZER_OPTIONS = {
+  dialect: optional<DialectName>({
+    placeholder: "NAME",
+    help: "scale, round and divide as another library does: one of lockstep dialects",
+    parse: oneOf(DIALECT_NAMES),
+  }),
   quantizer: {
     ...value<BlockFormatName>({
       placeholder: BLOCK_FORMAT_NAMES.join("|"),
-      help: "quantizer: how elements share scales, and how scales are computed",
+      help: "quantizer: how elements share scales, and how scales are computed; required without --dialect",
       parse: oneOf(BLOCK_FORMAT_NAMES),
       fallback: "mxfp8",
     }),
-    required: true,
   },
   format: optional<ScalarFormat>({
     placeholder: "e4m3|e5m2|e2m3|e3m2",
@@ -61,8 +68,13 @@ export const QUANTIZER_OPTIONS = {
   }),
   "scale-rule": optional<ScaleRuleName>({
     placeholder: CHOSEN_RULES.join("|"),
-    help: "how the amax of a block becomes its e8m0 scale (default: the rule of the quantizer)",
+    help: "how an amax becomes a scale, where the quantizer has a choice (default: its own)",
     parse: oneOf(CHOSEN_RULES),
+  }),
+  "element-scaling": optional<ElementScalingName>({
+    placeholder: ELEMENT_SCALING_NAMES.join("|"),
+    help: "how elements are brought to the range of the format (default multiply)",
+    parse: oneOf(ELEMENT_SCALING_NAMES),
   }),
   "pow2-scales": flag(
     "fp8-current, fp8-block: round f32 scales down to powers of two (default for fp8-block)",
@@ -125,6 +137,7 @@ function fromZero(text: string): number {
 const SETS: Readonly<Record<string, QuantizerOption>> = {
   tile: "tile",
   "scale-rule": "scaleRule",
+  "element-scaling": "elementScaling",
   "pow2-scales": "pow2Scales",
   "no-pow2-scales": "pow2Scales",
   "amax-epsilon": "amaxEpsilon",
@@ -134,6 +147,36 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "err-mode": "fourOverSix",
   "e4m3-max": "e4m3Max",
 };
+
+/** The settings that belong to a dialect, by the options that would set them. */
+const OF_DIALECTS = {
+  "scale-rule": "scaleRule",
+  "element-scaling": "elementScaling",
+  "amax-epsilon": "amaxEpsilon",
+} as const;
+
+/**
+ * The settings with the quantizer, and what decides bits, of their dialect, if there is one. Throws `ArgumentError` if neither a
+ * quantizer nor a dialect is given, and for an option that the dialect has of its own.
+ */
+export function withDialect<S extends QuantizerSettings>(settings: S, given: ReadonlySet<string>): S {
+  const { dialect } = settings;
+  if (dialect === undefined) {
+    if (given.has("quantizer")) return settings;
+    throw new ArgumentError("--quantizer is needed, or --dialect");
+  }
+  const own = ["scale-rule", "element-scaling", "amax-epsilon", "pow2-scales", "no-pow2-scales"].find(
+    (option) => given.has(option),
+  );
+  if (own) throw new ArgumentError(`--${own} is what --dialect ${dialect} says; leave one of them out`);
+  const asked = given.has("quantizer") ? settings.quantizer : undefined;
+  const { format, tile } = settings;
+  const [quantizer, fixed] = dialectSettings(dialect, asked, { format, tile });
+  const entries = Object.entries(OF_DIALECTS).flatMap(([option, field]) =>
+    fixed[field] === undefined ? [] : [[option, fixed[field]] as const],
+  );
+  return { ...settings, ...Object.fromEntries(entries), quantizer, format: fixed.format, tile: fixed.tile };
+}
 
 /** Throws `ArgumentError` for an option that the quantizer does not have, and for options that exclude or need each other. */
 export function requireApplicable({ quantizer }: QuantizerSettings, given: ReadonlySet<string>): void {
@@ -181,6 +224,7 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
   const scale = amaxRecord && tensor(backend, [settings.scale]);
   const chosen = {
     scaleRule: settings["scale-rule"],
+    elementScaling: settings["element-scaling"],
     pow2Scales: settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined),
     amaxEpsilon: settings["amax-epsilon"],
     rht: settings.rht,

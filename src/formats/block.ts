@@ -38,6 +38,7 @@ export type ScalePadding = "none" | "pitch" | "tiles";
 export type QuantizerOption =
   | "tile"
   | "scaleRule"
+  | "elementScaling"
   | "pow2Scales"
   | "amaxEpsilon"
   | "rht"
@@ -83,7 +84,8 @@ export interface BlockFormat {
 
 const FP8 = ["e4m3", "e5m2"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
-const PER_TENSOR_OPTIONS = ["pow2Scales", "amaxEpsilon"] as const;
+const F32_OPTIONS = ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"] as const;
+const F32_RULES = ["f32", "f32Quotient", "f32QuotientTyped", "f32QuotientLeast", "f32QuotientUp"] as const;
 const MX = {
   scale: "e8m0",
   replicates: true,
@@ -91,9 +93,9 @@ const MX = {
   scaleSource: "blocks",
   tensorAmax: false,
   padding: "tiles",
-  options: ["tile", "scaleRule"],
+  options: ["tile", "scaleRule", "elementScaling"],
 } as const;
-const E8M0_RULES = ["e8m0UpQuotient", "e8m0Ceil", "e8m0Even", "e8m0EvenShort"] as const;
+const E8M0_RULES = ["e8m0UpQuotient", "e8m0UpLog2", "e8m0Ceil", "e8m0Even", "e8m0EvenShort"] as const;
 const ROUNDED_UP = ["e8m0Up", "e8m0Floor", ...E8M0_RULES] as const;
 const ROUNDED_DOWN = ["e8m0Floor", "e8m0Up", ...E8M0_RULES] as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
@@ -104,14 +106,14 @@ export const BLOCK_FORMATS = {
     elements: FP8,
     tiles: ["tensor"],
     scale: "f32",
-    rules: ["f32"],
+    rules: F32_RULES,
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
     scaleSource: "whole",
     tensorAmax: false,
     padding: "none",
-    options: PER_TENSOR_OPTIONS,
+    options: F32_OPTIONS,
   },
   "fp8-delayed": {
     elements: FP8,
@@ -130,7 +132,7 @@ export const BLOCK_FORMATS = {
     elements: FP8,
     tiles: ["1x128", "128x128"],
     scale: "f32",
-    rules: ["f32"],
+    rules: [...F32_RULES, "f32Reciprocal"],
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
@@ -138,7 +140,7 @@ export const BLOCK_FORMATS = {
     tensorAmax: false,
     padding: "pitch",
     gemmReadyTile: "1x128",
-    options: ["tile", ...PER_TENSOR_OPTIONS],
+    options: ["tile", ...F32_OPTIONS],
   },
   mxfp8: {
     elements: FP8,

@@ -1,4 +1,5 @@
 /** The quantizers of the OCP microscaling (MX) formats, with one E8M0 scale per 32 elements. */
+import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, optionsOf } from "../options.js";
@@ -16,7 +17,9 @@ export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOpt
    * The rule by which the amax of a block becomes its scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §4.1). Default:
    * e8m0Up for MXFP8, as TransformerEngine; e8m0Floor for MXFP6 and MXFP4, as OCP MX.
    */
-  readonly scaleRule?: Exclude<ScaleRuleName, "f32" | "twoLevel"> | undefined;
+  readonly scaleRule?: ScaleRuleName | undefined;
+  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  readonly elementScaling?: ElementScalingName | undefined;
 }
 
 const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({
@@ -24,10 +27,16 @@ const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({
   format: anything,
   tile: anything,
   scaleRule: anything,
+  elementScaling: anything,
 });
 
-function specFields<F extends ScalarFormat>({ format, tile, scaleRule }: MXQuantizerOptions<F>) {
-  return { format, tile, scaleRule };
+function specFields<F extends ScalarFormat>({
+  format,
+  tile,
+  scaleRule,
+  elementScaling,
+}: MXQuantizerOptions<F>) {
+  return { format, tile, scaleRule, elementScaling };
 }
 
 /**
@@ -44,8 +53,8 @@ export class MXFP8Quantizer extends Quantizer {
 }
 
 /**
- * Quantizes to MXFP6 as OCP MX 1.0 §6.3 defines, if no other rule is chosen: the exponent of the scale is floor(log2 amax) - emax.
- * The default element format is e2m3.
+ * Quantizes to MXFP6 as OCP MX 1.0 §6.3 defines, if no other rule is chosen: the exponent of the scale is floor(log2 amax) -
+ * emax. The default element format is e2m3.
  *
  * @throws `ArgumentError` for an invalid option value.
  */

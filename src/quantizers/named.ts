@@ -8,6 +8,7 @@ import {
   type QuantizerOption,
   type Tile,
 } from "../formats/block.js";
+import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { describe } from "../options.js";
@@ -25,6 +26,7 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
   readonly scaleRule?: ScaleRuleName | undefined;
+  readonly elementScaling?: ElementScalingName | undefined;
   readonly pow2Scales?: boolean | undefined;
   readonly amaxEpsilon?: number | undefined;
   readonly rht?: boolean | undefined;
@@ -47,6 +49,7 @@ export interface QuantizerSettings extends QuantizerOptions {
 const OPTIONAL = [
   "tile",
   "scaleRule",
+  "elementScaling",
   "pow2Scales",
   "amaxEpsilon",
   "rht",

@@ -87,6 +87,7 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
     format: row.elements[0] as ScalarFormat,
     tile: row.tiles[0] as Tile,
     scaleRule: row.rules[0] as ScaleRuleName,
+    elementScaling: "multiply",
     pow2Scales: false,
     amaxEpsilon: 0,
     rht: false,

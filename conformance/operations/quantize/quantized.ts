@@ -85,6 +85,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     fourOverSix,
     e4m3Max,
     scaleRule,
+    elementScaling,
   } = spec;
   return {
     quantizer,
@@ -96,6 +97,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     stochastic,
     format: format as NonNullable<oracle.QuantizeSpec["format"]>,
     ...(tile === "tensor" ? {} : { tile }),
+    elementScaling,
     ...(scaleRule === "f32" ? {} : { scaleRule }),
     ...(fourOverSix === "none" ? {} : { fourOverSix, e4m3Max }),
   };

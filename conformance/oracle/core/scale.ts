@@ -70,6 +70,52 @@ export function f32Scale(multiplier: number): BlockScale {
   return { stored: bitsOf(div(1, multiplier)), multiplier };
 }
 
+/** The types of inputs. */
+export type WideName = "f32" | "bf16" | "f16";
+
+/** A number rounded to a type of inputs, as a number. */
+export function roundedIn(value: number, type: WideName): number {
+  if (type === "f32") return value;
+  const layout = SCALAR_FORMATS[type];
+  return decode(encode(bitsOf(value), layout, "tiesToEven", "nonfinite"), layout);
+}
+
+/** The least power of two from `scale`, from 2^-126 to 2^127. */
+function powerFrom(scale: number): number {
+  if (!Number.isFinite(scale)) return 2 ** 127;
+  if (scale === 0) return 2 ** -126;
+  return 2 ** Math.min(Math.max(ceilLog2(ofNumber(scale)), -126), 127);
+}
+
+/** The distance from 1 to the next number. */
+const EPSILONS: Readonly<Record<WideName, number>> = { f32: 2 ** -23, bf16: 2 ** -7, f16: 2 ** -10 };
+
+/** The multiplier of f32Reciprocal: (1 / amax) * max, 1 for an amax of 0 (numerics.md §3.6). */
+export function reciprocalScale(
+  amax: number,
+  { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
+): number {
+  const floored = Math.max(amax, roundedIn(epsilon, type));
+  return floored === 0 ? 1 : mul(div(1, floored), max);
+}
+
+/** The rules whose stored scale is amax / max, by name: what becomes of the quotient (numerics.md §3.6). */
+export const QUOTIENTS = {
+  f32Quotient: (scale: number) => scale,
+  f32QuotientTyped: roundedIn,
+  f32QuotientUp: powerFrom,
+  f32QuotientLeast: (scale: number, type: WideName) => roundedIn(scale, type) || EPSILONS[type],
+} as const satisfies Readonly<Record<string, (scale: number, type: WideName) => number>>;
+
+/** The stored scale amax / max as a value, where an amax below `epsilon` is replaced by it. */
+export function quotient(
+  rule: keyof typeof QUOTIENTS,
+  amax: number,
+  { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
+): number {
+  return QUOTIENTS[rule](div(Math.max(amax, epsilon), max), type);
+}
+
 /** The multiplier 2^(127 - code) (numerics.md §1.4); NaN for code 255. */
 export function e8m0Reciprocal(code: number): number {
   return div(1, decode(code, e8m0));
@@ -85,6 +131,53 @@ function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
 /** As `e8m0Up`, but of the quotient amax / max, rounded to f32. */
 function e8m0UpQuotient(amax: number, element: ScalarLayout): BlockScale {
   const stored = encode(bitsOf(div(amax, largest(element))), e8m0, "towardPositive", "saturate");
+  return { stored, multiplier: e8m0Reciprocal(stored) };
+}
+
+/**
+ * The exponent of p rounded up by the f32 logarithm: of p = 2^k * q, with q from 1 up to 2, log2 p rounds to k where log2 q is at
+ * most half the distance from k to the next f32. As q is compared with 2^h = 2^(2^-t), the t-th square root of 2 decides.
+ */
+function ceilOfLog2(p: Rational): number {
+  const k = floorLog2(p);
+  const q = over(p, powerOfTwo(k));
+  if (compare(q, rational(1n)) === 0 || k === 0) return compare(q, rational(1n)) === 0 ? k : k + 1;
+  const binade = floorLog2(rational(BigInt(Math.abs(k))));
+  const isPower = Math.abs(k) === 2 ** binade;
+  const t = 24 - binade + (k < 0 && isPower ? 1 : 0);
+  const below = rational(rootOfTwo(t), SCALE);
+  if (compare(q, below) <= 0) return k;
+  if (compare(q, plus(below, rational(1n, 2n ** 64n))) <= 0) throw new Error(`log2 of ${p} is too near`);
+  return k + 1;
+}
+
+const SCALE = 2n ** 128n;
+
+/** floor(2^(2^-t) * 2^128), but for an error below 2^64. */
+function rootOfTwo(t: number): bigint {
+  const known = ROOTS[t];
+  if (known !== undefined) return known;
+  const root = t === 0 ? 2n * SCALE : squareRoot(rootOfTwo(t - 1) * SCALE);
+  ROOTS[t] = root;
+  return root;
+}
+
+const ROOTS: bigint[] = [];
+
+function squareRoot(n: bigint): bigint {
+  let root = 1n << BigInt(Math.ceil(n.toString(2).length / 2));
+  for (;;) {
+    const next = (root + n / root) >> 1n;
+    if (next >= root) return root;
+    root = next;
+  }
+}
+
+/** As `e8m0UpQuotient`, by the logarithm of the quotient, rounded to f32. */
+function e8m0UpLog2(amax: number, element: ScalarLayout): BlockScale {
+  const p = div(amax, largest(element));
+  if (p === 0 || p === Number.POSITIVE_INFINITY) return e8m0UpQuotient(amax, element);
+  const stored = Math.min(Math.max(ceilOfLog2(ofNumber(p)), -127), 127) + 127;
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
@@ -118,14 +211,23 @@ function roundedTo(a: Rational, bits: number): Rational {
   return times(rational(truncate(plus(over(a, ulp), rational(1n, 2n)))), ulp);
 }
 
+/** As e8m0Even, by one mantissa bit, or by three for elements of six bits; beyond f32, the scale is 1 and elements become 0. */
+function e8m0EvenShort(amax: number, element: ScalarLayout): BlockScale {
+  const bits = element.exponentBits + element.mantissaBits === 5 ? 3 : 1;
+  const exponent = (a: Rational) => floorLog2(roundedTo(a, bits));
+  const isBeyond = amax === Number.POSITIVE_INFINITY || (amax > 0 && exponent(ofNumber(amax)) === 128);
+  return isBeyond ? { stored: 127, multiplier: 0 } : byExponent(exponent)(amax, element);
+}
+
 /** The rules whose scales are e8m0, by name (numerics.md §4.1). */
 export const E8M0_RULES = {
   e8m0Up,
   e8m0UpQuotient,
+  e8m0UpLog2,
   e8m0Floor: byExponent(floorLog2),
   e8m0Ceil: byExponent(ceilLog2),
   e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundedTo(amax, mantissaBits))),
-  e8m0EvenShort: byExponent((amax) => floorLog2(roundedTo(amax, 1))),
+  e8m0EvenShort,
 } as const satisfies Readonly<Record<string, E8m0Rule>>;
 
 /** S_enc of a tensor with amax G (numerics.md §5.1). `e4m3Max` is 448, or 256 as an option of 4over6. */

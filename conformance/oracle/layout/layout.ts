@@ -1,8 +1,15 @@
 /** Storage of elements and scales: tiles, transposes, padding, the 128x4 swizzle, packed 4-bit codes. */
-import type { E8M0_RULES } from "../core/scale.js";
+import type { E8M0_RULES, QUOTIENTS } from "../core/scale.js";
 
 /** The rule that computes a block's scale. */
-export type ScaleRule = "given" | "whole" | "block" | "twoLevel" | keyof typeof E8M0_RULES;
+export type ScaleRule =
+  | "given"
+  | "whole"
+  | "block"
+  | "f32Reciprocal"
+  | "twoLevel"
+  | keyof typeof E8M0_RULES
+  | keyof typeof QUOTIENTS;
 
 /** The properties of a quantizer in the specification. */
 interface Family {

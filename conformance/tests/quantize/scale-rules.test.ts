@@ -1,10 +1,11 @@
-/** Every scale rule of the MX quantizers, over all 2^16 amaxes that bf16 has, and over those around each of its steps. */
+/** Every scale rule of the quantizers of blocks, over all 2^16 amaxes that bf16 has, and over those around each of its steps. */
 import { describe, expect, it } from "vitest";
 import {
   BLOCK_FORMATS,
   type BlockFormatName,
   blockFormat,
   quantizersWith,
+  tileSize,
 } from "../../../src/formats/block.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { SCALE_RULES, type ScaleRuleName } from "../../../src/formats/scale-rules.js";
@@ -12,45 +13,66 @@ import { fromBytes } from "../../../src/ops/create.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { bitsOf, fromBits } from "../../oracle/core/rational.js";
-import { E8M0_RULES } from "../../oracle/core/scale.js";
+import { bitsOf, FLT_MAX, fromBits } from "../../oracle/core/rational.js";
+import {
+  E8M0_RULES,
+  f32Scale,
+  largest,
+  QUOTIENTS,
+  quotient,
+  reciprocalScale,
+  scaleFromAmax,
+  type WideName,
+} from "../../oracle/core/scale.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
-const BLOCK = 32;
 const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 const backend = useBackend({ threads: 2 });
 
-type Rule = keyof typeof E8M0_RULES;
+/** Every rule of a quantizer of blocks with each of its element formats. */
+const RULES = quantizersWith("scaleRule")
+  .filter((quantizer) => blockFormat(quantizer).scaleSource === "blocks")
+  .flatMap((quantizer) =>
+    blockFormat(quantizer).rules.flatMap((rule) =>
+      blockFormat(quantizer).elements.map((format) => [quantizer, rule, format] as const),
+    ),
+  );
 
-/** Every rule of an MX quantizer with each of its element formats. */
-const RULES = quantizersWith("scaleRule").flatMap((quantizer) =>
-  blockFormat(quantizer).rules.flatMap((rule) =>
-    blockFormat(quantizer).elements.map((format) => [quantizer, rule as Rule, format] as const),
-  ),
-);
-
-/** The scale codes of blocks that hold one value each, at changing places. */
+/** The stored scales, as codes or bits, of blocks that hold one value each, at changing places. */
 function scalesOf(
-  [quantizer, scaleRule, format]: readonly [BlockFormatName, ScaleRuleName, ScalarFormat],
+  [name, scaleRule, format]: readonly [BlockFormatName, ScaleRuleName, ScalarFormat],
   patterns: Uint16Array | Uint32Array,
   dtype: WideDType,
 ): readonly number[] {
-  const blocks = patterns.length / BLOCK;
-  const data =
-    patterns instanceof Uint16Array
-      ? new Uint16Array(patterns.length * BLOCK)
-      : new Uint32Array(patterns.length * BLOCK);
+  const spec = makeSpec(name, { scaleRule, format });
+  const [, block] = tileSize(spec.tile);
+  const multiple = Math.max(blockFormat(name).multiple, 1);
+  const rows = Math.ceil(patterns.length / multiple) * multiple;
+  const size = rows * block;
+  const data = patterns instanceof Uint16Array ? new Uint16Array(size) : new Uint32Array(size);
   patterns.forEach((bits, i) => {
-    data[i * BLOCK + (i % BLOCK)] = bits;
+    data[i * block + (i % block)] = bits;
   });
-  const x = fromBytes(backend(), new Uint8Array(data.buffer), [blocks * BLOCK, BLOCK], dtype);
-  const quantizer_ = new SpecQuantizer(makeSpec(quantizer, { scaleRule, format }), LAYOUT);
-  const { rowwise } = quantizer_.quantize(x as never);
-  return [...(rowwise?.scaleInv.dataSync() ?? [])] as number[];
+  const x = fromBytes(backend(), new Uint8Array(data.buffer), [rows, block], dtype);
+  const { rowwise } = new SpecQuantizer(spec, LAYOUT).quantize(x);
+  const scales = rowwise?.scaleInv.dataSync() ?? [];
+  const stored = scales instanceof Float32Array ? Array.from(scales, bitsOf) : Array.from(scales, Number);
+  return stored.slice(0, patterns.length);
 }
 
-function wanted(rule: Rule, format: ScalarFormat, amax: number): number {
-  return E8M0_RULES[rule](Number.isNaN(amax) ? 0 : Math.abs(amax), SCALAR_FORMATS[format]).stored;
+function wanted(rule: ScaleRuleName, format: ScalarFormat, value: number, type: WideName): number {
+  const amax = Number.isNaN(value) ? 0 : Math.abs(value);
+  const layout = SCALAR_FORMATS[format];
+  const max = largest(layout);
+  if (isAmong(E8M0_RULES, rule)) return E8M0_RULES[rule](amax, layout).stored;
+  if (isAmong(QUOTIENTS, rule)) return bitsOf(quotient(rule, amax, { max, epsilon: 0, type }));
+  if (rule === "f32Reciprocal") return f32Scale(reciprocalScale(amax, { max, epsilon: 0, type })).stored;
+  const overflow = type === "f32" ? FLT_MAX : fromBits(0x7f7f0000);
+  return f32Scale(scaleFromAmax(amax, { max, pow2: false, epsilon: 0, overflow })).stored;
+}
+
+function isAmong<K extends string>(table: Readonly<Record<K, unknown>>, name: string): name is K {
+  return Object.hasOwn(table, name);
 }
 
 describe("a scale rule", () => {
@@ -67,7 +89,10 @@ describe.each(RULES)("%s %s %s", (quantizer, rule, format) => {
   scoped("gives all 65536 values of bf16 the scale of the definition", () => {
     const patterns = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
     const got = scalesOf([quantizer, rule, format], patterns, "bf16");
-    const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(i * 0x10000)));
+    const both = Array.from({ length: 1 << 15 }, (_, i) =>
+      wanted(rule, format, fromBits(i * 0x10000), "bf16"),
+    );
+    const at = got.findIndex((code, i) => code !== both[i % both.length]);
     expect({ at, code: got[at] }).toEqual({ at: -1, code: undefined });
     expect(new Set(got).size).toBeGreaterThan(240);
   });
@@ -80,9 +105,8 @@ describe.each(RULES)("%s %s %s", (quantizer, rule, format) => {
         for (let d = -2; d <= 2; d++) steps.push(Math.min(Math.max(bits + d, 0), 0x7f800000));
       }
     }
-    while (steps.length % BLOCK !== 0) steps.push(0);
     const got = scalesOf([quantizer, rule, format], Uint32Array.from(steps), "f32");
-    const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(steps[i] as number)));
+    const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(steps[i] as number), "f32"));
     expect({ at, bits: steps[at], code: got[at] }).toEqual({ at: -1, bits: undefined, code: undefined });
   });
 });

@@ -10,7 +10,7 @@ import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { runActivationSteps } from "../../steps/activation.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type Lowering, supportsDraws, wideOf } from "../lowering.js";
+import { addressOf, type Lowering, supportsQuantization, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { CLAMP, COPIES, DELAYED, SOURCE } from "../shared-arguments.js";
 
@@ -28,7 +28,7 @@ export const ACTIVATION_QUANTIZE_CALLS = {
 } as const satisfies Declarations;
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
-  supports: supportsDraws,
+  supports: supportsQuantization,
   run({ addon, device }, args) {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
     if (hasGivenScale(spec) && scale) {

@@ -8,7 +8,7 @@ import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
-import { type Lowering, type LoweringContext, supportsDraws, wideOf } from "../lowering.js";
+import { type Lowering, type LoweringContext, supportsQuantization, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { chunkSumBytes } from "../rows/norm.js";
 import { OUT } from "../shared-arguments.js";
@@ -24,7 +24,7 @@ export const BIAS_GRAD_QUANTIZE_CALLS = {
 const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
 
 export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
-  supports: supportsDraws,
+  supports: supportsQuantization,
   run(context, args) {
     const { addon, device } = context;
     const { spec, biasGrad } = args;

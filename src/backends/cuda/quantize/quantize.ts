@@ -1,7 +1,6 @@
 /** Quantization on a GPU: the choice of a kernel by the tile and the scale rule. */
 import { isTensorWide } from "../../../formats/block.js";
-import type { ScaleRuleName } from "../../../formats/scale-rules.js";
-import { type Lowering, supportsDraws } from "../lowering.js";
+import { type KernelRule, type Lowering, supportsQuantization } from "../lowering.js";
 import { quantizeBlock } from "./block.js";
 import { quantizeMx } from "./mx.js";
 import { quantizeNvfp4 } from "./nvfp4.js";
@@ -14,16 +13,15 @@ const BLOCKS = {
   e8m0Floor: quantizeMx,
   e8m0Ceil: quantizeMx,
   e8m0Even: quantizeMx,
-  e8m0EvenShort: quantizeMx,
   e8m0UpQuotient: quantizeMx,
   twoLevel: quantizeNvfp4,
-} as const satisfies Record<ScaleRuleName, typeof quantizeBlock>;
+} as const satisfies Record<KernelRule, typeof quantizeBlock>;
 
 export const quantize: Lowering<"quantize"> = {
-  supports: supportsDraws,
+  supports: supportsQuantization,
   run(context, args) {
     const { scaleRule, tile } = args.spec;
-    const lower = isTensorWide(tile) ? quantizeTensor : BLOCKS[scaleRule];
+    const lower = isTensorWide(tile) ? quantizeTensor : BLOCKS[scaleRule as KernelRule];
     lower(context, args);
   },
 };
