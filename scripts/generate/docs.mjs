@@ -68,7 +68,10 @@ function quantizeOptions() {
   return table(
     ["option", "for"],
     [
-      ["`--dialect NAME`", "what another library does ([dialects.md](dialects.md)); with it, the quantizer and its rules follow"],
+      [
+        "`--dialect NAME`",
+        "what another library does ([dialects.md](dialects.md)); with it, the quantizer and its rules follow",
+      ],
       [`\`--quantizer ${alternatives(BLOCK_FORMAT_NAMES)}\``, "required without `--dialect`"],
       [`\`--format ${alternatives(unique(elements))}\``, "quantizers with a choice of formats"],
       [`\`--tile ${alternatives(unique(tiles))}\``, "those of the quantizer"],

@@ -5,6 +5,7 @@ import { defineCommand } from "../command.js";
 export const dialects = defineCommand({
   name: "dialects",
   summary: "lists the dialects of --dialect: whose scales, rounding and files they have, and by which source",
+  example: "--json",
   inputs: [],
   options: {},
   async run({ session }) {
