@@ -9,8 +9,8 @@ import { scaleRun } from "./scaling";
 const RUN: i32 = 2048;
 
 /**
- * dst[i] = the code of src[i], brought to the range of the format by `factor` as the bits of ElementScaling in `scaling` say, for i
- * in [begin, end). Ties round to even, overflow saturates. `begin` is a multiple of 64. Indices are below 2^32.
+ * dst[i] = the code of src[i], brought to the range of the format by `factor` as the bits of ElementScaling in `scaling`
+ * say, for i in [begin, end). Ties round to even, overflow saturates. `begin` is a multiple of 64. Indices are below 2^32.
  */
 export function encodeComputed(
   src: usize,
