@@ -74,10 +74,23 @@ export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
     .map((fields) => makeSpec(name, fields));
 }
 
-/** Any valid spec of these quantizers. Throws `ArgumentError` for an unknown name. */
+/** The specs with the quantizer's own scale rule and scaling, which all backends have. */
+function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
+  const { scaleRule, elementScaling } = makeSpec(name, {});
+  return specsOf(name).filter(
+    (spec) => spec.scaleRule === scaleRule && spec.elementScaling === elementScaling,
+  );
+}
+
+/**
+ * Any valid spec of these quantizers; every second one has the quantizer's own scale rule and scaling. Throws `ArgumentError`
+ * for an unknown name.
+ */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
   quantizerNames("quantizeSpec", "names", names);
-  return fc.oneof(...names.map((name) => fc.constantFrom(...specsOf(name))));
+  return fc.oneof(
+    ...names.map((name) => fc.oneof(fc.constantFrom(...usualSpecs(name)), fc.constantFrom(...specsOf(name)))),
+  );
 }
 
 /**
