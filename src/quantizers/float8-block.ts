@@ -1,7 +1,7 @@
 /** The quantizer of FP8 with one f32 scale per 1x128 or 128x128 block. */
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import { SCALE_RULES, type ScaleRuleName } from "../formats/scale-rules.js";
+import { SCALE_RULE_NAMES, SCALE_RULES, type ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
@@ -30,7 +30,7 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
   ...QUANTIZER_OPTIONS,
   format: anything,
   tile: anything,
-  scaleRule: anything,
+  scaleRule: oneOf(SCALE_RULE_NAMES),
   elementScaling: anything,
   pow2Scales: boolean,
   amaxEpsilon: atLeastZero,
@@ -49,7 +49,7 @@ export class Float8BlockQuantizer extends Quantizer {
     const { format, tile, scaleRule, elementScaling, amaxEpsilon, dataLayout } = options;
     const compact = dataLayout === "COMPACT";
     const pow2Scales =
-      options.pow2Scales ?? (scaleRule === undefined || SCALE_RULES[scaleRule]?.powers === "asked");
+      options.pow2Scales ?? (scaleRule === undefined || SCALE_RULES[scaleRule].powers === "asked");
     super(
       makeSpec("fp8-block", { format, tile, scaleRule, elementScaling, pow2Scales, amaxEpsilon, compact }),
       options,

@@ -67,11 +67,17 @@ const CONSTRUCTORS: DerivedRows = {
     numbers: PIECES,
   },
   Float8CurrentScalingQuantizer: {
-    calls: [(w) => [{ ...COMMON, format: "e5m2", ...DIVIDED, amax: w.scalar() }]],
+    calls: [
+      (w) => [{ ...COMMON, format: "e5m2", ...DIVIDED, amax: w.scalar() }],
+      () => [{ scaleRule: "f32" }],
+    ],
     numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },
   Float8BlockQuantizer: {
-    calls: [() => [{ ...COMMON, format: "e4m3", tile: "1x128", ...DIVIDED, dataLayout: "COMPACT" }]],
+    calls: [
+      () => [{ ...COMMON, format: "e4m3", tile: "1x128", ...DIVIDED, dataLayout: "COMPACT" }],
+      () => [{ scaleRule: "f32" }],
+    ],
     numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },
   NVFP4Quantizer: {
