@@ -27,6 +27,7 @@ const LAYERS = [
     "ops",
     "distributed",
     "quantizers",
+    "dialects",
     "recipes",
   ],
   ...["tape", "autocast", "functional", "modules", "optimizers", "parallel", "io", "cli"],

@@ -63,6 +63,43 @@ export const enum ScaleRule {
   TwoLevel = 3,
   /** As TwoLevel, but maps the amax of a block to 4 or to 6, whichever gives the smaller error (4over6). */
   FourOverSix = 4,
+  /** e8m0 of 2^(ceil(log2 amax) - floor(log2 max)). */
+  E8m0Ceil = 5,
+  /** As E8m0Floor, of amax rounded to the mantissa bits of the element. */
+  E8m0Even = 6,
+  /**
+   * As E8m0Floor, of amax rounded to one mantissa bit, or to three for elements of six bits. Beyond FLT_MAX, the scale is 1 and
+   * the multiplier 0.
+   */
+  E8m0EvenShort = 7,
+  /** e8m0 of amax / max, rounded up. */
+  E8m0UpQuotient = 8,
+  /** e8m0 of the f32 logarithm of amax / max, rounded up: just above a power of two, the logarithm is that power's. */
+  E8m0UpLog2 = 9,
+  /** f32 scale: amax / max. */
+  F32Quotient = 10,
+  /** f32 scale: amax / max rounded to the type of the input. */
+  F32QuotientTyped = 11,
+  /** f32 scale: amax / max rounded up to a power of two. */
+  F32QuotientUp = 12,
+  /** As F32QuotientTyped, but a scale of 0 is the distance from 1 to the next number of the type of the input. */
+  F32QuotientLeast = 13,
+  /** As F32, but elements are multiplied by (1 / amax) * max. */
+  F32Reciprocal = 14,
+}
+
+/** How an element is brought to the range of its format, other than by the multiplier of its block: a sum of these bits. */
+export const enum ElementScaling {
+  /** It is divided by the stored scale. */
+  Divides = 1,
+  /** The result is rounded to the type of the input. */
+  Typed = 2,
+  /** Zero is added, so that minus zero becomes zero. */
+  AddsZero = 4,
+  /** The multiplier of an e8m0 scale of 2^-127 is 2^126. */
+  FromNormal = 8,
+  /** The multiplier of an e8m0 scale of 2^-127 is 1. */
+  UnlessLeast = 16,
 }
 
 export const enum Activation {

@@ -15,6 +15,15 @@ export {
 } from "./backends/open.js";
 export type * from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
+export { type QuantizerOfOptions, quantizerOf } from "./dialects/quantizer-of.js";
+export {
+  DIALECT_NAMES,
+  DIALECTS,
+  type Dialect,
+  type DialectForm,
+  type DialectName,
+  type DialectTensor,
+} from "./dialects/table.js";
 export type { Transport } from "./distributed/communicator.js";
 export { type Mesh, ProcessGroup } from "./distributed/group.js";
 export { type LoopbackOptions, loopbackGroup } from "./distributed/loopback/loopback.js";
@@ -58,7 +67,6 @@ export {
   type Placement,
   type QuantizerOption,
   type ScalePadding,
-  type ScaleRuleName,
   type ScaleSource,
   type Tile,
 } from "./formats/block.js";
@@ -74,8 +82,15 @@ export {
   type StagingName,
 } from "./formats/datapath.js";
 export { derive, type FormatFacts, factsOf, formatWord, resolveFormat } from "./formats/derive.js";
+export {
+  ELEMENT_SCALINGS,
+  type ElementScaling,
+  type ElementScalingBit,
+  type ElementScalingName,
+} from "./formats/element-scalings.js";
 export type { GemmAlgorithm, ReductionScheme } from "./formats/gemm-algorithm.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout, type SpecialsName } from "./formats/scalar.js";
+export { SCALE_RULES, type ScaleRule, type ScaleRuleName } from "./formats/scale-rules.js";
 export * as functional from "./functional/index.js";
 export type { SequenceParallelOptions } from "./functional/ranks.js";
 export type { DelayedSnapshot } from "./modules/delayed-state.js";

@@ -2,8 +2,9 @@
 // rounded f32 operation, written ⊗ (product) or ⊘ (quotient) where it matters. The order of the steps is part of the
 // definition (numerics.md §2.3, §3.1, §4.1, §5.1).
 
-import { ScaleRule } from "../contract";
-import { decode, exponentBias, mantissaBits, maxCode } from "./minifloat";
+import { ElementScaling, ScaleRule, Wide } from "../contract";
+import { decode, exponentBias, magnitudeBits, mantissaBits, maxCode } from "./minifloat";
+import { roundWide } from "./wide";
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
@@ -33,10 +34,16 @@ export const enum RuleAt {
   Full = 40,
   /** Whether 4over6 compares squared errors. */
   Squared = 44,
+  /** What is added to the bits of an amax before its exponent is read, so that some carry into the next one. */
+  Carry = 48,
+  /** The bits of ElementScaling. */
+  Scaling = 52,
+  /** The Wide type of the input. */
+  Type = 56,
 }
 
 /** The size in bytes of a prepared rule. */
-export const RULE_BYTES: usize = 48;
+export const RULE_BYTES: usize = 64;
 
 /**
  * Returns max / amax as TransformerEngine computes it. First, an amax below `epsilon` is replaced by `epsilon`. The
@@ -49,6 +56,14 @@ export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, over
   let scale = max / amax;
   if (scale === Infinity) scale = overflow;
   return pow2 ? reinterpret<f32>(reinterpret<u32>(scale) & 0xff800000) : scale;
+}
+
+/** The RuleAt.Carry of a rule: rounds an amax half up to its first bits, or to the next power of two (numerics.md §4.1). */
+function carryOf(kind: i32, word: u32): u32 {
+  if (kind === ScaleRule.E8m0Ceil) return 0x007fffff;
+  if (kind === ScaleRule.E8m0Even) return 0x00400000 >> mantissaBits(word);
+  if (kind !== ScaleRule.E8m0EvenShort) return 0;
+  return magnitudeBits(word) === 5 ? 0x00080000 : 0x00200000;
 }
 
 /** NVFP4's encode scale S_enc of a tensor with amax `g`; `max` is 6 * 448, or 6 * 256. */
@@ -86,11 +101,22 @@ export function prepareRule(
   store<f32>(rule, g, RuleAt.Global);
   store<f32>(rule, 6 * e4m3Max, RuleAt.Full);
   store<u32>(rule, squared, RuleAt.Squared);
+  store<u32>(rule, carryOf(kind, word), RuleAt.Carry);
+}
+
+/** Adds the element scaling and the type of the input to a prepared rule; without it they are 0. */
+export function prepareScaling(rule: usize, scaling: u32, type: u32): void {
+  store<u32>(rule, scaling, RuleAt.Scaling);
+  store<u32>(rule, type, RuleAt.Type);
+}
+
+function isF32(kind: i32): bool {
+  return kind === ScaleRule.F32 || kind >= ScaleRule.F32Quotient;
 }
 
 /** Bytes of a stored scale. */
 export function scaleBytes(kind: i32): usize {
-  return kind === ScaleRule.F32 ? 4 : 1;
+  return isF32(kind) ? 4 : 1;
 }
 
 /**
@@ -99,7 +125,7 @@ export function scaleBytes(kind: i32): usize {
  */
 export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize, multipliers: usize): void {
   const kind = load<i32>(rule, RuleAt.Rule);
-  if (kind === ScaleRule.F32) {
+  if (isF32(kind)) {
     for (let i: usize = 0; i < (<usize>count) << 2; i += 4)
       applyF32(rule, amaxes + i, scales + i, multipliers + i);
     return;
@@ -108,10 +134,24 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     const amax = v128.load(amaxes + ((<usize>i) << 2));
     let code: v128;
     if (kind === ScaleRule.E8m0Up) code = e8m0Up(f32x4.mul(amax, v128.load32_splat(rule, RuleAt.Reciprocal)));
-    else if (kind === ScaleRule.E8m0Floor)
-      code = e8m0Floor(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
-    else code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
-    if (kind !== ScaleRule.TwoLevel) v128.store(multipliers + ((<usize>i) << 2), e8m0Reciprocal(code));
+    else if (kind === ScaleRule.E8m0UpQuotient)
+      code = e8m0Up(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
+    else if (kind === ScaleRule.E8m0UpLog2)
+      code = e8m0UpLog2(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
+    else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    else {
+      const carry = v128.load32_splat(rule, RuleAt.Carry);
+      code = e8m0Exponent(amax, carry, v128.load32_splat(rule, RuleAt.MaxExponent));
+    }
+    if (kind === ScaleRule.E8m0EvenShort) {
+      const beyond = i32x4.ge_s(
+        i32x4.add(amax, v128.load32_splat(rule, RuleAt.Carry)),
+        i32x4.splat(0x7f800000),
+      );
+      code = v128.bitselect(i32x4.splat(127), code, beyond);
+      v128.store(multipliers + ((<usize>i) << 2), v128.andnot(e8m0Multiplier(rule, code), beyond));
+    } else if (kind !== ScaleRule.TwoLevel)
+      v128.store(multipliers + ((<usize>i) << 2), e8m0Multiplier(rule, code));
     const halves = i16x8.narrow_i32x4_u(code, code);
     const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
     if (i + 4 <= count) store<i32>(scales + <usize>i, bytes);
@@ -120,6 +160,10 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
 }
 
 function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): void {
+  if (load<i32>(rule, RuleAt.Rule) !== ScaleRule.F32) {
+    applyQuotient(rule, load<f32>(amax), stored, multiplier);
+    return;
+  }
   const scale = scaleFromAmax(
     load<f32>(amax),
     load<f32>(rule, RuleAt.Max),
@@ -129,6 +173,55 @@ function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): v
   );
   store<f32>(multiplier, scale);
   store<f32>(stored, 1 / scale);
+}
+
+/** The scale amax / max. Its elements are divided by it, or multiplied by its reciprocal. */
+function applyQuotient(rule: usize, amax: f32, stored: usize, multiplier: usize): void {
+  if (load<i32>(rule, RuleAt.Rule) === ScaleRule.F32Reciprocal) {
+    const byOwn = reciprocalScale(rule, amax);
+    store<f32>(multiplier, byOwn);
+    store<f32>(stored, 1 / byOwn);
+    return;
+  }
+  const divides = (load<u32>(rule, RuleAt.Scaling) & ElementScaling.Divides) !== 0;
+  const scale = quotientScale(
+    load<i32>(rule, RuleAt.Rule),
+    amax,
+    load<f32>(rule, RuleAt.Max),
+    load<f32>(rule, RuleAt.Epsilon),
+    load<u32>(rule, RuleAt.Type),
+  );
+  store<f32>(multiplier, divides ? scale : 1 / scale);
+  store<f32>(stored, scale);
+}
+
+/** The multiplier (1 ⊘ amax) ⊗ max, where an amax below epsilon, rounded to the type of the input, is replaced by it; 1 for 0. */
+function reciprocalScale(rule: usize, amax: f32): f32 {
+  const epsilon = roundWide(load<u32>(rule, RuleAt.Type), load<f32>(rule, RuleAt.Epsilon));
+  if (amax < epsilon) amax = epsilon;
+  return amax === 0 ? 1 : (1 / amax) * load<f32>(rule, RuleAt.Max);
+}
+
+/** The distance from 1 to the next number of a Wide type: 2^-23, 2^-7 or 2^-10. */
+function epsilonOf(type: u32): f32 {
+  return reinterpret<f32>(type === Wide.F32 ? 0x34000000 : type === Wide.Bf16 ? 0x3c000000 : 0x3a800000);
+}
+
+/**
+ * Returns amax / max as the ScaleRule `rule` has it, one of F32Quotient. First, an amax below `epsilon` is replaced by `epsilon`.
+ * `type` is the Wide type of the input.
+ */
+export function quotientScale(rule: i32, amax: f32, max: f32, epsilon: f32, type: u32): f32 {
+  const scale = (amax < epsilon ? epsilon : amax) / max;
+  if (rule === ScaleRule.F32QuotientTyped) return roundWide(type, scale);
+  if (rule === ScaleRule.F32QuotientLeast) {
+    const typed = roundWide(type, scale);
+    return typed === 0 ? epsilonOf(type) : typed;
+  }
+  if (rule !== ScaleRule.F32QuotientUp) return scale;
+  const bits = reinterpret<u32>(scale) + 0x007fffff;
+  const power = bits & 0x7f800000;
+  return reinterpret<f32>(power < 0x00800000 ? 0x00800000 : power > 0x7f000000 ? 0x7f000000 : power);
 }
 
 /**
@@ -141,11 +234,39 @@ function e8m0Up(p: v128): v128 {
   return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
 }
 
-/** The e8m0 code 127 + floor(log2 amax) - maxExponent, at least 0; infinity gives 254. */
-function e8m0Floor(amax: v128, maxExponent: v128): v128 {
-  const field = i32x4.shr_u(amax, 23);
+/**
+ * The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus `carry`;
+ * infinity gives 254.
+ */
+function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
+  const field = i32x4.shr_u(i32x4.add(amax, carry), 23);
   const code = i32x4.max_s(i32x4.sub(field, maxExponent), i32x4.splat(0));
-  return v128.bitselect(i32x4.splat(254), code, i32x4.eq(field, i32x4.splat(255)));
+  const isInfinite = i32x4.eq(amax, i32x4.splat(0x7f800000));
+  return v128.bitselect(i32x4.splat(254), i32x4.min_s(code, i32x4.splat(254)), isInfinite);
+}
+
+/**
+ * As e8m0Up, of the f32 nearest to log2 p. That is k for p from 2^k up to 2^k * (1 + h ln 2), where h is half the distance from k
+ * to the next f32.
+ */
+function e8m0UpLog2(p: v128): v128 {
+  const k = i32x4.sub(i32x4.shr_u(p, 23), i32x4.splat(127));
+  // towards zero from a power of two, the distance is that of the binade below
+  const below = v128.and(i32x4.lt_s(k, i32x4.splat(0)), f32x4.splat(0.5));
+  const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(k)), below), i32x4.splat(0x7f800000));
+  const same = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(0.34657359)));
+  const tiny = i32x4.lt_s(p, i32x4.splat(0x00800000));
+  const carry = v128.bitselect(i32x4.splat(0x003fffff - 11), i32x4.sub(i32x4.splat(0x007fffff), same), tiny);
+  return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
+}
+
+/** The multiplier of the elements of a block with this scale. */
+function e8m0Multiplier(rule: usize, code: v128): v128 {
+  const scaling = load<u32>(rule, RuleAt.Scaling);
+  const multiplier = e8m0Reciprocal(code);
+  if (scaling & ElementScaling.FromNormal) return i32x4.min_s(multiplier, i32x4.splat(0x7e800000));
+  if ((scaling & ElementScaling.UnlessLeast) === 0) return multiplier;
+  return v128.bitselect(f32x4.splat(1), multiplier, i32x4.eq(code, i32x4.splat(0)));
 }
 
 /** 2^(127 - code) for codes up to 254; code 254 gives a subnormal. */

@@ -21,11 +21,16 @@ export function storeWide(pointer: usize, type: u32, index: usize, value: f32): 
   else store<u16>(pointer + (index << 1), i32x4.extract_lane(encode(type, f32x4.splat(value)), 0));
 }
 
-/** `value` rounded to a Wide type and converted back to f32. @tested */
+/** `value` rounded to a Wide type and converted back to f32. */
 export function roundWide(type: u32, value: f32): f32 {
-  if (type === Wide.F32) return value;
-  const codes = encode(type, f32x4.splat(value));
-  return f32x4.extract_lane(type === Wide.Bf16 ? i32x4.shl(codes, 16) : decodeF16(codes), 0);
+  return f32x4.extract_lane(roundFour(type, f32x4.splat(value)), 0);
+}
+
+/** Four values rounded to a Wide type and converted back to f32. */
+export function roundFour(type: u32, values: v128): v128 {
+  if (type === Wide.F32) return values;
+  const codes = encode(type, values);
+  return type === Wide.Bf16 ? i32x4.shl(codes, 16) : decodeF16(codes);
 }
 
 /** Writes elements [index, index + count) of an array of a Wide type to `destination` as f32. */

@@ -8,6 +8,7 @@ import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { columnAmaxes, spreadAmaxes } from "./amax";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
+import { isComputed, scaleRun } from "./scaling";
 import {
   columnsOf,
   drawFor,
@@ -16,6 +17,7 @@ import {
   rowsOf,
   ruleOf,
   scalesOf,
+  scalingOf,
   sourceOf,
   sourceTypeOf,
   targetOf,
@@ -53,6 +55,8 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
   const rule = ruleOf(task);
   const word = wordOf(task);
   const rounding = roundingOf(task);
+  const scaling = scalingOf(task);
+  const computed = isComputed(scaling);
   const dst = targetOf(task);
   const scales = scalesOf(task);
   prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
@@ -83,7 +87,14 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
         }
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const row = panel + ((<usize>i * pitch) << 2);
-        encodeRun<v128>(row, to, w, scratch, multipliers, 0, draws + (skip << 1), scratch + CODES);
+        const random = draws + (skip << 1);
+        if (!computed) encodeRun<v128>(row, to, w, scratch, multipliers, 0, random, scratch + CODES);
+        else {
+          // a row of the input itself may not change
+          const result = srcType === Wide.F32 ? scratch + PANEL_AT : row;
+          scaleRun<v128>(row, result, w, multipliers, 0, scaling, srcType);
+          encodeRun<u8>(result, to, w, scratch, 0, 31, random, scratch + CODES);
+        }
       }
     }
   }

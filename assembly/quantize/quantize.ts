@@ -9,6 +9,7 @@ import { blockAmaxes, mergeAmaxes } from "./amax";
 import { chooseScale } from "./four-over-six";
 import { transformRun } from "./hadamard";
 import { loadPanel, PANEL } from "./panel";
+import { isComputed, scaleRun } from "./scaling";
 import {
   columnsOf,
   drawFor,
@@ -20,6 +21,7 @@ import {
   rowsOf,
   ruleOf,
   scalesOf,
+  scalingOf,
   sharesScales,
   signMaskOf,
   sourceOf,
@@ -65,6 +67,8 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   const signMask = signMaskOf(task);
   const rounding = roundingOf(task);
   const part = isPart(task);
+  const scaling = scalingOf(task);
+  const computed = isComputed(scaling);
   const dst = targetOf(task);
   const scales = scalesOf(task);
   prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
@@ -92,7 +96,8 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
       const w = min(width, last - c);
       let panel = scratch + PANEL_AT;
       let pitch = w;
-      if (srcType === Wide.F32 && !transposed) {
+      const isInput = srcType === Wide.F32 && !transposed;
+      if (isInput) {
         panel = src + ((<usize>r * columns + c) << 2);
         pitch = columns;
       } else loadPanel(src, srcType, rows, columns, transposed, r, h, c, w, panel);
@@ -118,7 +123,14 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
         else if (rounding === Rounding.Stochastic) drawFor(task, draws, <u32>index - skip, w + skip);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multipliers = scratch + MULTIPLIERS;
-        encodeRun<u32>(row, to, w, scratch, multipliers, blockShift, draws + (skip << 1), scratch + CODES);
+        const random = draws + (skip << 1);
+        if (!computed) encodeRun<u32>(row, to, w, scratch, multipliers, blockShift, random, scratch + CODES);
+        else {
+          // a row of the input itself may not change
+          const result = isInput ? scratch + PANEL_AT : row;
+          scaleRun<u32>(row, result, w, multipliers, blockShift, scaling, srcType);
+          encodeRun<u8>(result, to, w, scratch, 0, 31, random, scratch + CODES);
+        }
       }
     }
   }

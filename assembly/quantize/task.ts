@@ -4,7 +4,7 @@
 import { QuantizeTask } from "../contract";
 import { fillRandom8, fillRandom8From } from "../core/random";
 import { get, getFloat, put, putFloat } from "../core/record";
-import { prepareRule } from "../core/scale";
+import { prepareRule, prepareScaling } from "../core/scale";
 
 const enum Field {
   Source,
@@ -22,6 +22,7 @@ const enum Field {
   GlobalAmax,
   E4m3Max,
   Squared,
+  Scaling,
   Transforms,
   SignMask,
   Rounding,
@@ -80,6 +81,11 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
   put(task, Field.Word, word);
   put(task, Field.Pow2, <usize>pow2);
   putFloat(task, Field.Epsilon, epsilon);
+}
+
+/** Sets how elements are brought to the range of their format: the bits of ElementScaling; without this call none. */
+export function quantizeScaling(task: usize, scaling: u32): void {
+  put(task, Field.Scaling, scaling);
 }
 
 /**
@@ -187,6 +193,9 @@ export function ruleOf(task: usize): i32 {
 export function wordOf(task: usize): u32 {
   return <u32>get(task, Field.Word);
 }
+export function scalingOf(task: usize): u32 {
+  return <u32>get(task, Field.Scaling);
+}
 export function transforms(task: usize): bool {
   return get(task, Field.Transforms) !== 0;
 }
@@ -219,6 +228,7 @@ export function prepareRuleOf(task: usize, rule: usize, overflow: f32): void {
     getFloat(task, Field.E4m3Max),
     <u32>get(task, Field.Squared),
   );
+  prepareScaling(rule, scalingOf(task), sourceTypeOf(task));
 }
 
 /** Whether the matrix is a part of a larger one (quantizePart). */

@@ -1,6 +1,8 @@
 /** Arbitraries of all options of the quantizers. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
+import type { ElementScalingName } from "../../src/formats/element-scalings.js";
+import { SCALE_RULES, type ScaleRule, type ScaleRuleName } from "../../src/formats/scale-rules.js";
 import { RHT_SIGNS } from "../../src/ops/quantize/hadamard.js";
 import { listOf, oneOf } from "../../src/options.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
@@ -20,7 +22,7 @@ export type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly Quanti
 
 const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 ** -10, 1e-12, 1] };
 
-/** The options that only some quantizers take; formats and tiles come from the rows of `BLOCK_FORMATS`. */
+/** The options that only some quantizers take; formats, tiles and scale rules come from the rows of `BLOCK_FORMATS`. */
 const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
@@ -33,16 +35,32 @@ const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   },
 };
 
+/** All element scalings of these rules, the default first. */
+function scalingsOf(rules: readonly ScaleRuleName[]): readonly ElementScalingName[] {
+  return [...new Set(rules.flatMap((rule) => SCALE_RULES[rule].scalings))];
+}
+
 /** Every option of a quantizer with its values. Throws `ArgumentError` for an unknown name. */
 export function optionsOf(name: BlockFormatName): SpecOptions {
   quantizerName("optionsOf", "name", name);
-  const { elements, tiles }: BlockFormat = BLOCK_FORMATS[name];
-  return { format: elements, tile: tiles, ...OPTIONS[name] };
+  const { elements, tiles, rules }: BlockFormat = BLOCK_FORMATS[name];
+  return {
+    format: elements,
+    tile: tiles,
+    scaleRule: rules,
+    elementScaling: scalingsOf(rules),
+    ...OPTIONS[name],
+  };
 }
 
 /** Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding. */
 function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
+  const { scaleRule, elementScaling = "multiply", pow2Scales } = spec;
+  if (scaleRule) {
+    const { scalings, powers }: ScaleRule = SCALE_RULES[scaleRule];
+    if (!scalings.includes(elementScaling) || (pow2Scales && powers !== "asked")) return false;
+  }
   if (compact) return tile === "1x128";
   if (rhtSigns !== 0 && !rht) return false;
   if (rht && tile !== "1x16") return false;
@@ -56,10 +74,23 @@ export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
     .map((fields) => makeSpec(name, fields));
 }
 
-/** Any valid spec of these quantizers. Throws `ArgumentError` for an unknown name. */
+/** The specs with the quantizer's own scale rule and scaling, which all backends have. */
+function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
+  const { scaleRule, elementScaling } = makeSpec(name, {});
+  return specsOf(name).filter(
+    (spec) => spec.scaleRule === scaleRule && spec.elementScaling === elementScaling,
+  );
+}
+
+/**
+ * Any valid spec of these quantizers; every second one has the quantizer's own scale rule and scaling. Throws `ArgumentError`
+ * for an unknown name.
+ */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
   quantizerNames("quantizeSpec", "names", names);
-  return fc.oneof(...names.map((name) => fc.constantFrom(...specsOf(name))));
+  return fc.oneof(
+    ...names.map((name) => fc.oneof(fc.constantFrom(...usualSpecs(name)), fc.constantFrom(...specsOf(name)))),
+  );
 }
 
 /**

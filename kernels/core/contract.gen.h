@@ -37,6 +37,24 @@ enum class ScaleRule : int {
   kE8m0Floor = 2,
   kTwoLevel = 3,
   kFourOverSix = 4,
+  kE8m0Ceil = 5,
+  kE8m0Even = 6,
+  kE8m0EvenShort = 7,
+  kE8m0UpQuotient = 8,
+  kE8m0UpLog2 = 9,
+  kF32Quotient = 10,
+  kF32QuotientTyped = 11,
+  kF32QuotientUp = 12,
+  kF32QuotientLeast = 13,
+  kF32Reciprocal = 14,
+};
+
+enum class ElementScaling : int {
+  kDivides = 1,
+  kTyped = 2,
+  kAddsZero = 4,
+  kFromNormal = 8,
+  kUnlessLeast = 16,
 };
 
 enum class Activation : int {

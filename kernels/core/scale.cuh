@@ -42,11 +42,31 @@ __host__ __device__ inline uint32_t e8m0Up(float p) {
   return code < 254 ? code : 254;
 }
 
+// The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus
+// `carry`; infinity gives 254.
+__host__ __device__ inline uint32_t e8m0Exponent(float amax, uint32_t carry, int maxExponent) {
+  if (bitsOf(amax) == 0x7f800000) return 254;
+  const int code = static_cast<int>((bitsOf(amax) + carry) >> 23) - maxExponent;
+  return code < 0 ? 0 : code < 254 ? code : 254;
+}
+
 // The e8m0 code 127 + floor(log2 amax) - maxExponent, at least 0; infinity gives 254.
 __host__ __device__ inline uint32_t e8m0Floor(float amax, int maxExponent) {
   const int field = static_cast<int>(bitsOf(amax) >> 23);
   if (field == 255) return 254;
   return field > maxExponent ? field - maxExponent : 0;
+}
+
+// What a rule adds to the bits of an amax before e8m0Exponent reads its exponent, for elements of format `word`.
+__host__ __device__ inline uint32_t carryOf(ScaleRule rule, uint32_t word) {
+  switch (rule) {
+    case ScaleRule::kE8m0Ceil:
+      return 0x007fffff;
+    case ScaleRule::kE8m0Even:
+      return 0x00400000 >> mantissaBits(word);
+    default:
+      return 0;
+  }
 }
 
 // 2^(127 - code) for codes up to 254; code 254 gives a subnormal.

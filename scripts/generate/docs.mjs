@@ -1,8 +1,10 @@
 // Fills the tables of docs/guide.md and docs/cli.md that follow from tables and docstrings. Each stands between two comments,
 // of which the first names it.
 import { readFileSync } from "node:fs";
+import { DIALECT_NAMES, DIALECTS } from "../../dist/src/dialects/table.js";
 import { BLOCK_FORMAT_NAMES, blockFormat, quantizersWith, tileSize } from "../../dist/src/formats/block.js";
 import { factsOf } from "../../dist/src/formats/derive.js";
+import { ELEMENT_SCALING_NAMES } from "../../dist/src/formats/element-scalings.js";
 import { QUANTIZER_CLASSES } from "../../dist/src/quantizers/classes.gen.js";
 import { filesIn } from "./lists.mjs";
 
@@ -23,10 +25,10 @@ const RULES = {
 };
 
 function quantizers() {
-  const rows = ROWS.map(({ name, elements, scale, rule, scaleSource, tiles }) => [
+  const rows = ROWS.map(({ name, elements, scale, rules, scaleSource, tiles }) => [
     `\`${QUANTIZER_CLASSES[name].name}\``,
     elements.join(", "),
-    scale + SOURCES[scaleSource] + RULES[rule],
+    scale + SOURCES[scaleSource] + RULES[rules[0]],
     tiles.map((tile) => (tile === "tensor" ? "the tensor" : tile)).join(", "),
   ]);
   return table(["class", "format", "scale", "tiles"], rows);
@@ -58,14 +60,26 @@ const alternatives = (names) => names.join("\\|");
 function quantizeOptions() {
   const among = (option) => quantizersWith(option).join(", ");
   const elements = ROWS.filter(({ elements: each }) => each.length > 1).flatMap((row) => row.elements);
+  const rules = unique(
+    ROWS.filter(({ options }) => options.includes("scaleRule")).flatMap((row) => row.rules),
+  );
   const given = ROWS.filter(({ scaleSource }) => scaleSource === "given").map(({ name }) => name);
   const tiles = ROWS.flatMap((row) => row.tiles).filter((tile) => tile !== "tensor");
   return table(
     ["option", "for"],
     [
-      [`\`--quantizer ${alternatives(BLOCK_FORMAT_NAMES)}\``, "required"],
+      [
+        "`--dialect NAME`",
+        "what another library does ([dialects.md](dialects.md)); with it, the quantizer and its rules follow",
+      ],
+      [`\`--quantizer ${alternatives(BLOCK_FORMAT_NAMES)}\``, "required without `--dialect`"],
       [`\`--format ${alternatives(unique(elements))}\``, "quantizers with a choice of formats"],
       [`\`--tile ${alternatives(unique(tiles))}\``, "those of the quantizer"],
+      [`\`--scale-rule ${alternatives(rules)}\``, among("scaleRule")],
+      [
+        `\`--element-scaling ${alternatives(ELEMENT_SCALING_NAMES)}\``,
+        `${among("elementScaling")}, as far as the rule allows`,
+      ],
       ["`--pow2-scales`, `--no-pow2-scales`, `--amax-epsilon X`", among("pow2Scales")],
       ["`--scale X`", given.join(", ")],
       [
@@ -112,7 +126,37 @@ function shapes() {
   );
 }
 
+function dialects() {
+  const rows = DIALECT_NAMES.map((name) => {
+    const { forms, summary, source } = DIALECTS[name];
+    const how = unique(
+      forms.map(({ fixed: { scaleRule, elementScaling, amaxEpsilon } }) =>
+        [scaleRule, elementScaling, amaxEpsilon && `amaxEpsilon ${Number(amaxEpsilon.toPrecision(3))}`]
+          .filter((each) => each)
+          .join(", "),
+      ),
+    );
+    const quantizers = forms.map(({ quantizer }) => quantizer).join(", ");
+    return [`\`${name}\``, summary, quantizers, forms.length > 1 ? "defaults" : how.join("; "), source];
+  });
+  return table(["dialect", "what it is", "quantizer", "settings", "source"], rows);
+}
+
+function dialectTensors() {
+  const rows = DIALECT_NAMES.flatMap((name) =>
+    DIALECTS[name].tensors.map((each) => [
+      `\`${name}\``,
+      `\`${each.name}\``,
+      each.dtype,
+      each.shape,
+      each.role,
+    ]),
+  );
+  return table(["dialect", "tensor", "dtype", "shape", "role"], rows);
+}
+
 const TABLES = {
+  "docs/dialects.md": { dialects, "tensors of dialects": dialectTensors },
   "docs/guide.md": { quantizers, operations },
   "docs/cli.md": { "options of quantize": quantizeOptions, "shapes of quantized tensors": shapes },
 };

@@ -8,6 +8,7 @@ import { compare } from "./commands/compare.js";
 import { conform } from "./commands/conform.js";
 import { decode } from "./commands/decode.js";
 import { dequantize } from "./commands/dequantize.js";
+import { dialects } from "./commands/dialects.js";
 import { encode } from "./commands/encode.js";
 import { fuzz } from "./commands/fuzz.js";
 import { gemm } from "./commands/gemm.js";
@@ -33,7 +34,14 @@ export const ON_FILES: readonly Command[] = [
   fuzz,
 ];
 
-export const COMMANDS: readonly Command[] = [...ON_FILES, serveCommand(ON_FILES), conform, launch, buildCuda];
+export const COMMANDS: readonly Command[] = [
+  ...ON_FILES,
+  dialects,
+  serveCommand(ON_FILES),
+  conform,
+  launch,
+  buildCuda,
+];
 
 /** Runs a command line (without the program's name) and returns its exit status. It never throws. */
 export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {

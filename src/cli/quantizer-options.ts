@@ -1,5 +1,7 @@
 /** The options that choose a quantizer. `quantize` and `fuzz` share them. */
 import type { Backend } from "../backends/backend.js";
+import { dialectSettings } from "../dialects/quantizer-of.js";
+import { DIALECT_NAMES, type DialectName } from "../dialects/table.js";
 import { ArgumentError } from "../errors.js";
 import {
   BLOCK_FORMAT_NAMES,
@@ -12,7 +14,9 @@ import {
   type Tile,
 } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
+import { ELEMENT_SCALING_NAMES, type ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { tensor, zeros } from "../ops/create.js";
 import { quantizerNamed } from "../quantizers/named.js";
 import { type Quantizer, RandomState } from "../quantizers/quantizer.js";
@@ -33,15 +37,24 @@ import {
 } from "./options.js";
 import { RANDOM } from "./shared-options.js";
 
+/** The scale rules of quantizers that have a choice of them. */
+const CHOSEN_RULES = [
+  ...new Set(quantizersWith("scaleRule").flatMap((name) => blockFormat(name).rules)),
+] as const;
+
 export const QUANTIZER_OPTIONS = {
+  dialect: optional<DialectName>({
+    placeholder: "NAME",
+    help: "scale, round and divide as another library does: one of lockstep dialects",
+    parse: oneOf(DIALECT_NAMES),
+  }),
   quantizer: {
     ...value<BlockFormatName>({
       placeholder: BLOCK_FORMAT_NAMES.join("|"),
-      help: "quantizer: how elements share scales, and how scales are computed",
+      help: "quantizer: how elements share scales, and how scales are computed; required without --dialect",
       parse: oneOf(BLOCK_FORMAT_NAMES),
       fallback: "mxfp8",
     }),
-    required: true,
   },
   format: optional<ScalarFormat>({
     placeholder: "e4m3|e5m2|e2m3|e3m2",
@@ -52,6 +65,16 @@ export const QUANTIZER_OPTIONS = {
     placeholder: BLOCK_TILES.join("|"),
     help: "block of elements that share a scale (default 1x128, 1x32 or 1x16, depending on the quantizer)",
     parse: oneOf(BLOCK_TILES),
+  }),
+  "scale-rule": optional<ScaleRuleName>({
+    placeholder: CHOSEN_RULES.join("|"),
+    help: "how an amax becomes a scale, where the quantizer has a choice (default: its own)",
+    parse: oneOf(CHOSEN_RULES),
+  }),
+  "element-scaling": optional<ElementScalingName>({
+    placeholder: ELEMENT_SCALING_NAMES.join("|"),
+    help: "how elements are brought to the range of the format (default multiply)",
+    parse: oneOf(ELEMENT_SCALING_NAMES),
   }),
   "pow2-scales": flag(
     "fp8-current, fp8-block: round f32 scales down to powers of two (default for fp8-block)",
@@ -113,6 +136,8 @@ function fromZero(text: string): number {
 /** The field of the spec that each option sets. The option is rejected if the quantizer does not have the field. */
 const SETS: Readonly<Record<string, QuantizerOption>> = {
   tile: "tile",
+  "scale-rule": "scaleRule",
+  "element-scaling": "elementScaling",
   "pow2-scales": "pow2Scales",
   "no-pow2-scales": "pow2Scales",
   "amax-epsilon": "amaxEpsilon",
@@ -122,6 +147,36 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "err-mode": "fourOverSix",
   "e4m3-max": "e4m3Max",
 };
+
+/** The settings that belong to a dialect, by the options that would set them. */
+const OF_DIALECTS = {
+  "scale-rule": "scaleRule",
+  "element-scaling": "elementScaling",
+  "amax-epsilon": "amaxEpsilon",
+} as const;
+
+/**
+ * The settings with the quantizer, and what decides bits, of their dialect, if there is one. Throws `ArgumentError` if neither a
+ * quantizer nor a dialect is given, and for an option that the dialect has of its own.
+ */
+export function withDialect<S extends QuantizerSettings>(settings: S, given: ReadonlySet<string>): S {
+  const { dialect } = settings;
+  if (dialect === undefined) {
+    if (given.has("quantizer")) return settings;
+    throw new ArgumentError("--quantizer is needed, or --dialect");
+  }
+  const own = ["scale-rule", "element-scaling", "amax-epsilon", "pow2-scales", "no-pow2-scales"].find(
+    (option) => given.has(option),
+  );
+  if (own) throw new ArgumentError(`--${own} is what --dialect ${dialect} says; leave one of them out`);
+  const asked = given.has("quantizer") ? settings.quantizer : undefined;
+  const { format, tile } = settings;
+  const [quantizer, fixed] = dialectSettings(dialect, asked, { format, tile });
+  const entries = Object.entries(OF_DIALECTS).flatMap(([option, field]) =>
+    fixed[field] === undefined ? [] : [[option, fixed[field]] as const],
+  );
+  return { ...settings, ...Object.fromEntries(entries), quantizer, format: fixed.format, tile: fixed.tile };
+}
 
 /** Throws `ArgumentError` for an option that the quantizer does not have, and for options that exclude or need each other. */
 export function requireApplicable({ quantizer }: QuantizerSettings, given: ReadonlySet<string>): void {
@@ -164,9 +219,12 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
   const row = blockFormat(name);
   requireAmong(name, "format", format, row.elements);
   requireAmong(name, "tile", tile, row.tiles);
+  requireAmong(name, "scale-rule", settings["scale-rule"], row.rules);
   const amaxRecord = row.scaleSource === "given" ? zeros(backend, "f32", [1]) : undefined;
   const scale = amaxRecord && tensor(backend, [settings.scale]);
   const chosen = {
+    scaleRule: settings["scale-rule"],
+    elementScaling: settings["element-scaling"],
     pow2Scales: settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined),
     amaxEpsilon: settings["amax-epsilon"],
     rht: settings.rht,

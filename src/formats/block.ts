@@ -8,15 +8,13 @@
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import type { ScalarFormat } from "./scalar.js";
+import type { ScaleRuleName } from "./scale-rules.js";
 
 /**
  * The region of elements that share one scale, as rows x columns. Columns are the dimension that a product sums over. "tensor" is
  * the whole tensor.
  */
 export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
-
-/** The rule by which an amax becomes a scale. See `ScaleRule` in assembly/contract.ts. */
-export type ScaleRuleName = "f32" | "e8m0Up" | "e8m0Floor" | "twoLevel";
 
 /**
  * How a copy is stored: transposed, or with the elements in the order of the input (`inPlace`; the memory is a different one).
@@ -39,6 +37,8 @@ export type ScalePadding = "none" | "pitch" | "tiles";
 /** The options that only some quantizers have. In a spec of another quantizer they have their off value. */
 export type QuantizerOption =
   | "tile"
+  | "scaleRule"
+  | "elementScaling"
   | "pow2Scales"
   | "amaxEpsilon"
   | "rht"
@@ -54,8 +54,8 @@ export interface BlockFormat {
   readonly tiles: readonly Tile[];
   /** The dtype of the stored scales. */
   readonly scale: "f32" | "e8m0" | "e4m3";
-  /** The rule by which an amax becomes a scale. */
-  readonly rule: ScaleRuleName;
+  /** The rules by which an amax can become a scale. The first is the default. */
+  readonly rules: readonly ScaleRuleName[];
   /**
    * Whether a 2D tile stores its scale once for each line (row or column) that it covers. If false, the scale is stored once
    * per tile.
@@ -84,8 +84,20 @@ export interface BlockFormat {
 
 const FP8 = ["e4m3", "e5m2"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
-const PER_TENSOR_OPTIONS = ["pow2Scales", "amaxEpsilon"] as const;
-const MX = { scaleSource: "blocks", tensorAmax: false, padding: "tiles", options: ["tile"] } as const;
+const F32_OPTIONS = ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"] as const;
+const F32_RULES = ["f32", "f32Quotient", "f32QuotientTyped", "f32QuotientLeast", "f32QuotientUp"] as const;
+const MX = {
+  scale: "e8m0",
+  replicates: true,
+  multiple: 32,
+  scaleSource: "blocks",
+  tensorAmax: false,
+  padding: "tiles",
+  options: ["tile", "scaleRule", "elementScaling"],
+} as const;
+const E8M0_RULES = ["e8m0UpQuotient", "e8m0UpLog2", "e8m0Ceil", "e8m0Even", "e8m0EvenShort"] as const;
+const ROUNDED_UP = ["e8m0Up", "e8m0Floor", ...E8M0_RULES] as const;
+const ROUNDED_DOWN = ["e8m0Floor", "e8m0Up", ...E8M0_RULES] as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 
 /** Every block format by the name of its quantizer. */
@@ -94,20 +106,20 @@ export const BLOCK_FORMATS = {
     elements: FP8,
     tiles: ["tensor"],
     scale: "f32",
-    rule: "f32",
+    rules: F32_RULES,
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
     scaleSource: "whole",
     tensorAmax: false,
     padding: "none",
-    options: PER_TENSOR_OPTIONS,
+    options: F32_OPTIONS,
   },
   "fp8-delayed": {
     elements: FP8,
     tiles: ["tensor"],
     scale: "f32",
-    rule: "f32",
+    rules: ["f32"],
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
@@ -120,7 +132,7 @@ export const BLOCK_FORMATS = {
     elements: FP8,
     tiles: ["1x128", "128x128"],
     scale: "f32",
-    rule: "f32",
+    rules: [...F32_RULES, "f32Reciprocal"],
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
@@ -128,43 +140,34 @@ export const BLOCK_FORMATS = {
     tensorAmax: false,
     padding: "pitch",
     gemmReadyTile: "1x128",
-    options: ["tile", ...PER_TENSOR_OPTIONS],
+    options: ["tile", ...F32_OPTIONS],
   },
   mxfp8: {
     elements: FP8,
     tiles: ["1x32", "32x32"],
-    scale: "e8m0",
-    rule: "e8m0Up",
-    replicates: true,
+    rules: ROUNDED_UP,
     columnwise: IN_PLACE,
-    multiple: 32,
     ...MX,
   },
   mxfp6: {
     elements: ["e2m3", "e3m2"],
     tiles: ["1x32", "32x32"],
-    scale: "e8m0",
-    rule: "e8m0Floor",
-    replicates: true,
+    rules: ROUNDED_DOWN,
     columnwise: IN_PLACE,
-    multiple: 32,
     ...MX,
   },
   mxfp4: {
     elements: ["e2m1"],
     tiles: ["1x32", "32x32"],
-    scale: "e8m0",
-    rule: "e8m0Floor",
-    replicates: true,
+    rules: ROUNDED_DOWN,
     columnwise: { data: "transposed", scale: "inPlace" },
-    multiple: 32,
     ...MX,
   },
   nvfp4: {
     elements: ["e2m1"],
     tiles: ["1x16", "16x16"],
     scale: "e4m3",
-    rule: "twoLevel",
+    rules: ["twoLevel"],
     replicates: true,
     columnwise: TRANSPOSED,
     multiple: 16,

@@ -34,6 +34,24 @@ export const SCALE_RULE = {
   e8m0Floor: 2,
   twoLevel: 3,
   fourOverSix: 4,
+  e8m0Ceil: 5,
+  e8m0Even: 6,
+  e8m0EvenShort: 7,
+  e8m0UpQuotient: 8,
+  e8m0UpLog2: 9,
+  f32Quotient: 10,
+  f32QuotientTyped: 11,
+  f32QuotientUp: 12,
+  f32QuotientLeast: 13,
+  f32Reciprocal: 14,
+} as const;
+
+export const ELEMENT_SCALING = {
+  divides: 1,
+  typed: 2,
+  addsZero: 4,
+  fromNormal: 8,
+  unlessLeast: 16,
 } as const;
 
 export const ACTIVATION = {

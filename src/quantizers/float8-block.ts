@@ -1,5 +1,7 @@
 /** The quantizer of FP8 with one f32 scale per 1x128 or 128x128 block. */
+import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { SCALE_RULE_NAMES, SCALE_RULES, type ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
@@ -9,7 +11,11 @@ export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   /** The block that shares a scale. Default 1x128, as for activations and gradients; the recipe uses 128x128 for weights. */
   readonly tile?: "1x128" | "128x128" | undefined;
-  /** Whether scales are rounded down to powers of two. Default true. */
+  /** The rule by which an amax becomes a scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §3.6). Default f32. */
+  readonly scaleRule?: ScaleRuleName | undefined;
+  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  readonly elementScaling?: ElementScalingName | undefined;
+  /** Whether scales are rounded down to powers of two. Default true under the rule f32, the only one that has the choice. */
   readonly pow2Scales?: boolean | undefined;
   /** A lower bound of the amax from which a block's scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
@@ -24,6 +30,8 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
   ...QUANTIZER_OPTIONS,
   format: anything,
   tile: anything,
+  scaleRule: oneOf(SCALE_RULE_NAMES),
+  elementScaling: anything,
   pow2Scales: boolean,
   amaxEpsilon: atLeastZero,
   dataLayout: oneOf(["GEMM_READY", "COMPACT"]),
@@ -38,8 +46,13 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
 export class Float8BlockQuantizer extends Quantizer {
   constructor(options: Float8BlockQuantizerOptions = {}) {
     checkOptions("Float8BlockQuantizer", options);
-    const { format, tile, amaxEpsilon, pow2Scales = true, dataLayout } = options;
+    const { format, tile, scaleRule, elementScaling, amaxEpsilon, dataLayout } = options;
     const compact = dataLayout === "COMPACT";
-    super(makeSpec("fp8-block", { format, tile, amaxEpsilon: amaxEpsilon, pow2Scales, compact }), options);
+    const pow2Scales =
+      options.pow2Scales ?? (scaleRule === undefined || SCALE_RULES[scaleRule].powers === "asked");
+    super(
+      makeSpec("fp8-block", { format, tile, scaleRule, elementScaling, pow2Scales, amaxEpsilon, compact }),
+      options,
+    );
   }
 }

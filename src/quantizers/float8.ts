@@ -3,7 +3,9 @@
  * scaling).
  */
 
+import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { anything, atLeastZero, boolean, needed, optionsOf } from "../options.js";
 import { requireScalar, requireTogether } from "../tensor/require.js";
@@ -61,7 +63,11 @@ export class Float8Quantizer extends Quantizer {
 export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   /** The element format. Default e4m3. */
   readonly format?: ScalarFormat | undefined;
-  /** Whether scales are rounded down to powers of two. Default false. */
+  /** The rule by which an amax becomes a scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §3.6). Default f32. */
+  readonly scaleRule?: ScaleRuleName | undefined;
+  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  readonly elementScaling?: ElementScalingName | undefined;
+  /** Whether scales are rounded down to powers of two; only under the rule f32. Default false. */
   readonly pow2Scales?: boolean | undefined;
   /** A lower bound of the amax from which the scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
@@ -74,6 +80,8 @@ export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
 const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
   ...QUANTIZER_OPTIONS,
   format: anything,
+  scaleRule: anything,
+  elementScaling: anything,
   pow2Scales: boolean,
   amaxEpsilon: atLeastZero,
   amax: requireScalar,
@@ -90,8 +98,8 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
 
   constructor(options: Float8CurrentScalingQuantizerOptions = {}) {
     checkCurrent("Float8CurrentScalingQuantizer", options);
-    const { format, pow2Scales, amaxEpsilon } = options;
-    super(makeSpec("fp8-current", { format, pow2Scales, amaxEpsilon: amaxEpsilon }), options);
+    const { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon } = options;
+    super(makeSpec("fp8-current", { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon }), options);
     this.#amax = options.amax;
   }
 

@@ -1,5 +1,7 @@
 /** The quantizers of the OCP microscaling (MX) formats, with one E8M0 scale per 32 elements. */
+import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
@@ -11,37 +13,55 @@ export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOpt
    * The block that shares a scale. Default 1x32. With 32x32, as for weights, rowwise and columnwise copies have the same codes.
    */
   readonly tile?: "1x32" | "32x32" | undefined;
+  /**
+   * The rule by which the amax of a block becomes its scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §4.1). Default:
+   * e8m0Up for MXFP8, as TransformerEngine; e8m0Floor for MXFP6 and MXFP4, as OCP MX.
+   */
+  readonly scaleRule?: ScaleRuleName | undefined;
+  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  readonly elementScaling?: ElementScalingName | undefined;
 }
 
 const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({
   ...QUANTIZER_OPTIONS,
   format: anything,
   tile: anything,
+  scaleRule: anything,
+  elementScaling: anything,
 });
 
+function specFields<F extends ScalarFormat>({
+  format,
+  tile,
+  scaleRule,
+  elementScaling,
+}: MXQuantizerOptions<F>) {
+  return { format, tile, scaleRule, elementScaling };
+}
+
 /**
- * Quantizes to MXFP8 as TransformerEngine does: the exponent of the scale is rounded up (numerics.md §4). The default element
- * format is e4m3.
+ * Quantizes to MXFP8 as TransformerEngine does, if no other rule is chosen: the exponent of the scale is rounded up (numerics.md
+ * §4). The default element format is e4m3.
  *
  * @throws `ArgumentError` for an invalid option value.
  */
 export class MXFP8Quantizer extends Quantizer {
   constructor(options: MXQuantizerOptions<"e4m3" | "e5m2"> = {}) {
     checkOptions("MXFP8Quantizer", options);
-    super(makeSpec("mxfp8", { format: options.format, tile: options.tile }), options);
+    super(makeSpec("mxfp8", specFields(options)), options);
   }
 }
 
 /**
- * Quantizes to MXFP6 as OCP MX 1.0 §6.3 defines: the exponent of the scale is floor(log2 amax) - emax. The default element
- * format is e2m3.
+ * Quantizes to MXFP6 as OCP MX 1.0 §6.3 defines, if no other rule is chosen: the exponent of the scale is floor(log2 amax) -
+ * emax. The default element format is e2m3.
  *
  * @throws `ArgumentError` for an invalid option value.
  */
 export class MXFP6Quantizer extends Quantizer {
   constructor(options: MXQuantizerOptions<"e2m3" | "e3m2"> = {}) {
     checkOptions("MXFP6Quantizer", options);
-    super(makeSpec("mxfp6", { format: options.format, tile: options.tile }), options);
+    super(makeSpec("mxfp6", specFields(options)), options);
   }
 }
 
@@ -54,6 +74,6 @@ export class MXFP6Quantizer extends Quantizer {
 export class MXFP4Quantizer extends Quantizer {
   constructor(options: MXQuantizerOptions<"e2m1"> = {}) {
     checkOptions("MXFP4Quantizer", options);
-    super(makeSpec("mxfp4", { format: options.format, tile: options.tile }), options);
+    super(makeSpec("mxfp4", specFields(options)), options);
   }
 }

@@ -8,7 +8,9 @@ import {
   type QuantizerOption,
   type Tile,
 } from "../formats/block.js";
+import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { describe } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -23,6 +25,8 @@ import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } fro
 export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
+  readonly scaleRule?: ScaleRuleName | undefined;
+  readonly elementScaling?: ElementScalingName | undefined;
   readonly pow2Scales?: boolean | undefined;
   readonly amaxEpsilon?: number | undefined;
   readonly rht?: boolean | undefined;
@@ -44,6 +48,8 @@ export interface QuantizerSettings extends QuantizerOptions {
 /** The options that only some quantizers have. */
 const OPTIONAL = [
   "tile",
+  "scaleRule",
+  "elementScaling",
   "pow2Scales",
   "amaxEpsilon",
   "rht",

@@ -7,6 +7,7 @@ import { ArgumentError } from "../errors.js";
 import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { castTo } from "../ops/cast/cast.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { transposeCopy } from "../ops/layout/layout.js";
@@ -85,6 +86,8 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
     quantizer,
     format: row.elements[0] as ScalarFormat,
     tile: row.tiles[0] as Tile,
+    scaleRule: row.rules[0] as ScaleRuleName,
+    elementScaling: "multiply",
     pow2Scales: false,
     amaxEpsilon: 0,
     rht: false,

@@ -4,7 +4,9 @@
  */
 import { ArgumentError, DTypeError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
+import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { boolean, describe, optionsOf } from "../options.js";
 import type { CopyGeometry } from "./geometry.js";
 import { madeFields, quantizerOps } from "./quantized-fields.js";
@@ -50,6 +52,10 @@ export interface QuantizeSpec {
   readonly format: ScalarFormat;
   /** The region of elements that share a scale. */
   readonly tile: Tile;
+  /** The rule by which an amax becomes a scale: one of its row of `BLOCK_FORMATS`. */
+  readonly scaleRule: ScaleRuleName;
+  /** How elements are brought to the range of their format: one of the row of the rule in `SCALE_RULES`. */
+  readonly elementScaling: ElementScalingName;
   /** Whether f32 scales are rounded down to powers of two. */
   readonly pow2Scales: boolean;
   /** A lower bound of the amax from which an f32 scale is computed. */

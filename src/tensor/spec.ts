@@ -2,12 +2,12 @@
 import { ArgumentError } from "../errors.js";
 import {
   BLOCK_FORMAT_NAMES,
-  type BlockFormatName,
   blockFormat,
   hasGemmReadyTile,
   isSquare,
   quantizersWith,
 } from "../formats/block.js";
+import { SCALE_RULES } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
 
@@ -18,6 +18,8 @@ const checkFields = optionsOf<QuantizeSpec>({
   quantizer: needed(oneOf(BLOCK_FORMAT_NAMES)),
   format: needed(anything),
   tile: needed(anything),
+  scaleRule: needed(anything),
+  elementScaling: needed(anything),
   pow2Scales: needed(boolean),
   amaxEpsilon: needed(atLeastZero),
   rht: needed(boolean),
@@ -35,15 +37,17 @@ const known = new WeakSet<QuantizeSpec>();
 export function requireSpec(spec: QuantizeSpec): void {
   if (known.has(spec)) return;
   checkFields("a quantizer's spec", spec);
-  const { quantizer, format, tile } = spec;
+  const { quantizer, format, tile, scaleRule, elementScaling } = spec;
   const row = blockFormat(quantizer);
   among(quantizer, "format", format, row.elements);
   among(quantizer, "tile", tile, row.tiles);
+  among(quantizer, "scaleRule", scaleRule, row.rules);
+  among(`${quantizer} by ${scaleRule}`, "elementScaling", elementScaling, SCALE_RULES[scaleRule].scalings);
   requireTogether(spec);
   if (Object.isFrozen(spec)) known.add(spec);
 }
 
-function among(quantizer: BlockFormatName, name: string, value: string, allowed: readonly string[]): void {
+function among(quantizer: string, name: string, value: string, allowed: readonly string[]): void {
   if (!allowed.includes(value))
     throw new ArgumentError(`${quantizer}: ${name} ${named(value)} is not one of ${allowed.join(", ")}`);
 }
@@ -62,6 +66,8 @@ function requireTogether(spec: QuantizeSpec): void {
   if (compact && !hasGemmReadyTile(spec))
     refuse(`COMPACT is a layout of 1x128 tiles; the tile is ${tile}; leave dataLayout out`);
   if (pow2Scales && row.scale !== "f32") refuse("pow2Scales is for f32 scales; leave it out");
+  if (pow2Scales && SCALE_RULES[spec.scaleRule].powers !== "asked")
+    refuse(`pow2Scales is for other rules than ${spec.scaleRule}; leave it out`);
   const chosen = {
     rht: rht || rhtSigns !== 0,
     stochastic,

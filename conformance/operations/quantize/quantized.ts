@@ -84,6 +84,8 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     stochastic,
     fourOverSix,
     e4m3Max,
+    scaleRule,
+    elementScaling,
   } = spec;
   return {
     quantizer,
@@ -95,6 +97,8 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     stochastic,
     format: format as NonNullable<oracle.QuantizeSpec["format"]>,
     ...(tile === "tensor" ? {} : { tile }),
+    elementScaling,
+    ...(scaleRule === "f32" ? {} : { scaleRule }),
     ...(fourOverSix === "none" ? {} : { fourOverSix, e4m3Max }),
   };
 }

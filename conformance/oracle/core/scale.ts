@@ -3,7 +3,24 @@
  * format.
  */
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
-import { add, bitsOf, div, FLT_MAX, floorLog2, mul, ofNumber, sub } from "./rational.js";
+import {
+  add,
+  bitsOf,
+  compare,
+  div,
+  FLT_MAX,
+  floorLog2,
+  mul,
+  ofNumber,
+  over,
+  plus,
+  powerOfTwo,
+  type Rational,
+  rational,
+  sub,
+  times,
+  truncate,
+} from "./rational.js";
 import { decode, encode, maxCode } from "./scalar.js";
 
 const { e2m1, e4m3, e8m0 } = SCALAR_FORMATS;
@@ -53,33 +70,165 @@ export function f32Scale(multiplier: number): BlockScale {
   return { stored: bitsOf(div(1, multiplier)), multiplier };
 }
 
+/** The types of inputs. */
+export type WideName = "f32" | "bf16" | "f16";
+
+/** A number rounded to a type of inputs, as a number. */
+export function roundedIn(value: number, type: WideName): number {
+  if (type === "f32") return value;
+  const layout = SCALAR_FORMATS[type];
+  return decode(encode(bitsOf(value), layout, "tiesToEven", "nonfinite"), layout);
+}
+
+/** The least power of two from `scale`, from 2^-126 to 2^127. */
+function powerFrom(scale: number): number {
+  if (!Number.isFinite(scale)) return 2 ** 127;
+  if (scale === 0) return 2 ** -126;
+  return 2 ** Math.min(Math.max(ceilLog2(ofNumber(scale)), -126), 127);
+}
+
+/** The distance from 1 to the next number. */
+const EPSILONS: Readonly<Record<WideName, number>> = { f32: 2 ** -23, bf16: 2 ** -7, f16: 2 ** -10 };
+
+/** The multiplier of f32Reciprocal: (1 / amax) * max, 1 for an amax of 0 (numerics.md §3.6). */
+export function reciprocalScale(
+  amax: number,
+  { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
+): number {
+  const floored = Math.max(amax, roundedIn(epsilon, type));
+  return floored === 0 ? 1 : mul(div(1, floored), max);
+}
+
+/** The rules whose stored scale is amax / max, by name: what becomes of the quotient (numerics.md §3.6). */
+export const QUOTIENTS = {
+  f32Quotient: (scale: number) => scale,
+  f32QuotientTyped: roundedIn,
+  f32QuotientUp: powerFrom,
+  f32QuotientLeast: (scale: number, type: WideName) => roundedIn(scale, type) || EPSILONS[type],
+} as const satisfies Readonly<Record<string, (scale: number, type: WideName) => number>>;
+
+/** The stored scale amax / max as a value, where an amax below `epsilon` is replaced by it. */
+export function quotient(
+  rule: keyof typeof QUOTIENTS,
+  amax: number,
+  { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
+): number {
+  return QUOTIENTS[rule](div(Math.max(amax, epsilon), max), type);
+}
+
 /** The multiplier 2^(127 - code) (numerics.md §1.4); NaN for code 255. */
 export function e8m0Reciprocal(code: number): number {
   return div(1, decode(code, e8m0));
 }
 
 /** The scale of MXFP8 (numerics.md §4.1): amax * fl(1/max), rounded up to a power of two. */
-export function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
+function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
   const product = mul(amax, div(1, largest(element)));
   const stored = encode(bitsOf(product), e8m0, "towardPositive", "saturate");
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
-/**
- * The scale of MXFP6 and MXFP4 (OCP MX 1.0 §6.3): the exponent floor(log2 amax) - emax, clamped to -127 to 127. An
- * infinite amax gives code 254.
- */
-export function e8m0Floor(amax: number, element: ScalarLayout): BlockScale {
-  const stored = e8m0FloorCode(amax, element);
+/** As `e8m0Up`, but of the quotient amax / max, rounded to f32. */
+function e8m0UpQuotient(amax: number, element: ScalarLayout): BlockScale {
+  const stored = encode(bitsOf(div(amax, largest(element))), e8m0, "towardPositive", "saturate");
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
-function e8m0FloorCode(amax: number, element: ScalarLayout): number {
-  if (amax === 0) return 0;
-  if (amax === Number.POSITIVE_INFINITY) return 254;
-  const exponent = floorLog2(ofNumber(amax)) - floorLog2(ofNumber(largest(element)));
-  return Math.min(Math.max(exponent, -127), 127) + 127;
+/**
+ * The exponent of p rounded up by the f32 logarithm: of p = 2^k * q, with q from 1 up to 2, log2 p rounds to k where log2 q is at
+ * most half the distance from k to the next f32. As q is compared with 2^h = 2^(2^-t), the t-th square root of 2 decides.
+ */
+function ceilOfLog2(p: Rational): number {
+  const k = floorLog2(p);
+  const q = over(p, powerOfTwo(k));
+  if (compare(q, rational(1n)) === 0 || k === 0) return compare(q, rational(1n)) === 0 ? k : k + 1;
+  const binade = floorLog2(rational(BigInt(Math.abs(k))));
+  const isPower = Math.abs(k) === 2 ** binade;
+  const t = 24 - binade + (k < 0 && isPower ? 1 : 0);
+  const below = rational(rootOfTwo(t), SCALE);
+  if (compare(q, below) <= 0) return k;
+  if (compare(q, plus(below, rational(1n, 2n ** 64n))) <= 0) throw new Error(`log2 of ${p} is too near`);
+  return k + 1;
 }
+
+const SCALE = 2n ** 128n;
+
+/** floor(2^(2^-t) * 2^128), but for an error below 2^64. */
+function rootOfTwo(t: number): bigint {
+  const known = ROOTS[t];
+  if (known !== undefined) return known;
+  const root = t === 0 ? 2n * SCALE : squareRoot(rootOfTwo(t - 1) * SCALE);
+  ROOTS[t] = root;
+  return root;
+}
+
+const ROOTS: bigint[] = [];
+
+function squareRoot(n: bigint): bigint {
+  let root = 1n << BigInt(Math.ceil(n.toString(2).length / 2));
+  for (;;) {
+    const next = (root + n / root) >> 1n;
+    if (next >= root) return root;
+    root = next;
+  }
+}
+
+/** As `e8m0UpQuotient`, by the logarithm of the quotient, rounded to f32. */
+function e8m0UpLog2(amax: number, element: ScalarLayout): BlockScale {
+  const p = div(amax, largest(element));
+  if (p === 0 || p === Number.POSITIVE_INFINITY) return e8m0UpQuotient(amax, element);
+  const stored = Math.min(Math.max(ceilOfLog2(ofNumber(p)), -127), 127) + 127;
+  return { stored, multiplier: e8m0Reciprocal(stored) };
+}
+
+type E8m0Rule = (amax: number, element: ScalarLayout) => BlockScale;
+
+/**
+ * The rule by the exponent of amax, before that of the element's largest value is subtracted: the difference is clamped to -127
+ * to 127 (OCP MX 1.0 §6.3 for the floor). An infinite amax gives code 254.
+ */
+function byExponent(exponentOf: (amax: Rational, element: ScalarLayout) => number): E8m0Rule {
+  const codeOf = (amax: number, element: ScalarLayout): number => {
+    if (amax === 0) return 0;
+    if (amax === Number.POSITIVE_INFINITY) return 254;
+    const exponent = exponentOf(ofNumber(amax), element) - floorLog2(ofNumber(largest(element)));
+    return Math.min(Math.max(exponent, -127), 127) + 127;
+  };
+  return (amax, element) => {
+    const stored = codeOf(amax, element);
+    return { stored, multiplier: e8m0Reciprocal(stored) };
+  };
+}
+
+function ceilLog2(a: Rational): number {
+  const floor = floorLog2(a);
+  return compare(a, powerOfTwo(floor)) === 0 ? floor : floor + 1;
+}
+
+/** The number rounded to `bits` mantissa bits, ties away from zero. */
+function roundedTo(a: Rational, bits: number): Rational {
+  const ulp = powerOfTwo(floorLog2(a) - bits);
+  return times(rational(truncate(plus(over(a, ulp), rational(1n, 2n)))), ulp);
+}
+
+/** As e8m0Even, by one mantissa bit, or by three for elements of six bits; beyond f32, the scale is 1 and elements become 0. */
+function e8m0EvenShort(amax: number, element: ScalarLayout): BlockScale {
+  const bits = element.exponentBits + element.mantissaBits === 5 ? 3 : 1;
+  const exponent = (a: Rational) => floorLog2(roundedTo(a, bits));
+  const isBeyond = amax === Number.POSITIVE_INFINITY || (amax > 0 && exponent(ofNumber(amax)) === 128);
+  return isBeyond ? { stored: 127, multiplier: 0 } : byExponent(exponent)(amax, element);
+}
+
+/** The rules whose scales are e8m0, by name (numerics.md §4.1). */
+export const E8M0_RULES = {
+  e8m0Up,
+  e8m0UpQuotient,
+  e8m0UpLog2,
+  e8m0Floor: byExponent(floorLog2),
+  e8m0Ceil: byExponent(ceilLog2),
+  e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundedTo(amax, mantissaBits))),
+  e8m0EvenShort,
+} as const satisfies Readonly<Record<string, E8m0Rule>>;
 
 /** S_enc of a tensor with amax G (numerics.md §5.1). `e4m3Max` is 448, or 256 as an option of 4over6. */
 export function globalEncodeScale(g: number, e4m3Max = 448): number {

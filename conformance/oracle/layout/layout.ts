@@ -1,7 +1,15 @@
 /** Storage of elements and scales: tiles, transposes, padding, the 128x4 swizzle, packed 4-bit codes. */
+import type { E8M0_RULES, QUOTIENTS } from "../core/scale.js";
 
 /** The rule that computes a block's scale. */
-type ScaleRule = "given" | "whole" | "block" | "e8m0Up" | "e8m0Floor" | "twoLevel";
+export type ScaleRule =
+  | "given"
+  | "whole"
+  | "block"
+  | "f32Reciprocal"
+  | "twoLevel"
+  | keyof typeof E8M0_RULES
+  | keyof typeof QUOTIENTS;
 
 /** The properties of a quantizer in the specification. */
 interface Family {
@@ -9,19 +17,22 @@ interface Family {
   readonly block: number;
   /** The default element format. */
   readonly format: "e4m3" | "e2m3" | "e2m1";
+  /** The rule, where the spec names none. */
   readonly rule: ScaleRule;
+  /** The format of the stored scales. */
+  readonly scale: "f32" | "e8m0" | "e4m3";
   /** True if the codes of the columnwise copy are not transposed. */
   readonly keepsRows?: boolean;
 }
 
 export const FAMILIES = {
-  "fp8-current": { block: 0, format: "e4m3", rule: "whole" },
-  "fp8-delayed": { block: 0, format: "e4m3", rule: "given" },
-  "fp8-block": { block: 128, format: "e4m3", rule: "block" },
-  mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", keepsRows: true },
-  mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", keepsRows: true },
-  mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor" },
-  nvfp4: { block: 16, format: "e2m1", rule: "twoLevel" },
+  "fp8-current": { block: 0, format: "e4m3", rule: "whole", scale: "f32" },
+  "fp8-delayed": { block: 0, format: "e4m3", rule: "given", scale: "f32" },
+  "fp8-block": { block: 128, format: "e4m3", rule: "block", scale: "f32" },
+  mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", scale: "e8m0", keepsRows: true },
+  mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", scale: "e8m0", keepsRows: true },
+  mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0" },
+  nvfp4: { block: 16, format: "e2m1", rule: "twoLevel", scale: "e4m3" },
 } as const satisfies Readonly<Record<string, Family>>;
 
 export type QuantizerName = keyof typeof FAMILIES;

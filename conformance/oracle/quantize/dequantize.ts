@@ -7,13 +7,12 @@ import { elementLayout, matrix, type QuantizedCopy, type QuantizeSpec, type Wide
 
 /** The factor of the values of codes, rounded to f32. */
 function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): number {
-  switch (familyOf(spec).rule) {
-    case "twoLevel": {
+  switch (familyOf(spec).scale) {
+    case "e4m3": {
       const divisor = 6 * (spec.fourOverSix ? (spec.e4m3Max ?? 256) : 448);
       return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(copy.amax ?? 0)), div(1, divisor));
     }
-    case "e8m0Up":
-    case "e8m0Floor":
+    case "e8m0":
       return decode(stored, SCALAR_FORMATS.e8m0);
     default:
       return fromBits(stored);

@@ -1,31 +1,33 @@
 /** All quantizers: tiles, scales, codes. */
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { random8 } from "../core/philox.js";
-import { bitsOf, FLT_MAX, fromBits, mul } from "../core/rational.js";
+import { add, bitsOf, div, FLT_MAX, fromBits, mul } from "../core/rational.js";
 import { encodeByCarry, type Step, steps } from "../core/scalar.js";
 import {
   amaxOf,
   type BlockScale,
+  E8M0_RULES,
   type ErrorMetric,
-  e8m0Floor,
-  e8m0Up,
   f32Scale,
   fourOverSix,
   largest,
+  quotient,
+  reciprocalScale,
+  roundedIn,
   scaleFromAmax,
   twoLevel,
+  type WideName,
 } from "../core/scale.js";
 import {
   familyOf,
   isPerTensor,
   type LayoutSpec,
+  type ScaleRule,
   type Shape,
   tilingOf,
   type Usage,
 } from "../layout/layout.js";
 import { rht16 } from "./hadamard.js";
-
-export type WideName = "f32" | "bf16" | "f16";
 
 /** An [M, K] tensor whose values are widened exactly to f32. */
 export interface Source {
@@ -38,6 +40,10 @@ export interface Source {
 export interface QuantizeSpec extends LayoutSpec {
   readonly format?: "e4m3" | "e5m2" | "e2m3" | "e3m2" | "e2m1";
   readonly usage?: readonly Usage[];
+  /** The rule, if it is not the quantizer's own. */
+  readonly scaleRule?: ScaleRule;
+  /** How elements are scaled, if not by one multiplication. */
+  readonly elementScaling?: keyof typeof SCALINGS;
   /** For fp8-current (default false) and fp8-block (default true). */
   readonly pow2Scales?: boolean;
   /** For fp8-current and fp8-block. */
@@ -78,6 +84,8 @@ export interface Quantized {
   /** An f32 bit pattern; fp8-delayed only. */
   readonly amax?: number;
 }
+
+export type { WideName };
 
 type Lines = readonly (readonly number[])[];
 
@@ -145,7 +153,9 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     return scale;
   };
   const code = (r: number, c: number): number => {
-    const bits = bitsOf(mul(x.data[r * k + c] ?? 0, scaleOf(r, c).multiplier));
+    const bits = bitsOf(
+      SCALINGS[spec.elementScaling ?? "multiply"](x.data[r * k + c] ?? 0, scaleOf(r, c), x.dtype),
+    );
     if (!spec.stochastic) return nearestCode(bits, layout);
     const index = BigInt(drawsTransposed ? c * m + r : r * k + c);
     const random = random8(spec.seed ?? 0n, spec.offset ?? 0n, drawAs === "rowwise" ? 0 : 1, index);
@@ -161,6 +171,17 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(spec.amax ?? amaxOf(x.data)) } : {}),
   };
 }
+
+/** What is rounded to a code, for a scale of any kind (numerics.md §3.6). */
+const SCALINGS = {
+  multiply: (x, { multiplier }) => mul(x, multiplier),
+  multiplyFromNormal: (x, { multiplier }) => mul(x, Math.min(multiplier, 2 ** 126)),
+  multiplyUnlessLeast: (x, { stored, multiplier }) => (stored === 0 ? x : mul(x, multiplier)),
+  multiplyTypedAdd: (x, { multiplier }, type) => add(roundedIn(mul(x, multiplier), type), 0),
+  divide: (x, { stored }) => div(x, fromBits(stored)),
+  divideTyped: (x, { stored }, type) => roundedIn(div(x, fromBits(stored)), type),
+  divideTypedAdd: (x, { stored }, type) => add(roundedIn(div(x, fromBits(stored)), type), 0),
+} as const satisfies Readonly<Record<string, (x: number, scale: BlockScale, type: WideName) => number>>;
 
 const nearest = new WeakMap<ScalarLayout, readonly Step[]>();
 
@@ -209,7 +230,8 @@ function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, w
 function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {
   const max = largest(layout);
   const epsilon = spec.amaxEpsilon ?? 0;
-  switch (familyOf(spec).rule) {
+  const rule = spec.scaleRule ?? familyOf(spec).rule;
+  switch (rule) {
     case "given":
       return () => f32Scale(spec.scale ?? 1);
     case "whole": {
@@ -221,16 +243,25 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
       const options = { max, epsilon, pow2: spec.pow2Scales ?? true, overflow };
       return (lines) => f32Scale(scaleFromAmax(amaxOf(lines.flat()), options));
     }
-    case "e8m0Up":
-      return (lines) => e8m0Up(amaxOf(lines.flat()), layout);
-    case "e8m0Floor":
-      return (lines) => e8m0Floor(amaxOf(lines.flat()), layout);
     case "twoLevel": {
       const g = spec.amax ?? amaxOf(x.data);
       const { fourOverSix: metric, e4m3Max = 256 } = spec;
       if (metric) return (lines) => fourOverSix(lines, { g, e4m3Max, metric });
       return (lines) => twoLevel(amaxOf(lines.flat()), g);
     }
+    case "f32Reciprocal":
+      return (lines) => f32Scale(reciprocalScale(amaxOf(lines.flat()), { max, epsilon, type: x.dtype }));
+    case "f32Quotient":
+    case "f32QuotientTyped":
+    case "f32QuotientLeast":
+    case "f32QuotientUp":
+      return (lines) => {
+        const amax = spec.amax !== undefined && isPerTensor(spec) ? spec.amax : amaxOf(lines.flat());
+        const scale = quotient(rule, amax, { max, epsilon, type: x.dtype });
+        return { stored: bitsOf(scale), multiplier: div(1, scale) };
+      };
+    default:
+      return (lines) => E8M0_RULES[rule](amaxOf(lines.flat()), layout);
   }
 }
 

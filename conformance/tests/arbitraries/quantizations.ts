@@ -39,13 +39,15 @@ function flat({ spec, ...rest }: Told): Readonly<Record<string, unknown>> {
   return { ...spec, ...rest };
 }
 
-/** A subset of all combinations that contains every combination of `strength` option values. */
+/** A subset of all combinations, of the specs among `specs`, that contains every combination of `strength` option values. */
 export function toldTogether(
   name: BlockFormatName,
   strength: number,
   noops: readonly (number | undefined)[] = NOOPS,
+  specs: (spec: QuantizeSpec) => boolean = () => true,
 ): readonly Told[] {
-  const all = new Map(everythingTold(name, noops).map((told) => [flat(told), told]));
+  const told = everythingTold(name, noops).filter(({ spec }) => specs(spec));
+  const all = new Map(told.map((each) => [flat(each), each]));
   return covering([...all.keys()], strength).map((row) => all.get(row) as Told);
 }
 

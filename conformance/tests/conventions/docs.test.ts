@@ -28,6 +28,7 @@ const ROOT = new URL("../../..", import.meta.url).pathname;
 const PLACE = `${ROOT}out/docs`;
 const DOCUMENTS = [
   "docs/guide.md",
+  "docs/dialects.md",
   "docs/training.md",
   "docs/distributed.md",
   "docs/from-transformer-engine.md",

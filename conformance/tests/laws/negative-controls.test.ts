@@ -14,7 +14,7 @@ import { type Cases, ORACLE, type Subject } from "../../operations/operations.js
 import { random16 } from "../../oracle/core/philox.js";
 import { div, mul } from "../../oracle/core/rational.js";
 import { encode as encodeScalar } from "../../oracle/core/scalar.js";
-import { amaxOf, e8m0Floor, e8m0Reciprocal, e8m0Up, largest } from "../../oracle/core/scale.js";
+import { amaxOf, E8M0_RULES, e8m0Reciprocal, largest } from "../../oracle/core/scale.js";
 import { fromCodes, wideValues } from "../../values/plain.js";
 import { layoutOf, storageBitsOf } from "../../values/values.js";
 import { encodeBits } from "../harness/reference-scalar.js";
@@ -128,12 +128,12 @@ describe("casts", () => {
 
 describe("block scales", () => {
   const LEAST = "an mxfp8 scale is the least power of two under which the block fits";
-  const right = scaledBy((amax, format) => e8m0Up(amax, SCALAR_FORMATS[format]).stored);
+  const right = scaledBy((amax, format) => E8M0_RULES.e8m0Up(amax, SCALAR_FORMATS[format]).stored);
 
   it("catches a floored exponent", () =>
     expectCaught(
       LEAST,
-      scaledBy((amax, format) => e8m0Floor(amax, SCALAR_FORMATS[format]).stored),
+      scaledBy((amax, format) => E8M0_RULES.e8m0Floor(amax, SCALAR_FORMATS[format]).stored),
       right,
     ));
 

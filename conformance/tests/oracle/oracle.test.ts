@@ -31,9 +31,8 @@ import {
   steps,
 } from "../../oracle/core/scalar.js";
 import {
-  e8m0Floor,
+  E8M0_RULES,
   e8m0Reciprocal,
-  e8m0Up,
   globalEncodeScale,
   scaleFromAmax,
   twoLevel,
@@ -340,7 +339,7 @@ describe("scales from amaxes", () => {
 
   it("rounds MXFP8 exponents up, as printed", () => {
     const up = (amax: number) => {
-      const { stored, multiplier } = e8m0Up(amax, e4m3);
+      const { stored, multiplier } = E8M0_RULES.e8m0Up(amax, e4m3);
       return `${hex(stored, 2)} ${hex(bitsOf(multiplier))}`;
     };
     expect(hex(bitsOf(div(1, 448)))).toBe("3B124925");
@@ -352,11 +351,28 @@ describe("scales from amaxes", () => {
 
   it("rounds the exponents of MXFP6 and MXFP4 down, and clamps them", () => {
     const codes = [0, 7.5, 8, 2 ** -149, Number.POSITIVE_INFINITY].map(
-      (amax) => e8m0Floor(amax, e2m3).stored,
+      (amax) => E8M0_RULES.e8m0Floor(amax, e2m3).stored,
     );
     expect(codes).toEqual([0, 127, 128, 0, 254]);
-    expect(e8m0Floor(28, e3m2).stored).toBe(127);
-    expect(e8m0Floor(FLT_MAX, e2m1).stored).toBe(252);
+    expect(E8M0_RULES.e8m0Floor(28, e3m2).stored).toBe(127);
+    expect(E8M0_RULES.e8m0Floor(FLT_MAX, e2m1).stored).toBe(252);
+  });
+
+  it("rounds exponents up, to even and to a short mantissa, as worked out on paper", () => {
+    const codes = (rule: keyof typeof E8M0_RULES, amaxes: readonly number[], element = e4m3) =>
+      amaxes.map((amax) => E8M0_RULES[rule](amax, element).stored - 127);
+    expect(codes("e8m0Ceil", [256, 257, 448, 512, FLT_MAX, 2 ** -149, 0])).toEqual([
+      0, 1, 1, 1, 120, -127, -127,
+    ]);
+    expect(codes("e8m0Even", [256, 479, 480, 496, 511], e4m3)).toEqual([0, 0, 0, 1, 1]);
+    expect(codes("e8m0Even", [4, 6.9, 7, 7.9], e2m1)).toEqual([0, 0, 1, 1]);
+    expect(codes("e8m0EvenShort", [447, 448, 480])).toEqual([0, 1, 1]);
+    expect(codes("e8m0EvenShort", [1.9, 7.5], e2m3)).toEqual([-2, 1]);
+    expect(E8M0_RULES.e8m0EvenShort(FLT_MAX, e4m3)).toEqual({ stored: 127, multiplier: 0 });
+    expect(codes("e8m0UpQuotient", [448, fromBits(bitsOf(448) + 1)])).toEqual([0, 1]);
+    expect(codes("e8m0Up", [fromBits(bitsOf(448 * 2 ** -3) + 1)])).toEqual([-2]);
+    for (const rule of ["e8m0Ceil", "e8m0Even"] as const)
+      expect(codes(rule, [Number.POSITIVE_INFINITY])).toEqual([127]);
   });
 
   it("gives NVFP4's two scales as printed, including underflow to scale 0", () => {

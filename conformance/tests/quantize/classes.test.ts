@@ -47,7 +47,7 @@ const none = (): Given => ({});
 const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   "fp8-current": {
     make: (options) => new Float8CurrentScalingQuantizer(options),
-    same: ["format", "pow2Scales", "amaxEpsilon"],
+    same: ["format", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"],
     others: none,
   },
   "fp8-delayed": {
@@ -57,13 +57,25 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   },
   "fp8-block": {
     make: (options) => new Float8BlockQuantizer(options),
-    same: ["format", "tile", "pow2Scales", "amaxEpsilon"],
+    same: ["format", "tile", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"],
     others: ({ compact }) => ({ dataLayout: compact ? "COMPACT" : undefined }),
     defaults: { pow2Scales: true },
   },
-  mxfp8: { make: (options) => new MXFP8Quantizer(options), same: ["format", "tile"], others: none },
-  mxfp6: { make: (options) => new MXFP6Quantizer(options), same: ["format", "tile"], others: none },
-  mxfp4: { make: (options) => new MXFP4Quantizer(options), same: ["format", "tile"], others: none },
+  mxfp8: {
+    make: (options) => new MXFP8Quantizer(options),
+    same: ["format", "tile", "scaleRule", "elementScaling"],
+    others: none,
+  },
+  mxfp6: {
+    make: (options) => new MXFP6Quantizer(options),
+    same: ["format", "tile", "scaleRule", "elementScaling"],
+    others: none,
+  },
+  mxfp4: {
+    make: (options) => new MXFP4Quantizer(options),
+    same: ["format", "tile", "scaleRule", "elementScaling"],
+    others: none,
+  },
   nvfp4: {
     make: (options) => new NVFP4Quantizer(options),
     same: ["tile", "rht", "stochastic", "fourOverSix"],

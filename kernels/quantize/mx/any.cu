@@ -21,7 +21,8 @@ struct Scale {
 struct Encoder {
   uint32_t word;
   ScaleRule rule;
-  float reciprocal;
+  float largest;
+  uint32_t carry;
   int maxExponent;
   bool stochastic;
   RandomSource random;
@@ -29,16 +30,22 @@ struct Encoder {
   __device__ explicit Encoder(const QuantizeMxParams& p)
       : word(p.word),
         rule(p.rule),
-        reciprocal(1 / decode(maxCode(p.word), p.word)),
+        largest(decode(maxCode(p.word), p.word)),
+        carry(carryOf(p.rule, p.word)),
         maxExponent(static_cast<int>(maxCode(p.word) >> mantissaBits(p.word)) - exponentBias(p.word)),
         stochastic(p.stochastic),
         random(p.random) {}
 
   // The scale of a block. `amax` is the bit pattern of the block's amax.
   __device__ Scale scale(uint32_t amax) const {
-    const float value = floatOf(amax);
-    const uint32_t code = rule == ScaleRule::kE8m0Up ? e8m0Up(value * reciprocal) : e8m0Floor(value, maxExponent);
+    const uint32_t code = codeOf(floatOf(amax));
     return {code, e8m0Reciprocal(code)};
+  }
+
+  __device__ uint32_t codeOf(float amax) const {
+    if (rule == ScaleRule::kE8m0Up) return e8m0Up(amax * (1 / largest));
+    if (rule == ScaleRule::kE8m0UpQuotient) return e8m0Up(amax / largest);
+    return e8m0Exponent(amax, carry, maxExponent);
   }
 
   // Encodes element `index` of copy 0 (rowwise) or 1 (columnwise).

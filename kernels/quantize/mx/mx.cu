@@ -112,7 +112,9 @@ bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t
 }  // namespace
 
 cudaError_t prepareQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
-  const bool isRule = p.rule == ScaleRule::kE8m0Up || p.rule == ScaleRule::kE8m0Floor;
+  const bool isRule = p.rule == ScaleRule::kE8m0Up || p.rule == ScaleRule::kE8m0Floor ||
+                      p.rule == ScaleRule::kE8m0Ceil || p.rule == ScaleRule::kE8m0Even ||
+                      p.rule == ScaleRule::kE8m0UpQuotient;
   if (p.rows % kBlock != 0 || p.columns % kBlock != 0 || !isSigned(p.word) || storageBits(p.word) > 8 || !isRule ||
       !fits(p.rowwise, p.rowwiseScales, p.rows, p.columns) ||
       !fits(p.columnwise, p.columnwiseScales, p.columns, p.rows)) {

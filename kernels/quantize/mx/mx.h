@@ -19,7 +19,7 @@ struct QuantizeMxParams {
   int64_t columns = 0;
   // The format word of the elements: signed, at most 8 bits.
   uint32_t word = 0;
-  // kE8m0Up or kE8m0Floor.
+  // kE8m0Up, kE8m0UpQuotient, kE8m0Floor, kE8m0Ceil or kE8m0Even.
   ScaleRule rule = ScaleRule::kE8m0Up;
   // Whether blocks have 32x32 elements; otherwise 1x32. The scale of a 32x32 block is stored for each of its 32 lines.
   bool square = false;

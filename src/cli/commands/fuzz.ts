@@ -12,7 +12,7 @@ import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
 import { integer, type OptionTable, oneOf, type Values, value } from "../options.js";
 import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
-import { QUANTIZER_OPTIONS, requireApplicable, specOf } from "../quantizer-options.js";
+import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { toJson } from "../session.js";
 import { ENCODING, OUTPUT } from "../shared-options.js";
 import { encodePiece } from "./encode.js";
@@ -56,7 +56,6 @@ const OPTIONS = {
   ...CORPUS,
   ...GEMM_OPTIONS,
   ...QUANTIZER_OPTIONS,
-  quantizer: { ...QUANTIZER_OPTIONS.quantizer, required: false },
   ...ENCODING,
   ...CORPUS,
 } as const;
@@ -94,8 +93,8 @@ const CORPORA: Readonly<Record<Op, Make>> = {
         encodePiece(backend, source, source.entry(input), options, output),
     };
   },
-  async quantize(backend, values, given) {
-    if (!given.has("quantizer")) throw new ArgumentError("--quantizer is needed with --op quantize");
+  async quantize(backend, options, given) {
+    const values = withDialect(options, given);
     requireApplicable(values, given);
     const { quantizeCases } = await import("lockstep/conformance");
     const draw = { cases: values.cases, seed: Number(values.seed) };

@@ -26,6 +26,7 @@ import {
   type QuantizerSettings,
   requireApplicable,
   specOf,
+  withDialect,
 } from "../quantizer-options.js";
 import { OUTPUT } from "../shared-options.js";
 import { wideDType } from "./encode.js";
@@ -120,7 +121,8 @@ export const quantize = defineCommand({
     }),
   },
   async run({ session, values, inputs: [input = ""], given }) {
-    const { output, tensors: wanted, ...settings } = values;
+    const { output, tensors: wanted, ...options } = values;
+    const settings = withDialect(options, given);
     requireApplicable(settings, given);
     await withFile(session.files.open(input), async (file) => {
       requireWanted(file, wanted ?? []);

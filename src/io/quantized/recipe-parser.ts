@@ -2,6 +2,8 @@
 import { ArgumentError, FileError, LockstepError } from "../../errors.js";
 import { BLOCK_FORMAT_NAMES, BLOCK_TILES, type Tile } from "../../formats/block.js";
 import { resolveFormat } from "../../formats/derive.js";
+import { ELEMENT_SCALING_NAMES, type ElementScalingName } from "../../formats/element-scalings.js";
+import { SCALE_RULE_NAMES, type ScaleRuleName } from "../../formats/scale-rules.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
 import { makeSpec } from "../../quantizers/quantizer.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
@@ -65,6 +67,8 @@ function recipeOf(fields: Fields): Recipe {
   const spec = makeSpec(read.name("quantizer", oneOf(BLOCK_FORMAT_NAMES)), {
     format: read.name("format", resolveFormat),
     tile: read.optional("tile", isTile, BLOCK_TILES.join(", ")),
+    scaleRule: read.optional("scaleRule", isScaleRule, SCALE_RULE_NAMES.join(", ")),
+    elementScaling: read.optional("elementScaling", isElementScaling, ELEMENT_SCALING_NAMES.join(", ")),
     pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
     amaxEpsilon: read.optional(recordedField("amaxEpsilon"), isNumber, "a number"),
     rht,
@@ -98,6 +102,10 @@ const isString = (value: unknown): value is string => typeof value === "string";
 const isBoolean = (value: unknown): value is boolean => typeof value === "boolean";
 const isNumber = (value: unknown): value is number => typeof value === "number";
 const isTile = (value: unknown): value is Tile => BLOCK_TILES.some((tile) => tile === value);
+const isScaleRule = (value: unknown): value is ScaleRuleName =>
+  SCALE_RULE_NAMES.some((rule) => rule === value);
+const isElementScaling = (value: unknown): value is ElementScalingName =>
+  ELEMENT_SCALING_NAMES.some((name) => name === value);
 const isE4m3Max = (value: unknown): value is 448 | 256 => value === 448 || value === 256;
 const isFourOverSix = (value: unknown): value is boolean | FourOverSix =>
   isBoolean(value) || value === "none" || value === "mae" || value === "mse";

@@ -11,7 +11,7 @@ import {
 } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import { isObject } from "../header/header.js";
-import { recordedField } from "./recorded-spec.js";
+import { isOmitted, recordedField } from "./recorded-spec.js";
 
 /** The interpretation of a quantized tensor in a file. */
 export interface Recipe {
@@ -75,7 +75,7 @@ export interface Provenance {
  */
 export function formatRecipe({ spec, shape, dtype, scales, usage }: Recipe, by?: Provenance): string {
   const { quantizer, format } = spec;
-  const special = blockFormat(quantizer).options;
+  const special = blockFormat(quantizer).options.filter((option) => !isOmitted(spec, option));
   const granted = { ...makeSpec(quantizer, { format }), rhtSigns: spec.rht ? RHT_SIGNS : 0 };
   const written = (field: keyof QuantizeSpec): readonly [string, unknown] =>
     field === "fourOverSix" ? [field, FOUR_OVER_SIX[spec.fourOverSix]] : [recordedField(field), spec[field]];

@@ -1,4 +1,5 @@
 /** The names of a spec's fields in files. */
+import { makeSpec } from "../../quantizers/quantizer.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 
 /** The fields whose names in files differ from those in the API. */
@@ -9,8 +10,17 @@ export function recordedField(field: keyof QuantizeSpec): string {
   return RECORDED[field] ?? field;
 }
 
+/** The fields that files written before them do not have. Files have them only where they differ from the default. */
+const ADDED: readonly (keyof QuantizeSpec)[] = ["scaleRule", "elementScaling"];
+
+/** Whether files leave out that field of a spec, because it was added to specs later and has its default. */
+export function isOmitted(spec: QuantizeSpec, field: keyof QuantizeSpec): boolean {
+  return ADDED.includes(field) && spec[field] === makeSpec(spec.quantizer, {})[field];
+}
+
 /** A spec with the keys of files, in the order of its fields. */
 export function recordedSpec(spec: QuantizeSpec): Readonly<Record<string, unknown>> {
-  const fields = Object.keys(spec) as readonly (keyof QuantizeSpec)[];
+  const all = Object.keys(spec) as readonly (keyof QuantizeSpec)[];
+  const fields = all.filter((field) => !isOmitted(spec, field));
   return Object.fromEntries(fields.map((field) => [recordedField(field), spec[field]]));
 }

@@ -6,6 +6,7 @@ import type { GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { hasPowersOnly, isSigned } from "../../formats/derive.js";
+import { SCALE_RULES } from "../../formats/scale-rules.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import { type Direction, QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
@@ -132,7 +133,7 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
   const [tileLines, length] = tileSize(spec.tile);
   const lines = replicates ? 1 : tileLines;
-  const pow2 = hasPowersOnly(format) || spec.pow2Scales;
+  const pow2 = hasPowersOnly(format) || spec.pow2Scales || SCALE_RULES[spec.scaleRule].powers === "always";
   const { placement } = swizzled
     ? copyGeometry(spec, asMatrix(t.shape), direction, "logical")
     : copy.geometry;

@@ -45,26 +45,38 @@ const SHARD = {
   pieces: 1,
 } as const;
 const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical", shard: SHARD } as const;
+/** The options of f32 scales: those of another rule than the default one. */
+const DIVIDED = {
+  scaleRule: "f32Quotient",
+  elementScaling: "divide",
+  pow2Scales: false,
+  amaxEpsilon: 0,
+} as const;
 const PIECES = { "options.shard.pieces": "count" } as const;
 
 /** Quantizers whose options exclude each other, or need values that do not follow from a type (derived.ts). */
 const CONSTRUCTORS: DerivedRows = {
   ...Object.fromEntries(
-    MADE.slice(1).map(({ name }) => [name, { numbers: PIECES, values: { "options.shard": SHARD } }]),
+    MADE.slice(1).map(({ name }) => [
+      name,
+      { numbers: PIECES, values: { "options.shard": SHARD, "options.elementScaling": "multiply" } },
+    ]),
   ),
   Float8Quantizer: {
     calls: [(w) => [{ ...COMMON, format: "e5m2", scale: w.scalar(), amax: w.scalar() }]],
     numbers: PIECES,
   },
   Float8CurrentScalingQuantizer: {
-    calls: [(w) => [{ ...COMMON, format: "e5m2", pow2Scales: true, amaxEpsilon: 0, amax: w.scalar() }]],
+    calls: [
+      (w) => [{ ...COMMON, format: "e5m2", ...DIVIDED, amax: w.scalar() }],
+      () => [{ scaleRule: "f32" }],
+    ],
     numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },
   Float8BlockQuantizer: {
     calls: [
-      () => [
-        { ...COMMON, format: "e4m3", tile: "1x128", pow2Scales: true, amaxEpsilon: 0, dataLayout: "COMPACT" },
-      ],
+      () => [{ ...COMMON, format: "e4m3", tile: "1x128", ...DIVIDED, dataLayout: "COMPACT" }],
+      () => [{ scaleRule: "f32" }],
     ],
     numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },

@@ -2,14 +2,15 @@
  * The fused activation and quantization on a GPU. One kernel serves quantizers with a given scale, and another MXFP8 of bf16
  * input. In all other cases the activation and the quantization run one after the other.
  */
-import { blockFormat, hasGivenScale, isSquare, type ScaleRuleName } from "../../../formats/block.js";
+import { hasGivenScale, isSquare } from "../../../formats/block.js";
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
+import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { runActivationSteps } from "../../steps/activation.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type Lowering, supportsDraws, wideOf } from "../lowering.js";
+import { addressOf, type Lowering, supportsQuantization, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { CLAMP, COPIES, DELAYED, SOURCE } from "../shared-arguments.js";
 
@@ -27,7 +28,7 @@ export const ACTIVATION_QUANTIZE_CALLS = {
 } as const satisfies Declarations;
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
-  supports: supportsDraws,
+  supports: supportsQuantization,
   run({ addon, device }, args) {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
     if (hasGivenScale(spec) && scale) {
@@ -64,8 +65,7 @@ function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean 
   const block = gated ? 64 : 32;
   const fits = asMatrix(x.shape)[1] % block === 0;
   const isRead = [x, grad].every((each) => !each || each.dtype === MX_KERNEL.dtype);
-  const { rule } = blockFormat(spec.quantizer);
-  return rule === MX_KERNEL.rule && !isSquare(spec.tile) && isRead && fits;
+  return spec.scaleRule === MX_KERNEL.rule && !isSquare(spec.tile) && isRead && fits;
 }
 
 /** Returns the arguments of the activation. `rows` and `columns` are the size of x or, if gated, of each half of x. */

@@ -3,11 +3,12 @@
  * FP8, take one pass over the input. Current scaling takes one pass for the column sums and the amax, and another for the
  * codes. In all other cases the two operations run one after the other.
  */
-import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/block.js";
+import { isTensorWide } from "../../../formats/block.js";
+import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
-import { type Lowering, type LoweringContext, supportsDraws, wideOf } from "../lowering.js";
+import { type Lowering, type LoweringContext, supportsQuantization, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { chunkSumBytes } from "../rows/norm.js";
 import { OUT } from "../shared-arguments.js";
@@ -23,7 +24,7 @@ export const BIAS_GRAD_QUANTIZE_CALLS = {
 const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
 
 export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
-  supports: supportsDraws,
+  supports: supportsQuantization,
   run(context, args) {
     const { addon, device } = context;
     const { spec, biasGrad } = args;
@@ -32,7 +33,7 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
       withSums(context, args, (workspace) =>
         addon.biasGradQuantizeTensor(device, { out, outType, ...tensorSource(args, workspace) }),
       );
-    } else if (blockFormat(spec.quantizer).rule === BLOCK_KERNEL_RULE) {
+    } else if (spec.scaleRule === BLOCK_KERNEL_RULE) {
       withSums(context, args, (workspace) =>
         addon.biasGradQuantizeBlock(device, { workspace, out, outType, ...blockSource(args) }),
       );

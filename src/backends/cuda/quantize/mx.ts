@@ -1,5 +1,5 @@
 /** Quantization to MXFP8, MXFP6 and MXFP4 on a GPU. One pass over the input writes both copies. */
-import { blockFormat, isSquare } from "../../../formats/block.js";
+import { isSquare } from "../../../formats/block.js";
 import { SCALE_RULE } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
@@ -31,7 +31,7 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     rows,
     columns,
     word: factsOf(spec.format).word,
-    rule: SCALE_RULE[blockFormat(spec.quantizer).rule],
+    rule: SCALE_RULE[spec.scaleRule],
     square: isSquare(spec.tile),
     stochastic: spec.stochastic,
     random: randomWords(random),

@@ -1,6 +1,6 @@
 /** Quantization on a GPU: the choice of a kernel by the tile and the scale rule. */
-import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/block.js";
-import { type Lowering, supportsDraws } from "../lowering.js";
+import { isTensorWide } from "../../../formats/block.js";
+import { type KernelRule, type Lowering, supportsQuantization } from "../lowering.js";
 import { quantizeBlock } from "./block.js";
 import { quantizeMx } from "./mx.js";
 import { quantizeNvfp4 } from "./nvfp4.js";
@@ -11,14 +11,17 @@ const BLOCKS = {
   f32: quantizeBlock,
   e8m0Up: quantizeMx,
   e8m0Floor: quantizeMx,
+  e8m0Ceil: quantizeMx,
+  e8m0Even: quantizeMx,
+  e8m0UpQuotient: quantizeMx,
   twoLevel: quantizeNvfp4,
-} as const satisfies Record<ScaleRuleName, typeof quantizeBlock>;
+} as const satisfies Record<KernelRule, typeof quantizeBlock>;
 
 export const quantize: Lowering<"quantize"> = {
-  supports: supportsDraws,
+  supports: supportsQuantization,
   run(context, args) {
-    const { quantizer, tile } = args.spec;
-    const lower = isTensorWide(tile) ? quantizeTensor : BLOCKS[blockFormat(quantizer).rule];
+    const { scaleRule, tile } = args.spec;
+    const lower = isTensorWide(tile) ? quantizeTensor : BLOCKS[scaleRule as KernelRule];
     lower(context, args);
   },
 };

@@ -1,7 +1,14 @@
 /** Quantization on the reference. Each copy takes one pass over the source. */
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
-import { OVERFLOW, QUANTIZE_TASK, ROUNDING, SCALE_RULE } from "../../../formats/contract.gen.js";
+import {
+  ELEMENT_SCALING,
+  OVERFLOW,
+  QUANTIZE_TASK,
+  ROUNDING,
+  SCALE_RULE,
+} from "../../../formats/contract.gen.js";
 import { FLT_MAX, factsOf } from "../../../formats/derive.js";
+import { scalingBits } from "../../../formats/element-scalings.js";
 import type { Direction, QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
@@ -42,14 +49,20 @@ export const quantize: Lowering<"quantize"> = {
 function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, rowwise, columnwise } = args;
   const [rows, columns] = sizeOf(x);
-  const scale = tensorScale(context, args);
+  const { stored, factor } = tensorScale(context, args);
+  const scaling = scalingBits(spec.elementScaling);
   const codes = (address: number): void => {
-    const policy = { rounding: ROUNDING.tiesToEven, overflow: OVERFLOW.saturate, scale, ...NO_DRAWS };
-    context.pool.run(
-      "encode",
-      { total: x.size, grain: 64 },
-      { dst: address, word: factsOf(spec.format).word, ...sourceOf(x), ...policy },
-    );
+    const job = { total: x.size, grain: 64 };
+    const from = { dst: address, word: factsOf(spec.format).word, ...sourceOf(x) };
+    if (scaling === 0) {
+      const policy = {
+        rounding: ROUNDING.tiesToEven,
+        overflow: OVERFLOW.saturate,
+        scale: factor,
+        ...NO_DRAWS,
+      };
+      context.pool.run("encode", job, { ...from, ...policy });
+    } else context.pool.run("encodeComputed", job, { ...from, scaling, factor });
   };
   if (rowwise) codes(rowwise.data.address);
   if (columnwise) {
@@ -63,19 +76,39 @@ function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
         from(address);
       });
   }
-  for (const copy of [rowwise, columnwise]) copy?.scaleInv.write(Float32Array.of(1 / scale));
+  for (const copy of [rowwise, columnwise]) copy?.scaleInv.write(Float32Array.of(stored));
 }
 
-function tensorScale(context: LoweringContext, { x, spec, scale, amax, amaxRecord }: QuantizeArgs): number {
+/** The scale of a tensor: the stored one, and the number that elements are multiplied or divided by. */
+interface TensorScale {
+  readonly stored: number;
+  readonly factor: number;
+}
+
+function tensorScale(
+  context: LoweringContext,
+  { x, spec, scale, amax, amaxRecord }: QuantizeArgs,
+): TensorScale {
   if (amaxRecord) {
     const recorded = amaxRecord.dataSync()[0] as number;
     amaxRecord.write(Float32Array.of(Math.max(recorded, amaxOf(context, x))));
   }
-  if (scale) return scale.dataSync()[0] as number;
+  if (scale) return byMultiplier(scale.dataSync()[0] as number);
   const largest = amax ? (amax.dataSync()[0] as number) : amaxOf(context, x);
   const { max } = factsOf(spec.format);
-  const rule = { pow2: Number(spec.pow2Scales), epsilon: spec.amaxEpsilon, overflow: FLT_MAX };
-  return context.pool.call("scaleFromAmax", { amax: largest, max, ...rule });
+  const rule = SCALE_RULE[spec.scaleRule];
+  const about = { amax: largest, max, epsilon: spec.amaxEpsilon };
+  if (rule === SCALE_RULE.f32) {
+    const options = { pow2: Number(spec.pow2Scales), overflow: FLT_MAX };
+    return byMultiplier(context.pool.call("scaleFromAmax", { ...about, ...options }));
+  }
+  const stored = context.pool.call("quotientScale", { ...about, rule, type: wideOf(x) });
+  const divides = (scalingBits(spec.elementScaling) & ELEMENT_SCALING.divides) !== 0;
+  return { stored, factor: divides ? stored : 1 / stored };
+}
+
+function byMultiplier(factor: number): TensorScale {
+  return { stored: 1 / factor, factor };
 }
 
 /**
@@ -177,11 +210,13 @@ function describeCopy(
   pool.call("quantizeTile", { task, tileRows, tileColumns, sharedScales });
   pool.call("quantizeRule", {
     task,
-    rule: SCALE_RULE[spec.fourOverSix === "none" ? blockFormat(spec.quantizer).rule : "fourOverSix"],
+    rule: SCALE_RULE[spec.fourOverSix === "none" ? spec.scaleRule : "fourOverSix"],
     word: factsOf(spec.format).word,
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
   });
+  const scaling = scalingBits(spec.elementScaling);
+  if (scaling !== 0) pool.call("quantizeScaling", { task, scaling });
   if (spec.stochastic)
     pool.call("quantizeDraws", {
       task,

@@ -1,0 +1,87 @@
+// Elements that are brought to the range of their format by more than one multiplication (contract.ts, ElementScaling). They
+// are computed before they are encoded, which then has no multiplier.
+
+import { ElementScaling, Wide } from "../contract";
+import { roundFour } from "../core/wide";
+
+/** Whether elements are to be computed before they are encoded. */
+export function isComputed(scaling: u32): bool {
+  return (scaling & (ElementScaling.Divides | ElementScaling.Typed | ElementScaling.AddsZero)) !== 0;
+}
+
+/** Four values rounded to bf16; NaN stays what it is. */
+function roundBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
+  const odd = v128.and(i32x4.shr_u(v, 16), one);
+  const rounded = v128.and(i32x4.add(i32x4.add(v, half), odd), kept);
+  return v128.bitselect(v, rounded, f32x4.ne(v, v));
+}
+
+/**
+ * Writes x[i] times its factor, or divided by it, to dst[i], for `count` elements, a multiple of 4. M = u32: all have the
+ * factor at `factors`; M = v128: element i has its own. D is u32 for a division, else u8. T is the type that results are
+ * rounded to: u8 none, u16 bf16, u32 f16. `zero` is added to all: 0, or -0, which changes nothing.
+ */
+function scaleSpan<M, D, T>(x: usize, dst: usize, count: i32, factors: usize, zero: v128): void {
+  const half = i32x4.splat(0x7fff);
+  const one = i32x4.splat(1);
+  const kept = i32x4.splat(0xffff0000);
+  let factor = v128.load32_splat(factors);
+  for (const end = x + ((<usize>count) << 2); x < end; x += 16) {
+    if (sizeof<M>() === 16) {
+      factor = v128.load(factors);
+      factors += 16;
+    }
+    const v = v128.load(x);
+    let y = sizeof<D>() === 4 ? f32x4.div(v, factor) : f32x4.mul(v, factor);
+    if (sizeof<T>() === 2) y = roundBf16(y, half, one, kept);
+    if (sizeof<T>() === 4) y = roundFour(Wide.F16, y);
+    v128.store(dst, f32x4.add(y, zero));
+    dst += 16;
+  }
+}
+
+function scaleTyped<M, D>(x: usize, dst: usize, count: i32, factors: usize, zero: v128, type: u32): void {
+  if (type === Wide.F32) scaleSpan<M, D, u8>(x, dst, count, factors, zero);
+  else if (type === Wide.Bf16) scaleSpan<M, D, u16>(x, dst, count, factors, zero);
+  else scaleSpan<M, D, u32>(x, dst, count, factors, zero);
+}
+
+/** One element of scaleRun, in the first lane. */
+function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u32): v128 {
+  const v = v128.load32_splat(x);
+  const by = v128.load32_splat(factor);
+  return f32x4.add(roundFour(rounded, divides ? f32x4.div(v, by) : f32x4.mul(v, by)), zero);
+}
+
+/**
+ * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. M is that of encodeRun: with
+ * u32, element i has the factor at index i >> shift, and shift is at least 2; with v128, the one at index i. `type` is the Wide
+ * type of the input.
+ */
+export function scaleRun<M>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  factors: usize,
+  shift: i32,
+  scaling: u32,
+  type: u32,
+): void {
+  const zero = f32x4.splat(scaling & ElementScaling.AddsZero ? <f32>0 : <f32>-0.0);
+  const divides = (scaling & ElementScaling.Divides) !== 0;
+  const rounded = scaling & ElementScaling.Typed ? type : Wide.F32;
+  const span = sizeof<M>() === 16 || shift > 30 ? count : 1 << shift;
+  for (let first = 0; first < count; first += span) {
+    const length = min(count - first, span);
+    const whole = length & -4;
+    const at = (<usize>first) << 2;
+    if (divides) scaleTyped<M, u32>(x + at, dst + at, whole, factors, zero, rounded);
+    else scaleTyped<M, u8>(x + at, dst + at, whole, factors, zero, rounded);
+    for (let i = whole; i < length; ++i) {
+      const here = at + ((<usize>i) << 2);
+      const factor = factors + (sizeof<M>() === 16 ? (<usize>i) << 2 : 0);
+      v128.store32_lane(dst + here, scaleOne(x + here, factor, zero, divides, rounded), 0);
+    }
+    if (sizeof<M>() === 4) factors += 4;
+  }
+}

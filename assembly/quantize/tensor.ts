@@ -1,0 +1,38 @@
+// Quantization with one scale for the whole tensor, other than by one multiplication.
+
+import { CODES_BYTES, encodeRun } from "../cast/cast";
+import { ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
+import { Overflow, Rounding } from "../contract";
+import { asF32 } from "../core/wide";
+import { scaleRun } from "./scaling";
+
+const RUN: i32 = 2048;
+
+/**
+ * dst[i] = the code of src[i], brought to the range of the format by `factor` as the bits of ElementScaling in `scaling`
+ * say, for i in [begin, end). Ties round to even, overflow saturates. `begin` is a multiple of 64. Indices are below 2^32.
+ */
+export function encodeComputed(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  word: u32,
+  scaling: u32,
+  factor: f32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const storage = storageOf(word);
+  const codes = scratch + ENCODER_BYTES;
+  const factors = codes + CODES_BYTES;
+  const buffer = factors + 16;
+  prepare(scratch, word, Rounding.TiesToEven, Overflow.Saturate, storage);
+  store<f32>(factors, factor);
+  for (let i = begin; i < end; i += RUN) {
+    const count = <i32>min<u32>(end - i, RUN);
+    const x = asF32(src, srcType, i, count, buffer);
+    scaleRun<u32>(x, buffer, count, factors, 31, scaling, srcType);
+    encodeRun<u8>(buffer, dst + <usize>(((<u64>i) << storage) >> 3), count, scratch, 0, 31, 0, codes);
+  }
+}

@@ -1,0 +1,112 @@
+/** Every scale rule of the quantizers of blocks, over all 2^16 amaxes that bf16 has, and over those around each of its steps. */
+import { describe, expect, it } from "vitest";
+import {
+  BLOCK_FORMATS,
+  type BlockFormatName,
+  blockFormat,
+  quantizersWith,
+  tileSize,
+} from "../../../src/formats/block.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import { SCALE_RULES, type ScaleRuleName } from "../../../src/formats/scale-rules.js";
+import { fromBytes } from "../../../src/ops/create.js";
+import { makeSpec } from "../../../src/quantizers/quantizer.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { bitsOf, FLT_MAX, fromBits } from "../../oracle/core/rational.js";
+import {
+  E8M0_RULES,
+  f32Scale,
+  largest,
+  QUOTIENTS,
+  quotient,
+  reciprocalScale,
+  scaleFromAmax,
+  type WideName,
+} from "../../oracle/core/scale.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
+const backend = useBackend({ threads: 2 });
+
+/** Every rule of a quantizer of blocks with each of its element formats. */
+const RULES = quantizersWith("scaleRule")
+  .filter((quantizer) => blockFormat(quantizer).scaleSource === "blocks")
+  .flatMap((quantizer) =>
+    blockFormat(quantizer).rules.flatMap((rule) =>
+      blockFormat(quantizer).elements.map((format) => [quantizer, rule, format] as const),
+    ),
+  );
+
+/** The stored scales, as codes or bits, of blocks that hold one value each, at changing places. */
+function scalesOf(
+  [name, scaleRule, format]: readonly [BlockFormatName, ScaleRuleName, ScalarFormat],
+  patterns: Uint16Array | Uint32Array,
+  dtype: WideDType,
+): readonly number[] {
+  const spec = makeSpec(name, { scaleRule, format });
+  const [, block] = tileSize(spec.tile);
+  const multiple = Math.max(blockFormat(name).multiple, 1);
+  const rows = Math.ceil(patterns.length / multiple) * multiple;
+  const size = rows * block;
+  const data = patterns instanceof Uint16Array ? new Uint16Array(size) : new Uint32Array(size);
+  patterns.forEach((bits, i) => {
+    data[i * block + (i % block)] = bits;
+  });
+  const x = fromBytes(backend(), new Uint8Array(data.buffer), [rows, block], dtype);
+  const { rowwise } = new SpecQuantizer(spec, LAYOUT).quantize(x);
+  const scales = rowwise?.scaleInv.dataSync() ?? [];
+  const stored = scales instanceof Float32Array ? Array.from(scales, bitsOf) : Array.from(scales, Number);
+  return stored.slice(0, patterns.length);
+}
+
+function wanted(rule: ScaleRuleName, format: ScalarFormat, value: number, type: WideName): number {
+  const amax = Number.isNaN(value) ? 0 : Math.abs(value);
+  const layout = SCALAR_FORMATS[format];
+  const max = largest(layout);
+  if (isAmong(E8M0_RULES, rule)) return E8M0_RULES[rule](amax, layout).stored;
+  if (isAmong(QUOTIENTS, rule)) return bitsOf(quotient(rule, amax, { max, epsilon: 0, type }));
+  if (rule === "f32Reciprocal") return f32Scale(reciprocalScale(amax, { max, epsilon: 0, type })).stored;
+  const overflow = type === "f32" ? FLT_MAX : fromBits(0x7f7f0000);
+  return f32Scale(scaleFromAmax(amax, { max, pow2: false, epsilon: 0, overflow })).stored;
+}
+
+function isAmong<K extends string>(table: Readonly<Record<K, unknown>>, name: string): name is K {
+  return Object.hasOwn(table, name);
+}
+
+describe("a scale rule", () => {
+  it("is a row, with the scales that the quantizers of it store", () => {
+    for (const name of Object.keys(BLOCK_FORMATS) as BlockFormatName[])
+      for (const rule of blockFormat(name).rules)
+        expect(SCALE_RULES[rule].scale).toBe(blockFormat(name).scale);
+    const e8m0 = Object.entries(SCALE_RULES).flatMap(([name, { scale }]) => (scale === "e8m0" ? [name] : []));
+    expect(Object.keys(E8M0_RULES).sort()).toEqual(e8m0.sort());
+  });
+});
+
+describe.each(RULES)("%s %s %s", (quantizer, rule, format) => {
+  scoped("gives all 65536 values of bf16 the scale of the definition", () => {
+    const patterns = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
+    const got = scalesOf([quantizer, rule, format], patterns, "bf16");
+    const both = Array.from({ length: 1 << 15 }, (_, i) =>
+      wanted(rule, format, fromBits(i * 0x10000), "bf16"),
+    );
+    const at = got.findIndex((code, i) => code !== both[i % both.length]);
+    expect({ at, code: got[at] }).toEqual({ at: -1, code: undefined });
+    expect(new Set(got).size).toBeGreaterThan(240);
+  });
+
+  scoped("changes its scale where the definition does, to the ulp of f32", () => {
+    const steps: number[] = [];
+    for (let e = -149; e < 128; e++) {
+      for (const mantissa of [1, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96875]) {
+        const bits = bitsOf(Math.fround(mantissa * 2 ** e));
+        for (let d = -2; d <= 2; d++) steps.push(Math.min(Math.max(bits + d, 0), 0x7f800000));
+      }
+    }
+    const got = scalesOf([quantizer, rule, format], Uint32Array.from(steps), "f32");
+    const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(steps[i] as number), "f32"));
+    expect({ at, bits: steps[at], code: got[at] }).toEqual({ at: -1, bits: undefined, code: undefined });
+  });
+});

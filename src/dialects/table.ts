@@ -1,0 +1,264 @@
+/**
+ * The dialects, one row each: how another library scales, rounds and stores. A row names what decides bits (a quantizer and its
+ * settings) and how the tensors lie in the library's own files. docs/dialects.md lists them; a row has a witness, which
+ * conformance/tests/dialects replays.
+ */
+import type { BlockFormatName, Tile } from "../formats/block.js";
+import type { ElementScalingName } from "../formats/element-scalings.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
+
+/** What a dialect fixes of a quantizer. Other options of the quantizer have their defaults. */
+export interface DialectForm {
+  /** The quantizer: a key of `BLOCK_FORMATS`. */
+  readonly quantizer: BlockFormatName;
+  /** The element formats, the default first. If absent, those of the quantizer. */
+  readonly formats?: readonly ScalarFormat[];
+  /** The tiles, the default first. If absent, those of the quantizer. */
+  readonly tiles?: readonly Tile[];
+  /** The settings of the quantizer that the dialect fixes. */
+  readonly fixed: {
+    readonly scaleRule?: ScaleRuleName;
+    readonly elementScaling?: ElementScalingName;
+    readonly amaxEpsilon?: number;
+  };
+}
+
+/** A tensor of a quantized weight [N, K] in a file of the dialect's library. */
+export interface DialectTensor {
+  /** Its name, or the end of it. */
+  readonly name: string;
+  /** Its dtype, as safetensors files have it. */
+  readonly dtype: string;
+  /** Its shape, in terms of N and K. */
+  readonly shape: string;
+  /** What it has: codes, scales that multiply, or scales that divide. */
+  readonly role: "codes" | "multiplier" | "divisor";
+}
+
+/** One row of `DIALECTS`. */
+export interface Dialect {
+  /** What it is, in a few words. */
+  readonly summary: string;
+  /** Its quantizers. If there are several, the caller names one. */
+  readonly forms: readonly DialectForm[];
+  /** The tensors of a weight in the library's files; empty if the dialect has no files of its own. */
+  readonly tensors: readonly DialectTensor[];
+  /** The package, version and function, or the specification, that it follows. */
+  readonly source: string;
+}
+
+const TORCHAO = "torchao 0.18.0, to_mx";
+const CT = "compressed-tensors 0.20.0";
+const MODELOPT = "nvidia-modelopt 0.47.0";
+const DEEPGEMM = "DeepGEMM, deep_gemm/utils/math.py";
+
+const WEIGHT: DialectTensor = { name: "weight", dtype: "F8_E4M3", shape: "[N, K]", role: "codes" };
+/** Two codes in a byte, that of the even column in the low nibble. */
+const PACKED: DialectTensor = { name: "weight_packed", dtype: "U8", shape: "[N, K/2]", role: "codes" };
+const scale = (dtype: string, shape: string, name = "weight_scale"): DialectTensor => ({
+  name,
+  dtype,
+  shape,
+  role: "multiplier",
+});
+const BLOCKS = "[ceil(N/128), ceil(K/128)]";
+const TILE = ["128x128"] as const;
+
+const mx = (
+  quantizer: BlockFormatName,
+  scaleRule: ScaleRuleName,
+  elementScaling: ElementScalingName = "multiply",
+  formats?: readonly ScalarFormat[],
+): DialectForm => ({
+  quantizer,
+  tiles: ["1x32"],
+  fixed: { scaleRule, elementScaling },
+  ...(formats ? { formats } : {}),
+});
+
+const torchao = (quantizer: BlockFormatName, mode: string, rule: ScaleRuleName): Dialect => ({
+  summary: `${quantizer.toUpperCase()} of torchao, ScaleCalculationMode.${mode}`,
+  forms: [mx(quantizer, rule, mode === "RCEIL" ? "multiplyUnlessLeast" : "multiplyFromNormal")],
+  tensors: [
+    { name: "_weight_qdata", dtype: "by format", shape: "[N, K], MXFP4 [N, K/2]", role: "codes" },
+    scale("F8_E8M0", "[N, K/32]; may be swizzled", "_weight_scale"),
+  ],
+  source: TORCHAO,
+});
+
+const ocp = (quantizer: BlockFormatName): Dialect => ({
+  summary: `${quantizer.toUpperCase()} as the specification of the Open Compute Project has it, ties to even`,
+  forms: [mx(quantizer, "e8m0Floor")],
+  tensors: [],
+  source: "OCP Microscaling Formats 1.0, section 6.3",
+});
+
+/** Every dialect by its name. */
+export const DIALECTS = {
+  te: {
+    summary: "TransformerEngine: what quantizers of this library do by default",
+    forms: [
+      { quantizer: "mxfp8", fixed: { scaleRule: "e8m0Up", elementScaling: "multiply" } },
+      { quantizer: "fp8-current", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
+      { quantizer: "fp8-block", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
+      { quantizer: "nvfp4", fixed: {} },
+    ],
+    tensors: [],
+    source: "TransformerEngine at commit d0067d0da",
+  },
+  "ocp-mxfp8": ocp("mxfp8"),
+  "ocp-mxfp6": ocp("mxfp6"),
+  "ocp-mxfp4": ocp("mxfp4"),
+  "torchao-mxfp8-floor": torchao("mxfp8", "FLOOR", "e8m0Floor"),
+  "torchao-mxfp8-rceil": torchao("mxfp8", "RCEIL", "e8m0UpLog2"),
+  "torchao-mxfp8-ceil": torchao("mxfp8", "CEIL", "e8m0Ceil"),
+  "torchao-mxfp8-even": torchao("mxfp8", "EVEN", "e8m0Even"),
+  "torchao-mxfp6-floor": torchao("mxfp6", "FLOOR", "e8m0Floor"),
+  "torchao-mxfp6-rceil": torchao("mxfp6", "RCEIL", "e8m0UpLog2"),
+  "torchao-mxfp6-ceil": torchao("mxfp6", "CEIL", "e8m0Ceil"),
+  "torchao-mxfp6-even": torchao("mxfp6", "EVEN", "e8m0Even"),
+  "torchao-mxfp4-floor": torchao("mxfp4", "FLOOR", "e8m0Floor"),
+  "torchao-mxfp4-rceil": torchao("mxfp4", "RCEIL", "e8m0UpLog2"),
+  "torchao-mxfp4-ceil": torchao("mxfp4", "CEIL", "e8m0Ceil"),
+  "torchao-mxfp4-even": torchao("mxfp4", "EVEN", "e8m0Even"),
+  "torchao-fp8-tensor": {
+    summary: "FP8 with one scale, Float8Tensor with PerTensor granularity",
+    forms: [
+      {
+        quantizer: "fp8-current",
+        formats: ["e4m3"],
+        fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divide" },
+      },
+    ],
+    tensors: [{ ...WEIGHT, name: "_weight_qdata" }, scale("F32", "[1, 1]", "_weight_scale")],
+    source: "torchao 0.18.0, Float8Tensor.from_hp",
+  },
+  "ct-fp8-tensor": {
+    summary: "compressed-tensors' float-quantized, strategy tensor",
+    forms: [
+      {
+        quantizer: "fp8-current",
+        formats: ["e4m3"],
+        fixed: { scaleRule: "f32QuotientLeast", elementScaling: "divideTypedAdd" },
+      },
+    ],
+    tensors: [WEIGHT, scale("the model's", "[1]")],
+    source: CT,
+  },
+  "ct-fp8-block": {
+    summary: "compressed-tensors' float-quantized, strategy block",
+    forms: [
+      {
+        quantizer: "fp8-block",
+        formats: ["e4m3"],
+        tiles: TILE,
+        fixed: { scaleRule: "f32QuotientLeast", elementScaling: "divideTypedAdd" },
+      },
+    ],
+    tensors: [WEIGHT, scale("the model's", BLOCKS)],
+    source: CT,
+  },
+  "ct-mxfp8": {
+    summary: "compressed-tensors' mxfp8-quantized",
+    forms: [mx("mxfp8", "e8m0EvenShort", "multiplyTypedAdd", ["e4m3"])],
+    tensors: [WEIGHT, scale("U8", "[N, K/32]")],
+    source: CT,
+  },
+  "ct-mxfp6": {
+    summary: "compressed-tensors' mxfp6-pack-quantized",
+    forms: [mx("mxfp6", "e8m0EvenShort", "multiply", ["e2m3"])],
+    tensors: [{ ...PACKED, shape: "[N, 3K/4]" }, scale("U8", "[N, K/32]")],
+    source: CT,
+  },
+  "ct-mxfp4": {
+    summary: "compressed-tensors' mxfp4-pack-quantized",
+    forms: [mx("mxfp4", "e8m0EvenShort", "multiplyTypedAdd")],
+    tensors: [PACKED, scale("U8", "[N, K/32]")],
+    source: CT,
+  },
+  "modelopt-fp8": {
+    summary: "ModelOpt's FP8 with one scale, as its exporter writes it",
+    forms: [
+      {
+        quantizer: "fp8-current",
+        formats: ["e4m3"],
+        fixed: { scaleRule: "f32Quotient", elementScaling: "divideTyped" },
+      },
+    ],
+    tensors: [WEIGHT, scale("F32", "[]")],
+    source: `${MODELOPT}, to_quantized_weight`,
+  },
+  "modelopt-fp8-block": {
+    summary: "ModelOpt's FP8QTensor with blocks of 128x128",
+    forms: [
+      {
+        quantizer: "fp8-block",
+        formats: ["e4m3"],
+        tiles: TILE,
+        fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divideTyped" },
+      },
+    ],
+    tensors: [WEIGHT, scale("the model's", BLOCKS)],
+    source: `${MODELOPT}, FP8QTensor.quantize`,
+  },
+  "modelopt-mxfp8": {
+    summary: "ModelOpt's MXFP8QTensor",
+    forms: [mx("mxfp8", "e8m0UpLog2", "multiply", ["e4m3"])],
+    tensors: [WEIGHT, scale("U8", "[N, K/32]")],
+    source: `${MODELOPT}, MXFP8QTensor.quantize`,
+  },
+  "deepseek-fp8-block": {
+    summary: "DeepSeek V3's block FP8: 128x128 for weights, 1x128 for activations",
+    forms: [
+      {
+        quantizer: "fp8-block",
+        formats: ["e4m3"],
+        tiles: ["128x128", "1x128"],
+        fixed: { scaleRule: "f32Quotient", elementScaling: "multiply", amaxEpsilon: Math.fround(1e-4) },
+      },
+    ],
+    tensors: [WEIGHT, scale("F32", BLOCKS, "weight_scale_inv")],
+    source: `${DEEPGEMM}, per_block_cast_to_fp8 and per_token_cast_to_fp8`,
+  },
+  "deepseek-ue8m0": {
+    summary: "DeepSeek V3.1's block FP8, whose scales are powers of two",
+    forms: [
+      {
+        quantizer: "fp8-block",
+        formats: ["e4m3"],
+        tiles: ["128x128", "1x128"],
+        fixed: { scaleRule: "f32QuotientUp", elementScaling: "multiply", amaxEpsilon: Math.fround(1e-4) },
+      },
+    ],
+    tensors: [WEIGHT, scale("F32, or F8_E8M0", BLOCKS, "weight_scale_inv")],
+    source: `${DEEPGEMM}, with use_ue8m0`,
+  },
+  "transformers-fp8-block": {
+    summary: "the fine-grained FP8 of transformers",
+    forms: [
+      { quantizer: "fp8-block", formats: ["e4m3"], tiles: TILE, fixed: { scaleRule: "f32Reciprocal" } },
+    ],
+    tensors: [WEIGHT, scale("F32", "[N/128, K/128]", "weight_scale_inv")],
+    source: "transformers 5.23, Fp8Quantize",
+  },
+  "fbgemm-fp8-block": {
+    summary: "FBGEMM's quantize_fp8_block with blocks of 128x128",
+    forms: [
+      {
+        quantizer: "fp8-block",
+        formats: ["e4m3"],
+        tiles: TILE,
+        fixed: { scaleRule: "f32Reciprocal", amaxEpsilon: Math.fround(1e-12) },
+      },
+    ],
+    tensors: [],
+    source: "fbgemm-gpu-genai, quantize_fp8_block on a CPU",
+  },
+} as const satisfies Record<string, Dialect>;
+
+/** The name of a dialect. */
+export type DialectName = keyof typeof DIALECTS;
+
+/** The names of the dialects, in table order. */
+export const DIALECT_NAMES = Object.keys(DIALECTS) as readonly DialectName[];

@@ -1,0 +1,45 @@
+/**
+ * How an element is brought to the range of its format before it is rounded, one row each (numerics.md §3.6). Which of them go
+ * with a scale rule stands in its row of `SCALE_RULES`.
+ */
+import { ELEMENT_SCALING } from "./contract.gen.js";
+
+/** One of the bits of `ElementScaling` in assembly/contract.ts. */
+export type ElementScalingBit = keyof typeof ELEMENT_SCALING;
+
+/** One row of `ELEMENT_SCALINGS`. */
+export interface ElementScaling {
+  /** What is rounded to a code. x is the element, s the stored scale, m the multiplier by the scale rule. */
+  readonly formula: string;
+  /** In what it differs from a multiplication by m. */
+  readonly bits: readonly ElementScalingBit[];
+}
+
+/** Every way by its name. */
+export const ELEMENT_SCALINGS = {
+  multiply: { formula: "x * m", bits: [] },
+  multiplyFromNormal: { formula: "x / max(s, 2^-126)", bits: ["fromNormal"] },
+  multiplyUnlessLeast: { formula: "x / s, but x where s is 2^-127", bits: ["unlessLeast"] },
+  multiplyTypedAdd: {
+    formula: "x * m, rounded to the type of x, plus zero",
+    bits: ["typed", "addsZero"],
+  },
+  divide: { formula: "x / s", bits: ["divides"] },
+  divideTyped: { formula: "x / s, rounded to the type of x", bits: ["divides", "typed"] },
+  divideTypedAdd: {
+    formula: "x / s, rounded to the type of x, plus zero",
+    bits: ["divides", "typed", "addsZero"],
+  },
+} as const satisfies Record<string, ElementScaling>;
+
+/** The name of a row of `ELEMENT_SCALINGS`. */
+export type ElementScalingName = keyof typeof ELEMENT_SCALINGS;
+
+/** The names of the rows, in table order. */
+export const ELEMENT_SCALING_NAMES = Object.keys(ELEMENT_SCALINGS) as readonly ElementScalingName[];
+
+/** The bits of a way as the reference takes them. */
+export function scalingBits(name: ElementScalingName): number {
+  const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
+  return bits.reduce((sum, bit) => sum + ELEMENT_SCALING[bit], 0);
+}

@@ -1,0 +1,119 @@
+/**
+ * The scale rules, one row each: how the amax of a block or of a tensor becomes the stored scale (numerics.md §2.3, §4.1, §5.1).
+ * Which quantizer has which rules stands in its row of `BLOCK_FORMATS`. Their numbers in the backends are those of `ScaleRule`
+ * in assembly/contract.ts, under the same names.
+ */
+import type { ElementScalingName } from "./element-scalings.js";
+
+/** One row of `SCALE_RULES`. */
+export interface ScaleRule {
+  /** The dtype of the stored scale. */
+  readonly scale: "f32" | "e8m0" | "e4m3";
+  /** The scale of a block with the given amax. `max` is the element format's largest value, `emax` its exponent. */
+  readonly formula: string;
+  /** Who defines it. */
+  readonly source: string;
+  /** Whether its scales are powers of two: always, if `pow2Scales` asks for it, or never. */
+  readonly powers: "always" | "asked" | "never";
+  /** How elements are scaled under it. The first is the default. */
+  readonly scalings: readonly ElementScalingName[];
+}
+
+const MULTIPLIED = ["multiply"] as const;
+const QUOTIENT = { scale: "f32", scalings: ["multiply", "divide", "divideTyped", "divideTypedAdd"] } as const;
+const E8M0 = {
+  scale: "e8m0",
+  powers: "always",
+  scalings: ["multiply", "multiplyFromNormal", "multiplyUnlessLeast", "multiplyTypedAdd"],
+} as const;
+
+/** Every scale rule by its name. */
+export const SCALE_RULES = {
+  f32: {
+    scale: "f32",
+    powers: "asked",
+    scalings: MULTIPLIED,
+    formula: "1 / m, where m = max / amax multiplies the elements",
+    source: "TransformerEngine",
+  },
+  f32Quotient: {
+    ...QUOTIENT,
+    powers: "never",
+    formula: "amax / max",
+    source: "DeepGEMM, vLLM",
+  },
+  f32QuotientTyped: {
+    ...QUOTIENT,
+    powers: "never",
+    formula: "amax / max, rounded to the type of the input",
+    source: "torchao's and ModelOpt's FP8",
+  },
+  f32QuotientLeast: {
+    ...QUOTIENT,
+    powers: "never",
+    formula: "amax / max, rounded to the type of the input; 0 becomes the epsilon of that type",
+    source: "compressed-tensors' FP8",
+  },
+  f32Reciprocal: {
+    scale: "f32",
+    powers: "never",
+    scalings: MULTIPLIED,
+    formula: "1 / m, where m = (1 / amax) * max multiplies the elements",
+    source: "transformers, FBGEMM",
+  },
+  f32QuotientUp: {
+    ...QUOTIENT,
+    powers: "always",
+    formula: "amax / max, rounded up to a power of two",
+    source: "DeepGEMM's UE8M0",
+  },
+  e8m0Up: {
+    ...E8M0,
+    formula: "the least power of two from amax * fl(1 / max)",
+    source: "TransformerEngine's MXFP8",
+  },
+  e8m0Floor: {
+    ...E8M0,
+    formula: "2^(floor(log2 amax) - emax)",
+    source: "OCP MX 1.0 §6.3",
+  },
+  e8m0Ceil: {
+    ...E8M0,
+    formula: "2^(ceil(log2 amax) - emax)",
+    source: "torchao's CEIL",
+  },
+  e8m0Even: {
+    ...E8M0,
+    formula: "2^(floor(log2 r) - emax), where r is amax rounded to the mantissa bits of the element",
+    source: "torchao's EVEN; AMD Quark",
+  },
+  e8m0EvenShort: {
+    ...E8M0,
+    formula:
+      "2^(floor(log2 r) - emax), where r is amax rounded to one mantissa bit, to three for FP6; 1 where r is 2^128, and all elements are 0",
+    source: "compressed-tensors' MX formats",
+  },
+  e8m0UpQuotient: {
+    ...E8M0,
+    formula: "the least power of two from amax / max",
+    source: "DeepGEMM",
+  },
+  e8m0UpLog2: {
+    ...E8M0,
+    formula: "the power of two by the logarithm of amax / max in f32, rounded up",
+    source: "torchao's RCEIL",
+  },
+  twoLevel: {
+    scale: "e4m3",
+    powers: "never",
+    scalings: MULTIPLIED,
+    formula: "amax * (S_enc * fl(1 / 6)), under the tensor's factor S_enc",
+    source: "TransformerEngine's NVFP4",
+  },
+} as const satisfies Record<string, ScaleRule>;
+
+/** The name of a scale rule. */
+export type ScaleRuleName = keyof typeof SCALE_RULES;
+
+/** The names of the scale rules, in table order. */
+export const SCALE_RULE_NAMES = Object.keys(SCALE_RULES) as readonly ScaleRuleName[];
