@@ -21,7 +21,7 @@ import { programHelp } from "./help.js";
 import { VERSION } from "./manifest.js";
 import type { CliIo } from "./session.js";
 
-/** The commands that work on files, which other programs may send. */
+/** The commands that other programs may send to `serve`. */
 export const ON_FILES: readonly Command[] = [
   info,
   encode,
@@ -32,11 +32,11 @@ export const ON_FILES: readonly Command[] = [
   gemm,
   compare,
   fuzz,
+  dialects,
 ];
 
 export const COMMANDS: readonly Command[] = [
   ...ON_FILES,
-  dialects,
   serveCommand(ON_FILES),
   conform,
   launch,
