@@ -1,8 +1,8 @@
 """Low-precision arithmetic to the bit: quantizers, casts and GEMMs whose results are defined, and tests of kernels.
 
     import numpy as np, lockstep
-    q = lockstep.quantize(np.random.randn(4, 64).astype(np.float32), "mxfp8")
-    q.rowwise.data, q.rowwise.scale_inv   # float8_e4m3fn [4, 64] and float8_e8m0fnu [4, 2]
+    q = lockstep.quantize(np.random.randn(32, 64).astype(np.float32), "mxfp8")
+    q.rowwise.data, q.rowwise.scale_inv   # float8_e4m3fn [32, 64] and float8_e8m0fnu [32, 2]
     q.dequantize()
 
 Everything is computed by the reference of Lockstep (https://www.npmjs.com/package/lockstep), which runs in a Node process that

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from ._errors import LockstepError
 from ._frames import read_frame, write_frame
 from ._process import start
+from .operations import WideDType, array_of, quantize
 
-_DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+_DTYPES: Mapping[str, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _DIRECTIONS = ("rowwise", "columnwise")
 
 Kernel = Callable[[np.ndarray], Any]
@@ -30,13 +31,11 @@ def assert_kernel(
     kernel: Kernel,
     quantizer: str,
     *,
-    format: str | None = None,
-    tile: str | None = None,
-    usage: str = "rowwise",
-    dtypes: Sequence[str] = ("float32",),
+    usage: Literal["rowwise", "columnwise"] = "rowwise",
+    dtypes: Sequence[WideDType] = ("float32",),
     runs: int = 100,
     seed: int = 1,
-    **spec: Any,
+    **options: Any,
 ) -> int:
     """Holds a quantizer to the reference, bit by bit, and returns the number of inputs that it was given.
 
@@ -44,8 +43,8 @@ def assert_kernel(
     (codes, scales, amax). Codes of 4 bits are two per byte, the even element in the low nibble. Any unsigned integers, floats of
     ml_dtypes or PyTorch tensors will do, of the shapes that `lockstep.quantize` gives.
 
-    `quantizer`, `format` and `tile` are those of `lockstep.quantize`; `spec` has further fields of the quantizer's spec, such as
-    pow2Scales=True. `dtypes` are the types of the inputs.
+    `quantizer` and `options` are those of `lockstep.quantize`: dialect="torchao-mxfp8-floor", format="e5m2", tile="32x32". `dtypes`
+    are the types of the inputs.
 
     Raises `KernelMismatch`, an AssertionError with the smallest input that was found, and `LockstepError` if there is nothing to
     check.
@@ -55,11 +54,10 @@ def assert_kernel(
     for dtype in dtypes:
         if dtype not in _DTYPES:
             raise LockstepError("ARGUMENT", f"dtypes has {dtype!r}; there are {', '.join(_DTYPES)}")
+    # an array that every tile divides; what is recorded of it says what decides bits
+    recipe = quantize(np.zeros((128, 128), ml_dtypes.bfloat16), quantizer, usage=[usage], **options)._recipe
     supported = {
-        "spec.quantizer": [quantizer],
-        **({} if format is None else {"spec.format": [format]}),
-        **({} if tile is None else {"spec.tile": [tile]}),
-        **{f"spec.{name}": [value] for name, value in spec.items()},
+        "recipe": recipe,
         **{f"usage.{each}": [each == usage] for each in _DIRECTIONS},
         "scaleLayout": ["logical"],
         "x.dtype": [_DTYPES[dtype] for dtype in dtypes],
@@ -80,8 +78,6 @@ def assert_kernel(
 
 
 def _results(given: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
-    from .operations import array_of
-
     parts = given if isinstance(given, (tuple, list)) else (given,)
     if len(parts) > len(names):
         raise TypeError(f"the kernel returned {len(parts)} arrays; codes, scales and for NVFP4 an amax are needed")

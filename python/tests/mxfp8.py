@@ -31,7 +31,8 @@ def floor_scales(x):
 
     def scales(blocks):
         magnitudes = np.where(np.isnan(blocks), 0, np.abs(blocks)).max(axis=-1, initial=0)
-        return np.clip((magnitudes.view(np.uint32) >> 23).astype(np.int32) - 8, 0, 254).astype(np.uint8)
+        field = (magnitudes.view(np.uint32) >> 23).astype(np.int32)
+        return np.where(field == 255, 254, np.maximum(field - 8, 0)).astype(np.uint8)
 
     return quantize(x, scales_of=scales)
 

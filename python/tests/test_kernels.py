@@ -8,11 +8,11 @@ import lockstep
 
 
 def test_a_right_kernel_holds(assert_kernel):
-    assert assert_kernel(mxfp8.quantize, "mxfp8", format="e4m3", tile="1x32", runs=200) == 200
+    assert assert_kernel(mxfp8.quantize, "mxfp8", runs=200) == 200
 
 
 def test_a_right_kernel_holds_for_every_type_of_input():
-    lockstep.assert_kernel(mxfp8.quantize, "mxfp8", format="e4m3", tile="1x32", dtypes=("bfloat16", "float16"))
+    lockstep.assert_kernel(mxfp8.quantize, "mxfp8", dtypes=("bfloat16", "float16"))
 
 
 def test_what_the_library_computes_is_right_in_every_copy_and_quantizer():
@@ -22,11 +22,22 @@ def test_what_the_library_computes_is_right_in_every_copy_and_quantizer():
             copy = getattr(lockstep.quantize(x, quantizer, usage=[usage]), usage)
             return (copy.data, copy.scale_inv) if copy.amax is None else (copy.data, copy.scale_inv, copy.amax)
 
-        off = {"rht": False, "stochastic": False, "fourOverSix": "none"} if quantizer == "nvfp4" else {}
-        tile = {"nvfp4": "1x16", "mxfp4": "1x32"}.get(quantizer)
-        format = {"fp8-current": "e4m3"}.get(quantizer)
-        eps = {"pow2Scales": False, "amaxEpsilon": 0} if quantizer == "fp8-current" else {}
-        lockstep.assert_kernel(kernel, quantizer, usage=usage, tile=tile, format=format, runs=20, **off, **eps)
+        assert lockstep.assert_kernel(kernel, quantizer, usage=usage, runs=20) == 20
+
+
+@pytest.mark.parametrize("options", [{"format": "e5m2"}, {"tile": "32x32"}, {"dialect": "ct-mxfp8"}])
+def test_options_are_those_of_quantize(options):
+    def kernel(x):
+        copy = lockstep.quantize(x, "mxfp8", **options).rowwise
+        return copy.data, copy.scale_inv
+
+    lockstep.assert_kernel(kernel, "mxfp8", runs=20, **options)
+    with pytest.raises(lockstep.KernelMismatch):
+        lockstep.assert_kernel(kernel, "mxfp8", runs=50)
+
+
+def test_a_dialect_is_what_a_kernel_is_held_to():
+    lockstep.assert_kernel(mxfp8.floor_scales, "mxfp8", dialect="ocp-mxfp8")
 
 
 @pytest.mark.parametrize(
@@ -45,14 +56,14 @@ def test_what_the_library_computes_is_right_in_every_copy_and_quantizer():
 )
 def test_a_wrong_kernel_fails_with_its_counterexample(kernel, message):
     with pytest.raises(lockstep.KernelMismatch, match=message) as caught:
-        lockstep.assert_kernel(kernel, "mxfp8", format="e4m3", tile="1x32")
+        lockstep.assert_kernel(kernel, "mxfp8")
     failure = caught.value.failure
     assert failure["path"] and '"quantizer":"mxfp8"' in failure["counterexample"]
     assert "seed 1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "options", [{"quantizer": "mxfp9"}, {"format": "e9m9"}, {"tile": "3x3"}, {"pow2scales": True}, {"usage": "both"}, {"dtypes": ["int8"]}]
+    "options", [{"quantizer": "mxfp9"}, {"format": "e9m9"}, {"tile": "3x3"}, {"pow2scales": True}, {"dialect": "ct-mxfp9"}, {"usage": "both"}, {"dtypes": ["int8"]}]
 )
 def test_what_does_not_exist_is_refused(options):
     with pytest.raises(lockstep.LockstepError):
@@ -66,9 +77,9 @@ def test_the_plugin_takes_runs_and_seed_from_the_command_line(pytester):
 
         def test_right(assert_kernel):
             def kernel(x):
-                copy = lockstep.quantize(x, "mxfp6", format="e2m3", tile="1x32").rowwise
+                copy = lockstep.quantize(x, "mxfp6").rowwise
                 return copy.data, copy.scale_inv
-            assert assert_kernel(kernel, "mxfp6", format="e2m3", tile="1x32") == 7
+            assert assert_kernel(kernel, "mxfp6") == 7
         """
     )
     pytester.runpytest_subprocess("--lockstep-runs", "7", "--lockstep-seed", "5").assert_outcomes(passed=1)

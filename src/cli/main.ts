@@ -35,13 +35,7 @@ export const ON_FILES: readonly Command[] = [
   dialects,
 ];
 
-export const COMMANDS: readonly Command[] = [
-  ...ON_FILES,
-  serveCommand(ON_FILES),
-  conform,
-  launch,
-  buildCuda,
-];
+export const COMMANDS: readonly Command[] = [...ON_FILES, serveCommand(ON_FILES), conform, launch, buildCuda];
 
 /** Runs a command line (without the program's name) and returns its exit status. It never throws. */
 export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {

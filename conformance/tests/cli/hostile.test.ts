@@ -17,6 +17,7 @@ const w = useWorkspace();
 /** A successful call of each command. */
 const GOOD: Readonly<Record<string, readonly string[]>> = {
   info: [],
+  dialects: [],
   encode: ["@in", "--output", "@out", "--format", "e4m3"],
   decode: ["@in", "--output", "@out", "--format", "e4m3"],
   sweep: ["--format", "e2m1", "--chunks", "0"],

@@ -367,7 +367,7 @@ describe("scales from amaxes", () => {
     expect(codes("e8m0Even", [256, 479, 480, 496, 511], e4m3)).toEqual([0, 0, 0, 1, 1]);
     expect(codes("e8m0Even", [4, 6.9, 7, 7.9], e2m1)).toEqual([0, 0, 1, 1]);
     expect(codes("e8m0EvenShort", [447, 448, 480])).toEqual([0, 1, 1]);
-    expect(codes("e8m0EvenShort", [1.9, 7.5], e2m3)).toEqual([-2, 1]);
+    expect(codes("e8m0EvenShort", [1.9, 7.5, 7.75], e2m3)).toEqual([-2, 0, 1]);
     expect(E8M0_RULES.e8m0EvenShort(FLT_MAX, e4m3)).toEqual({ stored: 127, multiplier: 0 });
     expect(codes("e8m0UpQuotient", [448, fromBits(bitsOf(448) + 1)])).toEqual([0, 1]);
     expect(codes("e8m0Up", [fromBits(bitsOf(448 * 2 ** -3) + 1)])).toEqual([-2]);

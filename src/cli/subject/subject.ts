@@ -2,6 +2,7 @@
 import type { Answer, Complete, OperationName, Subject } from "lockstep/conformance";
 import { ArgumentError, UnsupportedError } from "../../errors.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
+import { parseRecipe } from "../../io/quantized/recipe-parser.js";
 import { describe } from "../../options.js";
 import { VERSION } from "../manifest.js";
 import { answerOf, type Harness, inputMessage, outputsOf } from "./message.js";
@@ -137,10 +138,29 @@ function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
   return { name: typeof name === "string" ? name : "the subject", operations: new Map(named) };
 }
 
+/**
+ * What a subject supports of an operation. "recipe" stands for all fields of a spec: it is the metadata of a tensor that `quantize`
+ * wrote.
+ */
 function supportedOf(operation: string, supported: unknown): Supported {
-  if (isObject(supported) && Object.values(supported).every((each) => Array.isArray(each) && each.length > 0))
-    return supported as JsonObject & Supported;
+  if (isObject(supported)) {
+    const { recipe, ...fields } = supported;
+    const specs = recipe === undefined ? {} : specFields(recipe);
+    const all = { ...specs, ...fields };
+    if (Object.values(all).every((each) => Array.isArray(each) && each.length > 0))
+      return all as JsonObject & Supported;
+  }
   throw new ArgumentError(
     `the subject's operation ${operation} supports ${JSON.stringify(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
   );
+}
+
+/** The fields of the spec in the metadata of a quantized tensor. Throws `ArgumentError` for other values. */
+function specFields(recipe: unknown): Supported {
+  if (typeof recipe !== "string")
+    throw new ArgumentError(
+      `the subject's recipe is ${describe(recipe)}; give the metadata of a tensor that quantize wrote, a text`,
+    );
+  const { spec } = parseRecipe("the subject's recipe", "x", recipe);
+  return Object.fromEntries(Object.entries(spec).map(([field, value]) => [`spec.${field}`, [value]]));
 }
