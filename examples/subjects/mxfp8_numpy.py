@@ -39,6 +39,8 @@ SUPPORTED = {
     "spec.quantizer": ["mxfp8"],
     "spec.format": ["e4m3"],
     "spec.tile": ["1x32"],
+    "spec.scaleRule": ["e8m0Up"],
+    "spec.elementScaling": ["multiply"],
     "usage.rowwise": [True],
     "usage.columnwise": [False],
     "scaleLayout": ["logical"],

@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import { anything, needed, oneOf, optionsOf } from "../options.js";
+import { anything, describe, needed, oneOf, optionsOf } from "../options.js";
 import { type QuantizerSettings, quantizerNamed } from "../quantizers/named.js";
 import { QUANTIZER_OPTIONS, type Quantizer, type QuantizerOptions } from "../quantizers/quantizer.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectForm, type DialectName } from "./table.js";
@@ -65,14 +65,20 @@ export function dialectSettings(
   const among = <T extends string>(option: string, given: T | undefined, all: readonly T[]): T => {
     const found = given ?? all[0];
     if (found !== undefined && all.includes(found)) return found;
-    throw new ArgumentError(`the dialect ${name} has no ${option} ${given}; it has ${all.join(", ")}`);
+    throw new ArgumentError(`the dialect ${name} has no ${option} ${named(given)}; it has ${all.join(", ")}`);
   };
   for (const [option, value] of Object.entries(fixed)) {
     const given = settings[option as keyof typeof fixed];
     if (given !== undefined && given !== value)
-      throw new ArgumentError(`the dialect ${name} has ${option} ${value}, not ${given}; leave it out`);
+      throw new ArgumentError(
+        `the dialect ${name} has ${option} ${value}, not ${named(given)}; leave it out`,
+      );
   }
   const format = among("format", settings.format && resolveFormat(settings.format), formats);
   const tile = among("tile", settings.tile, tiles);
   return [form.quantizer, { ...settings, ...fixed, format, tile }];
+}
+
+function named(value: unknown): string {
+  return typeof value === "string" ? value : describe(value);
 }

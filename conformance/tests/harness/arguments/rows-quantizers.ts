@@ -173,6 +173,12 @@ const both = (w: World): QuantizedTensor =>
   w.quantized(new Float8CurrentScalingQuantizer({ rowwise: true, columnwise: true }));
 
 export const QUANTIZER_ROWS: DerivedRows = {
+  quantizerOf: {
+    calls: [
+      () => [{ ...COMMON, dialect: "ct-fp8-block", quantizer: "fp8-block", format: "e4m3", tile: "128x128" }],
+    ],
+    numbers: PIECES,
+  },
   ...CONSTRUCTORS,
   ...METHODS,
   QuantizedTensor: {
