@@ -63,7 +63,7 @@ export function dialectSettings(
   const row = blockFormat(form.quantizer);
   const { formats = row.elements, tiles = row.tiles, fixed } = form;
   const among = <T extends string>(option: string, given: T | undefined, all: readonly T[]): T => {
-    const found = given ?? all[0];
+    const found = given === undefined ? all[0] : given;
     if (found !== undefined && all.includes(found)) return found;
     throw new ArgumentError(`the dialect ${name} has no ${option} ${named(given)}; it has ${all.join(", ")}`);
   };
@@ -74,7 +74,11 @@ export function dialectSettings(
         `the dialect ${name} has ${option} ${value}, not ${named(given)}; leave it out`,
       );
   }
-  const format = among("format", settings.format && resolveFormat(settings.format), formats);
+  const format = among(
+    "format",
+    settings.format === undefined ? undefined : resolveFormat(settings.format),
+    formats,
+  );
   const tile = among("tile", settings.tile, tiles);
   return [form.quantizer, { ...settings, ...fixed, format, tile }];
 }

@@ -41,7 +41,7 @@ function smooths(sums: Tensor): boolean {
 
 export const lossMaximum: Lowering<"lossMaximum"> = {
   run({ addon, device }, args) {
-    addon.lossMaximum(device, { ...rowsOf(args), maximum: args.maximum.address });
+    addon.lossMaximum(device, { maximum: args.maximum.address, ...rowsOf(args) });
   },
 };
 
@@ -49,12 +49,12 @@ export const lossSums: Lowering<"lossSums"> = {
   run({ addon, device }, args) {
     const { targets, first, maximum, sums } = args;
     addon.lossSums(device, {
-      ...rowsOf(args),
       targets: targets.address,
       first,
       maximum: maximum.address,
       sums: sums.address,
       smooths: smooths(sums),
+      ...rowsOf(args),
     });
   },
 };

@@ -55,14 +55,9 @@ function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
     const job = { total: x.size, grain: 64 };
     const from = { dst: address, word: factsOf(spec.format).word, ...sourceOf(x) };
     if (scaling === 0) {
-      const policy = {
-        rounding: ROUNDING.tiesToEven,
-        overflow: OVERFLOW.saturate,
-        scale: factor,
-        ...NO_DRAWS,
-      };
-      context.pool.run("encode", job, { ...from, ...policy });
-    } else context.pool.run("encodeComputed", job, { ...from, scaling, factor });
+      const policy = { rounding: ROUNDING.tiesToEven, overflow: OVERFLOW.saturate };
+      context.pool.run("encode", job, { scale: factor, ...policy, ...NO_DRAWS, ...from });
+    } else context.pool.run("encodeComputed", job, { scaling, factor, ...from });
   };
   if (rowwise) codes(rowwise.data.address);
   if (columnwise) {
@@ -99,10 +94,10 @@ function tensorScale(
   const rule = SCALE_RULE[spec.scaleRule];
   const about = { amax: largest, max, epsilon: spec.amaxEpsilon };
   if (rule === SCALE_RULE.f32) {
-    const options = { pow2: Number(spec.pow2Scales), overflow: FLT_MAX };
-    return byMultiplier(context.pool.call("scaleFromAmax", { ...about, ...options }));
+    const pow2 = Number(spec.pow2Scales);
+    return byMultiplier(context.pool.call("scaleFromAmax", { pow2, overflow: FLT_MAX, ...about }));
   }
-  const stored = context.pool.call("quotientScale", { ...about, rule, type: wideOf(x) });
+  const stored = context.pool.call("quotientScale", { rule, type: wideOf(x), ...about });
   const divides = (scalingBits(spec.elementScaling) & ELEMENT_SCALING.divides) !== 0;
   return { stored, factor: divides ? stored : 1 / stored };
 }

@@ -6,7 +6,7 @@ export const lossMaximum: Lowering<"lossMaximum"> = {
   run({ pool }, { logits, maximum }) {
     const [total, columns] = asMatrix(logits.shape);
     const source = { logits: logits.address, type: wideOf(logits), columns };
-    pool.run("lossMaximum", { total, weight: columns }, { ...source, maximum: maximum.address });
+    pool.run("lossMaximum", { total, weight: columns }, { maximum: maximum.address, ...source });
   },
 };
 
@@ -16,7 +16,7 @@ export const lossSums: Lowering<"lossSums"> = {
     const source = { logits: logits.address, type: wideOf(logits), rows: total, columns, first };
     const rows = { targets: targets.address, maximum: maximum.address, sums: sums.address };
     const smooths = sums.shape[0] === 3;
-    pool.run("lossSums", { total, weight: columns * 8 }, { ...source, ...rows, smooths });
+    pool.run("lossSums", { total, weight: columns * 8 }, { smooths, ...source, ...rows });
   },
 };
 
@@ -24,6 +24,6 @@ export const lossOfSums: Lowering<"lossOfSums"> = {
   run({ pool }, { sums, targets, classes, smoothing, ignore, loss }) {
     const total = loss.size;
     const rows = { sums: sums.address, targets: targets.address, loss: loss.address, rows: total };
-    pool.run("lossOfSums", { total }, { ...rows, classes, smoothing, ignore });
+    pool.run("lossOfSums", { total }, { classes, smoothing, ignore, ...rows });
   },
 };
