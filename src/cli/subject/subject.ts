@@ -139,8 +139,8 @@ function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
 }
 
 /**
- * What a subject supports of an operation. "recipe" stands for all fields of a spec: it is the metadata of a tensor that `quantize`
- * wrote.
+ * What a subject supports of an operation. "recipe" stands for all fields of a spec: it is the metadata that `quantize` wrote for
+ * a tensor.
  */
 function supportedOf(operation: string, supported: unknown): Supported {
   if (isObject(supported)) {
