@@ -7,7 +7,7 @@ import { watchTemporaries } from "../io/replace/temporaries.js";
 import { watchGroups } from "./child-group.js";
 import type { Leftover, ProgramData } from "./launch.js";
 import { runCli } from "./main.js";
-import { readInput, STDERR, STDOUT, writeBytes, writeText } from "./standard-streams.js";
+import { readInput, readInputBlocking, STDERR, STDOUT, writeBytes, writeText } from "./standard-streams.js";
 
 const { args, port, columns } = workerData as ProgramData;
 const tell = (leftover: Leftover): void => port.postMessage(leftover);
@@ -18,7 +18,11 @@ watchGroups((running, group) => tell({ running, group }));
 process.exit(
   await runCli(args, {
     stdout: { write: (text) => writeText(STDOUT, text) },
-    binary: { read: readInput, write: (bytes) => writeBytes(STDOUT, bytes) },
+    binary: {
+      read: readInput,
+      readBlocking: readInputBlocking,
+      write: (bytes) => writeBytes(STDOUT, bytes),
+    },
     stderr: { write: (text) => writeText(STDERR, text), isTTY: columns !== undefined, columns },
   }),
 );

@@ -11,6 +11,8 @@ import type { GENERAL } from "./shared-options.js";
 export interface BinaryStreams {
   /** The bytes of standard input. Throws `ArgumentError` if no program can send any. */
   read(): AsyncIterable<Uint8Array>;
+  /** As `read`, for a command that does nothing else while it waits. A chunk is valid until the next one is asked for. */
+  readBlocking(): AsyncIterable<Uint8Array>;
   write(bytes: Uint8Array): void;
 }
 

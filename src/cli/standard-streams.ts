@@ -1,7 +1,7 @@
 /**
  * Standard input, output and error. Output is written synchronously, so that all of it is written when the program ends.
  */
-import { createReadStream, fstatSync, writeSync } from "node:fs";
+import { createReadStream, fstatSync, readSync, writeSync } from "node:fs";
 import { Socket } from "node:net";
 import { isatty } from "node:tty";
 import { ArgumentError } from "../errors.js";
@@ -42,11 +42,46 @@ export function writeBytes(stream: typeof STDOUT | typeof STDERR, bytes: Uint8Ar
 
 /** The bytes of standard input. Throws `ArgumentError` if it is a terminal. */
 export function readInput(): AsyncIterable<Uint8Array> {
+  requireNoTerminal();
+  const stat = fstatSync(STDIN);
+  if (stat.isFIFO() || stat.isSocket()) return new Socket({ fd: STDIN, readable: true, writable: false });
+  return createReadStream("", { fd: STDIN, autoClose: false, highWaterMark: 1 << 20 });
+}
+
+/** The bytes that one read of a pipe may give: the largest pipe that Linux allows by default. */
+const READ_BYTES = 1 << 20;
+
+/**
+ * As `readInput`, but this thread does nothing else while it waits for bytes, which is several times as fast. A chunk is valid until
+ * the next one is asked for.
+ */
+export async function* readInputBlocking(): AsyncGenerator<Uint8Array, undefined> {
+  requireNoTerminal();
+  const buffer = new Uint8Array(READ_BYTES);
+  for (;;) {
+    const count = readSome(buffer);
+    if (count === 0) return;
+    yield buffer.subarray(0, count);
+  }
+}
+
+/** The number of bytes read, at least 1; 0 at the end of the input. */
+function readSome(buffer: Uint8Array): number {
+  for (;;) {
+    try {
+      return readSync(STDIN, buffer, 0, buffer.length, null);
+    } catch (error) {
+      const code = error instanceof Error && "code" in error ? error.code : undefined;
+      if (code === "EOF") return 0;
+      if (code !== "EAGAIN") throw fileError("standard input", "cannot be read", error);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+    }
+  }
+}
+
+function requireNoTerminal(): void {
   if (isatty(STDIN))
     throw new ArgumentError(
       "standard input is a terminal; another program has to send frames through a pipe",
     );
-  const stat = fstatSync(STDIN);
-  if (stat.isFIFO() || stat.isSocket()) return new Socket({ fd: STDIN, readable: true, writable: false });
-  return createReadStream("", { fd: STDIN, autoClose: false, highWaterMark: 1 << 20 });
 }

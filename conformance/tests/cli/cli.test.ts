@@ -140,7 +140,7 @@ describe("the progress bar", () => {
     const status = await runCli(["sweep", "--format", "e5m2", "--chunks", "0-1", ...options], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),
-      binary: { read: async function* () {}, write: () => {} },
+      binary: { read: async function* () {}, readBlocking: async function* () {}, write: () => {} },
     });
     expect(status).toBe(0);
     return printed;

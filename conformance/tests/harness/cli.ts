@@ -76,7 +76,7 @@ class Workspace {
     const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),
-      binary: { read: async function* () {}, write: () => {} },
+      binary: { read: async function* () {}, readBlocking: async function* () {}, write: () => {} },
     });
     return { status, ...printed };
   }

@@ -54,6 +54,7 @@ function withDefaults(
 /** No served command exchanges bytes by itself. */
 const NO_BINARY: BinaryStreams = {
   read: async function* () {},
+  readBlocking: async function* () {},
   write: () => {},
 };
 
@@ -132,7 +133,7 @@ export function serveCommand(commands: readonly Command[]): Command {
       const { backend, threads } = session.general;
       const defaults = { json: "", backend, threads: threads === undefined ? undefined : String(threads) };
       const server = new Server(commands, defaults);
-      const frames = new FrameReader("standard input", session.io.binary.read());
+      const frames = new FrameReader("standard input", session.io.binary.readBlocking());
       try {
         let count = 0;
         for (let bytes = await frames.next(); bytes; bytes = await frames.next())

@@ -5,17 +5,22 @@
 import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
+import type { DatapathFamily } from "../../../../src/formats/datapath.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
 
 /**
  * Returns a list that has `count` backends while the tests of the file run. If `bare`, memory is not fenced, so that live bytes
  * count tensors only.
  */
-export function useBackends(count: number, bare = false): readonly Backend[] {
+export function useBackends(
+  count: number,
+  bare = false,
+  datapath: DatapathFamily = "hopper",
+): readonly Backend[] {
   const backends: Backend[] = [];
   beforeAll(async () => {
     for (let rank = 0; rank < count; rank++) {
-      const backend = await openBackend("wasm", { threads: 1 });
+      const backend = await openBackend("wasm", { threads: 1, datapath });
       backends.push(bare ? backend : new GuardedBackend(backend));
     }
   });
