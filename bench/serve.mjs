@@ -1,6 +1,6 @@
-// `npm run bench:serve` measures what `lockstep serve` moves: bytes of request and response per second, beside a process that only
-// echoes the request (the ceiling) and beside the same operation without frames. Rounds are interleaved; medians. --json prints the
-// rows as JSON.
+// `npm run bench:serve` measures what `lockstep serve` moves: bytes of request and response per second, beside a process that
+// only echoes the request (the ceiling) and beside the same operation without frames. Rounds are interleaved; medians. --json
+// prints the rows as JSON.
 
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
