@@ -52,8 +52,8 @@ export function readInput(): AsyncIterable<Uint8Array> {
 const READ_BYTES = 1 << 20;
 
 /**
- * As `readInput`, but this thread does nothing else while it waits for bytes, which is faster. A chunk is valid until the next one
- * is asked for.
+ * As `readInput`, but this thread does nothing else while it waits for bytes, which is faster. A chunk is valid until the next
+ * one is asked for.
  */
 export async function* readInputBlocking(): AsyncGenerator<Uint8Array, undefined> {
   requireNoTerminal();
