@@ -19,6 +19,7 @@ const LAYERS = [
   ...[
     "errors",
     "nearest",
+    "value-at",
     "options",
     "formats",
     "random",

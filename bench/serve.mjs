@@ -5,6 +5,7 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { encode, MXFP8Quantizer, openBackend, Scope, tensor } from "lockstep";
+import { median } from "./timing.mjs";
 
 const ROUNDS = 9;
 const SHAPE = [4096, 4096];
@@ -91,7 +92,6 @@ const CASES = [
 
 const server = new Peer(process.execPath, [CLI, "serve", "--stdio"]);
 const echo = new Peer("cat", []);
-const median = (list) => list.toSorted((a, b) => a - b)[list.length >> 1];
 const rows = [];
 for (const { name, args, alone } of CASES) {
   const request = requestOf(args, data);

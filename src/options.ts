@@ -98,6 +98,11 @@ function shown(key: string): string {
   return /^\w{1,60}$/.test(key) ? key : JSON.stringify(key.slice(0, SHOWN));
 }
 
+/** A string as it is, and a short description of any other value, for error messages. */
+export function named(value: unknown): string {
+  return typeof value === "string" ? value : describe(value);
+}
+
 /** Returns a short description of a value for error messages. */
 export function describe(given: unknown): string {
   switch (typeof given) {

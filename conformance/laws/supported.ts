@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
 import { domain, oneOf } from "../../src/options.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
+import { valueAt } from "../../src/value-at.js";
 import { format } from "../arbitraries/formats.js";
 import { QUANTIZERS, sourceTypes, specsOf } from "../arbitraries/specs.js";
 import { encodeCase } from "../operations/cast/encode.js";
@@ -28,13 +29,6 @@ const fields = domain(
 
 /** How many inputs are drawn in search of one that is supported: so many times so many. */
 const DRAWS = { rounds: 100, inputs: 50 };
-
-/** The value of a field by its path; undefined where there is none. */
-function valueAt(input: unknown, path: string): unknown {
-  return path
-    .split(".")
-    .reduce<unknown>((value, field) => (value as Record<string, unknown> | null | undefined)?.[field], input);
-}
 
 /** Whether all fields below `prefix`, or those of `paths`, have values that are supported. */
 function allows(

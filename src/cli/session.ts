@@ -16,6 +16,13 @@ export interface BinaryStreams {
   write(bytes: Uint8Array): void;
 }
 
+/** An empty standard input, and an output that discards everything. */
+export const NO_BINARY: BinaryStreams = {
+  read: async function* () {},
+  readBlocking: async function* () {},
+  write: () => {},
+};
+
 /** What a run is connected to. */
 export interface CliIo {
   readonly stdout: Sink;

@@ -5,7 +5,7 @@ import { createReadStream, fstatSync, readSync, writeSync } from "node:fs";
 import { Socket } from "node:net";
 import { isatty } from "node:tty";
 import { ArgumentError } from "../errors.js";
-import { fileError } from "../io/files.js";
+import { codeOf, fileError } from "../io/files.js";
 
 const STDIN = 0;
 export const STDOUT = 1;
@@ -13,6 +13,11 @@ export const STDERR = 2;
 
 /** The time to wait if a non-blocking stream is full, in milliseconds. */
 const RETRY_MS = 2;
+
+/** Waits until a non-blocking stream may have changed. */
+function pause(): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+}
 
 /** Streams that can no longer be written to. What is written to them is discarded. */
 const gone = new Set<number>();
@@ -32,8 +37,8 @@ export function writeBytes(stream: typeof STDOUT | typeof STDERR, bytes: Uint8Ar
     try {
       at += writeSync(stream, bytes, at);
     } catch (error) {
-      const code = error instanceof Error && "code" in error ? error.code : undefined;
-      if (code === "EAGAIN") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+      const code = codeOf(error);
+      if (code === "EAGAIN") pause();
       else if (code === "EPIPE" || stream === STDERR) gone.add(stream);
       else throw fileError("standard output", "cannot be written", error);
     }
@@ -71,10 +76,10 @@ function readSome(buffer: Uint8Array): number {
     try {
       return readSync(STDIN, buffer, 0, buffer.length, null);
     } catch (error) {
-      const code = error instanceof Error && "code" in error ? error.code : undefined;
+      const code = codeOf(error);
       if (code === "EOF") return 0;
       if (code !== "EAGAIN") throw fileError("standard input", "cannot be read", error);
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+      pause();
     }
   }
 }

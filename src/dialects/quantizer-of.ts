@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import { anything, describe, needed, oneOf, optionsOf } from "../options.js";
+import { anything, named, needed, oneOf, optionsOf } from "../options.js";
 import { type QuantizerSettings, quantizerNamed } from "../quantizers/named.js";
 import { QUANTIZER_OPTIONS, type Quantizer, type QuantizerOptions } from "../quantizers/quantizer.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectForm, type DialectName } from "./table.js";
@@ -81,8 +81,4 @@ export function dialectSettings(
   );
   const tile = among("tile", settings.tile, tiles);
   return [form.quantizer, { ...settings, ...fixed, format, tile }];
-}
-
-function named(value: unknown): string {
-  return typeof value === "string" ? value : describe(value);
 }

@@ -22,10 +22,15 @@ const REASONS: Readonly<Record<string, string>> = {
   ERR_INVALID_ARG_VALUE: "a path has no zero bytes",
 };
 
+/** The code of an error of the operating system, such as ENOENT; empty for other errors. */
+export function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
+
 /** A `FileError` for an error of the operating system. */
 export function fileError(path: string, what: string, cause: unknown): FileError {
   if (cause instanceof FileError) return cause;
-  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  const code = codeOf(cause);
   return new FileError(`${path}: ${what}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
 }
 

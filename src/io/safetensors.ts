@@ -1,10 +1,10 @@
 /** Reads safetensors files without loading them: the header when the file is opened, and each tensor on request. */
 import type { FileHandle } from "node:fs/promises";
-import { ArgumentError, FileError } from "../errors.js";
+import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import { openFile, readAt, requirePath } from "./files.js";
 import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/header.js";
-import { MAX_HEADER_BYTES } from "./limits.js";
+import { headerLengthOf, LENGTH_BYTES, requireLength } from "./header/header-length.js";
 import { TensorSource } from "./source.js";
 
 /** A small tensor is read together with the bytes that follow it. */
@@ -114,18 +114,6 @@ function rangeOf(
 }
 
 async function headerLength(path: string, handle: FileHandle, fileSize: number): Promise<number> {
-  if (fileSize < 8) throw new FileError(`${path}: has ${fileSize} bytes; a safetensors file has at least 10`);
-  const prefix = await readAt(path, handle, 0, 8);
-  const length = new DataView(prefix.buffer, prefix.byteOffset).getBigUint64(0, true);
-  if (length > MAX_HEADER_BYTES) {
-    throw new FileError(
-      `${path}: its header would have ${length} bytes; ${MAX_HEADER_BYTES} are the most; is this safetensors?`,
-    );
-  }
-  if (Number(length) > fileSize - 8) {
-    throw new FileError(
-      `${path}: its header has ${length} bytes and ${fileSize - 8} follow; the file is truncated`,
-    );
-  }
-  return Number(length);
+  requireLength(path, fileSize);
+  return headerLengthOf(path, await readAt(path, handle, 0, LENGTH_BYTES), fileSize);
 }

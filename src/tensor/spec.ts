@@ -8,7 +8,7 @@ import {
   quantizersWith,
 } from "../formats/block.js";
 import { SCALE_RULES } from "../formats/scale-rules.js";
-import { anything, atLeastZero, boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
+import { anything, atLeastZero, boolean, integer, named, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
 
 export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const;
@@ -50,10 +50,6 @@ export function requireSpec(spec: QuantizeSpec): void {
 function among(quantizer: string, name: string, value: string, allowed: readonly string[]): void {
   if (!allowed.includes(value))
     throw new ArgumentError(`${quantizer}: ${name} ${named(value)} is not one of ${allowed.join(", ")}`);
-}
-
-function named(value: unknown): string {
-  return typeof value === "string" ? value : describe(value);
 }
 
 /** Throws `ArgumentError` for a setting that the quantizer does not have, or settings that exclude each other. */

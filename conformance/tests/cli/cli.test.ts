@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { closeSync, existsSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { COMMANDS, runCli } from "../../../src/cli/main.js";
+import { NO_BINARY } from "../../../src/cli/session.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
 
@@ -140,7 +141,7 @@ describe("the progress bar", () => {
     const status = await runCli(["sweep", "--format", "e5m2", "--chunks", "0-1", ...options], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),
-      binary: { read: async function* () {}, readBlocking: async function* () {}, write: () => {} },
+      binary: NO_BINARY,
     });
     expect(status).toBe(0);
     return printed;

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect } from "vitest";
 import { runCli } from "../../../src/cli/main.js";
+import { NO_BINARY } from "../../../src/cli/session.js";
 import type { Metadata, TensorPlan } from "../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
@@ -76,7 +77,7 @@ class Workspace {
     const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
       stdout: sink("stdout"),
       stderr: sink("stderr"),
-      binary: { read: async function* () {}, readBlocking: async function* () {}, write: () => {} },
+      binary: NO_BINARY,
     });
     return { status, ...printed };
   }

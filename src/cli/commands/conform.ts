@@ -7,7 +7,7 @@ import { defineCommand } from "../command.js";
 import { integer, optional, positiveFloat32, someText, value } from "../options.js";
 import type { Session } from "../session.js";
 import { Parent, SubjectProcess } from "../subject/process.js";
-import { ProgramSubject } from "../subject/subject.js";
+import { ProgramSubject, remembering } from "../subject/subject.js";
 import { type Peer, SubjectError } from "../subject/talk.js";
 
 /** The name of the program that started this one, among subjects. */
@@ -168,7 +168,8 @@ async function runOnProgram(
   { deadline, ...options }: ConformanceOptions & { readonly deadline: number },
 ): Promise<Tested> {
   const harness = await import("lockstep/conformance");
-  const reference = harness.backendSubject(backend);
+  // the program's questions need the answer, and the law compares with it
+  const reference = remembering(harness.backendSubject(backend));
   const { program, hello, subject } = await ProgramSubject.start(begin, harness, { deadline, reference });
   try {
     const asked = Array.from(hello.operations).filter(([name]) => options.operations?.includes(name) ?? true);

@@ -1,6 +1,7 @@
 /** Plans of products in JSON files. */
 import { FileError } from "../../errors.js";
 import { type GemmPlan, planFault } from "../../ops/gemm/plan.js";
+import { valueAt } from "../../value-at.js";
 import type { Files } from "../files.js";
 
 /** A limit that is far above the size of any plan. */
@@ -20,11 +21,4 @@ export async function readPlan(files: Files, path: string): Promise<GemmPlan> {
   const [field, needed] = fault;
   const given = JSON.stringify(valueAt(json, field)) ?? "absent";
   throw new FileError(`${path}: ${field} is ${given}; ${needed} is needed`);
-}
-
-/** Returns the value at a path of field names that are separated by dots, or undefined if a field is missing. */
-function valueAt(json: unknown, path: string): unknown {
-  return path
-    .split(".")
-    .reduce<unknown>((value, field) => (value as Record<string, unknown> | null | undefined)?.[field], json);
 }

@@ -1,6 +1,6 @@
 /** `lockstep serve`: runs commands for a program in another language. */
 import { ArgumentError, LockstepError } from "../../errors.js";
-import { encodeFrame, Frame } from "../../io/frames/frame.js";
+import { encodeFrame, Frame, MESSAGE_KEY } from "../../io/frames/frame.js";
 import { FrameReader } from "../../io/frames/frame-reader.js";
 import { isObject } from "../../io/header/header.js";
 import { nearest } from "../../nearest.js";
@@ -8,10 +8,7 @@ import { defineCommand } from "../command.js";
 import type { Command, ExitCode } from "../command-types.js";
 import { MessageFiles } from "../message-files.js";
 import { flag } from "../options.js";
-import { Backends, type BinaryStreams } from "../session.js";
-
-/** The metadata key of a frame that holds the request or the response. */
-const KEY = "lockstep";
+import { Backends, NO_BINARY } from "../session.js";
 
 /** A command line, and what the response repeats so that the client knows what it answers. */
 interface Request {
@@ -20,21 +17,21 @@ interface Request {
 }
 
 function requestOf({ metadata, path }: Frame): Request {
-  const text = metadata[KEY];
+  const text = metadata[MESSAGE_KEY];
   if (text === undefined)
     throw new ArgumentError(
-      `${path}: its metadata have no "${KEY}"; give {"id": …, "args": ["quantize", …]} there, as JSON`,
+      `${path}: its metadata have no "${MESSAGE_KEY}"; give {"id": …, "args": ["quantize", …]} there, as JSON`,
     );
   let request: unknown;
   try {
     request = JSON.parse(text);
   } catch (cause) {
-    throw new ArgumentError(`${path}: the metadata "${KEY}" are not JSON`, { cause });
+    throw new ArgumentError(`${path}: the metadata "${MESSAGE_KEY}" are not JSON`, { cause });
   }
   const { id = null, args } = isObject(request) ? request : {};
   if (Array.isArray(args) && args.every((each) => typeof each === "string")) return { id, args };
   throw new ArgumentError(
-    `${path}: "args" in the metadata "${KEY}" must be a list of texts, the command and its arguments`,
+    `${path}: "args" in the metadata "${MESSAGE_KEY}" must be a list of texts, the command and its arguments`,
   );
 }
 
@@ -50,13 +47,6 @@ function withDefaults(
   );
   return [...args, ...added];
 }
-
-/** No served command exchanges bytes by itself. */
-const NO_BINARY: BinaryStreams = {
-  read: async function* () {},
-  readBlocking: async function* () {},
-  write: () => {},
-};
 
 /** Runs commands that are read from frames, on backends that stay open. */
 export class Server {
@@ -78,11 +68,11 @@ export class Server {
       const printed = { text: "" };
       const status = await this.#run(request, files, printed);
       const response = JSON.stringify({ id, status, result: printedValue(printed.text) });
-      return encodeFrame(name, files.tensors, { ...files.metadata, [KEY]: response });
+      return encodeFrame(name, files.tensors, { ...files.metadata, [MESSAGE_KEY]: response });
     } catch (error) {
       const code = error instanceof LockstepError ? error.code : "INTERNAL";
       const message = error instanceof Error ? error.message : String(error);
-      return encodeFrame(name, [], { [KEY]: JSON.stringify({ id, error: { code, message } }) });
+      return encodeFrame(name, [], { [MESSAGE_KEY]: JSON.stringify({ id, error: { code, message } }) });
     }
   }
 
@@ -124,7 +114,7 @@ export function serveCommand(commands: readonly Command[]): Command {
     name: "serve",
     summary: "runs the commands that another program sends, in any language, and sends it the results",
     details: [
-      `A frame is a safetensors file behind its length, 8 bytes, little endian. A request has a command line in its metadata: "${KEY}": {"id": 1, "args": ["quantize", "in", "-o", "out", "--quantizer", "mxfp8"]}. The file "in" consists of the tensors whose names begin with "in/". The response has the tensors of the files that the command wrote, and {"id": 1, "status": 0, "result": …} or {"id": 1, "error": {"code": …, "message": …}}. docs/protocol.md tells more. It ends with standard input.`,
+      `A frame is a safetensors file behind its length, 8 bytes, little endian. A request has a command line in its metadata: "${MESSAGE_KEY}": {"id": 1, "args": ["quantize", "in", "-o", "out", "--quantizer", "mxfp8"]}. The file "in" consists of the tensors whose names begin with "in/". The response has the tensors of the files that the command wrote, and {"id": 1, "status": 0, "result": …} or {"id": 1, "error": {"code": …, "message": …}}. docs/protocol.md tells more. It ends with standard input.`,
     ],
     example: "--stdio",
     inputs: [],

@@ -5,6 +5,7 @@ import type { Frame, FrameTensor } from "../../io/frames/frame.js";
 import type { JsonObject, TensorEntry } from "../../io/header/header.js";
 import { viewAs } from "../../tensor/data.js";
 import { isWide, type Shape, storageBits } from "../../tensor/shape.js";
+import { bytesOf } from "../bytes.js";
 
 /** The harness, which commands load when they need it. */
 export type Harness = typeof import("lockstep/conformance");
@@ -15,10 +16,6 @@ function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; rea
   const bits = storageBits(dtype);
   if (bits === 4) return { dtype: "U8", shape: [...shape.slice(0, -1), (shape.at(-1) ?? 0) / 2] };
   return { dtype: bits === 8 ? "U8" : bits === 16 ? "U16" : "U32", shape };
-}
-
-function bytesOf({ data: { buffer, byteOffset, byteLength } }: PlainTensor): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 /** The input of an operation: its tensors, by the path of the field, and all other fields as JSON. */
@@ -35,7 +32,7 @@ export function inputMessage({ PlainTensor: Plain }: Harness, value: object): In
   const tensors: FrameTensor[] = [];
   const visit = (each: unknown, path: string): unknown => {
     if (each instanceof Plain) {
-      tensors.push({ name: path, ...planOf(each), bytes: bytesOf(each) });
+      tensors.push({ name: path, ...planOf(each), bytes: bytesOf(each.data) });
       return undefined;
     }
     if (typeof each === "bigint") return String(each);

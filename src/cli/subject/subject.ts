@@ -1,5 +1,5 @@
 /** Another program as the subject of a conformance run. */
-import type { Answer, Complete, OperationName, Subject } from "lockstep/conformance";
+import type { Answer, Complete, OperationName, Subject, Supported } from "lockstep/conformance";
 import { ArgumentError, UnsupportedError } from "../../errors.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
 import { parseRecipe } from "../../io/quantized/recipe-parser.js";
@@ -14,16 +14,13 @@ const PROTOCOL = 1;
 /** How long a process may take to start and say hello, in milliseconds. */
 const START_MS = 60_000;
 
-/** The values that a field of an input may have, by the path of the field. */
-export type Supported = Readonly<Record<string, readonly unknown[]>>;
-
 /** What a subject says of itself. */
 export interface Hello {
   readonly name: string;
   readonly operations: ReadonlyMap<OperationName, Supported>;
 }
 
-/** The options of `CommandSubject`. */
+/** The options of `ProgramSubject`. */
 export interface SubjectOptions {
   /** How long an answer may take, in milliseconds. */
   readonly deadline: number;
@@ -32,6 +29,20 @@ export interface SubjectOptions {
 }
 
 type Ask = (input: object) => Promise<Answer>;
+
+/** As `subject`, but the answer to an input that it was already given is not computed again. */
+export function remembering(subject: Complete<Subject>): Complete<Subject> {
+  const known = new WeakMap<object, Answer>();
+  const functions = Object.entries(subject).map(([name, answer]) => {
+    const asking: Ask = async (input) => {
+      const made = known.get(input) ?? (await answer(input as never));
+      known.set(input, made);
+      return made;
+    };
+    return [name, asking] as const;
+  });
+  return Object.fromEntries(functions) as Complete<Subject>;
+}
 
 /** A program that answers cases. It is started again after it has ended. */
 export class ProgramSubject {

@@ -1,11 +1,8 @@
 /** The exchange of messages with a subject: one question, then one answer. */
 import { BackendError, LockstepError } from "../../errors.js";
-import { encodeFrame, Frame, type FrameTensor } from "../../io/frames/frame.js";
+import { encodeFrame, Frame, type FrameTensor, MESSAGE_KEY } from "../../io/frames/frame.js";
 import type { FrameReader } from "../../io/frames/frame-reader.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
-
-/** The metadata key of a frame that holds the message. */
-const KEY = "lockstep";
 
 /** What is said to a subject or by one: a JSON object, and tensors. */
 export interface Message {
@@ -38,7 +35,8 @@ export interface Peer {
 
 /** Sends a message that has no answer. */
 export function tell(peer: Peer, { say, tensors }: Message): void {
-  for (const part of encodeFrame("message", tensors, { [KEY]: JSON.stringify(say) })) peer.write(part);
+  for (const part of encodeFrame("message", tensors, { [MESSAGE_KEY]: JSON.stringify(say) }))
+    peer.write(part);
 }
 
 /**
@@ -71,10 +69,10 @@ export async function ask(peer: Peer, message: Message, deadline: number): Promi
 
 function replyOf(bytes: Uint8Array): Reply {
   const frame = Frame.decode("answer", bytes);
-  const text = frame.metadata[KEY];
+  const text = frame.metadata[MESSAGE_KEY];
   const say: unknown = text === undefined ? undefined : parsed(text);
   if (isObject(say)) return { say, frame };
-  throw new SubjectError(`the subject's answer has no JSON object in its metadata "${KEY}"`);
+  throw new SubjectError(`the subject's answer has no JSON object in its metadata "${MESSAGE_KEY}"`);
 }
 
 function parsed(text: string): unknown {

@@ -1,6 +1,6 @@
 /** Reads frames from a stream of bytes. */
 import { FileError } from "../../errors.js";
-import { LENGTH_BYTES } from "./frame.js";
+import { LENGTH_BYTES } from "../header/header-length.js";
 
 /** The largest frame: less than the largest array of bytes that all supported versions of Node allow. */
 export const MAX_FRAME_BYTES = 2 ** 32 - 2 ** 20;

@@ -7,12 +7,12 @@ import {
   type TensorEntry,
   type TensorPlan,
 } from "../header/header.js";
+import { headerLengthOf, LENGTH_BYTES, requireLength } from "../header/header-length.js";
 import { encodeHeader, planEntries } from "../header/header-write.js";
-import { MAX_HEADER_BYTES } from "../limits.js";
 import { TensorSource } from "../source.js";
 
-/** The bytes of a length: an unsigned integer, little endian. */
-export const LENGTH_BYTES = 8;
+/** The metadata key of a frame that holds a message: JSON as a text. */
+export const MESSAGE_KEY = "lockstep";
 
 /** A tensor and its bytes, little endian, in C order. */
 export interface FrameTensor extends TensorPlan {
@@ -52,14 +52,8 @@ export class Frame extends TensorSource {
 
   /** Throws `FileError` for bytes that are no safetensors file. `name` says in errors which frame it is. */
   static decode(name: string, bytes: Uint8Array): Frame {
-    if (bytes.length < LENGTH_BYTES)
-      throw new FileError(`${name}: has ${bytes.length} bytes; a safetensors file has at least 10`);
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    const length = view.getBigUint64(0, true);
-    const most = Math.min(bytes.length - LENGTH_BYTES, MAX_HEADER_BYTES);
-    if (length > most)
-      throw new FileError(`${name}: its header would have ${length} bytes; it can have ${most}`);
-    const data = LENGTH_BYTES + Number(length);
+    requireLength(name, bytes.length);
+    const data = LENGTH_BYTES + headerLengthOf(name, bytes, bytes.length);
     const header = parseHeader(name, bytes.subarray(LENGTH_BYTES, data), bytes.length - data);
     return new Frame(name, header, bytes.subarray(data));
   }

@@ -3,7 +3,7 @@ import { constants } from "node:fs";
 import { access, type FileHandle, lstat, open, readlink, realpath } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { FileError } from "../../errors.js";
-import { fileError } from "../files.js";
+import { codeOf, fileError } from "../files.js";
 
 /** The maximum number of links, as in Linux. */
 const MAX_LINKS = 40;
@@ -60,8 +60,4 @@ export async function syncFolder(folder: string): Promise<void> {
   } finally {
     await handle?.close();
   }
-}
-
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "";
 }

@@ -6,6 +6,7 @@ import { randomBytes } from "node:crypto";
 import { rmSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { codeOf } from "../files.js";
 
 /** The number of names to try before an error of the folder is assumed. */
 const ATTEMPTS = 16;
@@ -50,14 +51,9 @@ export async function openTemporary(target: string, mode: number): Promise<Tempo
       return { path, handle: await open(path, "wx", mode) };
     } catch (error) {
       forget(path);
-      if (attempt === ATTEMPTS || !isTaken(error)) throw error;
+      if (attempt === ATTEMPTS || codeOf(error) !== "EEXIST") throw error;
     }
   }
-}
-
-/** Whether an error says that the name exists. */
-function isTaken(error: unknown): boolean {
-  return error instanceof Error && "code" in error && error.code === "EEXIST";
 }
 
 /** Removes an unfinished file. */
