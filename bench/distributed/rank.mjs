@@ -31,7 +31,7 @@ const between = (body) => () => {
 };
 /** The arguments of `reduceParts`, which is called directly, without the checks of a process group. */
 const side = { rank, size, devices: plain, backend };
-const how = { dtype: "bf16", order: Array.from({ length: size }, (_, i) => i), sum: "f32" };
+const how = { dtype: "bf16", order: Array.from({ length: size }, (_, i) => i), sum: "f32", factor: 1 };
 const RING = { algorithm: "ring" };
 const rowsOf = (bytes) => {
   const x = empty(backend, "bf16", [bytes / 2]);

@@ -1,5 +1,6 @@
 // One rank of the benchmark of data parallelism. It runs forward, backward and optimizer of a stack of LayerNormMLP in three
-// variants: gradients are reduced while the backward pass runs, after it, or not at all. Rank 0 prints the results.
+// variants: gradients are reduced while the backward pass runs, in turn with it, or not at all. Rank 0 prints the results. Given
+// `trace` instead of a number of rounds, it prints when each part of one step began and ended.
 import {
   AdamW,
   autocast,
@@ -16,6 +17,7 @@ import { openProcessGroup } from "lockstep/distributed";
 import { median } from "../timing.mjs";
 
 const [rounds, layers, features, hidden, tokens] = process.argv.slice(2).map(Number);
+const isTrace = process.argv[2] === "trace";
 const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RANK) });
 const group = await openProcessGroup(backend, { transport: "device", timeoutMs: 60_000 });
 
@@ -46,14 +48,17 @@ const codes = new Uint16Array(tokens * features).map(
 );
 const [x, dy] = [1, 2].map(() => empty(backend, "bf16", [tokens, features]).write(codes));
 
-function step(recipe) {
+function step(recipe, mark = () => {}) {
   const scope = new Scope();
   const input = new Variable(x, true);
   const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
+  mark("forward");
   y.backward(dy);
+  mark("backward");
   input.zeroGrad();
   scope.dispose();
   optimizer.step();
+  mark("optimizer");
   optimizer.zeroGrad();
 }
 
@@ -69,8 +74,54 @@ const WAYS = {
   "reduced beside": (recipe) => step(recipe),
 };
 
+const RECIPES = { bf16: undefined, current: new Float8CurrentScaling() };
+if (isTrace) {
+  for (const [name, recipe] of Object.entries(RECIPES)) await trace(name, recipe);
+  await leave();
+}
+
+/** Runs a step and prints, in milliseconds from its start, what each stream had done when. */
+async function trace(name, recipe) {
+  step(recipe);
+  step(recipe);
+  await group.barrier();
+  const labels = [];
+  const mark = (label) => {
+    labels.push(label);
+    backend.timeline.mark();
+  };
+  let buckets = 0;
+  backend.onSideStream = (body) =>
+    onSideStream.call(backend, () => {
+      const number = buckets++;
+      mark(`  bucket ${number} begins`);
+      const result = body();
+      mark(`  bucket ${number} ends`);
+      return result;
+    });
+  const handles = [...model.namedParameters()].map(([parameter, each]) =>
+    each.registerPostAccumulateGradHook(() => mark(`gradient of ${parameter}`)),
+  );
+  mark("begin");
+  step(recipe, mark);
+  for (const { remove } of handles) remove();
+  backend.onSideStream = onSideStream;
+  let at = 0;
+  const times = [0, ...Array.from(backend.timeline.spans(), (span) => (at += span))];
+  if (group.rank > 0) return;
+  console.log(`${backend.description}, ${group.size} ranks, ${name}; milliseconds`);
+  for (const [i, label] of labels.entries()) console.log(`${times[i].toFixed(2).padStart(8)}  ${label}`);
+}
+
+async function leave() {
+  await group.barrier();
+  await group.dispose();
+  await backend.dispose();
+  process.exit(0);
+}
+
 const results = [];
-for (const [name, recipe] of Object.entries({ bf16: undefined, current: new Float8CurrentScaling() })) {
+for (const [name, recipe] of Object.entries(RECIPES)) {
   const times = Object.fromEntries(Object.keys(WAYS).map((way) => [way, []]));
   for (let round = -2; round < rounds; round++) {
     for (const [way, run] of Object.entries(WAYS)) {
@@ -97,6 +148,4 @@ if (group.rank === 0) {
   for (const each of results) console.log(JSON.stringify(each));
   console.log(JSON.stringify({ description: backend.description, size: group.size, what, results }));
 }
-await group.barrier();
-await group.dispose();
-await backend.dispose();
+await leave();

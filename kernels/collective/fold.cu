@@ -1,4 +1,4 @@
-// Sums and maxima over ranks. The kernels are limited by memory bandwidth: each part is read once, 16 bytes at a time
+// Sums, means and maxima over ranks. The kernels are limited by memory bandwidth: each part is read once, 16 bytes at a time
 // if all parts are aligned to 16 bytes. For 2, 4 and 8 ranks, a thread issues all its loads before it adds.
 #include "kernels/collective/fold.h"
 
@@ -32,6 +32,12 @@ __device__ inline float combined(float a, float b) {
   if constexpr (fold == Fold::kMax) return inOrder(max(orderOf(a), orderOf(b)));
   const float sum = a + b;
   return fold == Fold::kSumEach ? rounded(type, sum) : sum;
+}
+
+// The last step: a mean multiplies the rounded sum.
+template <Wide type>
+__device__ inline float multiplied(const FoldParams& p, float total) {
+  return p.factor == 1.0f ? total : rounded(type, total) * p.factor;
 }
 
 template <Wide type>
@@ -109,6 +115,8 @@ __global__ void __launch_bounds__(kFoldThreads) foldPacks(const FoldParams p) {
 #pragma unroll 4
     for (int64_t i = 1; i < p.ranks; ++i) add<type, fold>(total, Sixteen::load(partAt<type>(p, i), at));
   }
+#pragma unroll
+  for (int i = 0; i < kInSixteen<type>; ++i) total[i] = multiplied<type>(p, total[i]);
   storeSixteen<type>(p.out, at, total);
 }
 
@@ -122,7 +130,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldElements(const FoldParams p,
   for (int64_t i = 1; i < p.ranks; ++i) {
     total = combined<type, fold>(total, loadElement(partAt<type>(p, i), type, at));
   }
-  storeElement(p.out, type, at, total);
+  storeElement(p.out, type, at, multiplied<type>(p, total));
 }
 
 template <Wide type, Fold fold>

@@ -1,4 +1,4 @@
-// Combines arrays of several ranks element by element: sums and maxima.
+// Combines arrays of several ranks element by element: sums, means and maxima.
 #include "kernels/collective/fold.h"
 
 #include "native/addon.h"
@@ -13,6 +13,7 @@ void Fold(const Call<calls::Fold>& call) {
   p.type = call.wide("type");
   p.sumType = call.wide("sumType");
   p.maximum = call.flag("maximum");
+  p.factor = call.f32("factor");
   if (p.sumType != Wide::kF32 && p.sumType != p.type) {
     throw Failure{"ARGUMENT", "sumType is neither f32 nor the type of the parts"};
   }

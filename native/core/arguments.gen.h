@@ -339,6 +339,7 @@ struct Fold {
       {"type", Kind::kWide, false},
       {"sumType", Kind::kWide, false},
       {"maximum", Kind::kFlag, false},
+      {"factor", Kind::kFloat, false},
       {"out", Kind::kPointer, false},
       {"count", Kind::kCount, false},
   };

@@ -68,6 +68,8 @@ export interface FoldArgs {
    * The dtype to which each sum except the last is rounded. Undefined: a maximum is computed instead, in which NaN is ignored.
    */
   readonly sum: WideDType | undefined;
+  /** The sum, rounded to `dtype`, is multiplied by f32(factor) and rounded again. 1: it is not multiplied. */
+  readonly factor: number;
   /** The address of the result. It may be that of `own`. */
   readonly out: number;
   /** The number of elements of each part. */

@@ -68,7 +68,7 @@ function among(subject: string | undefined): string {
 function wordsOf(how: Reduction): string {
   if (how.reduction === "max") return "max";
   const { algorithm, order, sum, splits } = how.plan;
-  return `sum ${algorithm} [${order}] in ${sum}, splits [${splits}]`;
+  return `${how.reduction} ${algorithm} [${order}] in ${sum}, splits [${splits}]`;
 }
 
 /** A message from another member. */

@@ -7,8 +7,13 @@ import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { SumPlan } from "./plan.js";
 
-/** How the tensors of all ranks are reduced: added by a plan, or by an elementwise maximum, which needs no order. */
-export type Reduction = { readonly reduction: "sum"; readonly plan: SumPlan } | { readonly reduction: "max" };
+/**
+ * How the tensors of all ranks are reduced: added by a plan, after which a mean multiplies by f32(1 / ranks), or by an
+ * elementwise maximum, which needs no order.
+ */
+export type Reduction =
+  | { readonly reduction: "sum" | "mean"; readonly plan: SumPlan }
+  | { readonly reduction: "max" };
 
 /** Concatenates the x of all ranks to `out`. */
 export interface GatherPart {

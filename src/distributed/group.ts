@@ -173,7 +173,8 @@ export class ProcessGroup {
 
   /**
    * Reduces the x of all ranks and returns this rank's rows of the result. x is f32, bf16 or f16 and has the same shape on every
-   * rank. A sum is rounded as its plan says; a maximum ignores NaN.
+   * rank. A sum is rounded as its plan says; a mean is the sum multiplied by f32(1 / ranks) and rounded again; a maximum ignores
+   * NaN.
    * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for a plan that does not fit this sum,
    * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` if the rows cannot be divided among the
    * ranks, and for an `out` of another shape.
@@ -413,7 +414,7 @@ export class ProcessGroup {
     x: Tensor<WideDType>,
     { reduction = "sum", plan, rows }: ReduceScatterOptions,
   ): Reduction {
-    if (reduction === "sum") return { reduction, plan: this.sumPlan(op, x, { plan, rows }) };
+    if (reduction !== "max") return { reduction, plan: this.sumPlan(op, x, { plan, rows }) };
     if (plan === undefined) return { reduction };
     throw new ArgumentError(`${op}: plan is of a sum; reduction is ${reduction}, which has no order`);
   }

@@ -5,9 +5,12 @@ import type { Tensor } from "../tensor/tensor.js";
 import { checkSumPlan, type SumPlanOptions } from "./plan.js";
 
 /** The reductions. */
-export const REDUCTIONS = ["sum", "max"] as const;
+export const REDUCTIONS = ["sum", "mean", "max"] as const;
 
-/** How inputs are reduced: added by a plan, or by an elementwise maximum. */
+/**
+ * How inputs are reduced: added by a plan (`sum`), added by a plan, rounded to their dtype and multiplied by f32(1 / ranks)
+ * (`mean`), or by an elementwise maximum.
+ */
 export type ReductionName = (typeof REDUCTIONS)[number];
 
 /** The destination of a result. */
@@ -26,7 +29,7 @@ export interface AllGatherOptions extends GroupResultOptions {
 export interface AllReduceOptions extends GroupResultOptions {
   /** The reduction. Default `sum`. */
   readonly reduction?: ReductionName | undefined;
-  /** The plan of a sum. Default `{ algorithm: "ranked" }`. */
+  /** The plan of a sum or mean. Default `{ algorithm: "ranked" }`. */
   readonly plan?: SumPlanOptions | undefined;
 }
 

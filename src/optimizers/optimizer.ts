@@ -83,7 +83,8 @@ export abstract class Optimizer {
    */
   step(options: StepOptions = {}): void {
     const { noop } = checkStep("step", options);
-    for (const slot of this.slots.values()) {
+    // a backward pass completes the last parameter first, so updates from the last on wait least for reductions on a side stream
+    for (const slot of [...this.slots.values()].reverse()) {
       using _ = new Scope();
       const { parameter, master } = slot;
       const grad = parameter.requiresGrad ? gradientOf(parameter) : undefined;

@@ -7,7 +7,6 @@ import { checkSumOrder, type SumOrder } from "../distributed/plan.js";
 import { ArgumentError } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
-import { scaled } from "../ops/elementwise/scaled.js";
 import { onSideStream } from "../ops/side-stream.js";
 import { integer, nested, oneOf, optionsOf } from "../options.js";
 import type { HookedPass, HookHandle } from "../tape/hooks.js";
@@ -60,7 +59,7 @@ interface Reducing {
  */
 export class DataParallel {
   readonly #plan: SumOrder | undefined;
-  readonly #isMean: boolean;
+  readonly #reduction: "mean" | "sum";
   readonly #bucketBytes: number;
   readonly #handles: readonly HookHandle[];
   #reducing: Reducing | undefined;
@@ -78,7 +77,7 @@ export class DataParallel {
     const given = checkOptions("DataParallel", options);
     requireSameBackend("DataParallel", module, group);
     this.#plan = given.plan;
-    this.#isMean = given.reduction !== "sum";
+    this.#reduction = given.reduction ?? "mean";
     this.#bucketBytes = given.bucketBytes ?? DEFAULT_BUCKET_BYTES;
     this.#handles = module
       .parameters()
@@ -137,9 +136,8 @@ export class DataParallel {
     onSideStream(this.group.backend, () => {
       using _ = new Scope();
       const { flat, owned } = packed("DataParallel", bucket);
-      const reduced = this.group.allReduce(flat, { plan: this.#plan, out: owned ? flat : undefined });
-      if (this.#isMean) scaled(reduced, 1 / this.group.size, { out: reduced });
-      unpack(bucket, reduced);
+      const how = { reduction: this.#reduction, plan: this.#plan };
+      unpack(bucket, this.group.allReduce(flat, { ...how, out: owned ? flat : undefined }));
     });
   }
 

@@ -64,7 +64,7 @@ export class FullySharded {
     const grads = new ReduceGrads(
       module.parameterGroups(),
       (each) => this.#shards.get(each) as ShardedParameter,
-      { group, plan, isMean: reduction !== "sum" },
+      { group, plan, reduction: reduction ?? "mean" },
     );
     for (const [parameter, shard] of this.#shards) {
       const { highPrecisionInitVal: values } = parameter;

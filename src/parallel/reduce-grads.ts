@@ -2,7 +2,6 @@
 import type { ProcessGroup } from "../distributed/group.js";
 import type { SumOrder } from "../distributed/plan.js";
 import type { Parameter } from "../modules/parameter.js";
-import { scaled } from "../ops/elementwise/scaled.js";
 import { onSideStream } from "../ops/side-stream.js";
 import type { HookedPass } from "../tape/hooks.js";
 import { Scope } from "../tensor/scope.js";
@@ -14,7 +13,7 @@ import type { ShardedParameter } from "./sharded-parameter.js";
 export interface Reduction {
   readonly group: ProcessGroup;
   readonly plan: SumOrder | undefined;
-  readonly isMean: boolean;
+  readonly reduction: "mean" | "sum";
 }
 
 /** The parameters of one module. */
@@ -37,17 +36,16 @@ class GradientGroup {
     const shardOf = (parameter: Parameter): ShardedParameter =>
       this.shards.get(parameter) as ShardedParameter;
     const complete = [...this.shards.keys()].filter((each) => shardOf(each).isComplete);
-    const { group, plan, isMean } = this.reduction;
+    const { group, plan, reduction } = this.reduction;
     for (const bucket of bucketsOf(complete, Number.POSITIVE_INFINITY, (each) => shardOf(each).counts))
       onSideStream(group.backend, () => {
         using _ = new Scope();
         const { flat } = packed("fullyShard", bucket);
-        const sum = group.reduceScatter(flat, { rows: bucket.sizes, plan });
-        if (isMean && sum.size > 0) scaled(sum, 1 / group.size, { out: sum });
+        const reduced = group.reduceScatter(flat, { reduction, rows: bucket.sizes, plan });
         for (const { parameter, parts } of bucket.members) {
           const { own } = shardOf(parameter);
           const first = parts[group.rank]?.first ?? 0;
-          shardOf(parameter).reduced(sum.view(own.shape.includes(0) ? 0 : first, own.shape as Shape));
+          shardOf(parameter).reduced(reduced.view(own.shape.includes(0) ? 0 : first, own.shape as Shape));
         }
       });
   }

@@ -15,6 +15,11 @@ export function rankedSum(parts: readonly ArrayLike<number>[], round: Round): nu
   );
 }
 
+/** A mean of `ranks` ranks, given the rounded sums: the f32 product with f32(1 / ranks), rounded. */
+export function meanOf(sums: readonly number[], ranks: number, round: Round): number[] {
+  return sums.map((value) => round(Math.fround(value * Math.fround(1 / ranks))));
+}
+
 /**
  * The sum along a ring of ranks, rounded after every hop. The elements that `splits` assigns to rank d start at the
  * rank after d and end at d.

@@ -89,38 +89,47 @@ describe("ranks with a device each", () => {
     size: fc.integer({ min: 1, max: 4 }),
     dtype: fc.constantFrom(...TYPES),
     how: fc.constantFrom("ranked" as const, "ring" as const, "max" as const),
+    isMean: fc.boolean(),
     elements: fc.integer({ min: 0, max: 9 }).map((more) => 2 ** 13 - 3 + more),
     cut: fc.array(fc.nat(5), { minLength: 4, maxLength: 4 }),
   });
 
   it("give the oracle's bits of large tensors, in splits of any sizes", async () => {
     await fc.assert(
-      fc.asyncProperty(large, turns, rings, async ({ size, dtype, how, elements, cut }, next, ringsOf) => {
-        const count = dtype === "f32" ? elements : 2 * elements;
-        const job = new Job(backends.slice(0, size), ringsOf);
-        const parts = inputs(dtype, size, count);
-        const first = cut.slice(0, size - 1).map((each) => Math.floor((count * each) / (5 * size)));
-        const splits = [...first, count - first.reduce((a, b) => a + b, 0)];
-        const values = parts.map(wideValues);
-        const sum =
-          how === "max"
-            ? oracle.maximum(values)
-            : how === "ring"
-              ? oracle.ringSum(values, [...splits.keys()], splits, roundTo(dtype))
-              : oracle.rankedSum(values, roundTo(dtype));
-        const wanted = rounded(dtype, [count], sum);
-        const options = how === "max" ? { reduction: how } : { plan: { algorithm: how, splits } };
-        const reads = job.groups.map(async (group, rank) => {
-          const x = upload(group, parts[rank] as PlainTensor<WideDType>);
-          const out = group.allReduce(x, options);
-          x.dispose();
-          const read = await out.data();
-          out.dispose();
-          return new PlainTensor(dtype, [count], read);
-        });
-        const results = await whileStreamsRun(job.backends, next, Promise.all(reads));
-        for (const got of results) expect(differenceOf(got, wanted)).toBeUndefined();
-      }),
+      fc.asyncProperty(
+        large,
+        turns,
+        rings,
+        async ({ size, dtype, how, isMean, elements, cut }, next, ringsOf) => {
+          const count = dtype === "f32" ? elements : 2 * elements;
+          const job = new Job(backends.slice(0, size), ringsOf);
+          const parts = inputs(dtype, size, count);
+          const first = cut.slice(0, size - 1).map((each) => Math.floor((count * each) / (5 * size)));
+          const splits = [...first, count - first.reduce((a, b) => a + b, 0)];
+          const values = parts.map(wideValues);
+          const sum =
+            how === "max"
+              ? oracle.maximum(values)
+              : how === "ring"
+                ? oracle.ringSum(values, [...splits.keys()], splits, roundTo(dtype))
+                : oracle.rankedSum(values, roundTo(dtype));
+          const reduction = how !== "max" && isMean ? ("mean" as const) : ("sum" as const);
+          const result = reduction === "mean" ? oracle.meanOf(sum, size, roundTo(dtype)) : sum;
+          const wanted = rounded(dtype, [count], result);
+          const options =
+            how === "max" ? { reduction: how } : { reduction, plan: { algorithm: how, splits } };
+          const reads = job.groups.map(async (group, rank) => {
+            const x = upload(group, parts[rank] as PlainTensor<WideDType>);
+            const out = group.allReduce(x, options);
+            x.dispose();
+            const read = await out.data();
+            out.dispose();
+            return new PlainTensor(dtype, [count], read);
+          });
+          const results = await whileStreamsRun(job.backends, next, Promise.all(reads));
+          for (const got of results) expect(differenceOf(got, wanted)).toBeUndefined();
+        },
+      ),
       { numRuns: 12, seed: 4 },
     );
   });
@@ -145,7 +154,8 @@ describe("ranks with a device each", () => {
           const own = counts[rank] as number;
           const out = empty(group.backend, dtype, [own]);
           const { side } = job.communicators[rank] as (typeof job.communicators)[number];
-          reduceParts(side, { x: x.address, counts, out: out.address, dtype, order, sum: "f32", pieces });
+          const how = { dtype, order, sum: "f32", factor: 1, pieces } as const;
+          reduceParts(side, { x: x.address, counts, out: out.address, ...how });
           x.dispose();
           const read = await out.data();
           out.dispose();

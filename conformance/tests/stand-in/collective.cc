@@ -62,7 +62,7 @@ cudaError_t launchFold(const FoldParams& p, cudaStream_t stream) {
       const float value = load(part(i), p.type, at);
       total = p.maximum ? larger(total, value) : rounded(p.sumType, total + value);
     }
-    store(p.out, p.type, at, total);
+    store(p.out, p.type, at, p.factor == 1 ? total : rounded(p.type, total) * p.factor);
   }
   return cudaSuccess;
 }

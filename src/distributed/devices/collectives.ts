@@ -43,7 +43,7 @@ export const COLLECTIVES: RunOf = {
       reduceSmall(side, { x, reduction, out });
       return;
     }
-    const counts = reduction.reduction === "sum" ? reduction.plan.splits : evenSplits(x.size, size);
+    const counts = reduction.reduction === "max" ? evenSplits(x.size, size) : reduction.plan.splits;
     const sizes = counts.map((count) => bytesOf(x, count));
     const own = out.address + (offsetsOf(sizes)[rank] as number);
     reduce(side, x, counts, reduction, own);
@@ -108,7 +108,25 @@ function copy({ backend }: DeviceSide, from: number, to: number, bytes: number):
 }
 
 function isRing(how: Reduction): boolean {
-  return how.reduction === "sum" && how.plan.algorithm === "ring";
+  return how.reduction !== "max" && how.plan.algorithm === "ring";
+}
+
+/** What a sum is multiplied by. */
+function factorOf({ size }: DeviceSide, { reduction }: Reduction): number {
+  return reduction === "mean" ? 1 / size : 1;
+}
+
+/** Multiplies this rank's elements of a sum in place, if the reduction is a mean. */
+function multiply(
+  side: DeviceSide,
+  { dtype }: CollectiveArgs["allReduce"]["x"],
+  count: number,
+  how: Reduction,
+  out: number,
+): void {
+  const factor = factorOf(side, how);
+  if (factor === 1 || count === 0) return;
+  side.devices.fold({ parts: out, stride: count, ranks: 1, dtype, sum: "f32", factor, out, count });
 }
 
 /** How the parts are combined for this rank's elements. */
@@ -117,8 +135,9 @@ function combinationOf(
   { dtype }: CollectiveArgs["allReduce"]["x"],
   how: Reduction,
 ): Combination {
-  if (how.reduction === "max") return { dtype, order: NO_ORDER(side.size), sum: undefined };
-  return { dtype, order: orderOf(how.plan, side.rank), sum: how.plan.sum };
+  if (how.reduction === "max") return { dtype, order: NO_ORDER(side.size), sum: undefined, factor: 1 };
+  const factor = factorOf(side, how);
+  return { dtype, order: orderOf(how.plan, side.rank), sum: how.plan.sum, factor };
 }
 
 /** Concatenates the data at `own` of every rank to `out`. Must be called between `begin` and `end`. */
@@ -148,9 +167,10 @@ function reduce(
   out: number,
 ): void {
   if (side.size === 1) copy(side, x.address, out, x.byteLength);
-  else if (how.reduction === "sum" && how.plan.algorithm === "ring" && side.takesRing(how.plan))
+  else if (how.reduction !== "max" && how.plan.algorithm === "ring" && side.takesRing(how.plan)) {
     reduceRing(side, x, counts, out);
-  else reduceParts(side, { ...combinationOf(side, x, how), x: x.address, counts, out });
+    multiply(side, x, counts[side.rank] as number, how, out);
+  } else reduceParts(side, { ...combinationOf(side, x, how), x: x.address, counts, out });
 }
 
 /** Gathers the tensors of all ranks on every rank, and reduces them there. */
@@ -161,8 +181,9 @@ function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["al
     devices.begin();
     devices.allGather(x.address, parts, x.byteLength);
     devices.end();
-    const { dtype, sum } = combinationOf(side, x, reduction);
-    devices.fold({ parts, stride: x.size, ranks: size, dtype, sum, out: out.address, count: x.size });
+    const { dtype, sum, factor } = combinationOf(side, x, reduction);
+    const count = x.size;
+    devices.fold({ parts, stride: count, ranks: size, dtype, sum, factor, out: out.address, count });
   });
 }
 

@@ -20,6 +20,8 @@ export interface Combination {
   readonly order: readonly number[];
   /** The dtype of all sums except the last. Undefined: a maximum is computed instead. */
   readonly sum: WideDType | undefined;
+  /** What the sum, rounded to `dtype`, is multiplied by; 1 for sums and maxima. */
+  readonly factor: number;
 }
 
 /** A reduction: the elements for rank 0, rank 1 and so on are concatenated at `x`, and this rank's result is written to `out`. */
@@ -49,7 +51,7 @@ export function elementBytes(dtype: WideDType): number {
 
 export function reduceParts(side: DeviceSide, reduced: Reduced): void {
   const { rank, size, devices, backend } = side;
-  const { x, counts, out, dtype, order, sum } = reduced;
+  const { x, counts, out, dtype, order, sum, factor } = reduced;
   const bytes = elementBytes(dtype);
   const most = Math.max(...counts);
   if (most === 0) return;
@@ -76,7 +78,7 @@ export function reduceParts(side: DeviceSide, reduced: Reduced): void {
       devices.exchange();
       devices.end();
       const mine = { address: x + ((begins[rank] as number) + at) * bytes, at: order.indexOf(rank) };
-      const rest = { ranks: size, dtype, sum, out: out + at * bytes, count: within(own) };
+      const rest = { ranks: size, dtype, sum, factor, out: out + at * bytes, count: within(own) };
       if (rest.count > 0) devices.fold({ parts, stride, own: mine, ...rest });
     }
   });

@@ -1,5 +1,6 @@
-/** Reductions of the ranks' inputs: sums by a plan, computed by operations of the backend, and maxima. */
+/** Reductions of the ranks' inputs: sums and means by a plan, computed by operations of the backend, and maxima. */
 import { add } from "../../ops/elementwise/add.js";
+import { scaled } from "../../ops/elementwise/scaled.js";
 import { Scope } from "../../tensor/scope.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -18,7 +19,8 @@ export function combine(
   using _ = new Scope();
   const elements = ((parts[0] as Uint8Array).byteLength * 8) / storageBits(dtype);
   const tensors = parts.map((bytes) => new Tensor(backend, dtype, [elements]).write(bytes));
-  const { address, byteLength } = sum(tensors, how.plan, owner);
+  const total = sum(tensors, how.plan, owner);
+  const { address, byteLength } = how.reduction === "mean" ? scaled(total, 1 / parts.length) : total;
   return backend.memory.readSync(address, byteLength);
 }
 

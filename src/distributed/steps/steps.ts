@@ -55,7 +55,7 @@ export const STEPS: StepsOf = {
   },
   *allReduce(side, { x, reduction, out }) {
     const counts =
-      reduction.reduction === "sum" ? reduction.plan.splits : evenSplits(x.size, side.ranks.length);
+      reduction.reduction === "max" ? evenSplits(x.size, side.ranks.length) : reduction.plan.splits;
     const pieces = cut(x, read(side, x), counts);
     const own = bytesOf(x, counts[side.rank]);
     const parts = yield all(

@@ -167,7 +167,7 @@ function message(size: number): fc.Arbitrary<Drawn> {
 
 interface Reduced {
   readonly type: WideDType;
-  readonly reduction: "sum" | "max";
+  readonly reduction: "sum" | "mean" | "max";
   readonly algorithm: "ranked" | "ring" | undefined;
   readonly order: readonly number[] | undefined;
 }
@@ -176,7 +176,7 @@ function reduced(size: number): fc.Arbitrary<Reduced> {
   const ranks = Array.from({ length: size }, (_, rank) => rank);
   return fc.record({
     type: wideType(),
-    reduction: fc.constantFrom("sum" as const, "sum" as const, "max" as const),
+    reduction: fc.constantFrom("sum" as const, "mean" as const, "max" as const),
     algorithm: fc.constantFrom(undefined, "ranked" as const, "ring" as const),
     order: fc.option(fc.shuffledSubarray(ranks, { minLength: size }), { nil: undefined }),
   });
@@ -191,10 +191,14 @@ function combined(
   const values = parts.map(wideValues);
   const round = WIDE_TYPES.find(({ name }) => name === type)?.round as (x: number) => number;
   if (reduction === "max") return [oracle.maximum(values), { reduction }];
-  if (algorithm !== "ring")
-    return [oracle.rankedSum(values, round), algorithm ? { reduction, plan: { algorithm } } : {}];
   const ring = order ?? parts.map((_, rank) => rank);
-  return [oracle.ringSum(values, ring, splits, round), { plan: { algorithm, order } }];
+  const isRing = algorithm === "ring";
+  const sums = isRing ? oracle.ringSum(values, ring, splits, round) : oracle.rankedSum(values, round);
+  const plan = algorithm && { algorithm, ...(isRing ? { order } : {}) };
+  const options = { reduction, ...(plan ? { plan } : {}) };
+  return reduction === "mean"
+    ? [oracle.meanOf(sums, parts.length, round), options]
+    : [sums, plan ? options : {}];
 }
 
 function allReduce(size: number): fc.Arbitrary<Drawn> {

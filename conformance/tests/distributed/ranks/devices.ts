@@ -207,7 +207,7 @@ class Devices implements DeviceRanks {
     });
   }
 
-  fold({ parts, stride, own, ranks, dtype, sum, out, count }: FoldArgs): void {
+  fold({ parts, stride, own, ranks, dtype, sum, factor, out, count }: FoldArgs): void {
     const bytes = storageBits(dtype) / 8;
     const run = (): void => {
       const slots = Array.from({ length: ranks }, (_, i) => {
@@ -223,7 +223,9 @@ class Devices implements DeviceRanks {
           : sum === "f32"
             ? oracle.rankedSum(values, roundTo(dtype))
             : oracle.ringSum(values, ordered, last, roundTo(sum));
-      write(this.backend, out, rounded(dtype, [count], folded));
+      const multiplied =
+        factor === 1 ? folded : folded.map((total) => Math.fround(total * Math.fround(factor)));
+      write(this.backend, out, rounded(dtype, [count], multiplied));
     };
     this.backend.stream.push({ run });
   }

@@ -17,7 +17,7 @@ import { assertSame } from "../../../values/difference.js";
 import { PlainTensor, wideValues } from "../../../values/plain.js";
 import { rounded } from "../../../values/rounded.js";
 
-const HOWS = ["ranked", "ring", "max"] as const;
+const HOWS = ["ranked", "mean", "ring", "max"] as const;
 
 /**
  * The parts of several ranks. Consecutive parts have a gap of `gap` elements, and each address is `skip` elements after an
@@ -62,6 +62,7 @@ function expected({ how, parts }: FoldCase): PlainTensor<WideDType> {
   const last = parts.map((_, rank) => (rank === parts.length - 1 ? (shape[0] as number) : 0));
   const sums = {
     ranked: () => oracle.rankedSum(values, (x) => x),
+    mean: () => oracle.meanOf(oracle.rankedSum(values, round), parts.length, round),
     ring: () => oracle.ringSum(values, order, last, round),
     max: () => oracle.maximum(values),
   };
@@ -106,6 +107,7 @@ export function checkFold(
       type: WIDE[dtype],
       sumType: how === "ring" ? WIDE[dtype] : WIDE.f32,
       maximum: how === "max",
+      factor: how === "mean" ? 1 / parts.length : 1,
       out,
       count,
     });

@@ -14,6 +14,7 @@ export const COLLECTIVE_CALLS = {
     type: "wide",
     sumType: "wide",
     maximum: "flag",
+    factor: "float",
     out: "pointer",
     count: "count",
   },

@@ -94,7 +94,7 @@ class NcclRanks implements DeviceRanks {
     this.#call(() => this.addon.ncclBroadcast(this.handle, { comm: this.comm, x, out, bytes, root }));
   }
 
-  fold({ parts, stride, own, ranks, dtype, sum, out, count }: FoldArgs): void {
+  fold({ parts, stride, own, ranks, dtype, sum, factor, out, count }: FoldArgs): void {
     this.#call(() =>
       this.addon.fold(this.handle, {
         parts,
@@ -105,6 +105,7 @@ class NcclRanks implements DeviceRanks {
         type: WIDE[dtype],
         sumType: WIDE[sum ?? "f32"],
         maximum: sum === undefined,
+        factor,
         out,
         count,
       }),
