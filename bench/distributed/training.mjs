@@ -1,5 +1,6 @@
 // One rank of the benchmark of data parallelism. It runs forward, backward and optimizer of a stack of LayerNormMLP in three
-// variants: gradients are reduced while the backward pass runs, in turn with it, or not at all. Rank 0 prints the results. Given
+// variants: gradients are reduced while the backward pass runs, in turn with it, or not at all; and the same with parameters that
+// fullyShard divides, exchanged beside the computation and in turn with it. Rank 0 prints the results. Given
 // `trace` instead of a number of rounds, it prints when each part of one step began and ended.
 import {
   AdamW,
@@ -7,6 +8,7 @@ import {
   DataParallel,
   empty,
   Float8CurrentScaling,
+  fullyShard,
   LayerNormMLP,
   openBackend,
   Scope,
@@ -33,22 +35,25 @@ function initMethod(_, [rows, columns]) {
   return drawn.get(size);
 }
 
-const model = new Sequential(
-  backend,
-  ...Array.from(
-    { length: layers },
-    () => new LayerNormMLP(backend, features, hidden, { initMethod, bias: false }),
-  ),
-);
+const modelOf = () => {
+  const makeLayer = () => new LayerNormMLP(backend, features, hidden, { initMethod, bias: false });
+  return new Sequential(backend, ...Array.from({ length: layers }, makeLayer));
+};
+const trainer = (model, parallel) => ({
+  model,
+  parallel,
+  optimizer: new AdamW(model, { learningRate: 1e-4 }),
+});
+const [whole, divided] = [modelOf(), modelOf()];
 drawn.clear();
-const optimizer = new AdamW(model, { learningRate: 1e-4 });
-const parallel = new DataParallel(model, group);
+const copied = trainer(whole, new DataParallel(whole, group));
+const sharded = trainer(divided, fullyShard(divided, group));
 const codes = new Uint16Array(tokens * features).map(
   (_, i) => 0x3c00 + ((i * 40503) % 1024) + (i % 3 === 0 ? 0x8000 : 0),
 );
 const [x, dy] = [1, 2].map(() => empty(backend, "bf16", [tokens, features]).write(codes));
 
-function step(recipe, mark = () => {}) {
+function step({ model, optimizer }, recipe, mark = () => {}) {
   const scope = new Scope();
   const input = new Variable(x, true);
   const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
@@ -64,14 +69,17 @@ function step(recipe, mark = () => {}) {
 
 const { onSideStream } = backend;
 const inTurn = (body) => body();
+const stepInTurn = (of, recipe) => {
+  backend.onSideStream = inTurn;
+  step(of, recipe);
+  backend.onSideStream = onSideStream;
+};
 const WAYS = {
-  "not reduced": (recipe) => parallel.noSync(() => step(recipe)),
-  "reduced in turn": (recipe) => {
-    backend.onSideStream = inTurn;
-    step(recipe);
-    backend.onSideStream = onSideStream;
-  },
-  "reduced beside": (recipe) => step(recipe),
+  "not reduced": (recipe) => copied.parallel.noSync(() => step(copied, recipe)),
+  "reduced in turn": (recipe) => stepInTurn(copied, recipe),
+  "reduced beside": (recipe) => step(copied, recipe),
+  "sharded in turn": (recipe) => stepInTurn(sharded, recipe),
+  "sharded beside": (recipe) => step(sharded, recipe),
 };
 
 const RECIPES = { bf16: undefined, current: new Float8CurrentScaling() };
@@ -82,8 +90,8 @@ if (isTrace) {
 
 /** Runs a step and prints, in milliseconds from its start, what each stream had done when. */
 async function trace(name, recipe) {
-  step(recipe);
-  step(recipe);
+  step(copied, recipe);
+  step(copied, recipe);
   await group.barrier();
   const labels = [];
   const mark = (label) => {
@@ -99,11 +107,11 @@ async function trace(name, recipe) {
       mark(`  bucket ${number} ends`);
       return result;
     });
-  const handles = [...model.namedParameters()].map(([parameter, each]) =>
+  const handles = [...copied.model.namedParameters()].map(([parameter, each]) =>
     each.registerPostAccumulateGradHook(() => mark(`gradient of ${parameter}`)),
   );
   mark("begin");
-  step(recipe, mark);
+  step(copied, recipe, mark);
   for (const { remove } of handles) remove();
   backend.onSideStream = onSideStream;
   let at = 0;
@@ -134,13 +142,12 @@ for (const [name, recipe] of Object.entries(RECIPES)) {
     }
   }
   const ms = Object.fromEntries(Object.entries(times).map(([way, list]) => [way, median(list)]));
-  const [alone, turn, beside] = Object.values(ms);
-  results.push({
-    recipe: name,
-    ms,
-    "of ranks times one": alone / beside,
-    hidden: 1 - (beside - alone) / (turn - alone),
-  });
+  const alone = ms["not reduced"];
+  const shares = (kind) => {
+    const [turn, beside] = [ms[`${kind} in turn`], ms[`${kind} beside`]];
+    return { "of ranks times one": alone / beside, hidden: 1 - (beside - alone) / (turn - alone) };
+  };
+  results.push({ recipe: name, ms, copied: shares("reduced"), sharded: shares("sharded") });
 }
 if (group.rank === 0) {
   const what = `${layers} x LayerNormMLP(${features}, ${hidden}), ${tokens} tokens a rank, AdamW`;

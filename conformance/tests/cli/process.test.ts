@@ -36,7 +36,7 @@ const LONG: Readonly<Record<string, readonly string[]>> = {
   sweep: ["--format", "e4m3"],
   quantize: ["@large", "-o", "@out", "--quantizer", "nvfp4", "--usage", "rowwise,columnwise"],
   gemm: ["@product", "-o", "@out", "--datapath", "exact"],
-  compare: ["@large", "@large"],
+  compare: ["@many", "@many"],
   conform: ["--runs", "1000000"],
   fuzz: ["--op", "gemm", "--cases", "100000", "-o", "@out"],
 };
@@ -57,6 +57,11 @@ describe.skipIf(!built)(`the program, as ${where}`, () => {
       // below the maximum size of a tensor of the reference (docs/guide.md)
       const large = [16384, 12288] as const;
       sparse("large", [["x", large]]);
+      const names = Array.from({ length: 8 }, (_, i) => `x${i}`);
+      sparse(
+        "many",
+        names.map((name) => [name, large]),
+      );
       sparse("product", [
         ["a", [2048, 8192]],
         ["b", [2048, 8192]],
