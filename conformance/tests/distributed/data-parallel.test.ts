@@ -231,7 +231,7 @@ function toldBy(parameters: readonly Parameter[], ready: readonly number[], byte
 }
 
 describe("data parallelism", () => {
-  it("reduces each gradient as if it were alone, whatever the buckets, types, microbatches and frozen parameters", async () => {
+  it("reduces each gradient independently of buckets, dtypes, microbatches and frozen parameters", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (given) => {
         // the splits of a ring are those of the whole bucket, and determine its bits
@@ -247,7 +247,7 @@ describe("data parallelism", () => {
     );
   });
 
-  it("with f32 gradients gives the bits of one process that adds the samples' gradients in the order of the ranks", async () => {
+  it("with f32 gradients equals one process that adds the gradients of the samples in rank order, to the bit", async () => {
     const given: Case = {
       ranks: 4,
       dtype: "f32",
@@ -265,7 +265,7 @@ describe("data parallelism", () => {
     model.dispose();
   });
 
-  it("adds up each bucket as soon as it and those before are complete, in buckets of bucketBytes", () => {
+  it("reduces each bucket of bucketBytes as soon as it and all earlier buckets are complete", () => {
     fc.assert(
       fc.property(cases, (given) => {
         const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
@@ -314,7 +314,7 @@ describe("data parallelism", () => {
     model.dispose();
   });
 
-  it("lets gradients be inside noSync, however deep and however it ends, and after dispose()", () => {
+  it("does not reduce gradients inside noSync, nested or failed, nor after dispose()", () => {
     const given: Case = {
       ranks: 1,
       dtype: "f32",
@@ -387,7 +387,7 @@ describe("data parallelism", () => {
     },
   );
 
-  it("begins anew after a pass that failed, and with other frozen parameters in each pass", () => {
+  it("works after a failed pass, and with other frozen parameters in each pass", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
     const { backend } = group;
     const model = new Terms(backend);
@@ -420,7 +420,7 @@ describe("data parallelism", () => {
     model.dispose();
   });
 
-  it("keeps gradients apart that share memory, as those of the two terms of a sum do", async () => {
+  it("reduces gradients separately that share memory, such as those of both terms of a sum", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const models = groups.map((group) => {
       const model = new Terms(group.backend);
@@ -439,7 +439,7 @@ describe("data parallelism", () => {
     ]);
   });
 
-  it("ends the group with the name of a parameter that the pass did not reach", async () => {
+  it("fails the group with the name of a parameter that the pass did not reach", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const [first, second] = groups.map(({ backend }) => new Terms(backend)) as [Terms, Terms];
     using _first = new DataParallel(first, groups[0] as ProcessGroup);
@@ -457,7 +457,7 @@ describe("data parallelism", () => {
     for (const model of [first, second]) model.dispose();
   });
 
-  it("ends the group too where the pass reached a parameter and gave it no gradient", () => {
+  it("fails the group if the pass reached a parameter but computed no gradient for it", () => {
     const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
     const model = new Terms(group.backend);
     {
@@ -498,7 +498,7 @@ describe("data parallelism", () => {
     for (const model of models) model.dispose();
   });
 
-  it("copies the parameters of rank 0 unless told otherwise", async () => {
+  it("copies the parameters of rank 0 by default", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const models = groups.map(
       ({ backend, rank }) => new Linear(backend, WIDTH, WIDTH, { random: new RandomState(BigInt(rank)) }),
@@ -510,7 +510,7 @@ describe("data parallelism", () => {
     for (const model of models) model.dispose();
   });
 
-  it("refuses what is no module, no group, of another backend, or outside its options", async () => {
+  it("refuses anything but a module and a group of its backend, and invalid options", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const [zero, one] = groups as [ProcessGroup, ProcessGroup];
     const model = new Linear(zero.backend, WIDTH, WIDTH);

@@ -42,7 +42,7 @@ const rings = fc
   });
 
 describe("ranks with a device each", () => {
-  it("give the oracle's bits: any operation, size, type, shards, plan and mesh, whichever stream is ahead", async () => {
+  it("equal the oracle to the bit for any operation, size, dtype, shards, plan, mesh and stream progress", async () => {
     await fc.assert(
       fc.asyncProperty(distributedCase(MOST), turns, rings, async ({ programs, expected }, next, ringsOf) => {
         const job = new Job(backends.slice(0, programs.length), ringsOf);
@@ -94,7 +94,7 @@ describe("ranks with a device each", () => {
     cut: fc.array(fc.nat(5), { minLength: 4, maxLength: 4 }),
   });
 
-  it("give the oracle's bits of large tensors, in splits of any sizes", async () => {
+  it("equal the oracle to the bit for large tensors and splits of any sizes", async () => {
     await fc.assert(
       fc.asyncProperty(
         large,
@@ -134,7 +134,7 @@ describe("ranks with a device each", () => {
     );
   });
 
-  it("combine parts in as many pieces as one asks for, with the bits of one piece", async () => {
+  it("combine parts in any number of pieces, with the bits of one piece", async () => {
     const pieces = fc.record({
       size: fc.integer({ min: 2, max: 4 }),
       counts: fc.array(fc.oneof(fc.nat(3), fc.nat(1500)), { minLength: 4, maxLength: 4 }),
@@ -173,7 +173,7 @@ describe("ranks with a device each", () => {
     );
   });
 
-  it("wait at a barrier for all that was enqueued before, on all of them", async () => {
+  it("wait at a barrier for all work that was enqueued before on every rank", async () => {
     const job = new Job(backends.slice(0, 3), () => ({}));
     const [zero, one, two] = job.groups as [ProcessGroup, ProcessGroup, ProcessGroup];
     const order: number[] = [];

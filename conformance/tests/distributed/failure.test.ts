@@ -95,8 +95,8 @@ describe("ranks of one process that disagree", () => {
   });
 });
 
-describe("a rank that does not come", () => {
-  it("is named when the time is over", async () => {
+describe("a rank that does not make the call", () => {
+  it("is named in the error after the timeout", async () => {
     const [zero, one] = (await ranks(3, 50)) as [ProcessGroup, ProcessGroup];
     const [x, y] = [zero.allReduce(values(zero)), one.allReduce(values(one))];
     const failures = await Promise.all([failureOf(() => x.data()), failureOf(() => y.data())]);
@@ -104,7 +104,7 @@ describe("a rank that does not come", () => {
       expect(each).toMatchObject({ failure: "deadline", operation: "allReduce", rank: 2 });
   });
 
-  it("is named by a read that blocks, and comes no less for that", async () => {
+  it("is named by a blocking read, and can still make the call", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const sum = zero.allReduce(values(zero));
     const twice = add(sum, sum);
@@ -113,7 +113,7 @@ describe("a rank that does not come", () => {
     expect(Array.from(twice.dataSync())).toEqual([4, 4, 4, 4]);
   });
 
-  it("is lost once it has left", async () => {
+  it("is reported as lost after it has left", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const sum = zero.allReduce(values(zero));
     await one.dispose();
@@ -127,7 +127,7 @@ describe("a rank that does not come", () => {
 });
 
 describe("a failed group", () => {
-  it("every later call fails, and so does reading unfinished results", async () => {
+  it("makes every later call and every read of an unfinished result fail", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const x = values(zero);
     const sum = zero.allReduce(x);
@@ -138,7 +138,7 @@ describe("a failed group", () => {
     expect((await failureOf(() => one.barrier())).failure).toBe("aborted");
   });
 
-  it("frees its memory, and dispose reports a failure that no call has reported", async () => {
+  it("frees its memory, and dispose throws a failure that no call has thrown", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const x = values(zero);
     const sum = zero.allReduce(x);
@@ -152,7 +152,7 @@ describe("a failed group", () => {
     await expect(zero.dispose()).resolves.toBeUndefined();
   });
 
-  it("takes the reason of a rank whose work failed", async () => {
+  it("reports the reason of the rank whose work failed", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const sums = [zero, one].map((group) => group.backend).map((backend) => empty(backend, "f32", [1 << 20]));
     const [x, y] = sums as [Tensor<"f32">, Tensor<"f32">];
@@ -178,7 +178,7 @@ describe("a failed group", () => {
 });
 
 describe("a tensor of another rank", () => {
-  it("is refused, and the others do not hear of it", async () => {
+  it("is refused without a message to other ranks", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     expect(() => zero.allReduce(values(one))).toThrowError(/does not live on the group's backend/);
     const sums = [zero, one].map((group) => group.allReduce(values(group)));

@@ -101,7 +101,7 @@ describe("the first program of docs/distributed.md", () => {
 });
 
 describe("lockstep launch", () => {
-  it("gives each rank its number, and the program its arguments", async () => {
+  it("passes each rank its number and the program its arguments", async () => {
     const file = write(
       "show.mjs",
       "const { RANK, LOCAL_RANK, WORLD_SIZE } = process.env; console.log(RANK, LOCAL_RANK, WORLD_SIZE, ...process.argv.slice(2));",
@@ -110,7 +110,7 @@ describe("lockstep launch", () => {
     expect([status, stdout.trimEnd().split("\n").sort()]).toEqual([0, ["0 0 2 x --y", "1 1 2 x --y"]]);
   });
 
-  it("ends ranks that do not end when another fails, and tells how each ended", async () => {
+  it("ends the ranks that keep running after one has failed, and reports how each rank ended", async () => {
     const stuck = write(
       "stuck.mjs",
       ranks(
@@ -125,7 +125,7 @@ describe("lockstep launch", () => {
     await expectGone(pidsIn(stdout));
   });
 
-  it("lets the others say by which rank they failed", async () => {
+  it("lets the other ranks report which rank failed", async () => {
     const { status, stderr } = await launch(
       "-n",
       "3",
@@ -154,7 +154,7 @@ describe("lockstep launch", () => {
     await expectGone(pids);
   });
 
-  it("errors describe invalid arguments", async () => {
+  it("reports invalid arguments with what is needed", async () => {
     for (const [args, words] of [
       [["-n", "2", `${PLACE}none.mjs`], /there is no such program/],
       [["-n", "0", PROGRAM], /"0" is not an integer from 1 to 64/],

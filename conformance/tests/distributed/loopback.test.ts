@@ -44,7 +44,7 @@ function assertExpected({ expected }: Case, results: readonly (readonly (string 
 }
 
 describe("ranks of one process", () => {
-  it("give the oracle's bits: any operation, size, type, shards, plan and mesh, in any order of turns", async () => {
+  it("equal the oracle to the bit for any operation, size, dtype, shards, plan, mesh and order of turns", async () => {
     const turns = fc.array(fc.nat(MOST - 1), { minLength: 1, maxLength: 16 });
     await fc.assert(
       fc.asyncProperty(distributedCase(MOST), turns, async (drawn, order) => {
@@ -55,7 +55,7 @@ describe("ranks of one process", () => {
     );
   });
 
-  it("do what waits with the memory and the bytes that it was given, whatever becomes of them", async () => {
+  it("run pending operations on the memory and bytes of the call, even if these change later", async () => {
     const [zero, one] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
     const x = empty(zero.backend, "u8", [512]).write(new Uint8Array(512).fill(3));
     const lone = x.clone();
@@ -81,7 +81,7 @@ describe("ranks of one process", () => {
     for (const each of [gathered, copied, written, fresh, y, last]) each.dispose();
   });
 
-  it("copy what its last other user gives back before the copy's turn", async () => {
+  it("copy a tensor whose last other user frees it before the copy runs", async () => {
     const [zero, one] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
     const filled = ({ backend }: ProcessGroup, value: number) =>
       empty(backend, "f32", [512]).write(new Float32Array(512).fill(value));
@@ -95,7 +95,7 @@ describe("ranks of one process", () => {
     for (const each of [y, copied, ...sums, ...others, ...theirs]) each.dispose();
   });
 
-  it("quantize and multiply results that are still pending", async () => {
+  it("quantize and multiply pending results", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const results = groups.map((group) => {
       using scope = new Scope();

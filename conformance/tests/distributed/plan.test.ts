@@ -32,7 +32,7 @@ const planned = size.chain((ranks) =>
 );
 
 describe("a plan", () => {
-  it("is the same after it was saved, read and given again", () => {
+  it("is unchanged after it is saved as JSON, read and passed again", () => {
     fc.assert(
       fc.property(planned, ({ plan, of }) => {
         const read = JSON.parse(JSON.stringify(plan)) as SumPlanOptions;
@@ -41,7 +41,7 @@ describe("a plan", () => {
     );
   });
 
-  it("adds every rank once, and a ring ends at the owner", () => {
+  it("contains every rank once, and a ring ends at the owner of the elements", () => {
     fc.assert(
       fc.property(planned, ({ plan, of }) => {
         for (let owner = 0; owner < of.size; owner++) {
@@ -69,7 +69,7 @@ describe("a plan", () => {
     expect(() => completePlan("test", plan, of)).toThrowError(ArgumentError);
   });
 
-  it("reports which rings were measured", () => {
+  it("is unverified for rings whose order was not measured", () => {
     const of = (order: readonly number[]) =>
       completePlan(
         "test",
@@ -84,7 +84,7 @@ describe("a plan", () => {
     });
   });
 
-  it("divides elements as far as they go", () => {
+  it("gives each rank as many elements as the first until none are left", () => {
     fc.assert(
       fc.property(fc.nat(1000), size, (elements, ranks) => {
         const splits = evenSplits(elements, ranks);
@@ -103,7 +103,7 @@ describe("a mesh", () => {
   const axis = fc.integer({ min: 1, max: 4 });
   const mesh = fc.record({ tp: axis, cp: axis, dp: axis, pp: axis });
 
-  it("puts every rank in one group along each axis, in the order of its coordinates", () => {
+  it("has one group along each axis for every rank, ordered by coordinate", () => {
     fc.assert(
       fc.property(mesh, (sizes) => {
         const ranks = sizes.tp * sizes.cp * sizes.dp * sizes.pp;
@@ -123,13 +123,13 @@ describe("a mesh", () => {
     );
   });
 
-  it("has neighbours along tp, then cp, dp and pp", () => {
+  it("numbers neighbours along tp first, then cp, dp and pp", () => {
     const sizes = completeMesh({ tp: 2, cp: 2, dp: 2, pp: 2 }, 16);
     expect(MESH_AXES.map((along) => membersAlong(sizes, 0, along)[1])).toEqual([1, 2, 4, 8]);
     expect(coordinatesOf(sizes, 13)).toEqual({ tp: 1, cp: 0, dp: 1, pp: 1 });
   });
 
-  it("has as many ranks as the group", () => {
+  it("is refused unless its sizes multiply to the size of the group", () => {
     expect(() => completeMesh({ tp: 3 }, 4)).toThrowError(
       /tp 3 x cp 1 x dp 1 x pp 1 is 3 ranks; the group has 4/,
     );

@@ -95,7 +95,7 @@ beforeAll(async () => {
 const late = (inVain: boolean): Environment =>
   inVain ? { TIMEOUT_MS: String(Math.round(Math.max(8_000, 10 * startMs))) } : {};
 
-describe("a rank at fault", () => {
+describe("a rank that fails", () => {
   const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>
     // rank 0, which routes all messages, is tested separately from other ranks
     (["killed", "throws", "sleeps", "order"].includes(name) ? [0, 1] : [i % 3]).map(
@@ -123,7 +123,7 @@ describe("a rank at fault", () => {
 });
 
 describe("a job", () => {
-  it("reports a missing rank", async () => {
+  it("reports which rank did not join in time", async () => {
     const port = await freePort();
     const ranks = [0, 1].map((rank) =>
       startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...late(true) }),
@@ -154,7 +154,7 @@ describe("a job", () => {
     expect(ends.filter(({ said }) => said && !("error" in said))).toHaveLength(3);
   });
 
-  it("refuses another version of the protocol", async () => {
+  it("refuses a rank with another version of the protocol", async () => {
     const port = await freePort();
     const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
     const { Dealer } = await import("zeromq");
@@ -175,7 +175,7 @@ describe("a job", () => {
     expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
   });
 
-  it("does not mind strangers that speak something else", async () => {
+  it("continues when a stranger connects that speaks another protocol", async () => {
     const port = await freePort();
     const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
     for (const text of ["GET / HTTP/1.1\r\n\r\n", "\xff\0\0\0\0\0\0\0\x01\x7f", "x".repeat(70_000)]) {
@@ -194,7 +194,7 @@ describe("a job", () => {
     expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
   });
 
-  it("reports that its port is in use", async () => {
+  it("reports that its port is already in use", async () => {
     const server = createServer();
     const port = await new Promise<number>((resolve) => {
       server.listen(0, "127.0.0.1", () => resolve((server.address() as { port: number }).port));

@@ -30,7 +30,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(new URL(`../../../${FOLDER}`, import.meta.url), { recursive: true, force: true }));
 
-describe("ranks that are processes train as recorded", () => {
+describe("training with ranks as processes gives the recorded hashes", () => {
   it.each([2, 4])(
     "%i of them",
     async (ranks) => {
@@ -56,7 +56,7 @@ describe("ranks that are processes train as recorded", () => {
     DEADLINE_MS + 10_000,
   );
 
-  it("names what is not recorded", () => {
+  it("reports a run that is not recorded by its name", () => {
     expect(recorded.map(titleOf).sort()).toEqual([...TITLES].sort());
   });
 });

@@ -46,12 +46,12 @@ describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {
     records ? 1_200_000 : undefined,
   );
 
-  it("no other run is recorded", () => {
+  it("the recorded runs are exactly those of the table", () => {
     expect(recorded.map(titleOf)).toEqual(records ? [] : plans.map(titleOf));
   });
 });
 
-it("sharded parameters are recorded with the hashes of copies", () => {
+it("runs of sharded parameters have the recorded hashes of data parallelism", () => {
   const of = (task: string) => loadParallelRuns().filter((run) => run.task === task && run.mesh.dp === 4);
   for (const task of ["mlp", "transformer"]) {
     expect(of(task)).not.toHaveLength(0);

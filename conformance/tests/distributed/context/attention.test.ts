@@ -147,7 +147,7 @@ function wide(dtype: WideDType, values: readonly number[]): number[] {
 }
 
 describe("context parallelism", () => {
-  it("gives the result and the gradient of queries of one rank, and sums those of keys and values over the ranks", async () => {
+  it("equals one rank in the result and the gradient of queries, and sums gradients of keys and values over the ranks", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (of) => {
         const backend = BY_DATAPATH[of.datapath][0] as Backend;
@@ -178,7 +178,7 @@ describe("context parallelism", () => {
     );
   });
 
-  it("refuses a group of another backend, and ranks with other numbers of positions", async () => {
+  it("refuses a group of another backend and ranks with different numbers of positions", async () => {
     const [zero, one] = loopbackOver(backends.slice(0, 2), 20_000);
     if (!zero || !one) throw new Error("there are two ranks");
     const make = (backend: Backend, length: number) =>

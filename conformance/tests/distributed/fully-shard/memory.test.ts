@@ -73,7 +73,7 @@ function forward(model: Network, x: Variable, recipe: Recipe | undefined, first?
   return autocast(recipe ? { recipe } : { enabled: false }, () => model.forward(x, call));
 }
 
-describe("what a rank of a sharded module has", () => {
+describe("memory and exchanges of a sharded module", () => {
   it.each(RECIPE_NAMES)(
     "%s: a fourth of masters and states; after each pass no gathered weight",
     async (name) => {
@@ -110,7 +110,7 @@ describe("what a rank of a sharded module has", () => {
     },
   );
 
-  it("gathers codes and scales: hardly more than half of the bytes of bf16", async () => {
+  it("gathers codes and scales, little more than half of the bytes of bf16", async () => {
     const sent = async (recipe: () => Recipe | undefined): Promise<number> => {
       const groups = loopbackOver(backends, 20_000);
       const counts = groups.map(counted);
@@ -136,7 +136,7 @@ describe("what a rank of a sharded module has", () => {
     expect(await sent(() => RECIPES_UNDER_TEST.nvfp4())).toBe(gathers * (1 / 2 + 1 / 16));
   });
 
-  it("quantizes a weight once for several microbatches, and gathers it for each", async () => {
+  it("quantizes a weight once for several microbatches and gathers it for each of them", async () => {
     const groups = loopbackOver(backends, 20_000);
     const counts = groups.map(counted);
     const models = groups.map(network);

@@ -51,8 +51,8 @@ function backwardOf(module: Sequential, seed: number): void {
   functional.mseLoss(module.forward(drawn(WIDTH)), drawn(HIDDEN)).backward();
 }
 
-describe("the norm of gradients of which ranks have rows", () => {
-  it("has the bits of one process that has the whole gradients, on every rank", async () => {
+describe("clipGradNorm of sharded gradients", () => {
+  it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
     const drawn = fc.record({
       ranks: fc.integer({ min: 1, max: MOST }),
       seed: fc.nat(1000),
@@ -114,7 +114,7 @@ describe("the norm of gradients of which ranks have rows", () => {
     );
   });
 
-  it("is refused of gradients that noSync left as this rank computed them", () => {
+  it("refuses gradients that noSync has left unreduced", () => {
     const groups = loopbackOver(backends.slice(0, 2), 20_000);
     const models = groups.map(({ backend }) => model(backend));
     for (const [i, own] of models.entries()) {
@@ -128,7 +128,7 @@ describe("the norm of gradients of which ranks have rows", () => {
 
 const names = RECIPE_NAMES.filter((name) => name !== "bf16");
 
-describe("master weights of which ranks have rows", () => {
+describe("castMasterWeights of sharded parameters", () => {
   it.each(names)(
     "%s: are cast to the codes and scales of the whole's, rounded once or twice",
     async (name) => {
@@ -179,7 +179,7 @@ describe("master weights of which ranks have rows", () => {
 });
 
 describe("fullyShard refuses", () => {
-  it("what is no module, no group, of another backend, outside its options, or sharded already", () => {
+  it("anything but a module and a group of its backend, invalid options, and sharded modules", () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const [zero, one] = groups as [ProcessGroup, ProcessGroup];
     const module = new Linear(zero.backend, WIDTH, WIDTH);
@@ -206,7 +206,7 @@ describe("fullyShard refuses", () => {
 });
 
 describe("a sharded parameter outside of layers", () => {
-  it("keeps the handle that an operation kept: its memory is there again in the backward pass", async () => {
+  it("is readable in the backward pass through a handle that an operation has kept", async () => {
     const groups = loopbackOver(backends.slice(0, 3), 5000);
     const layers = groups.map(({ backend }) => new LayerNorm(backend, 48, { dtype: "f32" }));
     const grads = groups.map((group, i) => {

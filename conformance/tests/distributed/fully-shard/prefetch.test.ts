@@ -125,7 +125,7 @@ async function train(
   for (const each of [...optimizers, ...models]) each.dispose();
 }
 
-describe("parameters of the next operation", () => {
+describe("prefetch of parameters", () => {
   const expected = (recipe: RecipeName): Event[] => {
     const isExchanged = ["delayed", "current", "nvfp4"].includes(recipe);
     const bring: Event[] = [...(isExchanged ? (["amaxes"] as const) : []), "gather"];
@@ -220,7 +220,7 @@ describe("memory", () => {
     expect(seen.live).toBe(0);
   });
 
-  it("frees what was brought for an operation that did not come", async () => {
+  it("frees parameters that were prefetched for an operation that did not run", async () => {
     const groups = loopbackOver(backends, 20_000);
     const models = groups.map((group) => new Stack(group, "linear"));
     for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group);
@@ -254,7 +254,7 @@ describe("memory", () => {
 });
 
 describe("a parameter that changes", () => {
-  it("between two operations of a pass is gathered anew", async () => {
+  it("is gathered again if it changes between two operations of a pass", async () => {
     const groups = loopbackOver(backends, 20_000);
     const models = groups.map((group) => new Stack(group, "linear"));
     for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group, { reduction: "sum" });
@@ -280,7 +280,7 @@ describe("a parameter that changes", () => {
     for (const each of [...optimizers, ...models]) each.dispose();
   });
 
-  it("is quantized by the scale of now, if a region has ended since it was brought", async () => {
+  it("is quantized by the current scale if a region has ended since it was prefetched", async () => {
     const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
     const run = (shards: boolean): TensorData[] => {
       const model = new Stack(group, "linear");

@@ -72,7 +72,7 @@ const EVALUATED: Case = {
 };
 
 describe("fully sharded training", () => {
-  it("has the losses, parameters, optimizer states and scales of one process that adds in the order of ranks", async () => {
+  it("has the losses, parameters, optimizer states and scales of one process that adds in rank order", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (given) => {
         const sharded = await shardedRun(backends, given, STEPS);
@@ -87,7 +87,7 @@ describe("fully sharded training", () => {
     );
   });
 
-  it("has those of data parallelism", async () => {
+  it("has the losses, parameters, optimizer states and scales of data parallelism", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (drawn) => {
         // where a pass does not reach a parameter, data parallelism ends

@@ -55,7 +55,7 @@ const cases = fc
   }))
   .filter(({ recipe, mesh }) => recipe !== "nvfp4" || mesh.dp === 2);
 
-it("TP x DP and TP x FSDP give the parameters of TP with the samples summed in the order of ranks", async () => {
+it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in rank order", async () => {
   await fc.assert(
     fc.asyncProperty(cases, async ({ dtype, sharded, ...drawn }) => {
       const { recipe, mesh } = drawn;

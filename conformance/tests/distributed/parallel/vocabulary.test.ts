@@ -46,7 +46,7 @@ async function readAll(kept: readonly Tensor[]): Promise<PlainTensor[]> {
 /** A gradient or result that outlives its scope, as it was then. */
 const keep = (scope: Scope, x: Tensor | undefined): Tensor => scope.keep((x as Tensor).clone());
 
-describe("a divided table", () => {
+describe("an embedding divided by vocabulary", () => {
   const cases = fc
     .record({
       ...common,
@@ -102,7 +102,7 @@ describe("a divided table", () => {
     return fromCodes(x.dtype, [rows / count, ...rest], [...x.codes.subarray(rank * each, (rank + 1) * each)]);
   }
 
-  it("gives rows and gradients of the whole table, to the bit", async () => {
+  it("gives the rows and gradients of the whole table, to the bit", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (given) => {
         const { ranks, sequence } = given.drawn;
@@ -125,7 +125,7 @@ describe("a divided table", () => {
   });
 });
 
-describe("a loss of divided classes", () => {
+describe("a cross-entropy loss divided by classes", () => {
   const LOGITS = [1 / 0, -1 / 0, Number.NaN, 0, -0, 88, -100, 30_000];
   const cases = fc
     .record({
@@ -220,7 +220,7 @@ describe("a loss of divided classes", () => {
     return { loss: rounded("f32", [1], [f((total as number) * share)]), dx };
   }
 
-  it("has the bits of its definition, and its gradient too", async () => {
+  it("equals its definition to the bit, and so does its gradient", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (given) => {
         const { loss, dx } = defined(given);
@@ -240,7 +240,7 @@ describe("a loss of divided classes", () => {
   });
 });
 
-describe("ranks that do not have as many ids or classes", () => {
+describe("ranks with different numbers of ids or classes", () => {
   const cases = fc
     .record({
       ranks: fc.integer({ min: 2, max: MOST }),
@@ -252,7 +252,7 @@ describe("ranks that do not have as many ids or classes", () => {
     })
     .filter(({ each, other }) => each !== other);
 
-  it("are told so, all of them", async () => {
+  it("all throw a disagreement", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async ({ ranks, odd, each, other, sequence, of }) => {
         const outcomes = groups(ranks).map((group) => {
@@ -280,7 +280,7 @@ describe("ranks that do not have as many ids or classes", () => {
   });
 });
 
-it("what does not divide is refused", () => {
+it("sizes that the ranks do not divide are refused", () => {
   using _ = new Scope();
   const [group] = groups(3) as [ProcessGroup];
   const { backend } = group;

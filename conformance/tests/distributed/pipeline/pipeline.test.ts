@@ -81,7 +81,7 @@ describe("a pipeline", () => {
     },
   );
 
-  it("has memory for no more microbatches than there are stages behind it, and for the losses", () => {
+  it("keeps activations of at most as many microbatches as stages follow, and the losses", () => {
     const backend = backends[0] as Backend;
     const before = backend.memoryUse().live;
     const loss = zeros(backend, "f32", [1]);
@@ -149,7 +149,7 @@ describe("a pipeline that fails", () => {
   };
   const input = (backend: Backend) => () => zeros(backend, "bf16", [ROWS, WIDTH]);
 
-  it("in a stage ends the group, with the stage and the reason, and gives all memory back", async () => {
+  it("fails the group with the stage and the reason of the failed stage, and frees all memory", async () => {
     const { pipelines, groups, models, end } = makers([
       {},
       { forward: (x, i) => (i === 1 ? failing() : (models[1] as Linear).forward(x)) },
@@ -163,7 +163,7 @@ describe("a pipeline that fails", () => {
     end();
   });
 
-  it("where a stage expects other activations than come", async () => {
+  it("reports a stage that receives activations of another shape or dtype than it expects", async () => {
     const { pipelines, groups, models, end } = makers([
       {},
       { input: { shape: [ROWS, WIDTH], dtype: "f32" } },
@@ -174,7 +174,7 @@ describe("a pipeline that fails", () => {
     end();
   });
 
-  it("where a result does not follow from the input", () => {
+  it("reports a stage whose result does not depend on its input", () => {
     const group = withoutOthers(backends[1] as Backend, 1, 2);
     using model = new Linear(group.backend, WIDTH, WIDTH, { random: new RandomState(1n) });
     using _ = new Scope();
@@ -189,7 +189,7 @@ describe("a pipeline that fails", () => {
     model.weight.zeroGrad();
   });
 
-  it("refuses what is no stage, no group, of another backend, or outside of its options", () => {
+  it("refuses anything but a stage and a group of its backend, and invalid options", () => {
     const [zero, one] = groupsOf(2) as [ProcessGroup, ProcessGroup];
     using model = new Linear(zero.backend, WIDTH, WIDTH);
     using other = new Linear(zero.backend, WIDTH, WIDTH);

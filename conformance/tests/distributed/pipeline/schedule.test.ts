@@ -119,11 +119,11 @@ function assertWhole({ stages, microbatches }: Size): void {
 }
 
 describe("the 1F1B schedule", () => {
-  it("does everything once, in the order of microbatches, with stages - stage activations at most", () => {
+  it("contains each pass of each microbatch once, in order, and keeps at most stages - stage activations", () => {
     for (const size of SIZES) assertWhole(size);
   });
 
-  it("never waits forever, although every send waits for its receiver, and takes as long as 1F1B does", () => {
+  it("has no deadlock even if every send waits for its receiver, and takes the time of 1F1B", () => {
     for (const size of SIZES)
       expect(
         simulated(schedulesOf(size), () => 0),
@@ -131,7 +131,7 @@ describe("the 1F1B schedule", () => {
       ).toBe(3 * (size.microbatches + size.stages - 1));
   });
 
-  it("ends at the same time under every interleaving", () => {
+  it("takes the same time under every interleaving of the ranks", () => {
     fc.assert(
       fc.property(drawnSize, fc.infiniteStream(fc.nat()), (size, picks) => {
         assertWhole(size);
@@ -142,7 +142,7 @@ describe("the 1F1B schedule", () => {
     );
   });
 
-  it("of two stages and three microbatches", () => {
+  it("equals the published order for two stages and three microbatches", () => {
     const said = schedulesOf({ stages: 2, microbatches: 3 }).map((actions) =>
       actions.map(({ kind, microbatch }) => `${kind} ${microbatch}`).join(", "),
     );
@@ -152,7 +152,7 @@ describe("the 1F1B schedule", () => {
     ]);
   });
 
-  it("refuses what is no stage and no number of microbatches", () => {
+  it("refuses invalid stages and numbers of microbatches", () => {
     const good = { stage: 0, stages: 2, microbatches: 1 };
     for (const wrong of [{ stage: 2 }, { stage: -1 }, { stages: 0 }, { microbatches: 0 }, { stage: 0.5 }])
       expect(() => pipelineSchedule({ ...good, ...wrong })).toThrow(ArgumentError);
