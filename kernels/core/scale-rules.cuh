@@ -3,24 +3,10 @@
 // §3.6, §4.1). `round` rounds an f32 to the type of the input.
 #pragma once
 
+#include "kernels/core/scale-kinds.h"
 #include "kernels/core/scale.cuh"
 
 namespace lockstep {
-
-// Whether a rule gives f32 scales.
-__host__ __device__ constexpr bool hasF32Scales(ScaleRule rule) {
-  return rule == ScaleRule::kF32 || (rule >= ScaleRule::kF32Quotient && rule <= ScaleRule::kF32Reciprocal);
-}
-
-// Whether a rule gives e8m0 scales.
-__host__ __device__ constexpr bool hasE8m0Scales(ScaleRule rule) {
-  return !hasF32Scales(rule) && rule != ScaleRule::kTwoLevel && rule != ScaleRule::kFourOverSix;
-}
-
-// Whether `scaling`, a sum of bits of ElementScaling, has this bit. The sum 0 is one multiplication.
-__host__ __device__ constexpr bool has(uint32_t scaling, ElementScaling bit) {
-  return (scaling & static_cast<uint32_t>(bit)) != 0;
-}
 
 // A stored f32 scale, and the number that elements are multiplied by, or divided by if their scaling divides.
 struct F32Scale {

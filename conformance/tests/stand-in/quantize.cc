@@ -4,7 +4,7 @@
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/core/format.h"
 #include "kernels/core/formats.gen.h"
-#include "kernels/core/scale-rules.cuh"
+#include "kernels/core/scale-kinds.h"
 #include "kernels/quantize/activation-quantize.h"
 #include "kernels/quantize/bias-grad-quantize.h"
 #include "kernels/quantize/block.h"
