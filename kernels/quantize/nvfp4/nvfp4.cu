@@ -67,8 +67,8 @@ struct RowBlocks {
 // in the low half, and those of the next lane in the high half. All 32 lanes of the warp must call it.
 template <Fp4Rounding rounding, Wide type>
 __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, int copy,
-                                   const Nvfp4Scaling& scaling, Fp4Block<type> (&x)[2], const float (&amaxes)[2], const float (&bounds)[2],
-                                   const Place& place) {
+                                   const Nvfp4Scaling& scaling, Fp4Block<type> (&x)[2], const float (&amaxes)[2],
+                                   const float (&bounds)[2], const Place& place) {
   const TwoLevel scales[2] = {scaling.scale(copy, amaxes[0]), scaling.scale(copy, amaxes[1])};
   const uint32_t pair = scales[0].code | scales[1].code << 8;
   const uint32_t four = pair | __shfl_xor_sync(kFullMask, pair, 1) << 16;
@@ -194,8 +194,7 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     }
     if (p.columnwise.data != nullptr) {
       if (!transforms && p.square) __syncthreads();
-      quantizeColumns<type, rounding, transforms>(p, tile, scaling, transform, columnItem, strips, columnwise,
-                                                    squares);
+      quantizeColumns<type, rounding, transforms>(p, tile, scaling, transform, columnItem, strips, columnwise, squares);
       columnwise.advance(step.columnwise);
     }
     if constexpr (kStages<type> == 2) {
