@@ -61,6 +61,9 @@ const FUSED = {
   normQuantizeTensor: ["f32"],
 } as const;
 
+/** The fused kernels that were called. */
+const fused = new Set<string>();
+
 describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
   it("is refused for no spec, and its kernel gets the rule, the scaling and the part", () => {
     for (const spec of specsOf(name)) {
@@ -88,7 +91,12 @@ describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
       for (const [call] of calls.filter(([each]) => Object.hasOwn(FUSED, each))) {
         expect(FUSED[call as keyof typeof FUSED]).toContain(spec.scaleRule);
         expect(spec.elementScaling).toBe("multiply");
+        fused.add(call);
       }
     }
   });
+});
+
+it("is fused into every such kernel for some spec", () => {
+  expect([...fused].sort()).toEqual(Object.keys(FUSED));
 });
