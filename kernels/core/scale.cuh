@@ -64,6 +64,8 @@ __host__ __device__ inline uint32_t carryOf(ScaleRule rule, uint32_t word) {
       return 0x007fffff;
     case ScaleRule::kE8m0Even:
       return 0x00400000 >> mantissaBits(word);
+    case ScaleRule::kE8m0EvenShort:
+      return magnitudeBits(word) == 5 ? 0x00080000 : 0x00200000;
     default:
       return 0;
   }

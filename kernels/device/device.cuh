@@ -67,6 +67,12 @@ struct WideOf<Wide::kF16> {
   __device__ static Storage store(float x) { return floatToHalf(x); }
 };
 
+// `value` rounded to a wide type, as f32.
+template <Wide type>
+__device__ inline float rounded(float value) {
+  return WideOf<type>::load(WideOf<type>::store(value));
+}
+
 // Calls `body` with a tag whose constant `value` is `type`: withWide(type, [&](auto tag) { kernel<tag.value>... }).
 template <Wide type>
 struct WideTag {

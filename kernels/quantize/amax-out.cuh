@@ -34,6 +34,12 @@ __device__ inline void raiseTo(float& largest, const float (&values)[width]) {
   for (int i = 0; i < width; ++i) largest = fmaxf(largest, fabsf(values[i]));
 }
 
+// Stores the scale of each copy.
+__device__ inline void storeScaleInv(const QuantizeTensorParams& p, float stored) {
+  if (p.rowwiseScaleInv != nullptr) *p.rowwiseScaleInv = stored;
+  if (p.columnwiseScaleInv != nullptr) *p.columnwiseScaleInv = stored;
+}
+
 // Stores 1 / scale for each copy.
 __device__ inline void storeInverse(const QuantizeTensorParams& p, float scale) {
   if (p.rowwiseScaleInv != nullptr) *p.rowwiseScaleInv = 1 / scale;

@@ -5,28 +5,35 @@
 #include "kernels/core/scale.cuh"
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/scaler.cuh"
 #include "kernels/quantize/tile-sums.cuh"
 
 namespace lockstep {
 
 namespace {
 
-// Shared memory of a tile: for each warp the amaxes of its part of each column, then the scales of the columns.
+// Shared memory of a tile: for each warp the amaxes of its part of each column, then the factors of the columns.
 struct Shared {
   alignas(16) float columns[kTileWarps][kTile];
-  alignas(16) float scales[kTile];
+  alignas(16) float factors[kTile];
   float warps[kTileWarps];
   CodeTile tile;
 };
 
-template <uint32_t word>
-__device__ float blockScale(const QuantizeBlockParams& p, float amax) {
-  return scaleFromAmax(amax, decode(maxCode(word), word), p.pow2, p.epsilon, largestWide(p.type));
+template <Wide type, uint32_t word, bool general>
+__device__ ScaleOf<general> blockScale(const QuantizeBlockParams& p, float amax) {
+  constexpr float largest = decode(maxCode(word), word);
+  if constexpr (general) {
+    return generalScale<type>(p, amax, largest);
+  } else {
+    return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.type))};
+  }
 }
 
-// Stores 1 / scale if the block is inside the tensor.
-__device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, float scale) {
-  if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = 1 / scale;
+// Stores the scale if the block is inside the tensor.
+template <bool general>
+__device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, const ScaleOf<general>& scale) {
+  if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = scale.stored();
 }
 
 // One step of a butterfly reduction that halves `count` maxima. Two lanes whose indices differ in the bit `mask`
@@ -79,9 +86,9 @@ __device__ void shareColumns(Shared& shared, float (&values)[TileThread<type>::k
       make_float4(values[0], values[1], values[2], values[3]);
 }
 
-// Computes the scales of the tile's columns from the amaxes in shared memory, stores them, and leaves them in
-// `shared.scales`. Synchronises the block.
-template <uint32_t word>
+// Computes the scales of the tile's columns from the amaxes in shared memory, stores them, and leaves the factors of the
+// elements in `shared.factors`. Synchronises the block.
+template <Wide type, uint32_t word, bool general>
 __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at) {
   __syncthreads();
   const int column = threadIdx.x;
@@ -89,16 +96,16 @@ __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const
     float amax = 0;
 #pragma unroll
     for (int i = 0; i < kTileWarps; ++i) amax = fmaxf(amax, shared.columns[i][column]);
-    const float scale = blockScale<word>(p, amax);
-    shared.scales[column] = scale;
+    const auto scale = blockScale<type, word, general>(p, amax);
+    shared.factors[column] = scale.factor;
     storeScale(p.columnwiseScales, at.column + column, at.row / kTile, scale);
   }
   __syncthreads();
 }
 
 // Computes and stores the scale of one row, the thread's row number lane / 2, or of the whole tile if blocks are
-// square.
-template <Wide type, uint32_t word>
+// square. Returns the factor of its elements.
+template <Wide type, uint32_t word, bool general>
 __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at,
                            float (&maxima)[TileThread<type>::kRows]) {
   using Thread = TileThread<type>;
@@ -106,20 +113,20 @@ __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const T
   const float amax = rowAmax(maxima);
   const int64_t block = at.column / kTile;
   if (p.square) {
-    const float scale = blockScale<word>(p, tileAmax(shared, amax));
+    const auto scale = blockScale<type, word, general>(p, tileAmax(shared, amax));
     if (threadIdx.x == 0) {
       if (p.rowwise != nullptr) storeScale(p.rowwiseScales, at.row / kTile, block, scale);
       if (p.columnwise != nullptr) storeScale(p.columnwiseScales, block, at.row / kTile, scale);
     }
-    return scale;
+    return scale.factor;
   }
-  const float scale = blockScale<word>(p, amax);
+  const auto scale = blockScale<type, word, general>(p, amax);
   if (threadIdx.x % 2 == 0) storeScale(p.rowwiseScales, at.row + Thread::row(Thread::lane() / 2), block, scale);
-  return scale;
+  return scale.factor;
 }
 
 // A thread block quantizes one tile, which it reads once into registers. It encodes the two copies one after the other.
-template <Wide type, uint32_t word, bool whole, bool summed>
+template <Wide type, uint32_t word, bool whole, bool summed, bool general>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quantizeTiles(const QuantizeBlockParams p) {
   using Thread = TileThread<type>;
   __shared__ SumsFirst<Shared, summed> memory;
@@ -146,28 +153,29 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
   const bool columnBlocks = p.columnwise != nullptr && !p.square;
   if (columnBlocks) shareColumns<type>(shared, ofColumns);
 
-  const float scale = rowScales<type, word>(shared, p, at, ofRows);
+  const Scaler<type, general> scaled{p.scaling};
+  const float factor = rowScales<type, word, general>(shared, p, at, ofRows);
   if (p.rowwise != nullptr) {
 #pragma unroll
     for (int i = 0; i < Thread::kRows; ++i) {
-      const float ofRow = __shfl_sync(kFullMask, scale, 2 * i, Thread::kLanes);
+      const float ofRow = __shfl_sync(kFullMask, factor, 2 * i, Thread::kLanes);
       uint32_t codes[Thread::kWords];
-      encodeChunk<type, word>(chunks[i], [&](int) { return ofRow; }, codes);
+      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, ofRow); }, codes);
       storeRow<type, whole>(p.rowwise, at, i, codes);
     }
   }
   if (p.columnwise == nullptr) return;
 
-  if (columnBlocks) columnScales<word>(shared, p, at);
-  float multipliers[Thread::kWidth];
+  if (columnBlocks) columnScales<type, word, general>(shared, p, at);
+  float factors[Thread::kWidth];
 #pragma unroll
-  for (int j = 0; j < Thread::kWidth; ++j) multipliers[j] = p.square ? scale : shared.scales[Thread::column() + j];
+  for (int j = 0; j < Thread::kWidth; ++j) factors[j] = p.square ? factor : shared.factors[Thread::column() + j];
 #pragma unroll
   for (int pass = 0; pass < Thread::kPasses; ++pass) {
     uint32_t codes[4][Thread::kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      encodeChunk<type, word>(chunks[4 * pass + i], [&](int j) { return multipliers[j]; }, codes[i]);
+      encodeChunk<type, word>(chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, codes[i]);
       if (p.inPlace) storeRow<type, whole>(p.columnwise, at, 4 * pass + i, codes[i]);
     }
     if (!p.inPlace) putTransposed<type>(shared.tile, pass, codes);
@@ -177,28 +185,31 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
   storeColumns(p.columnwise, at, shared.tile);
 }
 
-template <Wide type, uint32_t word, bool summed>
+template <Wide type, uint32_t word, bool summed, bool general>
 void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
   if (p.columns % TileThread<type>::kWidth == 0) {
-    quantizeTiles<type, word, true, summed><<<tiles, kTileThreads, 0, stream>>>(p);
+    quantizeTiles<type, word, true, summed, general><<<tiles, kTileThreads, 0, stream>>>(p);
   } else {
-    quantizeTiles<type, word, false, summed><<<tiles, kTileThreads, 0, stream>>>(p);
+    quantizeTiles<type, word, false, summed, general><<<tiles, kTileThreads, 0, stream>>>(p);
   }
 }
 
 template <Wide type, uint32_t word>
 void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
+  if (p.rule != ScaleRule::kF32) return quantize<type, word, false, true>(p, tiles, stream);
   if constexpr (type != Wide::kF32) {
-    if (p.chunkSums != nullptr) return quantize<type, word, true>(p, tiles, stream);
+    if (p.chunkSums != nullptr) return quantize<type, word, true, false>(p, tiles, stream);
   }
-  quantize<type, word, false>(p, tiles, stream);
+  quantize<type, word, false, false>(p, tiles, stream);
 }
 
 }  // namespace
 
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
-  if (p.chunkSums != nullptr && p.type == Wide::kF32) return cudaErrorInvalidValue;
+  const bool isGeneral = p.rule != ScaleRule::kF32;
+  if (!hasF32Scales(p.rule) || (p.scaling != 0 && !isGeneral)) return cudaErrorInvalidValue;
+  if (p.chunkSums != nullptr && (p.type == Wide::kF32 || isGeneral)) return cudaErrorInvalidValue;
   for (const ScalePlacement* scales : {&p.rowwiseScales, &p.columnwiseScales}) {
     if (cudaError_t error = clearPadding(*scales, p.noop, stream); error != cudaSuccess) return error;
   }

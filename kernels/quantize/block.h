@@ -13,6 +13,8 @@ namespace lockstep {
 struct QuantizeBlockParams {
   const void* x = nullptr;
   Wide type = Wide::kF32;
+  // A rule with f32 scales.
+  ScaleRule rule = ScaleRule::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
   // The format word of e4m3 or e5m2.
@@ -33,9 +35,12 @@ struct QuantizeBlockParams {
   float* chunkSums = nullptr;
   // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
+  // The sum of the bits of ElementScaling by which elements are scaled. 0 is one multiplication, the only scaling of kF32.
+  uint32_t scaling = 0;
 };
 
-// Returns cudaErrorInvalidValue for another format, and for column sums of f32.
+// Returns cudaErrorInvalidValue for another format, rule or scaling, and for column sums of f32 or under another rule than
+// kF32.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -64,13 +64,12 @@ __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::
   }
 }
 
-// Multiplies element i of a 16-byte chunk by multipliers(i), for each i, and encodes the products.
-template <Wide type, uint32_t format, typename Multipliers>
-__device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers,
-                                   uint32_t (&codes)[TileThread<type>::kWords]) {
+// Encodes scaled(x, i) for each element x of a 16-byte chunk; i is its index.
+template <Wide type, uint32_t format, typename Scaled>
+__device__ inline void encodeChunk(const Bytes16& chunk, Scaled scaled, uint32_t (&codes)[TileThread<type>::kWords]) {
   const auto pair = [&](int i) {
-    const float low = element<type>(chunk, i) * multipliers(i);
-    return convertPair<format>(element<type>(chunk, i + 1) * multipliers(i + 1), low);
+    const float low = scaled(element<type>(chunk, i), i);
+    return convertPair<format>(scaled(element<type>(chunk, i + 1), i + 1), low);
   };
 #pragma unroll
   for (int w = 0; w < TileThread<type>::kWords; ++w) codes[w] = pair(4 * w) | pair(4 * w + 2) << 16;

@@ -10,6 +10,7 @@
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/amax-out.cuh"
+#include "kernels/quantize/scaler.cuh"
 #include "kernels/quantize/tile-sums.cuh"
 
 namespace lockstep {
@@ -74,9 +75,22 @@ __device__ float tensorScale(const QuantizeTensorParams& p) {
   return scale;
 }
 
+// Returns the factor of the elements of the tensor: if `general` that of any rule, else as above.
+template <Wide type, uint32_t word, bool general>
+__device__ float tensorFactor(const QuantizeTensorParams& p) {
+  if constexpr (general) {
+    if (p.scale == nullptr) {
+      const ScaleOf<true> scale = generalScale<type>(p, *p.amax, decode(maxCode(word), word));
+      if (blockIdx.x == 0 && threadIdx.x == 0) storeScaleInv(p, scale.stored());
+      return scale.factor;
+    }
+  }
+  return tensorScale<word>(p);
+}
+
 // Produces a rowwise copy alone. The first block processes the end of the tensor, which the preceding amax pass leaves
 // in the L2 cache.
-template <Wide type, uint32_t word>
+template <Wide type, uint32_t word, bool general>
 __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;
   if (isNoop(p.noop)) return;
@@ -85,20 +99,21 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
   const int64_t first = firstChunk(gridDim.x - 1 - blockIdx.x);
   Bytes16 chunks[kChunks];
   loadChunks(p.x, whole, first, chunks);
-  const float scale = tensorScale<word>(p);
+  const float scale = tensorFactor<type, word, general>(p);
+  const Scaler<type, general> scaled{p.scaling};
   const bool wantsAmax = p.amaxOut != nullptr;
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int64_t index = first + i * kThreads;
     uint32_t codes[Thread::kWords];
-    encodeChunk<type, word>(chunks[i], [&](int) { return scale; }, codes);
+    encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, scale); }, codes);
     if (index < whole) storeCodes(p.rowwise + index * Thread::kWidth, codes, Thread::kWidth, true);
     if (wantsAmax) largest = largestOf<type>(chunks[i], largest);
   }
   if (const int64_t i = leftover<type>(count); i < count) {
     const float x = elementAt<type>(p.x, i);
-    p.rowwise[i] = static_cast<uint8_t>(encodeNearest<word>(x * scale));
+    p.rowwise[i] = static_cast<uint8_t>(encodeNearest<word>(scaled(x, scale)));
     largest = fmaxf(largest, fabsf(x));
   }
   if (wantsAmax) raiseAmax(p.amaxOut, largest);
@@ -106,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
 
 // Produces a columnwise copy, with or without a rowwise one, or any copies together with column sums (`summed`). Each
 // block processes one tile. The first block processes the last tile, which the amax pass leaves in the L2 cache.
-template <Wide type, uint32_t word, bool whole, bool summed>
+template <Wide type, uint32_t word, bool whole, bool summed, bool general>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
                                                 : summed && whole  ? 4
                                                                    : 3) quantizeTiled(const QuantizeTensorParams p) {
@@ -119,7 +134,8 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
   const TileOrigin at = {p.rows, p.columns, int64_t{block / across} * kTile, int64_t{block % across} * kTile};
   Bytes16 chunks[Thread::kRows];
   loadChunks<type, whole>(p.x, at, chunks);
-  const float scale = tensorScale<word>(p);
+  const float scale = tensorFactor<type, word, general>(p);
+  const Scaler<type, general> scaled{p.scaling};
   if constexpr (summed) sumTile<type>(memory.values, chunks, at, p.chunkSums);
   float largest = 0;
 #pragma unroll
@@ -128,7 +144,7 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const Bytes16& chunk = chunks[4 * pass + i];
-      encodeChunk<type, word>(chunk, [&](int) { return scale; }, codes[i]);
+      encodeChunk<type, word>(chunk, [&](float x, int) { return scaled(x, scale); }, codes[i]);
       if (p.rowwise != nullptr) storeRow<type, whole>(p.rowwise, at, 4 * pass + i, codes[i]);
       if (p.amaxOut != nullptr) largest = largestOf<type>(chunk, largest);
     }
@@ -147,26 +163,35 @@ uint32_t flatBlocks(int64_t count) {
   return static_cast<uint32_t>(std::max<int64_t>(ceilDivide(chunks, kThreads * kChunks), 1));
 }
 
-template <Wide type, uint32_t word, bool summed>
+template <Wide type, uint32_t word, bool summed, bool general>
 void quantizeTiles(const QuantizeTensorParams& p, int64_t tiles, cudaStream_t stream) {
   const uint32_t blocks = static_cast<uint32_t>(tiles);
   if (p.columns % TileThread<type>::kWidth == 0) {
-    quantizeTiled<type, word, true, summed><<<blocks, kTileThreads, 0, stream>>>(p);
+    quantizeTiled<type, word, true, summed, general><<<blocks, kTileThreads, 0, stream>>>(p);
   } else {
-    quantizeTiled<type, word, false, summed><<<blocks, kTileThreads, 0, stream>>>(p);
+    quantizeTiled<type, word, false, summed, general><<<blocks, kTileThreads, 0, stream>>>(p);
+  }
+}
+
+template <Wide type, uint32_t word, bool general>
+void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
+  const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
+  if constexpr (type != Wide::kF32 && !general) {
+    if (p.chunkSums != nullptr && tiles > 0) return quantizeTiles<type, word, true, false>(p, tiles, stream);
+  }
+  if (p.columnwise == nullptr || tiles == 0) {
+    quantizeFlat<type, word, general><<<flatBlocks<type>(p.rows * p.columns), kThreads, 0, stream>>>(p);
+  } else {
+    quantizeTiles<type, word, false, general>(p, tiles, stream);
   }
 }
 
 template <Wide type, uint32_t word>
 void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
-  const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
-  if constexpr (type != Wide::kF32) {
-    if (p.chunkSums != nullptr && tiles > 0) return quantizeTiles<type, word, true>(p, tiles, stream);
-  }
-  if (p.columnwise == nullptr || tiles == 0) {
-    quantizeFlat<type, word><<<flatBlocks<type>(p.rows * p.columns), kThreads, 0, stream>>>(p);
+  if (p.rule == ScaleRule::kF32) {
+    quantize<type, word, false>(p, stream);
   } else {
-    quantizeTiles<type, word, false>(p, tiles, stream);
+    quantize<type, word, true>(p, stream);
   }
 }
 
@@ -176,7 +201,9 @@ cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_
   QuantizeTensorParams p = params;
   if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
   if (p.rowwise == nullptr && p.columnwise == nullptr) return cudaErrorInvalidValue;
-  if (p.chunkSums != nullptr && p.type == Wide::kF32) return cudaErrorInvalidValue;
+  const bool isGeneral = p.rule != ScaleRule::kF32;
+  if (!hasF32Scales(p.rule) || (p.scaling != 0 && !isGeneral)) return cudaErrorInvalidValue;
+  if (p.chunkSums != nullptr && (p.type == Wide::kF32 || isGeneral)) return cudaErrorInvalidValue;
   const bool needsAmax = p.scale == nullptr && p.amax == nullptr;
   if (needsAmax) {
     if (p.workspace == nullptr) return cudaErrorInvalidValue;

@@ -1,4 +1,5 @@
-// Per-tensor FP8 quantization (docs/numerics.md 2): all codes share one scale.
+// Per-tensor FP8 quantization (docs/numerics.md 2): all codes share one scale. Comments say "1 / scale" for what is stored,
+// which other rules than kF32 compute without that division.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,10 +13,14 @@ namespace lockstep {
 struct QuantizeTensorParams {
   const void* x = nullptr;
   Wide type = Wide::kF32;
+  // A rule with f32 scales. A given scale is the multiplier that kF32 would compute, under any rule.
+  ScaleRule rule = ScaleRule::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
   // The format word of e4m3 or e5m2.
   uint32_t word = 0;
+  // The sum of the bits of ElementScaling by which elements are scaled. 0 is one multiplication, the only scaling of kF32.
+  uint32_t scaling = 0;
   // The rowwise codes, [rows, columns], and the columnwise codes, [columns, rows]; null if not wanted. 1 / scale is
   // stored once for each copy.
   uint8_t* rowwise = nullptr;
@@ -39,7 +44,8 @@ struct QuantizeTensorParams {
 };
 
 // Returns cudaErrorInvalidValue if the format is neither e4m3 nor e5m2, if no copy is wanted, if `scale`, `amax` and
-// `workspace` are all null, or if column sums of an f32 source are wanted.
+// `workspace` are all null, if rule and scaling are not as described above, or if column sums of an f32 source or under
+// another rule than kF32 are wanted.
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

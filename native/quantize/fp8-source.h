@@ -14,6 +14,8 @@ QuantizeTensorParams readQuantizeTensor(const Call<Declared>& call) {
   QuantizeTensorParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
+  p.rule = call.member("rule", ScaleRule::kF32Reciprocal);
+  p.scaling = call.word("scaling");
   p.rowwise = call.template optional<uint8_t>("rowwise", count);
   p.columnwise = call.template optional<uint8_t>("columnwise", count);
   p.rowwiseScaleInv = call.template optional<float>("rowwiseScaleInv", sizeof(float));
@@ -32,6 +34,8 @@ QuantizeBlockParams readQuantizeBlock(const Call<Declared>& call) {
   QuantizeBlockParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
+  p.rule = call.member("rule", ScaleRule::kF32Reciprocal);
+  p.scaling = call.word("scaling");
   p.square = call.flag("square");
   p.rowwise = call.template optional<uint8_t>("rowwise.codes", count);
   if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", sizeof(float));

@@ -35,6 +35,21 @@ Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t bytes) {
   return copy;
 }
 
+// Reads the position in a larger matrix, if it was given.
+Nvfp4Part readPart(const Quantization& call) {
+  Nvfp4Part part;
+  if (!call.has("part.width")) return part;
+  part.rows = call.count("part.rows");
+  part.columns = call.count("part.columns");
+  part.row = call.count("part.row");
+  part.column = call.count("part.column");
+  part.width = call.count("part.width");
+  part.stride = call.count("part.stride");
+  const uint64_t all = part.rows | part.columns | part.row | part.column | part.width | part.stride;
+  if (part.width == 0 || all % 16 != 0) throw Failure{"ARGUMENT", "part has a size that is no multiple of 16"};
+  return part;
+}
+
 void QuantizeNvfp4(const Quantization& call) {
   QuantizeNvfp4Params p;
   const uint64_t count = readSource(call, p);
@@ -45,6 +60,7 @@ void QuantizeNvfp4(const Quantization& call) {
   p.signs = call.word("signs");
   p.stochastic = call.flag("stochastic");
   p.random = readRandom(call);
+  p.part = readPart(call);
   p.fourOverSix = call.flag("fourOverSix");
   p.squaredError = call.flag("squaredError");
   p.e4m3Max = call.f32("e4m3Max");

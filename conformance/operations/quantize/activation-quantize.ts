@@ -2,6 +2,7 @@
 import * as fc from "fast-check";
 import type { ActivationName, SwigluClamp } from "../../../src/backends/ops.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
@@ -59,7 +60,15 @@ export function activationQuantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,
 ): fc.Arbitrary<ActivationQuantizeCase> {
-  return quantizeSpec(names).chain((spec) => {
+  return activationQuantizeCaseBy(quantizeSpec(names), shapes);
+}
+
+/** As `activationQuantizeCase`, for specs that the caller draws. */
+export function activationQuantizeCaseBy(
+  specs: fc.Arbitrary<QuantizeSpec>,
+  shapes: Shapes = matrixShape,
+): fc.Arbitrary<ActivationQuantizeCase> {
+  return specs.chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const forms = shapes(multiple, tileSize(spec.tile)[1]).chain(formFor);
     // Quantizers read values rounded to the type of x, or in the backward pass to the type of the gradient.

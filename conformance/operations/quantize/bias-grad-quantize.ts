@@ -1,15 +1,17 @@
 /** Fused quantization and column sums of a gradient. */
 import * as fc from "fast-check";
 import type { BlockFormatName } from "../../../src/formats/block.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
+import { quantizeSpec } from "../../arbitraries/specs.js";
 import { wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/quantize/quantize.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded, rowsOf } from "../../values/rounded.js";
 import type { Operation } from "../operation.js";
 import { columnSums } from "../rows/norm.js";
-import { askOracle, type QuantizeCase, quantizeCase, runQuantizer, type Shapes } from "./quantize.js";
+import { askOracle, type QuantizeCase, quantizeCaseBy, runQuantizer, type Shapes } from "./quantize.js";
 
 /** A call of `biasGradQuantize`: a gradient, its quantization, and the type of the bias gradient. */
 export interface BiasGradQuantizeCase extends Omit<QuantizeCase, "noop"> {
@@ -25,7 +27,16 @@ export function biasGradQuantizeCase(
   shapes: Shapes = matrixShape,
   gradients?: (shape: Shape, dtype: WideDType) => fc.Arbitrary<PlainTensor<WideDType>>,
 ): fc.Arbitrary<BiasGradQuantizeCase> {
-  return fc.tuple(quantizeCase(names, shapes), wideType()).chain(([{ noop: _, x, ...how }, biasType]) => {
+  return biasGradQuantizeCaseBy(quantizeSpec(names), shapes, gradients);
+}
+
+/** As `biasGradQuantizeCase`, for specs that the caller draws. */
+export function biasGradQuantizeCaseBy(
+  specs: fc.Arbitrary<QuantizeSpec>,
+  shapes: Shapes = matrixShape,
+  gradients?: (shape: Shape, dtype: WideDType) => fc.Arbitrary<PlainTensor<WideDType>>,
+): fc.Arbitrary<BiasGradQuantizeCase> {
+  return fc.tuple(quantizeCaseBy(specs, shapes), wideType()).chain(([{ noop: _, x, ...how }, biasType]) => {
     const drawn = gradients?.(x.shape, x.dtype) ?? fc.constant(x);
     return drawn.map((grad) => ({ ...how, x: grad, biasType }));
   });

@@ -1,6 +1,7 @@
 /** Fused norm and quantization. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
 import { wideTensor } from "../../arbitraries/wide.js";
@@ -18,7 +19,15 @@ export function normQuantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,
 ): fc.Arbitrary<NormQuantizeCase> {
-  return quantizeSpec(names).chain((spec) => {
+  return normQuantizeCaseBy(quantizeSpec(names), shapes);
+}
+
+/** As `normQuantizeCase`, for specs that the caller draws. */
+export function normQuantizeCaseBy(
+  specs: fc.Arbitrary<QuantizeSpec>,
+  shapes: Shapes = matrixShape,
+): fc.Arbitrary<NormQuantizeCase> {
+  return specs.chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     // Quantizers read values rounded to the type of x.
     return fc

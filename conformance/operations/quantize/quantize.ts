@@ -1,6 +1,7 @@
 /** The operation `quantize`: wide matrices to codes and scales, under every quantizer. */
 import * as fc from "fast-check";
 import type { Backend } from "../../../src/backends/backend.js";
+import type { MatrixPart } from "../../../src/backends/ops.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { callable } from "../../../src/options.js";
@@ -30,6 +31,8 @@ export interface Quantization {
   readonly scaleLayout: ScaleLayout;
   /** Seed and offset, which stochastic rounding uses. */
   readonly random: RandomSource;
+  /** The position of the quantized matrix in a larger one, whose random bits it takes. Absent: it is the whole matrix. */
+  readonly part?: MatrixPart | undefined;
   /** The scale; `fp8-delayed` only. */
   readonly scale: number;
   /** Whether an amax is recorded; `fp8-delayed` only. Default true. */
@@ -101,12 +104,12 @@ export function quantizeCaseBy(
 /** Runs `quantize` with these options; the answer contains the recorded amax. */
 export function runQuantizer(
   backend: Backend,
-  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
+  { spec, usage: copies, scaleLayout: layout, random, part, scale, records = true }: Quantization,
   quantize: (quantizer: Quantizer) => QuantizedTensor,
 ): Answer {
   const options = { ...copies, scaleLayout: layout };
   if (spec.quantizer !== "fp8-delayed")
-    return downloadQuantized(quantize(new SpecQuantizer(spec, options, { random })));
+    return downloadQuantized(quantize(new SpecQuantizer(spec, options, { random, part })));
   const factor = upload(backend, scalar(scale));
   if (!records) return downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor })));
   const amaxRecord = upload(backend, scalar(0));
@@ -116,12 +119,12 @@ export function runQuantizer(
 
 /** The oracle's answer to the same call, for a matrix of that size. */
 export function askOracle(
-  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
+  { spec, usage: copies, scaleLayout: layout, random, part, scale, records = true }: Quantization,
   matrix: readonly [rows: number, columns: number],
   quantize: (spec: oracle.QuantizeSpec) => oracle.Quantized,
 ): Answer {
   const wanted = DIRECTIONS.filter((direction) => copies[direction]);
-  const result = quantize({ ...oracleSpec(spec), ...random, scale, usage: wanted });
+  const result = quantize({ ...oracleSpec(spec), ...random, part, scale, usage: wanted });
   const answer: Record<string, PlainTensor> = {};
   for (const direction of wanted) {
     const copy = result[direction];

@@ -59,12 +59,26 @@ export interface QuantizeSpec extends LayoutSpec {
   readonly stochastic?: boolean;
   readonly seed?: bigint;
   readonly offset?: bigint;
+  /** The position of x in a larger matrix. Random bits are then those of its elements in the larger one. */
+  readonly part?: Part | undefined;
   /** For nvfp4 without rht and stochastic: the error measure that chooses the scale. */
   readonly fourOverSix?: ErrorMetric;
   /** Only with fourOverSix. Default 256. */
   readonly e4m3Max?: 256 | 448;
   /** For fp8-current and nvfp4: replaces the tensor's own amax. */
   readonly amax?: number;
+}
+
+/**
+ * A matrix in a larger one of that many rows and columns. Its pieces, of `width` columns, begin `stride` columns apart.
+ */
+export interface Part {
+  readonly rows: number;
+  readonly columns: number;
+  readonly row: number;
+  readonly column: number;
+  readonly width: number;
+  readonly stride: number;
 }
 
 /** One copy before its codes are packed. */
@@ -157,7 +171,10 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
       SCALINGS[spec.elementScaling ?? "multiply"](x.data[r * k + c] ?? 0, scaleOf(r, c), x.dtype),
     );
     if (!spec.stochastic) return nearestCode(bits, layout);
-    const index = BigInt(drawsTransposed ? c * m + r : r * k + c);
+    const [down, across, height, width] = spec.part ? inWhole(spec.part, r, c) : [r, c, m, k];
+    const index = drawsTransposed
+      ? BigInt(across) * BigInt(height) + BigInt(down)
+      : BigInt(down) * BigInt(width) + BigInt(across);
     const random = random8(spec.seed ?? 0n, spec.offset ?? 0n, drawAs === "rowwise" ? 0 : 1, index);
     return encodeByCarry(bits, layout, random);
   };
@@ -170,6 +187,11 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     ...(isPerTensor(spec) ? perTensor : { scale: scales.values, scaleShape: scales.shape }),
     ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(spec.amax ?? amaxOf(x.data)) } : {}),
   };
+}
+
+/** The row and column of an element in the larger matrix, and the size of that. */
+function inWhole({ rows, columns, row, column, width, stride }: Part, r: number, c: number) {
+  return [row + r, column + Math.floor(c / width) * stride + (c % width), rows, columns] as const;
 }
 
 /** What is rounded to a code, for a scale of any kind (numerics.md §3.6). */

@@ -113,7 +113,8 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     withBlock(2 ** 16, (device, at) => {
       for (const operation of Object.keys(pointers) as (keyof typeof pointers)[]) {
         const names = pointers[operation];
-        const given = { ...sizes, word: factsOf("e4m3").word, epsilon: 0, pow2: 0, zeroCentered: 0 };
+        const scales = { rule: 0, scaling: 0, epsilon: 0, pow2: 0 };
+        const given = { ...sizes, word: factsOf("e4m3").word, ...scales, zeroCentered: 0 };
         const lie = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
         const call = (workspace: number) =>
           exports[operation](device, packing(NATIVE_CALLS[operation])({ ...given, ...lie, workspace }));

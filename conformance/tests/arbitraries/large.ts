@@ -30,7 +30,7 @@ import { PlainTensor } from "../../values/plain.js";
 const MAX_ELEMENTS = 2 ** 20;
 
 /** Shapes of at most `most` elements: square and aligned to tiles, ragged, tall, or wide. */
-function largeShapes(most = MAX_ELEMENTS): Shapes {
+export function largeShapes(most = MAX_ELEMENTS): Shapes {
   return (multiple) => {
     const down = (n: number): number => Math.max(multiple, n - (n % multiple));
     const aligned = fc.constantFrom(128, 256, 384, 512, 1024).map(down);

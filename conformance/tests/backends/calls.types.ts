@@ -47,7 +47,8 @@ export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: 
   // @ts-expect-error an unknown argument in a nested group
   addon.relayout(device, { wide: true, from, to: { scales: 0, placement: wider } });
 
-  const tensor = { x: 0, xType: 0, rows: 1, columns: 1, word, pow2: false, epsilon: 0 } as const;
+  const quantized = { word, rule: 0, scaling: 0, pow2: false, epsilon: 0 } as const;
+  const tensor = { x: 0, xType: 0, rows: 1, columns: 1, ...quantized } as const;
   addon.quantizeTensor(device, tensor);
   addon.quantizeTensor(device, { ...tensor, scale: undefined, noop: 0 });
   // @ts-expect-error a misspelt optional argument

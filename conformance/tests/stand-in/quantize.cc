@@ -4,6 +4,7 @@
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/core/format.h"
 #include "kernels/core/formats.gen.h"
+#include "kernels/core/scale-kinds.h"
 #include "kernels/quantize/activation-quantize.h"
 #include "kernels/quantize/bias-grad-quantize.h"
 #include "kernels/quantize/block.h"
@@ -21,6 +22,11 @@ namespace {
 
 bool isFp8(uint32_t word) { return word == format::kE4m3 || word == format::kE5m2; }
 
+template <typename Params>
+bool hasF32Rule(const Params& p) {
+  return hasF32Scales(p.rule) && (p.scaling == 0 || p.rule != ScaleRule::kF32);
+}
+
 bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t blocks) {
   return !copy || (scales.lines == lines && scales.blocks == blocks);
 }
@@ -36,6 +42,7 @@ void writesTensor(const QuantizeTensorParams& p) {
 
 cudaError_t writesMx(const QuantizeMxParams& p) {
   if (p.rows % 32 != 0 || p.columns % 32 != 0 || !isSigned(p.word) || storageBits(p.word) > 8 ||
+      !hasE8m0Scales(p.rule) || has(p.scaling, ElementScaling::kDivides) ||
       !fits(p.rowwise, p.rowwiseScales, p.rows, p.columns / 32) ||
       !fits(p.columnwise, p.columnwiseScales, p.columns, p.rows / 32)) {
     return cudaErrorInvalidValue;
@@ -57,7 +64,7 @@ void readsForm(const ActivationSource& source) {
 
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.word) || (!p.rowwise && !p.columnwise) || (!p.scale && !p.amax && !p.workspace)) {
+  if (!isFp8(p.word) || !hasF32Rule(p) || (!p.rowwise && !p.columnwise) || (!p.scale && !p.amax && !p.workspace)) {
     return cudaErrorInvalidValue;
   }
   readsWide(p.x, p.type, p.rows * p.columns);
@@ -122,7 +129,7 @@ cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const Bias
 // Scales are not written for a placement without lines or blocks.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.word)) return cudaErrorInvalidValue;
+  if (!isFp8(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
   readsWide(p.x, p.type, count);
   readsF32(p.noop, 1);

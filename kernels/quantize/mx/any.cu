@@ -1,9 +1,9 @@
-// MX quantization of any wide type, format, rounding and scale rule, for cases that have no faster kernel. A warp
-// quantizes a 32x32 block, one column per lane.
-#include "kernels/core/scale.cuh"
+// MX quantization of any wide type, format, rounding, scale rule and element scaling, for cases that have no faster kernel.
+// A warp quantizes a 32x32 block, one column per lane.
 #include "kernels/device/device.cuh"
 #include "kernels/quantize/mx/mx.h"
 #include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/scaler.cuh"
 
 namespace lockstep {
 
@@ -12,12 +12,13 @@ namespace {
 constexpr int kBlock = 32;
 constexpr int kThreads = 128;
 
-struct Scale {
-  uint32_t code;
-  float multiplier;
-};
+// Whether a kernel reads the rule and the element scaling at run time. Others have a rule of few steps, and multiply.
+bool isGeneral(const QuantizeMxParams& p) {
+  return p.scaling != 0 || p.rule == ScaleRule::kE8m0EvenShort || p.rule == ScaleRule::kE8m0UpLog2;
+}
 
 // Computes block scales and codes for one format word.
+template <Wide type, bool general>
 struct Encoder {
   uint32_t word;
   ScaleRule rule;
@@ -26,6 +27,7 @@ struct Encoder {
   int maxExponent;
   bool stochastic;
   RandomSource random;
+  Scaler<type, general> scaled;
 
   __device__ explicit Encoder(const QuantizeMxParams& p)
       : word(p.word),
@@ -34,15 +36,25 @@ struct Encoder {
         carry(carryOf(p.rule, p.word)),
         maxExponent(static_cast<int>(maxCode(p.word) >> mantissaBits(p.word)) - exponentBias(p.word)),
         stochastic(p.stochastic),
-        random(p.random) {}
+        random(p.random),
+        scaled{p.scaling} {}
 
   // The scale of a block. `amax` is the bit pattern of the block's amax.
-  __device__ Scale scale(uint32_t amax) const {
-    const uint32_t code = codeOf(floatOf(amax));
-    return {code, e8m0Reciprocal(code)};
+  __device__ E8m0Scale scale(uint32_t amax) const {
+    if constexpr (general) {
+      if (rule == ScaleRule::kE8m0EvenShort) return e8m0EvenShort(floatOf(amax), carry, maxExponent, scaled.scaling);
+      const uint32_t code = codeOf(floatOf(amax));
+      return {code, e8m0Multiplier(code, scaled.scaling)};
+    } else {
+      const uint32_t code = codeOf(floatOf(amax));
+      return {code, e8m0Reciprocal(code)};
+    }
   }
 
   __device__ uint32_t codeOf(float amax) const {
+    if constexpr (general) {
+      if (rule == ScaleRule::kE8m0UpLog2) return e8m0UpLog2(amax / largest);
+    }
     if (rule == ScaleRule::kE8m0Up) return e8m0Up(amax * (1 / largest));
     if (rule == ScaleRule::kE8m0UpQuotient) return e8m0Up(amax / largest);
     return e8m0Exponent(amax, carry, maxExponent);
@@ -63,7 +75,7 @@ __device__ uint32_t magnitude(float x) {
 }
 
 // A warp quantizes a 32x32 block, with one column per lane, for either copy.
-template <Wide type>
+template <Wide type, bool general>
 __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p) {
   if (isNoop(p.noop)) return;
   const int64_t tile = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
@@ -75,13 +87,13 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
   const int64_t column = block * kBlock + lane;
   using Wide_ = WideOf<type>;
   const auto* x = static_cast<const typename Wide_::Storage*>(p.x) + firstRow * p.columns + column;
-  const Encoder encoder(p);
+  const Encoder<type, general> encoder(p);
   const bool packed = storageBits(p.word) == 4;
 
   uint32_t largest = 0;
   for (int r = 0; r < kBlock; ++r) largest = max(largest, magnitude(Wide_::load(x[r * p.columns])));
   if (p.square) largest = __reduce_max_sync(kFullMask, largest);
-  const Scale ofColumn = encoder.scale(largest);
+  const E8m0Scale ofColumn = encoder.scale(largest);
   if (p.columnwise != nullptr) {
     const int64_t at = scaleOffset(p.columnwiseScales, column, firstRow / kBlock);
     static_cast<uint8_t*>(p.columnwiseScales.data)[at] = static_cast<uint8_t>(ofColumn.code);
@@ -91,9 +103,9 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
     const int64_t row = firstRow + r;
     const float value = Wide_::load(x[r * p.columns]);
     if (p.rowwise != nullptr) {
-      const Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kFullMask, magnitude(value)));
+      const E8m0Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kFullMask, magnitude(value)));
       const int64_t index = row * p.columns + column;
-      const uint32_t code = encoder(value * ofRow.multiplier, index, 0);
+      const uint32_t code = encoder(encoder.scaled(value, ofRow.multiplier), index, 0);
       const uint32_t next = __shfl_down_sync(kFullMask, code, 1);
       if (!packed) p.rowwise[index] = static_cast<uint8_t>(code);
       if (packed && lane % 2 == 0) p.rowwise[index / 2] = static_cast<uint8_t>(code | next << 4);
@@ -102,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
     }
     if (p.columnwise != nullptr) {
       const int64_t index = packed ? column * p.rows + row : row * p.columns + column;
-      const uint32_t code = encoder(value * ofColumn.multiplier, index, 1);
+      const uint32_t code = encoder(encoder.scaled(value, ofColumn.multiplier), index, 1);
       if (!packed) p.columnwise[index] = static_cast<uint8_t>(code);
       if (packed && r % 2 == 1) p.columnwise[index / 2] = static_cast<uint8_t>(previous | code << 4);
       previous = code;
@@ -116,7 +128,13 @@ cudaError_t launchQuantizeMxAny(const QuantizeMxParams& p, cudaStream_t stream) 
   const int64_t tiles = (p.rows / kBlock) * (p.columns / kBlock);
   if (tiles == 0) return cudaSuccess;
   const uint32_t blocks = static_cast<uint32_t>(ceilDivide(tiles, kThreads / 32));
-  withWide(p.type, [&](auto type) { quantizeAny<type.value><<<blocks, kThreads, 0, stream>>>(p); });
+  withWide(p.type, [&](auto type) {
+    if (isGeneral(p)) {
+      quantizeAny<type.value, true><<<blocks, kThreads, 0, stream>>>(p);
+    } else {
+      quantizeAny<type.value, false><<<blocks, kThreads, 0, stream>>>(p);
+    }
+  });
   return cudaGetLastError();
 }
 

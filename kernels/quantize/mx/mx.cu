@@ -1,10 +1,11 @@
 // MX quantization of bf16 with rounding to nearest. A rowwise copy alone, in 1x32 blocks, is computed by quantizeRows,
 // eight elements of a row per lane. All other combinations use quantizeStrips, in which a warp quantizes a strip of 32
-// rows by 128 columns (strip.cuh). any.cu serves other types, stochastic rounding and other scale rules.
+// rows by 128 columns (strip.cuh). any.cu serves other types, stochastic rounding, and other scale rules and scalings.
 #include "kernels/quantize/mx/mx.h"
 
 #include <algorithm>
 
+#include "kernels/core/scale-rules.cuh"
 #include "kernels/device/device.cuh"
 #include "kernels/quantize/mx/strip.cuh"
 #include "kernels/quantize/noop.cuh"
@@ -112,10 +113,8 @@ bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t
 }  // namespace
 
 cudaError_t prepareQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
-  const bool isRule = p.rule == ScaleRule::kE8m0Up || p.rule == ScaleRule::kE8m0Floor ||
-                      p.rule == ScaleRule::kE8m0Ceil || p.rule == ScaleRule::kE8m0Even ||
-                      p.rule == ScaleRule::kE8m0UpQuotient;
-  if (p.rows % kBlock != 0 || p.columns % kBlock != 0 || !isSigned(p.word) || storageBits(p.word) > 8 || !isRule ||
+  if (p.rows % kBlock != 0 || p.columns % kBlock != 0 || !isSigned(p.word) || storageBits(p.word) > 8 ||
+      !hasE8m0Scales(p.rule) || has(p.scaling, ElementScaling::kDivides) ||
       !fits(p.rowwise, p.rowwiseScales, p.rows, p.columns) ||
       !fits(p.columnwise, p.columnwiseScales, p.columns, p.rows)) {
     return cudaErrorInvalidValue;
@@ -129,7 +128,9 @@ cudaError_t prepareQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
 cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
   if (cudaError_t error = prepareQuantizeMx(p, stream); error != cudaSuccess) return error;
   if (p.rows == 0 || p.columns == 0 || (p.rowwise == nullptr && p.columnwise == nullptr)) return cudaSuccess;
-  if (p.type != Wide::kBf16 || p.stochastic || p.rule != ruleOf(p.word)) return launchQuantizeMxAny(p, stream);
+  if (p.type != Wide::kBf16 || p.stochastic || p.rule != ruleOf(p.word) || p.scaling != 0) {
+    return launchQuantizeMxAny(p, stream);
+  }
   switch (p.word) {
     case format::kE4m3:
       quantize<format::kE4m3>(p, stream);

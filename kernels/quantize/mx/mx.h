@@ -19,13 +19,15 @@ struct QuantizeMxParams {
   int64_t columns = 0;
   // The format word of the elements: signed, at most 8 bits.
   uint32_t word = 0;
-  // kE8m0Up, kE8m0UpQuotient, kE8m0Floor, kE8m0Ceil or kE8m0Even.
+  // A rule with e8m0 scales.
   ScaleRule rule = ScaleRule::kE8m0Up;
   // Whether blocks have 32x32 elements; otherwise 1x32. The scale of a 32x32 block is stored for each of its 32 lines.
   bool square = false;
   // Whether elements are rounded stochastically; otherwise to nearest even.
   bool stochastic = false;
   RandomSource random;
+  // The sum of the bits of ElementScaling by which elements are scaled, without kDivides. 0 is one multiplication.
+  uint32_t scaling = 0;
   // The rowwise codes, [rows, columns]; null if they are not wanted.
   uint8_t* rowwise = nullptr;
   ScalePlacement rowwiseScales;

@@ -5,6 +5,7 @@
 
 #include "kernels/quantize/hadamard/hadamard.cuh"
 #include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/nvfp4/part.cuh"
 #include "kernels/quantize/nvfp4/strips.cuh"
 #include "kernels/quantize/nvfp4/transform.cuh"
 
@@ -64,17 +65,23 @@ struct RowBlocks {
 
 // Encodes and stores a thread's two blocks of copy 0 (rowwise) or 1 (columnwise). Returns the codes of its two scales
 // in the low half, and those of the next lane in the high half. All 32 lanes of the warp must call it.
-template <bool stochastic, Wide type>
-__device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Scaling& scaling, const Philox& random,
-                                   Fp4Block<type> (&x)[2], const float (&amaxes)[2], const float (&bounds)[2],
-                                   const Place& place) {
+template <Fp4Rounding rounding, Wide type>
+__device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, int copy,
+                                   const Nvfp4Scaling& scaling, Fp4Block<type> (&x)[2], const float (&amaxes)[2],
+                                   const float (&bounds)[2], const Place& place) {
   const TwoLevel scales[2] = {scaling.scale(copy, amaxes[0]), scaling.scale(copy, amaxes[1])};
   const uint32_t pair = scales[0].code | scales[1].code << 8;
   const uint32_t four = pair | __shfl_xor_sync(kFullMask, pair, 1) << 16;
   if (place.inside == 0) return four;
   uint2 codes[2];
   const int64_t block = place.word >> 1;
-  codesOf<stochastic>(x, bounds, scales, {block, block + 1}, copy, random, codes);
+  if constexpr (rounding == Fp4Rounding::kPart) {
+    const int64_t first = drawInWhole(p.part, p.rows, p.columns, copy, block);
+    const int64_t second = drawInWhole(p.part, p.rows, p.columns, copy, block + 1);
+    codesOf<true>(x, bounds, scales, {first, second}, copy, p.random, codes);
+  } else {
+    codesOf<rounding == Fp4Rounding::kOwn>(x, bounds, scales, {block, block + 1}, copy, p.random, codes);
+  }
   storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
   return four;
 }
@@ -92,14 +99,14 @@ __device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, co
   if (place.inside > kFp4Block) at[to.scales.swizzled ? 1 : to.scales.blockStride] = static_cast<uint8_t>(four >> 8);
 }
 
-template <Wide type, bool stochastic>
+template <Wide type, Fp4Rounding rounding>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                              const Fp4RowItem<type>& item, const Strips& strips, int beside, const Place& place,
                              SquareAmaxes& squares) {
   __shared__ WideWord words[kFp4Rows];
   RowBlocks<type> blocks(tile, item, p.square, squares);
   const uint32_t four =
-      quantizeBlocks<stochastic>(p.rowwise, 0, scaling, p.random, blocks.x, blocks.amaxes, blocks.bounds, place);
+      quantizeBlocks<rounding>(p, p.rowwise, 0, scaling, blocks.x, blocks.amaxes, blocks.bounds, place);
   const bool isFirst = item.block == 0;
   if (strips.wide == 1) return storeScales(p.rowwise, strips.rowWords, isFirst, place, four);
   if (!isFirst) return;
@@ -109,7 +116,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
 }
 
 // Quantizes the columns of a tile. If blocks are square, quantizeRows must have run before.
-template <Wide type, bool stochastic, bool transforms>
+template <Wide type, Fp4Rounding rounding, bool transforms>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                                 const ColumnTransform<transforms && kHadamardByMma>& transform,
                                 const Fp4ColumnItem<type>& item, const Strips& strips, const Place& place,
@@ -138,7 +145,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
   } else {
     canonicalizeNaN(x, amaxes, bounds);
   }
-  const uint32_t four = quantizeBlocks<stochastic>(p.columnwise, 1, scaling, p.random, x, amaxes, bounds, place);
+  const uint32_t four = quantizeBlocks<rounding>(p, p.columnwise, 1, scaling, x, amaxes, bounds, place);
   storeScales(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
 }
 
@@ -151,7 +158,7 @@ constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
 // Each block processes a vertical strip of tiles from the bottom of the source to its top, because the amax pass leaves
 // the bottom in the L2 cache.
-template <Wide type, bool stochastic, bool transforms>
+template <Wide type, Fp4Rounding rounding, bool transforms>
 __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
@@ -180,15 +187,14 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
     const Fp4Tile<type>& tile = stages[stage];
     if (p.rowwise.data != nullptr) {
-      quantizeRows<type, stochastic>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
+      quantizeRows<type, rounding>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
       rowwise.advance(step.rowwise);
     } else if (!transforms && p.square) {
       RowBlocks<type>(tile, rowItem, p.square, squares);
     }
     if (p.columnwise.data != nullptr) {
       if (!transforms && p.square) __syncthreads();
-      quantizeColumns<type, stochastic, transforms>(p, tile, scaling, transform, columnItem, strips, columnwise,
-                                                    squares);
+      quantizeColumns<type, rounding, transforms>(p, tile, scaling, transform, columnItem, strips, columnwise, squares);
       columnwise.advance(step.columnwise);
     }
     if constexpr (kStages<type> == 2) {
@@ -200,7 +206,7 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
   }
 }
 
-template <Wide type, bool stochastic, bool transforms>
+template <Wide type, Fp4Rounding rounding, bool transforms>
 void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns);
   // about three times the number of resident blocks, for load balance
@@ -208,7 +214,7 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int wide = canBeWide(p) && fillingGrid(tiles / kWide, kBlocks) < tiles / kWide ? kWide : 1;
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, wide * kFp4Columns));
   const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles / wide, kBlocks), across));
-  launchPdl(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, 0, stream, p,
+  launchPdl(quantizeNvfp4<type, rounding, transforms>, across * each, kFp4Threads, 0, stream, p,
             Strips(p, wide, across, each));
 }
 
@@ -226,14 +232,13 @@ cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) 
     return launchNvfp4Rows(p, stream);
   }
   withWide(p.type, [&](auto tag) {
-    constexpr Wide type = tag.value;
-    if constexpr (type == Wide::kBf16) {
-      if (p.transforms && p.columnwise.data != nullptr) {
-        p.stochastic ? launchStrips<type, true, true>(p, stream) : launchStrips<type, false, true>(p, stream);
-        return;
+    withRounding(p, [&](auto rounding) {
+      constexpr Wide type = tag.value;
+      if constexpr (type == Wide::kBf16) {
+        if (p.transforms && p.columnwise.data != nullptr) return launchStrips<type, rounding.value, true>(p, stream);
       }
-    }
-    p.stochastic ? launchStrips<type, true, false>(p, stream) : launchStrips<type, false, false>(p, stream);
+      launchStrips<type, rounding.value, false>(p, stream);
+    });
   });
   return cudaGetLastError();
 }

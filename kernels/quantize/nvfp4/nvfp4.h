@@ -22,6 +22,18 @@ struct Nvfp4Copy {
   const float* givenAmax = nullptr;
 };
 
+// The position of a matrix in a larger one, [rows, columns]: row r is its row `row` + r, and column c its column `column` +
+// c / width * stride + c % width. All are multiples of 16.
+struct Nvfp4Part {
+  uint64_t rows = 0;
+  uint64_t columns = 0;
+  uint64_t row = 0;
+  uint64_t column = 0;
+  // 0 says that the matrix is no part of another.
+  uint64_t width = 0;
+  uint64_t stride = 0;
+};
+
 struct QuantizeNvfp4Params {
   const void* x = nullptr;
   Wide type = Wide::kF32;
@@ -48,6 +60,8 @@ struct QuantizeNvfp4Params {
   float e4m3Max = 448;
   // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
+  // With stochastic rounding: the matrix whose elements have the random bits of this one's.
+  Nvfp4Part part;
 };
 
 // Returns cudaErrorInvalidValue in three cases. Sizes or placements are not as described above. The Hadamard transform is

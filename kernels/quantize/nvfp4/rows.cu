@@ -3,6 +3,7 @@
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
+#include "kernels/quantize/nvfp4/part.cuh"
 
 namespace lockstep {
 
@@ -32,8 +33,8 @@ __device__ void loadBlocks(const Bytes16* x, uint32_t count, int64_t first, Fp4B
 }
 
 // Quantizes the rowwise copy alone. It starts at the end of the source, which the amax pass leaves in the L2 cache.
-template <Wide type, bool stochastic>
-__global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
+template <Wide type, Fp4Rounding rounding>
+__global__ void __launch_bounds__(kFp4Threads, (kResident<type, rounding != Fp4Rounding::kNearest>))
     quantizeRowBlocks(const QuantizeNvfp4Params p, uint32_t count) {
   constexpr int kEach = kBlocks * kFp4Threads;
   __shared__ Nvfp4Scaling scaling;
@@ -65,7 +66,14 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) numbers[i] = first + i * kFp4Threads + threadIdx.x;
     uint2 codes[kBlocks];
-    codesOf<stochastic>(blocks, bounds, scales, numbers, 0, p.random, codes);
+    if constexpr (rounding == Fp4Rounding::kPart) {
+      int64_t draws[kBlocks];
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) draws[i] = drawInWhole(p.part, p.rows, p.columns, 0, numbers[i]);
+      codesOf<true>(blocks, bounds, scales, draws, 0, p.random, codes);
+    } else {
+      codesOf<rounding == Fp4Rounding::kOwn>(blocks, bounds, scales, numbers, 0, p.random, codes);
+    }
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const int64_t block = numbers[i];
@@ -81,11 +89,11 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
   }
 }
 
-template <Wide type, bool stochastic>
+template <Wide type, Fp4Rounding rounding>
 void launch(const QuantizeNvfp4Params& p, int64_t count, cudaStream_t stream) {
   const int64_t groups = ceilDivide(count, kBlocks * kFp4Threads);
-  const uint32_t grid = fillingGrid(groups, kResident<type, stochastic>);
-  launchPdl(quantizeRowBlocks<type, stochastic>, grid, kFp4Threads, 0, stream, p, static_cast<uint32_t>(count));
+  const uint32_t grid = fillingGrid(groups, kResident<type, rounding != Fp4Rounding::kNearest>);
+  launchPdl(quantizeRowBlocks<type, rounding>, grid, kFp4Threads, 0, stream, p, static_cast<uint32_t>(count));
 }
 
 }  // namespace
@@ -93,7 +101,7 @@ void launch(const QuantizeNvfp4Params& p, int64_t count, cudaStream_t stream) {
 cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t count = p.rows * p.columns / kFp4Block;
   withWide(p.type, [&](auto type) {
-    p.stochastic ? launch<type.value, true>(p, count, stream) : launch<type.value, false>(p, count, stream);
+    withRounding(p, [&](auto rounding) { launch<type.value, rounding.value>(p, count, stream); });
   });
   return cudaGetLastError();
 }

@@ -1,12 +1,12 @@
 /** The interface by which operations are lowered to calls of the CUDA addon. */
-import { WIDE } from "../../formats/contract.gen.js";
-import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
-import type { ScaleRuleName } from "../../formats/scale-rules.js";
+import { SCALE_RULE, WIDE } from "../../formats/contract.gen.js";
+import { scalingBits } from "../../formats/element-scalings.js";
 import type { RandomSource } from "../../random.js";
+import type { QuantizeSpec } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { EXACT, type Support } from "../backend.js";
-import type { OpArgs, OpName, QuantizeArgs } from "../ops.js";
+import type { Support } from "../backend.js";
+import type { OpArgs, OpName } from "../ops.js";
 import type { Addon, DeviceFacts, DeviceHandle, NativeArgs } from "./addon.js";
 
 export interface LoweringContext {
@@ -53,44 +53,7 @@ export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">
 const wholes = new BigUint64Array(2);
 const halves = new Uint32Array(wholes.buffer);
 
-/** The scale rules that kernels have (kernels/core/scale.cuh). */
-const RULES = [
-  "f32",
-  "e8m0Up",
-  "e8m0Floor",
-  "e8m0Ceil",
-  "e8m0Even",
-  "e8m0UpQuotient",
-  "twoLevel",
-] as const satisfies readonly ScaleRuleName[];
-
-/** A scale rule that kernels have. */
-export type KernelRule = (typeof RULES)[number];
-
-function isKernelRule(rule: ScaleRuleName): rule is KernelRule {
-  return RULES.some((each) => each === rule);
-}
-
-/**
- * What a GPU says of quantizations: kernels have these scale rules and one way to scale elements, and draw random bits by the
- * index in the tensor itself.
- */
-export function supportsQuantization({ spec, part }: Pick<QuantizeArgs, "spec" | "part">): Support {
-  const { scaleRule, elementScaling } = spec;
-  if (!isKernelRule(scaleRule))
-    return {
-      ok: false,
-      reason: `kernels do not have the scale rule ${scaleRule} yet, they have ${RULES.join(", ")}; quantize on the reference`,
-    };
-  if (ELEMENT_SCALINGS[elementScaling].bits.length > 0)
-    return {
-      ok: false,
-      reason: `kernels do not have the element scaling ${elementScaling} yet, they multiply; quantize on the reference`,
-    };
-  if (!part || !spec.stochastic) return EXACT;
-  return {
-    ok: false,
-    reason:
-      "stochastic rounding of a shard draws by the index in the whole, which kernels do not know yet; set disableStochasticRounding",
-  };
+/** Returns the scale rule and the element scaling of a spec as native/ takes them. */
+export function ruleOf({ scaleRule, elementScaling }: QuantizeSpec) {
+  return { rule: SCALE_RULE[scaleRule], scaling: scalingBits(elementScaling) };
 }

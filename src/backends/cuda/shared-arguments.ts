@@ -13,6 +13,9 @@ export const RANDOM = {
   random: { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" },
 } as const;
 
+/** A scale rule, and the bits of an element scaling. See lowering.ts. */
+export const RULE = { rule: "scaleRule", scaling: "word" } as const;
+
 /** Block scales and their layout. See tensor/geometry.ts and native/layout/placement.h. */
 export const SCALES = {
   scales: "pointer",

@@ -109,6 +109,7 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
     columns,
     plan: drawn.plan,
     word: drawn.word,
+    scaling: 0,
     scaleWord: WORDS[choice] as number,
     "scales.word": WORDS[choice] as number,
     count: rows * columns,

@@ -2,12 +2,14 @@
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { cudaDevices } from "../../../../src/backends/open.js";
+import { matrixShape } from "../../../arbitraries/matrices.js";
 import type { CheckResult, Law } from "../../../laws/law.js";
 import { LAWS, over } from "../../../laws/laws.js";
 import { inputsFor } from "../../../laws/run.js";
 import type { Inputs } from "../../../laws/run-options.js";
 import { backendSubject, OPERATIONS, type OperationName } from "../../../operations/operations.js";
-import { LARGE_INPUTS } from "../../arbitraries/large.js";
+import { LARGE_INPUTS, largeShapes } from "../../arbitraries/large.js";
+import { shardInputs } from "../../arbitraries/shards.js";
 import { turnsFor } from "../../arbitraries/turns.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
 import { GPU_GROUPS } from "./groups.js";
@@ -45,7 +47,7 @@ function counted(each: Law, inputs: Inputs, pairs: OptionPairs): Law {
 
 /**
  * Tests every law of a group's operations: first with small inputs aimed at edge cases, then with sizes at which loops
- * run a second iteration, then with large inputs.
+ * run a second iteration, then with shards that are rounded stochastically, small and large, then with large inputs.
  */
 export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
   const operations: readonly OperationName[] = GPU_GROUPS[group];
@@ -89,6 +91,20 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
           await check(over(inputs, law), TURN_RUNS, SEED);
         });
       }
+    }
+
+    const shards = shardInputs(matrixShape);
+    const largeShards = shardInputs(largeShapes());
+    const ofShards = LAWS.filter(({ compares, operation }) => compares && shards[operation]);
+    for (const law of ofShards.filter(({ operation }) => operations.includes(operation))) {
+      it(`${law.operation}: ${law.name}, shards`, async () => {
+        const { runs, declined } = await check(over(shards, law), RUNS, SEED);
+        record(gpu(), { group: "laws", name: `${law.name}, shards`, runs, declined });
+      });
+      it(`${law.operation}: ${law.name}, large shards`, async () => {
+        const { runs, declined } = await check(over(largeShards, law), LARGE_RUNS, SEED);
+        record(gpu(), { group: "large", name: `${law.name}, shards`, runs, declined });
+      });
     }
 
     const large = LAWS.filter(({ compares, operation }) => compares && LARGE_INPUTS[operation]);

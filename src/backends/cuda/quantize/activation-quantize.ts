@@ -5,12 +5,13 @@
 import { hasGivenScale, isSquare } from "../../../formats/block.js";
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
+import type { ElementScalingName } from "../../../formats/element-scalings.js";
 import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { runActivationSteps } from "../../steps/activation.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type Lowering, supportsQuantization, wideOf } from "../lowering.js";
+import { addressOf, type Lowering, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { CLAMP, COPIES, DELAYED, SOURCE } from "../shared-arguments.js";
 
@@ -28,7 +29,6 @@ export const ACTIVATION_QUANTIZE_CALLS = {
 } as const satisfies Declarations;
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
-  supports: supportsQuantization,
   run({ addon, device }, args) {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
     if (hasGivenScale(spec) && scale) {
@@ -51,21 +51,23 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
   },
 };
 
-/** The scale rule and the input dtype that the MX kernel supports. */
-const MX_KERNEL: { readonly rule: ScaleRuleName; readonly dtype: WideDType } = {
-  rule: "e8m0Up",
-  dtype: "bf16",
-};
+/** The scale rule, the element scaling and the input dtype that the MX kernel supports. */
+const MX_KERNEL: {
+  readonly rule: ScaleRuleName;
+  readonly scaling: ElementScalingName;
+  readonly dtype: WideDType;
+} = { rule: "e8m0Up", scaling: "multiply", dtype: "bf16" };
 
 /**
- * Whether the MX kernel supports the arguments. The quantizer must have the scale rule of the kernel and 1x32 blocks, the
- * inputs must be bf16, and the number of columns (of each half, if gated) must be a multiple of 32.
+ * Whether the MX kernel supports the arguments. The quantizer must have the scale rule and the element scaling of the kernel and
+ * 1x32 blocks, the inputs must be bf16, and the number of columns (of each half, if gated) must be a multiple of 32.
  */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
   const block = gated ? 64 : 32;
   const fits = asMatrix(x.shape)[1] % block === 0;
   const isRead = [x, grad].every((each) => !each || each.dtype === MX_KERNEL.dtype);
-  return spec.scaleRule === MX_KERNEL.rule && !isSquare(spec.tile) && isRead && fits;
+  const scales = spec.scaleRule === MX_KERNEL.rule && spec.elementScaling === MX_KERNEL.scaling;
+  return scales && !isSquare(spec.tile) && isRead && fits;
 }
 
 /** Returns the arguments of the activation. `rows` and `columns` are the size of x or, if gated, of each half of x. */

@@ -1,14 +1,14 @@
 /**
- * The fused column sums and quantization of a gradient on a GPU. Per-tensor FP8 with a given scale or amax, and block-scaled
- * FP8, take one pass over the input. Current scaling takes one pass for the column sums and the amax, and another for the
- * codes. In all other cases the two operations run one after the other.
+ * The fused column sums and quantization of a gradient on a GPU. Kernels have TransformerEngine's scale rule: per-tensor FP8 with
+ * a given scale or amax, and block-scaled FP8, take one pass over the input; current scaling takes one pass for the column sums
+ * and the amax, and another for the codes. In all other cases the two operations run one after the other.
  */
 import { isTensorWide } from "../../../formats/block.js";
 import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
-import { type Lowering, type LoweringContext, supportsQuantization, wideOf } from "../lowering.js";
+import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { chunkSumBytes } from "../rows/norm.js";
 import { OUT } from "../shared-arguments.js";
@@ -20,25 +20,24 @@ export const BIAS_GRAD_QUANTIZE_CALLS = {
   biasGradQuantizeTensor: { ...TENSOR, ...OUT, workspace: "pointer" },
 } as const satisfies Declarations;
 
-/** The scale rule that the kernel for block-scaled FP8 supports. */
-const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
+/** The scale rule that the kernels support. */
+const KERNEL_RULE: ScaleRuleName = "f32";
 
 export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
-  supports: supportsQuantization,
   run(context, args) {
     const { addon, device } = context;
     const { spec, biasGrad } = args;
     const [out, outType] = [biasGrad.address, wideOf(biasGrad)];
-    if (isTensorWide(spec.tile)) {
+    if (spec.scaleRule !== KERNEL_RULE) {
+      runBiasGradSteps(args);
+    } else if (isTensorWide(spec.tile)) {
       withSums(context, args, (workspace) =>
         addon.biasGradQuantizeTensor(device, { out, outType, ...tensorSource(args, workspace) }),
       );
-    } else if (spec.scaleRule === BLOCK_KERNEL_RULE) {
+    } else {
       withSums(context, args, (workspace) =>
         addon.biasGradQuantizeBlock(device, { workspace, out, outType, ...blockSource(args) }),
       );
-    } else {
-      runBiasGradSteps(args);
     }
   },
 };

@@ -4,13 +4,14 @@ import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
+import { addressOf, type LoweringContext, ruleOf, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { COPIES, SOURCE } from "../shared-arguments.js";
+import { COPIES, RULE, SOURCE } from "../shared-arguments.js";
 
 export const BLOCK = {
   ...SOURCE,
   word: "word",
+  ...RULE,
   square: "flag",
   inPlace: "flag",
   pow2: "flag",
@@ -37,6 +38,7 @@ export function blockSource(args: QuantizeArgs) {
     rows,
     columns,
     word: factsOf(spec.format).word,
+    ...ruleOf(spec),
     square: isSquare(spec.tile),
     inPlace: spec.compact,
     pow2: spec.pow2Scales,

@@ -1,19 +1,18 @@
 /** Quantization to MXFP8, MXFP6 and MXFP4 on a GPU. One pass over the input writes both copies. */
 import { isSquare } from "../../../formats/block.js";
-import { SCALE_RULE } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
+import { addressOf, type LoweringContext, randomWords, ruleOf, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { COPIES, RANDOM, SOURCE } from "../shared-arguments.js";
+import { COPIES, RANDOM, RULE, SOURCE } from "../shared-arguments.js";
 
 export const MX_CALLS = {
   quantizeMx: {
     ...SOURCE,
     word: "word",
-    rule: "scaleRule",
+    ...RULE,
     square: "flag",
     stochastic: "flag",
     ...RANDOM,
@@ -31,7 +30,7 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     rows,
     columns,
     word: factsOf(spec.format).word,
-    rule: SCALE_RULE[spec.scaleRule],
+    ...ruleOf(spec),
     square: isSquare(spec.tile),
     stochastic: spec.stochastic,
     random: randomWords(random),

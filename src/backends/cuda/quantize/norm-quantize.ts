@@ -11,7 +11,7 @@ import { Tensor } from "../../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../../ops.js";
 import { runNormSteps } from "../../steps/norm.js";
 import { wantsAmax } from "../../steps/quantize.js";
-import { addressOf, type Lowering, type LoweringContext, supportsQuantization, wideOf } from "../lowering.js";
+import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { normSource } from "../rows/norm.js";
 import { DELAYED, NORM_SOURCE } from "../shared-arguments.js";
@@ -21,7 +21,6 @@ export const NORM_QUANTIZE_CALLS = {
 } as const satisfies Declarations;
 
 export const normQuantize: Lowering<"normQuantize"> = {
-  supports: supportsQuantization,
   run(context, args) {
     const { spec, rowwise, scale } = args;
     if (hasGivenScale(spec) && rowwise && scale) castNorm(context, args, rowwise, scale);

@@ -14,6 +14,16 @@ import { COPY, RANDOM, SOURCE } from "../shared-arguments.js";
 
 const NVFP4_COPY = { ...COPY, amax: "pointer", "givenAmax?": "pointer" } as const;
 
+/** Names and meanings are those of `MatrixPart`. */
+const PART = {
+  rows: "count",
+  columns: "count",
+  row: "count",
+  column: "count",
+  width: "count",
+  stride: "count",
+} as const;
+
 export const NVFP4_CALLS = {
   quantizeNvfp4: {
     ...SOURCE,
@@ -22,6 +32,7 @@ export const NVFP4_CALLS = {
     signs: "word",
     stochastic: "flag",
     ...RANDOM,
+    "part?": PART,
     fourOverSix: "flag",
     squaredError: "flag",
     e4m3Max: "float",
@@ -32,7 +43,7 @@ export const NVFP4_CALLS = {
 } as const satisfies Declarations;
 
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, random, rowwise, columnwise, amax, noop } = args;
+  const { x, spec, random, part, rowwise, columnwise, amax, noop } = args;
   const [rows, columns] = asMatrix(x.shape);
   // without the transform, a given amax serves both copies (numerics.md §5.2)
   const amaxColumnwise = args.amaxColumnwise ?? (spec.rht ? undefined : amax);
@@ -49,6 +60,7 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     squaredError: spec.fourOverSix === "mse",
     e4m3Max: spec.e4m3Max,
     random: randomWords(random),
+    part: spec.stochastic ? part : undefined,
     noop: addressOf(noop),
     rowwise: rowwise && withAmax(rowwise, amax),
     columnwise: columnwise && withAmax(columnwise, amaxColumnwise),

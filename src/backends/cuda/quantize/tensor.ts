@@ -2,13 +2,14 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
+import { addressOf, type LoweringContext, ruleOf, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { SCALE_OUT, SOURCE } from "../shared-arguments.js";
+import { RULE, SCALE_OUT, SOURCE } from "../shared-arguments.js";
 
 export const TENSOR = {
   ...SOURCE,
   word: "word",
+  ...RULE,
   "rowwise?": "pointer",
   "columnwise?": "pointer",
   ...SCALE_OUT,
@@ -46,6 +47,7 @@ export function tensorSource<W extends number | undefined>(args: QuantizeArgs, w
     rows,
     columns,
     word: factsOf(spec.format).word,
+    ...ruleOf(spec),
     rowwise: addressOf(rowwise?.data),
     columnwise: addressOf(columnwise?.data),
     rowwiseScaleInv: addressOf(rowwise?.scaleInv),

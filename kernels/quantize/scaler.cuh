@@ -1,0 +1,47 @@
+// How a kernel brings elements to the range of their format (docs/numerics.md §3.6).
+#pragma once
+
+#include "kernels/core/scale-rules.cuh"
+#include "kernels/device/device.cuh"
+
+namespace lockstep {
+
+// Scales elements of type `type`: by one multiplication or, if `general`, as the bits of ElementScaling in `scaling` say.
+template <Wide type, bool general>
+struct Scaler {
+  uint32_t scaling;
+
+  // What is rounded to the code of x. `factor` is that of its block.
+  __device__ float operator()(float x, float factor) const {
+    if constexpr (general) {
+      return scaledBy(x, factor, scaling, rounded<type>);
+    } else {
+      return x * factor;
+    }
+  }
+};
+
+// The scale of a block or tensor. Without `general` it is TransformerEngine's: elements are multiplied by `factor`.
+template <bool general>
+struct ScaleOf {
+  float factor;
+
+  __device__ float stored() const { return 1 / factor; }
+};
+// The scale of any other rule with f32 scales.
+template <>
+struct ScaleOf<true> {
+  float factor;
+  float scale;
+
+  __device__ float stored() const { return scale; }
+};
+
+// The scale of a block or tensor by another rule than kF32. `p` are the parameters of its quantization.
+template <Wide type, typename Params>
+__device__ inline ScaleOf<true> generalScale(const Params& p, float amax, float max) {
+  const F32Scale scale = f32Scale(p.rule, p.scaling, amax, max, p.epsilon, type, rounded<type>);
+  return {scale.factor, scale.stored};
+}
+
+}  // namespace lockstep
