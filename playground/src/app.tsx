@@ -2,8 +2,9 @@
 import type { Backend } from "lockstep";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
+import type { Params, SetParams } from "./params.js";
 import { Segments } from "./parts/controls.js";
-import { type Params, type SetParams, useParams } from "./state.js";
+import { useParams } from "./use-params.js";
 import { ProductView } from "./views/product.js";
 import { TensorView } from "./views/tensor.js";
 import { ValueView } from "./views/value.js";

@@ -82,9 +82,9 @@ function parseCall(text: string): { readonly name: string; readonly given: reado
 export function drawNumbers(text: string, count: number, seed: bigint): Float32Array | string {
   const calls = text.split("+").map(parseCall);
   const [body, spikes] = calls;
-  const row = body && DISTRIBUTIONS[body.name];
+  const row = body && Object.hasOwn(DISTRIBUTIONS, body.name) ? DISTRIBUTIONS[body.name] : undefined;
   const isSpiked = calls.length === 2 && spikes?.name === OUTLIERS;
-  if (!row || calls.length > 2 || (calls.length === 2 && !isSpiked))
+  if (!body || !row || calls.length > 2 || (calls.length === 2 && !isSpiked))
     return `“${text.slice(0, 40)}” is not a distribution. There are ${DISTRIBUTION_HELP.join(", ")}, each also with + ${OUTLIERS}(share, factor).`;
   const values = row.draw(count, seed, ...body.given);
   if (!isSpiked) return values;

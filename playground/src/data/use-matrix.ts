@@ -1,8 +1,8 @@
 /** The matrix of the address: drawn, pasted, or a part of a file's tensor. */
 import type { WideDType } from "lockstep";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Params } from "../params.js";
 import type { Matrix } from "../reference/index.js";
-import type { Params } from "../state.js";
 import { drawNumbers } from "./distribution.js";
 import { type OpenFile, openFile, sizeOf } from "./file.js";
 import { type Lines, MAX_SIZE, parseLines } from "./numbers.js";

@@ -1,6 +1,19 @@
 /** Where a number lies between its neighbours in a format. */
-import type { Rounded } from "../reference/index.js";
+import type { Decision, Rounded } from "../reference/index.js";
 import { codeText, show } from "../words.js";
+
+/** How far the number stands beside the one value of a line without two neighbours. */
+const BESIDE: Readonly<Record<Decision, number>> = {
+  nan: 0,
+  exact: 0,
+  tooSmall: -0.4,
+  beyond: 0.4,
+  down: 0,
+  up: 0,
+  tie: 0,
+  directed: 0,
+  drawn: 0,
+};
 
 /** A line from the neighbour below to that above, with the midpoint, the number and the result. Text beside it says the same. */
 export function NumberLine({
@@ -15,7 +28,7 @@ export function NumberLine({
 }) {
   const { below, above, position, result, format, decision } = rounded;
   const isBetween = above.value > below.value;
-  const at = Math.min(1, Math.max(0, isBetween ? position : 0.5));
+  const at = isBetween ? position : 0.5 + BESIDE[decision] * Math.sign(rounded.input);
   const wentUp = isBetween && result.value === above.value;
   const mark = (isUp: boolean) => (isBetween && wentUp === isUp ? "end taken" : "end");
   return (

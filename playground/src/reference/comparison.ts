@@ -3,7 +3,7 @@ import { factsOf } from "lockstep";
 import { type ElementAnswer, isSaturated } from "./element.js";
 import { type Quantization, scaleIndex } from "./quantization.js";
 
-/** What a quantization costs. */
+/** What a quantization costs. Inputs that are not finite are left out. */
 export interface Cost {
   /** The bits that codes and scales take, for each value. */
   readonly bitsPerValue: number;
@@ -25,6 +25,7 @@ export function costOf(quantization: Quantization): Cost {
   let [squares, errors, largestError, saturated, vanished] = [0, 0, 0, 0, 0];
   eachElement(quantization, (at, row, column) => {
     const input = inputs[at] as number;
+    if (!Number.isFinite(input)) return;
     const error = Math.abs((values[at] as number) - input);
     squares += input * input;
     errors += error * error;

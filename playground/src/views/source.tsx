@@ -3,8 +3,8 @@ import { useState } from "preact/hooks";
 import { DISTRIBUTION_HELP } from "../data/distribution.js";
 import { sizeOf } from "../data/file.js";
 import { INPUT_TYPES, type Source } from "../data/use-matrix.js";
+import type { Params, SetParams } from "../params.js";
 import { Choose, Example, Examples, Segments, TextField } from "../parts/controls.js";
-import type { Params, SetParams } from "../state.js";
 
 const SOURCES = [
   ["draw", "distribution"],

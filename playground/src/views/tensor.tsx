@@ -2,6 +2,7 @@
 import { type Backend, DIALECTS, LockstepError } from "lockstep";
 import { useMemo } from "preact/hooks";
 import { pairOf, useMatrix } from "../data/use-matrix.js";
+import type { Params, SetParams } from "../params.js";
 import { Choose } from "../parts/controls.js";
 import {
   CHOICES,
@@ -13,7 +14,6 @@ import {
   type Quantization,
   quantize,
 } from "../reference/index.js";
-import type { Params, SetParams } from "../state.js";
 import { CellGrid } from "./cells.js";
 import { CostTable } from "./costs.js";
 import { ElementPanel } from "./element.js";

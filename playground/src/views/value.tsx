@@ -10,11 +10,11 @@ import {
 } from "lockstep";
 import { useMemo } from "preact/hooks";
 import { bitsOf, parseNumber } from "../data/numbers.js";
+import type { Params, SetParams } from "../params.js";
 import { Bits } from "../parts/bits.js";
 import { Choose, Example, Examples, TextField } from "../parts/controls.js";
 import { NumberLine } from "../parts/number-line.js";
 import { type Rounded, roundAll } from "../reference/index.js";
-import type { Params, SetParams } from "../state.js";
 import { codeText, exactly, hex, percent, show } from "../words.js";
 import { FormatDetail } from "./format-detail.js";
 

@@ -1,5 +1,4 @@
 /** The state of the page, which is the fragment of its address: a link shows what its author saw. */
-import { useEffect, useState } from "preact/hooks";
 
 /** Every parameter with its default, which the address leaves out. */
 const DEFAULTS = {
@@ -57,25 +56,4 @@ export function writeParams(params: Params): string {
   for (const [name, value] of Object.entries(params))
     if (value !== DEFAULTS[name as ParamName]) written.set(name, value);
   return `#${written}`;
-}
-
-/** The parameters of the address, and a function that changes them. Another view is another entry of the history. */
-export function useParams(): readonly [Params, SetParams] {
-  const [params, setParams] = useState(() => readParams(location.hash));
-  useEffect(() => {
-    const follow = () => setParams(readParams(location.hash));
-    addEventListener("hashchange", follow);
-    addEventListener("popstate", follow);
-    return () => {
-      removeEventListener("hashchange", follow);
-      removeEventListener("popstate", follow);
-    };
-  }, []);
-  const change = (changes: Partial<Params>) => {
-    const next = { ...readParams(location.hash), ...changes };
-    const isAnotherView = next.view !== params.view;
-    history[isAnotherView ? "pushState" : "replaceState"](null, "", writeParams(next));
-    setParams(next);
-  };
-  return [params, change];
 }
