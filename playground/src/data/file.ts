@@ -1,5 +1,5 @@
 /** Tensors of a safetensors file that was dropped on the page. It is read in pieces and stays in the browser. */
-import { Codes, partsOf } from "../../../dist/src/io/codes.js";
+import { partsOf } from "../../../dist/src/io/codes.js";
 import { FILE_DTYPES } from "../../../dist/src/io/dtypes.js";
 import { parseHeader, type TensorEntry } from "../../../dist/src/io/header/header.js";
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "../../../dist/src/io/header/header-length.js";
@@ -56,11 +56,23 @@ async function readPart(
     const offset = first % 8;
     const begin = start + entry.begin + ((first - offset) * bits) / 8;
     const end = start + entry.begin + Math.ceil(((first + shown[1]) * bits) / 8);
-    const codes = new Codes(entry.dtype, await bytesOf(file.slice(begin, end)));
+    const bytes = await bytesOf(file.slice(begin, end));
+    const view = new DataView(bytes.buffer);
     for (let c = 0; c < shown[1]; c++) {
-      const [part] = partsOf(entry.dtype, codes.at(offset + c));
+      const [part] = partsOf(entry.dtype, codeAt(view, bits, offset + c));
       values[r * shown[1] + c] = Number(part);
     }
   }
   return { rows: shown[0], columns: shown[1], values };
+}
+
+/** The code of an element. Codes of 4 and 6 bits are packed from the low bits. */
+function codeAt(view: DataView, bits: number, index: number): bigint {
+  if (bits === 64) return view.getBigUint64(8 * index, true);
+  if (bits === 32) return BigInt(view.getUint32(4 * index, true));
+  if (bits === 16) return BigInt(view.getUint16(2 * index, true));
+  const bit = index * bits;
+  const byte = bit >> 3;
+  const next = byte + 1 < view.byteLength ? view.getUint8(byte + 1) : 0;
+  return BigInt(((view.getUint8(byte) | (next << 8)) >> (bit & 7)) & (2 ** bits - 1));
 }

@@ -19,7 +19,11 @@ export function Chart({
     return () => watched.disconnect();
   }, []);
   useEffect(() => {
-    if (width > 0) place.current?.replaceChildren(draw(width));
+    if (width === 0) return;
+    const drawn = draw(width);
+    // the label of the chart says what it is
+    drawn.setAttribute("aria-hidden", "true");
+    place.current?.replaceChildren(drawn);
   }, [width, ...inputs]);
   return <div class="chart" ref={place} role="img" aria-label={label} />;
 }

@@ -1,7 +1,7 @@
 /** The codes of both dialects, element by element, around the one that is looked at. */
 import { useEffect, useRef } from "preact/hooks";
 import { type Difference, differenceAt, type Pair } from "../reference/index.js";
-import { codeText, show } from "../words.js";
+import { codeText } from "../words.js";
 
 interface Place {
   readonly row: number;
@@ -132,20 +132,21 @@ function Cell({
   readonly onKey: (event: KeyboardEvent) => void;
 }) {
   const difference = differenceAt(a, b, cell);
-  const codes = [a, b].map((q) => codeText(q.codes[cell] as number, q.spec.format));
-  const what = `${show(a.inputs[cell] as number, 4)}, A ${codes[0]}, B ${codes[1]}, ${MEANINGS[difference]}`;
+  const codes = [a, b].map((q) => codeText(q.codes[cell] as number, q.spec.format).slice(2));
   return (
     <button
       type="button"
       class={difference}
       aria-pressed={isHere}
       tabIndex={isHere ? 0 : -1}
-      aria-label={what}
       onClick={onChoose}
       onKeyDown={onKey}
     >
-      <code>{codes[0]?.slice(2)}</code>
-      <code>{codes[1]?.slice(2)}</code>
+      <span class="hidden">A </span>
+      <code>{codes[0]}</code>
+      <span class="hidden">, B </span>
+      <code>{codes[1]}</code>
+      <span class="hidden">, {MEANINGS[difference]}</span>
     </button>
   );
 }
