@@ -22,4 +22,4 @@ export {
   quantize,
   scaleIndex,
 } from "./quantization.js";
-export { type Coded, type Decision, type Rounded, roundAll } from "./rounding.js";
+export { type Decision, type Rounded, roundAll } from "./rounding.js";

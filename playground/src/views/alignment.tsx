@@ -74,10 +74,10 @@ export function AlignmentPanel({
           <thead>
             <tr>
               <th scope="col">k</th>
-              <th scope="col">x</th>
-              <th scope="col">w</th>
+              <th scope="col" class="aside">x</th>
+              <th scope="col" class="aside">w</th>
               <th scope="col">x · w</th>
-              <th scope="col">exponent</th>
+              <th scope="col" class="aside">exponent</th>
               <th scope="col" class="digits-head">
                 2<sup>{minus(top)}</sup> … 2<sup>{minus(unit)}</sup> <span class="lost">cut off</span>
               </th>
@@ -145,10 +145,10 @@ function Row({
   return (
     <tr class={x === undefined ? "accumulator" : ""}>
       <th scope="row">{name}</th>
-      <td class="number">{x === undefined ? "" : show(x, 4)}</td>
-      <td class="number">{w === undefined ? "" : show(w, 4)}</td>
+      <td class="number aside">{x === undefined ? "" : show(x, 4)}</td>
+      <td class="number aside">{w === undefined ? "" : show(w, 4)}</td>
       <td class="number">{show(product, 6)}</td>
-      <td class="number soft">{exponent === undefined ? "" : minus(exponent)}</td>
+      <td class="number soft aside">{exponent === undefined ? "" : minus(exponent)}</td>
       <td class="aligned">
         <span aria-hidden="true">{product < 0 ? "−" : " "}</span>
         <span class="kept" aria-hidden="true">
