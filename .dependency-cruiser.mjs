@@ -148,7 +148,8 @@ export default {
     },
     {
       name: "the-playground-uses-the-package",
-      comment: "By its name, as anybody would; what it reads of a file's header lies in dist, which has no name.",
+      comment:
+        "By its name, as anybody would; what it reads of a file's header lies in dist, which has no name.",
       severity: "error",
       from: { path: "^playground/" },
       to: { path: "^(src|conformance|bench|scripts|assembly|native|kernels)/" },

@@ -1,13 +1,12 @@
 /**
  * The charts of the demo, the trainer and the playground, drawn by Observable Plot: histograms, heat maps and curves. Colours are
- * custom properties or classes of the page. `document` is the host's; without a browser, one of linkedom.
+ * custom properties of the page: --series-a, --series-b, --line, --soft. `document` is the host's; without a browser, host.mjs.
  */
-import { areaY, axisX, axisY, gridX, gridY, lineY, plot, raster, ruleY } from "@observablehq/plot";
+import { areaY, axisX, axisY, gridX, gridY, lineY, plot, raster, rect, ruleY } from "@observablehq/plot";
 import { RAMP } from "./colours.mjs";
 
 /**
- * Histograms on one logarithmic axis of magnitudes. A series is { bins, kind }: `area` is filled, `outline` is a line above it; its
- * class in the page is the kind.
+ * Histograms on one logarithmic axis of magnitudes. A series is { bins, kind }: `area` is filled, `outline` is a line above it.
  */
 export function histogramChart(
   series,
@@ -15,17 +14,18 @@ export function histogramChart(
 ) {
   const tallest = Math.max(1, ...series.flatMap(({ bins }) => bins));
   const steps = ({ bins }) => {
-    const points = edges.map((edge, i) => ({ x: edge, y: bins[i] ?? bins.at(-1) ?? 0 }));
-    return [{ x: edges[0], y: 0 }, ...points, { x: edges.at(-1), y: 0 }];
+    return edges.map((edge, i) => ({ x: edge, y: bins[i] ?? bins.at(-1) ?? 0 }));
   };
   const marks = series.map((each) => {
-    const options = { x: "x", y: "y", curve: "step-after", className: each.kind };
+    const options = { x: "x", y: "y", curve: "step-after" };
     return each.kind === "area"
       ? areaY(steps(each), { ...options, fill: "var(--series-a)", fillOpacity: 0.6 })
       : lineY(steps(each), { ...options, stroke: "var(--series-b)", strokeWidth: 1.6 });
   });
   return plot({
     ...frame({ width, height, document, label }),
+    marginLeft: 2,
+    marginRight: 2,
     x: { type: "log", base: 2, domain: [edges[0], edges.at(-1)], label: null },
     y: { axis: null, domain: [0, tallest] },
     marks: [
@@ -35,7 +35,8 @@ export function histogramChart(
       ),
       axisX(
         ticks.map(({ at }) => at),
-        { ...AXIS, tickFormat: (at) => ticks.find((tick) => tick.at === at)?.text ?? "" },
+        // as text: a logarithmic axis leaves out what tickFormat gives for numbers that are not powers of its base
+        { ...AXIS, text: ticks.map(({ text }) => text) },
       ),
       ...marks,
       ruleY([0], { stroke: "var(--soft)" }),
@@ -56,11 +57,15 @@ const frame = ({ width, height, document, label }) => ({
   style: { background: "transparent", fontFamily: "inherit" },
 });
 
-/** A heat map of `values`, row by row, as an image with one pixel for each. NaN is left blank. */
+/**
+ * A heat map of `values`, row by row. NaN is left blank. In a browser it is an image with one pixel for each value, elsewhere a
+ * rectangle for each.
+ */
 export function heatMap(
   values,
-  { rows, columns, domain, type = "linear", width, height, label, document = globalThis.document },
+  { rows, columns, domain, width, height, label, document = globalThis.document },
 ) {
+  const hasCanvas = document === globalThis.document;
   return plot({
     ...frame({ width, height, document, label }),
     margin: 0,
@@ -68,19 +73,28 @@ export function heatMap(
     marginBottom: 0,
     x: { axis: null, domain: [0, columns] },
     y: { axis: null, domain: [rows, 0] },
-    color: { type, domain, range: RAMP, interpolate: "rgb", clamp: true },
-    marks: [
-      raster(values, {
-        width: columns,
-        height: rows,
-        imageRendering: "pixelated",
-        y1: 0,
-        y2: rows,
-        x1: 0,
-        x2: columns,
-      }),
-    ],
+    color: { type: "linear", domain, range: RAMP, interpolate: "rgb", clamp: true },
+    marks: [hasCanvas ? pixels(values, rows, columns) : rectangles(values, columns)],
   });
+}
+
+function pixels(values, height, width) {
+  return raster(values, { width, height, imageRendering: "pixelated", x1: 0, x2: width, y1: 0, y2: height });
+}
+
+function rectangles(values, columns) {
+  const cells = Array.from(values, (value, i) => ({ value, x: i % columns, y: Math.floor(i / columns) }));
+  return rect(
+    cells.filter(({ value }) => !Number.isNaN(value)),
+    {
+      x1: "x",
+      x2: ({ x }) => x + 1,
+      y1: "y",
+      y2: ({ y }) => y + 1,
+      fill: "value",
+      shapeRendering: "crispEdges",
+    },
+  );
 }
 
 /** Curves over a common axis. A curve is { points: [x, y][], colour }; `x` and `y` are { scale, axis }: options of Plot. */

@@ -74,10 +74,16 @@ export function AlignmentPanel({
           <thead>
             <tr>
               <th scope="col">k</th>
-              <th scope="col" class="aside">x</th>
-              <th scope="col" class="aside">w</th>
+              <th scope="col" class="aside">
+                x
+              </th>
+              <th scope="col" class="aside">
+                w
+              </th>
               <th scope="col">x · w</th>
-              <th scope="col" class="aside">exponent</th>
+              <th scope="col" class="aside">
+                exponent
+              </th>
               <th scope="col" class="digits-head">
                 2<sup>{minus(top)}</sup> … 2<sup>{minus(unit)}</sup> <span class="lost">cut off</span>
               </th>
@@ -85,7 +91,7 @@ export function AlignmentPanel({
             </tr>
           </thead>
           <tbody>
-            <Row term={accumulator} name="accumulator" top={top} unit={unit} />
+            <Row term={accumulator} name="before" top={top} unit={unit} />
             {terms.map((term) => (
               <Row
                 key={term.k}
@@ -99,7 +105,7 @@ export function AlignmentPanel({
             ))}
             <Row
               term={{ product: after, kept: after, exponent: undefined }}
-              name="sum"
+              name="after"
               top={top}
               unit={unit}
             />
@@ -147,7 +153,7 @@ function Row({
       <th scope="row">{name}</th>
       <td class="number aside">{x === undefined ? "" : show(x, 4)}</td>
       <td class="number aside">{w === undefined ? "" : show(w, 4)}</td>
-      <td class="number">{show(product, 6)}</td>
+      <td class="number">{show(product, 5)}</td>
       <td class="number soft aside">{exponent === undefined ? "" : minus(exponent)}</td>
       <td class="aligned">
         <span aria-hidden="true">{product < 0 ? "−" : " "}</span>

@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { countMagnitudes, octaveEdges } from "../../../examples/shared/charts/bins.mjs";
 import { histogramChart } from "../../../examples/shared/charts/charts.mjs";
+import { powerText } from "../../../examples/shared/charts/ticks.mjs";
 import { Chart } from "../parts/chart.js";
 import type { Pair, Quantization } from "../reference/index.js";
 import { percent } from "../words.js";
@@ -10,11 +11,9 @@ const HEIGHT = 118;
 const INPUT_EDGES = octaveEdges(-12, 6);
 const ERROR_EDGES = octaveEdges(-20, 2);
 
-/** Every fourth power of two of the edges, as ticks. */
+/** Every fourth power of two of the edges but the first, as ticks. */
 const ticksOf = (edges: readonly number[]) =>
-  edges
-    .filter((_, i) => i % 8 === 0)
-    .map((at) => ({ at, text: at === 1 ? "1" : `2^${Math.log2(at)}`.replace("-", "−") }));
+  edges.filter((_, i) => i % 8 === 0 && i > 0).map((at) => ({ at, text: powerText(2, Math.log2(at)) }));
 
 function rootMeanSquare(values: Float32Array): number {
   return Math.sqrt(values.reduce((sum, x) => sum + (Number.isFinite(x) ? x * x : 0), 0) / values.length) || 1;
