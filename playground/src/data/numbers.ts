@@ -5,8 +5,8 @@ const FACTOR =
   /^([+-]?)(?:(nan)|(inf(?:inity)?|∞)|0x([0-9a-f]{8})|(\d*\.?\d+(?:e[+-]?\d+)?|\d+\.)(?:\^([+-]?\d+))?)$/i;
 
 /**
- * The number that a text says: `0.3`, `1e-5`, `2^-9`, `1.5*2^-9`, `1/3`, `-0`, `inf`, `nan`, or the bits of an f32 as `0x3e99999a`.
- * Undefined for anything else.
+ * The number that a text says: `0.3`, `1e-5`, `2^-9`, `1.5*2^-9`, `1/3`, `-0`, `inf`, `nan`, or the bits of an f32, such as
+ * `0x3e99999a`. Undefined for anything else.
  */
 export function parseNumber(text: string): number | undefined {
   const parts = text

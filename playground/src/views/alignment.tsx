@@ -87,7 +87,9 @@ export function AlignmentPanel({
               <th scope="col" class="digits-head">
                 2<sup>{minus(top)}</sup> … 2<sup>{minus(unit)}</sup> <span class="lost">cut off</span>
               </th>
-              <th scope="col">lost</th>
+              <th scope="col" class="aside">
+                lost
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -165,7 +167,7 @@ function Row({
           {digits.goesOn ? "…" : ""}
         </span>
       </td>
-      <td class="number lost">{hasValue && lost !== 0 ? show(lost, 3) : ""}</td>
+      <td class="number lost aside">{hasValue && lost !== 0 ? show(lost, 3) : ""}</td>
     </tr>
   );
 }
