@@ -27,6 +27,8 @@ import {
   explainProduct,
   quantize,
 } from "../../../playground/src/reference/index.js";
+import { partsOf } from "../../../src/io/codes.js";
+import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } from "./playground-page.js";
 
@@ -243,6 +245,46 @@ describe.skipIf(!CHROMIUM)(
       },
     );
 
+    it("reads a file that is dropped on it, and a tensor of any type that files have", async () => {
+      const rows = Object.entries(FILE_DTYPES).filter(([, { bits }]) => bits >= 8 || bits === 4);
+      const bytes = Uint8Array.from({ length: 64 }, (_, i) => (i * 37 + 11) % 256);
+      const tensors = rows.map(([dtype, { bits }]) => {
+        const shape = [2, (bytes.length * 8) / bits / 2];
+        return [dtype, { dtype, shape, data: Array.from(bytes, (byte) => Uint8Array.of(byte)) }] as const;
+      });
+      const file = safetensors(Object.fromEntries(tensors), 1).toString("base64");
+      await at("view=tensor", async ({ page }) => {
+        await page.evaluate((text) => {
+          const dropped = new DataTransfer();
+          dropped.items.add(
+            new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], "all.safetensors"),
+          );
+          const target = document.querySelector("#source-title")?.closest("section");
+          target?.dispatchEvent(
+            new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }),
+          );
+        }, file);
+        for (const [dtype, { shape }] of tensors) {
+          await page.getByLabel("Tensor of all.safetensors").selectOption(dtype);
+          await page.getByLabel("Input type").selectOption("f32");
+          await page.waitForFunction(
+            (size) => document.querySelector(".map [role=img]")?.getAttribute("aria-label")?.includes(size),
+            `of ${shape[0]} by ${shape[1]} elements`,
+          );
+          await go(page, `${new URL(page.url()).hash.slice(1)}&at=1,1`);
+          const [code = 0n] = codesOf(bytes, FILE_DTYPES[dtype as FileDType].bits).slice(
+            (shape[1] as number) + 1,
+          );
+          const value = Math.fround(Number(partsOf(dtype as FileDType, code)[0]));
+          const shown = (await page.textContent("#element-title .digits")) as string;
+          const typed = Number(shown.replaceAll("−", "-").replace("∞", "Infinity"));
+          // nine digits are shown
+          const isNear = Object.is(typed, value) || Math.abs(typed - value) <= 1e-8 * Math.abs(value);
+          expect(isNear, `${dtype}: ${shown}, ${value}`).toBe(true);
+        }
+      });
+    });
+
     it("says what is wrong with a file that is not safetensors, and goes on", async () => {
       const broken = fc.oneof(
         fc.uint8Array({ maxLength: 64 }),
@@ -397,6 +439,14 @@ describe.skipIf(!CHROMIUM)(
     });
   },
 );
+
+/** The codes of bytes, lowest bits first. */
+function codesOf(bytes: Uint8Array, bits: number): readonly bigint[] {
+  const all = bytes.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  return Array.from({ length: (bytes.length * 8) / bits }, (_, i) =>
+    BigInt.asUintN(bits, all >> BigInt(i * bits)),
+  );
+}
 
 interface FileTensor {
   readonly dtype: string;
