@@ -1,5 +1,5 @@
 /** The codes of both dialects, element by element, around the one that is looked at. */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { type Difference, differenceAt, type Pair } from "../reference/index.js";
 import { codeText } from "../words.js";
 
@@ -43,7 +43,8 @@ export function CellGrid({
   const { rows, columns } = a;
   const table = useRef<HTMLTableElement>(null);
   const hasMoved = useRef(false);
-  useEffect(() => {
+  // before the next key arrives: the cell that had the focus may be gone
+  useLayoutEffect(() => {
     if (hasMoved.current) table.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus();
     hasMoved.current = false;
   }, [at.row, at.column]);
