@@ -147,6 +147,20 @@ export default {
       },
     },
     {
+      name: "the-playground-uses-the-package",
+      comment:
+        "By its name, as anybody would; what it reads of a file's header lies in dist, which has no name.",
+      severity: "error",
+      from: { path: "^playground/" },
+      to: { path: "^(src|conformance|bench|scripts|assembly|native|kernels)/" },
+    },
+    {
+      name: "answers-of-the-playground-know-nothing-of-its-views",
+      severity: "error",
+      from: { path: "^playground/src/(reference|data)/" },
+      to: { path: "^playground/src/(views|parts|app|main)" },
+    },
+    {
       name: "no-cycles",
       severity: "error",
       from: {},

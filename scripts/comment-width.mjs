@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 
 const WIDTH = 130;
-const SOURCES = ["ts", "mjs", "h", "cc", "cu", "cuh"].map((extension) => `*.${extension}`);
+const SOURCES = ["ts", "tsx", "mjs", "h", "cc", "cu", "cuh"].map((extension) => `*.${extension}`);
 
 const files = execFileSync("git", ["ls-files", "-co", "--exclude-standard", "--", ...SOURCES], {
   encoding: "utf8",

@@ -8,10 +8,10 @@ const CELL = { width: CHART.width + GAP, height: CHART.height + CAPTION + GAP };
 
 /** The style sheet, with the colours of `shared/page.mjs` and `picture.mjs`. */
 const STYLE = `text{font:11px system-ui,sans-serif;fill:#5d6874}.name{font-weight:600;font-size:13px;fill:#1d2329}
-.page{fill:#fff}.grid{stroke:#d8dde3;fill:none}.axis{stroke:#5d6874;fill:none}
-.total{fill:#4f86c6;fill-opacity:.75}.accumulator{fill:none;stroke:#c2410c;stroke-width:1.6}
-@media(prefers-color-scheme:dark){text{fill:#9aa5b1}.name{fill:#e4e8ec}.page{fill:#15181c}.grid{stroke:#353c44}
-.axis{stroke:#9aa5b1}.total{fill:#5b93d3}.accumulator{stroke:#fb923c}}`;
+.page{fill:#fff}svg{--line:#d8dde3;--soft:#5d6874;--series-a:#4f86c6;--series-b:#c2410c}
+.total{fill:var(--series-a);fill-opacity:.75}.accumulator{fill:none;stroke:var(--series-b);stroke-width:1.6}
+@media(prefers-color-scheme:dark){text{fill:#9aa5b1}.name{fill:#e4e8ec}.page{fill:#15181c}
+svg{--line:#353c44;--soft:#9aa5b1;--series-a:#5b93d3;--series-b:#fb923c}}`;
 
 /** The key of the charts; it takes the place of one more chart. */
 const KEY = `<path class="total" d="M0 30h22v11H0z"/><text x="30" y="40">H200 − float64: the whole error</text>

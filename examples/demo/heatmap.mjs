@@ -1,14 +1,9 @@
 /** Heat maps of block scales: the largest magnitude that each block of a matrix can hold. */
+import { heatMap } from "../shared/charts/charts.mjs";
+import { RAMP } from "../shared/charts/colours.mjs";
+import { drawn } from "../shared/charts/host.mjs";
 import { CLASSES } from "../shared/digits.mjs";
 
-const LEVELS = 32;
-const STOPS = [
-  [42, 42, 92],
-  [43, 93, 143],
-  [45, 153, 151],
-  [126, 197, 112],
-  [240, 219, 96],
-];
 const PANEL = 300;
 const MARGIN = 34;
 const DIGITS_EACH = 10;
@@ -67,39 +62,29 @@ function panel(name, cells, range, rowHeight, rowsPerLabel) {
     return `<text x="${MARGIN - 8}" y="${y}" text-anchor="end">${i}</text>`;
   });
   const blocks = cells[0].length;
+  const label = `Block scales of ${name}`;
+  const map = drawn(heatMap, cells.flat().map(logarithm), {
+    rows: cells.length,
+    columns: blocks,
+    domain: [range.low, range.high],
+    width: PANEL,
+    height,
+    label,
+  });
   return `<figure><figcaption>${name}<small>${blocks} blocks of ${512 / blocks}</small></figcaption>
-<svg viewBox="0 0 ${MARGIN + PANEL} ${height}" role="img" aria-label="Block scales of ${name}">${labels.join("")}
-<g transform="translate(${MARGIN} 0)" shape-rendering="crispEdges">${byLevel(cells, range, rowHeight).join("")}</g></svg></figure>`;
+<svg viewBox="0 0 ${MARGIN + PANEL} ${height}" role="img" aria-label="${label}">${labels.join("")}
+<g transform="translate(${MARGIN} 0)">${map}</g></svg></figure>`;
 }
 
-/** One SVG path per colour. Blocks with scale zero are left blank. */
-function byLevel(cells, { low, high }, rowHeight) {
-  const paths = Array.from({ length: LEVELS }, () => "");
-  const width = PANEL / cells[0].length;
-  cells.forEach((row, r) => {
-    row.forEach((ceiling, c) => {
-      if (ceiling <= 0) return;
-      const place = (Math.log2(ceiling) - low) / (high - low);
-      const level = Math.min(LEVELS - 1, Math.floor(place * LEVELS));
-      paths[level] +=
-        `M${+(c * width).toFixed(3)} ${r * rowHeight}h${+width.toFixed(3)}v${rowHeight}h-${+width.toFixed(3)}z`;
-    });
-  });
-  return paths.flatMap((d, level) => (d ? [`<path fill="${colour(level / (LEVELS - 1))}" d="${d}"/>`] : []));
+/** NaN for a scale of zero, which is left blank. */
+function logarithm(ceiling) {
+  return ceiling > 0 ? Math.log2(ceiling) : Number.NaN;
 }
 
 function colourBar({ low, high }) {
-  const stops = STOPS.map((_, i) => `${colour(i / (STOPS.length - 1))}`).join(",");
-  return `<p class="bar">holds up to ${power(low)} <span style="background:linear-gradient(90deg,${stops})"></span> ${power(high)}</p>`;
+  return `<p class="bar">holds up to ${power(low)} <span style="background:linear-gradient(90deg,${RAMP.join(",")})"></span> ${power(high)}</p>`;
 }
 
 function power(exponent) {
   return `2<sup>${exponent < 0 ? `−${-exponent}` : exponent}</sup>`;
-}
-
-function colour(place) {
-  const at = place * (STOPS.length - 1);
-  const i = Math.min(STOPS.length - 2, Math.floor(at));
-  const mixed = STOPS[i].map((from, channel) => Math.round(from + (STOPS[i + 1][channel] - from) * (at - i)));
-  return `#${mixed.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`;
 }

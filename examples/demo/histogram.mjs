@@ -1,35 +1,30 @@
 /** Histograms of the error of each output against float64, and of the part of it that the accumulator causes. */
+import { countMagnitudes, octaveEdges } from "../shared/charts/bins.mjs";
+import { histogramChart } from "../shared/charts/charts.mjs";
+import { drawn } from "../shared/charts/host.mjs";
+import { powerText } from "../shared/charts/ticks.mjs";
 import { CLASSES } from "../shared/digits.mjs";
 import { OUTPUTS } from "./model.mjs";
 
 const LOWEST = -26;
 const HIGHEST = 2;
-/**
- * The edges of the bins, two per octave. Values are compared with them, so that no logarithm rounds a value into
- * another bin.
- */
-const EDGES = Array.from({ length: 2 * (HIGHEST - LOWEST) + 1 }, (_, i) => {
-  const power = 2 ** (LOWEST + Math.floor(i / 2));
-  return i % 2 === 0 ? power : power * Math.SQRT2;
-});
-const BINS = EDGES.length - 1;
+const EDGES = octaveEdges(LOWEST, HIGHEST);
 
 const WIDTH = 250;
 const HEIGHT = 124;
-const BASE = 104;
-const DECADES = [-6, -4, -2, 0];
+const TICKS = [-6, -4, -2, 0].map((decade) => ({ at: 10 ** decade, text: powerText(10, decade) }));
 
 /** The size of one chart. */
 export const CHART = { width: WIDTH, height: HEIGHT };
 
-/** One chart per recipe on a common horizontal axis: its title, a note, and its SVG elements. */
+/** One chart per recipe on a common horizontal axis: its title, a note, and its SVG. */
 export function charts(rows, truth) {
   const unit = rootMeanSquare(truth.scores);
   return rows.map(({ name, scores }) => {
     const total = spread(scores.hopper, truth.scores, unit);
     const accumulator = spread(scores.hopper, scores.exact, unit);
     const note = `${(100 * accumulator.equal).toFixed(0)} % as exact`;
-    return { name, note, body: drawingOf(total, accumulator) };
+    return { name, note, body: drawingOf(name, total, accumulator) };
   });
 }
 
@@ -37,7 +32,7 @@ export function charts(rows, truth) {
 export function histograms(rows, truth) {
   const figures = charts(rows, truth).map(
     ({ name, note, body }) => `<figure><figcaption>${name}<small>${note}</small></figcaption>
-<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Error histogram of ${name}">${body}</svg></figure>`,
+${body}</figure>`,
   );
   return [...figures, KEY].join("\n");
 }
@@ -54,39 +49,18 @@ function rootMeanSquare(scores) {
 
 /** Counts |a - b| / unit over the real classes; `equal` is the share of elements without a difference. */
 function spread(a, b, unit) {
-  const bins = new Array(BINS).fill(0);
-  let equal = 0;
-  let count = 0;
-  for (let i = 0; i < a.length; i++) {
-    if (i % OUTPUTS >= CLASSES) continue;
-    const error = Math.abs(a[i] - b[i]) / unit;
-    count++;
-    if (error === 0) equal++;
-    else bins[binOf(error)]++;
-  }
-  return { bins, equal: equal / count };
+  const errors = Array.from(a, (value, i) => Math.abs(value - b[i]) / unit).filter(
+    (_, i) => i % OUTPUTS < CLASSES,
+  );
+  const { bins, zeros } = countMagnitudes(errors, EDGES);
+  return { bins, equal: zeros / errors.length };
 }
 
-function binOf(error) {
-  const above = EDGES.findIndex((edge) => error < edge);
-  return above < 0 ? BINS - 1 : Math.max(0, above - 1);
-}
-
-function drawingOf(total, accumulator) {
-  const tallest = Math.max(...total.bins, ...accumulator.bins);
-  const x = (bin) => (bin * WIDTH) / BINS;
-  const y = (count) => BASE - (count / tallest) * (BASE - 8);
-  const steps = ({ bins }) =>
-    bins.map((count, i) => `L${x(i).toFixed(1)} ${y(count).toFixed(1)}H${x(i + 1).toFixed(1)}`).join("");
-  const ticks = DECADES.map((decade) => {
-    const at = x(2 * (decade * Math.log2(10) - LOWEST)).toFixed(1);
-    return `<path class="grid" d="M${at} 8V${BASE}"/><text x="${at}" y="${BASE + 14}" text-anchor="middle">${tick(decade)}</text>`;
-  });
-  return `${ticks.join("")}
-<path class="total" d="M0 ${BASE}${steps(total)}V${BASE}Z"/><path class="accumulator" d="M0 ${BASE}${steps(accumulator)}V${BASE}"/>
-<path class="axis" d="M0 ${BASE}H${WIDTH}"/>`;
-}
-
-function tick(decade) {
-  return decade === 0 ? "1" : `10<tspan dy="-4" font-size="7">−${-decade}</tspan>`;
+function drawingOf(name, total, accumulator) {
+  const series = [
+    { bins: total.bins, kind: "area" },
+    { bins: accumulator.bins, kind: "outline" },
+  ];
+  const label = `Error histogram of ${name}`;
+  return drawn(histogramChart, series, { edges: EDGES, ticks: TICKS, width: WIDTH, height: HEIGHT, label });
 }

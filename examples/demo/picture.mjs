@@ -8,16 +8,16 @@ import { histograms } from "./histogram.mjs";
 import { COLUMNS } from "./table.mjs";
 
 const STYLE = `
-:root { --total: #4f86c6; --accumulator: #c2410c; --wrong: #c81e3a; }
-@media (prefers-color-scheme: dark) { :root { --total: #5b93d3; --accumulator: #fb923c; --wrong: #ff6b81; } }
+:root { --series-a: #4f86c6; --series-b: #c2410c; --wrong: #c81e3a; }
+@media (prefers-color-scheme: dark) { :root { --series-a: #5b93d3; --series-b: #fb923c; --wrong: #ff6b81; } }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 14px; }
 .maps { display: grid; grid-template-columns: repeat(auto-fit, minmax(280px, 1fr)); gap: 14px; }
 figcaption { display: flex; gap: 8px; justify-content: space-between; align-items: baseline; font-weight: 600; margin-bottom: 4px; }
 figcaption small { font-weight: 400; font-size: 12px; color: var(--soft); } figcaption { white-space: nowrap; }
 .legend { display: flex; flex-direction: column; justify-content: center; background: none; font-size: 13px; } .legend p { margin: 2px 0; }
-.total { fill: var(--total); fill-opacity: .75; } .accumulator { fill: none; stroke: var(--accumulator); stroke-width: 1.6; }
+.total { fill: var(--series-a); fill-opacity: .75; } .accumulator { fill: none; stroke: var(--series-b); stroke-width: 1.6; }
 .key { display: inline-block; width: 22px; height: 11px; margin: 0 6px 0 0; vertical-align: -1px; }
-.key.total { background: var(--total); opacity: .75; } .key.accumulator { border: 2px solid var(--accumulator); border-bottom: 0; }
+.key.total { background: var(--series-a); opacity: .75; } .key.accumulator { border: 2px solid var(--series-b); border-bottom: 0; }
 .bar span { display: inline-block; width: 180px; height: 11px; margin: 0 6px; vertical-align: -1px; border-radius: 2px; }
 .digits td, .digits th { padding: 2px 6px; text-align: center; min-width: 62px; font-weight: 400; }
 .digits th[scope] { text-align: left; white-space: nowrap; padding-left: 0; } .digits tbody tr { border-top: 1px solid var(--line); }

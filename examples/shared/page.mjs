@@ -17,7 +17,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .notes { margin: 12px 0; padding: 0; list-style: none; color: var(--soft); font-size: 13px; columns: 2; column-gap: 32px; }
 .notes li { break-inside: avoid; }
 figure { margin: 0; padding: 10px 12px; background: var(--card); border-radius: 8px; }
-svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+svg:not(svg svg) { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 .grid { stroke: var(--line); fill: none; } .axis { stroke: var(--soft); fill: none; }
 .scroll { overflow-x: auto; }
 code { font-size: 13px; }

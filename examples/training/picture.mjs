@@ -18,8 +18,7 @@ const rules = (shade) => COLOURS.map((pair, i) => `--series-${i}: ${pair[shade]}
 const STYLE = `
 :root { ${rules(0)} }
 @media (prefers-color-scheme: dark) { :root { ${rules(1)} } }
-${COLOURS.map((_, i) => `.series-${i} { stroke: var(--series-${i}); background: var(--series-${i}); }`).join("\n")}
-.curve { fill: none; stroke-width: 1.7; stroke-linejoin: round; }
+${COLOURS.map((_, i) => `.series-${i} { background: var(--series-${i}); }`).join("\n")}
 .series { display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 8px 0; color: var(--ink); }
 .series i { display: inline-block; width: 22px; height: 3px; margin-right: 7px; vertical-align: 4px; border-radius: 2px; }
 `;

@@ -138,7 +138,7 @@ describe("npm run demo:train", () => {
     expect(tableOf(one)[0]?.slice(2, 4)).toEqual(["0.00", "0.00"]);
     expect([digestOf(one), digestOf(two)]).toEqual([DIGEST, DIGEST]);
     const picture = readFileSync(join(place, "training.html"), "utf8");
-    expect(picture.match(/<path class="curve series-\d" d="M[^"]*L[^"]*"/g)).toHaveLength(2 * 6);
+    expect(picture.match(/stroke="var\(--series-\d\)"[^>]*><path d="M[^"]*L[^"]*"/g)).toHaveLength(2 * 6);
     expect(picture).toContain(DIGEST);
     expect(picture).not.toMatch(/NaN|undefined/);
   });

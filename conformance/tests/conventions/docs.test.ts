@@ -272,6 +272,8 @@ function rowsOf(path: string): string[][] {
     );
 }
 
+const isDocument = (path: string): boolean => path.endsWith(".md");
+
 describe("references", () => {
   const sections = (path: string) =>
     new Set(Array.from(read(path).matchAll(/^#+ (\d+(?:\.\d+)*)/gm), ([, number]) => number as string));
@@ -299,11 +301,25 @@ describe("references", () => {
   });
 
   it("between the documents lead to files that exist", () => {
-    const broken = filesIn("docs").flatMap((path) =>
-      Array.from(read(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
-        .filter((target) => !existsSync(`${ROOT}docs/${target}`))
-        .map((target) => `${path}: ${target}`),
-    );
+    const broken = filesIn("docs")
+      .filter(isDocument)
+      .flatMap((path) =>
+        Array.from(read(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
+          .filter((target) => !existsSync(`${ROOT}docs/${target}`))
+          .map((target) => `${path}: ${target}`),
+      );
     expect(broken).toEqual([]);
+  });
+
+  it("show every picture, each of at most 150 kB", () => {
+    const shown = ["README.md", ...filesIn("docs").filter(isDocument)].flatMap((path) =>
+      Array.from(
+        read(path).matchAll(/!\[[^\]]+\]\((?:docs\/)?(pictures\/[^)]+)\)/g),
+        ([, target]) => `docs/${target}`,
+      ),
+    );
+    const pictures = filesIn("docs").filter((path) => path.endsWith(".png"));
+    expect([...new Set(shown)].sort()).toEqual(pictures.sort());
+    for (const path of pictures) expect(readFileSync(ROOT + path).length, path).toBeLessThanOrEqual(150_000);
   });
 });

@@ -11,7 +11,7 @@ import { filesIn, ROOT } from "../harness/sources/sources.js";
 /** The config of `npm run mutate`, which runs test files of the other projects. */
 const MUTATION = "vitest.mutate.config.ts";
 const CONFIGS = readdirSync(ROOT).filter((file) => /^vitest\..*config\.ts$/.test(file) && file !== MUTATION);
-const FILES = ["src", "conformance", "bench", "scripts", "examples"]
+const FILES = ["src", "conformance", "bench", "scripts", "examples", "playground"]
   .flatMap(filesIn)
   .filter((file) => /\.(test|spec)\.[cm]?[jt]sx?$/.test(file));
 

@@ -1,5 +1,4 @@
 /** A hash table from names to indices. It stores only the indices; the names are stored elsewhere. */
-import { randomInt } from "node:crypto";
 
 /** The largest prime below 2^26. A product of two residues plus a code unit is then exact in a double. */
 const PRIME = 67_108_859;
@@ -14,7 +13,7 @@ export class NameIndex {
   /** Each slot holds an index plus 1, or 0 if it is empty. */
   readonly #slots: Uint32Array;
   readonly #shift: number;
-  readonly #at = randomInt(1, PRIME);
+  readonly #at = randomResidue();
 
   /** Creates a table for `count` names. `nameOf` returns the name of an index. */
   constructor(
@@ -57,4 +56,10 @@ export class NameIndex {
     }
     return Math.imul(hash, GOLDEN_RATIO) >>> this.#shift;
   }
+}
+
+/** A number from 1 to PRIME - 1, from 64 random bits, of the generator that Node and browsers share. */
+function randomResidue(): number {
+  const [bits = 0n] = crypto.getRandomValues(new BigUint64Array(1));
+  return Number(bits % BigInt(PRIME - 1)) + 1;
 }

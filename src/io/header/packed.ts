@@ -1,8 +1,11 @@
 /** Compact storage of numbers and texts, for headers with a million tensors. */
 
+const ENCODER = new TextEncoder();
+const DECODER = new TextDecoder();
+
 /** A byte buffer that grows as values are written. */
 export class PackedWriter {
-  #bytes = Buffer.alloc(1 << 12);
+  #bytes = new Uint8Array(1 << 12);
   #length = 0;
 
   /** The position where the next value will begin. */
@@ -18,24 +21,26 @@ export class PackedWriter {
     this.#bytes[this.#length++] = rest;
   }
 
-  /** Writes a text, which may contain unpaired surrogates: one byte per UTF-16 code unit, or two if a unit exceeds 255. */
+  /** Writes a text, which may contain unpaired surrogates: one byte per UTF-16 code unit if all are ASCII, else two. */
   text(text: string): void {
     const wide = isWide(text);
     const size = wide ? 2 * text.length : text.length;
     this.number(2 * size + (wide ? 1 : 0));
     this.#reserve(size);
-    this.#bytes.write(text, this.#length, encodingOf(wide));
+    const place = this.#bytes.subarray(this.#length, this.#length + size);
+    if (wide) writeUnits(text, place);
+    else ENCODER.encodeInto(text, place);
     this.#length += size;
   }
 
   /** Ends the writing, and returns a reader of the values. */
   end(): PackedReader {
-    return new PackedReader(Buffer.from(this.#bytes.subarray(0, this.#length)));
+    return new PackedReader(this.#bytes.slice(0, this.#length));
   }
 
   #reserve(count: number): void {
     if (this.#length + count <= this.#bytes.length) return;
-    const grown = Buffer.alloc(2 * this.#bytes.length + count);
+    const grown = new Uint8Array(2 * this.#bytes.length + count);
     grown.set(this.#bytes);
     this.#bytes = grown;
   }
@@ -46,7 +51,7 @@ export class PackedReader {
   /** The position of the next value. */
   at = 0;
 
-  constructor(private readonly bytes: Buffer) {}
+  constructor(private readonly bytes: Uint8Array) {}
 
   number(): number {
     let value = 0;
@@ -59,7 +64,8 @@ export class PackedReader {
 
   text(): string {
     const [begin, wide] = this.#span();
-    return this.bytes.toString(encodingOf(wide), begin, this.at);
+    const bytes = this.bytes.subarray(begin, this.at);
+    return wide ? readUnits(bytes) : DECODER.decode(bytes);
   }
 
   /** Skips a text. */
@@ -77,10 +83,29 @@ export class PackedReader {
 }
 
 function isWide(text: string): boolean {
-  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) > 0xff) return true;
+  for (let i = 0; i < text.length; i++) if (text.charCodeAt(i) > 0x7f) return true;
   return false;
 }
 
-function encodingOf(wide: boolean): "latin1" | "utf16le" {
-  return wide ? "utf16le" : "latin1";
+/** Writes code units, the low byte first. */
+function writeUnits(text: string, place: Uint8Array): void {
+  for (let i = 0; i < text.length; i++) {
+    place[2 * i] = text.charCodeAt(i) & 0xff;
+    place[2 * i + 1] = text.charCodeAt(i) >> 8;
+  }
+}
+
+/** The maximum number of code units that one call turns into a text. */
+const UNITS_AT_ONCE = 4096;
+
+/** Reads code units. Unlike a decoder of UTF-16, it keeps unpaired surrogates. */
+function readUnits(bytes: Uint8Array): string {
+  const units = Uint16Array.from(
+    { length: bytes.length / 2 },
+    (_, i) => (bytes[2 * i] ?? 0) | ((bytes[2 * i + 1] ?? 0) << 8),
+  );
+  let text = "";
+  for (let i = 0; i < units.length; i += UNITS_AT_ONCE)
+    text += String.fromCharCode(...units.subarray(i, i + UNITS_AT_ONCE));
+  return text;
 }

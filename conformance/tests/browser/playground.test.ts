@@ -1,0 +1,491 @@
+/**
+ * The playground in a real browser: it shows the bits that the library gives in Node, its address says all of it, and it can be
+ * used by keys, on a phone, offline, without threads, and with a screen reader.
+ */
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type axe from "axe-core";
+import * as fc from "fast-check";
+import {
+  encode,
+  OVERFLOWS,
+  openBackend,
+  ROUNDINGS,
+  SCALAR_FORMATS,
+  type ScalarFormat,
+  Scope,
+  tensor,
+} from "lockstep";
+import { type Browser, chromium, type Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { drawNumbers } from "../../../playground/src/data/distribution.js";
+import { readParams } from "../../../playground/src/params.js";
+import {
+  CHOICES,
+  type Choice,
+  compare,
+  explainProduct,
+  quantize,
+} from "../../../playground/src/reference/index.js";
+import { partsOf } from "../../../src/io/codes.js";
+import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
+import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
+import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } from "./playground-page.js";
+
+type Backend = Awaited<ReturnType<typeof openBackend>>;
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const VIEWS = ["value", "tensor", "product"] as const;
+const LOOKS: readonly Look[] = [
+  { scheme: "light" },
+  { scheme: "dark" },
+  { width: 360, scheme: "light" },
+  { width: 360, scheme: "dark" },
+];
+
+let browser: Browser;
+let built: Built;
+let backend: Backend;
+
+/** Runs `body` on a page at a fragment; afterwards nothing went wrong in it. */
+async function at(fragment: string, body: (shown: Shown) => Promise<void>, look?: Look): Promise<void> {
+  const shown = await show(browser, `${built.file}#${fragment}`, look);
+  try {
+    await body(shown);
+    expect(shown.faults).toEqual([]);
+  } finally {
+    await shown.page.close();
+  }
+}
+
+/** Waits until what was asked for is drawn. */
+async function settled(page: Page): Promise<void> {
+  await page.evaluate(
+    () =>
+      new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(resolve)))),
+  );
+}
+
+/** Goes to another fragment of the page and waits until it is drawn. */
+async function go(page: Page, fragment: string): Promise<void> {
+  await page.evaluate((to) => {
+    const before = location.href;
+    const changed = new Promise((resolve) => addEventListener("hashchange", resolve, { once: true }));
+    location.hash = to;
+    return location.href === before ? undefined : changed.then(() => undefined);
+  }, fragment);
+  await settled(page);
+}
+
+const hexOf = (bits: number) => bits.toString(16).padStart(8, "0");
+const keyOf = ({ dialect, quantizer, format, tile }: Choice) => [dialect, quantizer, format, tile].join("/");
+
+describe.skipIf(!CHROMIUM)(
+  `the playground in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMIUM})`}`,
+  () => {
+    beforeAll(async () => {
+      browser = await chromium.launch({ executablePath: CHROMIUM as string });
+      built = await buildPlayground();
+      backend = await openBackend("wasm", { threads: 1 });
+    });
+    afterAll(async () => {
+      await browser?.close();
+      await backend?.dispose();
+      built?.remove();
+    });
+
+    it("shows the codes and bits that the library gives for any f32, rounding and overflow", async () => {
+      const single = fc.oneof(
+        fc.integer({ min: 0, max: 2 ** 32 - 1 }),
+        fc.constantFrom(0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x00000001, 0x43e80000, 0x3e800000),
+      );
+      await at("", async ({ page }) => {
+        const rounding = fc.constantFrom(...ROUNDINGS);
+        const overflow = fc.constantFrom(...OVERFLOWS);
+        await fc.assert(
+          fc.asyncProperty(single, rounding, overflow, async (bits, how, beyond) => {
+            await go(page, `x=0x${hexOf(bits)}&rounding=${how}&overflow=${beyond}`);
+            const rows = await page.$$eval(".formats tbody tr", (all) =>
+              all.map((row) =>
+                ["th", ".cell-code", ".cell-bits"].map((part) => row.querySelector(part)?.textContent),
+              ),
+            );
+            using _ = new Scope();
+            const x = tensor(backend, new Float32Array(Uint32Array.of(bits, bits).buffer), [1, 2]);
+            const expected = (Object.keys(SCALAR_FORMATS) as ScalarFormat[]).map((format) => {
+              const { exponentBits, mantissaBits, signed } = SCALAR_FORMATS[format];
+              const width = exponentBits + mantissaBits + (signed ? 1 : 0);
+              const [first = 0] = encode(x, {
+                format,
+                rounding: how,
+                overflow: beyond,
+              }).dataSync() as ArrayLike<number> & Iterable<number>;
+              const code = width > 4 ? first : first % 16;
+              const hex = code
+                .toString(16)
+                .toUpperCase()
+                .padStart(Math.ceil(width / 4), "0");
+              return [format, `0x${hex}`, code.toString(2).padStart(width, "0")];
+            });
+            expect(rows).toEqual(expected);
+          }),
+          { numRuns: 40 },
+        );
+      });
+    });
+
+    it("quantizes a tensor under every dialect as the library does, and counts and marks where two differ", async () => {
+      const drawn = "student(3)";
+      const [rows, columns, seed] = [40, 72, 5];
+      const values = drawNumbers(drawn, rows * columns, BigInt(seed)) as Float32Array;
+      const quantized = CHOICES.map((choice) =>
+        quantize(backend, { rows, columns, values, dtype: "bf16" }, choice),
+      );
+      await at(`view=tensor&draw=${drawn}&rows=${rows}&columns=${columns}&seed=${seed}`, async ({ page }) => {
+        const offered = await page.$$eval(".side-a option", (all) =>
+          all.map((each) => (each as HTMLOptionElement).value),
+        );
+        expect(offered.sort()).toEqual(CHOICES.map(keyOf).sort());
+        for (const [i, a] of quantized.entries()) {
+          const b = quantized[(i * 7 + 3) % quantized.length] as typeof a;
+          const { different } = compare(a, b);
+          const where = different[0] ?? 0;
+          const [row, column] = [Math.floor(where / columns), where % columns];
+          await go(
+            page,
+            `view=tensor&draw=${drawn}&rows=${rows}&columns=${columns}&seed=${seed}&a=${keyOf(a.choice)}&b=${keyOf(b.choice)}`,
+          );
+          const shown = await page.evaluate(() => ({
+            count: document.querySelector(".costs + p strong")?.textContent,
+            title: document.querySelector("#element-title")?.textContent,
+            cell: [...document.querySelectorAll('.cells [aria-pressed="true"] code')].map(
+              (code) => code.textContent,
+            ),
+            isMarked: document.querySelector('.cells [aria-pressed="true"]')?.className,
+            why: document.querySelectorAll(".why p").length,
+          }));
+          const hex = (q: typeof a) => {
+            const { exponentBits, mantissaBits } = SCALAR_FORMATS[q.choice.format];
+            const digits = Math.ceil((1 + exponentBits + mantissaBits) / 4);
+            return (q.codes[where] as number).toString(16).toUpperCase().padStart(digits, "0");
+          };
+          expect(shown).toEqual({
+            count: different.length.toLocaleString("en"),
+            title: expect.stringContaining(`Row ${row}, column ${column}:`),
+            cell: [hex(a), hex(b)],
+            isMarked: different.length > 0 ? "value" : expect.stringMatching(/none|code/),
+            why: expect.any(Number),
+          });
+          expect(shown.why).toBeGreaterThan(0);
+        }
+      });
+    });
+
+    it("sums a dot product as the library does, and names the step that loses most", async () => {
+      const settings = { px: "normal(0, 1) + outliers(2%, 60)", pw: "student(4)" };
+      const [x, w] = [drawNumbers(settings.px, 200, 1n), drawNumbers(settings.pw, 200, 2n)] as Float32Array[];
+      await at("view=product", async ({ page }) => {
+        for (const datapath of ["hopper", "ada", "blackwell", "fp32", "exact"] as const)
+          for (const format of ["e4m3", "bf16"] as const) {
+            const fragment = new URLSearchParams({
+              view: "product",
+              ...settings,
+              k: "200",
+              datapath,
+              operands: format,
+            });
+            await go(page, String(fragment));
+            const answer = explainProduct(backend, x as Float32Array, w as Float32Array, {
+              format,
+              datapath,
+              splitAccumulator: false,
+            });
+            const [name, sum] = await page.$$eval(".results tbody tr:first-child > *", (all) =>
+              all.map((each) => each.textContent),
+            );
+            expect(name).toBe(answer.plan);
+            expect(Math.fround(Number(sum?.replace("−", "-").replace("e−", "e-")))).toBe(answer.result);
+            const losses = answer.steps.map(({ exact, after }) => Math.abs(exact - after));
+            const worst = answer.steps[losses.indexOf(Math.max(...losses))];
+            // the accumulator before, the products, the sum after
+            expect(await page.locator(".alignment tbody tr").count()).toBe(
+              worst ? worst.terms.length + 2 : 0,
+            );
+          }
+        await go(page, "view=product&datapath=hopper&operands=e3m4");
+        expect(await page.textContent(".fault")).toMatch(/does not multiply/);
+      });
+    });
+
+    it.each([
+      ["F32", 4, (x: number) => new Uint8Array(Float32Array.of(x).buffer)],
+      ["BF16", 2, (x: number) => new Uint8Array(Float32Array.of(x).buffer).slice(2)],
+    ] as const)(
+      "reads %s tensors of a safetensors file that is chosen, from any row and column",
+      async (dtype, size, bytesOf) => {
+        const [rows, columns] = [64, 96];
+        const values = Array.from({ length: rows * columns }, (_, i) => (i % 250) - 100);
+        const file = safetensors(
+          { "model.weight": { dtype, shape: [rows, columns], data: values.map(bytesOf) } },
+          size,
+        );
+        await at("view=tensor&source=file", async ({ page }) => {
+          expect(await page.textContent(".hint")).toMatch(/Drop a safetensors file/);
+          await page.setInputFiles("#file", { name: "a.safetensors", mimeType: "", buffer: file });
+          await page.waitForSelector("#element-title");
+          for (const [row, column] of [
+            [0, 0],
+            [3, 5],
+            [63, 95],
+          ] as const) {
+            await page.getByLabel(/From row, column/).fill(`${row},${column}`);
+            await page.waitForFunction(
+              (rest) => document.querySelector(".map [role=img]")?.getAttribute("aria-label")?.includes(rest),
+              `of ${rows - row} by ${columns - column} elements`,
+            );
+            await go(page, `${new URL(page.url()).hash.slice(1)}&at=0,0`);
+            expect(await page.textContent("#element-title .digits")).toBe(
+              `${values[row * columns + column]}`.replace("-", "−"),
+            );
+          }
+          expect(readParams(new URL(page.url()).hash)).toMatchObject({
+            file: "a.safetensors",
+            tensor: "model.weight",
+          });
+        });
+      },
+    );
+
+    it("reads a file that is dropped on it, and a tensor of any type that files have", async () => {
+      const rows = Object.entries(FILE_DTYPES).filter(([, { bits }]) => bits >= 8 || bits === 4);
+      const bytes = Uint8Array.from({ length: 64 }, (_, i) => (i * 37 + 11) % 256);
+      const tensors = rows.map(([dtype, { bits }]) => {
+        const shape = [2, (bytes.length * 8) / bits / 2];
+        return [dtype, { dtype, shape, data: Array.from(bytes, (byte) => Uint8Array.of(byte)) }] as const;
+      });
+      const file = safetensors(Object.fromEntries(tensors), 1).toString("base64");
+      await at("view=tensor", async ({ page }) => {
+        await page.evaluate((text) => {
+          const dropped = new DataTransfer();
+          dropped.items.add(
+            new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], "all.safetensors"),
+          );
+          const target = document.querySelector("#source-title")?.closest("section");
+          target?.dispatchEvent(
+            new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }),
+          );
+        }, file);
+        for (const [dtype, { shape }] of tensors) {
+          await page.getByLabel("Tensor of all.safetensors").selectOption(dtype);
+          await page.getByLabel("Input type").selectOption("f32");
+          await page.waitForFunction(
+            (size) => document.querySelector(".map [role=img]")?.getAttribute("aria-label")?.includes(size),
+            `of ${shape[0]} by ${shape[1]} elements`,
+          );
+          await go(page, `${new URL(page.url()).hash.slice(1)}&at=1,1`);
+          const [code = 0n] = codesOf(bytes, FILE_DTYPES[dtype as FileDType].bits).slice(
+            (shape[1] as number) + 1,
+          );
+          const value = Math.fround(Number(partsOf(dtype as FileDType, code)[0]));
+          const shown = (await page.textContent("#element-title .digits")) as string;
+          const typed = Number(shown.replaceAll("−", "-").replace("∞", "Infinity"));
+          // nine digits are shown
+          const isNear = Object.is(typed, value) || Math.abs(typed - value) <= 1e-8 * Math.abs(value);
+          expect(isNear, `${dtype}: ${shown}, ${value}`).toBe(true);
+        }
+      });
+    });
+
+    it("says what is wrong with a file that is not safetensors, and goes on", async () => {
+      const broken = fc.oneof(
+        fc.uint8Array({ maxLength: 64 }),
+        fc.string().map((text) => {
+          const header = Buffer.from(text);
+          return Buffer.concat([Buffer.from(BigUint64Array.of(BigInt(header.length)).buffer), header]);
+        }),
+      );
+      await at("view=tensor&source=file", async ({ page }) => {
+        await fc.assert(
+          fc.asyncProperty(broken, async (bytes) => {
+            await page.setInputFiles("#file", {
+              name: "b.safetensors",
+              mimeType: "",
+              buffer: Buffer.from(bytes),
+            });
+            await page.waitForFunction(() =>
+              /b\.safetensors: /.test(document.querySelector(".hint, .fault")?.textContent ?? ""),
+            );
+          }),
+          { numRuns: 12 },
+        );
+      });
+    });
+
+    it("has a link for what it shows: another page that opens it shows the same", async () => {
+      await at("", async ({ page }) => {
+        await page.getByLabel(/Number, or/).fill("1/3");
+        await page.getByLabel("Rounding").selectOption("toOdd");
+        await page.getByRole("button", { name: "e5m2", exact: true }).click();
+        await page.getByRole("link", { name: "Tensor" }).click();
+        await page.getByRole("button", { name: "pasted numbers" }).click();
+        await page.getByLabel(/Numbers; each line/).fill("1 2 3\n4 5 1000");
+        await page.getByLabel("Dialect B").selectOption({ label: "ocp-mxfp4: e2m1, 1x32" });
+        await page.getByRole("button", { name: "scale", exact: true }).click();
+        await page.getByRole("button", { name: "dark" }).click();
+        const texts = async (of: Page) => {
+          await settled(of);
+          return of.$eval("main", (main) => {
+            const copy = main.cloneNode(true) as Element;
+            // a chart is drawn later, when its width is known
+            for (const chart of copy.querySelectorAll(".chart")) chart.replaceChildren();
+            return copy.textContent;
+          });
+        };
+        const inTensor = await texts(page);
+        await at(new URL(page.url()).hash.slice(1), async ({ page: other }) => {
+          expect(await texts(other)).toBe(inTensor);
+          expect(await other.getByLabel(/Numbers; each line/).inputValue()).toBe("1 2 3\n4 5 1000");
+          expect(await other.evaluate(() => getComputedStyle(document.documentElement).colorScheme)).toBe(
+            "dark",
+          );
+        });
+        await page.goBack();
+        await settled(page);
+        expect(await page.textContent("#detail-title")).toBe("e5m2");
+        expect(await page.getByLabel(/Number, or/).inputValue()).toBe("1/3");
+        await page.goForward();
+        expect(await texts(page)).toBe(inTensor);
+      });
+    });
+
+    it("survives any address", async () => {
+      await at("", async ({ page }) => {
+        const names = Object.keys(readParams(""));
+        const wild = fc.oneof(
+          fc.string(),
+          fc.constantFrom("-1", "1e9", "NaN", "__proto__", "constructor", "0,0", "9999,9999", "%"),
+        );
+        await fc.assert(
+          fc.asyncProperty(
+            fc.constantFrom(...VIEWS),
+            fc.dictionary(fc.constantFrom(...names), wild),
+            async (view, params) => {
+              await go(page, String(new URLSearchParams({ ...params, view })));
+              expect(await page.locator("main h2").count()).toBeGreaterThan(0);
+            },
+          ),
+          { numRuns: 40 },
+        );
+      });
+    });
+
+    it("is used by keys: Tab reaches every control, and arrows move among the codes", async () => {
+      await at("view=tensor&at=3,4", async ({ page }) => {
+        const stops = await page
+          .locator("main :is(input, select, button, textarea):not([tabindex='-1']):not(:disabled)")
+          .count();
+        const reached = new Set<string>();
+        for (let i = 0; i < stops + 10; i++) {
+          await page.keyboard.press("Tab");
+          reached.add(
+            await page.evaluate(
+              () => document.activeElement?.closest("section")?.getAttribute("aria-labelledby") ?? "",
+            ),
+          );
+          if (await page.evaluate(() => document.activeElement?.matches(".cells button"))) break;
+        }
+        expect([...reached]).toEqual(
+          expect.arrayContaining(["source-title", "dialects-title", "map-title", "cells-title"]),
+        );
+        for (const key of ["ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft", "PageDown"])
+          await page.keyboard.press(key);
+        expect(await page.textContent("#element-title")).toContain("Row 21, column 3:");
+        expect(await page.evaluate(() => document.activeElement?.getAttribute("aria-pressed"))).toBe("true");
+      });
+    });
+
+    it.each(VIEWS)(
+      "the view %s has no violation that axe knows, on a desk and a phone, light and dark",
+      async (view) => {
+        for (const look of LOOKS)
+          await at(
+            `view=${view}`,
+            async ({ page }) => {
+              await page.evaluate(AXE);
+              const violations = await page.evaluate(async () => {
+                const { axe: tool } = globalThis as typeof globalThis & { readonly axe: typeof axe };
+                const { violations: found } = await tool.run();
+                return found.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+              });
+              expect(violations, JSON.stringify(look)).toEqual([]);
+              const [width, room] = await page.evaluate(() => [
+                document.documentElement.scrollWidth,
+                innerWidth,
+              ]);
+              expect(width, "nothing is wider than the screen").toBe(room);
+            },
+            look,
+          );
+      },
+    );
+
+    it("works from a disk without a network, and asks for nothing but itself", async () => {
+      const context = await browser.newContext({ offline: true });
+      const page = await context.newPage();
+      const requests: string[] = [];
+      page.on("request", (request) => requests.push(request.url()));
+      await page.goto(`${built.file}#view=tensor`);
+      await page.waitForSelector(".chart svg");
+      expect(requests.filter((url) => !url.startsWith("data:"))).toEqual([
+        expect.stringContaining(built.file),
+      ]);
+      await context.close();
+    });
+
+    it("works under any path of a host, on a page that is not isolated, on one thread", async () => {
+      const server = await serveUnder("/some/folder/page.html", built.bytes);
+      const { page, requests, faults } = await show(browser, `${server.url}#view=product`);
+      try {
+        expect(await page.evaluate(() => crossOriginIsolated)).toBe(false);
+        expect(await page.locator(".alignment tbody tr").count()).toBeGreaterThan(30);
+        expect(requests.filter((url) => !url.startsWith("data:"))).toEqual([
+          expect.stringContaining(server.url),
+        ]);
+        expect(faults).toEqual([]);
+      } finally {
+        await page.close();
+        server.close();
+      }
+    });
+  },
+);
+
+/** The codes of bytes, lowest bits first. */
+function codesOf(bytes: Uint8Array, bits: number): readonly bigint[] {
+  const all = bytes.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  return Array.from({ length: (bytes.length * 8) / bits }, (_, i) =>
+    BigInt.asUintN(bits, all >> BigInt(i * bits)),
+  );
+}
+
+interface FileTensor {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly data: readonly Uint8Array[];
+}
+
+/** A safetensors file of one kind of elements. */
+function safetensors(tensors: Readonly<Record<string, FileTensor>>, size: number): Buffer {
+  let begin = 0;
+  const header = Object.fromEntries(
+    Object.entries(tensors).map(([name, { dtype, shape, data }]) => {
+      const end = begin + data.length * size;
+      const entry = { dtype, shape, data_offsets: [begin, end] };
+      begin = end;
+      return [name, entry];
+    }),
+  );
+  const text = Buffer.from(JSON.stringify(header));
+  const data = Object.values(tensors).flatMap((each) => each.data);
+  return Buffer.concat([Buffer.from(BigUint64Array.of(BigInt(text.length)).buffer), text, ...data]);
+}

@@ -1,0 +1,71 @@
+/** The frame of the page: its views, and the colour scheme. */
+import type { Backend } from "lockstep";
+import type { ComponentType } from "preact";
+import { useEffect } from "preact/hooks";
+import type { Params, SetParams } from "./params.js";
+import { Segments } from "./parts/controls.js";
+import { useParams } from "./use-params.js";
+import { ProductView } from "./views/product.js";
+import { TensorView } from "./views/tensor.js";
+import { ValueView } from "./views/value.js";
+
+interface View {
+  readonly name: string;
+  readonly text: string;
+  readonly shows: ComponentType<{ backend: Backend; params: Params; set: SetParams }>;
+}
+
+const VIEWS = [
+  { name: "value", text: "Value", shows: ValueView },
+  { name: "tensor", text: "Tensor", shows: TensorView },
+  { name: "product", text: "Dot product", shows: ProductView },
+] as const satisfies readonly View[];
+
+const THEMES = [
+  ["auto", "auto"],
+  ["light", "light"],
+  ["dark", "dark"],
+] as const;
+
+export function App({ backend }: { readonly backend: Backend }) {
+  const [params, set] = useParams();
+  const { name, shows: Shown }: View = VIEWS.find((view) => view.name === params.view) ?? VIEWS[0];
+  const scheme = THEMES.some(([theme]) => theme === params.theme) ? params.theme : "auto";
+  useEffect(() => {
+    document.documentElement.style.colorScheme = scheme === "auto" ? "light dark" : scheme;
+  }, [scheme]);
+  return (
+    <>
+      <header>
+        <h1>
+          Lockstep <span class="soft">playground</span>
+        </h1>
+        <nav aria-label="Views">
+          {VIEWS.map((view) => (
+            <a
+              key={view.name}
+              href={`#view=${view.name}`}
+              aria-current={view.name === name ? "page" : undefined}
+              onClick={(event) => {
+                event.preventDefault();
+                set({ view: view.name });
+              }}
+            >
+              {view.text}
+            </a>
+          ))}
+        </nav>
+        <Segments label="Colours" value={scheme} onChange={(theme) => set({ theme })} options={THEMES} />
+      </header>
+      <main>
+        <Shown backend={backend} params={params} set={set} />
+      </main>
+      <footer>
+        <p>
+          Every bit here is computed in this page by the WebAssembly reference of Lockstep. Nothing is sent
+          anywhere. The address holds what you see; files stay out of it.
+        </p>
+      </footer>
+    </>
+  );
+}

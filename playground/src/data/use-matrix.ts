@@ -1,0 +1,86 @@
+/** The matrix of the address: drawn, pasted, or a part of a file's tensor. */
+import type { WideDType } from "lockstep";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Params } from "../params.js";
+import type { Matrix } from "../reference/index.js";
+import { drawNumbers } from "./distribution.js";
+import { type OpenFile, openFile, sizeOf } from "./file.js";
+import { type Lines, MAX_SIZE, parseLines } from "./numbers.js";
+
+/** The types that a matrix can have before it is quantized. */
+export const INPUT_TYPES = ["bf16", "f32", "f16"] as const satisfies readonly WideDType[];
+
+/** A matrix, or the sentence that says why there is none. */
+export interface Source {
+  readonly matrix: Matrix | undefined;
+  readonly fault: string | undefined;
+  readonly file: OpenFile | undefined;
+  /** Opens a dropped file; returns the name of its first tensor of two dimensions or more, or of its first. */
+  open(file: File): Promise<string | undefined>;
+}
+
+/** A whole number of a text, within limits. */
+export function wholeNumber(text: string, least: number, most: number): number {
+  const value = Number.parseInt(text, 10);
+  return Number.isNaN(value) ? least : Math.min(most, Math.max(least, value));
+}
+
+/** Two whole numbers apart by a comma. */
+export function pairOf(text: string): readonly [number, number] {
+  const [first, second] = text.split(",").map((word) => wholeNumber(word, 0, Number.MAX_SAFE_INTEGER));
+  return [first ?? 0, second ?? 0];
+}
+
+export function useMatrix(params: Params): Source {
+  const [file, setFile] = useState<OpenFile>();
+  const [fileFault, setFileFault] = useState<string>();
+  const [part, setPart] = useState<Lines>();
+  const { source, draw, rows, columns, seed, numbers, tensor, from, dtype } = params;
+  useEffect(() => {
+    if (source !== "file" || !file?.tensors.has(tensor)) return;
+    let isCurrent = true;
+    const entry = file.tensors.get(tensor);
+    const [height, width] = entry ? sizeOf(entry) : [1, 1];
+    const [row, column] = pairOf(from);
+    file.read(tensor, Math.min(row, height - 1), Math.min(column, width - 1)).then(
+      (lines) => isCurrent && setPart(lines),
+      (error) => isCurrent && setFileFault(String(error.message ?? error)),
+    );
+    return () => {
+      isCurrent = false;
+    };
+  }, [file, source, tensor, from]);
+  const lines = useMemo(() => {
+    if (source === "numbers") return parseLines(numbers);
+    if (source === "file") return part ?? fileFault ?? fileRequest(params.file, tensor);
+    const size = { rows: wholeNumber(rows, 1, MAX_SIZE), columns: wholeNumber(columns, 1, MAX_SIZE) };
+    const values = drawNumbers(draw, size.rows * size.columns, BigInt(wholeNumber(seed, 0, 2 ** 53 - 1)));
+    return typeof values === "string" ? values : { ...size, values };
+  }, [source, draw, rows, columns, seed, numbers, part, fileFault, params.file, tensor]);
+  const type = INPUT_TYPES.find((name) => name === dtype) ?? INPUT_TYPES[0];
+  const matrix = useMemo(
+    () => (typeof lines === "string" ? undefined : { ...lines, dtype: type }),
+    [lines, type],
+  );
+  const open = async (dropped: File): Promise<string | undefined> => {
+    setPart(undefined);
+    try {
+      const opened = await openFile(dropped);
+      setFile(opened);
+      setFileFault(undefined);
+      const entries = [...opened.tensors.values()].filter(({ shape }) => !shape.includes(0));
+      return (entries.find(({ shape }) => shape.length > 1) ?? entries[0])?.name;
+    } catch (error) {
+      setFile(undefined);
+      setFileFault(error instanceof Error ? error.message : String(error));
+      return undefined;
+    }
+  };
+  return { matrix, fault: typeof lines === "string" ? lines : undefined, file, open };
+}
+
+function fileRequest(file: string, tensor: string): string {
+  return file
+    ? `This link shows ${tensor} of ${file}. Drop that file here to see it.`
+    : "Drop a safetensors file here, or choose one. It stays in this page.";
+}

@@ -1,0 +1,29 @@
+/** A chart of the shared parts, drawn anew where its width changes. */
+import { useEffect, useRef, useState } from "preact/hooks";
+
+/** Draws with the width at hand. `draw` is called again when one of `inputs` changes. */
+export function Chart({
+  draw,
+  inputs,
+  label,
+}: {
+  readonly draw: (width: number) => Element;
+  readonly inputs: readonly unknown[];
+  readonly label: string;
+}) {
+  const place = useRef<HTMLDivElement>(null);
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const watched = new ResizeObserver(([entry]) => setWidth(Math.floor(entry?.contentRect.width ?? 0)));
+    if (place.current) watched.observe(place.current);
+    return () => watched.disconnect();
+  }, []);
+  useEffect(() => {
+    if (width === 0) return;
+    const drawn = draw(width);
+    // the label of the chart says what it is
+    drawn.setAttribute("aria-hidden", "true");
+    place.current?.replaceChildren(drawn);
+  }, [width, ...inputs]);
+  return <div class="chart" ref={place} role="img" aria-label={label} />;
+}

@@ -1,0 +1,153 @@
+/** The codes of both dialects, element by element, around the one that is looked at. */
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { type Difference, differenceAt, type Pair } from "../reference/index.js";
+import { codeText } from "../words.js";
+
+interface Place {
+  readonly row: number;
+  readonly column: number;
+}
+
+const SHOWN = { rows: 16, columns: 8 };
+
+const MEANINGS: Readonly<Record<Difference, string>> = {
+  none: "equal",
+  code: "another code, the same value",
+  value: "another value",
+};
+
+const MOVES: Readonly<Record<string, readonly [rows: number, columns: number]>> = {
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  PageUp: [-SHOWN.rows, 0],
+  PageDown: [SHOWN.rows, 0],
+};
+
+/** The first index of the window of `size` that holds an index. */
+function windowStart(at: number, size: number, count: number): number {
+  return Math.max(0, Math.min(Math.floor(at / size) * size, count - size));
+}
+
+export function CellGrid({
+  pair,
+  at,
+  onSelect,
+}: {
+  readonly pair: Pair;
+  readonly at: Place;
+  readonly onSelect: (to: Place) => void;
+}) {
+  const { a, different } = pair;
+  const { rows, columns } = a;
+  const table = useRef<HTMLTableElement>(null);
+  const hasMoved = useRef(false);
+  // before the next key arrives: the cell that had the focus may be gone
+  useLayoutEffect(() => {
+    if (hasMoved.current) table.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus();
+    hasMoved.current = false;
+  }, [at.row, at.column]);
+  const move = (event: KeyboardEvent) => {
+    const by = MOVES[event.key];
+    if (!by) return;
+    event.preventDefault();
+    hasMoved.current = true;
+    const within = (value: number, count: number) => Math.min(count - 1, Math.max(0, value));
+    onSelect({ row: within(at.row + by[0], rows), column: within(at.column + by[1], columns) });
+  };
+  const index = at.row * columns + at.column;
+  const jump = (to: number | undefined) => {
+    if (to !== undefined) onSelect({ row: Math.floor(to / columns), column: to % columns });
+  };
+  const top = windowStart(at.row, SHOWN.rows, rows);
+  const left = windowStart(at.column, SHOWN.columns, columns);
+  const shownRows = Array.from({ length: Math.min(SHOWN.rows, rows) }, (_, i) => top + i);
+  const shownColumns = Array.from({ length: Math.min(SHOWN.columns, columns) }, (_, i) => left + i);
+  const next = different.find((each) => each > index);
+  const previous = different.findLast((each) => each < index);
+  return (
+    <section class="panel" aria-labelledby="cells-title">
+      <div class="head">
+        <h2 id="cells-title">Codes</h2>
+        <p class="soft">
+          <span class="name-a">A</span> above <span class="name-b">B</span>;{" "}
+          <mark class="value">another value</mark>, <mark class="code">another code alone</mark>
+        </p>
+        <span class="buttons">
+          <button type="button" class="chip" disabled={previous === undefined} onClick={() => jump(previous)}>
+            ← previous difference
+          </button>
+          <button type="button" class="chip" disabled={next === undefined} onClick={() => jump(next)}>
+            next difference →
+          </button>
+        </span>
+      </div>
+      <table class="cells" ref={table}>
+        <caption class="hidden">Codes of both dialects; arrow keys move</caption>
+        <thead>
+          <tr>
+            <td />
+            {shownColumns.map((column) => (
+              <th scope="col" key={column}>
+                {column}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {shownRows.map((row) => (
+            <tr key={row}>
+              <th scope="row">{row}</th>
+              {shownColumns.map((column) => (
+                <td key={column}>
+                  <Cell
+                    pair={pair}
+                    cell={row * columns + column}
+                    isHere={row === at.row && column === at.column}
+                    onChoose={() => onSelect({ row, column })}
+                    onKey={move}
+                  />
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** A cell; the one that is looked at is the only stop of Tab. */
+function Cell({
+  pair: { a, b },
+  cell,
+  isHere,
+  onChoose,
+  onKey,
+}: {
+  readonly pair: Pair;
+  readonly cell: number;
+  readonly isHere: boolean;
+  readonly onChoose: () => void;
+  readonly onKey: (event: KeyboardEvent) => void;
+}) {
+  const difference = differenceAt(a, b, cell);
+  const codes = [a, b].map((q) => codeText(q.codes[cell] as number, q.spec.format).slice(2));
+  return (
+    <button
+      type="button"
+      class={difference}
+      aria-pressed={isHere}
+      tabIndex={isHere ? 0 : -1}
+      onClick={onChoose}
+      onKeyDown={onKey}
+    >
+      <span class="hidden">A </span>
+      <code>{codes[0]}</code>
+      <span class="hidden">, B </span>
+      <code>{codes[1]}</code>
+      <span class="hidden">, {MEANINGS[difference]}</span>
+    </button>
+  );
+}

@@ -1,0 +1,140 @@
+/** A tensor under two dialects: costs, maps, codes side by side, and why an element is what it is. */
+import { type Backend, DIALECTS, LockstepError } from "lockstep";
+import { useMemo } from "preact/hooks";
+import { pairOf, useMatrix } from "../data/use-matrix.js";
+import type { Params, SetParams } from "../params.js";
+import { Choose } from "../parts/controls.js";
+import {
+  CHOICES,
+  type Choice,
+  compare,
+  costOf,
+  type Matrix,
+  type Pair,
+  type Quantization,
+  quantize,
+} from "../reference/index.js";
+import { CellGrid } from "./cells.js";
+import { CostTable } from "./costs.js";
+import { ElementPanel } from "./element.js";
+import { Histograms } from "./histograms.js";
+import { MapPanel } from "./maps.js";
+import { SourcePanel } from "./source.js";
+
+/** The text of a choice in the address. */
+function keyOf({ dialect, quantizer, format, tile }: Choice): string {
+  return [dialect, quantizer, format, tile].join("/");
+}
+
+const OPTIONS = CHOICES.map((choice) => ({
+  value: keyOf(choice),
+  text: `${choice.dialect}: ${choice.format}, ${choice.tile}`,
+  group: choice.quantizer,
+}));
+
+function choiceOf(key: string): Choice {
+  return CHOICES.find((choice) => keyOf(choice) === key) ?? (CHOICES[0] as Choice);
+}
+
+function attempt(
+  backend: Backend,
+  matrix: Matrix | undefined,
+  choice: Choice,
+): Quantization | string | undefined {
+  if (!matrix) return undefined;
+  try {
+    return quantize(backend, matrix, choice);
+  } catch (error) {
+    if (error instanceof LockstepError) return error.message;
+    throw error;
+  }
+}
+
+export function TensorView({
+  backend,
+  params,
+  set,
+}: {
+  readonly backend: Backend;
+  readonly params: Params;
+  readonly set: SetParams;
+}) {
+  const source = useMatrix(params);
+  const { matrix } = source;
+  const [first, second] = [choiceOf(params.a), choiceOf(params.b)];
+  const a = useMemo(() => attempt(backend, matrix, first), [backend, matrix, first]);
+  const b = useMemo(() => attempt(backend, matrix, second), [backend, matrix, second]);
+  const pair = useMemo(
+    () => (typeof a === "object" && typeof b === "object" ? compare(a, b) : undefined),
+    [a, b],
+  );
+  const costs = useMemo(() => (pair ? ([costOf(pair.a), costOf(pair.b)] as const) : undefined), [pair]);
+  const fault = [a, b].find((each) => typeof each === "string");
+  return (
+    <>
+      <SourcePanel source={source} params={params} set={set} />
+      <section class="panel" aria-labelledby="dialects-title">
+        <h2 id="dialects-title">Under two dialects</h2>
+        <div class="pair">
+          {[["a", "A", first] as const, ["b", "B", second] as const].map(([key, name, choice]) => (
+            <div class={`side side-${key}`} key={key}>
+              <Choose
+                label={`Dialect ${name}`}
+                value={keyOf(choice)}
+                onChange={(value) => set({ [key]: value })}
+                options={OPTIONS}
+              />
+              <p class="soft">
+                {DIALECTS[choice.dialect].summary}.{" "}
+                <span class="source">{DIALECTS[choice.dialect].source}</span>
+              </p>
+            </div>
+          ))}
+        </div>
+        {typeof fault === "string" ? <p class="fault">{fault}</p> : null}
+        {pair && costs ? (
+          <div class="pair">
+            <CostTable pair={pair} costs={costs} />
+            <Histograms pair={pair} />
+          </div>
+        ) : null}
+      </section>
+      {pair ? <Shown backend={backend} pair={pair} params={params} set={set} /> : null}
+    </>
+  );
+}
+
+function Shown({
+  backend,
+  pair,
+  params,
+  set,
+}: {
+  readonly backend: Backend;
+  readonly pair: Pair;
+  readonly params: Params;
+  readonly set: SetParams;
+}) {
+  const { rows, columns } = pair.a;
+  const first = pair.different[0] ?? 0;
+  const [row, column] = params.at === "" ? [Math.floor(first / columns), first % columns] : pairOf(params.at);
+  const at = { row: Math.min(row, rows - 1), column: Math.min(column, columns - 1) };
+  const select = (to: { readonly row: number; readonly column: number }) =>
+    set({ at: `${to.row},${to.column}` });
+  return (
+    <>
+      <MapPanel
+        pair={pair}
+        at={at}
+        onSelect={select}
+        map={params.map}
+        onMap={(map) => set({ map })}
+        theme={params.theme}
+      />
+      <div class="beside">
+        <CellGrid pair={pair} at={at} onSelect={select} />
+        <ElementPanel backend={backend} pair={pair} at={at} />
+      </div>
+    </>
+  );
+}

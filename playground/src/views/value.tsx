@@ -1,0 +1,170 @@
+/** One number in every format: bits, neighbours, and why it became its code. */
+import {
+  type Backend,
+  OVERFLOWS,
+  type OverflowName,
+  ROUNDINGS,
+  type RoundingName,
+  SCALAR_FORMATS,
+  type ScalarFormat,
+} from "lockstep";
+import { useMemo } from "preact/hooks";
+import { bitsOf, parseNumber } from "../data/numbers.js";
+import type { Params, SetParams } from "../params.js";
+import { Bits } from "../parts/bits.js";
+import { Choose, Example, Examples, TextField } from "../parts/controls.js";
+import { NumberLine } from "../parts/number-line.js";
+import { type Rounded, roundAll } from "../reference/index.js";
+import { codeText, exactly, hex, percent, show } from "../words.js";
+import { FormatDetail } from "./format-detail.js";
+
+const FORMATS = Object.keys(SCALAR_FORMATS) as ScalarFormat[];
+
+const EXAMPLES = ["0.3", "1/3", "2.5", "449", "2^-9", "-0", "0x7f7fffff", "nan"];
+
+interface ViewProps {
+  readonly backend: Backend;
+  readonly params: Params;
+  readonly set: SetParams;
+}
+
+/** The settings of the address, or defaults where it has others. */
+function settingsOf({ rounding, overflow, format }: Params) {
+  return {
+    rounding: ROUNDINGS.find((name) => name === rounding) ?? ("tiesToEven" as RoundingName),
+    overflow: OVERFLOWS.find((name) => name === overflow) ?? ("saturate" as OverflowName),
+    format: FORMATS.find((name) => name === format) ?? ("e4m3" as ScalarFormat),
+  };
+}
+
+export function ValueView({ backend, params, set }: ViewProps) {
+  const { rounding, overflow, format } = settingsOf(params);
+  const parsed = parseNumber(params.x);
+  const x = parsed ?? Number.NaN;
+  const rows = useMemo(
+    () => FORMATS.map((each) => roundAll(backend, [x], each, { rounding, overflow })[0] as Rounded),
+    [backend, x, rounding, overflow],
+  );
+  const chosen = rows.find((row) => row.format === format) as Rounded;
+  return (
+    <>
+      <section class="panel" aria-labelledby="value-title">
+        <h2 id="value-title">A number</h2>
+        <div class="controls">
+          <TextField
+            label="Number, or the bits of an f32 as 0x…"
+            value={params.x}
+            onChange={(text) => set({ x: text })}
+            fault={
+              parsed === undefined
+                ? "Type a number such as 0.3, 1/3, 1.5*2^-9, inf or 0x3e99999a."
+                : undefined
+            }
+            wide
+          />
+          <Choose
+            label="Rounding"
+            value={rounding}
+            onChange={(name) => set({ rounding: name })}
+            options={ROUNDINGS.map((value) => ({ value }))}
+          />
+          <Choose
+            label="Overflow"
+            value={overflow}
+            onChange={(name) => set({ overflow: name })}
+            options={OVERFLOWS.map((value) => ({ value }))}
+          />
+        </div>
+        <Examples>
+          {EXAMPLES.map((text) => (
+            <Example key={text} text={text} onPick={() => set({ x: text })} />
+          ))}
+        </Examples>
+        <Single x={x} />
+      </section>
+      <div class="beside">
+        <section class="panel" aria-labelledby="formats-title">
+          <h2 id="formats-title">In every format</h2>
+          <table class="formats">
+            <thead>
+              <tr>
+                <th scope="col">format</th>
+                <th scope="col">bits</th>
+                <th scope="col">code</th>
+                <th scope="col">value</th>
+                <th scope="col">between its neighbours</th>
+                <th scope="col">error</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((row) => (
+                <FormatRow
+                  key={row.format}
+                  row={row}
+                  isChosen={row === chosen}
+                  onChoose={() => set({ format: row.format })}
+                />
+              ))}
+            </tbody>
+          </table>
+        </section>
+        <FormatDetail backend={backend} x={x} chosen={chosen} rounding={rounding} />
+      </div>
+    </>
+  );
+}
+
+/** The number as f32, from which every format is rounded. */
+function Single({ x }: { readonly x: number }) {
+  const nearest = Math.fround(x);
+  const bits = bitsOf(x);
+  return (
+    <div class="single">
+      <Bits code={bits} format="f32" />
+      <p>
+        f32 <code>{hex(bits, 32)}</code> = <span class="digits">{exactly(nearest)}</span>
+        {Number.isNaN(x) || nearest === x ? null : (
+          <span class="soft"> (nearest f32 to what was typed; formats are rounded from f32)</span>
+        )}
+      </p>
+    </div>
+  );
+}
+
+function errorText({ input, result, decision }: Rounded): string {
+  if (decision === "nan" || !Number.isFinite(input) || !Number.isFinite(result.value)) return "";
+  if (decision === "exact") return "exact";
+  return input === 0 ? "" : percent(Math.abs(result.value - input) / Math.abs(input), 2);
+}
+
+function FormatRow({
+  row,
+  isChosen,
+  onChoose,
+}: {
+  readonly row: Rounded;
+  readonly isChosen: boolean;
+  readonly onChoose: () => void;
+}) {
+  const { format, result } = row;
+  return (
+    <tr class={isChosen ? "chosen" : ""}>
+      <th scope="row">
+        <button type="button" class="link" aria-pressed={isChosen} onClick={onChoose}>
+          {format}
+        </button>
+      </th>
+      <td class="cell-bits">
+        <Bits code={result.code} format={format} />
+      </td>
+      <td class="cell-code">
+        <code>{codeText(result.code, format)}</code>
+      </td>
+      <td class="cell-value number">{show(result.value)}</td>
+      <td class="cell-line">
+        <NumberLine rounded={row} />
+      </td>
+      <td class="cell-error number soft">{errorText(row)}</td>
+    </tr>
+  );
+}

@@ -1,0 +1,100 @@
+/** Numbers and decisions in words. */
+import { factsOf, type RoundingName, type ScalarFormat } from "lockstep";
+import type { Rounded } from "./reference/index.js";
+
+/** A number with as many digits as fit, and a real minus sign. */
+export function show(x: number, digits = 6): string {
+  if (Number.isNaN(x)) return "NaN";
+  if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+  const sign = x < 0 || Object.is(x, -0) ? "−" : "";
+  const magnitude = Math.abs(x);
+  const text =
+    magnitude !== 0 && (magnitude < 1e-4 || magnitude >= 1e7)
+      ? magnitude
+          .toExponential(digits - 1)
+          .replace(/\.?0+e/, "e")
+          .replace("e-", "e−")
+          .replace("e+", "e")
+      : `${+magnitude.toPrecision(digits)}`;
+  return sign + text;
+}
+
+/** All digits of an f64, up to a number of them. */
+export function exactly(x: number, most = 48): string {
+  if (!Number.isFinite(x) || x === 0) return show(x);
+  const [sign, bits] = [x < 0 ? "−" : "", new DataView(new ArrayBuffer(8))];
+  bits.setFloat64(0, Math.abs(x));
+  const word = bits.getBigUint64(0);
+  const field = Number(word >> 52n);
+  let significand = (word & 0xfffffffffffffn) | (field > 0 ? 1n << 52n : 0n);
+  let exponent = Math.max(field, 1) - 1075;
+  while (significand % 2n === 0n) {
+    significand /= 2n;
+    exponent++;
+  }
+  if (exponent >= 0) return sign + cut((significand << BigInt(exponent)).toString(), most);
+  const digits = (significand * 5n ** BigInt(-exponent)).toString().padStart(1 - exponent, "0");
+  return sign + cut(`${digits.slice(0, exponent)}.${digits.slice(exponent)}`, most);
+}
+
+function cut(digits: string, most: number): string {
+  return digits.length > most ? `${digits.slice(0, most)}…` : digits;
+}
+
+/** A code in hexadecimal, as wide as its format. */
+export function hex(code: number, bits: number): string {
+  return `0x${code
+    .toString(16)
+    .toUpperCase()
+    .padStart(Math.ceil(bits / 4), "0")}`;
+}
+
+/** The code of a format in hexadecimal. */
+export function codeText(code: number, format: string): string {
+  return hex(code, format === "f32" ? 32 : factsOf(format as ScalarFormat).bits);
+}
+
+export function percent(share: number, digits = 3): string {
+  return `${show(100 * share, digits)} %`;
+}
+
+/** What the rounding modes do, in words. */
+const DIRECTIONS: Readonly<Partial<Record<RoundingName, string>>> = {
+  towardZero: "toward zero",
+  towardPositive: "upward",
+  towardNegative: "downward",
+  toOdd: "to the odd code, because it is not exact",
+};
+
+/** Why a number became its code, in a sentence. */
+export function decisionText(rounded: Rounded, rounding: RoundingName): string {
+  const { decision, format, position, result, below, above } = rounded;
+  const { max, minPositive } = factsOf(format);
+  const part = percent(position);
+  switch (decision) {
+    case "nan":
+      return Number.isNaN(result.value)
+        ? "NaN stays NaN."
+        : `${format} has no NaN; it becomes ${show(result.value)}.`;
+    case "exact":
+      return "Exact: the format has this value.";
+    case "tooSmall":
+      return `Below the smallest value, ${show(minPositive)}, which it becomes.`;
+    case "beyond":
+      return Number.isFinite(result.value)
+        ? `Beyond the largest value, ${show(max)}: it saturates.`
+        : `Beyond the largest value, ${show(max)}: it becomes ${show(result.value)}.`;
+    case "tie":
+      return rounding === "tiesToAway"
+        ? "A tie, halfway: it goes away from zero."
+        : `A tie, halfway: it goes to the even code, ${codeText(result.code, format)}.`;
+    case "drawn":
+      return `${part} of the way: it goes up with that probability.`;
+    case "directed":
+      return `${part} of the way, rounded ${DIRECTIONS[rounding] ?? ""}.`;
+    case "down":
+      return `${part} of the way from ${show(below.value)} to ${show(above.value)}: the lower one is nearer.`;
+    case "up":
+      return `${part} of the way from ${show(below.value)} to ${show(above.value)}: the upper one is nearer.`;
+  }
+}

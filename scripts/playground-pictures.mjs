@@ -1,0 +1,47 @@
+// Draws docs/pictures: the playground in an installed Chromium, light and dark, on a desk and a phone.
+// Usage: npm run playground && node scripts/playground-pictures.mjs
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+
+const PAGE = new URL("../out/playground/index.html", import.meta.url).href;
+const FOLDER = new URL("../docs/pictures/", import.meta.url);
+const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+
+const DESK = { width: 1120, height: 720 };
+const PHONE = { width: 390, height: 844 };
+
+/** Each picture: its file, what it shows, and how. `from` is the selector of the element at its top. */
+const PICTURES = [
+  { file: "value-light", fragment: "x=0.3", size: DESK, scheme: "light" },
+  { file: "tensor-light", fragment: "view=tensor", size: DESK, scheme: "light", from: "#map-title" },
+  { file: "tensor-dark", fragment: "view=tensor", size: DESK, scheme: "dark", from: "#map-title" },
+  { file: "product-dark", fragment: "view=product", size: DESK, scheme: "dark", from: "#sums-title" },
+  { file: "value-phone-light", fragment: "x=0.3", size: PHONE, scheme: "light" },
+  { file: "product-phone-dark", fragment: "view=product", size: PHONE, scheme: "dark", from: "#step-title" },
+];
+
+const executablePath = CHROMIUM.find((path) => existsSync(path));
+if (!executablePath) {
+  console.error(`playground-pictures: no Chromium is installed: none of ${CHROMIUM.join(", ")} is there`);
+  process.exit(1);
+}
+mkdirSync(FOLDER, { recursive: true });
+const browser = await chromium.launch({ executablePath });
+for (const { file, fragment, size, scheme, from } of PICTURES) {
+  const page = await browser.newPage({ viewport: size, colorScheme: scheme });
+  await page.goto(`${PAGE}#${fragment}`);
+  await page.waitForSelector("main h2");
+  await page.waitForTimeout(500);
+  if (from)
+    await page
+      .locator(`section:has(${from})`)
+      .first()
+      .evaluate((top) => scrollBy(0, top.getBoundingClientRect().top - 12));
+  const path = fileURLToPath(new URL(`${file}.png`, FOLDER));
+  const bytes = await page.screenshot();
+  writeFileSync(path, bytes);
+  console.log(`${path}: ${(bytes.length / 1000).toFixed(0)} kB`);
+  await page.close();
+}
+await browser.close();
