@@ -5,7 +5,7 @@ const DECODER = new TextDecoder();
 
 /** A byte buffer that grows as values are written. */
 export class PackedWriter {
-  #bytes = new Uint8Array(1 << 12);
+  #bytes = new Uint8Array(0);
   #length = 0;
 
   /** The position where the next value will begin. */
