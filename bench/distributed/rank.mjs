@@ -2,6 +2,7 @@
 import { empty, openBackend } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
 import { reduceParts } from "../../dist/src/distributed/devices/reduce.js";
+import { median } from "../timing.mjs";
 
 const ROUNDS = Number(process.argv[2]);
 const TIMES = 10;
@@ -61,7 +62,6 @@ const rowsOf = (bytes) => {
   };
 };
 
-const median = (list) => list.toSorted((a, b) => a - b)[list.length >> 1];
 const results = [];
 for (const mib of [1, 16, 64, 256]) {
   const rows = rowsOf(mib * MIB);

@@ -2,7 +2,7 @@
  * What the page knows of the library: answers of the reference as plain data, and nothing else. Views import no other module that
  * computes.
  */
-export { openReference } from "./backend.js";
+export { answerOrReason, openReference } from "./backend.js";
 export {
   type Cost,
   compare,

@@ -1,18 +1,12 @@
 /** A dot product, step by step under a datapath. */
-import {
-  type Backend,
-  type DatapathFamily,
-  LockstepError,
-  SCALAR_FORMATS,
-  type ScalarFormat,
-} from "lockstep";
+import { type Backend, type DatapathFamily, SCALAR_FORMATS, type ScalarFormat } from "lockstep";
 import { useMemo } from "preact/hooks";
 import { drawNumbers } from "../data/distribution.js";
 import { MAX_SIZE, parseLines } from "../data/numbers.js";
 import { wholeNumber } from "../data/use-matrix.js";
 import type { Params, SetParams } from "../params.js";
 import { Choose, Example, Examples, TextField } from "../parts/controls.js";
-import { explainProduct, type ProductAnswer } from "../reference/index.js";
+import { answerOrReason, explainProduct, type ProductAnswer } from "../reference/index.js";
 import { show } from "../words.js";
 import { AlignmentPanel } from "./alignment.js";
 import { SumsPanel } from "./sums.js";
@@ -53,12 +47,7 @@ function attempt(
   settings: Parameters<typeof explainProduct>[3],
 ): ProductAnswer | string | undefined {
   if (typeof x === "string" || typeof w === "string") return undefined;
-  try {
-    return explainProduct(backend, x, w, settings);
-  } catch (error) {
-    if (error instanceof LockstepError) return error.message;
-    throw error;
-  }
+  return answerOrReason(() => explainProduct(backend, x, w, settings));
 }
 
 /** The step of the address; without one, that which loses most. */

@@ -1,10 +1,11 @@
 /** A tensor under two dialects: costs, maps, codes side by side, and why an element is what it is. */
-import { type Backend, DIALECTS, LockstepError } from "lockstep";
+import { type Backend, DIALECTS } from "lockstep";
 import { useMemo } from "preact/hooks";
 import { pairOf, useMatrix } from "../data/use-matrix.js";
 import type { Params, SetParams } from "../params.js";
 import { Choose } from "../parts/controls.js";
 import {
+  answerOrReason,
   CHOICES,
   type Choice,
   compare,
@@ -42,12 +43,7 @@ function attempt(
   choice: Choice,
 ): Quantization | string | undefined {
   if (!matrix) return undefined;
-  try {
-    return quantize(backend, matrix, choice);
-  } catch (error) {
-    if (error instanceof LockstepError) return error.message;
-    throw error;
-  }
+  return answerOrReason(() => quantize(backend, matrix, choice));
 }
 
 export function TensorView({
