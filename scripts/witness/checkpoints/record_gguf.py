@@ -1,0 +1,112 @@
+"""Writes GGUF files with gguf-py's own writer, and gguf.json: its version, and what it dequantizes each tensor to.
+
+`gguf-model.gguf` is a small model whose weights the package quantized (NVFP4, which it does not quantize, has the codes and scales
+of draws). `gguf-codes.gguf` has every scale byte with every code in both halves of a byte. The package is gguf==0.19.0.
+"""
+
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from gguf import GGUFReader, GGUFWriter, dequantize, quantize
+from gguf.quants import NVFP4
+
+ROOT = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "checkpoints"
+SEED = 20250
+
+
+def writer(path, alignment=None):
+    made = GGUFWriter(path, "llama")
+    if alignment is not None:
+        made.add_custom_alignment(alignment)
+    return made
+
+
+def finish(made):
+    made.write_header_to_file()
+    made.write_kv_data_to_file()
+    made.write_tensors_to_file()
+    made.close()
+
+
+def metadata(made):
+    """A value of every type, and arrays."""
+    made.add_name("small")
+    for key, add, value in (
+        ("u8", made.add_uint8, 255), ("i8", made.add_int8, -128), ("u16", made.add_uint16, 65535), ("i16", made.add_int16, -32768),
+        ("u32", made.add_uint32, 2**32 - 1), ("i32", made.add_int32, -(2**31)), ("f32", made.add_float32, 0.5), ("u64", made.add_uint64, 2**64 - 1),
+        ("i64", made.add_int64, -(2**40)), ("f64", made.add_float64, 0.1), ("bool", made.add_bool, True), ("text", made.add_string, "größer"),
+        ("numbers", made.add_array, [1, 2, 3]), ("texts", made.add_array, ["a", "bc", ""]),
+    ):
+        add(f"test.{key}", value)
+
+
+def nvfp4(random, rows, columns):
+    """Blocks with scales of amax / 6 by the package's conversion, and codes of any value."""
+    scales = NVFP4.fp32_to_ue4m3((random.uniform(0.002, 0.02, (rows, columns // 64, 4))).astype(np.float32))
+    codes = random.integers(0, 256, (rows, columns // 64, 32), dtype=np.uint8)
+    return np.concatenate([scales, codes], axis=-1).reshape(rows, -1)
+
+
+def model(path):
+    random = np.random.default_rng(SEED)
+    normal = lambda *shape: (random.standard_normal(shape) * 0.04).astype(np.float32)
+    made = writer(path, alignment=64)
+    metadata(made)
+    made.add_tensor("token_embd.weight", normal(4, 64).astype(np.float16))
+    made.add_tensor("output_norm.weight", normal(64))
+    made.add_tensor("output.weight", quantize(normal(4, 64), Type.BF16), raw_dtype=Type.BF16)
+    for name, shape in (("blk.0.attn_q.weight", (32, 64)), ("blk.0.ffn_up_exps.weight", (2, 8, 96))):
+        made.add_tensor(name, quantize(normal(*shape), Type.MXFP4), raw_dtype=Type.MXFP4)
+    for name in ("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"):
+        made.add_tensor(name, nvfp4(random, 16, 128), raw_dtype=Type.NVFP4)
+    made.add_tensor("blk.0.ffn_down.scale", np.array([0.3], dtype=np.float32))
+    made.add_tensor("blk.0.ffn_down.input_scale", np.array([1.7], dtype=np.float32))
+    finish(made)
+
+
+def codes(path):
+    """Under each scale all codes in both halves: byte j of sixteen is j + 16 * ((j + scale) mod 16)."""
+    scale = np.arange(256, dtype=np.uint8)
+    j = np.arange(16, dtype=np.uint8)
+    body = j | ((j + scale[:, None]) & 15) << 4
+    made = writer(path)
+    made.add_tensor("mxfp4", np.concatenate([scale[:, None], body], axis=1).astype(np.uint8).reshape(16, -1), raw_dtype=Type.MXFP4)
+    blocks = np.concatenate([scale.repeat(2).reshape(128, 4), body.reshape(128, 32)], axis=1)
+    made.add_tensor("nvfp4", blocks.astype(np.uint8).reshape(2, 8, -1), raw_dtype=Type.NVFP4)
+    made.add_tensor("row", np.concatenate([[127], body[3]]).astype(np.uint8), raw_dtype=Type.MXFP4)
+    finish(made)
+
+
+def digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def read(path):
+    """What the package reads: shape, type, and the values as f32 and, by its own rounding, as bf16."""
+    told = {}
+    for each in GGUFReader(path).tensors:
+        with np.errstate(all="ignore"):
+            values = dequantize(each.data, each.tensor_type).astype(np.float32)
+            told[each.name] = {
+                "type": each.tensor_type.name, "shape": list(values.shape), "f32": digest(values),
+                "bf16": digest(quantize(values, Type.BF16)), "bytes": digest(each.data),
+            }
+    return told
+
+
+def main():
+    files = {}
+    for name, make in (("gguf-model", model), ("gguf-codes", codes)):
+        path = ROOT / f"{name}.gguf"
+        make(path)
+        files[name] = read(path)
+    told = {"package": "gguf", "version": version("gguf"), "numpy": np.__version__, "files": files}
+    (ROOT / "gguf.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
