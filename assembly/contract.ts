@@ -86,6 +86,19 @@ export const enum ScaleRule {
   F32QuotientLeast = 13,
   /** As F32, but elements are multiplied by (1 / amax) * max. */
   F32Reciprocal = 14,
+  /** e4m3 scale of amax / 6, from 2^-6, without a scale of the tensor. */
+  E4m3Quotient = 15,
+  /** An e4m3 scale of (amax / 6) / t, from 2^-6, under the multiplier t of the tensor, its amax / 2688. */
+  TwoLevelQuotient = 16,
+  /** An e4m3 scale of amax / (6 * t), from 2^-9, 1 where that is 0, under the multiplier t of the tensor, its amax / 2688. */
+  TwoLevelProduct = 17,
+  /**
+   * An e4m3 scale of d * (amax / 6), 0.125 where that is 0, under the divisor d of the tensor, (1 / its amax) * 2688. Quotients
+   * and d are rounded to the type of the input.
+   */
+  TwoLevelDivisor = 18,
+  /** As E8m0UpQuotient, of an amax from 10^-4. */
+  E8m0UpLeast = 19,
 }
 
 /** How an element is brought to the range of its format, other than by the multiplier of its block: a sum of these bits. */
@@ -100,6 +113,12 @@ export const enum ElementScaling {
   FromNormal = 8,
   /** The multiplier of an e8m0 scale of 2^-127 is 1. */
   UnlessLeast = 16,
+  /** A tie between two codes gives the one that is nearer to zero. */
+  TiesToZero = 32,
+  /** What is rounded to zero becomes plus zero. */
+  PlusZero = 64,
+  /** Plus zero becomes minus zero. */
+  MinusZero = 128,
 }
 
 export const enum Activation {
@@ -163,13 +182,13 @@ export const enum Staging {
 /** The size of a quantization's task block (quantize/task.ts). */
 export const enum QuantizeTask {
   /** Bytes of the block. */
-  Bytes = 256,
+  Bytes = 288,
 }
 
 /** Sizes and sentinels of a matrix product's task block (gemm/task.ts). */
 export const enum GemmTask {
   /** Bytes of the block. */
-  Bytes = 384,
+  Bytes = 416,
   /** The exponent of an operand that is zero. It is smaller than that of any other operand. */
   NoExponent = -16384,
 }

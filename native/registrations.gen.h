@@ -31,6 +31,7 @@ void registerOptimizer(Napi::Env env, Napi::Object exports);
 void registerQuantizeBlock(Napi::Env env, Napi::Object exports);
 void registerQuantizeMx(Napi::Env env, Napi::Object exports);
 void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports);
+void registerQuantizeRow(Napi::Env env, Napi::Object exports);
 void registerQuantizeTensor(Napi::Env env, Napi::Object exports);
 void registerScaled(Napi::Env env, Napi::Object exports);
 void registerSoftmax(Napi::Env env, Napi::Object exports);
@@ -63,6 +64,7 @@ inline void registerAll(Napi::Env env, Napi::Object exports) {
   registerQuantizeBlock(env, exports);
   registerQuantizeMx(env, exports);
   registerQuantizeNvfp4(env, exports);
+  registerQuantizeRow(env, exports);
   registerQuantizeTensor(env, exports);
   registerScaled(env, exports);
   registerSoftmax(env, exports);

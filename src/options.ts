@@ -41,15 +41,15 @@ export function needed(domain: Domain): Needed {
 /**
  * Returns a check of options objects. An option with value `undefined` counts as absent. The check throws `ArgumentError` for
  * anything but a plain object, for an unknown option (the message suggests the nearest name), and for a missing required
- * option.
+ * option. `argument` is the name of the parameter, for the message about a value that is no such object.
  */
-export function optionsOf<T>(table: OptionTable<T>): OptionCheck<T> {
+export function optionsOf<T>(table: OptionTable<T>, argument = "options"): OptionCheck<T> {
   const rows = new Map<string, Domain | Needed>(Object.entries(table));
   const domains: Record<string, Domain | undefined> = Object.create(null);
   for (const [key, row] of rows) domains[key] = typeof row === "function" ? row : row.needed;
   const wanted = [...rows].flatMap(([key, row]) => (typeof row === "function" ? [] : [key]));
   return (user, options, name) => {
-    requirePlain(user, name ?? "options", options, rows.keys());
+    requirePlain(user, name ?? argument, options, rows.keys());
     const given = options as Readonly<Record<string, unknown>>;
     const path = name === undefined ? "" : `${name}.`;
     for (const key in given) {
@@ -255,3 +255,10 @@ export function instance(made: { readonly prototype: object }, what: string): Do
 
 /** Accepts any value. The function that receives the option checks it. */
 export const anything: Domain = () => undefined;
+
+/** Returns the value at a path of field names that are separated by dots, or undefined if a field is missing. */
+export function valueAt(data: unknown, path: string): unknown {
+  return path
+    .split(".")
+    .reduce<unknown>((value, field) => (value as Record<string, unknown> | null | undefined)?.[field], data);
+}

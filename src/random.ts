@@ -22,16 +22,17 @@ function highProduct(factor: number, x: number): number {
   return Math.floor(((factor >>> 16) * x + low) / 0x10000);
 }
 
-export const checkDraw = optionsOf<RandomSource>({ seed: needed(u64), offset: needed(u64) });
+export const checkDraw = optionsOf<RandomSource>({ seed: needed(u64), offset: needed(u64) }, "draw");
 
 /** The check of a number of values. */
 const countOf = integer(0, 2 ** 31);
 
 /**
  * Philox 4x32-10 (Salmon et al., SC 2011). Fills `words` with consecutive 128-bit outputs (blocks of 4 words), starting with
- * block number `first`. The length of `words` must be a multiple of 4.
+ * block number `first`. The length of `words` must be a multiple of 4. The bits of `high` are set in the second word of the
+ * counter.
  */
-function philox({ seed, offset }: RandomSource, first: number, words: Uint32Array): void {
+function philox({ seed, offset }: RandomSource, first: number, words: Uint32Array, high = 0): void {
   const offsetLow = Number(offset & 0xffffffffn);
   const offsetHigh = Number((offset >> 32n) & 0xffffffffn);
   const seedLow = Number(seed & 0xffffffffn);
@@ -39,7 +40,7 @@ function philox({ seed, offset }: RandomSource, first: number, words: Uint32Arra
   for (let at = 0; at < words.length; at += 4) {
     const block = first + at / 4;
     let c0 = block >>> 0;
-    let c1 = Math.floor(block / 2 ** 32);
+    let c1 = (Math.floor(block / 2 ** 32) | high) >>> 0;
     let c2 = offsetLow;
     let c3 = offsetHigh;
     let k0 = seedLow;
@@ -74,6 +75,25 @@ export function randomWords(draw: RandomSource, count: number): Uint32Array {
   const words = new Uint32Array(Math.ceil(count / 4) * 4);
   philox(draw, 0, words);
   return words.subarray(0, count);
+}
+
+/** The bit of a counter that the draws of columnwise copies have (numerics.md, choice 6). */
+const COLUMNWISE = 0x80000000;
+
+/** @internal The 8 random bits with which a quantizer rounds element `index` of a copy (numerics.md, choice 6). */
+export function elementBits(draw: RandomSource, index: number, columnwise: boolean): number {
+  const words = new Uint32Array(4);
+  philox(draw, Math.floor(index / 16), words, columnwise ? COLUMNWISE : 0);
+  const word = words[(index >> 2) & 3] as number;
+  return (word >>> ([0, 16, 8, 24][index % 4] as number)) & 0xff;
+}
+
+/** @internal The 16 random bits with which `encode` rounds element `index` (numerics.md, choice 6). */
+export function castBits(draw: RandomSource, index: number): number {
+  const words = new Uint32Array(4);
+  philox(draw, Math.floor(index / 8), words);
+  const word = words[(index >> 1) & 3] as number;
+  return index % 2 === 0 ? word & 0xffff : word >>> 16;
 }
 
 /** The number of 16-bit uniform values that are summed. The sum of 12 of them has variance 1 in units of 2^16. */

@@ -4,12 +4,13 @@
 
 import { ElementScaling, ScaleRule, Wide } from "../contract";
 import { decode, exponentBias, magnitudeBits, mantissaBits, maxCode } from "./minifloat";
-import { roundWide } from "./wide";
+import { roundFour, roundWide } from "./wide";
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
 const E4M3_MIN_NORMAL: u32 = 0x3c800000; // 2^-6
 const E4M3_MAX: u32 = 0x43e00000; // 448
+const E4M3_EIGHTH: u32 = 0x20; // the code of 0.125
 
 /** Byte offsets of the fields of a prepared scale rule: a ScaleRule with its constants. */
 export const enum RuleAt {
@@ -28,7 +29,7 @@ export const enum RuleAt {
   Encode = 28,
   /** The f32 nearest to 1 / S_enc. */
   Decode = 32,
-  /** NVFP4's amax of the tensor. */
+  /** NVFP4's amax of the tensor, or its scale of the tensor by `tensorScale`. */
   Global = 36,
   /** The format's largest finite value times the largest block scale: 6 * 448 or 6 * 256 for NVFP4. */
   Full = 40,
@@ -74,7 +75,7 @@ function globalScale(g: f32, max: f32): f32 {
 
 /**
  * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type. Only NVFP4
- * uses `g` (the amax of the tensor), `e4m3Max` (448 or 256) and `squared`.
+ * uses `g` (the amax of the tensor, or its `tensorScale`), `e4m3Max` (448 or 256) and `squared`.
  */
 export function prepareRule(
   rule: usize,
@@ -111,7 +112,21 @@ export function prepareScaling(rule: usize, scaling: u32, type: u32): void {
 }
 
 function isF32(kind: i32): bool {
-  return kind === ScaleRule.F32 || kind >= ScaleRule.F32Quotient;
+  return kind === ScaleRule.F32 || (kind >= ScaleRule.F32Quotient && kind <= ScaleRule.F32Reciprocal);
+}
+
+/** Whether blocks of e4m3 scales have a scale of the tensor, or none, by `tensorScale`. */
+function hasTensorScale(kind: i32): bool {
+  return kind >= ScaleRule.E4m3Quotient && kind <= ScaleRule.TwoLevelDivisor;
+}
+
+/** The stored scale of a tensor of this amax, by a rule from E4m3Quotient to TwoLevelDivisor. `type` is that of the input. */
+export function tensorScale(rule: i32, amax: f32, type: u32): f32 {
+  if (rule === ScaleRule.E4m3Quotient) return 1;
+  if (rule !== ScaleRule.TwoLevelDivisor) return amax / 2688;
+  const reciprocal = roundWide(type, 1 / max<f32>(amax, reinterpret<f32>(0x00800000)));
+  const divisor = roundWide(type, reciprocal * 2688);
+  return divisor < Infinity ? divisor : 1;
 }
 
 /** Bytes of a stored scale. */
@@ -138,7 +153,11 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
       code = e8m0Up(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
     else if (kind === ScaleRule.E8m0UpLog2)
       code = e8m0UpLog2(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
-    else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    else if (kind === ScaleRule.E8m0UpLeast) {
+      const least = f32x4.max(amax, f32x4.splat(<f32>1e-4));
+      code = e8m0Up(f32x4.div(least, v128.load32_splat(rule, RuleAt.Max)));
+    } else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    else if (hasTensorScale(kind)) code = ofTensor(rule, amax, multipliers + ((<usize>i) << 2));
     else {
       const carry = v128.load32_splat(rule, RuleAt.Carry);
       code = e8m0Exponent(amax, carry, v128.load32_splat(rule, RuleAt.MaxExponent));
@@ -150,7 +169,7 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
       );
       code = v128.bitselect(i32x4.splat(127), code, beyond);
       v128.store(multipliers + ((<usize>i) << 2), v128.andnot(e8m0Multiplier(rule, code), beyond));
-    } else if (kind !== ScaleRule.TwoLevel)
+    } else if (kind !== ScaleRule.TwoLevel && !hasTensorScale(kind))
       v128.store(multipliers + ((<usize>i) << 2), e8m0Multiplier(rule, code));
     const halves = i16x8.narrow_i32x4_u(code, code);
     const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
@@ -290,4 +309,67 @@ function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
   const quotient = f32x4.div(f32x4.splat(1), product);
   v128.store(multipliers, i32x4.min_s(quotient, i32x4.splat(0x7f7fffff)));
   return i32x4.sub(i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, 20)), i32x4.splat(968));
+}
+
+/** Values from 0 to 448 rounded to e4m3. */
+function nearestE4m3(values: v128): v128 {
+  const e = v128.and(i32x4.max_s(values, i32x4.splat(E4M3_MIN_NORMAL)), i32x4.splat(0x7f800000));
+  const c = i32x4.add(e, i32x4.splat(20 << 23));
+  return f32x4.sub(f32x4.add(values, c), c);
+}
+
+/** The codes of values that e4m3 represents, without a sign. */
+function codesE4m3(values: v128): v128 {
+  const subnormal = i32x4.trunc_sat_f32x4_u(f32x4.mul(values, f32x4.splat(512)));
+  const normal = i32x4.sub(i32x4.shr_u(values, 20), i32x4.splat(120 << 3));
+  return v128.bitselect(subnormal, normal, i32x4.lt_s(values, i32x4.splat(E4M3_MIN_NORMAL)));
+}
+
+/** What becomes the e4m3 scale of an amax by a rule that `tensorScale` has, whose tensor has the scale `t`. */
+function rawOfTensor(kind: i32, type: u32, amax: v128, t: v128): v128 {
+  if (kind === ScaleRule.TwoLevelProduct) {
+    const quotient = f32x4.div(amax, f32x4.mul(f32x4.splat(6), t));
+    const one = f32x4.splat(1);
+    return v128.bitselect(one, quotient, f32x4.eq(quotient, f32x4.splat(0)));
+  }
+  const sixth = f32x4.div(amax, f32x4.splat(6));
+  return kind === ScaleRule.TwoLevelDivisor ? f32x4.mul(t, roundFour(type, sixth)) : f32x4.div(sixth, t);
+}
+
+/** The least e4m3 scale of a rule that `tensorScale` has. */
+function leastOfTensor(kind: i32): f32 {
+  if (kind === ScaleRule.TwoLevelDivisor) return 0;
+  return reinterpret<f32>(kind === ScaleRule.TwoLevelProduct ? 0x3b000000 : E4M3_MIN_NORMAL);
+}
+
+/**
+ * Returns the e4m3 codes of the scales by a rule that `tensorScale` has. Writes what elements are divided by, or multiplied by.
+ * Elements of a scale that is NaN have a NaN factor.
+ */
+function ofTensor(rule: usize, amax: v128, multipliers: usize): v128 {
+  const kind = load<i32>(rule, RuleAt.Rule);
+  const t = v128.load32_splat(rule, RuleAt.Global);
+  const raw = rawOfTensor(kind, load<u32>(rule, RuleAt.Type), amax, t);
+  const isNaN = f32x4.ne(raw, raw);
+  const clamped = f32x4.pmin(f32x4.pmax(raw, f32x4.splat(leastOfTensor(kind))), f32x4.splat(448));
+  let scale = nearestE4m3(v128.andnot(clamped, isNaN));
+  let code = codesE4m3(scale);
+  if (kind === ScaleRule.TwoLevelDivisor) {
+    const none = i32x4.eq(code, i32x4.splat(0));
+    code = v128.bitselect(i32x4.splat(E4M3_EIGHTH), code, none);
+    scale = v128.bitselect(f32x4.splat(0.125), scale, none);
+  }
+  code = v128.bitselect(i32x4.splat(0x7f), code, isNaN);
+  scale = v128.or(scale, isNaN);
+  v128.store(multipliers, factorOfTensor(kind, load<u32>(rule, RuleAt.Scaling), scale, t));
+  return code;
+}
+
+/** What elements are divided by, or multiplied by, of e4m3 scales under the scale `t` of the tensor. */
+function factorOfTensor(kind: i32, scaling: u32, scale: v128, t: v128): v128 {
+  const one = f32x4.splat(1);
+  const isQuotient = kind === ScaleRule.E4m3Quotient || kind === ScaleRule.TwoLevelQuotient;
+  if (isQuotient) return f32x4.div(f32x4.div(one, t), scale);
+  const whole = kind === ScaleRule.TwoLevelDivisor ? f32x4.div(scale, t) : f32x4.mul(scale, t);
+  return scaling & ElementScaling.Divides ? whole : f32x4.div(one, whole);
 }

@@ -14,7 +14,9 @@ import {
   biasOf,
   biasTypeOf,
   columnsOf,
+  hasLineScales,
   outputOf,
+  scaledByLines,
   splitsOf,
   targetOf,
   targetOverflowOf,
@@ -35,6 +37,14 @@ function productOf(s: f32, acc: f32): f32 {
 function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
   if (beta === 0) return split ? s * acc : productOf(s, acc);
   return split ? fma32(beta, c, s * acc) : fma32(s, acc, beta * c);
+}
+
+/**
+ * As combine, for a sum that has the scales of its lines. It does not depend on split-K, and with alpha 1 and beta 0 the sum is
+ * the result.
+ */
+function combineLined(acc: f32, alpha: f32, c: f32, beta: f32): f32 {
+  return beta === 0 && alpha === 1 ? acc : combine(acc, alpha, c, beta, false);
 }
 
 /**
@@ -83,18 +93,19 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
 }
 
 /**
- * Computes rows [begin, end) of D from the f32 sums that `gemm` wrote. gemmScaling, gemmBias and gemmTarget (task.ts)
- * set the parameters.
+ * Computes rows [begin, end) of D from the f32 sums that `gemm` wrote. gemmScaling or gemmLineScales, gemmBias and
+ * gemmTarget (task.ts) set the parameters.
  */
 export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const columns = <usize>columnsOf(task);
+  const lined = hasLineScales(task);
   const s = accumulatorScaleOf(task);
   const beta = betaOf(task);
   const split = splitsOf(task) > 1;
   const bias = biasOf(task);
   const word = targetWordOf(task);
   const target = targetOf(task);
-  const plain = beta === 0 && bias === 0 && word === 0;
+  const plain = !lined && beta === 0 && bias === 0 && word === 0;
   let amax: u32 = 0;
   for (let row: usize = begin; row < end; row++) {
     if (plain) {
@@ -105,7 +116,10 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
     for (let j: usize = 0; j < columns; j++) {
       const index = row * columns + j;
       const c: f32 = beta === 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);
-      let x = combine(load<f32>(outputOf(task) + (index << 2)), s, c, beta, split);
+      const acc = load<f32>(outputOf(task) + (index << 2));
+      let x: f32 = lined
+        ? combineLined(scaledByLines(task, acc, row, j), s, c, beta)
+        : combine(acc, s, c, beta, split);
       if (bias) x += loadWide(bias, biasTypeOf(task), j);
       if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
       if (word === 0) store<f32>(target + (index << 2), canonical(x));

@@ -34,6 +34,10 @@ const enum Field {
   TargetOverflow,
   TargetScale,
   Amax,
+  LineScaleW,
+  LineStrideW,
+  LineScaleX,
+  LineStrideX,
 }
 
 const enum OperandField {
@@ -154,6 +158,25 @@ export function gemmScaling(
   put(task, Field.AddendType, type);
 }
 
+/**
+ * Sets the factors for scales of lines, in place of that of gemmScaling: a sum is multiplied by scaleW[n * strideW], then by
+ * scaleX[m * strideX], then by alpha. A stride is 1, or 0 for a scale of all lines; a null pointer means 1.
+ */
+export function gemmLineScales(
+  task: usize,
+  alpha: f32,
+  scaleW: usize,
+  strideW: u32,
+  scaleX: usize,
+  strideX: u32,
+): void {
+  put(task, Field.Scale, reinterpret<u32>(alpha));
+  put(task, Field.LineScaleW, scaleW);
+  put(task, Field.LineStrideW, strideW);
+  put(task, Field.LineScaleX, scaleX);
+  put(task, Field.LineStrideX, strideX);
+}
+
 /** Sets the bias: bias[n], of Wide type `type`, is added to the scaled sum. A null `bias` means none. */
 export function gemmBias(task: usize, bias: usize, type: u32): void {
   put(task, Field.Bias, bias);
@@ -231,6 +254,17 @@ function floatOf(task: usize, field: usize): f32 {
 }
 export function accumulatorScaleOf(task: usize): f32 {
   return floatOf(task, Field.Scale);
+}
+/** Whether the factor differs from element to element: gemmLineScales was called. */
+export function hasLineScales(task: usize): bool {
+  return (get(task, Field.LineStrideW) | get(task, Field.LineStrideX)) !== 0;
+}
+/** The sum of element [m, n] under the scales of gemmLineScales. */
+export function scaledByLines(task: usize, acc: f32, m: usize, n: usize): f32 {
+  const w = get(task, Field.LineScaleW);
+  const x = get(task, Field.LineScaleX);
+  if (w) acc *= load<f32>(w + ((n * get(task, Field.LineStrideW)) << 2));
+  return x ? acc * load<f32>(x + ((m * get(task, Field.LineStrideX)) << 2)) : acc;
 }
 export function betaOf(task: usize): f32 {
   return floatOf(task, Field.Beta);

@@ -1,6 +1,6 @@
 // Dequantization: f32(code) ⊗ factor, then one rounding to the result's type; a ⊗ b is the f32 product of a and b,
-// rounded once. The factor is the block's scale if that is f32. For a byte scale it is (f32(scale code) ⊗ g) ⊗ inverse,
-// read from a table. g and inverse make up NVFP4's scale of the tensor; both are 1 for e8m0.
+// rounded once. The factor is the block's scale if that is f32. For a byte scale it is ((f32(scale code) ⊗ g) ⊗ inverse) ⊘
+// divisor, read from a table. g, inverse and divisor make up NVFP4's scale of the tensor; they are 1 for e8m0.
 
 import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "../cast/decode";
 import { decode as decodeCode } from "../core/minifloat";
@@ -14,11 +14,11 @@ const SCALES: usize = TABLE_BYTES;
 const VALUES: usize = SCALES + 1024;
 const FACTORS: usize = VALUES + RUN * 4;
 
-function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, inverse: f32): void {
+function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, inverse: f32, divisor: f32): void {
   fillTable(scratch, word, 1);
   for (let code: u32 = 0; code < 256 && scaleWord !== 0; ++code) {
     const scale = reinterpret<f32>(decodeCode(code, scaleWord));
-    store<f32>(scratch + SCALES + (code << 2), scale * g * inverse);
+    store<f32>(scratch + SCALES + (code << 2), (scale * g * inverse) / divisor);
   }
 }
 
@@ -70,6 +70,7 @@ export function dequantizeRows(
   scaleWord: u32,
   g: f32,
   inverse: f32,
+  divisor: f32,
   columns: u32,
   tileRows: u32,
   blockShift: i32,
@@ -79,7 +80,7 @@ export function dequantizeRows(
   begin: u32,
   end: u32,
 ): void {
-  prepareTables(scratch, word, scaleWord, g, inverse);
+  prepareTables(scratch, word, scaleWord, g, inverse, divisor);
   const block: u32 = 1 << blockShift;
   if (tileRows === 1 && (columns & (block - 1)) === 0) {
     // every row has whole blocks, so the rows are treated as one long row
@@ -105,6 +106,7 @@ export function dequantizeColumns(
   scaleWord: u32,
   g: f32,
   inverse: f32,
+  divisor: f32,
   columns: u32,
   tileRows: u32,
   dst: usize,
@@ -113,7 +115,7 @@ export function dequantizeColumns(
   begin: u32,
   end: u32,
 ): void {
-  prepareTables(scratch, word, scaleWord, g, inverse);
+  prepareTables(scratch, word, scaleWord, g, inverse, divisor);
   const values = scratch + VALUES;
   const factors = scratch + FACTORS;
   for (let c: u32 = 0; c < columns; c += RUN) {

@@ -56,8 +56,8 @@ function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: us
 }
 
 /**
- * The error of a tile of 1 or 16 rows. The errors of 16 rows are added as a tree: row i adds row i + 8, then i + 4, i +
- * 2, i + 1.
+ * The error of a tile of up to 16 rows. If it has more than one row, the errors of 16 rows, those that are missing being 0, are
+ * added as a tree: row i adds row i + 8, then i + 4, i + 2, i + 1.
  */
 function tileError(
   x: usize,
@@ -72,7 +72,9 @@ function tileError(
   for (let i: u32 = 0; i < height; ++i) {
     store<f32>(sums + (i << 2), rowError(x + ((<usize>i * pitch) << 2), multiplier, scale, rule, buffer));
   }
-  for (let step = height >> 1; step > 0; step >>= 1) {
+  if (height === 1) return load<f32>(sums);
+  for (let i = height; i < 16; ++i) store<f32>(sums + (i << 2), 0);
+  for (let step: u32 = 8; step > 0; step >>= 1) {
     for (let i: u32 = 0; i < step; ++i) {
       store<f32>(sums + (i << 2), load<f32>(sums + (i << 2)) + load<f32>(sums + ((i + step) << 2)));
     }
@@ -81,7 +83,7 @@ function tileError(
 }
 
 /**
- * Returns the e4m3 code of a tile's scale, and writes the multiplier of its elements. The tile has `height` (1 or 16)
+ * Returns the e4m3 code of a tile's scale, and writes the multiplier of its elements. The tile has `height` (1 to 16)
  * rows of 16 f32, which are `pitch` elements apart, and `amax` is its largest magnitude. `rule` is a prepared rule;
  * `buffer` has 128 bytes.
  */

@@ -2,11 +2,44 @@
 // are computed before they are encoded, which then has no multiplier.
 
 import { ElementScaling, Wide } from "../contract";
+import { decode } from "../core/minifloat";
 import { roundFour } from "../core/wide";
 
 /** Whether elements are to be computed before they are encoded. */
 export function isComputed(scaling: u32): bool {
-  return (scaling & (ElementScaling.Divides | ElementScaling.Typed | ElementScaling.AddsZero)) !== 0;
+  return (
+    (scaling & (ElementScaling.Divides | ElementScaling.Typed | ElementScaling.AddsZero | SETTLES)) !== 0
+  );
+}
+
+/** The bits that decide what ties and zeros become. */
+const SETTLES: u32 = ElementScaling.TiesToZero | ElementScaling.PlusZero | ElementScaling.MinusZero;
+
+/**
+ * Changes `count` computed elements so that their rounding to the nearest code of format `word`, ties to even, gives what the
+ * bits of ElementScaling in `scaling` say of ties and zeros.
+ */
+function settleRun(x: usize, count: i32, scaling: u32, word: u32): void {
+  const half = f32x4.splat(reinterpret<f32>(decode(1, word)) * 0.5);
+  const odd = i32x4.splat(scaling & ElementScaling.TiesToZero ? 1 : 0);
+  const minus = i32x4.splat(scaling & ElementScaling.MinusZero ? 0x80000000 : 0);
+  const keeps = i32x4.splat(scaling & ElementScaling.PlusZero ? 0 : -1);
+  for (const end = x + ((<usize>(count & -4)) << 2); x < end; x += 16)
+    v128.store(x, settled(v128.load(x), half, odd, minus, keeps));
+  for (const end = x + ((<usize>(count & 3)) << 2); x < end; x += 4)
+    v128.store32_lane(x, settled(v128.load32_splat(x), half, odd, minus, keeps), 0);
+}
+
+/**
+ * Four elements of settleRun. A tie has zeros in its last bits, and no code and no tie lies between it and the number nearer to
+ * zero, whose last bit is a one.
+ */
+function settled(v: v128, half: v128, odd: v128, minus: v128, keeps: v128): v128 {
+  const isZero = f32x4.eq(v, f32x4.splat(0));
+  v = i32x4.sub(v, v128.andnot(v128.andnot(odd, v), isZero));
+  v = v128.or(v, v128.and(minus, isZero));
+  const kept = v128.or(keeps, f32x4.gt(f32x4.abs(v), half));
+  return v128.and(v, v128.or(kept, f32x4.ne(v, v)));
 }
 
 /** Four values rounded to bf16; NaN stays what it is. */
@@ -56,7 +89,7 @@ function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u
 /**
  * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. M is that of encodeRun: with
  * u32, element i has the factor at index i >> shift, and shift is at least 2; with v128, the one at index i. `type` is the Wide
- * type of the input.
+ * type of the input, `word` the format of the codes.
  */
 export function scaleRun<M>(
   x: usize,
@@ -66,6 +99,7 @@ export function scaleRun<M>(
   shift: i32,
   scaling: u32,
   type: u32,
+  word: u32,
 ): void {
   const zero = f32x4.splat(scaling & ElementScaling.AddsZero ? <f32>0 : <f32>-0.0);
   const divides = (scaling & ElementScaling.Divides) !== 0;
@@ -84,4 +118,5 @@ export function scaleRun<M>(
     }
     if (sizeof<M>() === 4) factors += 4;
   }
+  if (scaling & SETTLES) settleRun(dst, count, scaling, word);
 }

@@ -5,6 +5,7 @@ import { QuantizeTask } from "../contract";
 import { fillRandom8, fillRandom8From } from "../core/random";
 import { get, getFloat, put, putFloat } from "../core/record";
 import { prepareRule, prepareScaling } from "../core/scale";
+import { roundWide } from "../core/wide";
 
 const enum Field {
   Source,
@@ -40,6 +41,7 @@ const enum Field {
   Stride,
   Target,
   Scales,
+  Limit,
 }
 
 /**
@@ -86,6 +88,11 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
 /** Sets how elements are brought to the range of their format: the bits of ElementScaling; without this call none. */
 export function quantizeScaling(task: usize, scaling: u32): void {
   put(task, Field.Scaling, scaling);
+}
+
+/** Sets an upper bound of the amaxes of lines, which is rounded to the type of the source; without this call there is none. */
+export function quantizeLimit(task: usize, limit: f32): void {
+  putFloat(task, Field.Limit, limit);
 }
 
 /**
@@ -195,6 +202,11 @@ export function wordOf(task: usize): u32 {
 }
 export function scalingOf(task: usize): u32 {
   return <u32>get(task, Field.Scaling);
+}
+/** The upper bound of the amaxes of lines, as `quantizeLimit` has it; infinity if there is none. */
+export function limitOf(task: usize): f32 {
+  const limit = getFloat(task, Field.Limit);
+  return limit > 0 ? roundWide(sourceTypeOf(task), limit) : Infinity;
 }
 export function transforms(task: usize): bool {
   return get(task, Field.Transforms) !== 0;

@@ -47,6 +47,11 @@ enum class ScaleRule : int {
   kF32QuotientUp = 12,
   kF32QuotientLeast = 13,
   kF32Reciprocal = 14,
+  kE4m3Quotient = 15,
+  kTwoLevelQuotient = 16,
+  kTwoLevelProduct = 17,
+  kTwoLevelDivisor = 18,
+  kE8m0UpLeast = 19,
 };
 
 enum class ElementScaling : int {
@@ -55,6 +60,9 @@ enum class ElementScaling : int {
   kAddsZero = 4,
   kFromNormal = 8,
   kUnlessLeast = 16,
+  kTiesToZero = 32,
+  kPlusZero = 64,
+  kMinusZero = 128,
 };
 
 enum class Activation : int {
@@ -90,11 +98,11 @@ enum class Staging : int {
 };
 
 enum class QuantizeTask : int {
-  kBytes = 256,
+  kBytes = 288,
 };
 
 enum class GemmTask : int {
-  kBytes = 384,
+  kBytes = 416,
   kNoExponent = -16384,
 };
 

@@ -14,14 +14,27 @@ __host__ __device__ constexpr bool hasF32Scales(ScaleRule rule) {
   return rule == ScaleRule::kF32 || (rule >= ScaleRule::kF32Quotient && rule <= ScaleRule::kF32Reciprocal);
 }
 
+// Whether a rule gives e4m3 scales and a scale of the tensor, which is no amax.
+__host__ __device__ constexpr bool hasTensorScale(ScaleRule rule) {
+  return rule >= ScaleRule::kE4m3Quotient && rule <= ScaleRule::kTwoLevelDivisor;
+}
+
 // Whether a rule gives e8m0 scales.
 __host__ __device__ constexpr bool hasE8m0Scales(ScaleRule rule) {
-  return !hasF32Scales(rule) && rule != ScaleRule::kTwoLevel && rule != ScaleRule::kFourOverSix;
+  return !hasF32Scales(rule) && !hasTensorScale(rule) && rule != ScaleRule::kTwoLevel &&
+         rule != ScaleRule::kFourOverSix;
 }
 
 // Whether `scaling`, a sum of bits of ElementScaling, has this bit. The sum 0 is one multiplication.
 __host__ __device__ constexpr bool has(uint32_t scaling, ElementScaling bit) {
   return (scaling & static_cast<uint32_t>(bit)) != 0;
+}
+
+// Whether a rule and a scaling are among those of NVFP4 other than TransformerEngine's rule.
+__host__ __device__ constexpr bool isNvfp4Rule(ScaleRule rule, uint32_t scaling) {
+  constexpr uint32_t kBits =
+      static_cast<uint32_t>(ElementScaling::kDivides) | static_cast<uint32_t>(ElementScaling::kAddsZero);
+  return hasTensorScale(rule) && (scaling & ~kBits) == 0;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // The scale rules and element scalings of other libraries than TransformerEngine, which a kernel reads at run time. Every
 // step is one rounded f32 operation, as in assembly/core/scale.ts and assembly/quantize/scaling.ts (docs/numerics.md §2.3,
-// §3.6, §4.1). `round` rounds an f32 to the type of the input.
+// §3.6, §4.1, §5.11). `round` rounds an f32 to the type of the input.
 #pragma once
 
 #include "kernels/core/scale-kinds.h"
@@ -73,6 +73,11 @@ __host__ __device__ inline uint32_t e8m0UpLog2(float p) {
   return code < 254 ? code : 254;
 }
 
+// As e8m0Up, of amax / max, where amax is at least 10^-4.
+__host__ __device__ inline uint32_t e8m0UpLeast(float amax, float max) {
+  return e8m0Up((amax < 1e-4f ? 1e-4f : amax) / max);
+}
+
 // A stored e8m0 scale, and the number that elements are multiplied by.
 struct E8m0Scale {
   uint32_t code;
@@ -99,6 +104,76 @@ __host__ __device__ inline float scaledBy(float x, float factor, uint32_t scalin
   float y = has(scaling, ElementScaling::kDivides) ? x / factor : x * factor;
   if (has(scaling, ElementScaling::kTyped)) y = round(y);
   return y + (has(scaling, ElementScaling::kAddsZero) ? 0.0f : -0.0f);
+}
+
+// Changes a scaled element so that its rounding to the nearest code, ties to even, gives what `scaling` says of ties and of
+// zeros. `half` is half of the smallest value of the format. A tie has zeros in its last bits, and no code and no tie lies
+// between it and the number nearer to zero, whose last bit is a one.
+__host__ __device__ inline float settled(float y, float half, uint32_t scaling) {
+  uint32_t bits = bitsOf(y);
+  if (y == 0) {
+    if (has(scaling, ElementScaling::kMinusZero)) bits |= 0x80000000u;
+  } else if (has(scaling, ElementScaling::kTiesToZero)) {
+    bits -= ~bits & 1;
+  }
+  const float magnitude = floatOf(bits & 0x7fffffffu);
+  return has(scaling, ElementScaling::kPlusZero) && magnitude <= half ? 0.0f : floatOf(bits);
+}
+
+// The stored scale of a tensor of this amax, by a rule that hasTensorScale.
+template <typename Round>
+__host__ __device__ inline float tensorScale(ScaleRule rule, float amax, Round round) {
+  if (rule == ScaleRule::kE4m3Quotient) return 1;
+  if (rule != ScaleRule::kTwoLevelDivisor) return amax / 2688;
+  const float least = powerOfTwo(-126);
+  const float divisor = round(round(1 / (amax < least ? least : amax)) * 2688);
+  return divisor < floatOf(0x7f800000u) ? divisor : 1;
+}
+
+// A stored e4m3 scale, and the number that elements are multiplied by, or divided by if their scaling divides.
+struct E4m3Scale {
+  uint32_t code;
+  float factor;
+};
+
+// What is rounded to the e4m3 scale of a block, in a tensor of the scale `t`.
+template <typename Round>
+__host__ __device__ inline float rawE4m3Scale(ScaleRule rule, float amax, float t, Round round) {
+  if (rule == ScaleRule::kTwoLevelProduct) {
+    const float quotient = amax / (6 * t);
+    return quotient == 0 ? 1 : quotient;
+  }
+  const float sixth = amax / 6;
+  return rule == ScaleRule::kTwoLevelDivisor ? t * round(sixth) : sixth / t;
+}
+
+// Rounds a value from 0 to 448 to e4m3. Minus zero becomes zero.
+__host__ __device__ inline float nearestE4m3(float value) {
+  const int32_t bits = static_cast<int32_t>(bitsOf(value));
+  const int32_t binade = (bits > 0x3c800000 ? bits : 0x3c800000) & 0x7f800000;
+  const float power = floatOf(static_cast<uint32_t>(binade + (20 << 23)));
+  return value + power - power;
+}
+
+// The code of a value, not negative, that e4m3 represents.
+__host__ __device__ inline uint32_t exactE4m3(float value) {
+  return value < powerOfTwo(-6) ? static_cast<uint32_t>(value * 512) : (bitsOf(value) >> 20) - (120 << 3);
+}
+
+// The scale of a block by a rule that hasTensorScale, in a tensor of the scale `t`. A scale that is NaN has a NaN factor.
+template <typename Round>
+__host__ __device__ inline E4m3Scale e4m3Scale(ScaleRule rule, uint32_t scaling, float amax, float t, Round round) {
+  const float raw = rawE4m3Scale(rule, amax, t, round);
+  if (raw != raw) return {0x7f, floatOf(0x7fffffffu)};
+  const bool isDivisor = rule == ScaleRule::kTwoLevelDivisor;
+  const float least = isDivisor ? 0 : powerOfTwo(rule == ScaleRule::kTwoLevelProduct ? -9 : -6);
+  const float bounded = raw < least ? least : raw;
+  float scale = nearestE4m3(bounded > 448 ? 448 : bounded);
+  if (isDivisor && scale == 0) scale = 0.125f;
+  const uint32_t code = exactE4m3(scale);
+  if (!isDivisor && rule != ScaleRule::kTwoLevelProduct) return {code, 1 / t / scale};
+  const float whole = isDivisor ? scale / t : scale * t;
+  return {code, has(scaling, ElementScaling::kDivides) ? whole : 1 / whole};
 }
 
 }  // namespace lockstep

@@ -18,11 +18,15 @@ constexpr int64_t kBlocks = 4096;
 
 __device__ inline float valueAt(const float* pointer) { return pointer ? *pointer : 1; }
 
+// Returns alpha' (epilogue.h), with every product rounded.
+__device__ inline float alphaOf(const GemmFactors& f) {
+  const float scaled = __fmul_rn(__fmul_rn(f.alpha, valueAt(f.amaxW)), valueAt(f.amaxX));
+  return __fmul_rn(scaled, f.inverse);
+}
+
 // Returns s = (alpha' * scaleW) * scaleX (epilogue.h), with every product rounded.
 __device__ inline float scaleOf(const GemmFactors& f) {
-  const float scaled = __fmul_rn(__fmul_rn(f.alpha, valueAt(f.amaxW)), valueAt(f.amaxX));
-  const float alpha = __fmul_rn(scaled, f.inverse);
-  return __fmul_rn(__fmul_rn(alpha, valueAt(f.scaleW)), valueAt(f.scaleX));
+  return __fmul_rn(__fmul_rn(alphaOf(f), valueAt(f.scaleW)), valueAt(f.scaleX));
 }
 
 // Returns s * sum + beta * c by one fused multiply-add: fma(beta, c, s * sum) with split-K, and fma(s, sum, beta * c)
@@ -30,6 +34,12 @@ __device__ inline float scaleOf(const GemmFactors& f) {
 __device__ inline float combine(float sum, float s, float c, float beta, bool split) {
   if (beta == 0) return split ? __fmul_rn(s, sum) : __fmaf_rn(s, sum, 0);
   return split ? __fmaf_rn(beta, c, __fmul_rn(s, sum)) : __fmaf_rn(s, sum, __fmul_rn(beta, c));
+}
+
+// As combine, for a sum that has the scales of its lines. It does not depend on split-K, and with alpha 1 and beta 0 the sum
+// is the result.
+__device__ inline float combineLined(float sum, float alpha, float c, float beta) {
+  return beta == 0 && alpha == 1 ? sum : combine(sum, alpha, c, beta, false);
 }
 
 __device__ inline float widen(uint32_t bits, Wide type) {
@@ -102,9 +112,15 @@ __device__ inline void storeValues(const GemmEpilogueParams& p, int64_t index, c
 template <int kCount>
 __global__ void __launch_bounds__((kLanes * kRows)) gemmEpilogueKernel(const GemmEpilogueParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kLanes + threadIdx.x) * kCount;
-  const float s = scaleOf(p.factors);
+  const float alpha = alphaOf(p.factors);
   uint32_t amax = 0;
   if (column < p.columns) {
+    const bool lined = p.linesW || p.linesX;
+    const float s = scaleOf(p.factors);
+    float ofColumns[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      ofColumns[i] = valueAt(p.linesW ? p.factors.scaleW + column + i : p.factors.scaleW);
     float bias[kCount] = {};
     if (p.bias) loadValues(p.bias, p.biasType, column, bias);
     const int64_t stride = static_cast<int64_t>(gridDim.y) * kRows;
@@ -117,9 +133,11 @@ __global__ void __launch_bounds__((kLanes * kRows)) gemmEpilogueKernel(const Gem
         loadValues(p.sums, Wide::kF32, line * p.sumsPitch + column, sums);
       }
       if (p.beta != 0) loadValues(p.c, p.cType, index, c);
+      const float ofRow = lined ? valueAt(p.linesX ? p.factors.scaleX + row : p.factors.scaleX) : 1;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        float x = combine(sums[i], s, c[i], p.beta, p.split);
+        float x = lined ? combineLined(__fmul_rn(__fmul_rn(sums[i], ofColumns[i]), ofRow), alpha, c[i], p.beta)
+                        : combine(sums[i], s, c[i], p.beta, p.split);
         if (p.bias) x = __fadd_rn(x, bias[i]);
         if (x == x) amax = max(amax, bitsOf(x) & 0x7fffffffu);
         sums[i] = x;

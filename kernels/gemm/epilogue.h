@@ -43,6 +43,12 @@ struct GemmEpilogueParams {
   int64_t rows = 0;
   int64_t columns = 0;
   GemmFactors factors;
+  // Whether factors.scaleW has a scale for each column, and factors.scaleX one for each row, in place of one for all.
+  // They go with a single product, not with a batch. A sum is then multiplied by the scale of its column, by that of its row,
+  // and by alpha', which takes the place of s; `split` changes nothing, and with alpha' 1 and beta 0 the scaled sum is the
+  // result.
+  bool linesW = false;
+  bool linesX = false;
   // The result is fma(s, sum, beta * c), or with `split` fma(beta, c, s * sum). If beta is 0, c is not read; the result
   // is then fma(s, sum, +0), or with `split` s * sum.
   float beta = 0;

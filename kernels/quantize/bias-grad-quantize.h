@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/quantize/block.h"
+#include "kernels/quantize/fp8/block.h"
 #include "kernels/quantize/tensor.h"
 
 namespace lockstep {

@@ -78,7 +78,7 @@ __device__ void loadScales(const void* scales, int64_t first, int64_t step, int 
 // Loads the factors of the codes in column `column` and rows row, row + 1, ..., row + count - 1. `count` is at most 8;
 // factors beyond it are unspecified. `row` is a multiple of 8, so that the scales are in one line or, if swizzled, in
 // consecutive lines of one tile.
-template <int n>
+template <bool divides, int n>
 __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t column, int count, float (&factors)[n]) {
   static_assert(n <= 8);
   const int64_t first = scaleOffset(p.scales, row >> p.lineShift, column >> p.blockShift);
@@ -90,7 +90,10 @@ __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t colu
   uint8_t codes[n];
   loadScales(p.scales.data, first, step, count, codes);
   const float amax = p.amax ? *p.amax : 1.0f;
-  if (p.scaleWord == format::kE8m0) {
+  if constexpr (divides) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kE4m3>(codes[i]) / amax;
+  } else if (p.scaleWord == format::kE8m0) {
 #pragma unroll
     for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kE8m0>(codes[i]) * amax * p.inverse;
   } else {
@@ -100,9 +103,10 @@ __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t colu
 }
 
 // Returns the factor of one code.
+template <bool divides>
 __device__ float factorAt(const DequantizeParams& p, int64_t row, int64_t column) {
   float factor[1];
-  loadFactors(p, row, column, 1, factor);
+  loadFactors<divides>(p, row, column, 1, factor);
   return factor[0];
 }
 
@@ -136,7 +140,7 @@ constexpr int kRows = 8;
 
 // Dequantizes without transposing, if rows of the output consist of whole 16 bytes. A thread writes 16 bytes of each of
 // its rows.
-template <uint32_t word, Wide type, bool across>
+template <uint32_t word, Wide type, bool across, bool divides>
 __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_t column) {
   constexpr int kBits = codeBits(word);
   using Codes = typename CodesOf<kWidth<type> * kBits / 8>::Type;
@@ -154,9 +158,9 @@ __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_
   constexpr int kFactors = across ? kWidth<type> : kRows;
   float factors[kFactors];
   if constexpr (across) {
-    loadFactors(p, column, row, kFactors, factors);
+    loadFactors<divides>(p, column, row, kFactors, factors);
   } else {
-    loadFactors(p, row, column, rows, factors);
+    loadFactors<divides>(p, row, column, rows, factors);
   }
 
   Storage<type>* out = static_cast<Storage<type>*>(p.out) + row * p.columns + column;
@@ -177,7 +181,7 @@ __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_
 
 // As dequantizeVectors, for rows of any length, one element at a time. A warp processes `columns` elements of each row,
 // starting at `column`.
-template <uint32_t word, Wide type, bool across>
+template <uint32_t word, Wide type, bool across, bool divides>
 __device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64_t column, int columns) {
   constexpr int kBits = codeBits(word);
   const int64_t lastRow = min(row + kRows, p.rows);
@@ -187,28 +191,28 @@ __device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64
       const int64_t index = r * p.columns + c;
       const uint32_t byte = static_cast<const uint8_t*>(p.codes)[index * kBits / 8];
       const float value = valueOf<word>(kBits == 4 && index % 2 != 0 ? byte >> 4 : byte, p.word);
-      const float factor = across ? factorAt(p, c, r) : factorAt(p, r, c);
+      const float factor = across ? factorAt<divides>(p, c, r) : factorAt<divides>(p, r, c);
       static_cast<Storage<type>*>(p.out)[index] = WideOf<type>::store(value * factor);
     }
   }
 }
 
 // A block has 8 warps. A warp writes 16 bytes per lane in each of 8 rows.
-template <uint32_t word, Wide type, bool across>
+template <uint32_t word, Wide type, bool across, bool divides>
 __global__ void __launch_bounds__(256) dequantizeUntransposed(DequantizeParams p, uint32_t tilesAcross) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x / tilesAcross) * 8 + threadIdx.y) * kRows;
   const int64_t column = static_cast<int64_t>(blockIdx.x % tilesAcross) * 32 * kWidth<type>;
   if (row >= p.rows) return;
   if (p.columns % kWidth<type> == 0) {
-    dequantizeVectors<word, type, across>(p, row, column + threadIdx.x * kWidth<type>);
+    dequantizeVectors<word, type, across, divides>(p, row, column + threadIdx.x * kWidth<type>);
   } else {
-    dequantizeElements<word, type, across>(p, row, column, 32 * kWidth<type>);
+    dequantizeElements<word, type, across, divides>(p, row, column, 32 * kWidth<type>);
   }
 }
 
 // Dequantizes and transposes through a tile of codes in shared memory. A thread reads the same 32-bit word of 8 rows.
 // Each code in the word belongs to one output row, and the thread writes 8 consecutive values of each of these rows.
-template <uint32_t word, Wide type>
+template <uint32_t word, Wide type, bool divides>
 __global__ void __launch_bounds__(kTileThreads) dequantizeTransposed(DequantizeParams p, uint32_t tilesAcross) {
   constexpr int kTileRows = 64;
   constexpr int kBits = codeBits(word);
@@ -229,7 +233,7 @@ __global__ void __launch_bounds__(kTileThreads) dequantizeTransposed(DequantizeP
 #pragma unroll
   for (int r = 0; r < kRows; ++r) codes[r] = tile[(inRow * kRows + r) * kTilePitch + inColumn];
   float factors[kRows];
-  loadFactors(p, row, column, rows, factors);
+  loadFactors<divides>(p, row, column, rows, factors);
 
   Storage<type>* out = static_cast<Storage<type>*>(p.out) + column * p.rows + row;
   if (p.rows % kRows == 0) {
@@ -256,7 +260,7 @@ __global__ void __launch_bounds__(kTileThreads) dequantizeTransposed(DequantizeP
   }
 }
 
-template <uint32_t word, Wide type>
+template <uint32_t word, Wide type, bool divides = false>
 cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
   const int64_t across =
       p.transposed ? ceilDivide(p.columns * codeBits(word), kTileBytes * 8) : ceilDivide(p.columns, 32 * kWidth<type>);
@@ -265,11 +269,11 @@ cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
   const uint32_t grid = static_cast<uint32_t>(tiles);
   const dim3 block(32, 8);
   if (p.transposed) {
-    dequantizeTransposed<word, type><<<grid, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
+    dequantizeTransposed<word, type, divides><<<grid, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else if (!p.across) {
-    dequantizeUntransposed<word, type, false><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+    dequantizeUntransposed<word, type, false, divides><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else if constexpr (word != format::kE2m1) {
-    dequantizeUntransposed<word, type, true><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+    dequantizeUntransposed<word, type, true, divides><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else {
     return cudaErrorInvalidValue;
   }
@@ -281,6 +285,9 @@ cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
 cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
   if (p.transposed && p.across) return cudaErrorInvalidValue;
+  if (p.divides && (p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || p.amax == nullptr)) {
+    return cudaErrorInvalidValue;
+  }
   return withWide(p.outType, [&](auto type) {
     switch (p.word) {
       case format::kE4m3:
@@ -288,7 +295,8 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
       case format::kE5m2:
         return launch<format::kE5m2, type.value>(p, stream);
       case format::kE2m1:
-        return launch<format::kE2m1, type.value>(p, stream);
+        return p.divides ? launch<format::kE2m1, type.value, true>(p, stream)
+                         : launch<format::kE2m1, type.value>(p, stream);
       default:
         return launch<kAnyWord, type.value>(p, stream);
     }

@@ -31,9 +31,11 @@ struct DequantizeParams {
   // dimension.
   int lineShift;
   int blockShift;
-  // The factor of a code is its scale if that is f32, else (value of the scale * amax) * inverse. A null amax means 1.
+  // The factor of a code is its scale if that is f32, else (value of the scale * amax) * inverse, where a null amax means 1.
+  // With `divides`, which e2m1 with e4m3 scales alone has, it is value of the scale / amax.
   const float* amax;
   float inverse;
+  bool divides;
   void* out;
   Wide outType;
 };

@@ -21,6 +21,12 @@ struct Scaler {
   }
 };
 
+// Returns the bits of |x|, or 0 for NaN.
+__device__ inline uint32_t magnitudeOf(float x) {
+  const uint32_t bits = bitsOf(x) & 0x7fffffffu;
+  return bits > 0x7f800000u ? 0 : bits;
+}
+
 // The scale of a block or tensor. Without `general` it is TransformerEngine's: elements are multiplied by `factor`.
 template <bool general>
 struct ScaleOf {

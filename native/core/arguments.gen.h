@@ -457,6 +457,7 @@ struct Dequantize {
       {"blockShift", Kind::kCount, false},
       {"amax", Kind::kPointer, true},
       {"inverse", Kind::kFloat, false},
+      {"divides", Kind::kFlag, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
   };
@@ -569,6 +570,8 @@ struct GemmEpilogue {
       {"factors.inverse", Kind::kFloat, false},
       {"factors.scaleW", Kind::kPointer, true},
       {"factors.scaleX", Kind::kPointer, true},
+      {"linesW", Kind::kFlag, false},
+      {"linesX", Kind::kFlag, false},
       {"sums", Kind::kPointer, true},
       {"sumsPitch", Kind::kCount, false},
       {"sumsSkipped", Kind::kCount, false},
@@ -924,6 +927,8 @@ struct QuantizeNvfp4 {
       {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"rule", Kind::kScaleRule, false},
+      {"scaling", Kind::kWord, false},
       {"square", Kind::kFlag, false},
       {"transforms", Kind::kFlag, false},
       {"signs", Kind::kWord, false},
@@ -1007,6 +1012,28 @@ struct Adamw {
       {"correction2", Kind::kFloat, false},
       {"epsilon", Kind::kFloat, false},
       {"decoupled", Kind::kFlag, false},
+  };
+};
+
+struct QuantizeRow {
+  static constexpr const char* kName = "quantizeRow";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"word", Kind::kWord, false},
+      {"rule", Kind::kScaleRule, false},
+      {"scaling", Kind::kWord, false},
+      {"rowwise", Kind::kPointer, true},
+      {"columnwise", Kind::kPointer, true},
+      {"rowwiseScaleInv", Kind::kPointer, true},
+      {"columnwiseScaleInv", Kind::kPointer, true},
+      {"pow2", Kind::kFlag, false},
+      {"epsilon", Kind::kFloat, false},
+      {"limit", Kind::kFloat, false},
+      {"noop", Kind::kPointer, true},
+      {"workspace", Kind::kPointer, false},
   };
 };
 

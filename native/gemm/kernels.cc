@@ -92,15 +92,16 @@ void GemmOperand(const Call<calls::GemmOperand>& call) {
   call.check("gemmOperand", launchGemmOperand(p, call.stream()));
 }
 
+// Reads the factors; scaleW and scaleX have that many scales.
 template <typename Declared>
-GemmFactors readFactors(const Call<Declared>& call) {
+GemmFactors readFactors(const Call<Declared>& call, uint64_t scalesW = 1, uint64_t scalesX = 1) {
   GemmFactors factors{};
   factors.alpha = call.f32("factors.alpha");
   factors.amaxW = call.template optional<const float>("factors.amaxW", sizeof(float));
   factors.amaxX = call.template optional<const float>("factors.amaxX", sizeof(float));
   factors.inverse = call.f32("factors.inverse");
-  factors.scaleW = call.template optional<const float>("factors.scaleW", sizeof(float));
-  factors.scaleX = call.template optional<const float>("factors.scaleX", sizeof(float));
+  factors.scaleW = call.template optional<const float>("factors.scaleW", bytesOf(scalesW, 32));
+  factors.scaleX = call.template optional<const float>("factors.scaleX", bytesOf(scalesX, 32));
   return factors;
 }
 
@@ -121,7 +122,12 @@ void GemmEpilogue(const Call<calls::GemmEpilogue>& call) {
   p.itemRows = static_cast<int64_t>(std::max<uint64_t>(itemRows, 1));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
-  p.factors = readFactors(call);
+  p.linesW = call.flag("linesW");
+  p.linesX = call.flag("linesX");
+  if (p.linesX && rows != itemRows) throw Failure{"ARGUMENT", "linesX goes with one product, not with a batch"};
+  p.factors = readFactors(call, p.linesW ? columns : 1, p.linesX ? rows : 1);
+  if ((p.linesW && !p.factors.scaleW) || (p.linesX && !p.factors.scaleX))
+    throw Failure{"ARGUMENT", "scales of lines were announced and not given"};
   p.beta = call.f32("beta");
   p.cType = call.wide("cType");
   if (p.beta != 0) p.c = call.pointer("c", bytesOf(count, bitsOf(p.cType)));

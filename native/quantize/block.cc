@@ -1,4 +1,4 @@
-#include "kernels/quantize/block.h"
+#include "kernels/quantize/fp8/block.h"
 
 #include "native/addon.h"
 #include "native/core/call.h"

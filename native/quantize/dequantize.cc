@@ -36,6 +36,7 @@ void Dequantize(const Call<calls::Dequantize>& call) {
   requireCover("blocks", p.scales.blocks, p.across ? rows : columns, p.blockShift);
   p.amax = call.optional<const float>("amax", 4);
   p.inverse = call.f32("inverse");
+  p.divides = call.flag("divides");
   p.outType = call.wide("outType");
   p.out = call.pointer("out", bytesOf(count, bitsOf(p.outType)));
   call.check("dequantize", launchDequantize(p, call.stream()));

@@ -1,7 +1,7 @@
 // Reads the arguments of the FP8 quantizers, with and without fused column sums.
 #pragma once
 
-#include "kernels/quantize/block.h"
+#include "kernels/quantize/fp8/block.h"
 #include "kernels/quantize/tensor.h"
 #include "native/layout/placement.h"
 #include "native/quantize/source.h"
@@ -14,7 +14,7 @@ QuantizeTensorParams readQuantizeTensor(const Call<Declared>& call) {
   QuantizeTensorParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
-  p.rule = call.member("rule", ScaleRule::kF32Reciprocal);
+  p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
   p.scaling = call.word("scaling");
   p.rowwise = call.template optional<uint8_t>("rowwise", count);
   p.columnwise = call.template optional<uint8_t>("columnwise", count);
@@ -34,7 +34,7 @@ QuantizeBlockParams readQuantizeBlock(const Call<Declared>& call) {
   QuantizeBlockParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
-  p.rule = call.member("rule", ScaleRule::kF32Reciprocal);
+  p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
   p.scaling = call.word("scaling");
   p.square = call.flag("square");
   p.rowwise = call.template optional<uint8_t>("rowwise.codes", count);

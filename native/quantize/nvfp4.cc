@@ -50,9 +50,18 @@ Nvfp4Part readPart(const Quantization& call) {
   return part;
 }
 
+// Reads the bits of ElementScaling.
+uint16_t readScaling(const Quantization& call) {
+  const uint32_t scaling = call.word("scaling");
+  if (scaling > UINT16_MAX) throw Failure{"ARGUMENT", "scaling has bits that no element scaling has"};
+  return static_cast<uint16_t>(scaling);
+}
+
 void QuantizeNvfp4(const Quantization& call) {
   QuantizeNvfp4Params p;
   const uint64_t count = readSource(call, p);
+  p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
+  p.scaling = readScaling(call);
   p.rowwise = readCopy(call, "rowwise", bytesOf(count, 4));
   p.columnwise = readCopy(call, "columnwise", bytesOf(count, 4));
   p.square = call.flag("square");

@@ -2,7 +2,7 @@
 import { ArgumentError, DisposedError } from "../errors.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
-import { oneOf } from "../options.js";
+import { describe, oneOf } from "../options.js";
 import type { Memory } from "../tensor/storage.js";
 import type { DeviceExchange } from "./exchange.js";
 import type { GemmArgs } from "./ops/gemm.js";
@@ -107,10 +107,12 @@ export interface Backend {
  * Throws `ArgumentError` if the argument is not a backend, for example a backend's name or an unawaited promise;
  * `DisposedError` if the backend is disposed.
  */
-export function requireBackend(user: string, backend: Backend): void {
+export function requireBackend(user: string, backend: Backend, name = "backend"): void {
   const { supports, run, memory } = (backend ?? {}) as Partial<Backend>;
   if (typeof supports !== "function" || typeof run !== "function" || typeof memory?.allocate !== "function")
-    throw new ArgumentError(`${user}: the backend is missing; give what await openBackend("wasm") gives`);
+    throw new ArgumentError(
+      `${user}: ${name} is ${describe(backend)}, no backend; give what await openBackend("wasm") gives`,
+    );
   if (memory.closed) throw new DisposedError(`${user}: the ${backend.name} backend`);
 }
 

@@ -23,9 +23,7 @@ export interface OpenOptions extends WasmOptions, CudaOptions {}
 
 function requireName(name: unknown): void {
   if (name !== "wasm" && name !== "cuda" && name !== "auto")
-    throw new ArgumentError(
-      `openBackend: no backend is named ${describe(name)}; there are wasm, cuda and auto`,
-    );
+    throw new ArgumentError(`openBackend: name is ${describe(name)}; it must be wasm, cuda or auto`);
 }
 
 const checkOptions = optionsOf<OpenOptions>({

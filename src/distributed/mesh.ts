@@ -16,7 +16,7 @@ export type MeshCoordinates = { readonly [A in MeshAxis]: number };
 
 const count = integer(1);
 
-export const checkMesh = optionsOf<MeshSizes>({ tp: count, cp: count, dp: count, pp: count });
+export const checkMesh = optionsOf<MeshSizes>({ tp: count, cp: count, dp: count, pp: count }, "mesh");
 
 /** The size of every axis. Throws `ArgumentError` if their product is not `size`. */
 export function completeMesh({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes, size: number): MeshCoordinates {

@@ -12,9 +12,9 @@ import type { ScaleRuleName } from "./scale-rules.js";
 
 /**
  * The region of elements that share one scale, as rows x columns. Columns are the dimension that a product sums over. "tensor" is
- * the whole tensor.
+ * the whole tensor, "1xK" a whole line: a row in the rowwise copy, a column in the columnwise one.
  */
-export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
+export type Tile = "tensor" | "1xK" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
 
 /**
  * How a copy is stored: transposed, or with the elements in the order of the input (`inPlace`; the memory is a different one).
@@ -29,8 +29,8 @@ export type Placement = "transposed" | "inPlace";
 export type ScaleSource = "given" | "whole" | "blocks";
 
 /**
- * How the scale matrix is padded. `none`: per-tensor scales are not padded. `pitch`: rows are padded to a multiple of 4 scales.
- * `tiles`: the matrix is padded to whole tiles of 128 lines by 4 blocks, which can be swizzled.
+ * How the scale matrix is padded. `none`: scales of tensors and of lines are not padded. `pitch`: rows are padded to a multiple
+ * of 4 scales. `tiles`: the matrix is padded to whole tiles of 128 lines by 4 blocks, which can be swizzled.
  */
 export type ScalePadding = "none" | "pitch" | "tiles";
 
@@ -41,6 +41,7 @@ export type QuantizerOption =
   | "elementScaling"
   | "pow2Scales"
   | "amaxEpsilon"
+  | "amaxLimit"
   | "rht"
   | "stochastic"
   | "fourOverSix"
@@ -63,12 +64,16 @@ export interface BlockFormat {
   readonly replicates: boolean;
   /** Whether data and scales of the columnwise copy are stored transposed or in the order of the input. */
   readonly columnwise: { readonly data: Placement; readonly scale: Placement };
-  /** The number of rows and the number of columns must be multiples of this. */
+  /**
+   * The number of columns must be a multiple of this; the number of rows may be any. A columnwise copy has whole blocks: it is
+   * that of the matrix with as many rows of zeros below as are missing to a multiple (`blockedRows`).
+   */
   readonly multiple: number;
   /** Where scales come from. */
   readonly scaleSource: ScaleSource;
   /**
-   * Whether the scales of blocks also depend on the amax of the whole tensor, which each copy then stores (numerics.md §5.2).
+   * Whether the scales of blocks can also depend on the amax of the whole tensor. Each copy then stores that amax, or the scale
+   * of the tensor that the scale rule makes of it (numerics.md §5.2, §5.11).
    */
   readonly tensorAmax: boolean;
   /** How the scale matrix is padded. */
@@ -95,7 +100,14 @@ const MX = {
   padding: "tiles",
   options: ["tile", "scaleRule", "elementScaling"],
 } as const;
-const E8M0_RULES = ["e8m0UpQuotient", "e8m0UpLog2", "e8m0Ceil", "e8m0Even", "e8m0EvenShort"] as const;
+const E8M0_RULES = [
+  "e8m0UpQuotient",
+  "e8m0UpLog2",
+  "e8m0Ceil",
+  "e8m0Even",
+  "e8m0EvenShort",
+  "e8m0UpLeast",
+] as const;
 const ROUNDED_UP = ["e8m0Up", "e8m0Floor", ...E8M0_RULES] as const;
 const ROUNDED_DOWN = ["e8m0Floor", "e8m0Up", ...E8M0_RULES] as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
@@ -142,6 +154,19 @@ export const BLOCK_FORMATS = {
     gemmReadyTile: "1x128",
     options: ["tile", ...F32_OPTIONS],
   },
+  "fp8-row": {
+    elements: FP8,
+    tiles: ["1xK"],
+    scale: "f32",
+    rules: [...F32_RULES, "f32Reciprocal"],
+    replicates: false,
+    columnwise: TRANSPOSED,
+    multiple: 1,
+    scaleSource: "blocks",
+    tensorAmax: false,
+    padding: "none",
+    options: [...F32_OPTIONS, "amaxLimit"],
+  },
   mxfp8: {
     elements: FP8,
     tiles: ["1x32", "32x32"],
@@ -167,14 +192,14 @@ export const BLOCK_FORMATS = {
     elements: ["e2m1"],
     tiles: ["1x16", "16x16"],
     scale: "e4m3",
-    rules: ["twoLevel"],
+    rules: ["twoLevel", "e4m3Quotient", "twoLevelQuotient", "twoLevelProduct", "twoLevelDivisor"],
     replicates: true,
     columnwise: TRANSPOSED,
     multiple: 16,
     scaleSource: "blocks",
     tensorAmax: true,
     padding: "tiles",
-    options: ["tile", "rht", "stochastic", "fourOverSix", "e4m3Max"],
+    options: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix", "e4m3Max"],
   },
 } as const satisfies Record<string, BlockFormat>;
 
@@ -199,6 +224,7 @@ export function quantizersWith(option: QuantizerOption): readonly BlockFormatNam
 
 const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]>> = {
   tensor: [0, 0],
+  "1xK": [1, Number.POSITIVE_INFINITY],
   "1x128": [1, 128],
   "128x128": [128, 128],
   "1x32": [1, 32],
@@ -210,7 +236,10 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
 /** All tiles except "tensor". */
 export const BLOCK_TILES = (Object.keys(TILE_SIZES) as readonly Tile[]).filter((tile) => !isTensorWide(tile));
 
-/** Returns the tile's rows and columns, or [0, 0] for "tensor". Throws `ArgumentError` for an unknown tile. */
+/**
+ * Returns the tile's rows and columns: [0, 0] for "tensor", infinitely many columns for whole lines. Throws `ArgumentError` for
+ * an unknown tile.
+ */
 export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
   if (Object.hasOwn(TILE_SIZES, tile)) return TILE_SIZES[tile];
   throw new ArgumentError(
@@ -218,9 +247,25 @@ export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
   );
 }
 
+/** Returns the number of blocks of `width` elements, as `tileSize` gives it, in a line of `length`; the last may be partial. */
+export function blocksIn(length: number, width: number): number {
+  return width === Number.POSITIVE_INFINITY ? Math.min(length, 1) : Math.ceil(length / width);
+}
+
+/** Returns the number of rows that the columnwise copy of a matrix of `rows` rows has, rows of zeros included. */
+export function blockedRows({ quantizer }: Pick<BlockChoice, "quantizer">, rows: number): number {
+  const { multiple } = blockFormat(quantizer);
+  return Math.ceil(rows / multiple) * multiple;
+}
+
 /** Whether the whole tensor has one scale. */
 export function isTensorWide(tile: Tile): boolean {
   return tile === "tensor";
+}
+
+/** Whether each line has one scale, whatever its length. */
+export function isLineWide(tile: Tile): boolean {
+  return tileSize(tile)[1] === Number.POSITIVE_INFINITY;
 }
 
 /** Whether a tile is square, so that rowwise and columnwise copies have the same blocks. */

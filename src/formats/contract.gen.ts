@@ -44,6 +44,11 @@ export const SCALE_RULE = {
   f32QuotientUp: 12,
   f32QuotientLeast: 13,
   f32Reciprocal: 14,
+  e4m3Quotient: 15,
+  twoLevelQuotient: 16,
+  twoLevelProduct: 17,
+  twoLevelDivisor: 18,
+  e8m0UpLeast: 19,
 } as const;
 
 export const ELEMENT_SCALING = {
@@ -52,6 +57,9 @@ export const ELEMENT_SCALING = {
   addsZero: 4,
   fromNormal: 8,
   unlessLeast: 16,
+  tiesToZero: 32,
+  plusZero: 64,
+  minusZero: 128,
 } as const;
 
 export const ACTIVATION = {
@@ -87,10 +95,10 @@ export const STAGING = {
 } as const;
 
 export const QUANTIZE_TASK = {
-  bytes: 256,
+  bytes: 288,
 } as const;
 
 export const GEMM_TASK = {
-  bytes: 384,
+  bytes: 416,
   noExponent: -16384,
 } as const;

@@ -35,14 +35,17 @@ export interface FormatFacts {
   readonly hasNaN: boolean;
 }
 
-const checkLayout = optionsOf<ScalarLayout>({
-  exponentBits: needed(integer(1, 8)),
-  mantissaBits: needed(integer(0, 15)),
-  bias: needed(integer(-(2 ** 15), 2 ** 15)),
-  signed: needed(boolean),
-  subnormals: needed(boolean),
-  specials: needed(oneOf(Object.keys(SPECIALS))),
-});
+const checkLayout = optionsOf<ScalarLayout>(
+  {
+    exponentBits: needed(integer(1, 8)),
+    mantissaBits: needed(integer(0, 15)),
+    bias: needed(integer(-(2 ** 15), 2 ** 15)),
+    signed: needed(boolean),
+    subnormals: needed(boolean),
+    specials: needed(oneOf(Object.keys(SPECIALS))),
+  },
+  "layout",
+);
 
 /**
  * Returns the format word of a layout. Throws `ArgumentError` for an invalid layout: one with no finite value besides zero,
@@ -72,7 +75,8 @@ export function formatWord(layout: ScalarLayout): number {
 function nameOf(layout: unknown): string {
   if (typeof layout !== "object" || layout === null) return "a scalar format";
   const { exponentBits, mantissaBits } = layout as Partial<ScalarLayout>;
-  return `format e${describe(exponentBits)}m${describe(mantissaBits)}`;
+  const isNamed = typeof exponentBits === "number" && typeof mantissaBits === "number";
+  return isNamed ? `format e${exponentBits}m${mantissaBits}` : "a scalar format";
 }
 
 /** The exponent field of the largest finite value. */
@@ -187,6 +191,6 @@ export function resolveFormat(name: string): ScalarFormat {
 
 function unknown(name: unknown): ArgumentError {
   return new ArgumentError(
-    `no scalar format is named ${describe(name)}; there are ${SCALAR_FORMAT_NAMES.join(", ")}`,
+    `no scalar format has the name ${describe(name)}; there are ${SCALAR_FORMAT_NAMES.join(", ")}`,
   );
 }

@@ -9,7 +9,10 @@ export type ElementScalingBit = keyof typeof ELEMENT_SCALING;
 
 /** One row of `ELEMENT_SCALINGS`. */
 export interface ElementScaling {
-  /** What is rounded to a code. x is the element, s the stored scale, m the multiplier by the scale rule. */
+  /**
+   * What is rounded to a code. x is the element, s the stored scale (NVFP4: with that of the tensor), m the multiplier by the
+   * scale rule.
+   */
   readonly formula: string;
   /** In what it differs from a multiplication by m. */
   readonly bits: readonly ElementScalingBit[];
@@ -24,7 +27,16 @@ export const ELEMENT_SCALINGS = {
     formula: "x * m, rounded to the type of x, plus zero",
     bits: ["typed", "addsZero"],
   },
+  multiplyHalfDown: {
+    formula: "x * m, where ties give the code nearer to zero, and what is rounded to zero is plus zero",
+    bits: ["tiesToZero", "plusZero"],
+  },
+  multiplyHalfDownMinus: {
+    formula: "x * m, where ties give the code nearer to zero, and plus zero becomes minus zero",
+    bits: ["tiesToZero", "minusZero"],
+  },
   divide: { formula: "x / s", bits: ["divides"] },
+  divideAdd: { formula: "x / s, plus zero", bits: ["divides", "addsZero"] },
   divideTyped: { formula: "x / s, rounded to the type of x", bits: ["divides", "typed"] },
   divideTypedAdd: {
     formula: "x / s, rounded to the type of x, plus zero",

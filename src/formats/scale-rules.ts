@@ -17,14 +17,33 @@ export interface ScaleRule {
   readonly powers: "always" | "asked" | "never";
   /** How elements are scaled under it. The first is the default. */
   readonly scalings: readonly ElementScalingName[];
+  /**
+   * What is stored for the tensor, beside the scales of blocks: its amax, a scale that multiplies those of blocks, or one that
+   * divides them. Absent for rules that store nothing.
+   */
+  readonly tensor?: TensorScaleRole;
+  /** Whether a block of zeros has a scale of another code than 0. Absent for f32 scales. */
+  readonly scalesZeros?: true;
 }
+
+/** What the scale of a whole tensor is to the scales of its blocks. */
+export type TensorScaleRole = "amax" | "multiplier" | "divisor";
 
 const MULTIPLIED = ["multiply"] as const;
 const QUOTIENT = { scale: "f32", scalings: ["multiply", "divide", "divideTyped", "divideTypedAdd"] } as const;
+const E4M3 = { scale: "e4m3", powers: "never" } as const;
+const FROM_LEAST = { scalesZeros: true } as const;
 const E8M0 = {
   scale: "e8m0",
   powers: "always",
-  scalings: ["multiply", "multiplyFromNormal", "multiplyUnlessLeast", "multiplyTypedAdd"],
+  scalings: [
+    "multiply",
+    "multiplyFromNormal",
+    "multiplyUnlessLeast",
+    "multiplyTypedAdd",
+    "multiplyHalfDown",
+    "multiplyHalfDownMinus",
+  ],
 } as const;
 
 /** Every scale rule by its name. */
@@ -103,10 +122,49 @@ export const SCALE_RULES = {
     formula: "the power of two by the logarithm of amax / max in f32, rounded up",
     source: "torchao's RCEIL",
   },
-  twoLevel: {
-    scale: "e4m3",
-    powers: "never",
+  e8m0UpLeast: {
+    ...E8M0,
+    ...FROM_LEAST,
+    formula: "the least power of two from amax / max, where amax is at least 10^-4",
+    source: "DeepGEMM's MXFP4",
+  },
+  e4m3Quotient: {
+    ...E4M3,
+    ...FROM_LEAST,
     scalings: MULTIPLIED,
+    tensor: "multiplier",
+    formula: "amax / 6, from 2^-6; the tensor's scale is 1",
+    source: "torchao's NVFP4 without per_tensor_scale",
+  },
+  twoLevelQuotient: {
+    ...E4M3,
+    ...FROM_LEAST,
+    scalings: MULTIPLIED,
+    tensor: "multiplier",
+    formula: "(amax / 6) / t, from 2^-6, where the tensor's t is its amax / 2688; m is (1 / t) / s",
+    source: "torchao's NVFP4",
+  },
+  twoLevelProduct: {
+    ...E4M3,
+    ...FROM_LEAST,
+    scalings: ["multiply", "divideAdd"],
+    tensor: "multiplier",
+    formula: "amax / (6 * t), from 2^-9, 1 where it is 0; the tensor's t is its amax / 2688",
+    source: "ModelOpt's NVFP4",
+  },
+  twoLevelDivisor: {
+    ...E4M3,
+    ...FROM_LEAST,
+    scalings: ["multiply", "divideAdd"],
+    tensor: "divisor",
+    formula:
+      "d * (amax / 6), 0.125 where it is 0; the tensor's d is (1 / its amax) * 2688; quotients and d are rounded to the type of the input",
+    source: "compressed-tensors' NVFP4",
+  },
+  twoLevel: {
+    ...E4M3,
+    scalings: MULTIPLIED,
+    tensor: "amax",
     formula: "amax * (S_enc * fl(1 / 6)), under the tensor's factor S_enc",
     source: "TransformerEngine's NVFP4",
   },
@@ -114,6 +172,18 @@ export const SCALE_RULES = {
 
 /** The name of a scale rule. */
 export type ScaleRuleName = keyof typeof SCALE_RULES;
+
+/** What a rule stores for the tensor. Undefined if nothing. */
+export function tensorScaleRole(name: ScaleRuleName): TensorScaleRole | undefined {
+  const rule: ScaleRule = SCALE_RULES[name];
+  return rule.tensor;
+}
+
+/** Whether blocks of zeros have scales of other codes than 0, which are the bytes of padding. */
+export function scalesZeros(name: ScaleRuleName): boolean {
+  const rule: ScaleRule = SCALE_RULES[name];
+  return rule.scalesZeros === true;
+}
 
 /** The names of the scale rules, in table order. */
 export const SCALE_RULE_NAMES = Object.keys(SCALE_RULES) as readonly ScaleRuleName[];

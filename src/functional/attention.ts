@@ -7,7 +7,7 @@ import { empty } from "../ops/create.js";
 import { batchedGemm } from "../ops/gemm/batched.js";
 import { softmax, softmaxBackward } from "../ops/rows/softmax.js";
 import { boolean, integer, needed, optionsOf } from "../options.js";
-import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { ContextKeys } from "./attention-context.js";
@@ -50,7 +50,7 @@ const checkOptions = optionsOf<AttentionOptions>({
 export function dotProductAttention(input: VariableLike, options: AttentionOptions): Variable {
   checkOptions("dotProductAttention", options);
   const { heads, causal = true } = options;
-  const source = variable(input);
+  const source = variableOf("dotProductAttention", "input", input);
   const group = groupOf("dotProductAttention", source.backend, options);
   const sizes = sizesOf(source.shape, heads);
   const scale = Math.fround(1 / Math.sqrt(sizes.depth));

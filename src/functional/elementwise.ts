@@ -9,7 +9,7 @@ import {
   gatedBackward,
 } from "../ops/elementwise/activation.js";
 import { add as sum } from "../ops/elementwise/add.js";
-import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { ownShape, type Shape } from "../tensor/shape.js";
@@ -21,7 +21,7 @@ import { ownShape, type Shape } from "../tensor/shape.js";
  * a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function add(x: VariableLike, y: VariableLike): Variable {
-  const [left, right] = [variable(x), variable(y)];
+  const [left, right] = [variableOf("add", "x", x), variableOf("add", "y", y)];
   return differentiableOne([left, right], () => {
     const [a, b] = [wideOf("add: x", left.value), wideOf("add: y", right.value)];
     return {
@@ -39,7 +39,7 @@ export function add(x: VariableLike, y: VariableLike): Variable {
  */
 export function reshape(x: VariableLike, shape: Shape): Variable {
   const own = ownShape(shape);
-  const source = variable(x);
+  const source = variableOf("reshape", "x", x);
   return differentiableOne([source], () => ({
     result: wideOf("reshape: x", source.value).reshape(own),
     backward: (grad) => [wideOf("reshape: the gradient", grad).reshape(source.shape)],
@@ -53,7 +53,7 @@ export function reshape(x: VariableLike, shape: Shape): Variable {
  * is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function activation(x: VariableLike, kind: ActivationName): Variable {
-  const source = variable(x);
+  const source = variableOf("activation", "x", x);
   return differentiableOne([source], () => {
     const value = wideOf("activation: x", source.value);
     return {
@@ -71,7 +71,7 @@ export function activation(x: VariableLike, kind: ActivationName): Variable {
  * activation or an argument that is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function gated(x: VariableLike, kind: ActivationName): Variable {
-  const source = variable(x);
+  const source = variableOf("gated", "x", x);
   return differentiableOne([source], () => {
     const value = wideOf("gated: x", source.value);
     return {

@@ -3,7 +3,7 @@ import type { ProcessGroup } from "../distributed/group.js";
 import { ShapeError } from "../errors.js";
 import { embeddingBackward, embedding as lookUp } from "../ops/rows/embedding.js";
 import { optionsOf } from "../options.js";
-import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { borrowed } from "../tape/uses.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -26,7 +26,7 @@ const checkOptions = optionsOf(SEQUENCE_PARALLEL_OPTIONS);
  */
 export function embedding(table: VariableLike, ids: Tensor, options: SequenceParallelOptions = {}): Variable {
   const { sequenceParallel = false } = checkOptions("embedding", options);
-  const source = variable(table);
+  const source = variableOf("embedding", "table", table);
   const group = groupOf("embedding", source.backend, options);
   if (group && sequenceParallel) requireDivisible(group, ids);
   return differentiableOne([source], () => {

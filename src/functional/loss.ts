@@ -16,7 +16,7 @@ import {
 import { lossMaximum, lossOfSums, lossSums } from "../ops/rows/loss-parts.js";
 import { columnSum } from "../ops/rows/norm.js";
 import { optionsOf } from "../options.js";
-import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { requireF32 } from "../tensor/require.js";
@@ -49,7 +49,7 @@ export function crossEntropyLoss(
   options: CrossEntropyLossOptions = {},
 ): Variable {
   const { group: _, ...settings } = checkLoss("crossEntropyLoss", options);
-  const x = variable(logits);
+  const x = variableOf("crossEntropyLoss", "logits", logits);
   const group = groupOf("crossEntropyLoss", x.backend, options);
   return differentiableOne([x], () => {
     const source = wideOf("crossEntropyLoss: logits", x.value);
@@ -75,7 +75,7 @@ export function crossEntropyLoss(
  * not a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function mseLoss(x: VariableLike, target: Tensor): Variable {
-  const source = variable(x);
+  const source = variableOf("mseLoss", "x", x);
   return differentiableOne([source], () => {
     const value = wideOf("mseLoss: x", source.value);
     const { loss } = mse(value, target);

@@ -4,7 +4,7 @@ import { DTypeError } from "../errors.js";
 import { embedding } from "../functional/embedding.js";
 import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../functional/ranks.js";
 import { callable, optionsOf } from "../options.js";
-import { type VariableLike, variable } from "../tape/differentiable.js";
+import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
@@ -57,7 +57,9 @@ export class Embedding extends Module {
     const shape = parallel ? partShape("Embedding", parallel, whole, "vocabulary") : whole;
     this.weight = this.parameter("weight", shape, (random) => {
       const values = initMethod(random, whole);
-      return parallel ? partValues(parallel, requireValues("initMethod", values, whole), whole) : values;
+      return parallel
+        ? partValues(parallel, requireValues("initMethod", "its result", values, whole), whole)
+        : values;
     });
     if (parallel) this.weight.part = weightPart(parallel, whole);
   }
@@ -72,7 +74,7 @@ export class Embedding extends Module {
    * @throws `ShapeError` for rows that the ranks do not divide, `DistributedError` for a group that has failed.
    */
   forward(ids: VariableLike): Variable {
-    const { value } = variable(ids);
+    const { value } = variableOf("Embedding", "ids", ids);
     if (value instanceof QuantizedTensor)
       throw new DTypeError(`Embedding: ids are quantized (${value.spec.quantizer}); they must be i32`);
     return embedding(this.weight, value, this.#options);

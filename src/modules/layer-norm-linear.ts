@@ -2,7 +2,7 @@
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { type OptionTable, optionsOf } from "../options.js";
-import { differentiable, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { linearForward } from "./linear-core.js";
 import {
@@ -129,7 +129,7 @@ export class LayerNormLinear extends Module {
 
   #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
     requireWideGradient(this, checkLinearCall("LayerNormLinear", call));
-    const x = variable(input);
+    const x = variableOf("LayerNormLinear", "input", input);
     const { weight, bias } = this.#linear;
     const inputs = [x, ...normParameters(this.#norm), weight, ...(bias ? [bias] : [])];
     return differentiable(inputs, (grad) => {

@@ -7,7 +7,7 @@ import { activation, activationBackward, gated, gatedBackward } from "../ops/ele
 import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
-import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { BackwardPass } from "../tape/node.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -200,7 +200,7 @@ export class LayerNormMLP extends Module {
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     requireWideGradient(this, checkLinearCall("LayerNormMLP", call));
-    const x = variable(input);
+    const x = variableOf("LayerNormMLP", "input", input);
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const norm = normedInput(this.#norm, x, false);

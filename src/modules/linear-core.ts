@@ -1,6 +1,7 @@
 /** The forward and backward pass of one call of a linear layer, in high precision or under a recipe. */
 import { currentRegion, type Region } from "../autocast/autocast.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { hasGivenScale } from "../formats/block.js";
 import { plainDatapath } from "../functional/datapath.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
@@ -81,11 +82,8 @@ export function prepareForward(
   requireParts(parts, input);
   if (region?.enabled) requireFit(parts, input, region.recipe);
   else if (!region?.calibrating) return;
-  quantization.prepare(
-    region,
-    weight,
-    blocksFit(parts, input, region.enabled && gradTracked() && weight.requiresGrad),
-  );
+  const wgrad = region.enabled && gradTracked() && weight.requiresGrad;
+  quantization.prepare(region, weight, blocksFit(parts, input, { wgrad, dgrad: false }));
 }
 
 /** Throws unless the tensors of a call have matching shapes and backends and are not disposed. */
@@ -169,12 +167,16 @@ function wideWeight(weight: Parameter): Tensor<WideDType> {
   return value instanceof QuantizedTensor ? dequantize(value) : wideOf("linear: the weight", value);
 }
 
-/** Records the amaxes that quantization would record. The product itself is computed in high precision. */
+/**
+ * Records the amaxes that quantization would record. The product itself is computed in high precision. Only a quantizer with a
+ * given scale records amaxes; with any other one nothing is quantized.
+ */
 function calibrate(parts: LinearParts, input: LinearInput & { readonly given: Value }, region: Region): void {
   const { weight, quantization } = parts;
-  quantization.enter(region, weight, blocksFit(parts, input, false));
-  const quantizer = quantization.quantizer("input").setUsage({ rowwise: true, columnwise: false });
-  if (!(input.given instanceof QuantizedTensor)) quantizer.quantize(input.given).dispose();
-  if (weight.own instanceof QuantizedTensor) return;
+  quantization.enter(region, weight, blocksFit(parts, input, { wgrad: false, dgrad: false }));
+  const [ofInput, ofWeight] = [quantization.quantizer("input"), quantization.quantizer("weight")];
+  if (hasGivenScale(ofInput.spec) && !(input.given instanceof QuantizedTensor))
+    ofInput.setUsage({ rowwise: true, columnwise: false }).quantize(input.given).dispose();
+  if (!hasGivenScale(ofWeight.spec) || weight.own instanceof QuantizedTensor) return;
   quantization.weight(weight, { columnwise: false, gathers: quantization.quantizesRows(weight) }).dispose();
 }

@@ -61,12 +61,15 @@ export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
 };
 
 /** Checks the options of a call. Throws `ArgumentError` for an unknown option or an invalid value. */
-export const checkLinearCall = optionsOf<LinearCall>({
-  isFirstMicrobatch: boolean,
-  skipFp8WeightUpdate: requireScalar,
-  fp8Output: boolean,
-  fp8Grad: boolean,
-});
+export const checkLinearCall = optionsOf<LinearCall>(
+  {
+    isFirstMicrobatch: boolean,
+    skipFp8WeightUpdate: requireScalar,
+    fp8Output: boolean,
+    fp8Grad: boolean,
+  },
+  "call",
+);
 
 /** The parts of a linear layer y = x·weightᵀ + bias. */
 export interface LinearParts {
@@ -153,7 +156,9 @@ export function linearParts(
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
   const shape = parallel ? partShape(user, parallel, whole, size) : whole;
   const values = initMethod(random, whole);
-  const own = parallel ? partValues(parallel, requireValues("initMethod", values, whole), whole) : values;
+  const own = parallel
+    ? partValues(parallel, requireValues("initMethod", "its result", values, whole), whole)
+    : values;
   const weight = makeWeight(backend, own, shape, { dtype, random, shard: parallel?.shard("weight") });
   const [outFeatures] = shape;
   const bias =

@@ -18,7 +18,7 @@ import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradient
 import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { areWholeBlocks, type QuantizerOf, RowOperand } from "./parallel/row-operand.js";
 import { amaxGroup } from "./parallel/tensor-parallel.js";
-import type { Fits } from "./quantization.js";
+import { type Fits, isCached } from "./quantization.js";
 import { WeightOperand } from "./weight-operand.js";
 
 /** A call of a linear layer in an enabled autocast region. */
@@ -51,7 +51,7 @@ export function quantizedForward(
     throw new ArgumentError(
       "linear: the input is quantized, with a scale of this rank alone; under sequenceParallel the layer quantizes it for all ranks, so give it wide",
     );
-  quantization.enter(region, weight, blocksFit(parts, { ...input, given }, tracked.wgrad));
+  quantization.enter(region, weight, blocksFit(parts, { ...input, given }, tracked));
   // The quantizers are read here and not in the backward pass, because a call in between may replace them.
   const ownQuantizer = quantization.quantizer("input");
   const wholeQuantizer = parallel?.gathers("input") && quantization.quantizer("input", true);
@@ -68,7 +68,8 @@ export function quantizedForward(
       wide: () => wideOf("linear: the input", given ?? input.value()),
     });
   const x = inputBy({ rowwise: true, columnwise: keepsX });
-  const weights = new WeightOperand(parts, call, tracked.dgrad);
+  // the second run of a recomputed region quantizes a weight again, unless it was cached
+  const weights = new WeightOperand(parts, call, (isCached(call) ? tracked : wanted).dgrad);
   const b = bias && wideOf("linear: the bias", borrowed(bias));
   const fusedBias = b && parallel?.mode !== "row";
   const added = fusedBias ? { bias: castTo(b, dtype === "f32" ? "bf16" : dtype) } : {};
@@ -183,39 +184,42 @@ export function requireFit(
   requireAligned("weight", weight.shape);
 }
 
-/** Throws unless the shape has the alignment that TransformerEngine requires of operands of low-precision products. */
+/** Throws unless the last dimension is aligned as TransformerEngine requires it of operands of low-precision products. */
 function requireAligned(name: string, shape: Shape): void {
-  const [rows, columns] = asMatrix(shape);
-  if (rows % 8 === 0 && columns % 16 === 0) return;
+  if (asMatrix(shape)[1] % 16 === 0) return;
   throw new ShapeError(
-    `linear: the ${name} is [${shape}]; under a recipe the last dimension must be a multiple of 16 and the product of the others of 8; pad it`,
+    `linear: the ${name} is [${shape}]; under a recipe the last dimension must be a multiple of 16; pad it`,
   );
 }
 
 /**
- * Returns a check to run with the recipe's quantizers. It throws unless the quantization blocks divide the input and the
- * weight; tensors that are already quantized are not checked. If wgrad is needed, it also throws unless the Hadamard transform
- * accepts the dtype of the input.
+ * Returns a check to run with the recipe's quantizers. It throws unless the quantization blocks divide the columns of the input,
+ * of the weight and, if a gradient is wanted, of the gradient of the result, whose columns are the rows of the weight; tensors
+ * that are already quantized are not checked. If wgrad is needed, it also throws unless the Hadamard transform accepts the dtype
+ * of the input.
  */
 export function blocksFit(
   { weight, parallel }: Pick<LinearParts, "weight" | "parallel">,
   { shape, dtype, given }: Pick<LinearInput, "shape" | "dtype"> & { readonly given?: Value | undefined },
-  wgrad: boolean,
+  { wgrad, dgrad }: WantedGradients,
 ): Fits {
-  return (quantizer) => {
+  return (quantizer, gradient) => {
     if (!(given instanceof QuantizedTensor)) {
       const by = quantizer("input");
       requireBlocks("input", parallel?.wholeInput(shape) ?? shape, by);
       if (wgrad) requireTransformable("linear", by.spec, dtype);
     }
     if (!(weight.own instanceof QuantizedTensor)) requireBlocks("weight", weight.shape, quantizer("weight"));
+    if (gradient && (wgrad || dgrad)) {
+      const user = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
+      requireQuantizable(user, gradient.spec, weight.shape[0] as number);
+    }
   };
 }
 
 /** Throws what `quantize` would throw, with a message that names the tensor of the layer. */
 function requireBlocks(name: string, shape: Shape, { spec }: Quantizer): void {
-  const [rows, columns] = asMatrix(shape);
-  requireQuantizable(`linear: the ${name} is [${shape}]`, spec, rows, columns);
+  requireQuantizable(`linear: the ${name} is [${shape}]`, spec, asMatrix(shape)[1]);
 }
 
 function quantizedInput(

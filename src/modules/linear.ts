@@ -1,7 +1,7 @@
 /** The linear layer. */
 import type { Backend } from "../backends/backend.js";
 import { optionsOf } from "../options.js";
-import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
@@ -75,7 +75,7 @@ export class Linear extends Module {
    * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
-    const x = variable(input);
+    const x = variableOf("Linear", "input", input);
     checkLinearCall("Linear", call);
     const { weight, bias } = this.#parts;
     const inputs = bias ? [x, weight, bias] : [x, weight];

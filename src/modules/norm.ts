@@ -12,7 +12,7 @@ import {
   rmsNorm,
 } from "../ops/rows/norm.js";
 import { atLeastZero, boolean, type OptionTable, oneOf, optionsOf } from "../options.js";
-import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { borrowed } from "../tape/uses.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
@@ -154,7 +154,7 @@ export abstract class NormModule extends Module {
    * a tensor or is on another backend, `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike): Variable {
-    const x = variable(input);
+    const x = variableOf(this.constructor.name, "input", input);
     return differentiableOne([x, ...normParameters(this.#parts)], () => {
       const source = wideOf("the input of a norm", x.value);
       const made = normForward(this.#parts, source);

@@ -49,7 +49,8 @@ export class Parameter extends Variable {
     if (scale && scale.backend !== value.backend)
       throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
     if (value instanceof Tensor) requireWide("Parameter", "value", value);
-    if (highPrecisionInitVal !== undefined) requireValues("Parameter", highPrecisionInitVal, value.shape);
+    if (highPrecisionInitVal !== undefined)
+      requireValues("Parameter", "highPrecisionInitVal", highPrecisionInitVal, value.shape);
     persistent(value);
     this.#highPrecisionInitVal = highPrecisionInitVal;
     if (scale) disown(scale);
@@ -186,12 +187,12 @@ export function newParameter(
   return new Parameter(wideTensor(backend, init(random, own), own, dtype));
 }
 
-/** Throws unless `values` is a Float32Array with one value for each element of `shape`. */
-export function requireValues(user: string, values: Float32Array, shape: Shape): Float32Array {
+/** Throws unless `values`, called `name`, is a Float32Array with one value for each element of `shape`. */
+export function requireValues(user: string, name: string, values: Float32Array, shape: Shape): Float32Array {
   if (!(values instanceof Float32Array))
-    throw new ArgumentError(`${user}: values are ${describe(values)}; they must be a Float32Array`);
+    throw new ArgumentError(`${user}: ${name} is ${describe(values)}; it must be a Float32Array`);
   if (values.length !== elementCount(shape))
-    throw new ShapeError(`${user}: there are ${values.length} values for a parameter [${shape}]`);
+    throw new ShapeError(`${user}: ${name} has ${values.length} values for a parameter [${shape}]`);
   return values;
 }
 
@@ -202,7 +203,7 @@ export function wideTensor(
   shape: Shape,
   dtype: WideDType,
 ): Tensor<WideDType> {
-  requireValues("initMethod", values, shape);
+  requireValues("initMethod", "its result", values, shape);
   using scope = new Scope();
   return scope.keep(castTo(tensor(backend, values, shape), dtype));
 }

@@ -29,6 +29,11 @@ export interface WeightUse {
   readonly skipFp8WeightUpdate?: Tensor<"f32"> | undefined;
 }
 
+/** Whether a call takes the quantized weight from the cache, which it may update first. */
+export function isCached({ isFirstMicrobatch, skipFp8WeightUpdate }: WeightUse): boolean {
+  return isFirstMicrobatch !== undefined || skipFp8WeightUpdate !== undefined;
+}
+
 /** The data of the quantized weight that one call needs. Rowwise data is always needed. */
 export interface WeightRequest extends WeightUse {
   /** Whether dgrad will run. dgrad reads the columnwise data. */
@@ -37,8 +42,11 @@ export interface WeightRequest extends WeightUse {
   readonly gathers?: boolean | undefined;
 }
 
-/** A check that throws if a call does not fit a recipe's quantizers. */
-export type Fits = (quantizer: (role: ForwardRole) => Quantizer) => void;
+/**
+ * A check that throws if a call does not fit a recipe's quantizers. `gradient` is that of the result's gradient. It is undefined
+ * in the second run of a recomputed region, because the first run was checked.
+ */
+export type Fits = (quantizer: (role: ForwardRole) => Quantizer, gradient: Quantizer | undefined) => void;
 
 /** The quantization of one linear product and its gradients. It corresponds to TransformerEngine's `fp8_meta`. */
 export class LinearQuantization implements QuantizationState {
@@ -79,12 +87,12 @@ export class LinearQuantization implements QuantizationState {
     this.#held = undefined;
     if (phase?.pass === "again") {
       this.#call = this.#repeated(phase, recipe);
-      fits((role) => this.quantizer(role));
+      fits((role) => this.quantizer(role), undefined);
       return;
     }
     const before = this.#before();
     if (isOther(recipe, before)) this.#change(recipe, before, weight, fits);
-    else fits((role) => given(this.#inForce).quantizer(role));
+    else checkBy(given(this.#inForce), fits);
     const current = given(this.#inForce);
     this.#call = current;
     if (phase) {
@@ -101,7 +109,7 @@ export class LinearQuantization implements QuantizationState {
   prepare({ recipe }: Region, weight: Parameter, fits: Fits): void {
     if (currentPhase()?.pass === "again") return;
     if (isOther(recipe, this.#before())) this.#ready = this.#fitting(recipe, weight, fits);
-    else fits((role) => given(this.#inForce).quantizer(role));
+    else checkBy(given(this.#inForce), fits);
   }
 
   /** Frees the state that `prepare` created, if `enter` has not taken it. */
@@ -146,7 +154,7 @@ export class LinearQuantization implements QuantizationState {
     requireRecipeSupport(recipe, this.backend);
     const next = new RecipeInForce(recipe, this, this.snapshotSync());
     try {
-      fits((role) => next.quantizer(role));
+      checkBy(next, fits);
       if (own instanceof QuantizedTensor) requireSameSpec(own.spec, next);
       return next;
     } catch (error) {
@@ -185,8 +193,8 @@ export class LinearQuantization implements QuantizationState {
   }
 
   /** Whether a call that asks for a weight quantizes it anew, by what can be known before. */
-  quantizesAnew({ isFirstMicrobatch, skipFp8WeightUpdate }: WeightUse): boolean {
-    if (isFirstMicrobatch !== undefined || skipFp8WeightUpdate !== undefined) return false;
+  quantizesAnew(use: WeightUse): boolean {
+    if (isCached(use)) return false;
     const call = this.#call;
     return call === this.#inForce || (call?.weight === undefined && this.#inForce?.forward === undefined);
   }
@@ -214,12 +222,11 @@ export class LinearQuantization implements QuantizationState {
 
   /** Returns the quantized weight, or this rank's rows of it if those are gathered later. The caller disposes of it. */
   weight(parameter: Parameter, use: WeightRequest): QuantizedTensor {
-    const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = use;
     const repeated = this.#call?.weight;
     if (repeated) return repeated.share();
-    if (isFirstMicrobatch === undefined && skipFp8WeightUpdate === undefined)
+    if (!isCached(use))
       return this.#quantized(parameter, use, (quantizer, values) =>
-        quantizer.setUsage({ rowwise: true, columnwise }).quantize(values),
+        quantizer.setUsage({ rowwise: true, columnwise: use.columnwise }).quantize(values),
       );
     if (this.#call instanceof HeldCall) throw differs("takes a weight from the cache");
     const cached = this.#cached(parameter, use);
@@ -307,6 +314,10 @@ function differs(what: string): ArgumentError {
 function given<T>(quantization: T | undefined): T {
   if (quantization) return quantization;
   throw new ArgumentError("this layer has no quantizers; it is not in autocast");
+}
+
+function checkBy(inForce: RecipeInForce, fits: Fits): void {
+  fits((role) => inForce.quantizer(role), inForce.quantizer("gradOutput"));
 }
 
 function isOther(recipe: Recipe, before: Recipe | undefined): boolean {

@@ -2,7 +2,7 @@
 import { currentRegion, runRegion } from "../autocast/autocast.js";
 import { callable } from "../options.js";
 import { runBackward } from "../tape/backward.js";
-import { capture, differentiable, type VariableLike, variable } from "../tape/differentiable.js";
+import { capture, differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
@@ -16,7 +16,7 @@ import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./r
  * The second run uses the autocast region, the scales and the cached weights of the first run and does not record amaxes again.
  * The gradients are therefore bitwise equal to those without recomputation. `body` must do the same in both runs. Parameters of
  * modules and captured variables get their gradients too. The result requires a gradient if the result of `body` does, that is,
- * if it was computed from an input, a parameter or a captured variable that requires one. Otherwise nothing is kept.
+ * if it was computed from an input, a parameter or a captured variableOf that requires one. Otherwise nothing is kept.
  *
  * @throws `ArgumentError` if `body` is not a function or an input is not a tensor, `DisposedError` for a disposed tensor.
  * Errors of the body propagate.
@@ -26,7 +26,7 @@ export function recompute(
   ...inputs: readonly VariableLike[]
 ): Variable {
   callable("recompute", "body", body);
-  const given = inputs.map((each) => variable(each));
+  const given = inputs.map((each, i) => variableOf("recompute", `inputs[${i}]`, each));
   if (!gradEnabled()) return unrecordedCall(body, given);
   const region = currentRegion();
   const around = currentPhase();
@@ -37,7 +37,7 @@ export function recompute(
     given,
     () => {
       const captured = new Set<Variable>();
-      const first = (): Variable => unrecorded(captured, () => capture(variable(body(...leaves()))));
+      const first = (): Variable => unrecorded(captured, () => capture(resultOf(body(...leaves()))));
       const made = around ? runPhase(phase, first) : adoptingValues(calls, () => runPhase(phase, first));
       return {
         results: [made.value],
@@ -50,7 +50,7 @@ export function recompute(
           if (!grad) return [];
           const inputs = leaves();
           const again = (): Variable =>
-            runPhase({ pass: "again", calls }, () => withGrad(() => variable(body(...inputs))));
+            runPhase({ pass: "again", calls }, () => withGrad(() => resultOf(body(...inputs))));
           runBackward(runRegion(region, again), grad, pass, captured);
           return inputs.map((leaf) => pass.gradients.take(leaf));
         },
@@ -61,13 +61,17 @@ export function recompute(
   return result as Variable;
 }
 
+function resultOf(made: VariableLike): Variable {
+  return variableOf("recompute", "the result of body", made);
+}
+
 /**
  * Runs `body` without a graph node, for calls with gradients off. An outer recomputed region still sees the variables that
  * `body` captures.
  */
 function unrecordedCall(body: (...inputs: Variable[]) => Variable, given: readonly Variable[]): Variable {
   using scope = new Scope();
-  const result = capture(variable(body(...given)));
+  const result = capture(resultOf(body(...given)));
   scope.keep(result.value);
   return result;
 }

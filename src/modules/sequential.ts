@@ -2,7 +2,7 @@
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
-import { type VariableLike, variable } from "../tape/differentiable.js";
+import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { checkLinearCall, type LinearCall } from "./linear-parts.js";
 import { Module } from "./module.js";
@@ -27,7 +27,7 @@ export class Sequential extends Module {
     for (const [i, layer] of layers.entries()) {
       if (typeof (layer instanceof Module ? layer.forward : layer) !== "function")
         throw new ArgumentError(
-          `Sequential: layer ${i} is ${describe(layer)}, neither a module with forward nor a function; each is an argument`,
+          `Sequential: layers[${i}] is ${describe(layer)}, neither a module with forward nor a function; each is an argument`,
         );
       if (layer instanceof Module) this.addModule(String(i), layer);
     }
@@ -43,10 +43,12 @@ export class Sequential extends Module {
     x: VariableLike,
     call: Pick<LinearCall, "isFirstMicrobatch" | "skipFp8WeightUpdate"> = {},
   ): Variable {
-    let value = variable(x);
+    let value = variableOf("Sequential", "x", x);
     checkLinearCall("Sequential", call);
-    for (const layer of this.#layers)
-      value = variable(layer instanceof Module ? layer.forward(value, call) : layer(value));
+    this.#layers.forEach((layer, i) => {
+      const made = layer instanceof Module ? layer.forward(value, call) : layer(value);
+      value = variableOf("Sequential", `the result of layer ${i}`, made);
+    });
     return value;
   }
 }

@@ -63,6 +63,7 @@ function addAll(row: TensorRow, argument: Argument): void {
     if (argument.amax) add(row, argument.amax, "amax");
     if (argument.tensorScale) add(row, argument.tensorScale, "tensorScale");
     if (argument.blockScales) add(row, argument.blockScales.tensor, "blockScales");
+    if (argument.lineScales) add(row, argument.lineScales, "lineScales");
   }
 }
 

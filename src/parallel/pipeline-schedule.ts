@@ -29,11 +29,14 @@ export interface PipelinePlace {
   readonly microbatches: number;
 }
 
-const checkPlace = optionsOf<PipelinePlace>({
-  stage: needed(integer(0)),
-  stages: needed(integer(1)),
-  microbatches: needed(integer(1)),
-});
+const checkPlace = optionsOf<PipelinePlace>(
+  {
+    stage: needed(integer(0)),
+    stages: needed(integer(1)),
+    microbatches: needed(integer(1)),
+  },
+  "place",
+);
 
 /**
  * Returns the actions of a stage in order, by the schedule 1F1B (one forward, one backward). First, a stage runs the forward

@@ -4,7 +4,7 @@ import { ArgumentError, DisposedError, DistributedError, DTypeError } from "../e
 import type { Module } from "../modules/module.js";
 import { empty } from "../ops/create.js";
 import { anyListOf, callable, describe, instance, integer, needed, nested, optionsOf } from "../options.js";
-import { type VariableLike, variable } from "../tape/differentiable.js";
+import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { wideDType } from "../tensor/require.js";
@@ -181,7 +181,11 @@ export class Pipeline {
   #forward(of: Microbatch, { input, losses }: Running): void {
     const { forward, loss } = this.#options;
     const { number, scope } = of;
-    of.x ??= variable((input as (microbatch: number) => VariableLike)(number));
+    of.x ??= variableOf(
+      "Pipeline",
+      `the result of input(${number})`,
+      (input as (microbatch: number) => VariableLike)(number),
+    );
     of.result = requireVariable("forward", forward ? forward(of.x, number) : this.stage.forward(of.x));
     if (!this.isLast || !loss) return;
     of.result = requireVariable("loss", loss(of.result, number));

@@ -1,7 +1,7 @@
 /** A parameter whose rows are distributed over ranks. The whole parameter is gathered while an operation uses it. */
 import type { GatherRequest, ProcessGroup } from "../distributed/group.js";
 import { quantizedGather, rowsOfQuantized } from "../distributed/quantized.js";
-import { blockFormat, isTensorWide, tileSize } from "../formats/block.js";
+import { blockFormat, isLineWide, isTensorWide, tileSize } from "../formats/block.js";
 import { type Parameter, persistent } from "../modules/parameter.js";
 import type { Bringing, Need, Sharding, WeightQuantizer } from "../modules/sharding.js";
 import { add } from "../ops/elementwise/add.js";
@@ -10,7 +10,7 @@ import type { Operation } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { adopt, Scope } from "../tensor/scope.js";
-import { elementCount, type Shape, type WideDType } from "../tensor/shape.js";
+import { asMatrix, elementCount, type Shape, type WideDType } from "../tensor/shape.js";
 import { REVIVE, type Tensor } from "../tensor/tensor.js";
 import type { Prefetch } from "./prefetch.js";
 
@@ -28,6 +28,7 @@ function blockRows(value: Value): number {
   if (!(value instanceof QuantizedTensor)) return 1;
   const { quantizer, tile } = value.spec;
   const { multiple } = blockFormat(quantizer);
+  if (isLineWide(tile)) return Math.max(1, asMatrix(value.shape)[0]);
   return isTensorWide(tile) ? multiple : Math.max(multiple, tileSize(tile)[1]);
 }
 

@@ -29,6 +29,7 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly elementScaling?: ElementScalingName | undefined;
   readonly pow2Scales?: boolean | undefined;
   readonly amaxEpsilon?: number | undefined;
+  readonly amaxLimit?: number | undefined;
   readonly rht?: boolean | undefined;
   readonly stochastic?: boolean | undefined;
   readonly fourOverSix?: FourOverSix | undefined;
@@ -52,6 +53,7 @@ const OPTIONAL = [
   "elementScaling",
   "pow2Scales",
   "amaxEpsilon",
+  "amaxLimit",
   "rht",
   "stochastic",
   "fourOverSix",

@@ -1,4 +1,6 @@
 /** The quantizer of NVFP4: one E4M3 scale per 16 elements and one f32 factor per tensor. */
+import type { ElementScalingName } from "../formats/element-scalings.js";
+import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { anything, boolean, oneOf, optionsOf } from "../options.js";
@@ -23,6 +25,13 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
    * the two copies and may choose differently (numerics.md §5.8).
    */
   readonly tile?: "1x16" | "16x16" | undefined;
+  /**
+   * The rule by which amaxes become scales, one of `BLOCK_FORMATS.nvfp4.rules` (numerics.md §5.11). Default: twoLevel, as
+   * TransformerEngine. The others go with neither the Hadamard transform nor stochastic rounding nor 4over6.
+   */
+  readonly scaleRule?: ScaleRuleName | undefined;
+  /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
+  readonly elementScaling?: ElementScalingName | undefined;
   /**
    * Whether the data of the columnwise copy pass through the random Hadamard transform first. The input must be bf16. Default
    * false.
@@ -50,6 +59,8 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
 const checkOptions = optionsOf<NVFP4QuantizerOptions>({
   ...QUANTIZER_OPTIONS,
   tile: anything,
+  scaleRule: anything,
+  elementScaling: anything,
   rht: boolean,
   randomSigns: boolean,
   stochastic: boolean,
@@ -61,7 +72,7 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
 });
 
 /**
- * Quantizes to NVFP4, which scales on two levels (numerics.md §5). The numbers of rows and columns must be multiples of 16.
+ * Quantizes to NVFP4, which scales on two levels (numerics.md §5). The number of columns must be a multiple of 16.
  *
  * @throws `ArgumentError` for an invalid option value, `DTypeError` or `ShapeError` for an amax that is not f32 [1],
  * `DisposedError` for a disposed tensor.
@@ -73,11 +84,19 @@ export class NVFP4Quantizer extends Quantizer {
 
   constructor(options: NVFP4QuantizerOptions = {}) {
     checkOptions("NVFP4Quantizer", options);
-    const { tile, rht = false, stochastic = false, fourOverSix = "none" } = options;
+    const {
+      tile,
+      scaleRule,
+      elementScaling,
+      rht = false,
+      stochastic = false,
+      fourOverSix = "none",
+    } = options;
     requireTogether("NVFP4Quantizer", options.amax, options.amaxColumnwise);
     const rhtSigns = rht && options.randomSigns !== false ? RHT_SIGNS : 0;
     const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);
-    super(makeSpec("nvfp4", { tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max }), options);
+    const rule = { tile, scaleRule, elementScaling };
+    super(makeSpec("nvfp4", { ...rule, rht, rhtSigns, stochastic, fourOverSix, e4m3Max }), options);
     this.random = options.random ?? new RandomState(0n);
     this.#amax = { amax: options.amax, amaxColumnwise: options.amaxColumnwise };
   }

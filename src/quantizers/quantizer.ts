@@ -4,7 +4,13 @@
  */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
+import {
+  type BlockFormatName,
+  blockFormat,
+  isDirectionless,
+  isLineWide,
+  type Tile,
+} from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
@@ -59,7 +65,7 @@ export interface QuantizerOptions {
   /**
    * If given, the tensors to quantize are this rank's parts of larger tensors. The codes and scales are then slices of those of
    * the whole tensor: an amax is the maximum over the group, and stochastic rounding selects random bits by the index in the
-   * whole tensor. Blocks start at the beginning of each part. Default: the tensors are whole.
+   * whole tensor. Blocks start at the beginning of each part. Not with scales of rows. Default: the tensors are whole.
    */
   readonly shard?: Shard | undefined;
 }
@@ -90,6 +96,7 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
     elementScaling: "multiply",
     pow2Scales: false,
     amaxEpsilon: 0,
+    amaxLimit: 0,
     rht: false,
     rhtSigns: 0,
     stochastic: false,
@@ -118,7 +125,7 @@ export abstract class Quantizer implements QuantizerOps {
 
   /**
    * Reads only the fields of `QuantizerOptions`; subclasses check their own options. Throws `ArgumentError` for an invalid
-   * spec.
+   * spec, and for a shard with scales of rows.
    */
   constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
     requireSpec(spec);
@@ -126,6 +133,10 @@ export abstract class Quantizer implements QuantizerOps {
     const { rowwise = true, columnwise = false, scaleLayout = "logical", shard } = options;
     checkOwn(new.target.name, { rowwise, columnwise, scaleLayout, shard });
     this.shard = shard && shard.group.size > 1 ? shard : undefined;
+    if (this.shard && isLineWide(spec.tile))
+      throw new ArgumentError(
+        `${spec.quantizer}: shard is for scales of tensors or blocks; a row or column that is divided has no scale of its own; gather it first`,
+      );
     this.#usage = { rowwise, columnwise };
     this.#scaleLayout = scaleLayout;
   }
@@ -315,6 +326,7 @@ export abstract class Quantizer implements QuantizerOps {
    * a source of another shape, `DisposedError` for a disposed tensor.
    */
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
+    requireWide("updateQuantized", "source", source);
     requireQuantized("updateQuantized", "target", target);
     if (target.spec !== this.spec) this.#requireOwnSpec(target);
     const { noop } = checkCall("updateQuantized", call);

@@ -87,8 +87,8 @@ function ask(recipe: StandardRecipe, backend: Backend): RecipeSupport {
   const { datapath } = backend;
   let emulated = false;
   for (const { name, a, b, along } of OPERANDS) {
-    const w = linesOf("a", operands[a], { direction: along[0], readsScales: false });
-    const x = linesOf("b", operands[b], { direction: along[1], readsScales: false });
+    const w = linesOf("gemm", "a", operands[a], { direction: along[0], readsScales: false });
+    const x = linesOf("gemm", "b", operands[b], { direction: along[1], readsScales: false });
     const splitAccumulator = recipe[name].useSplitAccumulator;
     const numbers = { alpha: 1, beta: 0, outScale: 1, splitK: 1, splitAccumulator };
     const out = new Tensor(backend, "bf16", [SIZE, SIZE]);

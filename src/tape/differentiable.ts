@@ -16,13 +16,21 @@ let nodesMade = 0;
 /** A variable, or a tensor, which counts as a constant. */
 export type VariableLike = Variable | Value;
 
-/** Returns `x` as a variable. A tensor becomes a constant. Throws `ArgumentError` for anything else. */
-export function variable(x: VariableLike): Variable {
+/**
+ * Returns the argument `name` of the function `user` as a variable. A tensor becomes a constant. Throws `ArgumentError` for
+ * anything else.
+ */
+export function variableOf(user: string, name: string, x: VariableLike): Variable {
   if (x instanceof Variable) return x;
   if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
   throw new ArgumentError(
-    `a tensor or a variable is needed; ${describe(x)} was given, which is of type ${typeof x}`,
+    `${user}: ${name} is ${describe(x)}, which is of type ${typeof x}; it must be a tensor or a variable`,
   );
+}
+
+/** Returns `x` as a variable, as `variableOf` does. */
+export function variable(x: VariableLike): Variable {
+  return variableOf("variable", "x", x);
 }
 
 /** The return value of the function `forward` of a differentiable operation. */

@@ -5,7 +5,9 @@
 import { ArgumentError, ShapeError } from "../errors.js";
 import {
   type BlockFormat,
+  blockedRows,
   blockFormat,
+  blocksIn,
   isGemmReady,
   isTensorWide,
   type Placement,
@@ -84,20 +86,24 @@ export function geometryOf(
   usage: Usage,
   layout: ScaleLayout,
 ): CopyGeometries {
-  requireQuantizable(op, spec, size[0], size[1]);
+  requireQuantizable(op, spec, size[1]);
   return {
     rowwise: usage.rowwise ? copyGeometry(spec, size, "rowwise", layout) : undefined,
     columnwise: usage.columnwise ? copyGeometry(spec, size, "columnwise", layout) : undefined,
   };
 }
 
-/** Computes the geometry of one copy. Throws `ArgumentError` for a scale layout that the format does not have. */
+/**
+ * Computes the geometry of one copy of a matrix of `matrix` rows and columns. Throws `ArgumentError` for a scale layout that the
+ * format does not have.
+ */
 export function copyGeometry(
   spec: QuantizeSpec,
-  size: readonly [rows: number, columns: number],
+  matrix: readonly [rows: number, columns: number],
   direction: Direction,
   layout: ScaleLayout,
 ): CopyGeometry {
+  const size = direction === "rowwise" ? matrix : wholeBlocks(spec, matrix);
   const format = blockFormat(spec.quantizer);
   if (layout === "swizzled" && format.padding !== "tiles") throw noSwizzle(spec);
   const { data, scale } = direction === "rowwise" || spec.compact ? IN_PLACE : format.columnwise;
@@ -147,6 +153,15 @@ function frozen(shape: Shape): Shape {
   return Object.isFrozen(shape) ? shape : Object.freeze([...shape]);
 }
 
+/** Returns the matrix itself if its columns consist of whole blocks, else its size with the rows that are missing. */
+function wholeBlocks(
+  spec: QuantizeSpec,
+  matrix: readonly [rows: number, columns: number],
+): readonly [rows: number, columns: number] {
+  const rows = blockedRows(spec, matrix[0]);
+  return rows === matrix[0] ? matrix : [rows, matrix[1]];
+}
+
 /** Returns the number of lines and the number of blocks per line. */
 function linesOf(
   { tile }: QuantizeSpec,
@@ -157,8 +172,8 @@ function linesOf(
   const [tileRows, block] = tileSize(tile);
   const across = replicates ? 1 : tileRows;
   return direction === "rowwise"
-    ? [Math.ceil(rows / across), Math.ceil(columns / block)]
-    : [Math.ceil(columns / across), Math.ceil(rows / block)];
+    ? [Math.ceil(rows / across), blocksIn(columns, block)]
+    : [Math.ceil(columns / across), blocksIn(rows, block)];
 }
 
 function noSwizzle(spec: QuantizeSpec): ArgumentError {
@@ -174,22 +189,17 @@ function paddedShape(
   blocksFirst: boolean,
   transposesScale: boolean,
 ): Shape {
+  if (padding === "none") return [rows, columns];
   if (padding === "pitch") return transposesScale ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
   return blocksFirst ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
-/** Throws `ShapeError` if the format's blocks do not divide a [rows, columns] matrix. */
-export function requireQuantizable(op: string, spec: QuantizeSpec, rows: number, columns: number): void {
+/** Throws `ShapeError` if the format's blocks do not divide the columns of a matrix. The number of rows may be any. */
+export function requireQuantizable(op: string, spec: QuantizeSpec, columns: number): void {
   const { multiple } = blockFormat(spec.quantizer);
-  if (rows % multiple === 0 && columns % multiple === 0) return;
+  if (columns % multiple === 0) return;
   const [, block] = tileSize(spec.tile);
-  for (const [name, size] of [
-    ["last dimension", columns],
-    ["product of the leading dimensions", rows],
-  ] as const) {
-    if (size % multiple === 0) continue;
-    throw new ShapeError(
-      `${op}: ${name} ${size} is not a multiple of the block width ${block}, as ${spec.quantizer} needs; pad to ${roundUp(size, multiple)}`,
-    );
-  }
+  throw new ShapeError(
+    `${op}: last dimension ${columns} is not a multiple of the block width ${block}, as ${spec.quantizer} needs; pad to ${roundUp(columns, multiple)}`,
+  );
 }

@@ -39,15 +39,18 @@ const copy = nested(
   }),
 );
 
-const checkFields = optionsOf<QuantizedTensorFields>({
-  spec: needed((_user, _name, value) => requireSpec(value as QuantizedTensorFields["spec"])),
-  shape: needed((_user, _name, value) => ownShape(value as readonly number[])),
-  dtype: needed(wideDType),
-  scaleLayout: needed(oneOf(SCALE_LAYOUTS)),
-  rowwise: copy,
-  columnwise: copy,
-  ops: needed(quantizerOps),
-});
+const checkFields = optionsOf<QuantizedTensorFields>(
+  {
+    spec: needed((_user, _name, value) => requireSpec(value as QuantizedTensorFields["spec"])),
+    shape: needed((_user, _name, value) => ownShape(value as readonly number[])),
+    dtype: needed(wideDType),
+    scaleLayout: needed(oneOf(SCALE_LAYOUTS)),
+    rowwise: copy,
+    columnwise: copy,
+    ops: needed(quantizerOps),
+  },
+  "fields",
+);
 
 /**
  * Checks the fields and computes the geometry of each copy. Throws a typed error if codes or scales do not have the dtype and

@@ -60,6 +60,8 @@ export interface QuantizeSpec {
   readonly pow2Scales: boolean;
   /** A lower bound of the amax from which an f32 scale is computed. */
   readonly amaxEpsilon: number;
+  /** An upper bound of the amax from which the scale of a row is computed (fp8-row); 0 is none. */
+  readonly amaxLimit: number;
   /** Whether columnwise data pass through the random Hadamard transform before quantization (NVFP4). */
   readonly rht: boolean;
   /** The signs of the transform: if bit i is set, element i of each 16 is negated before it. */
@@ -85,7 +87,7 @@ export interface CopyTensors {
   readonly scaleInv: Tensor;
   /**
    * For NVFP4: the amax of the whole tensor, f32 [1]. With the random Hadamard transform, the columnwise copy has the amax of
-   * the transformed data.
+   * the transformed data. Under a scale rule other than twoLevel it is the scale of the tensor (numerics.md §5.11).
    */
   readonly amax?: Tensor<"f32">;
 }
@@ -137,8 +139,8 @@ export interface MadeFields extends QuantizedTensorFields {
 }
 
 /** Checks a change of usage. A copy that it does not name stays as it is. */
-export const checkUsage = optionsOf<Partial<Usage>>({ rowwise: boolean, columnwise: boolean });
-export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar });
+export const checkUsage = optionsOf<Partial<Usage>>({ rowwise: boolean, columnwise: boolean }, "usage");
+export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar }, "call");
 
 /** The fields of the tensor under construction, if they were already checked; else undefined. */
 let trusted: MadeFields | undefined;

@@ -121,7 +121,9 @@ export class Scope {
 function requireOwned(method: string, value: unknown): void {
   if (typeof value === "object" && value !== null && typeof (value as Partial<Owned>).dispose === "function")
     return;
-  throw new ArgumentError(`${method}: ${describe(value)} has no dispose(); a scope owns tensors`);
+  throw new ArgumentError(
+    `${method}: value is ${describe(value)}, which has no dispose(); a scope owns tensors`,
+  );
 }
 
 /**

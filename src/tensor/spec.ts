@@ -22,6 +22,7 @@ const checkFields = optionsOf<QuantizeSpec>({
   elementScaling: needed(anything),
   pow2Scales: needed(boolean),
   amaxEpsilon: needed(atLeastZero),
+  amaxLimit: needed(atLeastZero),
   rht: needed(boolean),
   rhtSigns: needed(integer(0, 0xffff)),
   stochastic: needed(boolean),
@@ -64,6 +65,13 @@ function requireTogether(spec: QuantizeSpec): void {
   if (pow2Scales && row.scale !== "f32") refuse("pow2Scales is for f32 scales; leave it out");
   if (pow2Scales && SCALE_RULES[spec.scaleRule].powers !== "asked")
     refuse(`pow2Scales is for other rules than ${spec.scaleRule}; leave it out`);
+  const { amaxEpsilon, amaxLimit } = spec;
+  if (amaxLimit !== 0 && !row.options.includes("amaxLimit"))
+    refuse(`amaxLimit belongs to ${quantizersWith("amaxLimit").join(", ")}; leave it out`);
+  if (amaxLimit !== 0 && (amaxLimit < amaxEpsilon || Math.fround(amaxLimit) === 0))
+    refuse(
+      `amaxLimit ${amaxLimit} is below amaxEpsilon ${amaxEpsilon} or zero as f32; give a larger one, or 0 for none`,
+    );
   const chosen = {
     rht: rht || rhtSigns !== 0,
     stochastic,
@@ -76,6 +84,11 @@ function requireTogether(spec: QuantizeSpec): void {
         `the Hadamard transform, stochastic rounding, 4over6 and e4m3Max belong to ${quantizersWith(option).join(", ")}; leave them out`,
       );
   }
+  const ownRule = row.rules[0];
+  if (row.tensorAmax && spec.scaleRule !== ownRule && (rht || stochastic || fourOverSix !== "none"))
+    refuse(
+      `the Hadamard transform, stochastic rounding and 4over6 go with the rule ${ownRule}; the rule is ${spec.scaleRule}`,
+    );
   if (fourOverSix !== "none" && (rht || stochastic))
     refuse("4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one");
   if (rht && isSquare(tile))

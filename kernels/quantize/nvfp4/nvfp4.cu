@@ -3,6 +3,7 @@
 // types. It is read along rows for the rowwise copy and along columns for the columnwise one.
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
+#include "kernels/core/scale-kinds.h"
 #include "kernels/quantize/hadamard/hadamard.cuh"
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/part.cuh"
@@ -245,6 +246,10 @@ cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) 
 
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const bool transforms = p.transforms && p.columnwise.data != nullptr;
+  const bool isOwn = p.rule == ScaleRule::kTwoLevel && p.scaling == 0;
+  if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || p.transforms || p.stochastic || p.fourOverSix)) {
+    return cudaErrorInvalidValue;
+  }
   if (p.rows % kFp4Block != 0 || p.columns % kFp4Block != 0 || !fits(p.rowwise, p.rows, p.columns) ||
       !fits(p.columnwise, p.columns, p.rows) || (transforms && (p.type != Wide::kBf16 || p.square)) ||
       (p.fourOverSix && (transforms || p.stochastic))) {
@@ -254,6 +259,7 @@ cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t strea
   for (const ScalePlacement& scales : {p.rowwise.scales, p.columnwise.scales}) {
     if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
   }
+  if (!isOwn) return launchNvfp4Any(p, stream);
   if (cudaError_t error = launchNvfp4Amaxes(p, stream); error != cudaSuccess) return error;
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
   return p.fourOverSix ? launchNvfp4FourOverSix(p, stream) : launchNvfp4Codes(p, stream);

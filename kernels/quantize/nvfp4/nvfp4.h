@@ -12,13 +12,14 @@
 
 namespace lockstep {
 
-// One copy, rowwise or columnwise: its packed codes, line by line, their scales, and the amax of the tensor.
+// One copy, rowwise or columnwise: its packed codes, line by line, their scales, and the amax of the tensor or, by other rules
+// than kTwoLevel, its scale.
 struct Nvfp4Copy {
   // Null if the copy is not wanted.
   uint8_t* data = nullptr;
   ScalePlacement scales;
   float* amax = nullptr;
-  // If not null, this amax is stored and used instead of the amax of the source.
+  // If not null, this amax is used instead of the amax of the source.
   const float* givenAmax = nullptr;
 };
 
@@ -37,6 +38,9 @@ struct Nvfp4Part {
 struct QuantizeNvfp4Params {
   const void* x = nullptr;
   Wide type = Wide::kF32;
+  // kTwoLevel, or a rule that hasTensorScale (kernels/core/scale-kinds.h), which goes with neither the Hadamard transform nor
+  // stochastic rounding nor 4over6.
+  ScaleRule rule = ScaleRule::kTwoLevel;
   // Multiples of 16.
   int64_t rows = 0;
   int64_t columns = 0;
@@ -56,6 +60,9 @@ struct QuantizeNvfp4Params {
   // absolute error.
   bool fourOverSix = false;
   bool squaredError = false;
+  // The sum of the bits of ElementScaling by which elements are scaled, of kDivides and kAddsZero. 0 is one multiplication, the
+  // only scaling of kTwoLevel.
+  uint16_t scaling = 0;
   // The largest block scale: 448 or 256.
   float e4m3Max = 448;
   // If not null and the value is exactly 1, nothing is written.
@@ -64,9 +71,9 @@ struct QuantizeNvfp4Params {
   Nvfp4Part part;
 };
 
-// Returns cudaErrorInvalidValue in three cases. Sizes or placements are not as described above. The Hadamard transform is
-// requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the transform or
-// with stochastic rounding.
+// Returns cudaErrorInvalidValue in three cases. Sizes, placements, rule or scaling are not as described above. The Hadamard
+// transform is requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the transform
+// or with stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 // The passes of launchQuantizeNvfp4. launchNvfp4Amaxes runs first. Then one of the others computes codes and scales:
@@ -76,5 +83,8 @@ cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& params, cudaStream_t st
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4FourOverSix(const QuantizeNvfp4Params& params, cudaStream_t stream);
+
+// As launchQuantizeNvfp4, by other rules than kTwoLevel. The padding of the scales must be zero.
+cudaError_t launchNvfp4Any(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@ import { HADAMARD_CALLS } from "./quantize/hadamard.js";
 import { MX_CALLS } from "./quantize/mx.js";
 import { NORM_QUANTIZE_CALLS } from "./quantize/norm-quantize.js";
 import { NVFP4_CALLS } from "./quantize/nvfp4.js";
+import { ROW_CALLS } from "./quantize/row.js";
 import { TENSOR_CALLS } from "./quantize/tensor.js";
 import { EMBEDDING_CALLS } from "./rows/embedding.js";
 import { LOSS_PARTS_CALLS } from "./rows/loss-parts.js";
@@ -49,6 +50,7 @@ export const CALLS = {
   ...NORM_QUANTIZE_CALLS,
   ...NVFP4_CALLS,
   ...OPTIMIZER_CALLS,
+  ...ROW_CALLS,
   ...SCALED_CALLS,
   ...SOFTMAX_CALLS,
   ...SWEEP_CALLS,

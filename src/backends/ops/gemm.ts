@@ -44,6 +44,8 @@ export interface GemmOperand {
   readonly blockScales?: GemmBlockScales | undefined;
   /** The factor of the whole operand, f32 [1]. */
   readonly tensorScale?: Tensor<"f32"> | undefined;
+  /** The factors of lines, f32 with one element for each line. Given in place of `tensorScale` and `blockScales`. */
+  readonly lineScales?: Tensor<"f32"> | undefined;
   /** For NVFP4: the amax of the whole tensor, f32 [1]. Block scales are relative to it. */
   readonly amax?: Tensor<"f32"> | undefined;
   /** For NVFP4: 6 times the maximum block scale. Given together with `amax`. */
@@ -59,9 +61,9 @@ export function extentOf({ data, transposed }: GemmOperand): readonly [lines: nu
 
 /**
  * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the
- * sum is accumulated. The epilogue multiplies the sum by s = (alpha * sW) * sX, where sW and sX are the per-tensor scales of w
- * and x. It adds beta * c and bias[n] and rounds once to the dtype of out. For an FP8 out it multiplies by outScale before this
- * rounding.
+ * sum is accumulated. The epilogue multiplies the sum by s = (alpha * sW) * sX, where sW and sX are the scales of w and x: those
+ * of the tensors, or those of line n of w and of line m of x. It adds beta * c and bias[n] and rounds once to the dtype of out.
+ * For an FP8 out it multiplies by outScale before this rounding.
  */
 export interface GemmArgs {
   /** The input: M lines along K. */

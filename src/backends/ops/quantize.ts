@@ -56,7 +56,10 @@ export interface QuantizeArgs {
   readonly part?: MatrixPart | undefined;
   /** Output: the rowwise copy, with scale blocks along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;
-  /** Output: the columnwise copy, with scale blocks along M. */
+  /**
+   * Output: the columnwise copy, with scale blocks along M. It is that of x with the rows of zeros below that whole blocks need
+   * (`blockedRows`).
+   */
   readonly columnwise?: QuantizedCopy | undefined;
   /** For fp8-delayed: the scale, [1]. */
   readonly scale?: Tensor<"f32"> | undefined;
@@ -93,15 +96,15 @@ export interface DequantizeArgs {
 export const dequantize: Tensors<DequantizeArgs> = { writes: { out: "wide" }, reads: { copy: "checked" } };
 
 /**
- * Arguments of `hadamard`: out [K, M] is the random Hadamard transform of each 16 consecutive elements in the columns of x [M,
- * K], transposed.
+ * Arguments of `hadamard`: out [K, M'] is the random Hadamard transform of each 16 consecutive elements in the columns of x [M,
+ * K], transposed. M' is M rounded up to a multiple of 16; zeros fill the last 16 elements of a column.
  */
 export interface HadamardArgs {
-  /** A bf16 matrix [M, K]. M is a multiple of 16. */
+  /** A bf16 matrix [M, K]. */
   readonly x: Tensor<"bf16">;
   /** The signs: if bit i is set, element i of each 16 is negated before the transform. */
   readonly signs: number;
-  /** Output: the transform, [K, M]. */
+  /** Output: the transform, [K, M']. */
   readonly out: Tensor<"bf16">;
 }
 

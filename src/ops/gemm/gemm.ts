@@ -29,9 +29,10 @@ import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
  * product with b for x and a for w.
  *
  * The datapath defines how the sum is accumulated. The epilogue then multiplies the sum by (alpha * sW) * sX, where sW and sX
- * are per-tensor scales, adds beta * c, and adds bias. Each of these operations is rounded to f32. Then it applies GELU or its
- * derivative, if requested, and rounds once to `outDtype`: to nearest even, with overflow to infinity or, for FP8, saturating
- * (numerics.md §6). The result has the leading dimensions of x or b; in layout NT it is [columns of b, N].
+ * are per-tensor scales, adds beta * c, and adds bias; scales of rows multiply the sum before alpha does (datapath.md §2). Each
+ * of these operations is rounded to f32. Then it applies GELU or its derivative, if requested, and rounds once to `outDtype`: to
+ * nearest even, with overflow to infinity or, for FP8, saturating (numerics.md §6). The result has the leading dimensions of x or
+ * b; in layout NT it is [columns of b, N].
  *
  * Of a quantized operand, the copy whose scale blocks lie along K is read. This is the rowwise copy for x and w, for a in TN
  * and for b in TN and NN, and the columnwise copy otherwise. The amaxes of NVFP4 operands are multiplied into alpha. A NaN
@@ -47,9 +48,39 @@ import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
  */
 export function gemm(options: GemmOptions): GemmResult {
   const operands = operandsOf<GemmInput>("gemm", checkGemm("gemm", options));
-  const { a, b } = operands;
+  const scope = new Scope();
+  try {
+    const prepared = prepareGemm("gemm", operands, options);
+    const { backend, shape, args, rows, columns, planned, dtype } = prepared;
+    const target = outputOf(backend, operands, options, dtype, shape);
+    const result = run({ backend, operands, options, args, target, rows, columns, planned });
+    scope.keep(target);
+    if (result.preGelu) scope.keep(result.preGelu);
+    if (result.biasGradient) scope.keep(result.biasGradient);
+    if (result.amax) scope.keep(result.amax);
+    return { out: target, ...result };
+  } finally {
+    scope.dispose();
+  }
+}
+
+/** @shared A product whose operands and options were checked, before there is memory for its result. */
+export interface PreparedGemm {
+  readonly backend: Backend;
+  readonly args: Omit<GemmArgs, "out" | "amax">;
+  readonly planned: PlannedGemm;
+  readonly rows: number;
+  readonly columns: number;
+  /** The shape and dtype of the result. */
+  readonly shape: Shape;
+  readonly dtype: GemmOutDType;
+}
+
+/** @shared Returns a product of these operands. The open scope owns the tensors that it makes. Throws as `gemm` does. */
+export function prepareGemm(op: string, operands: Operands<GemmInput>, options: GemmSettings): PreparedGemm {
+  const { a, b, layout, names } = operands;
   const backend = commonBackend(
-    "gemm",
+    op,
     ...tensorsOf(a),
     ...tensorsOf(b),
     options.c,
@@ -57,43 +88,22 @@ export function gemm(options: GemmOptions): GemmResult {
     options.bias,
     options.geluInput,
   );
-  const scope = new Scope();
-  try {
-    return scoped(operands, options, backend, scope);
-  } finally {
-    scope.dispose();
-  }
-}
-
-function scoped(
-  operands: Operands<GemmInput>,
-  options: GemmSettings,
-  backend: Backend,
-  scope: Scope,
-): GemmResult {
-  const { a, b, layout, names } = operands;
   const family = familyOf(backend, options);
   const readsScales = readsBlockExponents(family);
-  const w = linesOf(names.a, a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
-  const x = linesOf(names.b, b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
+  const w = linesOf(op, names.a, a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
+  const x = linesOf(op, names.b, b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
   const [rows, depth] = extentOf(x);
   const [columns, other] = extentOf(w);
   if (depth !== other) {
     throw new ShapeError(
-      `gemm: ${productOf(operands)} sums over ${other} of ${names.a} [${matrixOf(a)}] and ${depth} of ${names.b} [${matrixOf(b)}]; they must be equal`,
+      `${op}: ${productOf(operands)} sums over ${other} of ${names.a} [${matrixOf(a)}] and ${depth} of ${names.b} [${matrixOf(b)}]; they must be equal`,
     );
   }
   const shape = layout === "NT" ? [rows, columns] : [...leading(b), columns];
-  const planned = planOf("gemm", family, options, { x, w });
-  const dtype = outTypeOf(options, b);
-  const target = outputOf(backend, operands, options, dtype, shape);
-  const args = argsOf(options, x, w, planned, shape);
-  const result = run({ backend, operands, options, args, target, rows, columns, planned });
-  scope.keep(target);
-  if (result.preGelu) scope.keep(result.preGelu);
-  if (result.biasGradient) scope.keep(result.biasGradient);
-  if (result.amax) scope.keep(result.amax);
-  return { out: target, ...result };
+  const planned = planOf(op, family, options, { x, w });
+  const dtype = outTypeOf(op, options, b);
+  const args = argsOf(op, options, x, w, planned, shape);
+  return { backend, args, planned, rows, columns, shape, dtype };
 }
 
 interface Product {
@@ -149,6 +159,7 @@ function leading(b: GemmInput): Shape {
 }
 
 function argsOf(
+  op: string,
   options: GemmSettings,
   x: GemmOperand,
   w: GemmOperand,
@@ -159,48 +170,52 @@ function argsOf(
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   const [columns, depth] = extentOf(w);
   if (geluEpilogue === "fused" && !gelu)
-    throw new ArgumentError("gemm: geluEpilogue chooses how gelu is computed; set gelu as well");
+    throw new ArgumentError(`${op}: geluEpilogue chooses how gelu is computed; set gelu as well`);
   if (gelu && geluInput)
-    throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
+    throw new ArgumentError(`${op}: gelu is the forward pass and geluInput the backward pass; give one`);
   if (gelu && options.biasGradient)
     throw new ArgumentError(
-      "gemm: gelu is the forward pass and a bias gradient belongs to the backward; drop one",
+      `${op}: gelu is the forward pass and a bias gradient belongs to the backward; drop one`,
     );
   if (options.biasGradient && bias)
-    throw new ArgumentError("gemm: a product has a bias or gives its gradient, not both");
-  if (bias) requireShape("gemm", "bias", bias, [columns]);
-  const added = bias && depth > 0 ? requireWide("gemm", "bias", bias) : undefined;
-  const { beta, c } = addendOf(options, shape);
+    throw new ArgumentError(`${op}: a product has a bias or gives its gradient, not both`);
+  if (bias) requireShape(op, "bias", bias, [columns]);
+  const added = bias && depth > 0 ? requireWide(op, "bias", bias) : undefined;
+  const { beta, c } = addendOf(op, options, shape);
   const sums = { x, w, datapath, splitAccumulator, splitK, algorithm };
   return { alpha, beta, c, bias: added, outScale, progress, ...sums };
 }
 
-function addendOf({ beta, c, out, accumulate }: GemmSettings, shape: Shape): Pick<GemmArgs, "beta" | "c"> {
-  if (accumulate && !out) throw new ArgumentError("gemm: accumulate adds to `out`; give it");
+function addendOf(
+  op: string,
+  { beta, c, out, accumulate }: GemmSettings,
+  shape: Shape,
+): Pick<GemmArgs, "beta" | "c"> {
+  if (accumulate && !out) throw new ArgumentError(`${op}: accumulate adds to \`out\`; give it`);
   if (accumulate && c)
-    throw new ArgumentError("gemm: accumulate adds to `out` and c is given as well; give one");
+    throw new ArgumentError(`${op}: accumulate adds to \`out\` and c is given as well; give one`);
   const addend = accumulate ? out : c;
   if (!addend) {
     if (beta)
       throw new ArgumentError(
-        `gemm: beta is ${beta} and there is no c to multiply; give c, or accumulate into out`,
+        `${op}: beta is ${beta} and there is no c to multiply; give c, or accumulate into out`,
       );
     return { beta: 0 };
   }
-  requireShape("gemm", accumulate ? "out" : "c", addend, shape);
-  return { beta: beta ?? 1, c: requireWide("gemm", accumulate ? "out" : "c", addend) };
+  requireShape(op, accumulate ? "out" : "c", addend, shape);
+  return { beta: beta ?? 1, c: requireWide(op, accumulate ? "out" : "c", addend) };
 }
 
-function outTypeOf({ out, outDtype }: GemmSettings, b: GemmInput): GemmOutDType {
+function outTypeOf(op: string, { out, outDtype }: GemmSettings, b: GemmInput): GemmOutDType {
   const dtype =
     outDtype ?? out?.dtype ?? (b instanceof QuantizedTensor ? b.dtype : "shape" in b ? b.dtype : "f32");
   if (out && out.dtype !== dtype)
-    throw new DTypeError(`gemm: out is ${out.dtype} and outDtype ${dtype}; they must be equal`);
+    throw new DTypeError(`${op}: out is ${out.dtype} and outDtype ${dtype}; they must be equal`);
   if (isGemmOut(dtype)) {
     return outDtype || out || isWide(dtype) ? dtype : "f32";
   }
   if (outDtype || out)
-    throw new DTypeError(`gemm: the output cannot be ${dtype}; it is one of ${GEMM_OUT_DTYPES.join(", ")}`);
+    throw new DTypeError(`${op}: the output cannot be ${dtype}; it is one of ${GEMM_OUT_DTYPES.join(", ")}`);
   return "f32";
 }
 

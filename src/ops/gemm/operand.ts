@@ -3,13 +3,18 @@
  * elements that are multiplied and summed for one row or column of the result.
  */
 import type { GemmOperand } from "../../backends/ops/gemm.js";
-import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
-import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
+import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../../errors.js";
+import { blockFormat, blocksIn, isLineWide, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { hasPowersOnly, isSigned } from "../../formats/derive.js";
-import { SCALE_RULES } from "../../formats/scale-rules.js";
+import { SCALE_RULES, tensorScaleRole } from "../../formats/scale-rules.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
 import { copyGeometry } from "../../tensor/geometry.js";
-import { type Direction, QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
+import {
+  type Direction,
+  QuantizedTensor,
+  type QuantizeSpec,
+  requireQuantized,
+} from "../../tensor/quantized.js";
 import { requireF32, requireTensor } from "../../tensor/require.js";
 import { asMatrix, type DType, storageBits } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -22,14 +27,14 @@ export interface ScaledTensor {
   /** The f32 scales: value = code * scale. `tile` determines the shape. */
   readonly scaleInv: Tensor<"f32">;
   /**
-   * The region that shares a scale. Default: the whole tensor, with `scaleInv` [1]. For 1x128, `scaleInv` is [rows,
-   * ceil(K/128)]; for 128x128, it is [ceil(rows/128), ceil(K/128)].
+   * The region that shares a scale. Default: the whole tensor, with `scaleInv` [1]. For 1xK, `scaleInv` is [rows, 1], or
+   * [rows, 0] if K is 0; for 1x128, it is [rows, ceil(K/128)]; for 128x128, it is [ceil(rows/128), ceil(K/128)].
    */
   readonly tile?: (typeof SCALED_TILES)[number];
 }
 
 /** @shared The tiles that a `ScaledTensor` may have. */
-export const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
+export const SCALED_TILES = ["tensor", "1x128", "128x128", "1xK"] as const;
 
 /** An operand of a product: unquantized values, a quantized tensor, or codes with separate scales. */
 export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
@@ -83,19 +88,19 @@ export interface LinesOptions {
  *
  * @shared
  */
-export function linesOf(name: string, input: GemmInput, options: LinesOptions): GemmOperand {
+export function linesOf(op: string, name: string, input: GemmInput, options: LinesOptions): GemmOperand {
   const { direction } = options;
-  if (input instanceof QuantizedTensor) return quantizedLines(name, input, direction);
-  if (isScaled(input)) return scaledLines(name, input, options);
-  const format = elementFormat(name, input.dtype);
-  const { data, transposed } = oriented(name, input, direction);
+  if (input instanceof QuantizedTensor) return quantizedLines(op, name, input, direction);
+  if (isScaled(input)) return scaledLines(op, name, input, options);
+  const format = elementFormat(op, name, input.dtype);
+  const { data, transposed } = oriented(op, name, input, direction);
   return { data, transposed, traits: { format } };
 }
 
-function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
+function elementFormat(op: string, name: string, dtype: DType): GemmOperand["traits"]["format"] {
   if (!isSigned(dtype)) {
     throw new DTypeError(
-      `gemm: ${name} is ${dtype}, which cannot be multiplied; give values or codes of a signed format`,
+      `${op}: ${name} is ${dtype}, which cannot be multiplied; give values or codes of a signed format`,
     );
   }
   return dtype;
@@ -106,29 +111,38 @@ function asLines(x: Tensor): Tensor {
   return x.shape.length === 2 ? x : x.reshape(asMatrix(x.shape));
 }
 
-function oriented(name: string, x: Tensor, direction: Direction): Pick<GemmOperand, "data" | "transposed"> {
+function oriented(
+  op: string,
+  name: string,
+  x: Tensor,
+  direction: Direction,
+): Pick<GemmOperand, "data" | "transposed"> {
   const data = asLines(x);
   if (direction === "rowwise") return { data };
   const [depth] = data.shape as [number];
   if (storageBits(x.dtype) < 8 && depth % 2 !== 0) {
     throw new ShapeError(
-      `gemm: the sum runs along the ${depth} rows of ${name}, whose ${x.dtype} codes share bytes; pad to ${depth + 1} rows`,
+      `${op}: the sum runs along the ${depth} rows of ${name}, whose ${x.dtype} codes share bytes; pad to ${depth + 1} rows`,
     );
   }
   return { data, transposed: true };
 }
 
-function quantizedLines(name: string, t: QuantizedTensor, direction: Direction): GemmOperand {
+function quantizedLines(op: string, name: string, t: QuantizedTensor, direction: Direction): GemmOperand {
   const { spec } = t;
   const copy = t.copy(direction);
   const { replicates, scale: format } = blockFormat(spec.quantizer);
   const swizzled = t.scaleLayout === "swizzled";
   const inPlace = direction === "columnwise" && copy.geometry.data === "inPlace";
-  const { data, transposed } = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
-  const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
+  const { data, transposed } = oriented(op, name, copy.data, inPlace ? "columnwise" : "rowwise");
+  const amax = copy.amax && { amax: copy.amax, amaxDivisor: amaxDivisor(op, name, spec) };
   if (isTensorWide(spec.tile)) {
-    const tensorScale = requireF32("gemm", `the scale of ${name}`, copy.scaleInv);
+    const tensorScale = requireF32(op, `the scale of ${name}`, copy.scaleInv);
     return { data, transposed, traits: { format: spec.format }, tensorScale };
+  }
+  if (isLineWide(spec.tile)) {
+    const lineScales = requireF32("gemm", `the scale of ${name}`, copy.scaleInv);
+    return { data, transposed, traits: { format: spec.format }, ...linesScaledBy(lineScales) };
   }
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
   const [tileLines, length] = tileSize(spec.tile);
@@ -148,34 +162,51 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   };
 }
 
+/** The number by which the tensor of `amax` is divided. Throws `UnsupportedError` for one that divides the scales of blocks. */
+function amaxDivisor(op: string, name: string, { scaleRule, e4m3Max }: QuantizeSpec): number {
+  const role = tensorScaleRole(scaleRule);
+  if (role !== "divisor") return role === "multiplier" ? 1 : 6 * e4m3Max;
+  throw new UnsupportedError(
+    op,
+    `${name} has the scale rule ${scaleRule}, whose scale of the tensor divides; dequantize it, or quantize by another rule`,
+  );
+}
+
+/** Scales of lines; none where the sums are empty, so that there are none. */
+function linesScaledBy(scales: Tensor<"f32">): Pick<GemmOperand, "lineScales"> {
+  return scales.size === 0 ? {} : { lineScales: scales };
+}
+
 function scaledLines(
+  op: string,
   name: string,
   input: ScaledTensor,
   { direction, readsScales }: LinesOptions,
 ): GemmOperand {
   const { data, tile = "tensor" } = input;
-  const scaleInv = requireF32("gemm", `the scale of ${name}`, input.scaleInv);
-  tileName("gemm", `tile of ${name}`, tile);
-  const format = elementFormat(name, data.dtype);
+  const scaleInv = requireF32(op, `the scale of ${name}`, input.scaleInv);
+  tileName(op, `tile of ${name}`, tile);
+  const format = elementFormat(op, name, data.dtype);
   if (isTensorWide(tile)) {
     if (scaleInv.size !== 1)
-      throw new ShapeError(`gemm: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
-    return { ...oriented(name, data, direction), traits: { format }, tensorScale: scaleInv };
+      throw new ShapeError(`${op}: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
+    return { ...oriented(op, name, data, direction), traits: { format }, tensorScale: scaleInv };
   }
   if (direction === "columnwise") {
     throw new ArgumentError(
-      `gemm: ${name} is scaled ${tile} along its rows and this layout multiplies along its columns; use layout TN`,
+      `${op}: ${name} is scaled ${tile} along its rows and this layout multiplies along its columns; use layout TN`,
     );
   }
   const [lines, length] = tileSize(tile satisfies Tile);
   const [rows, depth] = asMatrix(data.shape);
-  const [high, wide] = [Math.ceil(rows / lines), Math.ceil(depth / length)];
+  const [high, wide] = [Math.ceil(rows / lines), blocksIn(depth, length)];
   const [given] = [asMatrix(scaleInv.shape)];
   if (given[0] !== high || given[1] !== wide) {
     throw new ShapeError(
-      `gemm: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,
+      `${op}: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,
     );
   }
+  if (isLineWide(tile)) return { data: asLines(data), traits: { format }, ...linesScaledBy(scaleInv) };
   const pow2 = readsScales && scaleInv.dataSync().every((s) => Number.isInteger(Math.log2(s)));
   const blockScales = { tensor: scaleInv, lines, length, lineStride: wide, blockStride: 1 };
   return {

@@ -48,7 +48,7 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
   const { backend } = requireTensor("swapAxes", "x", x);
   if (storageBits(x.dtype) < 8)
     throw new DTypeError(`swapAxes: x is ${x.dtype}, whose codes share bytes; transpose takes it`);
-  const axes = [axisOf(x, axis1), axisOf(x, axis2)] as const;
+  const axes = [axisOf(x, "axis1", axis1), axisOf(x, "axis2", axis2)] as const;
   const [low, high] = [Math.min(...axes), Math.max(...axes)];
   const { shape } = x;
   const [p, q] = [shape[low] as number, low === high ? 1 : (shape[high] as number)];
@@ -65,10 +65,10 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
 }
 
 /** Returns the axis counted from the front. Throws `ArgumentError` for an axis that x does not have. */
-function axisOf({ shape }: Tensor, axis: number): number {
+function axisOf({ shape }: Tensor, name: string, axis: number): number {
   const rank = shape.length;
   if (Number.isInteger(axis) && axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${describe(axis)}`);
+  throw new ArgumentError(`swapAxes: ${name} is ${describe(axis)}, and x [${shape}] has ${rank} axes`);
 }
 
 const isDirection = oneOf(DIRECTIONS);

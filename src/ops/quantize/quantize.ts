@@ -22,7 +22,7 @@ export interface QuantizeInputs {
   readonly random?: RandomSource | undefined;
   /**
    * The position of the source in a larger matrix. If given, the random bits are those of the elements in the larger matrix. All
-   * of its numbers must be multiples of 16.
+   * of its numbers must be multiples of 16, except the number of rows of a matrix that is not divided along its rows.
    */
   readonly part?: MatrixPart | undefined;
   /** For fp8-delayed, where it is required: the factor by which elements are multiplied. */
@@ -111,14 +111,24 @@ export function requireInputs(
 /** The number of elements that share one draw of random bits. */
 const DRAWN_TOGETHER = 16;
 
-/** Throws `ShapeError` unless a matrix of that size lies inside the larger one, and its boundaries are multiples of 16. */
+/**
+ * Throws `ShapeError` unless a matrix of that size lies inside the larger one, and its boundaries inside of it are multiples of
+ * 16.
+ */
 function requirePart(op: string, part: MatrixPart, [rows, columns]: readonly [number, number]): void {
   const { row, column, width, stride } = part;
   const last = column + Math.floor((columns - 1) / width) * stride + ((columns - 1) % width);
   const whole = Object.values(part).every((each) => Number.isSafeInteger(each) && each >= 0);
   const fits = row + rows <= part.rows && (columns === 0 || last < part.columns);
-  if (whole && width > 0 && fits && Object.values(part).every((each) => each % DRAWN_TOGETHER === 0)) return;
+  const divided = row === 0 && rows === part.rows ? { ...part, rows: 0 } : part;
+  if (
+    whole &&
+    width > 0 &&
+    fits &&
+    Object.values(divided).every((each: number) => each % DRAWN_TOGETHER === 0)
+  )
+    return;
   throw new ShapeError(
-    `${op}: a [${rows}, ${columns}] matrix cannot be the part ${JSON.stringify(part)} of another; rows and columns of both, and where pieces begin, are multiples of ${DRAWN_TOGETHER}`,
+    `${op}: a [${rows}, ${columns}] matrix cannot be the part ${JSON.stringify(part)} of another; columns of both, divided rows, and where pieces begin, are multiples of ${DRAWN_TOGETHER}`,
   );
 }

@@ -23,7 +23,9 @@ export interface EmbeddingOptions extends EmbeddingBackwardOptions {
 
 const BACKWARD = { outDtype: wideDType, first: integer(0, 2 ** 31 - 1) };
 const checkBackward = optionsOf<EmbeddingBackwardOptions>(BACKWARD);
-const checkOptions = optionsOf<EmbeddingOptions>({ ...BACKWARD, vocabulary: integer(0, 2 ** 31) });
+/** The number of all ids. */
+const VOCABULARY = integer(0, 2 ** 31);
+const checkOptions = optionsOf<EmbeddingOptions>({ ...BACKWARD, vocabulary: VOCABULARY });
 
 /**
  * Returns the rows of `table` [V, D] whose indices are `ids`, an i32 tensor of any shape. The result is [...ids.shape, D],
@@ -73,6 +75,7 @@ export function embeddingBackward(
   const source = requireWide("embeddingBackward", "grad", grad);
   const numbers = requireI32("embeddingBackward", "ids", ids);
   const { first = 0, outDtype } = checkBackward("embeddingBackward", options);
+  VOCABULARY("embeddingBackward", "vocabulary", vocabulary);
   const columns = grad.shape.at(-1) ?? 1;
   requireShape("embeddingBackward", "grad", grad, [...ids.shape, columns]);
   using scope = new Scope();

@@ -87,13 +87,16 @@ export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "ma
   readonly targets: Tensor;
 }
 
-const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
-  grad: needed(requireF32),
-  logits: needed(requireWide),
-  targets: needed(requireI32),
-  maximum: needed(requireF32),
-  total: needed(requireF32),
-});
+const checkBackward = optionsOf<CrossEntropyBackwardInputs>(
+  {
+    grad: needed(requireF32),
+    logits: needed(requireWide),
+    targets: needed(requireI32),
+    maximum: needed(requireF32),
+    total: needed(requireF32),
+  },
+  "inputs",
+);
 
 /**
  * Computes the gradient of the logits, in their shape and dtype: (softmax - target distribution) * grad. Columns may be some of
@@ -161,11 +164,14 @@ export interface MseBackwardInputs {
   readonly target: Tensor;
 }
 
-const checkMseBackward = optionsOf<MseBackwardInputs>({
-  grad: needed(requireF32),
-  x: needed(requireWide),
-  target: needed(requireWide),
-});
+const checkMseBackward = optionsOf<MseBackwardInputs>(
+  {
+    grad: needed(requireF32),
+    x: needed(requireWide),
+    target: needed(requireWide),
+  },
+  "inputs",
+);
 
 /**
  * Computes the gradient of x, in its shape and dtype: (x - target) * (2 / C) * grad.

@@ -100,11 +100,14 @@ type NormGiven = { readonly [K in keyof NormParameters]: NormParameters[K] | und
   readonly gamma: Tensor;
 };
 
-const checkParameters = optionsOf<NormParameters>({
-  ...FORM,
-  gamma: needed(requireWide),
-  beta: requireWide,
-});
+const checkParameters = optionsOf<NormParameters>(
+  {
+    ...FORM,
+    gamma: needed(requireWide),
+    beta: requireWide,
+  },
+  "norm",
+);
 
 /** The inputs of a norm and its constants. */
 type NormSource = Pick<NormArgs, "x" | "gamma" | "beta" | "eps" | "zeroCenteredGamma">;
@@ -153,14 +156,17 @@ export interface NormBackwardInputs extends NormStatistics {
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 
-const checkBackward = optionsOf<NormBackwardInputs>({
-  grad: needed(requireWide),
-  x: needed(requireWide),
-  gamma: needed(requireWide),
-  mean: requireF32,
-  rstd: needed(requireF32),
-  zeroCenteredGamma: boolean,
-});
+const checkBackward = optionsOf<NormBackwardInputs>(
+  {
+    grad: needed(requireWide),
+    x: needed(requireWide),
+    gamma: needed(requireWide),
+    mean: requireF32,
+    rstd: needed(requireF32),
+    zeroCenteredGamma: boolean,
+  },
+  "inputs",
+);
 
 /**
  * Computes the gradients of x, of gamma and, for LayerNorm, of beta (numerics.md §7.1). The norm is LayerNorm if `mean` is

@@ -34,13 +34,16 @@ export interface UpdateScalesInputs {
   readonly algorithm?: (typeof AMAX_ALGORITHMS)[number] | undefined;
 }
 
-const checkInputs = optionsOf<UpdateScalesInputs>({
-  amaxHistory: needed(requireF32),
-  scale: needed(requireF32),
-  formatMax: needed(notNaN),
-  margin: integer(-MAX_MARGIN, MAX_MARGIN),
-  algorithm: oneOf(AMAX_ALGORITHMS),
-});
+const checkInputs = optionsOf<UpdateScalesInputs>(
+  {
+    amaxHistory: needed(requireF32),
+    scale: needed(requireF32),
+    formatMax: needed(notNaN),
+    margin: integer(-MAX_MARGIN, MAX_MARGIN),
+    algorithm: oneOf(AMAX_ALGORITHMS),
+  },
+  "inputs",
+);
 
 /**
  * Updates the histories and scales of all n slots in place, as TransformerEngine's delayed scaling does (numerics.md §2.2).

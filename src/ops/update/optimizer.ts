@@ -91,8 +91,11 @@ const STEP: OptionTable<StepInputs> = {
   gradScale: requireScalar,
   noop: requireScalar,
 };
-const checkSGDInputs = optionsOf<SGDInputs>({ ...STEP, m: requireF32, v: requireF32 });
-const checkAdamWInputs = optionsOf<AdamWInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
+const checkSGDInputs = optionsOf<SGDInputs>({ ...STEP, m: requireF32, v: requireF32 }, "inputs");
+const checkAdamWInputs = optionsOf<AdamWInputs>(
+  { ...STEP, m: needed(requireF32), v: needed(requireF32) },
+  "inputs",
+);
 
 /** The checks of those options of `sgd` that the optimizer `SGD` has too. */
 const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {

@@ -107,6 +107,8 @@ function isFusable({ args, choice, alignment, types }: AttemptContext): boolean 
   const [alpha, beta] = [Math.fround(args.alpha), Math.fround(args.beta)];
   const [type] = types;
   const { dtype } = out;
+  // the order in which cuBLASLt applies vectors of scales was not measured
+  if (x.lineScales || w.lineScales) return false;
   if (!isWide(dtype) || (columns * BLAS_TYPES[dtype].bits) % alignment.rowBits !== 0) return false;
   // The library may skip a multiplication by zero, which would lose NaN and infinities among the sums. A negative alpha is not
   // fused either if other factors are read on the device.

@@ -117,6 +117,8 @@ export const GEMM_CALLS = {
   },
   gemmEpilogue: {
     ...FACTORS,
+    linesW: "flag",
+    linesX: "flag",
     "sums?": "pointer",
     sumsPitch: "count",
     sumsSkipped: "count",

@@ -162,15 +162,15 @@ function launchProducts(
   }
 }
 
-/** Returns the factors of the sums: alpha, the amaxes of NVFP4 operands and the per-tensor scales. */
+/** Returns the factors of the sums: alpha, the amaxes of NVFP4 operands and the scales of tensors or of lines. */
 function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] {
   return {
     alpha,
     amaxW: addressOf(w.amax),
     amaxX: addressOf(x.amax),
     inverse: 1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)),
-    scaleW: addressOf(w.tensorScale),
-    scaleX: addressOf(x.tensorScale),
+    scaleW: addressOf(w.lineScales ?? w.tensorScale),
+    scaleX: addressOf(x.lineScales ?? x.tensorScale),
   };
 }
 
@@ -195,6 +195,8 @@ function finish(
   const isNarrow = storageBits(out.dtype) === 8;
   addon.gemmEpilogue(device, {
     factors: factors(args),
+    linesW: w.lineScales !== undefined,
+    linesX: x.lineScales !== undefined,
     sums,
     sumsPitch,
     sumsSkipped: (sumsLines ?? rows) - rows,

@@ -2,7 +2,7 @@
  * The fused activation and quantization on a GPU. One kernel serves quantizers with a given scale, and another MXFP8 of bf16
  * input. In all other cases the activation and the quantization run one after the other.
  */
-import { hasGivenScale, isSquare } from "../../../formats/block.js";
+import { blockedRows, hasGivenScale, isSquare } from "../../../formats/block.js";
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import type { ElementScalingName } from "../../../formats/element-scalings.js";
@@ -60,11 +60,13 @@ const MX_KERNEL: {
 
 /**
  * Whether the MX kernel supports the arguments. The quantizer must have the scale rule and the element scaling of the kernel and
- * 1x32 blocks, the inputs must be bf16, and the number of columns (of each half, if gated) must be a multiple of 32.
+ * 1x32 blocks, the inputs must be bf16, the rows must fill whole blocks, and the number of columns (of each half, if gated) must
+ * be a multiple of 32.
  */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
   const block = gated ? 64 : 32;
-  const fits = asMatrix(x.shape)[1] % block === 0;
+  const [rows, columns] = asMatrix(x.shape);
+  const fits = columns % block === 0 && rows === blockedRows(spec, rows);
   const isRead = [x, grad].every((each) => !each || each.dtype === MX_KERNEL.dtype);
   const scales = spec.scaleRule === MX_KERNEL.rule && spec.elementScaling === MX_KERNEL.scaling;
   return scales && !isSquare(spec.tile) && isRead && fits;

@@ -3,7 +3,7 @@
  * a given scale or amax, and block-scaled FP8, take one pass over the input; current scaling takes one pass for the column sums
  * and the amax, and another for the codes. In all other cases the two operations run one after the other.
  */
-import { isTensorWide } from "../../../formats/block.js";
+import { isLineWide, isTensorWide } from "../../../formats/block.js";
 import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
@@ -28,7 +28,7 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
     const { addon, device } = context;
     const { spec, biasGrad } = args;
     const [out, outType] = [biasGrad.address, wideOf(biasGrad)];
-    if (spec.scaleRule !== KERNEL_RULE) {
+    if (spec.scaleRule !== KERNEL_RULE || isLineWide(spec.tile)) {
       runBiasGradSteps(args);
     } else if (isTensorWide(spec.tile)) {
       withSums(context, args, (workspace) =>

@@ -1,8 +1,12 @@
 /** Dequantization on a GPU. */
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
+import { tensorScaleRole } from "../../../formats/scale-rules.js";
+import { Scope } from "../../../tensor/scope.js";
 import { asMatrix } from "../../../tensor/shape.js";
-import { addressOf, type Lowering, wideOf } from "../lowering.js";
+import { Tensor } from "../../../tensor/tensor.js";
+import type { DequantizeArgs } from "../../ops.js";
+import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { OUT, SCALES, SIZE } from "../shared-arguments.js";
 
@@ -19,6 +23,7 @@ export const DEQUANTIZE_CALLS = {
     blockShift: "count",
     "amax?": "pointer",
     inverse: "float",
+    divides: "flag",
     ...OUT,
   },
 } as const satisfies Declarations;
@@ -26,29 +31,52 @@ export const DEQUANTIZE_CALLS = {
 /** A shift that is larger than the logarithm of any size. It makes all elements share one scale. */
 const ALL = 62;
 
+/** What kernels make of the amax of the tensor, or of its scale: they multiply by it times `inverse`, or divide by it. */
+function tensorFactor({ scaleRule, e4m3Max }: DequantizeArgs["spec"]) {
+  const role = tensorScaleRole(scaleRule);
+  return { inverse: role === "amax" ? 1 / (6 * e4m3Max) : 1, divides: role === "divisor" };
+}
+
 export const dequantize: Lowering<"dequantize"> = {
-  run({ addon, device }, { spec, copy, out }) {
-    const { data, dataShape, direction, placement } = copy.geometry;
-    const [rows, columns] = asMatrix(dataShape);
-    const format = blockFormat(spec.quantizer);
-    const isWhole = isTensorWide(spec.tile);
-    const [tileRows, block] = tileSize(spec.tile);
-    addon.dequantize(device, {
-      codes: copy.data.address,
-      word: factsOf(spec.format).word,
-      rows,
-      columns,
-      transposed: data === "transposed",
-      across: direction === "columnwise" && data === "inPlace",
-      scales: copy.scaleInv.address,
-      placement,
-      scaleWord: wordOf(format.scale),
-      lineShift: isWhole ? ALL : format.replicates ? 0 : Math.log2(tileRows),
-      blockShift: isWhole ? ALL : Math.log2(block),
-      amax: addressOf(copy.amax),
-      inverse: copy.amax ? 1 / (6 * spec.e4m3Max) : 1,
-      out: out.address,
-      outType: wideOf(out),
-    });
+  run(context, args) {
+    const { copy, out } = args;
+    const { data, dataShape } = copy.geometry;
+    const [rows, columns] = asMatrix(out.shape);
+    const stored = data === "transposed" ? (dataShape[1] as number) : rows;
+    if (stored === rows) {
+      launch(context, args);
+      return;
+    }
+    // a transposed copy of whole blocks is dequantized with its rows of zeros
+    using _scope = new Scope();
+    const whole = new Tensor(out.backend, out.dtype, [stored, columns]);
+    launch(context, { ...args, out: whole });
+    if (out.byteLength > 0) out.backend.memory.copy(out.address, whole.address, out.byteLength);
   },
 };
+
+function launch({ addon, device }: LoweringContext, { spec, copy, out }: DequantizeArgs): void {
+  const { data, direction, placement } = copy.geometry;
+  const [outRows, outColumns] = asMatrix(out.shape);
+  const [rows, columns] = data === "transposed" ? [outColumns, outRows] : [outRows, outColumns];
+  const format = blockFormat(spec.quantizer);
+  const isWhole = isTensorWide(spec.tile);
+  const [tileRows, block] = tileSize(spec.tile);
+  addon.dequantize(device, {
+    codes: copy.data.address,
+    word: factsOf(spec.format).word,
+    rows,
+    columns,
+    transposed: data === "transposed",
+    across: direction === "columnwise" && data === "inPlace",
+    scales: copy.scaleInv.address,
+    placement,
+    scaleWord: wordOf(format.scale),
+    lineShift: isWhole ? ALL : format.replicates ? 0 : Math.log2(tileRows),
+    blockShift: isWhole ? ALL : Math.min(Math.log2(block), ALL),
+    amax: addressOf(copy.amax),
+    ...tensorFactor(spec),
+    out: out.address,
+    outType: wideOf(out),
+  });
+}

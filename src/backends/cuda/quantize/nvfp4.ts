@@ -1,6 +1,6 @@
 /**
  * Quantization to NVFP4 on a GPU. One pass over the input computes the amaxes that are not given; a second pass writes both
- * copies.
+ * copies. By other rules than TransformerEngine's, a kernel makes scales of the tensor of the amaxes between the two.
  */
 import { isSquare } from "../../../formats/block.js";
 import type { QuantizedCopy } from "../../../tensor/quantized.js";
@@ -8,9 +8,9 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copyOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
+import { addressOf, type LoweringContext, randomWords, ruleOf, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { COPY, RANDOM, SOURCE } from "../shared-arguments.js";
+import { COPY, RANDOM, RULE, SOURCE } from "../shared-arguments.js";
 
 const NVFP4_COPY = { ...COPY, amax: "pointer", "givenAmax?": "pointer" } as const;
 
@@ -27,6 +27,7 @@ const PART = {
 export const NVFP4_CALLS = {
   quantizeNvfp4: {
     ...SOURCE,
+    ...RULE,
     square: "flag",
     transforms: "flag",
     signs: "word",
@@ -52,6 +53,7 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     xType: wideOf(x),
     rows,
     columns,
+    ...ruleOf(spec),
     square: isSquare(spec.tile),
     transforms: spec.rht,
     signs: spec.rhtSigns,

@@ -1,11 +1,14 @@
 /** Quantization on a GPU: the choice of a kernel by the tile and the type of the scales. */
-import { isTensorWide } from "../../../formats/block.js";
+import { isLineWide, isTensorWide } from "../../../formats/block.js";
 import { SCALE_RULES, type ScaleRule } from "../../../formats/scale-rules.js";
+import { quantizeWholeBlocks, supportsWholeBlocks } from "../../steps/whole-blocks.js";
 import type { Lowering } from "../lowering.js";
 import { quantizeBlock } from "./block.js";
 import { quantizeMx } from "./mx.js";
 import { quantizeNvfp4 } from "./nvfp4.js";
+import { quantizeRow } from "./row.js";
 import { quantizeTensor } from "./tensor.js";
+import { zeroFilled } from "./zero-filled.js";
 
 /** The kernels for block-scaled formats, by the type of their scales. */
 const BLOCKS = {
@@ -15,9 +18,14 @@ const BLOCKS = {
 } as const satisfies Record<ScaleRule["scale"], typeof quantizeBlock>;
 
 export const quantize: Lowering<"quantize"> = {
+  supports: supportsWholeBlocks,
   run(context, args) {
     const { scaleRule, tile } = args.spec;
-    const lower = isTensorWide(tile) ? quantizeTensor : BLOCKS[SCALE_RULES[scaleRule].scale];
-    lower(context, args);
+    const ofBlocks = isLineWide(tile) ? quantizeRow : BLOCKS[SCALE_RULES[scaleRule].scale];
+    const lower = isTensorWide(tile) ? quantizeTensor : ofBlocks;
+    quantizeWholeBlocks(args, {
+      zeroFilled: (x, rows) => zeroFilled(context, x, rows),
+      quantize: (whole) => lower(context, whole),
+    });
   },
 };

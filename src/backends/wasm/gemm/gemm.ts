@@ -232,6 +232,15 @@ function finish(context: LoweringContext, task: number, args: GemmArgs, item: nu
     c: addend,
     type: c ? WIDE[c.dtype] : WIDE.f32,
   });
+  if (w.lineScales || x.lineScales)
+    pool.call("gemmLineScales", {
+      task,
+      alpha: fullAlpha(args),
+      scaleW: (w.lineScales ?? w.tensorScale)?.address ?? NULL,
+      strideW: w.lineScales ? 1 : 0,
+      scaleX: (x.lineScales ?? x.tensorScale)?.address ?? NULL,
+      strideX: x.lineScales ? 1 : 0,
+    });
   const biasType = bias ? WIDE[bias.dtype] : WIDE.f32;
   pool.call("gemmBias", { task, bias: bias?.address ?? NULL, type: biasType });
   const narrow = storageBits(out.dtype) === 8;

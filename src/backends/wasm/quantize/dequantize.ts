@@ -2,31 +2,46 @@
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { WIDE } from "../../../formats/contract.gen.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
+import { tensorScaleRole } from "../../../formats/scale-rules.js";
 import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { DequantizeArgs } from "../../ops.js";
 import { gatherScales, transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
+/** A shift that is larger than the logarithm of any length. It makes all elements of a line share one scale. */
+const WHOLE_LINE = 31;
+
 export const dequantize: Lowering<"dequantize"> = {
   run(context, args) {
     const { spec, out } = args;
     const [rows, columns] = asMatrix(out.shape);
-    const { geometry } = args.copy;
+    const { geometry, data } = args.copy;
     if (geometry.data === "inPlace") {
-      decodeCopy(context, args, [rows, columns], args.copy.data.address, out.address);
-    } else if (geometry.scale === "inPlace") {
+      decodeCopy(context, args, [rows, columns], data.address, out.address);
+      return;
+    }
+    const [, stored] = asMatrix(geometry.dataShape);
+    if (geometry.scale === "inPlace") {
       // mxfp4 columnwise: the codes are transposed back to the orientation of their scales
-      context.withTemporary(args.copy.data.byteLength, (codes) => {
-        transposeCodes(context, args.copy.data.address, columns, rows, storageBits(spec.format), codes);
+      context.withTemporary(data.byteLength, (codes) => {
+        transposeCodes(context, data.address, columns, stored, storageBits(spec.format), codes);
         decodeCopy(context, args, [rows, columns], codes, out.address);
       });
-    } else {
-      context.withTemporary(out.byteLength, (values) => {
-        decodeCopy(context, args, [columns, rows], args.copy.data.address, values);
-        transposeCodes(context, values, columns, rows, storageBits(out.dtype), out.address);
-      });
+      return;
     }
+    const bytes = byteLength(out.dtype, [stored, columns]);
+    context.withTemporary(bytes, (values) => {
+      decodeCopy(context, args, [columns, stored], data.address, values);
+      const transposeTo = (address: number): void =>
+        transposeCodes(context, values, columns, stored, storageBits(out.dtype), address);
+      if (stored === rows) transposeTo(out.address);
+      else
+        context.withTemporary(bytes, (whole) => {
+          transposeTo(whole);
+          context.heap.copy(out.address, whole, out.byteLength);
+        });
+    });
   },
 };
 
@@ -50,19 +65,33 @@ function decodeCopy(
   const format = blockFormat(spec.quantizer);
   const [tileRows, block] = tileSize(spec.tile);
   const scaleWord = wordOf(format.scale);
-  const [g, inverse] = copy.amax
-    ? [copy.amax.dataSync()[0] as number, Math.fround(1 / (6 * spec.e4m3Max))]
-    : [1, 1];
+  const factors = tensorFactors(args);
   const job = { total: lines, weight: length };
   withLogicalScales(context, copy, (scales) => {
-    const copied = { src: codes, word, scales, scaleWord, g, inverse, columns: length, ...target };
+    const copied = { src: codes, word, scales, scaleWord, ...factors, columns: length, ...target };
     if (copy.geometry.blocksFirst) {
       context.pool.run("dequantizeColumns", job, { tileRows: block, ...copied });
     } else {
       const height = format.replicates ? 1 : tileRows;
-      context.pool.run("dequantizeRows", job, { tileRows: height, blockShift: Math.log2(block), ...copied });
+      const blockShift = Math.min(Math.log2(block), WHOLE_LINE);
+      context.pool.run("dequantizeRows", job, { tileRows: height, blockShift, ...copied });
     }
   });
+}
+
+/** What the scales of blocks are multiplied and divided by for the whole tensor. */
+function tensorFactors({ copy, spec }: DequantizeArgs) {
+  const none = { g: 1, inverse: 1, divisor: 1 };
+  if (!copy.amax) return none;
+  const stored = copy.amax.dataSync()[0] as number;
+  switch (tensorScaleRole(spec.scaleRule)) {
+    case "multiplier":
+      return { ...none, g: stored };
+    case "divisor":
+      return { ...none, divisor: stored };
+    default:
+      return { ...none, g: stored, inverse: Math.fround(1 / (6 * spec.e4m3Max)) };
+  }
 }
 
 function withLogicalScales(

@@ -1,5 +1,5 @@
 /** Quantization on the reference. Each copy takes one pass over the source. */
-import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
+import { blockedRows, blockFormat, isLineWide, isTensorWide, tileSize } from "../../../formats/block.js";
 import {
   ELEMENT_SCALING,
   OVERFLOW,
@@ -9,9 +9,11 @@ import {
 } from "../../../formats/contract.gen.js";
 import { FLT_MAX, factsOf } from "../../../formats/derive.js";
 import { scalingBits } from "../../../formats/element-scalings.js";
+import { tensorScaleRole } from "../../../formats/scale-rules.js";
 import type { Direction, QuantizedCopy } from "../../../tensor/quantized.js";
-import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
-import type { Tensor } from "../../../tensor/tensor.js";
+import { Scope } from "../../../tensor/scope.js";
+import { asMatrix, byteLength, storageBits, type WideDType } from "../../../tensor/shape.js";
+import { Tensor } from "../../../tensor/tensor.js";
 import type { MatrixPart, QuantizeArgs } from "../../ops.js";
 import { amaxOf } from "../cast/cast.js";
 import { layOutScales, transposeCodes } from "../layout/layout.js";
@@ -37,10 +39,35 @@ export const quantize: Lowering<"quantize"> = {
     if (isTensorWide(args.spec.tile)) quantizeTensor(context, args);
     else {
       if (args.rowwise) quantizeCopy(context, args, "rowwise", args.rowwise);
-      if (args.columnwise) quantizeCopy(context, args, "columnwise", args.columnwise);
+      if (args.columnwise) quantizeColumnwise(context, args, args.columnwise);
     }
   },
 };
+
+/** Quantizes the columnwise copy, which is that of a matrix with whole blocks along its columns. */
+function quantizeColumnwise(context: LoweringContext, args: QuantizeArgs, copy: QuantizedCopy): void {
+  const [rows] = asMatrix(args.x.shape);
+  const whole = blockedRows(args.spec, rows);
+  if (whole === rows) {
+    quantizeCopy(context, args, "columnwise", copy);
+    return;
+  }
+  using _scope = new Scope();
+  const part = args.part && { ...args.part, rows: blockedRows(args.spec, args.part.rows) };
+  quantizeCopy(context, { ...args, x: withRows(context, args.x, whole), part }, "columnwise", copy);
+}
+
+/** Returns x with rows of zeros below, so that it has `rows` rows: x itself, or a tensor that the open scope disposes of. */
+export function withRows<X extends Tensor<WideDType>>({ heap }: LoweringContext, x: X, rows: number): X {
+  const [given, columns] = asMatrix(x.shape);
+  if (rows === given) return x;
+  const out = new Tensor(x.backend, x.dtype, [rows, columns]) as X;
+  const [{ address, byteLength: bytes }, missing] = [out, out.byteLength - x.byteLength];
+  if (bytes === 0) return out;
+  heap.copy(address, x.address, x.byteLength);
+  heap.write(address + x.byteLength, new Uint8Array(missing));
+  return out;
+}
 
 /**
  * Quantizes with one scale per tensor: the elements are encoded once, and the codes are transposed for the columnwise copy
@@ -154,7 +181,10 @@ function quantizeBlocks(
     const [lines, length] = transposed ? [columns, rows] : [rows, columns];
     const sharedScales = tileRows > 1 && !blockFormat(spec.quantizer).replicates;
     const matrix = { rows: lines, columns: length, transposed };
-    describeCopy(context, task, args, direction, { tileRows, tileColumns: block, sharedScales, ...matrix });
+    const isLine = isLineWide(spec.tile);
+    const tile = { tileRows, tileColumns: isLine ? 0 : block, sharedScales };
+    describeCopy(context, task, args, direction, { ...tile, ...matrix });
+    if (spec.amaxLimit > 0) pool.call("quantizeLimit", { task, limit: spec.amaxLimit });
     if (copy.amax)
       pool.call("quantizeLevels", {
         task,
@@ -167,7 +197,7 @@ function quantizeBlocks(
     const run = (to: number): void => {
       const grain = Math.max(tileRows, transposed ? STRIP : 1);
       pool.call("quantizeTarget", { task, dst: copy.data.address, scales: to });
-      pool.run("quantizeRows", { total: lines, grain, weight: length }, { task });
+      pool.run(isLine ? "quantizeLines" : "quantizeRows", { total: lines, grain, weight: length }, { task });
     };
     if (!transposed || scale === "transposed") run(scales);
     else {
@@ -242,7 +272,10 @@ function drawsOf(part: MatrixPart, { rows, columns, transposed }: Omit<Tiled, ke
   };
 }
 
-/** Returns the amax of the whole tensor for one copy of NVFP4, and writes it to the copy. Returns 0 for other formats. */
+/**
+ * Returns the amax of the whole tensor for one copy of NVFP4, or the scale that its rule makes of it, and writes it to the copy.
+ * Returns 0 for other formats.
+ */
 function globalAmax(
   context: LoweringContext,
   args: QuantizeArgs,
@@ -256,9 +289,12 @@ function globalAmax(
   const transforms = spec.rht && columnwise;
   const own = transforms ? transformedAmax : amaxOf;
   const shared = given ?? (transforms ? undefined : args.amax);
-  const value = shared ? (shared.dataSync()[0] as number) : own(context, x, spec.rhtSigns);
-  copy.amax.write(Float32Array.of(value));
-  return value;
+  const amax = shared ? (shared.dataSync()[0] as number) : own(context, x, spec.rhtSigns);
+  const rule = SCALE_RULE[spec.scaleRule];
+  const isAmax = tensorScaleRole(spec.scaleRule) === "amax";
+  const stored = isAmax ? amax : context.pool.call("tensorScale", { rule, amax, type: wideOf(x) });
+  copy.amax.write(Float32Array.of(stored));
+  return stored;
 }
 
 /** Returns max |y|, where y is the bf16 random Hadamard transform of xᵀ. */

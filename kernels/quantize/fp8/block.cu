@@ -1,6 +1,6 @@
 // Block-scaled FP8 quantization. A thread block quantizes one 128 x 128 tile. It loads the tile to registers once,
 // reduces the amaxes of rows by warp shuffles and those of columns through shared memory, and then encodes both copies.
-#include "kernels/quantize/block.h"
+#include "kernels/quantize/fp8/block.h"
 
 #include "kernels/core/scale.cuh"
 #include "kernels/quantize/code-tile.cuh"

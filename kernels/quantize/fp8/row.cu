@@ -1,0 +1,179 @@
+// FP8 quantization by the amaxes of whole rows and columns, in two passes over tiles of 128 x 128 elements: one raises the
+// amaxes of the rows and columns of its tile, the other encodes both copies. A maximum does not depend on the order, so
+// tiles combine theirs by atomic maxima on the bits.
+#include "kernels/quantize/fp8/row.h"
+
+#include "kernels/core/scale.cuh"
+#include "kernels/quantize/code-tile.cuh"
+#include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/scaler.cuh"
+
+namespace lockstep {
+
+namespace {
+
+__device__ inline TileOrigin tileOf(const QuantizeRowParams& p) {
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
+  return {p.rows, p.columns, int64_t{blockIdx.x / across} * kTile, int64_t{blockIdx.x % across} * kTile};
+}
+
+__device__ inline uint32_t* columnAmaxes(const QuantizeRowParams& p) {
+  return p.amaxes + (p.rowwise == nullptr ? 0 : p.rows);
+}
+
+template <Wide type, bool whole>
+__global__ void __launch_bounds__(kTileThreads) raiseAmaxes(const QuantizeRowParams p) {
+  using Thread = TileThread<type>;
+  __shared__ uint32_t rows[kTile];
+  __shared__ uint32_t columns[kTile];
+  if (isNoop(p.noop)) return;
+  const int line = threadIdx.x % kTile;
+  (threadIdx.x < kTile ? rows : columns)[line] = 0;
+  const TileOrigin at = tileOf(p);
+  Bytes16 chunks[Thread::kRows];
+  loadChunks<type, whole>(p.x, at, chunks);
+  __syncthreads();
+
+  // fmaxf ignores NaN; non-negative floats have the same order as their bits
+  float ofColumns[Thread::kWidth] = {};
+#pragma unroll
+  for (int i = 0; i < Thread::kRows; ++i) {
+    float ofRow = 0;
+#pragma unroll
+    for (int j = 0; j < Thread::kWidth; ++j) {
+      const float magnitude = fabsf(element<type>(chunks[i], j));
+      ofRow = fmaxf(ofRow, magnitude);
+      ofColumns[j] = fmaxf(ofColumns[j], magnitude);
+    }
+    if (p.rowwise != nullptr) atomicMax(rows + Thread::row(i), bitsOf(ofRow));
+  }
+  if (p.columnwise != nullptr) {
+#pragma unroll
+    for (int j = 0; j < Thread::kWidth; ++j) atomicMax(columns + Thread::column() + j, bitsOf(ofColumns[j]));
+  }
+  __syncthreads();
+  if (threadIdx.x < kTile) {
+    if (p.rowwise != nullptr && at.row + line < p.rows) atomicMax(p.amaxes + at.row + line, rows[line]);
+  } else if (p.columnwise != nullptr && at.column + line < p.columns) {
+    atomicMax(columnAmaxes(p) + at.column + line, columns[line]);
+  }
+}
+
+template <Wide type, uint32_t word, bool general>
+__device__ ScaleOf<general> lineScale(const QuantizeRowParams& p, uint32_t bits) {
+  constexpr float largest = decode(maxCode(word), word);
+  float amax = floatOf(bits);
+  if (p.limit > 0) amax = fminf(amax, rounded<type>(p.limit));
+  if constexpr (general) {
+    return generalScale<type>(p, amax, largest);
+  } else {
+    return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.type))};
+  }
+}
+
+struct Shared {
+  float rows[kTile];
+  alignas(16) float columns[kTile];
+  CodeTile tile;
+};
+
+// The factors of the rows and columns of the tile go to shared memory; the first tile of a line stores its scale.
+// Synchronises the block.
+template <Wide type, uint32_t word, bool general>
+__device__ void lineScales(Shared& shared, const QuantizeRowParams& p, const TileOrigin& at) {
+  const int line = threadIdx.x % kTile;
+  if (threadIdx.x < kTile) {
+    const int64_t row = at.row + line;
+    if (p.rowwise != nullptr && row < p.rows) {
+      const auto scale = lineScale<type, word, general>(p, p.amaxes[row]);
+      shared.rows[line] = scale.factor;
+      if (at.column == 0) p.rowwiseScales[row] = scale.stored();
+    }
+  } else {
+    const int64_t column = at.column + line;
+    if (p.columnwise != nullptr && column < p.columns) {
+      const auto scale = lineScale<type, word, general>(p, columnAmaxes(p)[column]);
+      shared.columns[line] = scale.factor;
+      if (at.row == 0) p.columnwiseScales[column] = scale.stored();
+    }
+  }
+  __syncthreads();
+}
+
+template <Wide type, uint32_t word, bool whole, bool general>
+__global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowParams p) {
+  using Thread = TileThread<type>;
+  __shared__ Shared shared;
+  if (isNoop(p.noop)) return;
+  const TileOrigin at = tileOf(p);
+  Bytes16 chunks[Thread::kRows];
+  loadChunks<type, whole>(p.x, at, chunks);
+  lineScales<type, word, general>(shared, p, at);
+
+  const Scaler<type, general> scaled{p.scaling};
+  if (p.rowwise != nullptr) {
+#pragma unroll
+    for (int i = 0; i < Thread::kRows; ++i) {
+      const float factor = shared.rows[Thread::row(i)];
+      uint32_t codes[Thread::kWords];
+      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, factor); }, codes);
+      storeRow<type, whole>(p.rowwise, at, i, codes);
+    }
+  }
+  if (p.columnwise == nullptr) return;
+  float factors[Thread::kWidth];
+#pragma unroll
+  for (int j = 0; j < Thread::kWidth; ++j) factors[j] = shared.columns[Thread::column() + j];
+#pragma unroll
+  for (int pass = 0; pass < Thread::kPasses; ++pass) {
+    uint32_t codes[4][Thread::kWords];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      encodeChunk<type, word>(chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, codes[i]);
+    putTransposed<type>(shared.tile, pass, codes);
+  }
+  __syncthreads();
+  storeColumns(p.columnwise, at, shared.tile);
+}
+
+template <Wide type, uint32_t word, bool whole>
+void encode(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
+  if (p.rule != ScaleRule::kF32) {
+    encodeLines<type, word, whole, true><<<tiles, kTileThreads, 0, stream>>>(p);
+  } else {
+    encodeLines<type, word, whole, false><<<tiles, kTileThreads, 0, stream>>>(p);
+  }
+}
+
+template <Wide type, bool whole>
+void quantize(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
+  raiseAmaxes<type, whole><<<tiles, kTileThreads, 0, stream>>>(p);
+  if (p.word == format::kE4m3) {
+    encode<type, format::kE4m3, whole>(p, tiles, stream);
+  } else {
+    encode<type, format::kE5m2, whole>(p, tiles, stream);
+  }
+}
+
+}  // namespace
+
+cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
+  if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (!hasF32Scales(p.rule) || (p.scaling != 0 && p.rule == ScaleRule::kF32)) return cudaErrorInvalidValue;
+  const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
+  const int64_t lines = (p.rowwise == nullptr ? 0 : p.rows) + (p.columnwise == nullptr ? 0 : p.columns);
+  if (tiles == 0 || lines == 0) return cudaSuccess;
+  const cudaError_t error = cudaMemsetAsync(p.amaxes, 0, lines * sizeof(uint32_t), stream);
+  if (error != cudaSuccess) return error;
+  withWide(p.type, [&](auto type) {
+    const uint32_t count = static_cast<uint32_t>(tiles);
+    if (p.columns % TileThread<type.value>::kWidth == 0) {
+      quantize<type.value, true>(p, count, stream);
+    } else {
+      quantize<type.value, false>(p, count, stream);
+    }
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,127 @@
+// The kernel for MX quantization of any wide type, format, rounding, scale rule and element scaling. A warp quantizes a 32x32
+// block, one column per lane. Tests run this kernel on a CPU as well (conformance/tests/stand-in/warp.h).
+#pragma once
+
+#include "kernels/device/device.cuh"
+#include "kernels/quantize/mx/mx.h"
+#include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/scaler.cuh"
+
+namespace lockstep {
+
+namespace mxany {
+
+constexpr int kBlock = 32;
+constexpr int kThreads = 128;
+
+// Whether a kernel reads the rule and the element scaling at run time. Others have a rule of few steps, and multiply.
+inline bool isGeneral(const QuantizeMxParams& p) {
+  return p.scaling != 0 || p.rule == ScaleRule::kE8m0EvenShort || p.rule == ScaleRule::kE8m0UpLog2 ||
+         p.rule == ScaleRule::kE8m0UpLeast;
+}
+
+// Computes block scales and codes for one format word.
+template <Wide type, bool general>
+struct Encoder {
+  uint32_t word;
+  ScaleRule rule;
+  float largest;
+  uint32_t carry;
+  int maxExponent;
+  bool stochastic;
+  RandomSource random;
+  Scaler<type, general> scaled;
+
+  __device__ explicit Encoder(const QuantizeMxParams& p)
+      : word(p.word),
+        rule(p.rule),
+        largest(decode(maxCode(p.word), p.word)),
+        carry(carryOf(p.rule, p.word)),
+        maxExponent(static_cast<int>(maxCode(p.word) >> mantissaBits(p.word)) - exponentBias(p.word)),
+        stochastic(p.stochastic),
+        random(p.random),
+        scaled{p.scaling} {}
+
+  // The scale of a block. `amax` is the bit pattern of the block's amax.
+  __device__ E8m0Scale scale(uint32_t amax) const {
+    if constexpr (general) {
+      if (rule == ScaleRule::kE8m0EvenShort) return e8m0EvenShort(floatOf(amax), carry, maxExponent, scaled.scaling);
+      const uint32_t code = codeOf(floatOf(amax));
+      return {code, e8m0Multiplier(code, scaled.scaling)};
+    } else {
+      const uint32_t code = codeOf(floatOf(amax));
+      return {code, e8m0Reciprocal(code)};
+    }
+  }
+
+  __device__ uint32_t codeOf(float amax) const {
+    if constexpr (general) {
+      if (rule == ScaleRule::kE8m0UpLog2) return e8m0UpLog2(amax / largest);
+      if (rule == ScaleRule::kE8m0UpLeast) return e8m0UpLeast(amax, largest);
+    }
+    if (rule == ScaleRule::kE8m0Up) return e8m0Up(amax * (1 / largest));
+    if (rule == ScaleRule::kE8m0UpQuotient) return e8m0Up(amax / largest);
+    return e8m0Exponent(amax, carry, maxExponent);
+  }
+
+  // Encodes x, which is element `index` of copy 0 (rowwise) or 1 (columnwise), in a block with this multiplier.
+  __device__ uint32_t operator()(float value, float multiplier, int64_t index, uint32_t copy) const {
+    float x = scaled(value, multiplier);
+    if constexpr (general) x = settled(x, decode(1, word) * 0.5f, scaled.scaling);
+    if (!stochastic) return encode(x, word, Rounding::kTiesToEven, Overflow::kSaturate, 0);
+    const uint4 draw = philox(static_cast<uint64_t>(index) >> 4, copy, random);
+    return encode(x, word, Rounding::kStochastic, Overflow::kSaturate, carrying16(draw, static_cast<int>(index & 15)));
+  }
+};
+
+// A warp quantizes a 32x32 block, with one column per lane, for either copy.
+template <Wide type, bool general>
+__global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p) {
+  if (isNoop(p.noop)) return;
+  const int64_t tile = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+  const int64_t across = p.columns / kBlock;
+  if (tile >= across * (p.rows / kBlock)) return;
+  const int lane = threadIdx.x % 32;
+  const int64_t firstRow = tile / across * kBlock;
+  const int64_t block = tile % across;
+  const int64_t column = block * kBlock + lane;
+  using Wide_ = WideOf<type>;
+  const auto* x = static_cast<const typename Wide_::Storage*>(p.x) + firstRow * p.columns + column;
+  const Encoder<type, general> encoder(p);
+  const bool packed = storageBits(p.word) == 4;
+
+  uint32_t largest = 0;
+  for (int r = 0; r < kBlock; ++r) largest = max(largest, magnitudeOf(Wide_::load(x[r * p.columns])));
+  if (p.square) largest = __reduce_max_sync(kFullMask, largest);
+  const E8m0Scale ofColumn = encoder.scale(largest);
+  if (p.columnwise != nullptr) {
+    const int64_t at = scaleOffset(p.columnwiseScales, column, firstRow / kBlock);
+    static_cast<uint8_t*>(p.columnwiseScales.data)[at] = static_cast<uint8_t>(ofColumn.code);
+  }
+  uint32_t previous = 0;
+  for (int r = 0; r < kBlock; ++r) {
+    const int64_t row = firstRow + r;
+    const float value = Wide_::load(x[r * p.columns]);
+    if (p.rowwise != nullptr) {
+      const E8m0Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kFullMask, magnitudeOf(value)));
+      const int64_t index = row * p.columns + column;
+      const uint32_t code = encoder(value, ofRow.multiplier, index, 0);
+      const uint32_t next = __shfl_down_sync(kFullMask, code, 1);
+      if (!packed) p.rowwise[index] = static_cast<uint8_t>(code);
+      if (packed && lane % 2 == 0) p.rowwise[index / 2] = static_cast<uint8_t>(code | next << 4);
+      const int64_t at = scaleOffset(p.rowwiseScales, row, block);
+      if (lane == 0) static_cast<uint8_t*>(p.rowwiseScales.data)[at] = static_cast<uint8_t>(ofRow.code);
+    }
+    if (p.columnwise != nullptr) {
+      const int64_t index = packed ? column * p.rows + row : row * p.columns + column;
+      const uint32_t code = encoder(value, ofColumn.multiplier, index, 1);
+      if (!packed) p.columnwise[index] = static_cast<uint8_t>(code);
+      if (packed && r % 2 == 1) p.columnwise[index / 2] = static_cast<uint8_t>(previous | code << 4);
+      previous = code;
+    }
+  }
+}
+
+}  // namespace mxany
+
+}  // namespace lockstep

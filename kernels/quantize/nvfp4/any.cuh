@@ -1,0 +1,182 @@
+// The kernels for NVFP4 quantization by the scale rules of other libraries than TransformerEngine (docs/numerics.md §5.11). A
+// warp quantizes 16 rows of 32 columns, one column per lane. Tests run these kernels on a CPU as well
+// (conformance/tests/stand-in/warp.h).
+#pragma once
+
+#include "kernels/device/device.cuh"
+#include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/nvfp4/nvfp4.h"
+#include "kernels/quantize/scaler.cuh"
+
+namespace lockstep {
+
+namespace nvfp4any {
+
+constexpr int kBlock = 16;
+constexpr int kColumns = 32;
+// The warps of a thread block quantize rows below each other.
+constexpr int kWarps = 4;
+
+// Replaces the amaxes of the copies by their scales of the tensor. One thread calls it.
+template <Wide type>
+__global__ void storeTensorScales(const QuantizeNvfp4Params p) {
+  if (isNoop(p.noop)) return;
+  const auto scale = [&](const Nvfp4Copy& copy) {
+    const bool reads = copy.data != nullptr && p.rule != ScaleRule::kE4m3Quotient;
+    return tensorScale(p.rule, reads ? *copy.amax : 0.0f, rounded<type>);
+  };
+  const float rowwise = scale(p.rowwise);
+  const float columnwise = scale(p.columnwise);
+  if (p.rowwise.data != nullptr) *p.rowwise.amax = rowwise;
+  if (p.columnwise.data != nullptr) *p.columnwise.amax = columnwise;
+}
+
+// Returns the e2m1 code nearest to x, ties to even; larger values saturate, and NaN becomes 7.
+__device__ inline uint32_t codeOf(float x) {
+  constexpr uint32_t kOne = 0x3f800000u;
+  const float bounded = fminf(x, 6.0f);
+  const float a = fminf(fabsf(bounded), 6.0f);
+  const uint32_t binade = bitsOf(a) < kOne ? kOne : bitsOf(a) & 0x7f800000u;
+  // adding a power of two rounds to a multiple of half the binade
+  const uint32_t power = binade + (22u << 23);
+  const uint32_t steps = bitsOf(a + floatOf(power)) - power;
+  return (((binade - kOne) >> 22) + steps) | (bitsOf(bounded) >> 28 & 8);
+}
+
+// One step of a butterfly reduction. Two lanes whose indices differ in the bit `mask` combine their `count` values; the lane
+// without the bit keeps the first half of the results, and the other the second half.
+template <int count, typename Combine>
+__device__ inline void halve(uint32_t (&values)[kBlock], int mask, Combine combine) {
+  const bool isUpper = (threadIdx.x & mask) != 0;
+#pragma unroll
+  for (int i = 0; i < count / 2; ++i) {
+    const uint32_t kept = isUpper ? values[i + count / 2] : values[i];
+    const uint32_t sent = isUpper ? values[i] : values[i + count / 2];
+    values[i] = combine(kept, __shfl_xor_sync(kFullMask, sent, mask));
+  }
+}
+
+__device__ inline uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+// Reduces values[i] to their maximum over each 16 lanes. values[0] becomes that of i = lane % 16.
+__device__ inline void maximaAcross(uint32_t (&values)[kBlock]) {
+  halve<16>(values, 8, larger);
+  halve<8>(values, 4, larger);
+  halve<4>(values, 2, larger);
+  halve<2>(values, 1, larger);
+}
+
+// Packs the codes of each 8 lanes in a word: codes[0] and codes[1] become the words of i = lane % 8 * 2 and the next i.
+__device__ inline void packAcross(uint32_t (&codes)[kBlock]) {
+  const auto both = [](uint32_t a, uint32_t b) { return a | b; };
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) codes[i] <<= threadIdx.x % 8 * 4;
+  halve<16>(codes, 4, both);
+  halve<8>(codes, 2, both);
+  halve<4>(codes, 1, both);
+}
+
+// The 16 elements of a lane's column, and where they are in the matrix.
+template <Wide type>
+struct Column {
+  float x[kBlock];
+  int64_t row;
+  int64_t column;
+  bool inside;
+
+  // The largest magnitude, NaN ignored, as bits.
+  __device__ uint32_t amax() const {
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) largest = larger(largest, magnitudeOf(x[i]));
+    return largest;
+  }
+};
+
+template <Wide type>
+__device__ E4m3Scale scaleOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, uint32_t amax) {
+  return e4m3Scale(p.rule, p.scaling, floatOf(amax), *to.amax, rounded<type>);
+}
+
+__device__ inline void storeScale(const ScalePlacement& to, int64_t line, int64_t block, uint32_t code) {
+  static_cast<uint8_t*>(to.data)[scaleOffset(to, line, block)] = static_cast<uint8_t>(code);
+}
+
+// Writes the rowwise copy. `amax` is that of the block of row lane % 16 to which the lane's column belongs.
+template <Wide type>
+__device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
+  const int lane = threadIdx.x % 32;
+  const Scaler<type, true> scaled{p.scaling};
+  const E4m3Scale scale = scaleOf<type>(p, p.rowwise, amax);
+  uint32_t codes[kBlock];
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) {
+    const float factor = __shfl_sync(kFullMask, scale.factor, (lane & kBlock) + i);
+    codes[i] = codeOf(scaled(c.x[i], factor));
+  }
+  packAcross(codes);
+  if (!c.inside) return;
+  storeScale(p.rowwise.scales, c.row + lane % kBlock, c.column / kBlock, scale.code);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int64_t row = c.row + lane % 8 * 2 + i;
+    *reinterpret_cast<uint32_t*>(p.rowwise.data + (row * p.columns + c.column / 8 * 8) / 2) = codes[i];
+  }
+}
+
+// Writes the columnwise copy. `amax` is that of the lane's block.
+template <Wide type>
+__device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
+  if (!c.inside) return;
+  const Scaler<type, true> scaled{p.scaling};
+  const E4m3Scale scale = scaleOf<type>(p, p.columnwise, amax);
+  uint32_t words[2] = {0, 0};
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) words[i / 8] |= codeOf(scaled(c.x[i], scale.factor)) << i % 8 * 4;
+  storeScale(p.columnwise.scales, c.column, c.row / kBlock, scale.code);
+  *reinterpret_cast<uint2*>(p.columnwise.data + (c.column * p.rows + c.row) / 2) = make_uint2(words[0], words[1]);
+}
+
+// Quantizes by scales of the tensor that storeTensorScales has stored. `across` is the number of thread blocks beside each
+// other.
+template <Wide type>
+__global__ void __launch_bounds__(kWarps * 32) quantizeAny(const QuantizeNvfp4Params p, uint32_t across) {
+  if (isNoop(p.noop)) return;
+  const int lane = threadIdx.x % 32;
+  Column<type> c;
+  c.row = (int64_t{blockIdx.x / across} * kWarps + threadIdx.x / 32) * kBlock;
+  c.column = int64_t{blockIdx.x % across} * kColumns + lane;
+  c.inside = c.column < p.columns;
+  if (c.row >= p.rows) return;
+  const auto* from = static_cast<const typename WideOf<type>::Storage*>(p.x) + c.row * p.columns + c.column;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) c.x[i] = c.inside ? WideOf<type>::load(from[i * p.columns]) : 0;
+  uint32_t ofColumn = c.amax();
+  uint32_t ofRow = 0;
+  if (p.square) {
+    for (int step = kBlock / 2; step > 0; step /= 2) {
+      ofColumn = larger(ofColumn, __shfl_xor_sync(kFullMask, ofColumn, step));
+    }
+    ofRow = ofColumn;
+  } else if (p.rowwise.data != nullptr) {
+    uint32_t magnitudes[kBlock];
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) magnitudes[i] = magnitudeOf(c.x[i]);
+    maximaAcross(magnitudes);
+    ofRow = magnitudes[0];
+  }
+  if (p.rowwise.data != nullptr) quantizeRows<type>(p, c, ofRow);
+  if (p.columnwise.data != nullptr) quantizeColumns<type>(p, c, ofColumn);
+}
+
+// The thread blocks of quantizeAny beside each other, and all of them.
+inline uint32_t blocksAcross(const QuantizeNvfp4Params& p) {
+  return static_cast<uint32_t>(ceilDivide(p.columns, kColumns));
+}
+inline uint32_t blocksOf(const QuantizeNvfp4Params& p) {
+  return blocksAcross(p) * static_cast<uint32_t>(ceilDivide(p.rows, kWarps * kBlock));
+}
+
+}  // namespace nvfp4any
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+/** Quantization to FP8 with scales of rows and columns on a GPU: one pass for the amaxes, one for the codes of both copies. */
+import { factsOf } from "../../../formats/derive.js";
+import { asMatrix } from "../../../tensor/shape.js";
+import type { QuantizeArgs } from "../../ops.js";
+import { addressOf, type LoweringContext, ruleOf, wideOf } from "../lowering.js";
+import type { Declarations } from "../native-arguments.js";
+import { RULE, SCALE_OUT, SOURCE } from "../shared-arguments.js";
+
+export const ROW_CALLS = {
+  quantizeRow: {
+    ...SOURCE,
+    word: "word",
+    ...RULE,
+    "rowwise?": "pointer",
+    "columnwise?": "pointer",
+    ...SCALE_OUT,
+    pow2: "flag",
+    epsilon: "float",
+    limit: "float",
+    "noop?": "pointer",
+    workspace: "pointer",
+  },
+} as const satisfies Declarations;
+
+export function quantizeRow({ addon, device, withTemporary }: LoweringContext, args: QuantizeArgs): void {
+  const { x, spec, rowwise, columnwise, noop } = args;
+  const [rows, columns] = asMatrix(x.shape);
+  if (x.size === 0) return;
+  const lines = (rowwise ? rows : 0) + (columnwise ? columns : 0);
+  withTemporary(4 * lines, (workspace) =>
+    addon.quantizeRow(device, {
+      x: x.address,
+      xType: wideOf(x),
+      rows,
+      columns,
+      word: factsOf(spec.format).word,
+      ...ruleOf(spec),
+      rowwise: addressOf(rowwise?.data),
+      columnwise: addressOf(columnwise?.data),
+      rowwiseScaleInv: addressOf(rowwise?.scaleInv),
+      columnwiseScaleInv: addressOf(columnwise?.scaleInv),
+      pow2: spec.pow2Scales,
+      epsilon: spec.amaxEpsilon,
+      limit: spec.amaxLimit,
+      noop: addressOf(noop),
+      workspace,
+    }),
+  );
+}

@@ -1,0 +1,41 @@
+/** Matrices with rows of zeros below, for kernels that take whole blocks only. */
+import { STAGING } from "../../../formats/contract.gen.js";
+import { wordOf } from "../../../formats/derive.js";
+import { asMatrix, storageBits, type WideDType } from "../../../tensor/shape.js";
+import { Tensor } from "../../../tensor/tensor.js";
+import type { LoweringContext } from "../lowering.js";
+
+/** The unit of the kernel's lines, in bytes. */
+const LINE_UNIT = 16;
+
+/**
+ * Returns x with rows of zeros below, `rows` in all, which is a multiple of 16: x itself, or a tensor that the open scope
+ * disposes of.
+ */
+export function zeroFilled<X extends Tensor<WideDType>>(
+  { addon, device }: LoweringContext,
+  x: X,
+  rows: number,
+): X {
+  const [given, columns] = asMatrix(x.shape);
+  if (rows === given) return x;
+  const out = new Tensor(x.backend, x.dtype, [rows, columns]) as X;
+  if (out.byteLength === 0) return out;
+  const bytes = (columns * storageBits(x.dtype)) / 8;
+  // rows that are no whole units follow each other as one line
+  const form =
+    bytes % LINE_UNIT === 0
+      ? { lines: given, depth: columns, outLines: rows, outPitch: bytes }
+      : { lines: 1, depth: x.size, outLines: 1, outPitch: rows * bytes };
+  addon.gemmOperand(device, {
+    batch: 1,
+    data: x.address,
+    word: wordOf(x.dtype),
+    transposed: false,
+    scales: undefined,
+    staging: STAGING.plain,
+    out: out.address,
+    ...form,
+  });
+  return out;
+}

@@ -1,0 +1,217 @@
+/** Comparison of codes, chunk by chunk. */
+import { type CodeTable, compareBits, type ElementType, f32Rank, NAN_RANK, tableOf } from "./elements.js";
+import { CAUSES, type Cause, type ErrorStatistics, SCALE, StatisticsCollector, TIE } from "./statistics.js";
+import { type WidePair, widePair } from "./wide.js";
+
+/** An element that differs. */
+export interface Difference {
+  /** The index of the element, in row-major order. */
+  readonly index: number;
+  /** The codes of both sides, as unsigned integers. */
+  readonly a: bigint;
+  readonly b: bigint;
+  readonly cause: Cause;
+}
+
+/** The scales of a chunk of codes: which scale each code has, and whether both sides have the same. */
+export interface ChunkScales {
+  /** For each code of the chunk, the index of its scale. */
+  readonly index: Uint32Array;
+  /** The factors of codes, by these indices. */
+  readonly a: Float32Array;
+  readonly b: Float32Array;
+}
+
+/** Options of a comparison. All fields are optional. */
+export interface ComparisonOptions {
+  /** How many differing elements of each cause are kept, the first ones. Default 1. */
+  readonly examples?: number;
+  /** Whether the scaled value of an element lies halfway between two neighbouring codes; asked where these are its codes. */
+  readonly isTie?: (index: number, a: number, b: number) => boolean;
+}
+
+/** Compares two sequences of elements of one type, which are given in chunks. Packed codes are unpacked before. */
+export class Comparison {
+  readonly #collector = new StatisticsCollector();
+  readonly #examples: Difference[] = [];
+  readonly #kept = CAUSES.map(() => 0);
+  readonly #table: CodeTable | undefined;
+  readonly #limit: number;
+  #at = 0;
+
+  constructor(
+    private readonly type: ElementType,
+    private readonly options: ComparisonOptions = {},
+  ) {
+    this.#table = tableOf(type);
+    this.#limit = options.examples ?? 1;
+  }
+
+  /** The first elements that differ, in their order: as many of each cause as the options ask for. */
+  get examples(): readonly Difference[] {
+    return this.#examples;
+  }
+
+  /** Returns the statistics of all chunks so far. */
+  result(): ErrorStatistics {
+    return this.#collector.result();
+  }
+
+  /** Passes over `count` elements that are equal and whose values do not matter. */
+  skip(count: number): void {
+    this.#collector.equal(count, 0);
+    this.#at += count;
+  }
+
+  /**
+   * Adds the next elements of both sides, as bytes, little endian. With `scales`, values are codes times scales, rounded to
+   * f32.
+   */
+  add(a: Uint8Array, b: Uint8Array, scales?: ChunkScales): void {
+    const bits = compareBits(this.type);
+    const count = (a.length * 8) / bits;
+    if (this.#table) this.#addCodes(codesOf(a, bits), codesOf(b, bits), this.#table, scales);
+    else if (this.type === "f32") this.#addFloats(aligned(a, 4), aligned(b, 4));
+    else this.#addWide(widePair(this.type, a, b), count);
+    this.#at += count;
+  }
+
+  #addCodes(a: Codes, b: Codes, table: CodeTable, scales: ChunkScales | undefined): void {
+    if (scales) {
+      this.#addScaled(a, b, table, scales);
+      return;
+    }
+    const { values } = table;
+    let squares = 0;
+    let equal = 0;
+    for (let i = 0; i < a.length; i++) {
+      const x = a[i] as number;
+      const y = b[i] as number;
+      if (x !== y) {
+        this.#differentCodes(i, x, y, table, 1, 1);
+        continue;
+      }
+      equal++;
+      const value = values[x] as number;
+      if (Number.isFinite(value)) squares += value * value;
+    }
+    this.#collector.equal(equal, squares);
+  }
+
+  #addScaled(a: Codes, b: Codes, table: CodeTable, scales: ChunkScales): void {
+    const { values } = table;
+    let squares = 0;
+    let equal = 0;
+    for (let i = 0; i < a.length; i++) {
+      const x = a[i] as number;
+      const y = b[i] as number;
+      const at = scales.index[i] as number;
+      const [sa, sb] = [scales.a[at] as number, scales.b[at] as number];
+      const value = Math.fround((values[x] as number) * sa);
+      if (x === y && (Object.is(sa, sb) || Object.is(value, Math.fround((values[y] as number) * sb)))) {
+        equal++;
+        if (Number.isFinite(value)) squares += value * value;
+      } else this.#differentCodes(i, x, y, table, sa, sb);
+    }
+    this.#collector.equal(equal, squares);
+  }
+
+  #differentCodes(
+    i: number,
+    x: number,
+    y: number,
+    { values, ranks }: CodeTable,
+    sa: number,
+    sb: number,
+  ): void {
+    const p = ranks[x] as number;
+    const q = ranks[y] as number;
+    if (p === NAN_RANK && q === NAN_RANK) {
+      this.#collector.otherNaN();
+      return;
+    }
+    const ulp = Math.abs(p - q);
+    // the scales differ, unless both are NaN
+    const known =
+      sa !== sb && !(Number.isNaN(sa) && Number.isNaN(sb))
+        ? SCALE
+        : ulp === 1 && this.#isTie(i, x, y)
+          ? TIE
+          : -1;
+    const a = Math.fround((values[x] as number) * sa);
+    const cause = this.#collector.different(a, Math.fround((values[y] as number) * sb), ulp, known);
+    if ((this.#kept[cause] as number) < this.#limit) this.#keep(i, BigInt(x), BigInt(y), cause);
+  }
+
+  #isTie(i: number, x: number, y: number): boolean {
+    const { isTie } = this.options;
+    return isTie?.(this.#at + i, x, y) ?? false;
+  }
+
+  #addFloats(a: Uint8Array, b: Uint8Array): void {
+    const count = a.length / 4;
+    const [x, y] = [
+      new Int32Array(a.buffer, a.byteOffset, count),
+      new Int32Array(b.buffer, b.byteOffset, count),
+    ];
+    const [u, v] = [
+      new Float32Array(a.buffer, a.byteOffset, count),
+      new Float32Array(b.buffer, b.byteOffset, count),
+    ];
+    let squares = 0;
+    let equal = 0;
+    for (let i = 0; i < count; i++) {
+      const [p, q] = [x[i] as number, y[i] as number];
+      const value = u[i] as number;
+      if (p !== q) this.#differentFloats(i, p, q, value, v[i] as number);
+      else {
+        equal++;
+        if (Number.isFinite(value)) squares += value * value;
+      }
+    }
+    this.#collector.equal(equal, squares);
+  }
+
+  #differentFloats(i: number, p: number, q: number, a: number, b: number): void {
+    if (Number.isNaN(a) && Number.isNaN(b)) {
+      this.#collector.otherNaN();
+      return;
+    }
+    const cause = this.#collector.different(a, b, Math.abs(f32Rank(p) - f32Rank(q)), -1);
+    if ((this.#kept[cause] as number) < this.#limit) this.#keep(i, BigInt(p >>> 0), BigInt(q >>> 0), cause);
+  }
+
+  #addWide(pair: WidePair, count: number): void {
+    for (let i = 0; i < count; i++) {
+      const { codes, values, ulp, areBothNaN } = pair(i);
+      const [x, y] = codes;
+      if (x === y) {
+        const [value] = values;
+        this.#collector.equal(1, Number.isFinite(value) ? value * value : 0);
+      } else if (areBothNaN) this.#collector.otherNaN();
+      else {
+        const cause = this.#collector.different(...values, ulp, -1);
+        if ((this.#kept[cause] as number) < this.#limit) this.#keep(i, x, y, cause);
+      }
+    }
+  }
+
+  #keep(i: number, a: bigint, b: bigint, cause: number): void {
+    this.#kept[cause] = (this.#kept[cause] as number) + 1;
+    this.#examples.push({ index: this.#at + i, a, b, cause: CAUSES[cause] as Cause });
+  }
+}
+
+type Codes = Uint8Array | Uint16Array | Uint32Array;
+
+function codesOf(bytes: Uint8Array, bits: 8 | 16 | 32 | 64): Codes {
+  if (bits === 8) return bytes;
+  const { buffer, byteOffset, length } = aligned(bytes, bits / 8);
+  if (bits === 16) return new Uint16Array(buffer, byteOffset, length / 2);
+  return new Uint32Array(buffer, byteOffset, length / 4);
+}
+
+/** The bytes at a multiple of `unit`, copied where they are not. */
+function aligned(bytes: Uint8Array, unit: number): Uint8Array {
+  return bytes.byteOffset % unit === 0 ? bytes : bytes.slice();
+}
