@@ -39,8 +39,12 @@ export function quantizerOf(options: QuantizerOfOptions): Quantizer {
   return quantizerNamed(...dialectSettings(dialect, quantizer, others));
 }
 
-/** The form of a dialect for a quantizer, or its first one. Throws `ArgumentError` if it has none for that quantizer. */
-function formOf(name: DialectName, quantizer?: BlockFormatName): DialectForm {
+/**
+ * The form of a dialect for a quantizer, or its first one. Throws `ArgumentError` if it has none for that quantizer.
+ *
+ * @shared
+ */
+export function formOf(name: DialectName, quantizer?: BlockFormatName): DialectForm {
   const { forms }: Dialect = DIALECTS[name];
   const form = quantizer === undefined ? forms[0] : forms.find((each) => each.quantizer === quantizer);
   if (form) return form;

@@ -3,6 +3,7 @@
  * settings) and how the tensors lie in the library's own files. docs/dialects.md lists them; a row has a witness, which
  * conformance/tests/dialects replays.
  */
+import type { DialectValues } from "../explain/dequantized.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
@@ -21,6 +22,7 @@ export interface DialectForm {
     readonly scaleRule?: ScaleRuleName;
     readonly elementScaling?: ElementScalingName;
     readonly amaxEpsilon?: number;
+    readonly amaxLimit?: number;
   };
 }
 
@@ -42,6 +44,8 @@ export interface Dialect {
   readonly summary: string;
   /** Its quantizers. If there are several, the caller names one. */
   readonly forms: readonly DialectForm[];
+  /** How the library dequantizes. Absent if it gives no values: they are then those of `dequantize`. */
+  readonly values?: DialectValues;
   /** The tensors of a weight in the library's files; empty if the dialect has no files of its own. */
   readonly tensors: readonly DialectTensor[];
   /** The package, version and function, or the specification, that it follows. */
@@ -49,13 +53,18 @@ export interface Dialect {
 }
 
 const TORCHAO = "torchao 0.18.0, to_mx";
+const TORCHAO_NVFP4 = "torchao 0.18.0, nvfp4_quantize";
 const CT = "compressed-tensors 0.20.0";
 const MODELOPT = "nvidia-modelopt 0.47.0";
 const DEEPGEMM = "DeepGEMM, deep_gemm/utils/math.py";
 
+const OF_SOURCE: DialectValues = { type: "source" };
+const OF_BF16: DialectValues = { type: "bf16" };
+
 const WEIGHT: DialectTensor = { name: "weight", dtype: "F8_E4M3", shape: "[N, K]", role: "codes" };
 /** Two codes in a byte, that of the even column in the low nibble. */
 const PACKED: DialectTensor = { name: "weight_packed", dtype: "U8", shape: "[N, K/2]", role: "codes" };
+const TORCHAO_PACKED: DialectTensor = { ...PACKED, name: "_weight_qdata" };
 const scale = (dtype: string, shape: string, name = "weight_scale"): DialectTensor => ({
   name,
   dtype,
@@ -64,6 +73,18 @@ const scale = (dtype: string, shape: string, name = "weight_scale"): DialectTens
 });
 const BLOCKS = "[ceil(N/128), ceil(K/128)]";
 const TILE = ["128x128"] as const;
+
+const FBGEMM_ROW = [WEIGHT, scale("F32", "[N, 1]")] as const;
+
+const row = (
+  scaleRule: ScaleRuleName,
+  elementScaling: ElementScalingName,
+  bounds: { readonly amaxEpsilon?: number; readonly amaxLimit?: number } = {},
+): DialectForm => ({
+  quantizer: "fp8-row",
+  formats: ["e4m3"],
+  fixed: { scaleRule, elementScaling, ...bounds },
+});
 
 const mx = (
   quantizer: BlockFormatName,
@@ -77,9 +98,16 @@ const mx = (
   ...(formats ? { formats } : {}),
 });
 
+const nv = (scaleRule: ScaleRuleName, elementScaling: ElementScalingName = "multiply"): DialectForm => ({
+  quantizer: "nvfp4",
+  tiles: ["1x16"],
+  fixed: { scaleRule, elementScaling },
+});
+
 const torchao = (quantizer: BlockFormatName, mode: string, rule: ScaleRuleName): Dialect => ({
   summary: `${quantizer.toUpperCase()} of torchao, ScaleCalculationMode.${mode}`,
   forms: [mx(quantizer, rule, mode === "RCEIL" ? "multiplyUnlessLeast" : "multiplyFromNormal")],
+  values: OF_SOURCE,
   tensors: [
     { name: "_weight_qdata", dtype: "by format", shape: "[N, K], MXFP4 [N, K/2]", role: "codes" },
     scale("F8_E8M0", "[N, K/32]; may be swizzled", "_weight_scale"),
@@ -102,7 +130,7 @@ export const DIALECTS = {
       { quantizer: "mxfp8", fixed: { scaleRule: "e8m0Up", elementScaling: "multiply" } },
       { quantizer: "fp8-current", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
       { quantizer: "fp8-block", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
-      { quantizer: "nvfp4", fixed: {} },
+      { quantizer: "nvfp4", fixed: { scaleRule: "twoLevel", elementScaling: "multiply" } },
     ],
     tensors: [],
     source: "TransformerEngine at commit d0067d0da",
@@ -122,6 +150,24 @@ export const DIALECTS = {
   "torchao-mxfp4-rceil": torchao("mxfp4", "RCEIL", "e8m0UpLog2"),
   "torchao-mxfp4-ceil": torchao("mxfp4", "CEIL", "e8m0Ceil"),
   "torchao-mxfp4-even": torchao("mxfp4", "EVEN", "e8m0Even"),
+  "torchao-nvfp4": {
+    summary: "NVFP4 of torchao without a scale of the tensor",
+    forms: [nv("e4m3Quotient")],
+    values: OF_SOURCE,
+    tensors: [TORCHAO_PACKED, scale("F8_E4M3", "[N, K/16]; may be swizzled", "_weight_scale")],
+    source: TORCHAO_NVFP4,
+  },
+  "torchao-nvfp4-two-level": {
+    summary: "NVFP4 of torchao with per_tensor_scale",
+    forms: [nv("twoLevelQuotient")],
+    values: OF_SOURCE,
+    tensors: [
+      TORCHAO_PACKED,
+      scale("F8_E4M3", "[N, K/16]; may be swizzled", "_weight_scale"),
+      scale("F32", "[]", "_weight_per_tensor_scale"),
+    ],
+    source: TORCHAO_NVFP4,
+  },
   "torchao-fp8-tensor": {
     summary: "FP8 with one scale, Float8Tensor with PerTensor granularity",
     forms: [
@@ -131,7 +177,15 @@ export const DIALECTS = {
         fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divide" },
       },
     ],
+    values: OF_SOURCE,
     tensors: [{ ...WEIGHT, name: "_weight_qdata" }, scale("F32", "[1, 1]", "_weight_scale")],
+    source: "torchao 0.18.0, Float8Tensor.from_hp",
+  },
+  "torchao-fp8-row": {
+    summary: "FP8 with a scale for each row, Float8Tensor with PerRow granularity",
+    forms: [row("f32QuotientTyped", "divide")],
+    values: OF_SOURCE,
+    tensors: [{ ...WEIGHT, name: "_weight_qdata" }, scale("F32", "[N, 1]", "_weight_scale")],
     source: "torchao 0.18.0, Float8Tensor.from_hp",
   },
   "ct-fp8-tensor": {
@@ -143,7 +197,15 @@ export const DIALECTS = {
         fixed: { scaleRule: "f32QuotientLeast", elementScaling: "divideTypedAdd" },
       },
     ],
+    values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", "[1]")],
+    source: CT,
+  },
+  "ct-fp8-channel": {
+    summary: "compressed-tensors' float-quantized, strategy channel",
+    forms: [row("f32QuotientLeast", "divideTypedAdd")],
+    values: OF_SOURCE,
+    tensors: [WEIGHT, scale("the model's", "[N, 1]")],
     source: CT,
   },
   "ct-fp8-block": {
@@ -156,25 +218,40 @@ export const DIALECTS = {
         fixed: { scaleRule: "f32QuotientLeast", elementScaling: "divideTypedAdd" },
       },
     ],
+    values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", BLOCKS)],
     source: CT,
   },
   "ct-mxfp8": {
     summary: "compressed-tensors' mxfp8-quantized",
     forms: [mx("mxfp8", "e8m0EvenShort", "multiplyTypedAdd", ["e4m3"])],
+    values: OF_BF16,
     tensors: [WEIGHT, scale("U8", "[N, K/32]")],
     source: CT,
   },
   "ct-mxfp6": {
     summary: "compressed-tensors' mxfp6-pack-quantized",
     forms: [mx("mxfp6", "e8m0EvenShort", "multiply", ["e2m3"])],
+    values: OF_BF16,
     tensors: [{ ...PACKED, shape: "[N, 3K/4]" }, scale("U8", "[N, K/32]")],
     source: CT,
   },
   "ct-mxfp4": {
     summary: "compressed-tensors' mxfp4-pack-quantized",
     forms: [mx("mxfp4", "e8m0EvenShort", "multiplyTypedAdd")],
+    values: OF_BF16,
     tensors: [PACKED, scale("U8", "[N, K/32]")],
+    source: CT,
+  },
+  "ct-nvfp4": {
+    summary: "compressed-tensors' nvfp4-pack-quantized",
+    forms: [nv("twoLevelDivisor", "divideAdd")],
+    values: OF_BF16,
+    tensors: [
+      PACKED,
+      scale("F8_E4M3", "[N, K/16]"),
+      { name: "weight_global_scale", dtype: "F32", shape: "[1]", role: "divisor" },
+    ],
     source: CT,
   },
   "modelopt-fp8": {
@@ -186,6 +263,7 @@ export const DIALECTS = {
         fixed: { scaleRule: "f32Quotient", elementScaling: "divideTyped" },
       },
     ],
+    values: { type: "source", typedScale: true },
     tensors: [WEIGHT, scale("F32", "[]")],
     source: `${MODELOPT}, to_quantized_weight`,
   },
@@ -199,14 +277,44 @@ export const DIALECTS = {
         fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divideTyped" },
       },
     ],
+    values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", BLOCKS)],
     source: `${MODELOPT}, FP8QTensor.quantize`,
   },
   "modelopt-mxfp8": {
     summary: "ModelOpt's MXFP8QTensor",
     forms: [mx("mxfp8", "e8m0UpLog2", "multiply", ["e4m3"])],
+    values: OF_SOURCE,
     tensors: [WEIGHT, scale("U8", "[N, K/32]")],
     source: `${MODELOPT}, MXFP8QTensor.quantize`,
+  },
+  "modelopt-mxfp4": {
+    summary: "ModelOpt's MXFP4QTensor: ties toward zero, and zero is minus zero",
+    forms: [mx("mxfp4", "e8m0UpLog2", "multiplyHalfDownMinus")],
+    values: OF_SOURCE,
+    tensors: [{ ...PACKED, name: "weight" }, scale("U8", "[N*K/32, 1]")],
+    source: `${MODELOPT}, MXFP4QTensor.quantize`,
+  },
+  "modelopt-nvfp4": {
+    summary: "ModelOpt's NVFP4QTensor",
+    forms: [nv("twoLevelProduct", "divideAdd")],
+    values: { type: "source", plusZero: true },
+    tensors: [
+      { ...PACKED, name: "weight" },
+      scale("F8_E4M3", "[N, K/16]"),
+      scale("F32", "[]", "weight_scale_2"),
+    ],
+    source: `${MODELOPT}, NVFP4QTensor.quantize`,
+  },
+  "deepseek-mxfp4": {
+    summary: "DeepGEMM's FP4 with scales of 32, ties toward zero, and one zero",
+    forms: [mx("mxfp4", "e8m0UpLeast", "multiplyHalfDown")],
+    values: { type: "f32" },
+    tensors: [
+      { name: "weight", dtype: "I8", shape: "[N, K/2]", role: "codes" },
+      scale("F32, or F8_E8M0", "[N, K/32]", "scale"),
+    ],
+    source: `${DEEPGEMM}, per_token_cast_to_fp4`,
   },
   "deepseek-fp8-block": {
     summary: "DeepSeek V3's block FP8: 128x128 for weights, 1x128 for activations",
@@ -239,8 +347,22 @@ export const DIALECTS = {
     forms: [
       { quantizer: "fp8-block", formats: ["e4m3"], tiles: TILE, fixed: { scaleRule: "f32Reciprocal" } },
     ],
+    values: OF_SOURCE,
     tensors: [WEIGHT, scale("F32", "[N/128, K/128]", "weight_scale_inv")],
     source: "transformers 5.23, Fp8Quantize",
+  },
+  "fbgemm-fp8": {
+    summary: "FBGEMM's quantize_fp8_row, a scale for each row",
+    forms: [row("f32Reciprocal", "multiply", { amaxEpsilon: Math.fround(1e-12) })],
+    tensors: FBGEMM_ROW,
+    source: "fbgemm-gpu-genai, quantize_fp8_row on a CPU",
+  },
+  "fbgemm-fp8-ub1200": {
+    summary:
+      "FBGEMM's quantize_fp8_row with the upper bound 1200 of the amax, as Llama's activations have it",
+    forms: [row("f32Reciprocal", "multiply", { amaxEpsilon: Math.fround(1e-12), amaxLimit: 1200 })],
+    tensors: FBGEMM_ROW,
+    source: "fbgemm-gpu-genai, quantize_fp8_row with scale_ub on a CPU",
   },
   "fbgemm-fp8-block": {
     summary: "FBGEMM's quantize_fp8_block with blocks of 128x128",

@@ -1,0 +1,81 @@
+/** The values of quantized tensors as the libraries of dialects compute them. */
+import { factsOf } from "../formats/derive.js";
+import { castTo } from "../ops/cast/cast.js";
+import { fromBytes } from "../ops/create.js";
+import { dequantize } from "../ops/quantize/dequantize.js";
+import { needed, oneOf, optionsOf } from "../options.js";
+import {
+  type Direction,
+  type QuantizedCopy,
+  QuantizedTensor,
+  requireQuantized,
+} from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import { storageBits, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
+import { hasType, type Tensor } from "../tensor/tensor.js";
+import { formOf } from "./quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "./table.js";
+
+/** Options of `dequantizeAs`. Only `dialect` is required. */
+export interface DequantizeAsOptions {
+  /** The dialect: a key of `DIALECTS`. */
+  readonly dialect: DialectName;
+  /** The type of the result. Default: that of the dialect's values, or of `t` before it was quantized. */
+  readonly dtype?: WideDType | undefined;
+}
+
+const checkOptions = optionsOf<DequantizeAsOptions>({
+  dialect: needed(oneOf(DIALECT_NAMES)),
+  dtype: oneOf(WIDE_DTYPES),
+});
+
+/**
+ * Returns the values of `t` in its logical shape, as the library of a dialect computes them from the codes and scales of the
+ * rowwise copy if there is one, else of the columnwise copy. They are rounded to the type that the library gives (`values` of the
+ * dialect's row), and then to `dtype`. A dialect without values of its own has those of `dequantize`. NaN follows `dequantize`.
+ *
+ * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for an unknown dialect, one that does not
+ * have the quantizer of `t`, and a `dtype` other than f32, bf16 and f16, `DisposedError` for a disposed tensor.
+ */
+export function dequantizeAs(t: QuantizedTensor, options: DequantizeAsOptions): Tensor<WideDType> {
+  requireQuantized("dequantizeAs", "t", t);
+  checkOptions("dequantizeAs", options);
+  const { dialect, dtype } = options;
+  formOf(dialect, t.spec.quantizer);
+  const { values }: Dialect = DIALECTS[dialect];
+  if (!values) return dequantize(t, dtype);
+  const type = values.type === "source" ? t.dtype : values.type;
+  using scope = new Scope();
+  const read = values.typedScale || values.plusZero ? reread(t, type, values) : t;
+  const made = dequantize(read, type);
+  return scope.keep(dtype === undefined ? made : castTo(made, dtype));
+}
+
+/** The copy that is dequantized, with the scale rounded to `type` and without the code of minus zero where a dialect says so. */
+function reread(
+  t: QuantizedTensor,
+  type: WideDType,
+  { typedScale, plusZero }: NonNullable<Dialect["values"]>,
+): QuantizedTensor {
+  const direction: Direction = t.rowwise ? "rowwise" : "columnwise";
+  const { data, scaleInv, amax }: QuantizedCopy = t.copy(direction);
+  const { spec, shape, dtype, scaleLayout, quantizer: ops } = t;
+  const made = {
+    data: plusZero ? withoutMinusZero(data) : data,
+    scaleInv: typedScale && hasType(scaleInv, "f32") ? castTo(castTo(scaleInv, type), "f32") : scaleInv,
+    ...(amax ? { amax } : {}),
+  };
+  return new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, [direction]: made });
+}
+
+/** The codes of a signed format, where the code of minus zero is that of zero. It waits for the device. */
+function withoutMinusZero(codes: Tensor): Tensor {
+  const bits = storageBits(codes.dtype);
+  const minus = 2 ** (factsOf(codes.dtype as "e2m1").bits - 1);
+  const bytes = Uint8Array.from(codes.dataSync() as Uint8Array, (byte) => {
+    if (bits === 8) return byte === minus ? 0 : byte;
+    const [low, high] = [byte & 15, byte >> 4];
+    return (low === minus ? 0 : low) | ((high === minus ? 0 : high) << 4);
+  });
+  return fromBytes(codes.backend, bytes, codes.shape, codes.dtype);
+}

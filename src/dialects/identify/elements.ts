@@ -1,0 +1,123 @@
+/** How a number could have become a code: roundings, zeros and overflows, also those that no dialect has. */
+import { factsOf, valueOfCode } from "../../formats/derive.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+
+/** How a value between two codes is rounded. `stochastic`: to either of them, as random bits decide. */
+export type ElementRounding =
+  | "tiesToEven"
+  | "tiesToAway"
+  | "tiesToZero"
+  | "towardZero"
+  | "awayFromZero"
+  | "towardNegative"
+  | "towardPositive"
+  | "stochastic";
+
+/**
+ * What zeros become: `kept` have the sign of the value; minus zero becomes plus zero before rounding (`addsZero`), or what is
+ * rounded to zero does (`plusZero`), or plus zero becomes minus zero (`minusZero`).
+ */
+export type ElementZero = "kept" | "addsZero" | "plusZero" | "minusZero";
+
+/** What becomes of a value beyond the largest: it, or NaN or infinity. */
+export type ElementOverflow = "saturate" | "nonfinite";
+
+/** How a value becomes a code. */
+export interface ElementRule {
+  readonly rounding: ElementRounding;
+  readonly zero: ElementZero;
+  readonly overflow: ElementOverflow;
+}
+
+/** Whether the upper of two codes is taken, for a magnitude between those of an even or an odd code and the next. */
+type TakesUpper = (below: number, above: number, isOdd: boolean, isNegative: boolean) => boolean;
+
+const TAKES_UPPER: Readonly<Record<Exclude<ElementRounding, "stochastic">, TakesUpper>> = {
+  tiesToEven: (below, above, isOdd) => below > above || (below === above && isOdd),
+  tiesToAway: (below, above) => below >= above,
+  tiesToZero: (below, above) => below > above,
+  towardZero: () => false,
+  awayFromZero: (below) => below > 0,
+  towardNegative: (below, _, __, isNegative) => below > 0 && isNegative,
+  towardPositive: (below, _, __, isNegative) => below > 0 && !isNegative,
+};
+
+export const ELEMENT_ROUNDINGS = [...Object.keys(TAKES_UPPER), "stochastic"] as readonly ElementRounding[];
+export const ELEMENT_ZEROS = ["kept", "addsZero", "plusZero", "minusZero"] as const;
+export const ELEMENT_OVERFLOWS = ["saturate", "nonfinite"] as const;
+
+/** The codes of a format without a sign, up to the largest, as values. */
+const MAGNITUDES = new Map<ScalarFormat, Float64Array>();
+
+function magnitudesOf(format: ScalarFormat): Float64Array {
+  const known = MAGNITUDES.get(format);
+  if (known) return known;
+  const made = Float64Array.from({ length: factsOf(format).maxCode + 1 }, (_, code) =>
+    valueOfCode(format, code),
+  );
+  MAGNITUDES.set(format, made);
+  return made;
+}
+
+/** The greatest code whose value is at most `magnitude`. */
+function codeBelow(values: Float64Array, magnitude: number): number {
+  let [low, high] = [0, values.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((values[middle] as number) <= magnitude) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Whether `code` is what a finite value becomes by a rule. */
+export function becomes(format: ScalarFormat, rule: ElementRule, value: number, code: number): boolean {
+  const { bits, maxCode, hasInfinity, hasNaN } = factsOf(format);
+  const signBit = 2 ** (bits - 1);
+  const values = magnitudesOf(format);
+  const magnitude = Math.abs(value);
+  const isNegative = value < 0 || Object.is(value, -0);
+  const [bare, sign] = [code % signBit, code >= signBit];
+  const lower = codeBelow(values, magnitude);
+  const isCode = (each: number): boolean =>
+    bare === each && sign === (each === 0 ? zeroSign(rule.zero, value, isNegative) : isNegative);
+  if (rule.rounding === "stochastic" && lower < maxCode && magnitude > (values[lower] as number))
+    return isCode(lower) || isCode(lower + 1);
+  const rounding = rule.rounding === "stochastic" ? "tiesToEven" : rule.rounding;
+  const isBeyond = lower === maxCode && isAbove(values, magnitude, rounding, isNegative);
+  if (isBeyond && rule.overflow === "nonfinite" && (hasInfinity || hasNaN)) return bare > maxCode;
+  return isCode(
+    lower === maxCode ? maxCode : lower + Number(steps(values, magnitude, lower, rounding, isNegative)),
+  );
+}
+
+function steps(
+  values: Float64Array,
+  magnitude: number,
+  lower: number,
+  rounding: Exclude<ElementRounding, "stochastic">,
+  isNegative: boolean,
+): boolean {
+  const [below, above] = [magnitude - (values[lower] as number), (values[lower + 1] as number) - magnitude];
+  return TAKES_UPPER[rounding](below, above, lower % 2 === 1, isNegative);
+}
+
+/** Whether a magnitude from the largest on is rounded beyond it, to the number that would be next. */
+function isAbove(
+  values: Float64Array,
+  magnitude: number,
+  rounding: Exclude<ElementRounding, "stochastic">,
+  isNegative: boolean,
+): boolean {
+  const last = values.length - 1;
+  const largest = values[last] as number;
+  const next = largest + (largest - (values[last - 1] as number));
+  if (magnitude >= next) return true;
+  return TAKES_UPPER[rounding](magnitude - largest, next - magnitude, last % 2 === 1, isNegative);
+}
+
+function zeroSign(zero: ElementZero, value: number, isNegative: boolean): boolean {
+  if (zero === "plusZero") return false;
+  if (zero === "addsZero") return isNegative && value !== 0;
+  return isNegative || (zero === "minusZero" && value === 0);
+}

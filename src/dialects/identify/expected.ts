@@ -1,0 +1,114 @@
+/** The scales that a matrix has by each rule, of the tables and others that kernels in the field have. */
+import { type BlockFormatName, blockFormat, type Tile } from "../../formats/block.js";
+import { factsOf } from "../../formats/derive.js";
+import type { ElementScalingName } from "../../formats/element-scalings.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+import { SCALE_RULES, type ScaleRuleName } from "../../formats/scale-rules.js";
+import { quantizerNamed } from "../../quantizers/named.js";
+import type { QuantizeSpec } from "../../tensor/quantized.js";
+import { Scope } from "../../tensor/scope.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { type PlainQuantized, plainOf, scaleAt, scaleShape } from "../plain.js";
+import { DIALECTS, type Dialect } from "../table.js";
+
+/** A quantizer with its format and tile. */
+export interface MatrixKind {
+  readonly quantizer: BlockFormatName;
+  readonly format: ScalarFormat;
+  readonly tile: Tile;
+}
+
+/** The settings that decide scales. */
+export interface ScaleSettings {
+  readonly scaleRule: ScaleRuleName;
+  readonly pow2Scales?: boolean;
+  readonly amaxEpsilon?: number;
+  readonly amaxLimit?: number;
+}
+
+/** The values of a bound of the amax that dialects have, and none. */
+function boundsOf(bound: "amaxEpsilon" | "amaxLimit"): readonly number[] {
+  const forms = Object.values(DIALECTS as Readonly<Record<string, Dialect>>).flatMap((row) => row.forms);
+  return [...new Set([0, ...forms.map(({ fixed }) => fixed[bound] ?? 0)])].sort((a, b) => a - b);
+}
+
+const BOUNDS = { amaxEpsilon: boundsOf("amaxEpsilon"), amaxLimit: boundsOf("amaxLimit") };
+
+/** All settings of scales that a quantizer has. */
+export function scaleSettings(quantizer: BlockFormatName): readonly ScaleSettings[] {
+  const { rules, options } = blockFormat(quantizer);
+  return rules.flatMap((scaleRule) => {
+    const powers = options.includes("pow2Scales") && SCALE_RULES[scaleRule].powers === "asked";
+    const within = (bound: keyof typeof BOUNDS): readonly (number | undefined)[] =>
+      options.includes(bound) ? BOUNDS[bound] : [undefined];
+    return within("amaxEpsilon").flatMap((amaxEpsilon) =>
+      within("amaxLimit").flatMap((amaxLimit) =>
+        (powers ? [true, false] : [undefined]).map((pow2Scales) => ({
+          scaleRule,
+          ...(pow2Scales === undefined ? {} : { pow2Scales }),
+          ...(amaxEpsilon === undefined ? {} : { amaxEpsilon }),
+          ...(amaxLimit === undefined ? {} : { amaxLimit }),
+        })),
+      ),
+    );
+  });
+}
+
+/** What a quantizer of the library makes of `x`, and its spec. */
+export function quantizedBy(
+  x: Tensor<WideDType>,
+  { quantizer, format, tile }: MatrixKind,
+  settings: ScaleSettings,
+  elementScaling: ElementScalingName = SCALE_RULES[settings.scaleRule].scalings[0],
+): { readonly plain: PlainQuantized; readonly spec: QuantizeSpec } {
+  using _scope = new Scope();
+  const made = quantizerNamed(quantizer, { format, tile, ...settings, elementScaling }).quantize(x);
+  return { plain: plainOf(made), spec: made.spec };
+}
+
+/** The amaxes of the blocks of a matrix, in the order of its scales. */
+export function amaxesOf(
+  x: Float32Array,
+  shape: Pick<MatrixKind, "quantizer" | "tile">,
+  [rows, columns]: readonly [number, number],
+): Float32Array {
+  const [down, across] = scaleShape(shape, rows, columns);
+  const at = scaleAt(shape, columns);
+  const amaxes = new Float32Array(down * across);
+  for (let i = 0; i < x.length; i++) {
+    const block = at(Math.floor(i / columns), i % columns);
+    amaxes[block] = Math.max(amaxes[block] as number, Math.abs(x[i] as number));
+  }
+  return amaxes;
+}
+
+/** A rule of scales that no table has. */
+export interface OtherRule {
+  readonly name: string;
+  readonly formula: string;
+  /** The code, or the f32, of a block. */
+  readonly of: (amax: number, format: ScalarFormat) => number;
+}
+
+const byExponent = (exponent: number): number => Math.min(Math.max(exponent, -127), 127) + 127;
+const quotient = (amax: number, format: ScalarFormat): number => Math.fround(amax / factsOf(format).max);
+
+/** Rules that kernels in the field have, by the type of the scale. */
+export const OTHER_RULES: Readonly<Record<"f32" | "e8m0" | "e4m3", readonly OtherRule[]>> = {
+  e8m0: [
+    {
+      name: "floor of the quotient",
+      formula: "2^floor(log2(amax / max)), so that the largest elements are clamped",
+      of: (amax, format) => (amax === 0 ? 0 : byExponent(Math.floor(Math.log2(quotient(amax, format))))),
+    },
+    {
+      name: "nearest of the quotient",
+      formula: "2^round(log2(amax / max))",
+      of: (amax, format) => (amax === 0 ? 0 : byExponent(Math.round(Math.log2(quotient(amax, format))))),
+    },
+    { name: "one", formula: "1 in every block", of: () => 127 },
+  ],
+  f32: [{ name: "one", formula: "1 in every block", of: () => 1 }],
+  e4m3: [{ name: "one", formula: "1 in every block", of: () => 0x38 }],
+};

@@ -1,0 +1,340 @@
+/** Which dialect, rounding and layout made given codes and scales. */
+import { ArgumentError, ShapeError } from "../../errors.js";
+import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat, type Tile } from "../../formats/block.js";
+import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+import { castTo } from "../../ops/cast/cast.js";
+import { requireBackendOf } from "../../ops/execute.js";
+import { anything, needed, oneOf, optionsOf } from "../../options.js";
+import type { QuantizeSpec } from "../../tensor/quantized.js";
+import { requireScalar, requireTensor, requireWide } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { DialectCount } from "../diff.js";
+import { quantizerOf } from "../quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../table.js";
+import type { ElementOverflow, ElementRounding, ElementZero } from "./elements.js";
+import { type MatrixKind, quantizedBy } from "./expected.js";
+import {
+  type CodePacking,
+  type CodeReading,
+  codeReadings,
+  requireCodes,
+  type ScaleArrangement,
+  type ScaleForm,
+} from "./readings.js";
+import {
+  elementTrials,
+  type Found,
+  firstDifference,
+  type Input,
+  type ScaleTrial,
+  scaleTrials,
+  type TensorScaleForm,
+} from "./search.js";
+import { codeContradiction, elementWords, foundWords, layoutWords, scaleContradiction } from "./words.js";
+
+/** The stored tensors that `identifyDialect` reads. */
+export interface StoredCodes {
+  /**
+   * The codes: u8, or a scalar format. Four-bit codes are two in a byte, six-bit ones one in a byte or four in three bytes of
+   * u8.
+   */
+  readonly codes: Tensor;
+  /** The scales: u8, e8m0, e4m3, f32, bf16 or f16, in any arrangement. */
+  readonly scales: Tensor;
+  /** The scale of the tensor beside those of blocks, f32 with one element. */
+  readonly tensorScale?: Tensor<"f32"> | undefined;
+  /** The quantizer, if it is known. Default: each that the bytes allow. */
+  readonly quantizer?: BlockFormatName | undefined;
+}
+
+/** How elements became codes. */
+export interface IdentifiedElements {
+  /** How a value between two codes is rounded. */
+  readonly rounding: ElementRounding;
+  /** What zeros become. */
+  readonly zero: ElementZero;
+  /** What becomes of a value beyond the largest. */
+  readonly overflow: ElementOverflow;
+  /** What is rounded, and how, in words. */
+  readonly words: string;
+}
+
+/** One explanation of all codes and scales. */
+export interface IdentifiedReading {
+  /** The quantizer that has scales of this type and these blocks. */
+  readonly quantizer: BlockFormatName;
+  /** The element format. */
+  readonly format: ScalarFormat;
+  /** The block of elements that share a scale. */
+  readonly tile: Tile;
+  /** How codes lie in bytes. */
+  readonly packing: CodePacking;
+  /** Whether codes are stored as the transpose. */
+  readonly transposed: boolean;
+  /** How the matrix of scales lies in memory. */
+  readonly arrangement: ScaleArrangement;
+  /** Whether scales or one over them are stored. */
+  readonly form: ScaleForm;
+  /** In which form the scale of the tensor is stored. */
+  readonly tensorScale: TensorScaleForm;
+  /** The scale rule: a key of `SCALE_RULES`, or the name of one that no dialect has. */
+  readonly scaleRule: string;
+  /** Every way of rounding that explains the codes. */
+  readonly elements: readonly IdentifiedElements[];
+  /** The dialects that have this rule and one of these ways. */
+  readonly dialects: readonly DialectName[];
+  /** The explanation in a sentence. */
+  readonly words: string;
+}
+
+/** A dialect that cannot have made the codes and scales. */
+export interface ExcludedDialect {
+  /** The dialect. */
+  readonly dialect: DialectName;
+  /** What contradicts it: the first scale or code that it gives otherwise, or that it has other formats. */
+  readonly because: string;
+}
+
+/** What comes nearest where nothing explains all codes and scales. */
+export interface NearestReading {
+  /** The rule whose scales differ least. */
+  readonly scaleRule: string;
+  /** Scales that differ from it. */
+  readonly scales: DialectCount;
+  /** Codes that differ from those of this rule with its first element scaling. */
+  readonly codes: DialectCount;
+  /** What is nearest, and what contradicts it, in a sentence. */
+  readonly words: string;
+}
+
+/** What made codes and scales, by exclusion. */
+export interface Identification {
+  /**
+   * The dialects that explain every bit by the most usual layout. Several are indistinguishable on the given data; there are
+   * none if no row of the table does. Other readings may name others.
+   */
+  readonly dialects: readonly DialectName[];
+  /** Every explanation, the ones with the most usual layout first, and of these the ones that dialects have. */
+  readonly readings: readonly IdentifiedReading[];
+  /** Every dialect that no reading names, with what contradicts it. */
+  readonly excluded: readonly ExcludedDialect[];
+  /** Only without a reading. */
+  readonly nearest?: NearestReading;
+  /** The result in a sentence. */
+  readonly words: string;
+}
+
+const checkStored = optionsOf<StoredCodes>(
+  {
+    codes: needed(anything),
+    scales: needed(anything),
+    tensorScale: requireScalar,
+    quantizer: oneOf(BLOCK_FORMAT_NAMES),
+  },
+  "stored",
+);
+
+/**
+ * Finds what made codes and scales of `x` (f32, bf16 or f16, finite), by exclusion: which scale rule, rounding of elements,
+ * dialect and layout explain every code and scale. It knows the rules and roundings of the tables and others that kernels have
+ * (half away from zero, toward zero, nibbles swapped, scales swizzled or transposed, reciprocals). All that remain are given, so
+ * that a dialect is named only if every bit agrees with it. It waits for the device.
+ *
+ * @throws `ArgumentError` for an empty `x`, one with NaN or infinities, and tensors on different backends, `DTypeError` for an
+ * argument that is not a tensor of these types, `ShapeError` for codes and scales that cannot be those of `x`, `DisposedError`
+ * for a disposed tensor.
+ */
+export function identifyDialect(x: Tensor, stored: StoredCodes): Identification {
+  checkStored("identifyDialect", stored);
+  const source = requireWide("identifyDialect", "x", x);
+  const codesTensor = requireTensor("identifyDialect", "codes", stored.codes);
+  requireCodes(codesTensor);
+  const scalesTensor = requireTensor("identifyDialect", "scales", stored.scales);
+  const { tensorScale: whole } = stored;
+  requireBackendOf("identifyDialect", source, codesTensor, scalesTensor, whole);
+  using _scope = new Scope();
+  const size = asMatrix(source.shape);
+  const input: Input = { x: source, size, values: castTo(source, "f32").dataSync() as Float32Array };
+  requireFinite(input);
+  const readings = codeReadings(codesTensor, size);
+  const formats = [...new Set(readings.map(({ format }) => format))];
+  const given = whole && Number(whole.dataSync()[0]);
+  const all = scaleTrials(input, scalesTensor, given, formats).filter(
+    ({ shape }) => stored.quantizer === undefined || shape.quantizer === stored.quantizer,
+  );
+  if (all.length === 0)
+    throw new ShapeError(
+      `identifyDialect: codes ${codesTensor.dtype} [${codesTensor.shape}] with scales ${scalesTensor.dtype} [${scalesTensor.shape}] fit no quantizer of a [${size}] matrix; give the codes and scales of this x`,
+    );
+  return identified(input, readings, all);
+}
+
+function requireFinite({ values, size: [, columns] }: Input): void {
+  if (values.length === 0)
+    throw new ArgumentError("identifyDialect: x is empty, so that nothing can be told; give a larger one");
+  const at = values.findIndex((value) => !Number.isFinite(value));
+  if (at < 0) return;
+  throw new ArgumentError(
+    `identifyDialect: x is ${values[at]} at [${Math.floor(at / columns)}, ${at % columns}], for which dialects promise nothing; give finite values`,
+  );
+}
+
+function identified(
+  input: Input,
+  readings: readonly CodeReading[],
+  all: readonly ScaleTrial[],
+): Identification {
+  const fitting = all.filter(({ different, tensorScale }) => different === 0 && tensorScale !== undefined);
+  const found = fitting
+    .flatMap((scale) =>
+      readings
+        .filter(({ format }) => format === scale.shape.format)
+        .map((codes) => ({ scale, codes, elements: elementTrials(input, scale, codes) })),
+    )
+    .filter(({ elements }) => elements.length > 0)
+    .map((each) => ({ each, reading: readingOf(each), odd: oddity(each) }))
+    .sort(
+      (a, b) =>
+        a.odd - b.odd || Number(b.reading.dialects.length > 0) - Number(a.reading.dialects.length > 0),
+    );
+  const made = found.map(({ reading }) => reading);
+  const usual = found.find(({ reading }) => reading.dialects.length > 0)?.odd;
+  const named = found.filter(({ odd }) => odd === usual).flatMap(({ reading }) => reading.dialects);
+  const dialects = DIALECT_NAMES.filter((name) => named.includes(name));
+  const base = found[0]?.each ?? nearestOf(input, readings, all);
+  const excluded = DIALECT_NAMES.filter((name) => !made.some((each) => each.dialects.includes(name))).map(
+    (dialect) => ({
+      dialect,
+      because: contradiction(input, dialect, base, all),
+    }),
+  );
+  const nearest = found.length === 0 ? nearestReading(input, base) : undefined;
+  const words = resultWords(dialects, made, nearest);
+  return { dialects, readings: made, excluded, words, ...(nearest ? { nearest } : {}) };
+}
+
+/** A scale trial with a reading of the codes. */
+type Base = Pick<Found, "scale" | "codes">;
+
+/** How many things of the layout are not the usual ones. */
+function oddity({ scale, codes }: Base): number {
+  return layoutWords(codes, scale).length + (scale.settings ? 0 : 1);
+}
+
+function readingOf(found: Found): IdentifiedReading {
+  const { scale, codes, elements } = found;
+  const { quantizer, format, tile } = scale.shape;
+  const specs = elements.flatMap(({ spec }) => (spec ? [JSON.stringify(spec)] : []));
+  return {
+    quantizer,
+    format,
+    tile,
+    packing: codes.packing,
+    transposed: codes.transposed,
+    arrangement: scale.reading.arrangement,
+    form: scale.reading.form,
+    tensorScale: scale.tensorScale ?? "not given",
+    scaleRule: scale.rule,
+    elements: elements.map((each) => ({
+      rounding: each.rounding,
+      zero: each.zero,
+      overflow: each.overflow,
+      words: elementWords(each),
+    })),
+    dialects: DIALECT_NAMES.filter((name) => specs.includes(JSON.stringify(specOf(name, scale.shape)))),
+    words: foundWords(found),
+  };
+}
+
+/** The spec of a dialect for a quantizer, format and tile; undefined if it does not have them. */
+function specOf(dialect: DialectName, { quantizer, format, tile }: MatrixKind): QuantizeSpec | undefined {
+  const { forms }: Dialect = DIALECTS[dialect];
+  const form = forms.find((each) => each.quantizer === quantizer);
+  const row = blockFormat(quantizer);
+  if (!form || !(form.formats ?? row.elements).includes(format) || !(form.tiles ?? row.tiles).includes(tile))
+    return undefined;
+  return quantizerOf({ dialect, quantizer, format, tile }).spec;
+}
+
+/** The trial with the fewest differing scales, and the codes that agree most with it. */
+function nearestOf(input: Input, readings: readonly CodeReading[], all: readonly ScaleTrial[]): Base {
+  const shareOf = (trial: ScaleTrial): number =>
+    trial.different / trial.expected.length + (trial.settings ? 0 : 0.01);
+  const [scale] = [...all].sort((a, b) => shareOf(a) - shareOf(b)) as [ScaleTrial];
+  const own = readings.filter(({ format }) => format === scale.shape.format);
+  const counted = own.map((codes) => [differences(input, { scale, codes }).different, codes] as const);
+  const [nearest] = counted.sort(([a], [b]) => a - b) as [readonly [number, CodeReading]];
+  return { scale, codes: nearest[1] };
+}
+
+/** How many codes differ from those of the rule's first scaling. */
+function differences(
+  input: Input,
+  { scale, codes }: Base,
+): { readonly different: number; readonly of: number } {
+  const of = codes.codes.length;
+  if (!scale.settings) return { different: of, of };
+  const { plain } = quantizedBy(input.x, scale.shape, scale.settings);
+  return { different: plain.codes.reduce((sum, code, i) => sum + Number(code !== codes.codes[i]), 0), of };
+}
+
+function nearestReading(input: Input, base: Base): NearestReading {
+  const { scale, codes } = base;
+  const scales = { different: scale.different, of: scale.expected.length };
+  const counts = differences(input, base);
+  const why = scaleContradiction(scale, input) ?? `${counts.different} of ${counts.of} codes differ`;
+  return {
+    scaleRule: scale.rule,
+    scales,
+    codes: counts,
+    words: `nearest are ${foundWords({ scale, codes, elements: [] })}, but ${why}`,
+  };
+}
+
+/** What of the stored bytes contradicts a dialect. */
+function contradiction(input: Input, dialect: DialectName, base: Base, all: readonly ScaleTrial[]): string {
+  const { shape, reading } = base.scale;
+  const spec = specOf(dialect, shape);
+  if (!spec) {
+    const { forms }: Dialect = DIALECTS[dialect];
+    return `it makes ${forms.map(({ quantizer }) => quantizer).join(", ")} otherwise than ${shape.quantizer} ${shape.format} ${shape.tile}`;
+  }
+  const trial = all.find(
+    (each) =>
+      each.reading === reading &&
+      each.shape.format === shape.format &&
+      each.settings?.scaleRule === spec.scaleRule &&
+      (each.settings.pow2Scales ?? false) === spec.pow2Scales &&
+      (each.settings.amaxEpsilon ?? 0) === spec.amaxEpsilon &&
+      (each.settings.amaxLimit ?? 0) === spec.amaxLimit,
+  );
+  if (!trial?.settings) return "its settings are not among those that were tried";
+  const scales = scaleContradiction(trial, input);
+  if (scales !== undefined) return scales;
+  const { plain } = quantizedBy(input.x, shape, trial.settings, spec.elementScaling);
+  const at = firstDifference(plain.codes, base.codes.codes);
+  const [given, wanted] = [base.codes.codes[at] ?? 0, plain.codes[at] ?? 0];
+  return codeContradiction(
+    input,
+    Math.max(at, 0),
+    given,
+    wanted,
+    ELEMENT_SCALINGS[spec.elementScaling].formula,
+  );
+}
+
+function resultWords(
+  dialects: readonly DialectName[],
+  readings: readonly IdentifiedReading[],
+  nearest: NearestReading | undefined,
+): string {
+  const [first] = readings;
+  if (nearest || !first) return `nothing known explains every code and scale; ${nearest?.words ?? ""}`;
+  const others = readings.length > 1 ? `; ${readings.length - 1} other readings explain them too` : "";
+  if (dialects.length === 0) return `no dialect of the table; ${first.words}${others}`;
+  if (dialects.length === 1) return `${dialects[0]}; ${first.words}${others}`;
+  return `${dialects.join(" or ")}, which these data do not tell apart; ${first.words}${others}`;
+}

@@ -1,0 +1,234 @@
+/** The ways in which stored bytes can be read as a code for each element and a scale for each block. */
+import { DTypeError } from "../../errors.js";
+import {
+  BLOCK_FORMATS,
+  type BlockFormat,
+  type BlockFormatName,
+  blockFormat,
+  isTensorWide,
+  type Tile,
+} from "../../formats/block.js";
+import { factsOf, hasPowersOnly, isScalarFormat, valueOfCode } from "../../formats/derive.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+import { asMatrix, type DType, isWide, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { nibbles, scaleShape, scaleValue } from "../plain.js";
+
+/**
+ * How codes of elements lie in bytes. `halves`: the first half of a block of 32 (or 16) is in the low nibbles, the second in the
+ * high.
+ */
+export type CodePacking =
+  | "byte each"
+  | "low nibble first"
+  | "high nibble first"
+  | "halves of 32"
+  | "halves of 16"
+  | "six bits";
+
+/** A way to read the codes, and what it gives. */
+export interface CodeReading {
+  readonly format: ScalarFormat;
+  readonly packing: CodePacking;
+  /** Whether the codes are stored as the transpose. */
+  readonly transposed: boolean;
+  /** A code for each element of the matrix [rows, columns]. */
+  readonly codes: Uint8Array;
+}
+
+/** How the matrix of scales lies in memory. */
+export type ScaleArrangement = "plain" | "transposed" | "padded" | "padded, transposed" | "swizzled";
+
+/** What is stored of a scale: itself, or one over it. */
+export type ScaleForm = "scale" | "reciprocal";
+
+/** A way to read the scales, and what it gives. */
+export interface ScaleReading {
+  readonly quantizer: BlockFormatName;
+  readonly tile: Tile;
+  readonly arrangement: ScaleArrangement;
+  readonly form: ScaleForm;
+  /** A code, or an f32, for each scale in the order of `PlainQuantized`. */
+  readonly scales: Uint8Array | Float32Array;
+}
+
+/** The codes of a packing, one for each stored element. */
+const UNPACK: Readonly<Record<CodePacking, (bytes: Uint8Array) => Uint8Array>> = {
+  "byte each": (bytes) => bytes,
+  "low nibble first": nibbles,
+  "high nibble first": (bytes) => nibbles(bytes.map((byte) => (byte >> 4) | ((byte & 15) << 4))),
+  "halves of 32": (bytes) => halves(bytes, 16),
+  "halves of 16": (bytes) => halves(bytes, 8),
+  "six bits": (bytes) =>
+    Uint8Array.from({ length: (bytes.length / 3) * 4 }, (_, i) => {
+      const at = i * 6;
+      const word = (bytes[at >> 3] as number) | ((bytes[(at >> 3) + 1] ?? 0) << 8);
+      return (word >> (at & 7)) & 63;
+    }),
+};
+
+function halves(bytes: Uint8Array, size: number): Uint8Array {
+  const out = new Uint8Array(2 * bytes.length);
+  bytes.forEach((byte, i) => {
+    const at = Math.floor(i / size) * 2 * size + (i % size);
+    out[at] = byte & 15;
+    out[at + size] = byte >> 4;
+  });
+  return out;
+}
+
+const PACKED_FOUR = ["low nibble first", "high nibble first", "halves of 32", "halves of 16"] as const;
+const FORMATS = [...new Set(Object.values(BLOCK_FORMATS).flatMap(({ elements }) => elements))];
+
+/** The formats and packings that `stored` bytes for `count` elements can have. */
+function packingsOf(
+  dtype: DType,
+  bytes: Uint8Array,
+  count: number,
+): readonly (readonly [ScalarFormat, CodePacking])[] {
+  if (dtype !== "u8" && storageBits(dtype) === 4)
+    return PACKED_FOUR.map((packing) => ["e2m1", packing] as const);
+  const named = FORMATS.find((format) => format === dtype);
+  if (named) return [[named, "byte each"]];
+  if (bytes.length === count / 2) return PACKED_FOUR.map((packing) => ["e2m1", packing] as const);
+  if (bytes.length === (count * 3) / 4)
+    return [
+      ["e2m3", "six bits"],
+      ["e3m2", "six bits"],
+    ];
+  if (bytes.length !== count) return [];
+  const largest = bytes.reduce((most, byte) => Math.max(most, byte), 0);
+  return FORMATS.filter((format) => largest < 2 ** factsOf(format).bits).map(
+    (format) => [format, "byte each"] as const,
+  );
+}
+
+function transpose<T extends Uint8Array | Float32Array>(from: T, rows: number, columns: number): T {
+  const out = from.slice() as T;
+  for (let r = 0; r < rows; r++)
+    for (let c = 0; c < columns; c++) out[r * columns + c] = from[c * rows + r] as number;
+  return out;
+}
+
+/** Whether a shape can be that of a matrix [rows, ...], that of its transpose, or either. */
+function orientations(shape: Shape, [rows, columns]: readonly [number, number]): readonly boolean[] {
+  const [down] = asMatrix(shape);
+  const fits = [down === rows, down === columns];
+  return fits[0] || fits[1] ? [false, true].filter((turned) => fits[turned ? 1 : 0]) : [false, true];
+}
+
+/** Throws `DTypeError` for a tensor that has no codes of eight bits or fewer. */
+export function requireCodes(stored: Tensor): void {
+  if (stored.dtype === "u8" || FORMATS.some((format) => format === stored.dtype)) return;
+  throw new DTypeError(`identifyDialect: codes is ${stored.dtype}; give u8, or one of ${FORMATS.join(", ")}`);
+}
+
+/** Every way to read `stored` as codes of a matrix of that size. Waits for the device. */
+export function codeReadings(
+  stored: Tensor,
+  size: readonly [rows: number, columns: number],
+): readonly CodeReading[] {
+  const [rows, columns] = size;
+  const bytes = stored.dataSync() as Uint8Array;
+  const seen: CodeReading[] = [];
+  for (const [format, packing] of packingsOf(stored.dtype, bytes, rows * columns)) {
+    const block = packing === "halves of 32" ? 32 : packing === "halves of 16" ? 16 : 1;
+    for (const transposed of orientations(stored.shape, size)) {
+      if ((transposed ? rows : columns) % block !== 0) continue;
+      const lines = UNPACK[packing](bytes);
+      if (lines.length !== rows * columns) continue;
+      const codes = transposed ? transpose(lines, rows, columns) : lines;
+      seen.push({ format, packing, transposed, codes });
+    }
+  }
+  return seen;
+}
+
+const up = (n: number, multiple: number): number => Math.ceil(n / multiple) * multiple;
+
+/** Where the scale of line i and block j lies, and how many are stored, for `down` lines of `across` blocks. */
+interface Arrangement {
+  readonly size: (down: number, across: number) => number;
+  readonly at: (i: number, j: number, down: number, across: number) => number;
+}
+
+const ARRANGEMENTS: Readonly<Record<ScaleArrangement, readonly Arrangement[]>> = {
+  plain: [{ size: (d, a) => d * a, at: (i, j, _, a) => i * a + j }],
+  transposed: [{ size: (d, a) => d * a, at: (i, j, d) => j * d + i }],
+  padded: [
+    { size: (d, a) => up(d, 128) * up(a, 4), at: (i, j, _, a) => i * up(a, 4) + j },
+    { size: (d, a) => d * up(a, 4), at: (i, j, _, a) => i * up(a, 4) + j },
+  ],
+  "padded, transposed": [{ size: (d, a) => a * up(d, 4), at: (i, j, d) => j * up(d, 4) + i }],
+  swizzled: [
+    {
+      size: (d, a) => up(d, 128) * up(a, 4),
+      at: (i, j, _, a) => {
+        const tile = Math.floor(i / 128) * Math.ceil(a / 4) + Math.floor(j / 4);
+        return tile * 512 + (i % 32) * 16 + Math.floor((i % 128) / 32) * 4 + (j % 4);
+      },
+    },
+  ],
+};
+
+const NAMES = Object.keys(ARRANGEMENTS) as readonly ScaleArrangement[];
+
+/** Stored scales as those of a quantizer: codes of its type or f32. Undefined if they cannot be. */
+function asScales(stored: Tensor, type: BlockFormat["scale"]): Uint8Array | Float32Array | undefined {
+  const { dtype } = stored;
+  if (isWide(dtype)) {
+    const values = wideValues(stored, dtype);
+    if (type === "f32") return values;
+    const codes = Array.from(values, (value) => Math.log2(value) + 127);
+    const isPower = (code: number): boolean => Number.isInteger(code) && code >= 0 && code <= 254;
+    return hasPowersOnly(type) && codes.every(isPower) ? Uint8Array.from(codes) : undefined;
+  }
+  const bytes = stored.dataSync();
+  if (!(bytes instanceof Uint8Array)) return undefined;
+  if (dtype === type || (dtype === "u8" && type !== "f32")) return bytes;
+  const arePowers = dtype === "u8" || (isScalarFormat(dtype) && hasPowersOnly(dtype));
+  return type === "f32" && arePowers
+    ? Float32Array.from(bytes, (code) => scaleValue("e8m0", code))
+    : undefined;
+}
+
+/** The values of an f32, bf16 or f16 tensor. */
+function wideValues(x: Tensor, dtype: WideDType): Float32Array {
+  const data = x.dataSync();
+  if (dtype === "f32" || data instanceof Float32Array) return data as Float32Array;
+  return Float32Array.from(data as Uint16Array, (code) => valueOfCode(dtype, code));
+}
+
+function reciprocals(scales: Uint8Array | Float32Array): Uint8Array | Float32Array | undefined {
+  if (scales instanceof Float32Array) return scales;
+  return scales.every((code) => code < 255) ? scales.map((code) => 254 - code) : undefined;
+}
+
+/**
+ * Every way to read `stored` as scales of that quantizer. Those of f32 that are reciprocals are given as they are stored: one
+ * over a scale, rounded.
+ */
+export function scaleReadings(
+  stored: Tensor,
+  quantizer: BlockFormatName,
+  tile: Tile,
+  [rows, columns]: readonly [number, number],
+): readonly ScaleReading[] {
+  const { scale: type } = blockFormat(quantizer);
+  const all = asScales(stored, type);
+  if (!all) return [];
+  const [down, across] = scaleShape({ quantizer, tile }, rows, columns);
+  const isLine = down === 1 || across === 1 || isTensorWide(tile);
+  const readings: ScaleReading[] = [];
+  for (const arrangement of NAMES) {
+    const row = ARRANGEMENTS[arrangement].find(({ size }) => size(down, across) === all.length);
+    if (!row || (arrangement !== "plain" && isLine && all.length === down * across)) continue;
+    const scales = all.slice(0, down * across) as Uint8Array | Float32Array;
+    for (let i = 0; i < down; i++)
+      for (let j = 0; j < across; j++) scales[i * across + j] = all[row.at(i, j, down, across)] as number;
+    readings.push({ quantizer, tile, arrangement, form: "scale", scales });
+    const inverse = type === "f32" || hasPowersOnly(type) ? reciprocals(scales) : undefined;
+    if (inverse) readings.push({ quantizer, tile, arrangement, form: "reciprocal", scales: inverse });
+  }
+  return readings;
+}

@@ -1,0 +1,268 @@
+/** The search for what made codes and scales: each reading of them against each rule, to the first element that contradicts. */
+import { BLOCK_FORMAT_NAMES, blockFormat } from "../../formats/block.js";
+import { factsOf } from "../../formats/derive.js";
+import type { ElementScalingName } from "../../formats/element-scalings.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+import { SCALE_RULES, tensorScaleRole } from "../../formats/scale-rules.js";
+import { castTo } from "../../ops/cast/cast.js";
+import { tensor } from "../../ops/create.js";
+import type { QuantizeSpec } from "../../tensor/quantized.js";
+import { Scope } from "../../tensor/scope.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { scaleAt, scaleValue } from "../plain.js";
+import {
+  becomes,
+  ELEMENT_OVERFLOWS,
+  ELEMENT_ROUNDINGS,
+  ELEMENT_ZEROS,
+  type ElementRule,
+} from "./elements.js";
+import {
+  amaxesOf,
+  type MatrixKind,
+  OTHER_RULES,
+  quantizedBy,
+  type ScaleSettings,
+  scaleSettings,
+} from "./expected.js";
+import { type CodeReading, type ScaleReading, scaleReadings } from "./readings.js";
+
+/** The matrix that was quantized. */
+export interface Input {
+  readonly x: Tensor<WideDType>;
+  readonly values: Float32Array;
+  readonly size: readonly [rows: number, columns: number];
+}
+
+/**
+ * What is stored of a whole tensor: that which the rule stores, one over it, or in place of an amax the decode scale amax / 2688
+ * or the encode scale 2688 / amax.
+ */
+export type TensorScaleForm =
+  | "as the rule stores it"
+  | "reciprocal"
+  | "decode scale"
+  | "encode scale"
+  | "not given";
+
+/** A rule whose scales were compared with a reading. */
+export interface ScaleTrial {
+  readonly shape: MatrixKind;
+  readonly reading: ScaleReading;
+  /** The rule of the tables, or the name of another. */
+  readonly rule: string;
+  readonly settings?: ScaleSettings;
+  readonly formula: string;
+  /** The scales by the rule. */
+  readonly expected: Uint8Array | Float32Array;
+  readonly whole?: number;
+  readonly tensorScale: TensorScaleForm | undefined;
+  readonly different: number;
+  /** The first scale that differs. */
+  readonly first?: number;
+}
+
+/** One way in which elements can have become codes. */
+export interface ElementTrial extends ElementRule {
+  /** What is rounded. */
+  readonly formula: string;
+  /** The name in the table, where the library can do it. */
+  readonly scaling?: ElementScalingName;
+  readonly spec?: QuantizeSpec;
+}
+
+/** A reading that a rule explains in every bit. */
+export interface Found {
+  readonly scale: ScaleTrial;
+  readonly codes: CodeReading;
+  readonly elements: readonly ElementTrial[];
+}
+
+/** Where scales differ. Two NaN are equal. */
+function mismatches(
+  reading: ScaleReading,
+  expected: Uint8Array | Float32Array,
+): { different: number; first?: number } {
+  const isReciprocal = reading.form === "reciprocal" && expected instanceof Float32Array;
+  let [different, first] = [0, -1];
+  for (let i = 0; i < expected.length; i++) {
+    const own = expected[i] as number;
+    if (Object.is(reading.scales[i], isReciprocal ? Math.fround(1 / own) : own)) continue;
+    if (different++ === 0) first = i;
+  }
+  return different === 0 ? { different } : { different, first };
+}
+
+/** In which form a stored scale of the tensor is that of a rule; undefined if in none. */
+function tensorForm(
+  rule: ScaleSettings["scaleRule"],
+  own: number,
+  given: number | undefined,
+): TensorScaleForm | undefined {
+  if (given === undefined) return "not given";
+  if (Object.is(own, given)) return "as the rule stores it";
+  if (Math.fround(1 / own) === given) return "reciprocal";
+  if (tensorScaleRole(rule) !== "amax") return undefined;
+  if (Math.fround(own / 2688) === given) return "decode scale";
+  return Math.fround(2688 / own) === given ? "encode scale" : undefined;
+}
+
+/** Every rule against every reading of the scales that goes with these formats. */
+export function scaleTrials(
+  input: Input,
+  scales: Tensor,
+  tensorScale: number | undefined,
+  formats: readonly ScalarFormat[],
+): readonly ScaleTrial[] {
+  const trials: ScaleTrial[] = [];
+  for (const quantizer of BLOCK_FORMAT_NAMES) {
+    const row = blockFormat(quantizer);
+    if (row.scaleSource === "given") continue;
+    const own = formats.filter((format) => row.elements.includes(format));
+    for (const tile of row.tiles) {
+      const readings =
+        own.length === 0 || input.size[1] % row.multiple !== 0
+          ? []
+          : scaleReadings(scales, quantizer, tile, input.size);
+      if (readings.length === 0) continue;
+      for (const format of own)
+        trials.push(...trialsOf(input, { quantizer, format, tile }, readings, tensorScale));
+    }
+  }
+  return trials;
+}
+
+function trialsOf(
+  input: Input,
+  shape: MatrixKind,
+  readings: readonly ScaleReading[],
+  tensorScale: number | undefined,
+): readonly ScaleTrial[] {
+  const { scale: type } = blockFormat(shape.quantizer);
+  const ofTables = scaleSettings(shape.quantizer).flatMap((settings) => {
+    const { plain } = quantizedBy(input.x, shape, settings);
+    const { scales: expected, whole } = plain;
+    const { formula } = SCALE_RULES[settings.scaleRule];
+    const form = whole === undefined ? "not given" : tensorForm(settings.scaleRule, whole, tensorScale);
+    const trial = { shape, rule: settings.scaleRule, settings, formula, expected, tensorScale: form };
+    return [whole === undefined ? trial : { ...trial, whole }];
+  });
+  const amaxes = amaxesOf(input.values, shape, input.size);
+  const others = OTHER_RULES[type].map(({ name, formula, of }) => {
+    const made = Array.from(amaxes, (amax) => of(amax, shape.format));
+    const expected = type === "f32" ? Float32Array.from(made) : Uint8Array.from(made);
+    return { shape, rule: name, formula, expected, tensorScale: "not given" as const };
+  });
+  return readings.flatMap((reading) =>
+    [...ofTables, ...others].map((trial) => ({ ...trial, reading, ...mismatches(reading, trial.expected) })),
+  );
+}
+
+/** The first element whose code differs, or -1. */
+export function firstDifference(a: Uint8Array, b: Uint8Array): number {
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return i;
+  return -1;
+}
+
+const USUAL: ElementRule = { rounding: "tiesToEven", zero: "kept", overflow: "saturate" };
+
+/** The ways by which a rule's scales and these codes go together: those of the library, or others if it has none. */
+export function elementTrials(input: Input, scale: ScaleTrial, codes: CodeReading): readonly ElementTrial[] {
+  const { settings } = scale;
+  const known = settings ? SCALE_RULES[settings.scaleRule].scalings : [];
+  const fitting = known.flatMap((scaling): readonly ElementTrial[] => {
+    if (!settings) return [];
+    const { plain, spec } = quantizedBy(input.x, scale.shape, settings, scaling);
+    if (firstDifference(plain.codes, codes.codes) >= 0) return [];
+    return [{ ...USUAL, formula: "", scaling, spec }];
+  });
+  return fitting.length > 0 ? fitting : otherElements(input, scale, codes);
+}
+
+/** What a kernel may round: the element over the scale in one of these ways. */
+interface Product {
+  readonly formula: string;
+  readonly of: (x: number, scale: number, amax: number, max: number) => number;
+}
+
+const { fround } = Math;
+const QUOTIENT: Product = { formula: "x / s", of: (x, s) => fround(x / s) };
+const PRODUCTS: Readonly<Record<"f32" | "e8m0" | "e4m3", readonly Product[]>> = {
+  e8m0: [QUOTIENT],
+  e4m3: [QUOTIENT, { formula: "x * (1 / s)", of: (x, s) => fround(x * fround(1 / s)) }],
+  f32: [
+    QUOTIENT,
+    { formula: "x * (1 / s)", of: (x, s) => fround(x * fround(1 / s)) },
+    { formula: "x * (max / amax)", of: (x, _, amax, max) => fround(x * fround(max / amax)) },
+  ],
+};
+
+/** Numbers rounded to the type of the input. */
+function roundedAs({ x }: Input, products: Float32Array): Float32Array {
+  using _scope = new Scope();
+  const rounded = castTo(tensor(x.backend, products), x.dtype);
+  return castTo(rounded, "f32").dataSync().slice() as Float32Array;
+}
+
+/** What elements of a block are divided by: its scale, with that of the tensor. */
+function divisors({ expected, reading, settings, whole }: ScaleTrial): Float32Array {
+  const { scale: type } = blockFormat(reading.quantizer);
+  const role = settings && tensorScaleRole(settings.scaleRule);
+  return Float32Array.from(expected, (stored) => {
+    const scale = scaleValue(type, stored);
+    if (whole === undefined || role === undefined) return scale;
+    if (role === "divisor") return fround(scale / whole);
+    return role === "multiplier" ? fround(scale * whole) : fround(fround(scale * whole) * fround(1 / 2688));
+  });
+}
+
+/** All ways of rounding that give these codes, the simplest ones first; for one product alone. */
+function otherElements(
+  input: Input,
+  scale: ScaleTrial,
+  { format, codes }: CodeReading,
+): readonly ElementTrial[] {
+  const { values, size, x } = input;
+  const by = divisors(scale);
+  const amaxes = amaxesOf(values, scale.shape, size);
+  const { max } = factsOf(format);
+  const at = scaleAt(scale.shape, size[1]);
+  const types = x.dtype === "f32" ? [false] : [false, true];
+  for (const { formula, of } of PRODUCTS[blockFormat(scale.shape.quantizer).scale])
+    for (const typed of types) {
+      const exact = values.map((value, i) => {
+        const block = at(Math.floor(i / size[1]), i % size[1]);
+        return of(value, by[block] as number, amaxes[block] as number, max);
+      });
+      const products = typed ? roundedAs(input, exact) : exact;
+      const fitting = rules().filter((rule) =>
+        codes.every((code, i) => fits(format, rule, products[i] as number, code)),
+      );
+      const said = typed ? `${formula}, rounded to ${x.dtype}` : formula;
+      if (fitting.length > 0) return simplest(fitting).map((rule) => ({ ...rule, formula: said }));
+    }
+  return [];
+}
+
+/** A NaN product, as zero over zero, says nothing. */
+function fits(format: ScalarFormat, rule: ElementRule, product: number, code: number): boolean {
+  return Number.isNaN(product) || becomes(format, rule, product, code);
+}
+
+function rules(): readonly ElementRule[] {
+  return ELEMENT_ROUNDINGS.flatMap((rounding) =>
+    ELEMENT_ZEROS.flatMap((zero) => ELEMENT_OVERFLOWS.map((overflow) => ({ rounding, zero, overflow }))),
+  );
+}
+
+/**
+ * Without those that differ from another only in what no element shows: usual zeros and overflow, and no random bits, come
+ * first.
+ */
+function simplest(fitting: readonly ElementRule[]): readonly ElementRule[] {
+  const sure = fitting.filter(({ rounding }) => rounding !== "stochastic");
+  const all = sure.length > 0 ? sure : fitting;
+  const [zero, overflow] = [all[0]?.zero, all[0]?.overflow];
+  return all.filter((rule) => rule.zero === zero && rule.overflow === overflow);
+}

@@ -1,0 +1,105 @@
+/** What was found, in sentences. */
+import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../formats/block.js";
+import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
+import { codeText, numberText, scaleShape, scaleValue } from "../plain.js";
+import type { ElementRounding, ElementZero } from "./elements.js";
+import type { CodeReading } from "./readings.js";
+import type { ElementTrial, Found, Input, ScaleTrial } from "./search.js";
+
+/** What is rounded to a code, and how. */
+export function elementWords({ scaling, formula, rounding, zero, overflow }: ElementTrial): string {
+  if (scaling)
+    return `elements ${ELEMENT_SCALINGS[scaling].formula}, half to even where it says nothing else`;
+  return `elements ${formula}, ${ROUNDED[rounding]}${ZEROS[zero]}${overflow === "saturate" ? "" : ", overflow not finite"}`;
+}
+
+const ROUNDED: Readonly<Record<ElementRounding, string>> = {
+  tiesToEven: "half to even",
+  tiesToAway: "half away from zero",
+  tiesToZero: "half toward zero",
+  towardZero: "toward zero",
+  awayFromZero: "away from zero",
+  towardNegative: "down",
+  towardPositive: "up",
+  stochastic: "to either neighbour, as if at random",
+};
+
+const ZEROS: Readonly<Record<ElementZero, string>> = {
+  kept: "",
+  addsZero: ", minus zero as plus zero",
+  plusZero: ", what is rounded to zero as plus zero",
+  minusZero: ", plus zero as minus zero",
+};
+
+const CODES: Readonly<Record<CodeReading["packing"], string>> = {
+  "byte each": "",
+  "low nibble first": "",
+  "high nibble first": "nibbles swapped (the even column in the high one)",
+  "halves of 32": "nibbles by halves of 32 elements",
+  "halves of 16": "nibbles by halves of 16 elements",
+  "six bits": "codes of six bits packed from the low ones",
+};
+
+/** How codes and scales lie, where it is not the usual way. */
+export function layoutWords(
+  { packing, transposed }: CodeReading,
+  { reading, tensorScale }: ScaleTrial,
+): readonly string[] {
+  return [
+    CODES[packing],
+    transposed ? "codes transposed" : "",
+    reading.arrangement === "plain" ? "" : `scales ${reading.arrangement}`,
+    reading.form === "scale" ? "" : "one over each scale stored",
+    tensorScale === undefined || tensorScale === "not given" || tensorScale === "as the rule stores it"
+      ? ""
+      : `of the tensor ${tensorScale === "reciprocal" ? "one over its scale" : `the ${tensorScale}`} stored`,
+  ].filter((each) => each !== "");
+}
+
+/** One explanation in a sentence: "e8m0Floor scales of mxfp4 e2m1 1x32, elements …, nibbles swapped". */
+export function foundWords({ scale, codes, elements }: Found): string {
+  const { quantizer, format, tile } = scale.shape;
+  const [first] = elements;
+  const how = first ? [elementWords(first)] : [];
+  return [
+    `${scale.rule} scales of ${quantizer} ${format} ${tile}`,
+    ...how,
+    ...layoutWords(codes, scale),
+  ].join(", ");
+}
+
+/** The block of a scale by its place among scales. */
+function blockName({ shape }: ScaleTrial, { size }: Input, index: number): string {
+  if (isTensorWide(shape.tile)) return "of the tensor";
+  if (isLineWide(shape.tile)) return `of row ${index}`;
+  const [, across] = scaleShape(shape, ...size);
+  const [height, width] = tileSize(shape.tile);
+  const lines = blockFormat(shape.quantizer).replicates ? 1 : height;
+  return `of the block at [${Math.floor(index / across) * lines}, ${(index % across) * width}]`;
+}
+
+/** Why a rule did not make these scales. Undefined if it could have. */
+export function scaleContradiction(trial: ScaleTrial, input: Input): string | undefined {
+  const { reading, expected, first, formula, rule, tensorScale, different } = trial;
+  const type = blockFormat(reading.quantizer).scale;
+  if (first !== undefined) {
+    const [given, wanted] = [reading.scales[first] as number, expected[first] as number];
+    const said = reading.form === "scale" ? "is" : "is, as one over what is stored,";
+    return `${different} of ${expected.length} scales differ: that ${blockName(trial, input, first)} ${said} ${numberText(scaleValue(type, given))}, ${rule} (${formula}) gives ${numberText(scaleValue(type, wanted))}`;
+  }
+  if (tensorScale !== undefined) return undefined;
+  return `the scale of the tensor is not the ${numberText(trial.whole ?? 0)} of ${rule}`;
+}
+
+/** Why a scaling did not make these codes. */
+export function codeContradiction(
+  input: Input,
+  at: number,
+  given: number,
+  wanted: number,
+  formula: string,
+): string {
+  const [, columns] = input.size;
+  const place = `[${Math.floor(at / columns)}, ${at % columns}]`;
+  return `the code at ${place}, of ${numberText(input.values[at] as number)}, is ${codeText(given)}; ${formula} gives ${codeText(wanted)}`;
+}

@@ -1,0 +1,82 @@
+/** Quantized tensors as plain numbers: one code for each element, and one scale for each block. */
+import { blockFormat, blocksIn, isTensorWide, tileSize } from "../formats/block.js";
+import { valueOfCode } from "../formats/derive.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import { type QuantizedTensor, type QuantizeSpec, requireQuantized } from "../tensor/quantized.js";
+import { asMatrix, storageBits } from "../tensor/shape.js";
+
+/** The rowwise copy of a quantized matrix [rows, columns]. */
+export interface PlainQuantized {
+  readonly rows: number;
+  readonly columns: number;
+  /** A code for each element, in row-major order. */
+  readonly codes: Uint8Array;
+  /** A code or an f32 for each scale, in the order of `scaleAt`. */
+  readonly scales: Uint8Array | Float32Array;
+  /** The amax or the scale of the tensor, where a rule stores one. */
+  readonly whole?: number;
+}
+
+/** Two codes in a byte, the first in the low nibble, as one code in a byte. */
+export function nibbles(bytes: Uint8Array): Uint8Array {
+  const out = new Uint8Array(2 * bytes.length);
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i] as number;
+    out[2 * i] = byte & 15;
+    out[2 * i + 1] = byte >> 4;
+  }
+  return out;
+}
+
+/** The rowwise copy of `t`, whose scales are in the logical layout. It waits for the device. */
+export function plainOf(t: QuantizedTensor): PlainQuantized {
+  const { data, scaleInv, amax } = requireQuantized("plainOf", "t", t).copy("rowwise");
+  const [rows, columns] = asMatrix(t.shape);
+  const bytes = data.dataSync() as Uint8Array;
+  const codes = storageBits(data.dtype) === 4 ? nibbles(bytes).subarray(0, rows * columns) : bytes.slice();
+  const scales = scaleInv.dataSync().slice() as Uint8Array | Float32Array;
+  const whole = amax && { whole: Number(amax.dataSync()[0]) };
+  return { rows, columns, codes, scales, ...whole };
+}
+
+/** The number of scales in a column and in a row of the scales of a [rows, columns] matrix. */
+export function scaleShape(
+  { quantizer, tile }: Pick<QuantizeSpec, "quantizer" | "tile">,
+  rows: number,
+  columns: number,
+): readonly [down: number, across: number] {
+  if (isTensorWide(tile)) return [1, 1];
+  const [height, width] = tileSize(tile);
+  const down = blockFormat(quantizer).replicates ? rows : Math.ceil(rows / height);
+  return [down, blocksIn(columns, width)];
+}
+
+/** The index of the scale of an element. */
+export function scaleAt(
+  { quantizer, tile }: Pick<QuantizeSpec, "quantizer" | "tile">,
+  columns: number,
+): (row: number, column: number) => number {
+  if (isTensorWide(tile)) return () => 0;
+  const [height, width] = tileSize(tile);
+  const across = blocksIn(columns, width);
+  const lines = blockFormat(quantizer).replicates ? 1 : height;
+  return (row, column) => Math.floor(row / lines) * across + Math.floor(column / width);
+}
+
+/** The value of a stored scale of that type. */
+export function scaleValue(type: ScalarFormat | "f32", stored: number): number {
+  return type === "f32" ? stored : Math.abs(valueOfCode(type, stored));
+}
+
+/** A code as text, such as `0x7e`. */
+export function codeText(code: number): string {
+  return `0x${code.toString(16).padStart(2, "0")}`;
+}
+
+/** A number as text: a power of two as one, others with as many digits as they have. */
+export function numberText(value: number): string {
+  if (Object.is(value, -0)) return "-0";
+  const power = Math.log2(Math.abs(value));
+  const isShort = Math.abs(power) < 10 || !Number.isInteger(power);
+  return isShort ? String(value) : `${value < 0 ? "-" : ""}2^${power}`;
+}

@@ -1,0 +1,125 @@
+/** The blocks of a matrix that share a scale: their elements, their amaxes, and the transform before them. */
+import { blockedRows, isTensorWide, tileSize } from "../formats/block.js";
+import type { TensorData } from "../tensor/data.js";
+import type { Direction, QuantizeSpec } from "../tensor/quantized.js";
+import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
+import { TRANSFORMED, transformed } from "./hadamard.js";
+import { wideValue } from "./steps.js";
+
+/** The values of a tensor as plain data, such as `data()` gives. */
+export interface TensorValues {
+  /** The elements in row-major order: values of f32, codes of bf16 and f16. */
+  readonly data: TensorData<WideDType>;
+  /** The type of the elements. */
+  readonly dtype: WideDType;
+  /** The shape; leading dimensions are flattened into rows. */
+  readonly shape: Shape;
+}
+
+/** An amax, and where it is. */
+export interface Amax {
+  /** The largest magnitude, NaN ignored. */
+  readonly value: number;
+  /** The row and column of the first element of that magnitude; absent if there is none above 0. */
+  readonly at?: readonly [row: number, column: number];
+}
+
+/** Rows [top, bottom) and columns [left, right). */
+export interface Region {
+  /** The first row. */
+  readonly top: number;
+  /** The row after the last one. */
+  readonly bottom: number;
+  /** The first column. */
+  readonly left: number;
+  /** The column after the last one. */
+  readonly right: number;
+}
+
+/** The values that one copy quantizes: those of the tensor, or of its transform, and the zeros that fill its last blocks. */
+export class CopySource {
+  /** Those of the copy: more than those of the tensor where its last blocks are filled. */
+  readonly rows: number;
+  readonly columns: number;
+  readonly #given: number;
+  #whole: Amax | undefined;
+
+  constructor(
+    private readonly values: TensorValues,
+    private readonly spec: QuantizeSpec,
+    private readonly direction: Direction,
+  ) {
+    [this.#given, this.columns] = asMatrix(values.shape);
+    this.rows = direction === "columnwise" ? blockedRows(spec, this.#given) : this.#given;
+  }
+
+  /** Whether the values are transformed before they are quantized. */
+  get isTransformed(): boolean {
+    return this.spec.rht && this.direction === "columnwise";
+  }
+
+  /** The element of the tensor; 0 in the rows that fill the last blocks. */
+  input(row: number, column: number): number {
+    if (row >= this.#given) return 0;
+    const { data, dtype } = this.values;
+    return wideValue(dtype, data[row * this.columns + column] as number);
+  }
+
+  /** The inputs of the transform of an element: 16 rows of its column. */
+  inputs(row: number, column: number): readonly number[] {
+    const top = row - (row % TRANSFORMED);
+    return Array.from({ length: TRANSFORMED }, (_, i) => this.input(top + i, column));
+  }
+
+  /** The value that is quantized. */
+  value(row: number, column: number): number {
+    if (!this.isTransformed) return this.input(row, column);
+    return transformed(this.inputs(row, column), row % TRANSFORMED, this.spec.rhtSigns);
+  }
+
+  /** The block of an element: its tile, within the matrix. */
+  regionOf(row: number, column: number): Region {
+    const { tile } = this.spec;
+    if (isTensorWide(tile)) return { top: 0, bottom: this.rows, left: 0, right: this.columns };
+    const [lines, length] = tileSize(tile);
+    const [high, wide] = this.direction === "rowwise" ? [lines, length] : [length, lines];
+    const [top, left] = [row - (row % high), column - (column % wide)];
+    return {
+      top,
+      bottom: Math.min(top + high, this.rows),
+      left,
+      right: Math.min(left + wide, this.columns),
+    };
+  }
+
+  /** The lines of a block: its rows in the rowwise copy, its columns in the columnwise copy. */
+  lines({ top, bottom, left, right }: Region): readonly (readonly number[])[] {
+    const [rows, columns] = [bottom - top, right - left];
+    const at = (r: number, c: number): number => this.value(top + r, left + c);
+    if (this.direction === "rowwise")
+      return Array.from({ length: rows }, (_, r) => Array.from({ length: columns }, (_, c) => at(r, c)));
+    return Array.from({ length: columns }, (_, c) => Array.from({ length: rows }, (_, r) => at(r, c)));
+  }
+
+  /** The largest magnitude in a region. NaN is ignored; 0 for none. */
+  amaxIn({ top, bottom, left, right }: Region): Amax {
+    let largest = 0;
+    let at: readonly [number, number] | undefined;
+    for (let r = top; r < bottom; r++) {
+      for (let c = left; c < right; c++) {
+        const magnitude = Math.abs(this.value(r, c));
+        if (magnitude > largest) {
+          largest = magnitude;
+          at = [r, c];
+        }
+      }
+    }
+    return at ? { value: largest, at } : { value: 0 };
+  }
+
+  /** The amax of all values. It is computed once. */
+  get whole(): Amax {
+    this.#whole ??= this.amaxIn({ top: 0, bottom: this.rows, left: 0, right: this.columns });
+    return this.#whole;
+  }
+}

@@ -1,0 +1,78 @@
+/** Exact sums and products of numbers, and their single rounding to f32. */
+import { dyadicOf } from "./binary.js";
+
+/** The number significand * 2^exponent. */
+export interface Dyadic {
+  readonly significand: bigint;
+  readonly exponent: number;
+}
+
+/** The exponents of f32: of the smallest normal number, and of the distance of subnormal numbers. */
+const MIN_EXPONENT = -126;
+const FRACTION_BITS = 23;
+
+/** Returns a finite number exactly. */
+export function dyadic(x: number): Dyadic {
+  if (x === 0) return { significand: 0n, exponent: 0 };
+  const { significand, exponent } = dyadicOf(x);
+  return { significand: x < 0 ? -significand : significand, exponent };
+}
+
+/** Returns a * b. */
+export function times(a: Dyadic, b: Dyadic): Dyadic {
+  return { significand: a.significand * b.significand, exponent: a.exponent + b.exponent };
+}
+
+/** Returns the sum of numbers. */
+export function sumOf(terms: readonly Dyadic[]): Dyadic {
+  const exponent = terms.reduce((least, term) => Math.min(least, term.exponent), 0);
+  let significand = 0n;
+  for (const term of terms) significand += term.significand << BigInt(term.exponent - exponent);
+  return { significand, exponent };
+}
+
+/** Returns the f64 nearest to a number, ties to even, for magnitudes that are normal numbers of f64. */
+export function nearest({ significand, exponent }: Dyadic): number {
+  const half = Math.trunc(exponent / 2);
+  return Number(significand) * 2 ** half * 2 ** (exponent - half);
+}
+
+/** Returns the f32 nearest to a number, ties to even; zero is +0. */
+export function roundToF32({ significand, exponent }: Dyadic): number {
+  if (significand === 0n) return 0;
+  const negative = significand < 0n;
+  const magnitude = negative ? -significand : significand;
+  const top = magnitude.toString(2).length - 1 + exponent;
+  const unit = Math.max(top, MIN_EXPONENT) - FRACTION_BITS;
+  const drop = unit - exponent;
+  const rounded = drop <= 0 ? magnitude << BigInt(-drop) : roundShift(magnitude, BigInt(drop));
+  const value = Math.fround(Number(rounded) * 2 ** unit);
+  return negative ? -value : value;
+}
+
+function roundShift(magnitude: bigint, drop: bigint): bigint {
+  const whole = magnitude >> drop;
+  const rest = magnitude - (whole << drop);
+  const half = 1n << (drop - 1n);
+  return rest > half || (rest === half && (whole & 1n) === 1n) ? whole + 1n : whole;
+}
+
+/** Returns a * b + c of f32 numbers, rounded once. */
+export function fma(a: number, b: number, c: number): number {
+  const near = a * b + c;
+  if (!Number.isFinite(near)) return Math.fround(near);
+  const exact = sumOf([times(dyadic(a), dyadic(b)), dyadic(c)]);
+  // the sign of an exact zero is that of the nearest f64
+  return exact.significand === 0n ? near : roundToF32(exact);
+}
+
+/** A number as text, significand * 2^exponent with an odd significand. */
+export function dyadicText({ significand, exponent }: Dyadic): string {
+  if (significand === 0n) return "0";
+  let [odd, shift] = [significand, exponent];
+  while ((odd & 1n) === 0n) {
+    odd >>= 1n;
+    shift++;
+  }
+  return `${odd} * 2^${shift}`;
+}

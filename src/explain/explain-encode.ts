@@ -1,0 +1,51 @@
+/** The public function that explains how one number becomes a code. */
+import type { OverflowName, RoundingName } from "../backends/ops.js";
+import { resolveFormat } from "../formats/derive.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import { NO_RANDOM, overflow, rounding } from "../ops/cast/cast.js";
+import { anyNumber, anything, integer, needed, optionsOf, u64 } from "../options.js";
+import { castBits } from "../random.js";
+import { type RoundingExplanation, roundTo } from "./rounding.js";
+
+/** Options of `explainEncode`: those of `encode` that decide bits, and the index of the element. Only `format` is required. */
+export interface ExplainEncodeOptions {
+  /** The format of the code: a name or an alias. */
+  readonly format: string;
+  /** The rounding mode. Default `tiesToEven`. */
+  readonly rounding?: RoundingName | undefined;
+  /** What happens to values beyond the format's maximum. Default `saturate`. */
+  readonly overflow?: OverflowName | undefined;
+  /** The seed of the random bits for rounding `stochastic`. Default 0. */
+  readonly seed?: bigint | undefined;
+  /** The offset of the random bits for rounding `stochastic`. Default 0. */
+  readonly offset?: bigint | undefined;
+  /** The index of the element in its tensor, which selects its random bits for rounding `stochastic`. Default 0. */
+  readonly index?: number | undefined;
+}
+
+const checkOptions = optionsOf<ExplainEncodeOptions>({
+  format: needed(anything),
+  rounding,
+  overflow,
+  seed: u64,
+  offset: u64,
+  index: integer(0),
+});
+
+/**
+ * Explains the code that `encode` gives a number, which is first rounded to f32: its neighbours in the format, its position
+ * between them, and what decided (numerics.md §1.2). The result is plain data, and needs no backend. A format without sign
+ * encodes the magnitude. For NaN, infinities, overflow and signed zeros see numerics.md, choices 2 to 6.
+ *
+ * @throws `ArgumentError` for what is no number, an unknown format, or an invalid option value.
+ */
+export function explainEncode(x: number, options: ExplainEncodeOptions): RoundingExplanation {
+  anyNumber("explainEncode", "x", x);
+  checkOptions("explainEncode", options);
+  const { rounding = "tiesToEven", overflow = "saturate", index = 0 } = options;
+  const { seed = NO_RANDOM.seed, offset = NO_RANDOM.offset } = options;
+  const format: ScalarFormat = resolveFormat(options.format);
+  const random = { bits: castBits({ seed, offset }, index), width: 16 } as const;
+  const choice = { format, rounding, overflow, ...(rounding === "stochastic" ? { random } : {}) };
+  return roundTo(Math.fround(x), choice);
+}

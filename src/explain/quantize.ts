@@ -1,0 +1,238 @@
+/** Why an element of a quantized tensor has its code: every step, as plain data. */
+import { blockFormat, hasGivenScale, isDirectionless, isTensorWide } from "../formats/block.js";
+import { tensorScaleRole } from "../formats/scale-rules.js";
+import { elementBits, type RandomSource } from "../random.js";
+import { copyGeometry } from "../tensor/geometry.js";
+import { codePlace, linePlace, scaleIndex } from "../tensor/places.js";
+import type { Direction, QuantizeSpec } from "../tensor/quantized.js";
+import type { WideDType } from "../tensor/shape.js";
+import { f32Bits } from "./binary.js";
+import { blockScaleBy } from "./block-scale.js";
+import { type Amax, CopySource, type Region, type TensorValues } from "./blocks.js";
+import { type DialectValues, dequantizedValue, type ExplainedValue } from "./dequantized.js";
+import { roundedElement, scaledElement } from "./element.js";
+import type { FourOverSixResult, ScaleCandidate } from "./four-over-six.js";
+import { TRANSFORMED } from "./hadamard.js";
+import { type RoundingExplanation, roundTo } from "./rounding.js";
+import type { RuleResult } from "./scale-rules.js";
+import { div, type ExplainedStep, Steps } from "./steps.js";
+import { type ExplainedTensorScale, tensorScaleOf } from "./tensor-scale.js";
+
+/** What a quantization has besides the tensor and the spec. */
+export interface QuantizeContext {
+  /** The copy that is explained. */
+  readonly direction: Direction;
+  /** For quantizers with a given scale: the factor of elements, an f32. */
+  readonly scale?: number | undefined;
+  /** The amax of the whole tensor to use instead of its own, an f32. */
+  readonly amax?: number | undefined;
+  /** The random bits of a stochastic quantization. */
+  readonly random?: RandomSource | undefined;
+  /** How a dialect's library dequantizes. Default: as `dequantize` does in f32. */
+  readonly values?: DialectValues | undefined;
+}
+
+/** How one element became its code. All numbers are f32 values unless they are codes. */
+export interface QuantizeExplanation {
+  /** The settings of the quantization. */
+  readonly spec: QuantizeSpec;
+  /** The copy that is explained. */
+  readonly direction: Direction;
+  /** The row and column of the element in the matrix. */
+  readonly at: readonly [row: number, column: number];
+  /** The type of the tensor. */
+  readonly dtype: WideDType;
+  /** The element of the tensor. */
+  readonly input: number;
+  /** The random Hadamard transform before the quantization: the rows of the column that it mixes, and its result. */
+  readonly transform?: {
+    readonly rows: readonly [first: number, end: number];
+    readonly inputs: readonly number[];
+    readonly value: number;
+  };
+  /** The elements that share the scale, and their amax. Absent if the scale is given. */
+  readonly block?: Region & { readonly amax: Amax };
+  /** The amax of the whole tensor, where scales depend on it. */
+  readonly tensorAmax?: Amax & { readonly given: boolean };
+  /** The scale of the whole tensor, where the rule stores one instead of the amax. */
+  readonly tensorScale?: ExplainedTensorScale;
+  /** The scale: how it follows from the amax, its value, and how it is stored. */
+  readonly scale: {
+    readonly steps: readonly ExplainedStep[];
+    readonly rounding?: RoundingExplanation;
+    /** The two scales that 4over6 chooses from. */
+    readonly candidates?: readonly ScaleCandidate[];
+    readonly dtype: "f32" | "e8m0" | "e4m3";
+    readonly value: number;
+    /** The stored bits: those of an f32, or a code. */
+    readonly code: number;
+    /** The index among the scales of the copy in logical layout, in row-major order. */
+    readonly index: number;
+  };
+  /** How the element is brought to the range of the format. */
+  readonly scaled: { readonly steps: readonly ExplainedStep[]; readonly value: number };
+  /** How the scaled value became the code. */
+  readonly rounding: RoundingExplanation;
+  /** The code. */
+  readonly code: number;
+  /** The row and column of the code in the codes of the copy. */
+  readonly codeAt: readonly [row: number, column: number];
+  /** The value that code and scale stand for. */
+  readonly dequantized: ExplainedValue;
+  /** The dequantized value minus what was quantized; relative to its magnitude, 0 for no error. */
+  readonly error: { readonly absolute: number; readonly relative: number };
+}
+
+/** The scale of a block, by its steps. */
+interface BlockScale extends RuleResult {
+  readonly region: Region;
+  readonly amax: Amax;
+  readonly steps: readonly ExplainedStep[];
+  readonly candidates?: FourOverSixResult["candidates"];
+}
+
+/** Explains elements of one copy of a quantized tensor. Scales are computed once for each block. */
+export class QuantizeExplainer {
+  readonly #source: CopySource;
+  readonly #scales = new Map<number, BlockScale>();
+
+  constructor(
+    private readonly values: TensorValues,
+    private readonly spec: QuantizeSpec,
+    private readonly context: QuantizeContext,
+  ) {
+    this.#source = new CopySource(values, spec, context.direction);
+  }
+
+  /** Explains the element at a row and a column, which must exist. */
+  explain(row: number, column: number): QuantizeExplanation {
+    const { spec, values, context } = this;
+    const source = this.#source;
+    const scale = this.#scaleOf(row, column);
+    const value = source.value(row, column);
+    const scaled = scaledElement(value, scale, this.spec.elementScaling, values.dtype);
+    const rounding = this.round(scaled.value, row, column);
+    const dequantized = this.#dequantized(rounding, scale);
+    const geometry = copyGeometry(spec, [source.rows, source.columns], context.direction, "logical");
+    const { region, amax } = scale;
+    const tensorScale = this.#tensorScale();
+    return {
+      spec,
+      direction: context.direction,
+      at: [row, column],
+      dtype: values.dtype,
+      input: source.input(row, column),
+      ...(source.isTransformed ? { transform: this.#transform(row, column, value) } : {}),
+      ...(hasGivenScale(spec) ? {} : { block: { ...region, amax } }),
+      ...(usesTensorAmax(spec) ? { tensorAmax: this.#tensorAmax() } : {}),
+      ...(tensorScale ? { tensorScale } : {}),
+      scale: {
+        steps: scale.steps,
+        ...(scale.rounding ? { rounding: scale.rounding } : {}),
+        ...(scale.candidates ? { candidates: scale.candidates } : {}),
+        dtype: blockFormat(spec.quantizer).scale,
+        value: scale.scale,
+        code: scale.code,
+        index: scaleIndex(spec, geometry, linePlace(geometry, row, column)),
+      },
+      scaled,
+      rounding,
+      code: rounding.code,
+      codeAt: codePlace(geometry, row, column),
+      dequantized,
+      error: errorOf(dequantized.value, value),
+    };
+  }
+
+  /** The number that is rounded to the code of an element. */
+  scaledValue(row: number, column: number): number {
+    const { spec, values } = this;
+    const value = this.#source.value(row, column);
+    return scaledElement(value, this.#scaleOf(row, column), spec.elementScaling, values.dtype).value;
+  }
+
+  /** Rounds what an element was scaled to. */
+  round(value: number, row: number, column: number): RoundingExplanation {
+    const { spec, context } = this;
+    const { format } = spec;
+    const overflow = "saturate";
+    if (!spec.stochastic) return roundedElement(value, spec, overflow);
+    // copies that follow from each other have the same random bits
+    const direction = isDirectionless(spec) ? "rowwise" : context.direction;
+    const { rows, columns } = this.#source;
+    const geometry = copyGeometry(spec, [rows, columns], direction, "logical");
+    const [r, c] = codePlace(geometry, row, column);
+    const index = r * (geometry.dataShape[1] as number) + c;
+    const bits = elementBits(context.random ?? { seed: 0n, offset: 0n }, index, direction === "columnwise");
+    return roundTo(value, { format, rounding: "stochastic", overflow, random: { bits, width: 8 } });
+  }
+
+  #transform(row: number, column: number, value: number): NonNullable<QuantizeExplanation["transform"]> {
+    const first = row - (row % TRANSFORMED);
+    const inputs = this.#source.inputs(row, column);
+    return { rows: [first, first + TRANSFORMED], inputs, value };
+  }
+
+  #tensorAmax(): Amax & { readonly given: boolean } {
+    const { amax } = this.context;
+    return amax === undefined ? { ...this.#source.whole, given: false } : { value: amax, given: true };
+  }
+
+  #tensorScale(): ExplainedTensorScale | undefined {
+    const { scaleRule } = this.spec;
+    return (
+      tensorScaleRole(scaleRule) && tensorScaleOf(scaleRule, this.#tensorAmax().value, this.values.dtype)
+    );
+  }
+
+  #scaleOf(row: number, column: number): BlockScale {
+    const region = this.#source.regionOf(row, column);
+    const key = region.top * this.#source.columns + region.left;
+    const known = this.#scales.get(key);
+    if (known) return known;
+    const made = this.#computeScale(region);
+    this.#scales.set(key, made);
+    return made;
+  }
+
+  #computeScale(region: Region): BlockScale {
+    const { spec, context, values } = this;
+    const steps = new Steps();
+    if (hasGivenScale(spec)) {
+      const m = steps.add("m", "the scale that was given", context.scale ?? 1);
+      const scale = steps.add("s", "1 ⊘ m", div(1, m));
+      return { region, amax: { value: 0 }, steps: steps.list, scale, code: f32Bits(scale), multiplier: m };
+    }
+    const tensorAmax = usesTensorAmax(spec) ? this.#tensorAmax() : { value: 0 };
+    const amax = isTensorWide(spec.tile) ? tensorAmax : this.#source.amaxIn(region);
+    const result = blockScaleBy(spec, {
+      steps,
+      amax: amax.value,
+      tensorAmax: tensorAmax.value,
+      dtype: values.dtype,
+      tensorScale: this.#tensorScale()?.value ?? 1,
+      lines: spec.fourOverSix === "none" ? [] : this.#source.lines(region),
+    });
+    return { region, amax, steps: steps.list, ...result };
+  }
+
+  #dequantized({ result }: RoundingExplanation, { scale }: RuleResult): ExplainedValue {
+    const { spec, context, values } = this;
+    const tensorScale = this.#tensorScale()?.value;
+    const tensorAmax = blockFormat(spec.quantizer).tensorAmax ? this.#tensorAmax().value : 0;
+    const stored = { element: result, scale, tensorAmax, tensorScale };
+    return dequantizedValue(spec, stored, context.values, values.dtype);
+  }
+}
+
+/** Whether scales depend on the amax of the whole tensor. */
+export function usesTensorAmax({ quantizer, tile }: QuantizeSpec): boolean {
+  const { tensorAmax, scaleSource } = blockFormat(quantizer);
+  return tensorAmax || (isTensorWide(tile) && scaleSource === "whole");
+}
+
+function errorOf(dequantized: number, value: number): QuantizeExplanation["error"] {
+  if (dequantized === value) return { absolute: 0, relative: 0 };
+  const absolute = dequantized - value;
+  return { absolute, relative: Math.abs(absolute) / Math.abs(value) };
+}

@@ -1,0 +1,231 @@
+/** The rounding of one number to a scalar format, with what decided it (numerics.md §1.2). */
+import type { OverflowName, RoundingName } from "../backends/ops.js";
+import { factsOf, valueOfCode } from "../formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../formats/scalar.js";
+import { floorLog2 } from "./binary.js";
+
+/** A code and its value. */
+export interface CodeValue {
+  /** The code. */
+  readonly code: number;
+  /** Its value. */
+  readonly value: number;
+}
+
+/** The random bits of a stochastic rounding. */
+export interface RandomBits {
+  /** The random bits of the element, as an integer. */
+  readonly bits: number;
+  /** How many there are: 16 in `encode`, 8 in quantizers. */
+  readonly width: 8 | 16;
+}
+
+/** A rounding mode of `encode`, or that of element scalings whose ties give the code nearer to zero. */
+export type ExplainedRounding = RoundingName | "tiesToZero";
+
+/** How a number became a code, as plain data. */
+export interface RoundingExplanation {
+  /** The format that is rounded to. */
+  readonly format: ScalarFormat;
+  /** The rounding mode. */
+  readonly rounding: ExplainedRounding;
+  /** What becomes of values beyond the largest finite one. */
+  readonly overflow: OverflowName;
+  /** The number that is rounded. */
+  readonly value: number;
+  /**
+   * The neighbour toward zero, with the sign of the value. Absent for NaN, infinities, and values below the smallest one of a
+   * format without zero.
+   */
+  readonly lower?: CodeValue;
+  /**
+   * The neighbour away from zero; without code if it is just beyond the largest finite value. Absent as `lower`, and for values
+   * that are further beyond.
+   */
+  readonly upper?: { readonly code?: number; readonly value: number };
+  /** The position from `lower` to `upper`, from 0 up to but not including 1. 0 if there are not both. */
+  readonly fraction: number;
+  /** Whether the value lies exactly halfway between the neighbours. */
+  readonly tie: boolean;
+  /** For stochastic rounding: the random bits, and the discarded fraction in the same units. */
+  readonly random?: RandomBits & { readonly discarded: number };
+  /** Why this code, in words. */
+  readonly decision: string;
+  /** The code. */
+  readonly code: number;
+  /** Its value. */
+  readonly result: number;
+}
+
+/** How to round. */
+export interface RoundingChoice {
+  readonly format: ScalarFormat;
+  readonly rounding: ExplainedRounding;
+  readonly overflow: OverflowName;
+  /** For stochastic rounding. */
+  readonly random?: RandomBits;
+}
+
+/** Rounds a number to a format and says why. NaN, infinities and overflow are those of numerics.md, choices 3 to 5. */
+export function roundTo(value: number, choice: RoundingChoice): RoundingExplanation {
+  const { format, rounding, overflow, random } = choice;
+  const layout: ScalarLayout = SCALAR_FORMATS[format];
+  const { maxCode, hasInfinity } = factsOf(format);
+  const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
+  const negative = layout.signed && (value < 0 || Object.is(value, -0));
+  const sign = negative ? signBit : 0;
+  const made = (code: number, decision: string, more: Partial<RoundingExplanation> = {}) => ({
+    ...{ format, rounding, overflow, value, fraction: 0, tie: false },
+    ...more,
+    decision,
+    code,
+    result: valueOfCode(format, code),
+  });
+  if (Number.isNaN(value)) {
+    const code = nanCode(layout, maxCode, signBit);
+    return made(
+      code,
+      layout.specials === "finite" ? "NaN, which the format lacks: the largest value" : "NaN",
+    );
+  }
+  const beyond = overflow === "saturate" ? sign + maxCode : beyondCode(layout, maxCode, sign, signBit);
+  const overflows = beyond === sign + maxCode ? "saturates" : `becomes ${hasInfinity ? "infinity" : "NaN"}`;
+  if (!Number.isFinite(value)) return made(beyond, `infinity: ${overflows}`);
+  const magnitude = Math.abs(value);
+  if (!layout.subnormals && magnitude < valueOfCode(format, 0))
+    return made(sign, "below the smallest value, which it becomes");
+  const { code: cut, fraction } = locate(magnitude, layout);
+  const direction = directionOf(rounding, negative);
+  const places = neighbours(layout, format, cut, maxCode, sign);
+  if (cut > maxCode) {
+    const stays = direction === "down" || direction === "odd";
+    return made(
+      stays ? sign + maxCode : beyond,
+      `beyond the largest value: ${stays ? "becomes it" : overflows}`,
+      { lower: places.lower },
+    );
+  }
+  const discarded = random && Math.floor(fraction * 2 ** random.width);
+  const more = {
+    ...places,
+    fraction,
+    tie: fraction === 0.5,
+    ...(random && discarded !== undefined ? { random: { ...random, discarded } } : {}),
+  };
+  const [isUp, why] = decide(direction, cut, fraction, random, discarded ?? 0);
+  const rounded = cut + (isUp ? 1 : 0);
+  if (rounded > maxCode) {
+    if (direction === "down" || direction === "odd")
+      return made(sign + maxCode, `${why}, so it stays at the largest value`, more);
+    return made(beyond, `${why}, beyond the largest value: ${overflows}`, more);
+  }
+  // fnuz has no minus zero
+  const code = rounded === 0 && layout.specials === "fnuz" ? 0 : sign + rounded;
+  return made(code, why, more);
+}
+
+function nanCode({ specials }: ScalarLayout, maxCode: number, signBit: number): number {
+  if (specials === "finite") return maxCode;
+  return specials === "fnuz" ? signBit : signBit - 1;
+}
+
+function beyondCode({ specials }: ScalarLayout, maxCode: number, sign: number, signBit: number): number {
+  if (specials === "finite") return sign + maxCode;
+  if (specials === "fnuz") return signBit;
+  return sign + (specials === "ieee" ? maxCode + 1 : signBit - 1);
+}
+
+/**
+ * The last code whose value is not above a, which exists, with unbounded exponents, and the position of a between it and
+ * the next.
+ */
+function locate(a: number, layout: ScalarLayout): { readonly code: number; readonly fraction: number } {
+  const { mantissaBits, bias, subnormals } = layout;
+  const lowest = (subnormals ? 1 : 0) - bias;
+  if (a === 0) return { code: 0, fraction: 0 };
+  const exponent = Math.max(floorLog2(a), lowest);
+  const units = a / 2 ** (exponent - mantissaBits);
+  const whole = Math.floor(units);
+  const binades = exponent - lowest - (subnormals ? 0 : 1);
+  return { code: whole + binades * 2 ** mantissaBits, fraction: units - whole };
+}
+
+function magnitudeOf(code: number, { mantissaBits, bias, subnormals }: ScalarLayout): number {
+  const [field, fraction] = [Math.floor(code / 2 ** mantissaBits), code % 2 ** mantissaBits];
+  if (field === 0 && subnormals) return fraction * 2 ** (1 - bias - mantissaBits);
+  return (2 ** mantissaBits + fraction) * 2 ** (field - bias - mantissaBits);
+}
+
+function neighbours(
+  layout: ScalarLayout,
+  format: ScalarFormat,
+  cut: number,
+  maxCode: number,
+  sign: number,
+): Required<Pick<RoundingExplanation, "lower" | "upper">> {
+  const at = Math.min(cut, maxCode);
+  const own = (code: number): number => (code === 0 && layout.specials === "fnuz" ? 0 : sign + code);
+  const lower = { code: own(at), value: valueOfCode(format, own(at)) };
+  const next = magnitudeOf(at + 1, layout) * (sign > 0 ? -1 : 1);
+  return { lower, upper: at < maxCode ? { code: own(at + 1), value: next } : { value: next } };
+}
+
+type Direction = "even" | "away" | "zero" | "down" | "up" | "odd" | "random";
+
+function directionOf(rounding: ExplainedRounding, negative: boolean): Direction {
+  const fixed = {
+    tiesToEven: "even",
+    tiesToAway: "away",
+    tiesToZero: "zero",
+    towardZero: "down",
+    towardPositive: negative ? "down" : "up",
+    towardNegative: negative ? "up" : "down",
+    toOdd: "odd",
+    stochastic: "random",
+  } as const satisfies Record<ExplainedRounding, Direction>;
+  return fixed[rounding];
+}
+
+/** Whether the magnitude is rounded up, and why. */
+function decide(
+  direction: Direction,
+  cut: number,
+  fraction: number,
+  random: RandomBits | undefined,
+  discarded: number,
+): readonly [isUp: boolean, why: string] {
+  if (fraction === 0) return [false, "exact"];
+  switch (direction) {
+    case "even":
+      if (fraction !== 0.5) return [fraction > 0.5, fraction > 0.5 ? "above the middle" : "below the middle"];
+      return cut % 2 === 1 ? [true, "tie: up to the even code"] : [false, "tie: down to the even code"];
+    case "zero":
+      if (fraction === 0.5) return [false, "tie: toward zero"];
+      return [fraction > 0.5, fraction > 0.5 ? "above the middle" : "below the middle"];
+    case "away":
+      return fraction >= 0.5
+        ? [true, fraction === 0.5 ? "tie: away from zero" : "above the middle"]
+        : [false, "below the middle"];
+    case "down":
+      return [false, "toward zero"];
+    case "up":
+      return [true, "away from zero"];
+    case "odd":
+      return cut % 2 === 0 ? [true, "up to the odd code"] : [false, "down to the odd code"];
+    case "random":
+      return randomly(random ?? { bits: 0, width: 16 }, discarded);
+  }
+}
+
+/** Quantizers round up where the sum of 8 bits carries, `encode` where the random bits are below the fraction (choice 6). */
+function randomly({ bits, width }: RandomBits, discarded: number): readonly [boolean, string] {
+  if (width === 16) {
+    const isUp = bits < discarded;
+    return [isUp, `random ${bits} is ${isUp ? "below" : "not below"} the fraction ${discarded}`];
+  }
+  const isUp = bits + discarded >= 256;
+  return [
+    isUp,
+    `random ${bits} + fraction ${discarded} ${isUp ? "carries" : "does not carry"} beyond 8 bits`,
+  ];
+}

@@ -1,0 +1,64 @@
+/** Steps of a computation as plain data, and the rounded operations they consist of. */
+import { factsOf, valueOfCode } from "../formats/derive.js";
+import type { WideDType } from "../tensor/shape.js";
+import { roundTo } from "./rounding.js";
+
+/** One step: a name, how it follows from the input and from earlier steps, and its value. */
+export interface ExplainedStep {
+  /** The name of the result; a later step may give it a new value. */
+  readonly name: string;
+  /** ⊗ ⊘ ⊕ ⊖ are one rounded f32 operation each, fl rounds to f32. */
+  readonly formula: string;
+  /** The result. */
+  readonly value: number;
+}
+
+/** Records steps in their order. */
+export class Steps {
+  readonly list: ExplainedStep[] = [];
+
+  /** Adds a step and returns its value. */
+  add(name: string, formula: string, value: number): number {
+    this.list.push({ name, formula, value });
+    return value;
+  }
+}
+
+/** x ⊗ y, of f32 numbers. */
+export function mul(x: number, y: number): number {
+  return Math.fround(x * y);
+}
+
+/** x ⊘ y, of f32 numbers. */
+export function div(x: number, y: number): number {
+  return Math.fround(x / y);
+}
+
+/** x ⊕ y, of f32 numbers. */
+export function add(x: number, y: number): number {
+  return Math.fround(x + y);
+}
+
+/** An f32 rounded to a type of inputs: to nearest, ties to even, with overflow to infinity. */
+export function roundedTo(value: number, dtype: WideDType): number {
+  if (dtype === "f32") return Math.fround(value);
+  return roundTo(value, { format: dtype, rounding: "tiesToEven", overflow: "nonfinite" }).result;
+}
+
+/** The values of elements of a wide type, by their data: values of f32, codes of bf16 and f16. */
+export function wideValue(dtype: WideDType, element: number): number {
+  return dtype === "f32" ? element : valueOfCode(dtype, element);
+}
+
+/** The distance from 1 to the next number of a type of inputs. */
+export function epsilonOf(dtype: WideDType): number {
+  if (dtype === "f32") return 2 ** -23;
+  return 2 ** -fractionBits(dtype);
+}
+
+/** The number of bits of a number's fraction after the leading 1. */
+function fractionBits(dtype: "bf16" | "f16"): number {
+  const { max, maxExponent } = factsOf(dtype);
+  // the largest number is (2 - 2^-bits) * 2^maxExponent
+  return -Math.log2(2 - max / 2 ** maxExponent);
+}

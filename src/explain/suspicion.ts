@@ -1,0 +1,157 @@
+/** What a wrong code may come from: other rules that give it. */
+
+import { blockFormat } from "../formats/block.js";
+import { factsOf, valueOfCode } from "../formats/derive.js";
+import { SCALE_RULES, type ScaleRule } from "../formats/scale-rules.js";
+import type { TensorValues } from "./blocks.js";
+import { type QuantizeContext, QuantizeExplainer, type QuantizeExplanation } from "./quantize.js";
+import { type RoundingExplanation, roundTo } from "./rounding.js";
+import { codeText, numberText } from "./text.js";
+
+/** A code and the scale of its block, as a kernel gave them. */
+export interface GivenElement {
+  readonly code: number;
+  /** The stored bits of the scale; absent if they are not known. */
+  readonly scale?: number;
+}
+
+/** The roundings that wrong codes are tried with, by what is suspected. */
+const ROUNDINGS = {
+  "half-away rounding": "tiesToAway",
+  "ties toward zero": "towardZero",
+  "rounding toward positive": "towardPositive",
+  "rounding toward negative": "towardNegative",
+} as const;
+
+/** Explains elements that a kernel has computed otherwise. */
+export class Suspicions {
+  readonly #explainer: QuantizeExplainer;
+
+  constructor(
+    private readonly values: TensorValues,
+    private readonly explained: {
+      readonly spec: QuantizeExplanation["spec"];
+      readonly context: QuantizeContext;
+    },
+  ) {
+    this.#explainer = new QuantizeExplainer(values, explained.spec, explained.context);
+  }
+
+  /** Whether the element is an exact tie between these neighbouring codes. */
+  isTie(row: number, column: number, a: number, b: number): boolean {
+    const { tie, lower, upper } = this.#explainer.round(
+      this.#explainer.scaledValue(row, column),
+      row,
+      column,
+    );
+    return tie && [lower?.code, upper?.code].every((code) => code === a || code === b);
+  }
+
+  /** Says in a line what the reference does with an element, what the sides have, and what the wrong one may have done. */
+  describe(row: number, column: number, a: GivenElement, b: GivenElement): string {
+    const explain = this.#explainer.explain(row, column);
+    const isRight = ({ code, scale }: GivenElement) =>
+      code === explain.code && (scale === undefined || scale === explain.scale.code);
+    const x = `x = ${numberText(explain.input)}`;
+    if (isRight(a) === isRight(b)) return `${x}, ${this.#both(explain, a, b)}`;
+    const yours = isRight(a) ? b : a;
+    if (yours.scale !== undefined && yours.scale !== explain.scale.code)
+      return `${x}, ${this.#scaleText(explain, yours.scale)}`;
+    return `${x}, ${this.#codeText(explain, yours.code)}`;
+  }
+
+  #both(explain: QuantizeExplanation, a: GivenElement, b: GivenElement): string {
+    const text = ({ code, scale }: GivenElement): string =>
+      scale === undefined ? this.#hex(code) : `${this.#hex(code)} under ${this.#scaleHex(scale)}`;
+    const own = text({ code: explain.code, scale: explain.scale.code });
+    return `the reference gives ${own}; A has ${text(a)}, B has ${text(b)}`;
+  }
+
+  #hex(code: number): string {
+    return codeText(code, factsOf(this.explained.spec.format).bits);
+  }
+
+  #scaleHex(code: number): string {
+    return codeText(code, blockFormat(this.explained.spec.quantizer).scale === "f32" ? 32 : 8);
+  }
+
+  #scaleText({ scale, block, at }: QuantizeExplanation, yours: number): string {
+    const { spec } = this.explained;
+    const amax = block ? `amax ${numberText(block.amax.value)}: ` : "";
+    const rules = blockFormat(spec.quantizer).rules.filter(
+      (rule) => rule !== spec.scaleRule && this.#scaleBy(rule, at) === yours,
+    );
+    const guess = rules.length > 0 ? `; ${rules.join(" or ")}?` : this.#distance(scale.code, yours);
+    return `${amax}${spec.scaleRule} gives the scale ${this.#scaleHex(scale.code)}, yours ${this.#scaleHex(yours)}${guess}`;
+  }
+
+  /** The scale of the block by another rule. */
+  #scaleBy(
+    scaleRule: (typeof this.explained.spec)["scaleRule"],
+    [row, column]: QuantizeExplanation["at"],
+  ): number {
+    const { powers, scalings }: ScaleRule = SCALE_RULES[scaleRule];
+    const { spec, context } = this.explained;
+    const other = {
+      ...spec,
+      scaleRule,
+      pow2Scales: powers === "asked" && spec.pow2Scales,
+      elementScaling: scalings[0] ?? spec.elementScaling,
+    };
+    return new QuantizeExplainer(this.values, other, context).explain(row, column).scale.code;
+  }
+
+  #distance(own: number, yours: number): string {
+    return blockFormat(this.explained.spec.quantizer).scale === "f32"
+      ? ""
+      : `, ${Math.abs(own - yours)} code${Math.abs(own - yours) === 1 ? "" : "s"} away`;
+  }
+
+  #codeText({ rounding, code, at }: QuantizeExplanation, yours: number): string {
+    const { lower, upper, tie, fraction } = rounding;
+    const pair = lower && upper ? `${this.#hex(lower.code)} and ${this.#side(upper)}` : "";
+    const where = tie
+      ? `exact tie between ${pair}: ${rounding.rounding === "tiesToEven" ? "even" : rounding.rounding} gives`
+      : fraction > 0
+        ? `at fraction ${Number(fraction.toPrecision(4))} between ${pair}: rounds to`
+        : `${rounding.decision}: gives`;
+    const guess = this.#guess(rounding, yours, at);
+    return `${where} ${this.#hex(code)}, yours ${this.#hex(yours)}${guess === undefined ? "" : `; ${guess}?`}`;
+  }
+
+  #side({ code, value }: NonNullable<RoundingExplanation["upper"]>): string {
+    return code === undefined ? numberText(value) : this.#hex(code);
+  }
+
+  #guess(
+    rounding: RoundingExplanation,
+    yours: number,
+    [row, column]: QuantizeExplanation["at"],
+  ): string | undefined {
+    const { format } = rounding;
+    const { minNormal, maxCode } = factsOf(format);
+    const [value, own] = [valueOfCode(format, yours), rounding.result];
+    if (value === 0 && own === 0) return Object.is(own, -0) ? "minus zero lost" : "the sign of zero";
+    if (Number.isNaN(own)) return "NaN lost";
+    if (Number.isNaN(value) || Math.abs(value) === Infinity) return "overflow that does not saturate";
+    if (value === 0 && Math.abs(own) < minNormal) return "subnormals flushed to zero";
+    const found = Object.entries(ROUNDINGS).find(
+      ([, mode]) => roundTo(rounding.value, { ...rounding, rounding: mode }).code === yours,
+    );
+    if (found) return found[0] === "ties toward zero" && !rounding.tie ? "truncation" : found[0];
+    const scaling = this.#scalingOf(yours, row, column);
+    if (scaling !== undefined) return `${scaling} instead of ${this.explained.spec.elementScaling}`;
+    return value === -own ? "the sign" : yours > maxCode && own >= 0 ? "the sign" : undefined;
+  }
+
+  /** Another way to scale elements that gives this code. */
+  #scalingOf(yours: number, row: number, column: number): string | undefined {
+    const { spec, context } = this.explained;
+    const { scalings }: ScaleRule = SCALE_RULES[spec.scaleRule];
+    return scalings.find((elementScaling) => {
+      if (elementScaling === spec.elementScaling) return false;
+      const other = new QuantizeExplainer(this.values, { ...spec, elementScaling }, context);
+      return other.explain(row, column).code === yours;
+    });
+  }
+}

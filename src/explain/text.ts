@@ -1,0 +1,183 @@
+/** Explanations as lines of text, with numbers in hexadecimal floating point. */
+import { factsOf } from "../formats/derive.js";
+import { hexFloat } from "./binary.js";
+import type { GemmExplanation } from "./gemm.js";
+import type { QuantizeExplanation } from "./quantize.js";
+import type { RoundingExplanation } from "./rounding.js";
+import type { ExplainedStep } from "./steps.js";
+import type { ExplainedDotAdd, ExplainedSplit, ExplainedSum } from "./sums.js";
+
+/** A number in hexadecimal and decimal. Small whole numbers are only decimal. */
+export function numberText(x: number): string {
+  if (!Number.isFinite(x)) return String(x);
+  if (Number.isInteger(x) && Math.abs(x) < 1000) return Object.is(x, -0) ? "-0" : String(x);
+  return `${hexFloat(x)} (${Number(x.toPrecision(7))})`;
+}
+
+/** A code in hexadecimal. */
+export function codeText(code: number, bits: number): string {
+  return `0x${code.toString(16).padStart(Math.ceil(bits / 4), "0")}`;
+}
+
+function stepLines(steps: readonly ExplainedStep[], indent = "  "): readonly string[] {
+  return steps.map(({ name, formula, value }) => `${indent}${name} = ${formula} = ${numberText(value)}`);
+}
+
+/** The lines of a rounding: neighbours, position, decision, code. */
+function roundingLines(rounding: RoundingExplanation): readonly string[] {
+  const { format, lower, upper, fraction, tie, decision, code, result, rounding: mode } = rounding;
+  const { bits } = factsOf(format);
+  const neighbour = (each: { readonly code?: number; readonly value: number }): string =>
+    `${numberText(each.value)}${each.code === undefined ? " (beyond the largest)" : ` (${codeText(each.code, bits)})`}`;
+  const where =
+    lower && upper
+      ? [
+          `  between ${neighbour(lower)} and ${neighbour(upper)}, at ${fraction === 0 ? "the first" : `fraction ${hexFloat(fraction)} (${Number(fraction.toPrecision(7))})`}${tie ? ": an exact tie" : ""}`,
+        ]
+      : [];
+  return [
+    `${format}, ${mode}:`,
+    ...where,
+    `  ${decision}: code ${codeText(code, bits)} = ${numberText(result)}`,
+  ];
+}
+
+/** The explanation of a quantization as lines of text. */
+export function quantizeText(explained: QuantizeExplanation): readonly string[] {
+  const { spec, direction, at, dtype, input, transform, block, tensorAmax, tensorScale } = explained;
+  const { scale, scaled, rounding, code, codeAt, dequantized, error } = explained;
+  const { quantizer, format, tile, scaleRule, elementScaling } = spec;
+  const where = (place: { readonly at?: readonly [number, number] }) => (place.at ? ` at [${place.at}]` : "");
+  const settings = [quantizer, format, tile, scaleRule, elementScaling].join(" ");
+  const { bits } = factsOf(format);
+  const scaleBits = scale.dtype === "f32" ? 32 : 8;
+  return [
+    `element [${at}], ${dtype}, in the ${direction} copy by ${settings}`,
+    `x = ${numberText(input)}`,
+    ...(transform
+      ? [
+          `x = Hadamard transform of rows ${transform.rows[0]} to ${transform.rows[1] - 1} = ${numberText(transform.value)}`,
+        ]
+      : []),
+    ...(block
+      ? [
+          `amax of rows ${block.top} to ${block.bottom - 1}, columns ${block.left} to ${block.right - 1} = ${numberText(block.amax.value)}${where(block.amax)}`,
+        ]
+      : []),
+    ...(tensorAmax
+      ? [
+          `G, amax of the tensor${tensorAmax.given ? ", given" : ""} = ${numberText(tensorAmax.value)}${where(tensorAmax)}`,
+        ]
+      : []),
+    ...(tensorScale ? ["scale of the tensor:", ...stepLines(tensorScale.steps)] : []),
+    `scale, with max = ${numberText(factsOf(format).max)}:`,
+    ...stepLines(scale.steps),
+    `  stored as ${scale.dtype} ${codeText(scale.code, scaleBits)} = ${numberText(scale.value)}, index ${scale.index}`,
+    "element:",
+    ...stepLines(scaled.steps),
+    ...roundingLines(rounding),
+    `code ${codeText(code, bits)} at [${codeAt}]`,
+    `dequantized: ${dequantized.steps.map(({ formula }) => formula).join(", ")} = ${numberText(dequantized.value)}`,
+    `error ${numberText(error.absolute)}, relative ${Number(error.relative.toPrecision(4))}`,
+  ];
+}
+
+/** How much of a sum is printed: each step of a tensor core, or the products of those that contain one of these k too. */
+export interface SumDetail {
+  /** Elements along K whose steps are printed with all products. */
+  readonly products: readonly number[];
+}
+
+/** The explanation of a product as lines of text. */
+export function gemmText(
+  explained: GemmExplanation,
+  detail: SumDetail = { products: [] },
+): readonly string[] {
+  const { row, column, depth, plan, staging, promotion, unverified, sum, epilogue, rounding, out } =
+    explained;
+  const bits = out.dtype === "f32" ? 32 : factsOf(out.dtype).bits;
+  const how = [
+    plan.datapath,
+    ...(staging === "plain" ? [] : [`staging ${staging}`]),
+    ...(promotion === "none" ? [] : [`promotion ${promotion}`]),
+    ...(plan.splitK > 1 ? [`split-K ${plan.splitK}`] : []),
+  ];
+  return [
+    `row ${row} of x by row ${column} of w, K ${depth}: ${how.join(", ")}`,
+    ...(unverified === undefined ? [] : [`unverified: ${unverified}`]),
+    ...sumLines(sum, detail),
+    `acc = ${numberText(sum.value)}`,
+    "epilogue:",
+    ...stepLines(epilogue.steps),
+    ...(rounding ? roundingLines(rounding) : []),
+    `d = ${out.dtype} ${codeText(out.code, bits)} = ${numberText(out.value)}`,
+  ];
+}
+
+function sumLines(sum: ExplainedSum, detail: SumDetail): readonly string[] {
+  switch (sum.kind) {
+    case "tensorCore":
+      return [
+        ...sum.splits.flatMap((split, i) => splitLines(split, i, sum.splits.length, detail)),
+        ...stepLines(sum.steps, ""),
+      ];
+    case "fp32":
+      return sum.products.map(
+        ({ k, product, total }) => `k ${k}: product ${numberText(product)}, total ${numberText(total)}`,
+      );
+    case "exact":
+      return [
+        ...sum.products.map(({ k, product }) => `k ${k}: product ${numberText(product)}`),
+        ...(sum.exact === undefined ? [] : [`exact sum ${sum.exact}, rounded once to f32`]),
+      ];
+  }
+}
+
+function splitLines(split: ExplainedSplit, i: number, count: number, detail: SumDetail): readonly string[] {
+  const title = count > 1 ? [`split ${i}, ${rangeText(split)}:`] : [];
+  const lines = split.chains.flatMap(({ dotAdds, sum, promotion, ...range }) => [
+    ...(promotion ? [`chain of ${rangeText(range)}:`] : []),
+    ...dotAdds.flatMap((each) => dotAddLines(each, detail)),
+    ...(promotion ? [`  chain = ${numberText(sum)}`, ...stepLines(promotion.steps)] : []),
+  ]);
+  return [...title, ...lines, ...(count > 1 ? [`split ${i} = ${numberText(split.sum)}`] : [])];
+}
+
+function rangeText({ from, to }: { readonly from: number; readonly to: number }): string {
+  return to > from ? `k ${from} to ${to - 1}` : "no k";
+}
+
+function dotAddLines(step: ExplainedDotAdd, { products }: SumDetail): readonly string[] {
+  const { from, to, accumulator, terms, exponent, grid, sum, result } = step;
+  const cut = terms.filter((term) => term.cut !== 0).length;
+  const loses = [
+    ...(cut > 0 ? [`${cut} of ${terms.length} terms lose bits`] : []),
+    ...(accumulator.cut === 0 ? [] : ["c loses bits"]),
+  ];
+  const aligned =
+    grid === undefined
+      ? "infinity or NaN"
+      : `largest exponent ${exponent}, multiples of 2^${grid}${loses.length > 0 ? `, ${loses.join(", ")}` : ""}`;
+  const shown = products.some((k) => k >= from && k < to);
+  return [
+    `  ${rangeText(step)}: c = ${numberText(accumulator.value)}, ${aligned}, sum ${numberText(sum)}, c = ${numberText(result)}`,
+    ...(shown ? terms.flatMap(termLines) : []),
+  ];
+}
+
+function termLines({
+  products,
+  value,
+  exponent,
+  kept,
+  cut,
+}: ExplainedDotAdd["terms"][number]): readonly string[] {
+  const aligned = exponent === undefined ? "" : `, exponent ${exponent}`;
+  const end = `${aligned}, kept ${numberText(kept)}${cut === 0 ? "" : `, cut ${numberText(cut)}`}`;
+  const factors = products.map(
+    ({ k, x, w, product }) =>
+      `    k ${k}: ${numberText(x.value)} * ${numberText(w.value)} = ${numberText(product)}`,
+  );
+  if (factors.length === 1) return [`${factors[0]}${end}`];
+  return [...factors, `    sum of the group ${numberText(value)}${end}`];
+}
