@@ -15,6 +15,32 @@ export {
 } from "./backends/open.js";
 export type * from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
+export { type DequantizeAsOptions, dequantizeAs } from "./dialects/dequantize.js";
+export {
+  type DialectCount,
+  type DialectDiff,
+  type DialectElement,
+  type DialectError,
+  type DialectExample,
+  type DiffDialectsOptions,
+  diffDialects,
+} from "./dialects/diff.js";
+export type {
+  ElementOverflow,
+  ElementRounding,
+  ElementZero,
+} from "./dialects/identify/elements.js";
+export {
+  type ExcludedDialect,
+  type Identification,
+  type IdentifiedElements,
+  type IdentifiedReading,
+  identifyDialect,
+  type NearestReading,
+  type StoredCodes,
+} from "./dialects/identify/identify.js";
+export type { CodePacking, ScaleArrangement, ScaleForm } from "./dialects/identify/readings.js";
+export type { TensorScaleForm } from "./dialects/identify/search.js";
 export { type QuantizerOfOptions, quantizerOf } from "./dialects/quantizer-of.js";
 export {
   DIALECT_NAMES,
@@ -60,6 +86,30 @@ export {
   ShapeError,
   UnsupportedError,
 } from "./errors.js";
+export type { Amax, Region, TensorValues } from "./explain/blocks.js";
+export type { DialectValues, ExplainedValue } from "./explain/dequantized.js";
+export {
+  type DifferenceExplanation,
+  type DifferingStage,
+  explainDifference,
+} from "./explain/explain-difference.js";
+export { type ExplainEncodeOptions, explainEncode } from "./explain/explain-encode.js";
+export { type ExplainQuantizeOptions, explainQuantize } from "./explain/explain-quantize.js";
+export type { ScaleCandidate } from "./explain/four-over-six.js";
+export { type ExplainGemmOptions, explainGemm, type GemmExplanation } from "./explain/gemm.js";
+export type { ExplainedFactor } from "./explain/operands.js";
+export type { QuantizeExplanation } from "./explain/quantize.js";
+export type { CodeValue, ExplainedRounding, RandomBits, RoundingExplanation } from "./explain/rounding.js";
+export type { ExplainedStep } from "./explain/steps.js";
+export type {
+  ExplainedChain,
+  ExplainedDotAdd,
+  ExplainedProduct,
+  ExplainedSplit,
+  ExplainedSum,
+  ExplainedTerm,
+} from "./explain/sums.js";
+export type { ExplainedTensorScale } from "./explain/tensor-scale.js";
 export {
   BLOCK_FORMATS,
   type BlockFormat,
@@ -90,7 +140,12 @@ export {
 } from "./formats/element-scalings.js";
 export type { GemmAlgorithm, ReductionScheme } from "./formats/gemm-algorithm.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout, type SpecialsName } from "./formats/scalar.js";
-export { SCALE_RULES, type ScaleRule, type ScaleRuleName } from "./formats/scale-rules.js";
+export {
+  SCALE_RULES,
+  type ScaleRule,
+  type ScaleRuleName,
+  type TensorScaleRole,
+} from "./formats/scale-rules.js";
 export * as functional from "./functional/index.js";
 export type { SequenceParallelOptions } from "./functional/ranks.js";
 export type { DelayedSnapshot } from "./modules/delayed-state.js";

@@ -6,17 +6,23 @@ import type { Command, ExitCode } from "./command-types.js";
 import { buildCuda } from "./commands/build-cuda.js";
 import { compare } from "./commands/compare.js";
 import { conform } from "./commands/conform.js";
+import { convert } from "./commands/convert.js";
 import { decode } from "./commands/decode.js";
 import { dequantize } from "./commands/dequantize.js";
 import { dialects } from "./commands/dialects.js";
+import { diff } from "./commands/diff.js";
 import { encode } from "./commands/encode.js";
+import { explain } from "./commands/explain.js";
 import { fuzz } from "./commands/fuzz.js";
 import { gemm } from "./commands/gemm.js";
+import { identify } from "./commands/identify.js";
 import { info } from "./commands/info.js";
+import { inspect } from "./commands/inspect.js";
 import { launch } from "./commands/launch.js";
 import { quantize } from "./commands/quantize.js";
 import { serveCommand } from "./commands/serve.js";
 import { sweep } from "./commands/sweep.js";
+import { verify } from "./commands/verify.js";
 import { programHelp } from "./help.js";
 import { VERSION } from "./manifest.js";
 import type { CliIo } from "./session.js";
@@ -31,11 +37,23 @@ export const ON_FILES: readonly Command[] = [
   dequantize,
   gemm,
   compare,
+  explain,
   fuzz,
   dialects,
+  diff,
+  identify,
 ];
 
-export const COMMANDS: readonly Command[] = [...ON_FILES, serveCommand(ON_FILES), conform, launch, buildCuda];
+export const COMMANDS: readonly Command[] = [
+  ...ON_FILES,
+  inspect,
+  verify,
+  convert,
+  serveCommand(ON_FILES),
+  conform,
+  launch,
+  buildCuda,
+];
 
 /** Runs a command line (without the program's name) and returns its exit status. It never throws. */
 export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {

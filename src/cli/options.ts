@@ -17,8 +17,8 @@ export interface Option<T> {
   /** The default value as the help shows it. */
   readonly shown?: string;
   readonly required?: boolean;
-  /** Set if the value is the path of a file: whether the command reads or writes that file. */
-  readonly file?: "read" | "written";
+  /** Set if the value is a path: whether the command reads that file, writes it, or makes that folder. */
+  readonly file?: "read" | "written" | "made";
 }
 
 /** Options by their long names. */

@@ -77,12 +77,21 @@ export const QUANTIZER_OPTIONS = {
     parse: oneOf(ELEMENT_SCALING_NAMES),
   }),
   "pow2-scales": flag(
-    "fp8-current, fp8-block: round f32 scales down to powers of two (default for fp8-block)",
+    "fp8-current, fp8-block, fp8-row: round f32 scales down to powers of two (default for fp8-block)",
   ),
-  "no-pow2-scales": flag("fp8-current, fp8-block: allow any f32 scale (default for fp8-current)"),
+  "no-pow2-scales": flag(
+    "fp8-current, fp8-block, fp8-row: allow any f32 scale (default for fp8-current and fp8-row)",
+  ),
   "amax-epsilon": value({
     placeholder: "X",
-    help: "fp8-current, fp8-block: lower bound of the amax from which a scale is computed",
+    help: "fp8-current, fp8-block, fp8-row: lower bound of the amax from which a scale is computed",
+    parse: fromZero,
+    fallback: 0,
+    shown: "0",
+  }),
+  "amax-limit": value({
+    placeholder: "X",
+    help: "fp8-row: upper bound of the amax from which a scale is computed; 0 is none",
     parse: fromZero,
     fallback: 0,
     shown: "0",
@@ -141,6 +150,7 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "pow2-scales": "pow2Scales",
   "no-pow2-scales": "pow2Scales",
   "amax-epsilon": "amaxEpsilon",
+  "amax-limit": "amaxLimit",
   rht: "rht",
   stochastic: "stochastic",
   "four-over-six": "fourOverSix",
@@ -153,6 +163,7 @@ const OF_DIALECTS = {
   "scale-rule": "scaleRule",
   "element-scaling": "elementScaling",
   "amax-epsilon": "amaxEpsilon",
+  "amax-limit": "amaxLimit",
 } as const;
 
 /**
@@ -165,8 +176,8 @@ export function withDialect<S extends QuantizerSettings>(settings: S, given: Rea
     if (given.has("quantizer")) return settings;
     throw new ArgumentError("--quantizer is needed, or --dialect");
   }
-  const own = ["scale-rule", "element-scaling", "amax-epsilon", "pow2-scales", "no-pow2-scales"].find(
-    (option) => given.has(option),
+  const own = [...Object.keys(OF_DIALECTS), "pow2-scales", "no-pow2-scales"].find((option) =>
+    given.has(option),
   );
   if (own) throw new ArgumentError(`--${own} is what --dialect ${dialect} says; leave one of them out`);
   const asked = given.has("quantizer") ? settings.quantizer : undefined;
@@ -227,6 +238,7 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
     elementScaling: settings["element-scaling"],
     pow2Scales: settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined),
     amaxEpsilon: settings["amax-epsilon"],
+    amaxLimit: settings["amax-limit"],
     rht: settings.rht,
     stochastic: settings.stochastic,
     fourOverSix: settings["four-over-six"] ? (settings["err-mode"] ?? "mae") : "none",

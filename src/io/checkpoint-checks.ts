@@ -43,10 +43,10 @@ export const CHECKPOINT_STATE: OptionTable<CheckpointState> = {
 };
 
 /** Throws `ArgumentError` for an invalid run to load into. */
-export const checkState = optionsOf(CHECKPOINT_STATE);
+export const checkState = optionsOf(CHECKPOINT_STATE, "state");
 
 /** Throws `ArgumentError` for an invalid run to save. `extra` is checked separately. */
-export const checkSaved = optionsOf<SavedState>({ ...CHECKPOINT_STATE, extra: anything });
+export const checkSaved = optionsOf<SavedState>({ ...CHECKPOINT_STATE, extra: anything }, "state");
 
 /** Throws `FileError` unless the same parameters are quantized with the same options. */
 export function requireQuantized(

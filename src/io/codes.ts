@@ -1,40 +1,22 @@
 /** Codes and values of single elements of a file's tensors. */
 import { valueOfCode } from "../formats/derive.js";
 import { FILE_DTYPES, type FileDType, fileFormat } from "./dtypes.js";
+import { sixBitDType, unpackSix } from "./six-bit.js";
 
-/** Reads elements as unsigned codes of 4 to 64 bits. Codes of 4 and 6 bits are packed from the low bits. */
-export class Codes {
-  readonly #view: DataView;
-  readonly #bits: number;
+/** Returns the elements of a file's bytes with codes of 4 and 6 bits in bytes of their own; others as they are. */
+export function unpackCodes(dtype: FileDType, bytes: Uint8Array): Uint8Array {
+  if (FILE_DTYPES[dtype].bits === 4) return unpackFour(bytes);
+  return sixBitDType(dtype) ? unpackSix(bytes) : bytes;
+}
 
-  constructor(
-    readonly dtype: FileDType,
-    bytes: Uint8Array,
-  ) {
-    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    this.#bits = FILE_DTYPES[dtype].bits;
+/** Returns the codes of 4 bits in bytes of their own; the low half of a byte comes first. */
+export function unpackFour(bytes: Uint8Array): Uint8Array {
+  const codes = new Uint8Array(bytes.length * 2);
+  for (let i = 0; i < bytes.length; i++) {
+    codes[2 * i] = (bytes[i] as number) & 15;
+    codes[2 * i + 1] = (bytes[i] as number) >> 4;
   }
-
-  at(index: number): bigint {
-    switch (this.#bits) {
-      case 8:
-        return BigInt(this.#view.getUint8(index));
-      case 16:
-        return BigInt(this.#view.getUint16(index * 2, true));
-      case 32:
-        return BigInt(this.#view.getUint32(index * 4, true));
-      case 64:
-        return this.#view.getBigUint64(index * 8, true);
-      default:
-        return BigInt(this.#narrow(index * this.#bits));
-    }
-  }
-
-  #narrow(bit: number): number {
-    const byte = bit >> 3;
-    const next = byte + 1 < this.#view.byteLength ? this.#view.getUint8(byte + 1) : 0;
-    return ((this.#view.getUint8(byte) | (next << 8)) >> (bit & 7)) & (2 ** this.#bits - 1);
-  }
+  return codes;
 }
 
 /**
@@ -51,6 +33,13 @@ export function codeValue(dtype: FileDType, code: bigint): number | bigint {
 
 function viewOf(code: bigint): BigUint64Array<ArrayBuffer> {
   return BigUint64Array.of(code);
+}
+
+/** The value and the code of an element, as text. */
+export function codeText(dtype: FileDType, code: bigint): { readonly value: string; readonly code: string } {
+  const digits = Math.ceil(FILE_DTYPES[dtype].bits / 4);
+  const texts = partsOf(dtype, code).map((part) => (Object.is(part, -0) ? "-0" : String(part)));
+  return { value: texts.join(" + i*"), code: `0x${code.toString(16).padStart(digits, "0")}` };
 }
 
 /** The real numbers of an element: two for C64, else one. */

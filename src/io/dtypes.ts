@@ -3,6 +3,7 @@ import { DTypeError } from "../errors.js";
 import { isScalarFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { DType, Shape } from "../tensor/shape.js";
+import { type ElementType, isElementType } from "../tensor/statistics/elements.js";
 
 interface FileType {
   /** The number of bits of an element in the file. Elements of 4 and 6 bits are packed from the low bits. */
@@ -61,6 +62,13 @@ export function fileFormat(dtype: FileDType): ScalarFormat | undefined {
 /** Whether files have a type for these codes that packs them differently from tensors of the library. */
 export function isPackedInFiles(dtype: DType): boolean {
   return Object.values<FileType>(FILE_DTYPES).some(({ format }) => format === dtype);
+}
+
+/** The type as which elements of a file are compared. A truth value is a byte. */
+export function compareType(dtype: FileDType): ElementType {
+  const name = fileFormat(dtype) ?? (dtype === "BOOL" ? "u8" : dtype.toLowerCase());
+  if (isElementType(name)) return name;
+  throw new DTypeError(`${dtype}: elements of this type cannot be compared`);
 }
 
 /** The number of bytes of a tensor in a file. Not an integer if 4- or 6-bit elements leave the last byte incomplete. */

@@ -2,6 +2,7 @@
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
+import { describe } from "../options.js";
 import { MAX_TRANSFER_BYTES } from "./limits.js";
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -34,11 +35,12 @@ export function fileError(path: string, what: string, cause: unknown): FileError
   return new FileError(`${path}: ${what}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
 }
 
-/** Throws `ArgumentError` unless `path` is a nonempty string. */
-export function requirePath(what: string, path: unknown): asserts path is string {
+/** Throws `ArgumentError` unless `path`, the argument `name` of the function `user`, is a nonempty string. */
+export function requirePath(user: string, path: unknown, name = "path"): asserts path is string {
   if (typeof path === "string" && path !== "") return;
-  const given = path === "" ? "an empty text" : typeof path;
-  throw new ArgumentError(`${what}: the path is ${given}; give the path of a file`);
+  throw new ArgumentError(
+    `${user}: ${name} is ${path === "" ? "an empty text" : describe(path)}; it must be the path of a ${name === "folder" ? "folder" : "file"}`,
+  );
 }
 
 /** A file opened for reading, and its size. */

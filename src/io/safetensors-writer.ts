@@ -16,7 +16,10 @@ export interface FilePlan {
   readonly metadata?: Metadata | undefined;
 }
 
-const checkPlan = optionsOf<FilePlan>({ tensors: needed(anyListOf(checkedTensor)), metadata: anything });
+const checkPlan = optionsOf<FilePlan>(
+  { tensors: needed(anyListOf(checkedTensor)), metadata: anything },
+  "plan",
+);
 const checkTensor = optionsOf<TensorPlan>({
   name: needed(text),
   dtype: needed(oneOf(Object.keys(FILE_DTYPES))),

@@ -109,7 +109,7 @@ function rangeOf(
   const inside = Number.isSafeInteger(begin) && Number.isSafeInteger(end) && 0 <= begin && begin <= end;
   if (inside && end <= to - from) return [begin, end];
   throw new ArgumentError(
-    `read: bytes [${describe(begin)}, ${describe(end)}) of tensor "${name}" are asked for; it has ${to - from}, from 0 on`,
+    `read: begin is ${describe(begin)} and end is ${describe(end)}; tensor "${name}" has ${to - from} bytes, from 0 on`,
   );
 }
 

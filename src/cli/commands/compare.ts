@@ -2,10 +2,14 @@
 import { ArgumentError } from "../../errors.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { someNames, type TensorSource } from "../../io/source.js";
+import { sameShape } from "../../tensor/shape.js";
 import { defineCommand } from "../command.js";
-import { optional } from "../options.js";
+import { Inputs } from "../compare/inputs.js";
+import { allows, isGiven, POLICY_OPTIONS, type Policy } from "../compare/policy.js";
+import { FileStatistics, isExponent, statisticsLines, type TensorStatistics } from "../compare/statistics.js";
+import { diffTensors, onlyOn, type SideFile, type TensorDiff } from "../compare/tensor-diff.js";
+import { flag, integer, optional, someText, value } from "../options.js";
 import { withFile } from "../pieces.js";
-import { diffTensors, onlyOn, type TensorDiff } from "../tensor-diff.js";
 
 /** Describes a tensor that is not equal, in one line. */
 function describe(diff: TensorDiff, [pathA, pathB]: readonly [string, string]): string {
@@ -54,14 +58,37 @@ function bytesOf(a: TensorSource, b: TensorSource, prefix: string): number {
   );
 }
 
+/** A tensor of both files or of one, with its statistics if they were asked for. */
+type Compared = TensorDiff & Partial<TensorStatistics> & { readonly passes?: boolean };
+
+/** Compares two tensors, and collects statistics if there are any to collect. */
+async function compareTensors(
+  a: SideFile,
+  b: SideFile,
+  onBytes: (count: number) => void,
+  collected: FileStatistics | undefined,
+  policy: Policy,
+): Promise<Compared> {
+  const isSame = a.entry.dtype === b.entry.dtype && sameShape(a.entry.shape, b.entry.shape);
+  const follower = isSame ? await collected?.begin(a.entry) : undefined;
+  const diff = await diffTensors(a, b, onBytes, follower);
+  if (!follower) return collected ? { ...diff, passes: false } : diff;
+  const found = follower.result();
+  const passes = isGiven(policy)
+    ? allows(policy, { statistics: found.statistics, isExponent: isExponent(found) })
+    : diff.status === "equal";
+  return { ...diff, ...found, passes };
+}
+
 export const compare = defineCommand({
   name: "compare",
   summary:
     "compares all tensors of two files bit by bit, where all NaNs are equal; exits with 1 if any differ",
   details: [
     "For each tensor that differs, prints the number of elements that differ, and the coordinate, the values and the codes of the first one. Integers, including codes in U8, are compared by their bits.",
+    "With --stats, A is the reference: prints why elements of B differ, how many codes they are apart, and their errors. Of files that quantize wrote, values are codes times scales. With --ulp, --max-abs, --max-rel or --min-sqnr the exit status is 0 if all tensors are within these limits. With --inputs, the first elements that differ are explained from the tensors that were quantized.",
   ],
-  example: "mine.safetensors product.safetensors",
+  example: "product.safetensors mine.safetensors --stats --ulp 1",
   inputs: ["A", "B"],
   options: {
     prefix: optional({
@@ -69,33 +96,82 @@ export const compare = defineCommand({
       help: "compare only tensors whose names begin with P, for example out.",
       parse: (text) => text,
     }),
+    stats: flag("print statistics of the differences of B from A"),
+    ...POLICY_OPTIONS,
+    inputs: optional({
+      placeholder: "FILE",
+      help: "explain differences of codes by the tensors in this file, which were quantized",
+      parse: someText,
+      file: "read",
+    }),
+    examples: value({
+      placeholder: "N",
+      help: "number of elements of each cause to show of a tensor",
+      parse: integer(0, 1000),
+      fallback: 3,
+      shown: "3",
+    }),
   },
-  async run({ session, values: { prefix = "" }, inputs: [pathA = "", pathB = ""] }) {
+  async run({ session, values, inputs: [pathA = "", pathB = ""] }) {
+    const { prefix = "", stats, inputs, examples, ...policy } = values;
+    const wanted = stats || inputs !== undefined || isGiven(policy);
     const { tensors, compared } = await withFile(session.files.open(pathA), (a) =>
       withFile(session.files.open(pathB), async (b) => {
-        const progress = session.progress(bytesOf(a, b, prefix), "B");
-        const diffs: TensorDiff[] = [];
-        let compared = 0;
-        for (const pair of pairs(a, b, prefix)) {
-          const diff = pair.only
-            ? onlyOn(pair.only, pair.entry)
-            : await diffTensors({ file: a, entry: pair.entry }, { file: b, entry: pair.other }, (count) =>
-                progress.add(count),
-              );
-          compared++;
-          // only tensors that differ are kept for the text output, because a file may have a million equal ones
-          if (session.general.json || diff.status !== "equal") diffs.push(diff);
+        const source = inputs === undefined ? undefined : await session.files.open(inputs);
+        try {
+          const explained = source && new Inputs(source, [a, b]);
+          const collected = wanted ? new FileStatistics(a, b, explained, examples) : undefined;
+          const progress = session.progress(bytesOf(a, b, prefix), "B");
+          const diffs: Compared[] = [];
+          let compared = 0;
+          for (const pair of pairs(a, b, prefix)) {
+            const diff = pair.only
+              ? { ...onlyOn(pair.only, pair.entry), ...(wanted ? { passes: false } : {}) }
+              : await compareTensors(
+                  { file: a, entry: pair.entry },
+                  { file: b, entry: pair.other },
+                  (count) => progress.add(count),
+                  collected,
+                  policy,
+                );
+            compared++;
+            // only tensors that differ are kept for the text output, because a file may have a million equal ones
+            if (session.general.json || diff.status !== "equal" || isUnequal(diff)) diffs.push(diff);
+          }
+          progress.finish();
+          return { tensors: diffs, compared };
+        } finally {
+          await source?.close();
         }
-        progress.finish();
-        return { tensors: diffs, compared };
       }),
     );
     const unequal = tensors.filter(({ status }) => status !== "equal");
-    const count = `${compared - unequal.length} of ${compared} tensors equal`;
-    const report = { a: pathA, b: pathB, equal: unequal.length === 0, tensors };
-    const lines = unequal.map((diff) => describe(diff, [pathA, pathB]));
-    if (unequal.length > 0) session.result(report, [...lines, count]);
+    const failed = wanted ? tensors.filter(({ passes }) => passes === false) : unequal;
+    const within = isGiven(policy) ? `, ${compared - failed.length} within the limits` : "";
+    const count = `${compared - unequal.length} of ${compared} tensors equal${within}`;
+    const report = {
+      a: pathA,
+      b: pathB,
+      equal: unequal.length === 0,
+      ...(wanted ? { passes: failed.length === 0 } : {}),
+      tensors,
+    };
+    const shown = tensors.filter((diff) => diff.status !== "equal" || isUnequal(diff));
+    const lines = shown.flatMap((diff) => [
+      describe(diff, [pathA, pathB]),
+      ...(isCounted(diff) ? statisticsLines(diff) : []),
+    ]);
+    if (shown.length > 0) session.result(report, [...lines, count]);
     else session.summary(report, [count]);
-    return unequal.length > 0 ? 1 : 0;
+    return failed.length > 0 ? 1 : 0;
   },
 });
+
+function isCounted(diff: Compared): diff is Compared & TensorStatistics {
+  return diff.statistics !== undefined;
+}
+
+/** Whether codes are equal and the values differ, because scales do. */
+function isUnequal({ statistics }: Compared): boolean {
+  return statistics !== undefined && statistics.different > 0;
+}

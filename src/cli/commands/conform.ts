@@ -1,11 +1,16 @@
 /** `lockstep conform`: runs the conformance laws over generated inputs. */
-import type { ConformanceOptions, ConformanceReport, LawReport } from "lockstep/conformance";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import type { Answer, ConformanceOptions, ConformanceReport, LawReport, Subject } from "lockstep/conformance";
 import type { Backend } from "../../backends/backend.js";
 import { ArgumentError, LockstepError, UnsupportedError } from "../../errors.js";
 import { requirePackages } from "../../packages.js";
 import { defineCommand } from "../command.js";
 import { integer, optional, positiveFloat32, someText, value } from "../options.js";
+import { withFile } from "../pieces.js";
 import type { Session } from "../session.js";
+import { readCounterexample, type StoredCase, writeCounterexample } from "../subject/counterexample-file.js";
+import type { Harness } from "../subject/message.js";
 import { Parent, SubjectProcess } from "../subject/process.js";
 import { ProgramSubject, remembering } from "../subject/subject.js";
 import { type Peer, SubjectError } from "../subject/talk.js";
@@ -40,17 +45,51 @@ function failurePath(text: string): string {
   throw new ArgumentError(`"${text}" is not a failure's path, integers from 0 between colons, such as 4:0:1`);
 }
 
-function describe(session: Session, program: string | undefined, report: LawReport): string[] {
+/** A report with the file of its counterexample, where one was written. */
+interface Written extends LawReport {
+  readonly file?: string;
+}
+
+function describe(
+  session: Session,
+  program: string | undefined,
+  report: Written,
+  isStored: boolean,
+): string[] {
   const { law, runs, declined, failure } = report;
   const lines = [`${failure ? "FAILS" : "holds"}  ${law}: ${runs} runs`];
   for (const { reason, count } of declined) lines.push(`       declined ${count}: ${reason}`);
   if (!failure) return lines;
+  const { found, shrinks } = failure;
+  // one input does not tell mistakes apart: the file has what all answers told
+  const [first, ...others] = (!isStored && found?.mistakes) || [];
   return [
     ...lines,
-    `       counterexample, after ${failure.shrinks} shrinks: ${failure.counterexample}`,
-    `       ${failure.message.replace(/\s*\n\s*/g, " ")}`,
-    `       replay: ${replayCommand(session, program, report)}`,
+    ...(first === undefined ? [] : [`       looks like: ${first}`]),
+    ...others.map((each) => `       or: ${each}`),
+    `       counterexample, after ${shrinks} shrinks: ${found?.text ?? failure.counterexample}`,
+    `       ${(found?.message ?? failure.message).replace(/\s*\n\s*/g, " ")}`,
+    ...(found?.explanation ?? []).map((line) => `         ${line}`),
+    ...(isStored ? [] : [`       replay: ${replayCommand(session, program, report)}`]),
+    ...(report.file === undefined
+      ? []
+      : [`       file: ${report.file}; again by: ${caseCommand(program, report.file)}`]),
   ];
+}
+
+/** Returns the command that gives the input of a file again. */
+function caseCommand(program: string | undefined, file: string): string {
+  const words = program === undefined || program === PARENT ? [] : ["--subject", program];
+  return ["lockstep", "conform", ...words, "--case", file].map(quoted).join(" ");
+}
+
+/** A report as JSON: inputs and answers are texts, and files have them. */
+function jsonOf({ failure, ...report }: Written): object {
+  if (!failure) return report;
+  const { input: _, found, ...own } = failure;
+  if (!found) return { ...report, failure: own };
+  const { text, message, mistakes, explanation } = found;
+  return { ...report, failure: { ...own, found: { text, message, mistakes, explanation } } };
 }
 
 export const conform = defineCommand({
@@ -59,7 +98,7 @@ export const conform = defineCommand({
     "tests a backend against its definition by property-based tests (laws); exits with 1 if a law fails",
   details: [
     "With --subject, tests a program in any language instead: a shell starts CMD, which reads inputs from standard input and writes results to standard output (docs/protocol.md). The results are compared with those of the backend. If CMD is -, the subject is the program that started this one.",
-    "The reference (--backend wasm) is compared with independent oracles in exact arithmetic, and a GPU with the reference. Prints the inputs that the backend does not support, with the reasons. For a failure, prints the shrunk counterexample and the command that replays it.",
+    "The reference (--backend wasm) is compared with independent oracles in exact arithmetic, and a GPU with the reference. Prints the inputs that the backend does not support, with the reasons. For a failure, prints what the mistake looks like, where it is a known one, a counterexample of few and simple values, how the first wrong element has to be computed, and the command that replays it. A mistake is named if it explains every bit of all answers.",
   ],
   example: "--op encode,amax --runs 20",
   inputs: [],
@@ -101,17 +140,40 @@ export const conform = defineCommand({
       help: "with --law and --seed: replay the counterexample at this path",
       parse: failurePath,
     }),
+    counterexample: optional({
+      placeholder: "DIR",
+      help: "write the counterexample of each failing operation to a file in this folder",
+      parse: someText,
+    }),
+    case: optional({
+      placeholder: "FILE",
+      help: "test only the input in this file, which --counterexample wrote",
+      parse: someText,
+      file: "read",
+    }),
   },
-  async run({ session, values: { subject: program, deadline, op, runs, seed, law, path }, given }) {
+  async run({ session, values, given }) {
+    const { subject: program, deadline, op, runs, seed, law, path, counterexample: folder } = values;
     if (path !== undefined && law === undefined)
       throw new ArgumentError("--path is of a law; give --law as well");
+    if (values.case !== undefined) {
+      const other = ["op", "runs", "seed", "law", "path", "counterexample"].find((name) => given.has(name));
+      if (other !== undefined)
+        throw new ArgumentError(`--case has one input of one operation; leave out --${other}`);
+    }
     if (given.has("deadline") && program === undefined)
       throw new ArgumentError("--deadline is for --subject; give both, or leave out --deadline");
     requirePackages("the conformance suite", "fast-check");
     const backend = await session.backend();
     const progress = session.progress(1, "");
-    const options: ConformanceOptions = {
-      runs,
+    const harness = await import("lockstep/conformance");
+    const stored =
+      values.case === undefined
+        ? undefined
+        : await withFile(session.files.open(values.case), (file) => readCounterexample(file, harness));
+    const options: ConformanceOptions & { readonly stored?: StoredCase | undefined } = {
+      stored,
+      runs: stored ? 1 : runs,
       seed,
       ...(op ? { operations: op } : {}),
       ...(law !== undefined ? { replay: { law, path: path ?? "" } } : {}),
@@ -119,8 +181,8 @@ export const conform = defineCommand({
     };
     const run =
       program === undefined
-        ? runOn(backend, options)
-        : runOnProgram(backend, peerOf(session, program), { ...options, deadline: deadline * 1000 });
+        ? runOn(backend, harness, options)
+        : runOnProgram(backend, peerOf(session, program), harness, { ...options, deadline: deadline * 1000 });
     const { report, name } = await run.catch((error: unknown) => {
       const isPath =
         error instanceof ArgumentError && path !== undefined && error.message.startsWith("path ");
@@ -131,19 +193,35 @@ export const conform = defineCommand({
       );
     });
     progress.finish();
-    const laws = report.laws.map((each) =>
-      each.failure ? { ...each, replay: replayCommand(session, program, each) } : each,
-    );
+    const laws: Written[] = [];
+    for (const each of report.laws) {
+      const found = each.failure?.found;
+      const file = found && folder !== undefined ? join(folder, `${each.operation}.safetensors`) : undefined;
+      if (found && file !== undefined && folder !== undefined) {
+        await mkdir(folder, { recursive: true });
+        await writeCounterexample(session, file, harness, found);
+      }
+      const own = each.failure && !stored ? { ...each, replay: replayCommand(session, program, each) } : each;
+      laws.push(file === undefined ? own : { ...own, file });
+    }
     const failed = laws.filter(({ failure }) => failure).length;
     const lines = [
       ...laws
         .filter(({ failure }) => failure || !session.general.quiet)
-        .flatMap((each) => describe(session, program, each)),
-      `${laws.length - failed} of ${laws.length} laws hold for ${name}, ${runs} inputs each, seed ${seed}`,
+        .flatMap((each) => describe(session, program, each, stored !== undefined)),
+      stored
+        ? `${laws.length - failed} of ${laws.length} laws hold for ${name}, for the input of ${values.case}`
+        : `${laws.length - failed} of ${laws.length} laws hold for ${name}, ${runs} inputs each, seed ${seed}`,
     ];
     if (program !== PARENT)
       session.result(
-        { backend: backend.name, ...(program ? { subject: name } : {}), runs, ...report, laws },
+        {
+          backend: backend.name,
+          ...(program ? { subject: name } : {}),
+          runs,
+          ...report,
+          laws: laws.map(jsonOf),
+        },
         lines,
       );
     return report.ok ? 0 : 1;
@@ -156,30 +234,51 @@ interface Tested {
   readonly name: string;
 }
 
-async function runOn(backend: Backend, options: ConformanceOptions): Promise<Tested> {
-  const { runConformance } = await import("lockstep/conformance");
-  return { report: await runConformance({ backend, ...options }), name: backend.name };
+type Options = ConformanceOptions & { readonly stored?: StoredCase | undefined };
+
+async function runOn(backend: Backend, harness: Harness, { stored, ...options }: Options): Promise<Tested> {
+  const of = stored ? await onlyStored(options, stored) : options;
+  return { report: await harness.runConformance({ backend, ...of }), name: backend.name };
+}
+
+/** Options of a run with the input of a file alone. */
+async function onlyStored(
+  options: ConformanceOptions,
+  { operation, input }: StoredCase,
+): Promise<ConformanceOptions> {
+  const { constant } = await import("fast-check");
+  return { ...options, operations: [operation], inputs: { [operation]: constant(input) }, comparing: true };
+}
+
+/** The subject, given the input that has to come before each input. */
+function after(subject: Subject, { operation, before }: StoredCase): Subject {
+  const ask = subject[operation];
+  if (!before || !ask) return subject;
+  const asking = async (input: object): Promise<Answer> => {
+    await ask(before as never);
+    return ask(input as never);
+  };
+  return { ...subject, [operation]: asking };
 }
 
 /** Holds a program to a backend. Only the inputs that it says it supports are drawn. */
 async function runOnProgram(
   backend: Backend,
   begin: () => Peer,
-  { deadline, ...options }: ConformanceOptions & { readonly deadline: number },
+  harness: Harness,
+  { deadline, stored, ...options }: Options & { readonly deadline: number },
 ): Promise<Tested> {
-  const harness = await import("lockstep/conformance");
   // the program's questions need the answer, and the law compares with it
   const reference = remembering(harness.backendSubject(backend));
   const { program, hello, subject } = await ProgramSubject.start(begin, harness, { deadline, reference });
   try {
     const asked = Array.from(hello.operations).filter(([name]) => options.operations?.includes(name) ?? true);
-    const inputs = Object.assign(
-      {},
-      ...asked.map(([name, supported]) => harness.supportedInputs(name, supported)),
-    );
-    const report = await harness.compareWith(subject, reference, { ...options, inputs, comparing: true });
+    const supported = Object.fromEntries(asked);
+    const report = stored
+      ? await harness.compareWith(after(subject, stored), reference, await onlyStored(options, stored))
+      : await harness.compareWith(subject, reference, { ...options, supported, comparing: true });
     requireChecked(report, hello.name);
-    program.tell({ type: "report", ...report });
+    program.tell({ type: "report", ...report, laws: report.laws.map(jsonOf) });
     return { report, name: hello.name };
   } catch (error) {
     if (error instanceof LockstepError) program.tell({ type: "report", error: error.message });

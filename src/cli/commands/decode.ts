@@ -11,6 +11,7 @@ import { fromBytes } from "../../ops/create.js";
 import { Scope } from "../../tensor/scope.js";
 import type { Shape } from "../../tensor/shape.js";
 import { bytesOf } from "../bytes.js";
+import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
 import { FORMAT, OUTPUT } from "../shared-options.js";
@@ -70,6 +71,7 @@ export const decode = defineCommand({
   options: { output: OUTPUT, format: FORMAT },
   async run({ session, values: { output, format }, inputs: [input = ""] }) {
     await withFile(session.files.open(input), async (file) => {
+      requireOwnValues(file, ({ kind }, entry) => kind === "part" && holdsCodes(entry, format));
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
       const pieces = await planPieces(file, (entry) => decodePiece(backend, file, entry, format));

@@ -12,6 +12,7 @@ import { fromBytes } from "../../ops/create.js";
 import { Scope } from "../../tensor/scope.js";
 import { elementCount, isWide, type Shape, type WideDType } from "../../tensor/shape.js";
 import { bytesOf } from "../bytes.js";
+import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "../shared-options.js";
@@ -99,6 +100,7 @@ export const encode = defineCommand({
   async run({ session, values, inputs: [input = ""] }) {
     const { output, ...options } = values;
     await withFile(session.files.open(input), async (file) => {
+      requireOwnValues(file, ({ kind }) => kind !== "bytes");
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
       const subjects = subjectsOf(recipesOf(file));

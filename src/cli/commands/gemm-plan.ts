@@ -1,11 +1,21 @@
 /** Plans of products in JSON files. */
-import { FileError } from "../../errors.js";
+import { ArgumentError, FileError } from "../../errors.js";
 import { type GemmPlan, planFault } from "../../ops/gemm/plan.js";
-import { valueAt } from "../../value-at.js";
+import { valueAt } from "../../options.js";
 import type { Files } from "../files.js";
 
 /** A limit that is far above the size of any plan. */
 const MAX_PLAN_BYTES = 1 << 20;
+
+/** The options that a plan replaces. */
+const PLANNED = ["datapath", "split-accumulator", "split-k"] as const;
+
+/** Throws `ArgumentError` if there is a plan and an option that it replaces. */
+export function requireUnplanned(planPath: string | undefined, given: ReadonlySet<string>): void {
+  const planned = PLANNED.find((option) => given.has(option));
+  if (planPath !== undefined && planned)
+    throw new ArgumentError(`--${planned} is part of the plan; give one of them`);
+}
 
 /** Reads a plan that `--print-plan` printed. Throws `FileError`, which names the file and the field, for an invalid plan. */
 export async function readPlan(files: Files, path: string): Promise<GemmPlan> {

@@ -8,6 +8,8 @@ import { fileDType } from "../../io/dtypes.js";
 import type { TensorPlan } from "../../io/header/header.js";
 import { Holder } from "../../io/holder.js";
 import { gemm as multiplyTensors } from "../../ops/gemm/gemm.js";
+import type { InputAndWeight } from "../../ops/gemm/named-operands.js";
+import type { GemmInput } from "../../ops/gemm/operand.js";
 import type { GemmSettings } from "../../ops/gemm/options.js";
 import type { GemmPlan } from "../../ops/gemm/plan.js";
 import { Scope } from "../../tensor/scope.js";
@@ -79,9 +81,38 @@ export interface Product {
   readonly unverified?: string;
 }
 
+/** The options of a product whose tensors were read, without what only a computation has. */
+export type ReadProduct = InputAndWeight<GemmInput> &
+  Pick<
+    GemmSettings,
+    | "c"
+    | "beta"
+    | "bias"
+    | "alpha"
+    | "outDtype"
+    | "outScale"
+    | "plan"
+    | "datapath"
+    | "useSplitAccumulator"
+    | "splitK"
+  >;
+
 /** Computes d and, for an 8-bit output, d.amax. Throws `LockstepError`; its message names the operands. */
-export async function multiply(backend: Backend, request: ProductRequest): Promise<Product> {
-  const { sources, settings, prefix = "" } = request;
+export function multiply(backend: Backend, request: ProductRequest): Promise<Product> {
+  return withProduct(backend, request, (product, matrix) => compute(product, matrix, request.onStart));
+}
+
+/**
+ * Reads the tensors of a product, calls `body` with its options and [M, N, K], and frees them. Throws `LockstepError`; its
+ * message
+ * names the operands.
+ */
+export async function withProduct<T>(
+  backend: Backend,
+  request: Omit<ProductRequest, "onStart">,
+  body: (product: ReadProduct, matrix: readonly [number, number, number]) => T,
+): Promise<T> {
+  const { sources, settings, plan, prefix = "" } = request;
   using holder = new Holder();
   const [input, weight] = operandNames(sources, prefix);
   const x = await readOperand(backend, sources, input, holder);
@@ -101,8 +132,17 @@ export async function multiply(backend: Backend, request: ProductRequest): Promi
       ? { bias: holder.hold(await sources.readWide(backend, `${prefix}bias`, [columns], "--bias adds it")) }
       : {}),
   };
+  const product = {
+    x: x.input,
+    w: w.input,
+    ...addends,
+    alpha: settings.alpha,
+    outDtype: settings["out-dtype"],
+    outScale: settings["out-scale"],
+    ...(plan ? { plan } : planSettings(settings)),
+  };
   try {
-    return compute(request, x, w, addends);
+    return body(product, [rows, columns, x.matrix[1]]);
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;
     const names = `tensors "${x.name}" and "${w.name}" are ${x.what} and ${w.what}`;
@@ -124,28 +164,14 @@ function requirePair(x: Operand, w: Operand): void {
 }
 
 function compute(
-  { settings, plan, onStart }: ProductRequest,
-  x: Operand,
-  w: Operand,
-  addends: Partial<GemmSettings>,
+  options: ReadProduct,
+  matrix: readonly [number, number, number],
+  onStart: ProductRequest["onStart"],
 ): Product {
-  const shape = [x.matrix[0], w.matrix[0]];
+  const shape = matrix.slice(0, 2);
   using _scope = new Scope();
-  const {
-    out,
-    amax,
-    plan: used,
-    unverified,
-  } = multiplyTensors({
-    x: x.input,
-    w: w.input,
-    ...addends,
-    alpha: settings.alpha,
-    outDtype: settings["out-dtype"],
-    outScale: settings["out-scale"],
-    ...(plan ? { plan } : planSettings(settings)),
-    progress: onStart?.(elementCount([...shape, x.matrix[1]])),
-  });
+  const progress = onStart?.(elementCount(matrix));
+  const { out, amax, plan: used, unverified } = multiplyTensors({ ...options, progress });
   const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: bytesOf(out.dataSync()) };
   const record = amax
     ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: bytesOf(amax.dataSync()) }]

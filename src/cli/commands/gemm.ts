@@ -1,15 +1,11 @@
 /** `lockstep gemm`: multiplies two matrices. */
-import { ArgumentError } from "../../errors.js";
 import { defineCommand } from "../command.js";
 import type { OpenFile } from "../files.js";
 import { flag, optional, someText } from "../options.js";
 import { OUTPUT } from "../shared-options.js";
 import { Sources } from "./gemm-operands.js";
-import { readPlan } from "./gemm-plan.js";
+import { readPlan, requireUnplanned } from "./gemm-plan.js";
 import { GEMM_OPTIONS, multiply } from "./gemm-product.js";
-
-/** The options that a plan replaces. */
-const PLANNED = ["datapath", "split-accumulator", "split-k"] as const;
 
 export const gemm = defineCommand({
   name: "gemm",
@@ -32,9 +28,7 @@ export const gemm = defineCommand({
   },
   async run({ session, values, inputs, given }) {
     const { output, plan: planPath, ...settings } = values;
-    const planned = PLANNED.find((option) => given.has(option));
-    if (planPath !== undefined && planned)
-      throw new ArgumentError(`--${planned} is part of the plan; give one of them`);
+    requireUnplanned(planPath, given);
     const plan = planPath === undefined ? undefined : await readPlan(session.files, planPath);
     const files: OpenFile[] = [];
     try {

@@ -16,9 +16,11 @@ import { requireQuantizable } from "../../tensor/geometry.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import { bytesOf } from "../bytes.js";
+import { isGlob } from "../checkpoints/glob.js";
+import { requireOwnValues } from "../checkpoints/refuse.js";
+import { tensorsOption, wantedBy } from "../checkpoints/tensor-globs.js";
 import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
-import { optional } from "../options.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
 import {
   makeQuantizer,
@@ -40,8 +42,7 @@ type QuantizedBytes = ReadonlyMap<string, Uint8Array>;
  */
 function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, dtype: WideDType): Recipe {
   const spec = specOf(backend, settings);
-  const [rows, columns] = asMatrix(shape);
-  requireQuantizable("quantize", spec, rows, columns);
+  requireQuantizable("quantize", spec, asMatrix(shape)[1]);
   return { spec, shape, dtype, scales: settings.scales, usage: settings.usage };
 }
 
@@ -114,23 +115,24 @@ export const quantize = defineCommand({
   options: {
     output: OUTPUT,
     ...QUANTIZER_OPTIONS,
-    tensors: optional({
-      placeholder: "NAME,…",
-      help: "quantize only these tensors and copy all others",
-      parse: (text) => text.split(","),
-    }),
+    tensors: tensorsOption("quantize only these tensors and copy all others"),
   },
   async run({ session, values, inputs: [input = ""], given }) {
-    const { output, tensors: wanted, ...options } = values;
+    const { output, tensors: patterns, ...options } = values;
     const settings = withDialect(options, given);
     requireApplicable(settings, given);
     await withFile(session.files.open(input), async (file) => {
-      requireWanted(file, wanted ?? []);
+      requireWanted(
+        file,
+        (patterns ?? []).filter((each) => !isGlob(each)),
+      );
+      const wanted = patterns && wantedBy(patterns, file.tensors.keys(), { exact: false });
+      requireOwnValues(file, ({ name, kind }) => kind !== "bytes" && (wanted?.(name) ?? true));
       const backend = await session.backend();
       const subjects = subjectsOf(recipesOf(file));
       const quantized: string[] = [];
       const pieces = await planPieces(file, (entry) => {
-        if ((wanted && !wanted.includes(entry.name)) || !wideDType(entry)) return undefined;
+        if (wanted?.(entry.name) === false || !wideDType(entry)) return undefined;
         requireWhole(entry.name, subjects, "leave it out by --tensors, or dequantize the file first");
         quantized.push(entry.name);
         return quantizePiece(backend, file, entry, settings);

@@ -18,6 +18,11 @@ function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; rea
   return { dtype: bits === 8 ? "U8" : bits === 16 ? "U16" : "U32", shape };
 }
 
+/** A tensor as it lies in a frame, under a name. */
+export function tensorOf(name: string, tensor: PlainTensor): FrameTensor {
+  return { name, ...planOf(tensor), bytes: bytesOf(tensor.data) };
+}
+
 /** The input of an operation: its tensors, by the path of the field, and all other fields as JSON. */
 export interface InputMessage {
   readonly input: JsonObject;
@@ -32,7 +37,7 @@ export function inputMessage({ PlainTensor: Plain }: Harness, value: object): In
   const tensors: FrameTensor[] = [];
   const visit = (each: unknown, path: string): unknown => {
     if (each instanceof Plain) {
-      tensors.push({ name: path, ...planOf(each), bytes: bytesOf(each.data) });
+      tensors.push(tensorOf(path, each));
       return undefined;
     }
     if (typeof each === "bigint") return String(each);

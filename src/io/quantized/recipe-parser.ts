@@ -71,6 +71,7 @@ function recipeOf(fields: Fields): Recipe {
     elementScaling: read.optional("elementScaling", isElementScaling, ELEMENT_SCALING_NAMES.join(", ")),
     pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
     amaxEpsilon: read.optional(recordedField("amaxEpsilon"), isNumber, "a number"),
+    amaxLimit: read.optional("amaxLimit", isNumber, "a number"),
     rht,
     rhtSigns: read.optional("rhtSigns", isNumber, "a number") ?? (rht ? RHT_SIGNS : 0),
     compact: read.optional("compact", isBoolean, "a boolean"),
@@ -79,7 +80,7 @@ function recipeOf(fields: Fields): Recipe {
     e4m3Max: read.optional("e4m3Max", isE4m3Max, "448 or 256"),
   });
   const shape = read.required("shape", isShape, "a list of sizes");
-  requireQuantizable("shape", spec, ...asMatrix(shape));
+  requireQuantizable("shape", spec, asMatrix(shape)[1]);
   return {
     spec,
     shape,

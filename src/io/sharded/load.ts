@@ -15,7 +15,7 @@ export interface LoadedShardedState extends ShardedState {
   readonly restoreRandom?: boolean | undefined;
 }
 
-const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRandom: boolean });
+const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRandom: boolean }, "state");
 
 /**
  * Restores in place the state that `saveShardedCheckpoint` saved, and returns the `extra` of rank 0 on all ranks. The number of
@@ -33,7 +33,7 @@ const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRan
  */
 export async function loadShardedCheckpoint(folder: string, state: LoadedShardedState): Promise<unknown> {
   const user = "loadShardedCheckpoint";
-  requirePath(user, folder);
+  requirePath(user, folder, "folder");
   checkLoaded(user, state);
   const { group } = state;
   await group.barrier();

@@ -18,7 +18,7 @@ export interface SavedShardedState extends ShardedState {
   readonly extra?: unknown | undefined;
 }
 
-const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anything });
+const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anything }, "state");
 
 /**
  * Saves a training run of all ranks of a group into a folder that all ranks can access: the state that `saveCheckpoint` saves, as
@@ -37,7 +37,7 @@ const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anyth
  */
 export async function saveShardedCheckpoint(folder: string, state: SavedShardedState): Promise<void> {
   const user = "saveShardedCheckpoint";
-  requirePath(user, folder);
+  requirePath(user, folder, "folder");
   checkSaved(user, state);
   const { group } = state;
   const first = group.rank === 0;

@@ -1,0 +1,131 @@
+/** The tensors that a weight becomes under a target, and how its codes and scales lie in them. */
+import { ShapeError } from "../../../errors.js";
+import { isTensorWide, tileSize } from "../../../formats/block.js";
+import { fileDType } from "../../../io/dtypes.js";
+import type { TensorPlan } from "../../../io/header/header.js";
+import type { QuantizeSpec } from "../../../tensor/quantized.js";
+import { roundUp, type Shape, type WideDType } from "../../../tensor/shape.js";
+import { SWIZZLE_TILE } from "../recognize/geometry.js";
+import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
+import { type Convention, conventionOf, type ScaleKind } from "../stored/conventions.js";
+import { swizzledPlace } from "../stored/scales.js";
+import { matricesOf } from "../stored/weight.js";
+import type { Target } from "./targets.js";
+
+/** The elements that share a scale. A weight with one scale is one block. */
+export interface Blocks {
+  readonly kind: ScaleKind;
+  readonly size: readonly [rows: number, columns: number];
+  /** The rows and columns of scales of one matrix. */
+  readonly grid: readonly [rows: number, columns: number];
+}
+
+/** The tensors of a weight under a target. */
+export interface Parts {
+  readonly type: CodeTypeName;
+  readonly codes: TensorPlan;
+  readonly scale: TensorPlan;
+  readonly global?: TensorPlan;
+  readonly blocks: Blocks;
+}
+
+const WEIGHT_END = ".weight";
+const FOLDED = 16;
+
+/** The blocks of a weight by the tile of a quantizer, or by a convention that fixes them. */
+function blocksOf(row: Convention, spec: QuantizeSpec | undefined, shape: Shape): Blocks {
+  const [, rows, columns] = matricesOf(shape);
+  if (spec && isTensorWide(spec.tile)) return { kind: "whole", size: [rows, columns], grid: [1, 1] };
+  const size = spec ? tileSize(spec.tile) : ([1, row.group ?? 1] as const);
+  const grid = [Math.ceil(rows / size[0]), Math.ceil(columns / size[1])] as const;
+  return { kind: size[0] > 1 ? "tile" : "group", size, grid };
+}
+
+/** Why a weight cannot have the form of a target; undefined if it can. */
+export function whyUnfit(
+  target: Target,
+  spec: QuantizeSpec | undefined,
+  name: string,
+  shape: Shape,
+): string | undefined {
+  const row = conventionOf(target.convention);
+  const named = row.codes.suffix.includes("weight");
+  if (named && !name.endsWith(WEIGHT_END)) return `its name does not end in ${WEIGHT_END}`;
+  if (!named && name.endsWith(WEIGHT_END))
+    return `its name ends in ${WEIGHT_END}, which ${target.convention} has not`;
+  const [, rows, columns] = matricesOf(shape);
+  if (shape.length < 2 || rows * columns === 0) return `its shape is [${shape}]; a matrix is needed`;
+  const { kind, size, grid } = blocksOf(row, spec, shape);
+  if (kind === "group" && columns % size[1] !== 0)
+    return `its last dimension ${columns} is no multiple of ${size[1]}`;
+  const cut = [rows, columns].some((length, axis) => {
+    const [block = 1, count = 1] = [size[axis], grid[axis]];
+    if (kind !== "tile" || length % block === 0) return false;
+    return target.even === true || (target.announce.method === "fp8" && count > 1 && length % count === 0);
+  });
+  return cut
+    ? `${rows} rows and ${columns} columns are not whole blocks of ${size.join("x")}, by which its library reads`
+    : undefined;
+}
+
+/** The tensors of a weight. `source` is its type before quantization. Throws `ShapeError` for a weight that does not fit. */
+export function partsOf(
+  target: Target,
+  spec: QuantizeSpec | undefined,
+  { name, shape, source }: { readonly name: string; readonly shape: Shape; readonly source: WideDType },
+): Parts {
+  const why = whyUnfit(target, spec, name, shape);
+  if (why !== undefined) throw new ShapeError(`tensor "${name}": ${why}`);
+  const row = conventionOf(target.convention);
+  const blocks = blocksOf(row, spec, shape);
+  const prefix = row.codes.suffix.includes("weight") ? name.slice(0, -WEIGHT_END.length) : name;
+  const lead = shape.slice(0, -2);
+  const type = codeTypeOf(row, spec);
+  const { codes: count, bytes } = CODE_TYPES[type].packing;
+  const [codesDType] = row.codes.dtypes;
+  const wide = shape.at(-1) ?? 1;
+  const last = (wide * bytes) / count;
+  const folded = row.codes.suffix === "_blocks" ? [last / FOLDED, FOLDED] : [last];
+  const scaleDType = target.scale === "source" ? fileDType(source) : target.scale;
+  const scaleShape =
+    blocks.kind === "whole" ? (target.whole ?? [1]) : [...lead, ...gridShape(target, blocks.grid)];
+  return {
+    type,
+    codes: {
+      name: prefix + row.codes.suffix,
+      dtype: codesDType ?? "U8",
+      shape: [...shape.slice(0, -1), ...folded],
+    },
+    scale: { name: prefix + row.scale.suffix, dtype: scaleDType, shape: scaleShape },
+    ...(row.global && target.global
+      ? { global: { name: prefix + row.global.suffix, dtype: "F32", shape: target.global } }
+      : {}),
+    blocks,
+  };
+}
+
+function codeTypeOf(row: Convention, spec: QuantizeSpec | undefined): CodeTypeName {
+  const format = spec?.format ?? row.type;
+  return (Object.keys(CODE_TYPES) as CodeTypeName[]).find((each) => each === format) ?? row.type;
+}
+
+/** The shape of the scales of one matrix. Those of tiles for tensor cores are padded; torchao writes each tile as 32 rows. */
+function gridShape({ layout }: Target, [rows, columns]: readonly [number, number]): readonly number[] {
+  if (layout === "flat") return [rows * columns, 1];
+  if (layout !== "swizzled") return [rows, columns];
+  const [height, width] = SWIZZLE_TILE;
+  return [roundUp(rows, height) / 4, roundUp(columns, width) * 4];
+}
+
+/** Puts scales of one byte into the order of the file. They are those of a multiple of 128 rows, or of the last ones. */
+export function inFileOrder({ layout }: Target, scales: Uint8Array, columns: number): Uint8Array {
+  if (layout !== "swizzled") return scales;
+  const [height, width] = SWIZZLE_TILE;
+  const rows = scales.length / columns;
+  const across = Math.ceil(columns / width);
+  const out = new Uint8Array(roundUp(rows, height) * across * width);
+  for (let row = 0, at = 0; row < rows; row++)
+    for (let column = 0; column < columns; column++, at++)
+      out[swizzledPlace(row, column, columns)] = scales[at] ?? 0;
+  return out;
+}

@@ -1,0 +1,187 @@
+/** What a conversion makes of each tensor of a checkpoint. */
+import { basename } from "node:path";
+import { FileError } from "../../../errors.js";
+import { fileBytes } from "../../../io/dtypes.js";
+import type { Metadata, TensorPlan } from "../../../io/header/header.js";
+import type { Surveyed } from "../inspect.js";
+import { conventionOf } from "../stored/conventions.js";
+import { dequantizedRows } from "../stored/dequantize.js";
+import type { Checkpoint, StoredTensor } from "../stored/open.js";
+import type { QuantizedWeight } from "../stored/weight.js";
+import type { Output } from "./output.js";
+import type { TargetChoice } from "./targets.js";
+import { Changes, toWide, type WideTarget } from "./wide.js";
+
+/** How a weight gets its new form: its values, its codes and scales as they are, or new codes of its values. */
+export type Way = "dequantized" | "carried" | "quantized";
+
+/** A weight in its new form. */
+export interface ConvertedWeight {
+  readonly kind: "convert";
+  /** The name of the weight, as it is before quantization. */
+  readonly name: string;
+  readonly way: Way;
+  readonly outputs: readonly TensorPlan[];
+  /** What the metadata of the file say of it. */
+  readonly metadata?: Metadata;
+  readonly write: (output: Output) => Promise<Changes>;
+}
+
+/** What becomes of a tensor: a copy, or a weight in its new form. */
+export type Step =
+  | { readonly kind: "copy"; readonly outputs: readonly [TensorPlan]; readonly from: StoredTensor }
+  | ConvertedWeight;
+
+/** A file of the output. */
+export interface ShardPlan {
+  readonly name: string;
+  readonly steps: readonly Step[];
+}
+
+/** A conversion. */
+export interface ConversionPlan {
+  readonly target: TargetChoice;
+  readonly shards: readonly ShardPlan[];
+  /** Whether the output has an index. */
+  readonly indexed: boolean;
+  /** The weights that are converted, and how. */
+  readonly converted: ReadonlyMap<string, Way>;
+  /** The quantized weights that stay as they are. */
+  readonly kept: readonly string[];
+  /** Weights that could be quantized and are not, with the reason where it is not the rule. */
+  readonly left: ReadonlyMap<string, string>;
+  /** The modules that the configuration has to name, because they are not quantized. */
+  readonly ignored: readonly string[];
+  /** Tensors of converted weights that the output does not need, such as scales of activations. */
+  readonly dropped: readonly string[];
+  /** The bytes of all tensors of the output. */
+  readonly bytes: number;
+}
+
+/** What is converted: steps by the name of the tensor that they take the place of, and what else a plan says. */
+export interface Conversions {
+  readonly steps: ReadonlyMap<string, ConvertedWeight>;
+  /** The quantized weights that are converted. */
+  readonly quantized: readonly QuantizedWeight[];
+  readonly kept: readonly string[];
+  readonly left: ReadonlyMap<string, string>;
+  readonly ignored: readonly string[];
+}
+
+const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
+
+/** Conversions of the quantized weights that `wanted` chooses to a wide type. */
+export function wideConversions(
+  { weights }: Surveyed,
+  target: WideTarget,
+  wanted: (name: string) => boolean,
+): Conversions {
+  const quantized = weights.filter(({ name }) => wanted(name));
+  const steps = quantized.map((weight): [string, ConvertedWeight] => {
+    const output = { name: weight.name, dtype: FILE_DTYPE[target], shape: weight.shape };
+    const write = async (to: Output): Promise<Changes> => {
+      const changes = new Changes();
+      for await (const { values } of dequantizedRows(weight))
+        await to.append(output, toWide(target, values, changes));
+      return changes;
+    };
+    return [
+      weight.codes.entry.name,
+      { kind: "convert", name: weight.name, way: "dequantized", outputs: [output], write },
+    ];
+  });
+  const kept = weights.filter(({ name }) => !wanted(name)).map(({ name }) => name);
+  return { steps: new Map(steps), quantized, kept, left: new Map(), ignored: [] };
+}
+
+/** The plan that carries out `conversions`. Throws `FileError` if the output would have a tensor twice. */
+export function planConversion(
+  checkpoint: Checkpoint,
+  target: TargetChoice,
+  { steps, quantized, kept, left, ignored }: Conversions,
+): ConversionPlan {
+  const parts = new Set(quantized.flatMap(partsOf));
+  const isCompanion = companionsOf(quantized);
+  const dropped: string[] = [];
+  const shards = checkpoint.shards.map((shard) => {
+    const own: Step[] = [];
+    for (const { name, dtype, shape } of shard.tensors.values()) {
+      const from = checkpoint.tensors.get(name);
+      if (!from || from.shard !== shard) continue;
+      const step = steps.get(name);
+      if (step) own.push(step);
+      else if (isCompanion(name)) dropped.push(name);
+      else if (!parts.has(name)) own.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
+    }
+    return { name: basename(shard.path), steps: own };
+  });
+  const [only] = shards;
+  const single = shards.length === 1 && only && checkpoint.index === undefined;
+  const named = single ? [{ ...only, name: "model.safetensors" }] : shards;
+  requireUnique(named);
+  return {
+    target,
+    shards: named.filter((shard) => shard.steps.length > 0 || single),
+    indexed: !single,
+    converted: new Map([...steps.values()].map(({ name, way }) => [name, way])),
+    kept,
+    left,
+    ignored,
+    dropped,
+    bytes: named.reduce((sum, shard) => sum + bytesOfShard(shard), 0),
+  };
+}
+
+/** The bytes of the tensors of a file. */
+export function bytesOfShard({ steps }: ShardPlan): number {
+  return steps
+    .flatMap(({ outputs }) => outputs)
+    .reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0);
+}
+
+function partsOf({ codes, scale, global }: QuantizedWeight): readonly string[] {
+  return [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
+}
+
+/** Whether a tensor belongs to a converted weight, beside its codes and scales. */
+function companionsOf(converted: readonly QuantizedWeight[]): (name: string) => boolean {
+  const names = converted.flatMap(({ convention, codes: { entry } }) => {
+    const { codes, others = [] } = conventionOf(convention);
+    const prefix = entry.name.slice(0, entry.name.length - codes.suffix.length);
+    return others.map((end) => prefix + end);
+  });
+  const all = new Set(names);
+  return (name) => all.has(name);
+}
+
+/**
+ * Throws `FileError` if anything would be read wrong, if a chosen weight has a zero point, or if the file has quantized tensors
+ * that this library wrote, which `dequantize` reads.
+ */
+export function requireSound(
+  { path }: Checkpoint,
+  { findings, own }: Surveyed,
+  wanted: (name: string) => boolean,
+): void {
+  const [first] = own;
+  if (first)
+    throw new FileError(`${path}: tensor "${first.name}": lockstep wrote it; lockstep dequantize reads it`);
+  const stops = findings.filter(
+    ({ name, severity, subject }) => severity === "error" || (name === "zero-point" && wanted(subject)),
+  );
+  const [found] = stops;
+  if (!found) return;
+  const more = stops.length > 1 ? ` (and ${stops.length - 1} more, which lockstep verify lists)` : "";
+  throw new FileError(`${path}: ${found.name}: ${found.subject}: ${found.what}; ${found.remedy}${more}`);
+}
+
+function requireUnique(shards: readonly ShardPlan[]): void {
+  const names = new Set<string>();
+  for (const { steps } of shards) {
+    for (const { name } of steps.flatMap(({ outputs }) => outputs)) {
+      if (names.has(name))
+        throw new FileError(`tensor "${name}": the output would have it twice; remove one of them first`);
+      names.add(name);
+    }
+  }
+}

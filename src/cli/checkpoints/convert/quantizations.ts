@@ -1,0 +1,209 @@
+/** Which weights a conversion to a quantization takes, and how each gets its codes and scales. */
+import type { Backend } from "../../../backends/backend.js";
+import { quantizerOf } from "../../../dialects/quantizer-of.js";
+import { ArgumentError, FileError } from "../../../errors.js";
+import { tensorDType } from "../../../io/dtypes.js";
+import { usesTensorAmax } from "../../../quantizers/shard.js";
+import { isWide, type WideDType } from "../../../tensor/shape.js";
+import type { Surveyed } from "../inspect.js";
+import { fusedGroup } from "../judge/fused.js";
+import { conventionOf } from "../stored/conventions.js";
+import type { StoredTensor } from "../stored/open.js";
+import type { QuantizedWeight } from "../stored/weight.js";
+import { wantedBy } from "../tensor-globs.js";
+import { weightMetadata } from "./announce.js";
+import { carried, writeCarried } from "./carry.js";
+import type { Output } from "./output.js";
+import { type Parts, partsOf, whyUnfit } from "./parts.js";
+import type { Conversions, ConvertedWeight } from "./plan.js";
+import { quantizeWeight } from "./quantize.js";
+import { isEmbedding, isLayer, isLinear, isQuantizable } from "./select.js";
+import { amaxOf, plainSource, quantizedSource, type Source } from "./source.js";
+import type { Target } from "./targets.js";
+import type { Changes } from "./wide.js";
+
+/** A conversion to a quantization, as the user wants it. */
+export interface Wanted {
+  readonly name: string;
+  readonly target: Target;
+  /** Patterns of names; if absent, the rule chooses. */
+  readonly tensors: readonly string[] | undefined;
+  /** The type of the model. */
+  readonly dtype: WideDType;
+  /** Called at the first weight that has to be quantized. */
+  readonly backend: () => Promise<Backend>;
+}
+
+interface Candidate {
+  readonly source: Source;
+  /** The tensor that the new form takes the place of. */
+  readonly place: string;
+  readonly parts: Parts;
+  readonly weight?: QuantizedWeight;
+  /** The global scale if codes and scales can be carried over: 1 where there is none. */
+  readonly carriedBy?: number;
+}
+
+/**
+ * Conversions of weights to a quantization: the quantized ones if there are any, else those of linear layers; or those that the
+ * patterns choose. Reads scales, and no codes. Throws `ArgumentError` for a pattern that matches nothing, `FileError` for a
+ * weight that cannot have the form.
+ */
+export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise<Conversions> {
+  const { target } = wanted;
+  const quantizer = target.dialect === undefined ? undefined : quantizerOf({ dialect: target.dialect });
+  const spec = quantizer?.spec;
+  const { weights, plain, left } = chosen(surveyed, wanted, (name, shape) =>
+    whyUnfit(target, spec, name, shape),
+  );
+  const partsFor = (source: Source, scales: WideDType): Parts =>
+    partsOf(target, spec, { ...source, source: scales });
+  const candidates: Candidate[] = plain.map((stored) => {
+    const source = plainSource(stored);
+    return { source, place: stored.entry.name, parts: partsFor(source, source.dtype) };
+  });
+  for (const weight of weights) {
+    const source = quantizedSource(weight);
+    const place = weight.codes.entry.name;
+    const parts = partsFor(source, scaleType(weight));
+    const scales = await carried(weight, target, parts);
+    if (scales) candidates.push({ source, place, weight, parts, carriedBy: scales.global ?? 1 });
+    else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
+  }
+  if (candidates.length === 0) throw nothing(wanted.name, left);
+  const groups = groupsOf(target, candidates);
+  const amaxes = new Map<readonly Candidate[], Promise<number>>();
+  const steps = candidates.map((candidate): [string, ConvertedWeight] => {
+    const group = groups.get(candidate) ?? [candidate];
+    const { source, weight, parts, place } = candidate;
+    const carries = group.every(
+      ({ carriedBy }) => carriedBy !== undefined && carriedBy === group[0]?.carriedBy,
+    );
+    if (!carries && !quantizer) throw noQuantizer(wanted.name, source.name);
+    const quantized = async (output: Output): Promise<Changes> => {
+      if (!quantizer) throw noQuantizer(wanted.name, source.name);
+      const amax = usesTensorAmax(quantizer.spec) ? await amaxOfAll(amaxes, group) : undefined;
+      const backend = await wanted.backend();
+      return quantizeWeight({ backend, quantizer, target }, source, parts, amax, output);
+    };
+    const { codes, scale, global } = parts;
+    const step: ConvertedWeight = {
+      kind: "convert",
+      name: source.name,
+      way: carries ? "carried" : "quantized",
+      outputs: [codes, scale, ...(global ? [global] : [])],
+      metadata: weightMetadata(target.announce, source, parts, weight ? wanted.dtype : source.dtype),
+      write: weight && carries ? (output) => writeCarried(weight, target, parts, output) : quantized,
+    };
+    return [place, step];
+  });
+  const taken = new Set(candidates.map(({ source }) => source.name));
+  const rest = surveyed.plain.filter((stored) => isLayer(stored) && !taken.has(stored.entry.name));
+  const named = rest.filter((stored) => target.announce.method === "modelopt" || !isEmbedding(stored));
+  return {
+    steps: new Map(steps),
+    quantized: weights,
+    kept: [],
+    left,
+    ignored: named.map(({ entry: { name } }) => name.replace(/\.weight$/, "")),
+  };
+}
+
+/** The type of scales that are carried over where a target has that of the model: the type that they have. */
+function scaleType({ scale }: QuantizedWeight): WideDType {
+  const type = tensorDType(scale.entry.dtype);
+  return type !== undefined && isWide(type) ? type : "f32";
+}
+
+interface Chosen {
+  readonly weights: readonly QuantizedWeight[];
+  readonly plain: readonly StoredTensor[];
+  readonly left: ReadonlyMap<string, string>;
+}
+
+function chosen(
+  { weights, plain }: Surveyed,
+  { name, tensors }: Wanted,
+  whyNot: (name: string, shape: readonly number[]) => string | undefined,
+): Chosen {
+  const quantizable = plain.filter(isQuantizable);
+  const why = (weight: { readonly name: string; readonly shape: readonly number[] }): string | undefined =>
+    whyNot(weight.name, weight.shape);
+  if (!tensors) {
+    const left = new Map<string, string>();
+    for (const weight of weights) requireFit(name, weight.name, why(weight));
+    const linear = weights.length > 0 ? [] : quantizable.filter(isLinear);
+    const fit = linear.filter(({ entry }) => {
+      const reason = why(entry);
+      if (reason !== undefined) left.set(entry.name, reason);
+      return reason === undefined;
+    });
+    return { weights, plain: fit, left };
+  }
+  const names = [...weights.map((weight) => weight.name), ...quantizable.map(({ entry }) => entry.name)];
+  const wanted = wantedBy(tensors, names);
+  const [other] = weights.filter((weight) => !wanted(weight.name));
+  if (other)
+    throw new ArgumentError(
+      `--tensors: "${other.name}" is quantized already (${other.convention}) and would stay so; a checkpoint has one quantization: convert all, or convert to bf16 first`,
+    );
+  const own = quantizable.filter(({ entry }) => wanted(entry.name));
+  for (const weight of [...weights, ...own.map(({ entry }) => entry)])
+    requireFit(name, weight.name, why(weight));
+  return { weights, plain: own, left: new Map() };
+}
+
+function requireFit(target: string, name: string, why: string | undefined): void {
+  if (why === undefined) return;
+  throw new FileError(
+    `tensor "${name}": cannot be ${target}: ${why}; leave it out by --tensors, or convert it to bf16`,
+  );
+}
+
+function nothing(target: string, left: ReadonlyMap<string, string>): FileError {
+  const [first] = left;
+  const why = first ? `"${first[0]}" and ${left.size - 1} others do not fit: ${first[1]}` : "there are none";
+  return new FileError(
+    `no weight of a linear layer can be ${target}: ${why}; choose weights by --tensors, or another form`,
+  );
+}
+
+function noQuantizer(target: string, name: string): FileError {
+  return new FileError(
+    `tensor "${name}": ${target} has no quantizer whose codes are known; only codes and scales of the same kind can be carried over`,
+  );
+}
+
+/** The weights that share a global scale: those that loaders fuse, if the convention has one for all of them. */
+function groupsOf(
+  target: Target,
+  candidates: readonly Candidate[],
+): ReadonlyMap<Candidate, readonly Candidate[]> {
+  const groups = new Map<Candidate, readonly Candidate[]>();
+  if (!conventionOf(target.convention).global?.fused) return groups;
+  const byKey = new Map<string, Candidate[]>();
+  for (const candidate of candidates) {
+    const key = fusedGroup(candidate.source.name);
+    if (key === undefined) continue;
+    const members = byKey.get(key) ?? [];
+    members.push(candidate);
+    byKey.set(key, members);
+    groups.set(candidate, members);
+  }
+  return groups;
+}
+
+function amaxOfAll(
+  known: Map<readonly Candidate[], Promise<number>>,
+  group: readonly Candidate[],
+): Promise<number> {
+  const found = known.get(group);
+  if (found) return found;
+  const computed = (async () => {
+    let largest = 0;
+    for (const { source } of group) largest = Math.max(largest, await amaxOf(source));
+    return largest;
+  })();
+  known.set(group, computed);
+  return computed;
+}

@@ -1,0 +1,90 @@
+/** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and says what that changed. */
+import type { Backend } from "../../../backends/backend.js";
+import { fileDType } from "../../../io/dtypes.js";
+import { packSix } from "../../../io/six-bit.js";
+import { castTo } from "../../../ops/cast/cast.js";
+import { fromBytes, tensor } from "../../../ops/create.js";
+import { quantize } from "../../../ops/quantize/quantize.js";
+import type { Quantizer } from "../../../quantizers/quantizer.js";
+import { Scope } from "../../../tensor/scope.js";
+import { hasType } from "../../../tensor/tensor.js";
+import { bytesOf } from "../../bytes.js";
+import { CODE_TYPES } from "../stored/code-types.js";
+import { conventionOf } from "../stored/conventions.js";
+import { scaleOf, toFloats } from "../stored/scales.js";
+import { compareRows } from "./compare.js";
+import type { Output } from "./output.js";
+import { inFileOrder, type Parts } from "./parts.js";
+import { notFinite, type Source, type SourceRows } from "./source.js";
+import type { Target } from "./targets.js";
+import { Changes } from "./wide.js";
+
+/** What quantizes weights. */
+export interface Means {
+  readonly backend: Backend;
+  readonly quantizer: Quantizer;
+  readonly target: Target;
+}
+
+/** The codes of some rows as they lie in memory, the scales of their blocks as bytes and values, and the scale of the tensor. */
+interface QuantizedRows {
+  readonly codes: Uint8Array;
+  readonly scales: Uint8Array;
+  readonly values: Float32Array;
+  readonly whole: number | undefined;
+}
+
+const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "logical" } as const;
+
+function quantizeRows(
+  { backend, quantizer, target }: Means,
+  { rows, columns, bytes }: SourceRows,
+  dtype: Source["dtype"],
+  amax: number | undefined,
+): QuantizedRows {
+  using _scope = new Scope();
+  const x = fromBytes(backend, bytes, [rows, columns], dtype);
+  const layout = { spec: quantizer.spec, ops: quantizer, ...LOGICAL };
+  const inputs = amax === undefined ? {} : { amax: tensor(backend, new Float32Array([amax])) };
+  const made = quantize(x, layout, inputs).copy("rowwise");
+  const { data, scaleInv } = made;
+  const typed = target.scale === "source" && hasType(scaleInv, "f32") ? castTo(scaleInv, dtype) : scaleInv;
+  const scales = bytesOf(typed.dataSync());
+  return {
+    codes: bytesOf(data.dataSync()),
+    scales,
+    values: toFloats(fileDType(typed.dtype), scales),
+    whole: made.amax?.dataSync()[0],
+  };
+}
+
+/**
+ * Quantizes a weight into the tensors of `parts`. `amax` is that of the whole weight, or of all weights that share a global
+ * scale; it is needed where scales depend on it. Throws `FileError` for NaN and infinity.
+ */
+export async function quantizeWeight(
+  means: Means,
+  source: Source,
+  { codes, scale, global, blocks, type }: Parts,
+  amax: number | undefined,
+  output: Output,
+): Promise<Changes> {
+  const { target } = means;
+  const changes = new Changes();
+  const packsSix = CODE_TYPES[type].packing.codes === 4;
+  const divides = conventionOf(target.convention).global?.role === "divisor";
+  let first = true;
+  for await (const rows of source.rows()) {
+    const made = quantizeRows(means, rows, source.dtype, amax);
+    const scales = made.values;
+    const factor = { global: made.whole ?? 1, divides };
+    for (let i = 0; i < scales.length; i++) scales[i] = scaleOf(factor, scales[i] as number);
+    if (!compareRows({ blocks, type }, rows, made.codes, scales, changes)) throw notFinite(source.name);
+    await output.append(codes, packsSix ? packSix(source.name, made.codes) : made.codes);
+    if (first || blocks.kind !== "whole")
+      await output.append(scale, inFileOrder(target, made.scales, blocks.grid[1]));
+    if (first && global) await output.append(global, bytesOf(Float32Array.of(made.whole ?? 1)));
+    first = false;
+  }
+  return changes;
+}

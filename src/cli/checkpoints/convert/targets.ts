@@ -1,0 +1,276 @@
+/**
+ * What a checkpoint can be converted into, one row each: the dialect whose quantizer makes codes and scales, the convention that
+ * names the tensors, and what the configuration announces.
+ */
+
+import type { DialectName } from "../../../dialects/table.js";
+import { DIALECT_NAMES } from "../../../dialects/table.js";
+import { ArgumentError } from "../../../errors.js";
+import type { FileDType } from "../../../io/dtypes.js";
+import type { JsonObject } from "../../../io/header/header.js";
+import type { ConventionName } from "../stored/conventions.js";
+import { WIDE_TARGETS, type WideTarget } from "./wide.js";
+
+/** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
+export type Announcement =
+  | { readonly method: "compressed-tensors"; readonly format: string; readonly weights: JsonObject }
+  | { readonly method: "modelopt"; readonly algorithm: string; readonly weights: JsonObject }
+  | { readonly method: "fp8"; readonly scaleFormat?: string }
+  | { readonly method: "experts"; readonly quantMethod: string }
+  | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: Subclass };
+
+/** The class of torchao that a weight becomes, and its fields beside those of the tensor. */
+export interface Subclass {
+  readonly type: string;
+  readonly data: JsonObject;
+  /** The name of the field that has the type before quantization. */
+  readonly source: string;
+  /** Whether the class has the block as rows and columns, and not as a number. */
+  readonly wholeBlock?: true;
+}
+
+/** One row of `TARGETS`. */
+export interface Target {
+  /** The dialect that quantizes; absent if codes and scales can only be carried over from a checkpoint that has the same ones. */
+  readonly dialect?: DialectName;
+  readonly convention: ConventionName;
+  /** The type of scales. `source`: that of the weight before quantization. */
+  readonly scale: FileDType | "source";
+  /** The shape of the scale of a whole weight. */
+  readonly whole?: readonly number[];
+  /** The shape of the scale beside those of blocks. */
+  readonly global?: readonly number[];
+  /** How scales of groups lie, if not as [N, K/g]: in the tiles of tensor cores, or one below the other. */
+  readonly layout?: "swizzled" | "flat";
+  /** Whether the library reads whole blocks only. */
+  readonly even?: true;
+  readonly announce: Announcement;
+}
+
+const ct = (format: string, bits: number, weights: JsonObject): Announcement => ({
+  method: "compressed-tensors",
+  format,
+  weights: { dynamic: false, group_size: null, num_bits: bits, symmetric: true, type: "float", ...weights },
+});
+
+const ctMx = (format: string, bits: number): Announcement =>
+  ct(format, bits, { group_size: 32, scale_dtype: "torch.uint8", strategy: "group" });
+
+const modelopt = (algorithm: string, bits: number, group?: number): Announcement => ({
+  method: "modelopt",
+  algorithm,
+  weights: { dynamic: false, num_bits: bits, type: "float", ...(group ? { group_size: group } : {}) },
+});
+
+const typed = (type: string, data: unknown): JsonObject => ({ _type: type, _data: data });
+const E4M3 = typed("torch.dtype", "float8_e4m3fn");
+const E2M1 = typed("torch.dtype", "float4_e2m1fn_x2");
+const EMULATED = typed("KernelPreference", "EMULATED");
+
+const torchaoMx = (element: JsonObject, mode: string): Announcement => {
+  const activations = {
+    elem_dtype: element,
+    block_size: 32,
+    scaling_mode: typed("ScaleCalculationMode", mode),
+    kernel_preference: EMULATED,
+    is_swizzled_scales: true,
+  };
+  const own = { elem_dtype: element, block_size: 32, kernel_preference: EMULATED };
+  return {
+    method: "torchao",
+    type: {
+      _type: "MXDynamicActivationMXWeightConfig",
+      _version: 1,
+      _data: {
+        block_size: 32,
+        activation_dtype: element,
+        weight_dtype: element,
+        kernel_preference: EMULATED,
+        scaling_mode: typed("ScaleCalculationMode", mode),
+      },
+    },
+    subclass: {
+      type: "MXTensor",
+      data: {
+        ...own,
+        act_quant_kwargs: typed("QuantizeTensorToMXKwargs", activations),
+        is_swizzled_scales: true,
+      },
+      source: "orig_dtype",
+    },
+  };
+};
+
+const torchaoNv = (twoLevel: boolean): Announcement => ({
+  method: "torchao",
+  type: {
+    _type: "NVFP4WeightOnlyConfig",
+    _version: 1,
+    _data: { use_dynamic_per_tensor_scale: twoLevel },
+  },
+  subclass: {
+    type: "NVFP4Tensor",
+    data: { is_swizzled_scales: true, use_triton_kernel: false, act_quant_kwargs: null, block_size: 16 },
+    source: "orig_dtype",
+  },
+});
+
+const MODES = { floor: "FLOOR", rceil: "RCEIL", ceil: "CEIL", even: "EVEN" } as const;
+const torchaoRows = Object.fromEntries(
+  Object.entries(MODES).flatMap(([name, mode]) => {
+    const shared = { scale: "F8_E8M0", layout: "swizzled" } as const;
+    return [
+      [
+        `torchao-mxfp8-${name}`,
+        { ...shared, convention: "torchao-mxfp8", announce: torchaoMx(E4M3, mode) },
+      ] as const,
+      [
+        `torchao-mxfp4-${name}`,
+        { ...shared, convention: "torchao-mxfp4", announce: torchaoMx(E2M1, mode) },
+      ] as const,
+    ];
+  }),
+);
+
+/** Every target with files of its own, but for those of wide types. A row has the name of its dialect if there is one. */
+const ROWS: Readonly<Record<string, Target>> = {
+  "ct-fp8-tensor": {
+    convention: "ct-float",
+    scale: "source",
+    whole: [1],
+    announce: ct("float-quantized", 8, { strategy: "tensor" }),
+  },
+  "ct-fp8-block": {
+    convention: "ct-float",
+    scale: "source",
+    announce: ct("float-quantized", 8, { strategy: "block", block_structure: [128, 128] }),
+  },
+  "ct-mxfp8": { convention: "ct-mxfp8", scale: "U8", announce: ctMx("mxfp8-quantized", 8) },
+  "ct-mxfp6": { convention: "ct-mxfp6", scale: "U8", announce: ctMx("mxfp6-pack-quantized", 6) },
+  "ct-mxfp4": { convention: "ct-mxfp4", scale: "U8", announce: ctMx("mxfp4-pack-quantized", 4) },
+  "ct-nvfp4": {
+    convention: "ct-nvfp4",
+    scale: "F8_E4M3",
+    global: [1],
+    announce: ct("nvfp4-pack-quantized", 4, {
+      group_size: 16,
+      scale_dtype: "torch.float8_e4m3fn",
+      strategy: "tensor_group",
+    }),
+  },
+  "modelopt-fp8": {
+    convention: "modelopt-fp8",
+    scale: "F32",
+    whole: [],
+    announce: modelopt("FP8", 8),
+  },
+  "modelopt-mxfp8": { convention: "modelopt-mxfp8", scale: "U8", announce: modelopt("MXFP8", 8, 32) },
+  "modelopt-nvfp4": {
+    convention: "modelopt-nvfp4",
+    scale: "F8_E4M3",
+    global: [],
+    announce: modelopt("W4A16_NVFP4", 4, 16),
+  },
+  "deepseek-fp8-block": { convention: "block-fp8", scale: "F32", announce: { method: "fp8" } },
+  "deepseek-ue8m0": {
+    convention: "block-fp8",
+    scale: "F32",
+    announce: { method: "fp8", scaleFormat: "ue8m0" },
+  },
+  "deepseek-mxfp4": { convention: "deepseek-v4-fp4", scale: "F8_E8M0", announce: { method: "fp8" } },
+  "transformers-fp8-block": {
+    convention: "block-fp8",
+    scale: "F32",
+    even: true,
+    announce: { method: "fp8" },
+  },
+  ...torchaoRows,
+  "torchao-nvfp4": {
+    convention: "torchao-nvfp4-single",
+    scale: "F8_E4M3",
+    layout: "swizzled",
+    announce: torchaoNv(false),
+  },
+  "torchao-nvfp4-two-level": {
+    convention: "torchao-nvfp4",
+    scale: "F8_E4M3",
+    global: [],
+    layout: "swizzled",
+    announce: torchaoNv(true),
+  },
+  "torchao-fp8-tensor": {
+    convention: "torchao-fp8",
+    scale: "F32",
+    whole: [1, 1],
+    announce: {
+      method: "torchao",
+      type: {
+        _type: "Float8WeightOnlyConfig",
+        _version: 2,
+        _data: {
+          weight_dtype: E4M3,
+          set_inductor_config: true,
+          granularity: { _type: "PerTensor", _version: 1, _data: {} },
+        },
+      },
+      subclass: {
+        type: "Float8Tensor",
+        data: {
+          mm_config: null,
+          act_quant_kwargs: null,
+          kernel_preference: typed("KernelPreference", "AUTO"),
+        },
+        source: "dtype",
+        wholeBlock: true,
+      },
+    },
+  },
+  "gpt-oss": { convention: "gpt-oss", scale: "U8", announce: { method: "experts", quantMethod: "mxfp4" } },
+};
+
+/** Why a dialect has no files that a checkpoint can be converted into. */
+const UNWRITTEN = {
+  none: "it has no files of its own; lockstep quantize --dialect writes those of Lockstep",
+  six: "the files of torchao have no six-bit codes",
+  shape: "no library loads files of it whose layout is known",
+  rows: "conversion has no scales of rows; lockstep quantize --dialect writes files of Lockstep",
+} as const;
+
+const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = {
+  te: "none",
+  "ocp-mxfp8": "none",
+  "ocp-mxfp6": "none",
+  "ocp-mxfp4": "none",
+  "fbgemm-fp8-block": "none",
+  "torchao-mxfp6-floor": "six",
+  "torchao-mxfp6-rceil": "six",
+  "torchao-mxfp6-ceil": "six",
+  "torchao-mxfp6-even": "six",
+  "modelopt-fp8-block": "shape",
+  "modelopt-mxfp4": "shape",
+  "torchao-fp8-row": "rows",
+  "ct-fp8-channel": "rows",
+  "fbgemm-fp8": "rows",
+  "fbgemm-fp8-ub1200": "rows",
+};
+
+/** The names of everything that weights can be quantized to. */
+export const QUANTIZED_TARGETS = Object.keys(ROWS);
+
+/** A type or a quantization that a checkpoint is converted into. */
+export type TargetChoice =
+  | { readonly name: WideTarget; readonly wide: WideTarget; readonly row?: never }
+  | { readonly name: string; readonly wide?: never; readonly row: Target };
+
+/** Parses the name of a target. Throws `ArgumentError` for another one, with the reason if it is that of a dialect. */
+export function targetNamed(name: string): TargetChoice {
+  const wide = WIDE_TARGETS.find((each) => each === name);
+  if (wide) return { name: wide, wide };
+  const row = Object.hasOwn(ROWS, name) ? ROWS[name] : undefined;
+  const dialect = DIALECT_NAMES.find((each) => each === name);
+  if (row) return { name, row: dialect === undefined ? row : { ...row, dialect } };
+  const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS].join(", ");
+  const why = dialect && WHY_NOT[dialect];
+  if (why) throw new ArgumentError(`${name} cannot be written: ${UNWRITTEN[why]}; there are ${all}`);
+  throw new ArgumentError(`"${name}" is not one of ${all}`);
+}

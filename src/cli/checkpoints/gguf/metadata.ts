@@ -1,0 +1,104 @@
+/** The metadata of a GGUF file. */
+import type { Cursor } from "./cursor.js";
+
+/** A value of the metadata. Arrays and long texts are told in words; an integer beyond 2^53 is its digits. */
+export type MetadataValue = string | number | boolean;
+
+interface ScalarType {
+  readonly size: number;
+  readonly read: (view: DataView, at: number) => number | bigint;
+}
+
+/** The scalar types by their numbers. */
+const SCALARS: Readonly<Record<number, ScalarType & { readonly name: string }>> = {
+  0: { name: "u8", size: 1, read: (view, at) => view.getUint8(at) },
+  1: { name: "i8", size: 1, read: (view, at) => view.getInt8(at) },
+  2: { name: "u16", size: 2, read: (view, at) => view.getUint16(at, true) },
+  3: { name: "i16", size: 2, read: (view, at) => view.getInt16(at, true) },
+  4: { name: "u32", size: 4, read: (view, at) => view.getUint32(at, true) },
+  5: { name: "i32", size: 4, read: (view, at) => view.getInt32(at, true) },
+  6: { name: "f32", size: 4, read: (view, at) => view.getFloat32(at, true) },
+  7: { name: "bool", size: 1, read: (view, at) => view.getUint8(at) },
+  10: { name: "u64", size: 8, read: (view, at) => view.getBigUint64(at, true) },
+  11: { name: "i64", size: 8, read: (view, at) => view.getBigInt64(at, true) },
+  12: { name: "f64", size: 8, read: (view, at) => view.getFloat64(at, true) },
+};
+const U32 = 4;
+const BOOL = 7;
+const TEXT = 8;
+const ARRAY = 9;
+
+const ALIGNMENT_KEY = "general.alignment";
+const DEFAULT_ALIGNMENT = 32;
+/** The longest text that is kept. */
+const MOST_TEXT = 1024;
+/** The least bytes of an entry: the length of its key, its type, and a byte. */
+const LEAST_ENTRY = 13;
+/** The least bytes of a text: its length. */
+const LEAST_TEXT = 8;
+
+/** What the metadata of a file say. */
+export interface GgufMetadata {
+  readonly values: ReadonlyMap<string, MetadataValue>;
+  /** The bytes of which offsets of tensors are multiples: a power of two. */
+  readonly alignment: number;
+}
+
+/** The number of entries of a file. */
+export function metadataCount(cursor: Cursor): number {
+  return cursor.count("the number of metadata", LEAST_ENTRY);
+}
+
+/** Reads `count` entries. Throws `FileError` for a key that occurs twice, and for anything that the format forbids. */
+export function readMetadata(cursor: Cursor, count: number): GgufMetadata {
+  const values = new Map<string, MetadataValue>();
+  let alignment = DEFAULT_ALIGNMENT;
+  for (let i = 0; i < count; i++) {
+    const key = cursor.text("a key of the metadata");
+    if (values.has(key)) throw cursor.fail(`the key "${key}" occurs twice in the metadata`);
+    const type = cursor.u32(`the type of "${key}"`);
+    const value = readValue(cursor, key, type);
+    values.set(key, value);
+    if (key === ALIGNMENT_KEY) alignment = requireAlignment(cursor, type, value);
+  }
+  return { values, alignment };
+}
+
+function requireAlignment(cursor: Cursor, type: number, value: MetadataValue): number {
+  if (type === U32 && typeof value === "number" && value > 0 && Number.isInteger(Math.log2(value)))
+    return value;
+  throw cursor.fail(
+    `${ALIGNMENT_KEY} is ${value}, of type ${type}; it must be a power of two as u32 (type 4)`,
+  );
+}
+
+function readValue(cursor: Cursor, key: string, type: number): MetadataValue {
+  const what = `the value of "${key}"`;
+  if (type === TEXT) return cursor.shortText(what, MOST_TEXT);
+  if (type === ARRAY) return skipArray(cursor, what);
+  const scalar = SCALARS[type];
+  if (!scalar) throw cursor.fail(`${what} has the type ${type}; GGUF has 0 to 12`);
+  const value = cursor.scalar(scalar.size, what, scalar.read);
+  if (type === BOOL) {
+    if (value === 0 || value === 1) return value === 1;
+    throw cursor.fail(`${what} is the byte ${value}; a truth value is 0 or 1`);
+  }
+  if (typeof value === "number") return value;
+  return Number.isSafeInteger(Number(value)) ? Number(value) : String(value);
+}
+
+/** Goes past an array, and says what it is. */
+function skipArray(cursor: Cursor, what: string): string {
+  const type = cursor.u32(`the type of elements of ${what}`);
+  const scalar = SCALARS[type];
+  if (scalar) {
+    const count = cursor.count(`the length of ${what}`, scalar.size);
+    cursor.take(count * scalar.size, what);
+    return `${count} of ${scalar.name}`;
+  }
+  if (type !== TEXT)
+    throw cursor.fail(`${what} is an array of type ${type}; elements are scalars or texts, and no arrays`);
+  const count = cursor.count(`the length of ${what}`, LEAST_TEXT);
+  for (let i = 0; i < count; i++) cursor.skipText(`a text in ${what}`);
+  return `${count} of text`;
+}

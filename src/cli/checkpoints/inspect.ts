@@ -1,0 +1,198 @@
+/** Everything that is to be said about a checkpoint. */
+import { type FileDType, fileBytes } from "../../io/dtypes.js";
+import { elementCount, type Shape } from "../../tensor/shape.js";
+import type { GgufFacts } from "./gguf/file.js";
+import { judgeClaims } from "./judge/claims.js";
+import { judgeCompanions } from "./judge/companions.js";
+import type { Finding } from "./judge/findings.js";
+import { FusedScales } from "./judge/fused.js";
+import { judge } from "./judge/judge.js";
+import { compareOriginal, type OriginalError } from "./judge/original.js";
+import { type ScaleStatistics, statisticsOf } from "./judge/statistics.js";
+import { type Recognized, recognize } from "./recognize/recognize.js";
+import { CODE_TYPES, type CodeTypeName } from "./stored/code-types.js";
+import { type Claim, type Configuration, readConfiguration } from "./stored/config.js";
+import type { ConventionName, ScaleKind } from "./stored/conventions.js";
+import type { Checkpoint } from "./stored/open.js";
+import { readScales } from "./stored/scales.js";
+import type { QuantizedWeight } from "./stored/weight.js";
+
+/** A quantized weight and its statistics. */
+export interface WeightReport {
+  readonly name: string;
+  readonly convention: ConventionName;
+  readonly type: CodeTypeName;
+  readonly shape: Shape;
+  readonly scaleKind: ScaleKind;
+  readonly block: readonly [number, number];
+  readonly swizzled: boolean;
+  /** Bits of codes and scales per element. */
+  readonly bits: number;
+  readonly scales: ScaleStatistics & { readonly dtype: FileDType; readonly global?: number };
+  /** Codes that occur, of those that there are. */
+  readonly codesUsed: number;
+  readonly codesOfType: number;
+  /** Shares of elements that are zero, have the largest code, or are NaN. */
+  readonly zeros: number;
+  readonly saturated: number;
+  readonly nans: number;
+  readonly amax: number;
+  readonly rms: number;
+  readonly error?: OriginalError;
+}
+
+/** A tensor without a quantization. */
+export interface PlainReport {
+  readonly name: string;
+  readonly dtype: FileDType;
+  readonly shape: Shape;
+}
+
+/** What is known of a checkpoint. */
+export interface CheckpointReport {
+  readonly path: string;
+  readonly shards: number;
+  readonly tensors: number;
+  /** What a GGUF file says of itself. */
+  readonly gguf?: GgufFacts;
+  /** What the configuration claims. */
+  readonly claim?: Pick<Claim, "path" | "method" | "formats" | "block" | "group">;
+  readonly weights: readonly WeightReport[];
+  /** The names of quantized tensors that this library wrote. */
+  readonly own: readonly string[];
+  readonly unquantized: readonly PlainReport[];
+  /** The elements of all weights and plain tensors, and the bits of the file for each. */
+  readonly elements: number;
+  readonly bitsPerWeight: number;
+  readonly findings: readonly Finding[];
+}
+
+/** What to do beside. */
+export interface InspectOptions {
+  /** The weights to read; the others are recognized, but have no statistics. Default: all. */
+  readonly wanted?: (name: string) => boolean;
+  readonly original?: Checkpoint | undefined;
+  /** Called with the bytes that have been read. */
+  readonly onBytes?: (count: number) => void;
+}
+
+/** A checkpoint with its tensors sorted, and its configuration. */
+export interface Surveyed extends Recognized {
+  readonly claim?: Claim;
+}
+
+/** Reads the configuration and sorts the tensors. Reads no codes. */
+export async function survey(checkpoint: Checkpoint): Promise<Surveyed> {
+  const configuration: Configuration = checkpoint.gguf
+    ? { present: false, findings: [] }
+    : await readConfiguration(checkpoint.folder);
+  const { claim } = configuration;
+  const recognized = recognize(checkpoint, claim);
+  const findings = [
+    ...checkpoint.findings,
+    ...configuration.findings,
+    ...recognized.findings,
+    ...judgeClaims(checkpoint, configuration, recognized),
+  ];
+  return { ...recognized, findings, ...(claim ? { claim } : {}) };
+}
+
+/** The number of bytes of codes that `inspect` will read. */
+export function bytesOfCodes({ weights }: Recognized, wanted: (name: string) => boolean): number {
+  return weights
+    .filter(({ name }) => wanted(name))
+    .reduce((sum, { codes: { entry } }) => sum + entry.end - entry.begin, 0);
+}
+
+/** Reads all codes and scales, and reports. Throws `FileError` if a file cannot be read. */
+export async function inspect(
+  checkpoint: Checkpoint,
+  surveyed: Surveyed,
+  { wanted = () => true, original, onBytes = () => {} }: InspectOptions = {},
+): Promise<CheckpointReport> {
+  const findings: Finding[] = [...surveyed.findings, ...(await judgeCompanions(checkpoint))];
+  const fused = new FusedScales();
+  const weights: WeightReport[] = [];
+  for (const weight of surveyed.weights) {
+    if (!wanted(weight.name)) continue;
+    const scales = await readScales(weight);
+    const found = await statisticsOf(weight, scales, onBytes);
+    fused.add(weight, scales);
+    const compared = original ? await compareOriginal(weight, scales, original) : { findings: [] };
+    findings.push(...merged([...judge(weight, found, scales), ...compared.findings]));
+    const share = (count: number): number => (found.elements === 0 ? 0 : count / found.elements);
+    const error = "error" in compared && compared.error ? { error: compared.error } : {};
+    const global = scales.storedGlobal === undefined ? {} : { global: scales.storedGlobal };
+    weights.push({
+      ...described(weight),
+      scales: { dtype: weight.scale.entry.dtype, ...found.scale, ...global },
+      codesUsed: found.codesUsed,
+      codesOfType: CODE_TYPES[weight.type].values.length,
+      zeros: share(found.zeros),
+      saturated: share(found.saturated),
+      nans: share(found.nans),
+      amax: found.amax,
+      rms: found.rms,
+      ...error,
+    });
+  }
+  findings.push(...fused.findings());
+  return { ...wholeOf(checkpoint, surveyed), weights, findings };
+}
+
+/** Leaves out what has been found by another way. */
+function merged(findings: readonly Finding[]): Finding[] {
+  return findings.filter(
+    ({ name, subject }, at) =>
+      findings.findIndex((each) => each.name === name && each.subject === subject) === at,
+  );
+}
+
+function described({ name, convention, type, shape, geometry, codes, scale, global }: QuantizedWeight) {
+  const bytes = [codes, scale, ...(global ? [global] : [])].reduce(
+    (sum, { entry }) => sum + fileBytes(entry.dtype, entry.shape),
+    0,
+  );
+  const elements = elementCount(shape);
+  return {
+    name,
+    convention,
+    type,
+    shape,
+    scaleKind: geometry.kind,
+    block: geometry.block,
+    swizzled: geometry.swizzled,
+    bits: elements === 0 ? 0 : (8 * bytes) / elements,
+  };
+}
+
+function wholeOf(
+  { path, shards, tensors, gguf }: Checkpoint,
+  { claim, weights, own, plain }: Surveyed,
+): Omit<CheckpointReport, "weights" | "findings"> {
+  const elements = [
+    ...weights.map(({ shape }) => shape),
+    ...own.map(({ recipe }) => recipe.shape),
+    ...plain.map(({ entry }) => entry.shape),
+  ].reduce((sum, shape) => sum + elementCount(shape), 0);
+  let bytes = 0;
+  for (const { entry } of tensors.values()) bytes += entry.end - entry.begin;
+  const shown = claim && {
+    path: claim.path,
+    method: claim.method,
+    formats: claim.formats,
+    ...(claim.block ? { block: claim.block } : {}),
+    ...(claim.group === undefined ? {} : { group: claim.group }),
+  };
+  return {
+    path,
+    shards: shards.length,
+    tensors: gguf?.tensors ?? tensors.size,
+    ...(gguf ? { gguf } : {}),
+    ...(shown ? { claim: shown } : {}),
+    own: own.map(({ name }) => name),
+    unquantized: plain.map(({ entry: { name, dtype, shape } }) => ({ name, dtype, shape })),
+    elements,
+    bitsPerWeight: elements === 0 ? 0 : (8 * bytes) / elements,
+  };
+}

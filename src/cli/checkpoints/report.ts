@@ -1,0 +1,106 @@
+/** Prints what is known of a checkpoint. */
+
+import type { Option } from "../options.js";
+import { optional, someText } from "../options.js";
+import type { Session } from "../session.js";
+import { bytesOfCodes, type CheckpointReport, inspect, survey, type WeightReport } from "./inspect.js";
+import type { Finding } from "./judge/findings.js";
+import { type Checkpoint, openCheckpoint } from "./stored/open.js";
+import { tensorsOption, wantedBy } from "./tensor-globs.js";
+
+/** The options of commands that read the codes of a checkpoint. */
+export const READING = {
+  tensors: tensorsOption("read the codes of these quantized tensors only"),
+  original: optional({
+    placeholder: "PATH",
+    help: "the checkpoint in F32, F16 or BF16 that was quantized; values are compared with it",
+    file: "read",
+    parse: someText,
+  }) satisfies Option<string | undefined>,
+} as const;
+
+interface Reading {
+  readonly tensors: readonly string[] | undefined;
+  readonly original: string | undefined;
+}
+
+/** Calls `body` with the opened checkpoint and closes it afterwards. */
+export async function withCheckpoint<T>(
+  path: string,
+  body: (checkpoint: Checkpoint) => Promise<T>,
+): Promise<T> {
+  const checkpoint = await openCheckpoint(path);
+  try {
+    return await body(checkpoint);
+  } finally {
+    await checkpoint.close();
+  }
+}
+
+/** Reads a checkpoint and reports, with a progress bar. */
+export async function reportOn(
+  session: Session,
+  path: string,
+  { tensors, original }: Reading,
+): Promise<CheckpointReport> {
+  const read = (other?: Checkpoint): Promise<CheckpointReport> =>
+    withCheckpoint(path, async (checkpoint) => {
+      const surveyed = await survey(checkpoint);
+      const wanted = wantedBy(
+        tensors,
+        surveyed.weights.map(({ name }) => name),
+      );
+      const progress = session.progress(bytesOfCodes(surveyed, wanted), "B");
+      try {
+        return await inspect(checkpoint, surveyed, {
+          wanted,
+          original: other,
+          onBytes: (count) => progress.add(count),
+        });
+      } finally {
+        progress.finish();
+      }
+    });
+  return original === undefined ? read() : withCheckpoint(original, read);
+}
+
+/** A finding in one line. */
+export function findingLine({ severity, name, subject, what, remedy }: Finding): string {
+  return `${severity} ${name}: ${subject}: ${what}; ${remedy}`;
+}
+
+const percent = (share: number): string => `${(100 * share).toPrecision(3)} %`;
+const number = (value: number): string => Number(value.toPrecision(4)).toString();
+
+/** A quantized weight in one line. */
+export function weightLine(weight: WeightReport): string {
+  const { name, convention, type, shape, scaleKind, block, bits, scales, codesUsed, codesOfType } = weight;
+  const where = ["tile", "group"].includes(scaleKind) ? `${scaleKind} of ${block.join("x")}` : scaleKind;
+  const global = scales.global === undefined ? "" : `, global ${number(scales.global)}`;
+  const error = weight.error ? `, relative error ${weight.error.relative.toPrecision(3)}` : "";
+  return [
+    `${name}: ${convention}, ${type} [${shape}], a scale for each ${where}, ${number(bits)} bits a weight`,
+    `scales ${number(scales.min)} to ${number(scales.max)}${global}`,
+    `codes ${codesUsed} of ${codesOfType}, ${percent(weight.zeros)} zero, ${percent(weight.saturated)} saturated`,
+    `amax ${number(weight.amax)}, rms ${number(weight.rms)}${error}`,
+  ].join("; ");
+}
+
+/** What is said of the whole. */
+export function wholeLines(report: CheckpointReport): string[] {
+  const { shards, tensors, weights, own, unquantized, elements, bitsPerWeight, claim } = report;
+  const claimed = claim ? [claim.method, ...claim.formats].join(", ") : "none";
+  const metadata = report.gguf?.metadata ?? {};
+  const architecture = metadata["general.architecture"] ?? "no architecture";
+  const gguf = report.gguf
+    ? [`GGUF version ${report.gguf.version}: ${architecture}, ${Object.keys(metadata).length} metadata`]
+    : [];
+  const wide = unquantized.map(({ name, dtype, shape }) => `${name} ${dtype} [${shape}]`);
+  return [
+    `${report.path}: ${tensors} tensors in ${shards} shards, ${elements} weights of ${number(bitsPerWeight)} bits`,
+    ...gguf,
+    `configuration: ${claimed}; ${weights.length + own.length} quantized, ${unquantized.length} not`,
+    ...wide.map((each) => `unquantized: ${each}`),
+    ...own.map((name) => `quantized by lockstep: ${name}`),
+  ];
+}

@@ -1,0 +1,116 @@
+/** Reads the scales of a weight. */
+import { valueOfCode } from "../../../formats/derive.js";
+import type { FileDType } from "../../../io/dtypes.js";
+import { fileFormat } from "../../../io/dtypes.js";
+import { SWIZZLE_TILE } from "../recognize/geometry.js";
+import { conventionOf } from "./conventions.js";
+import type { StoredTensor } from "./open.js";
+import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
+
+/** The scales of a weight as f32, row by row, matrix by matrix. */
+export interface Scales {
+  readonly values: Float32Array;
+  /** The scales as they are if the file has the other layout, swizzled or plain, than it says; absent if it cannot. */
+  readonly relaid?: Float32Array;
+  /** What scales are multiplied by: the global scale, or its reciprocal as f32 divides. */
+  readonly global: number;
+  /** The global scale as it is stored. */
+  readonly storedGlobal?: number;
+  /** Whether values are products with a global scale, or quotients. */
+  readonly divides: boolean;
+}
+
+/** Reads all scales of a weight. */
+export async function readScales({
+  scale,
+  global,
+  geometry,
+  shape,
+  convention,
+}: QuantizedWeight): Promise<Scales> {
+  const divides = conventionOf(convention).global?.role === "divisor";
+  const { values: table } = conventionOf(convention).scale;
+  const stored = table ? await readByTable(scale, table) : await readFloats(scale);
+  const [matrices] = matricesOf(shape);
+  const values = geometry.swizzled ? permuted(stored, matrices, geometry.grid) : stored;
+  const [rows, columns] = geometry.grid;
+  const even = geometry.kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
+  const relaid = even
+    ? { relaid: geometry.swizzled ? stored : permuted(stored, matrices, geometry.grid) }
+    : {};
+  if (!global) return { values, ...relaid, global: 1, divides: false };
+  const [storedGlobal = Number.NaN] = await readFloats(global);
+  return { values, ...relaid, global: storedGlobal, storedGlobal, divides };
+}
+
+/** The f32 scale that codes are multiplied by: that of the block with the global one. */
+export function scaleOf({ global, divides }: Pick<Scales, "global" | "divides">, block: number): number {
+  return Math.fround(divides ? block / global : block * global);
+}
+
+/** The index of a scale in the order of tensor cores: tiles of 128 rows and 4 columns, in which every 32nd row is beside. */
+export function swizzledPlace(row: number, column: number, columns: number): number {
+  const [height, width] = SWIZZLE_TILE;
+  const tiles = Math.ceil(columns / width);
+  const tile = Math.floor(row / height) * tiles + Math.floor(column / width);
+  const inner = row % height;
+  return tile * height * width + (inner % 32) * 16 + Math.floor(inner / 32) * width + (column % width);
+}
+
+function permuted(stored: Float32Array, matrices: number, grid: ScaleGeometry["grid"]): Float32Array {
+  const [rows, columns] = grid;
+  const step = matrices === 0 ? 0 : stored.length / matrices;
+  const values = new Float32Array(matrices * rows * columns);
+  for (let matrix = 0, at = 0; matrix < matrices; matrix++)
+    for (let row = 0; row < rows; row++)
+      for (let column = 0; column < columns; column++, at++)
+        values[at] = stored[matrix * step + swizzledPlace(row, column, columns)] ?? Number.NaN;
+  return values;
+}
+
+/** Bytes of E8M0 in a type that does not say so. */
+const BYTE_SCALES = Float32Array.from({ length: 256 }, (_, code) => valueOfCode("e8m0", code));
+
+/** Reads a tensor as f32. U8 stands for e8m0, as in scales. */
+export async function readFloats({ shard, entry }: StoredTensor): Promise<Float32Array> {
+  return toFloats(entry.dtype, await shard.read(entry));
+}
+
+async function readByTable({ shard, entry }: StoredTensor, table: Float32Array): Promise<Float32Array> {
+  return Float32Array.from(await shard.read(entry), (byte) => table[byte] as number);
+}
+
+/** The values of elements of a type as f32. */
+export function toFloats(dtype: FileDType, bytes: Uint8Array): Float32Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (dtype === "F32")
+    return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  if (dtype === "BF16") {
+    const words = new Uint32Array(bytes.length / 2);
+    for (let i = 0; i < words.length; i++) words[i] = view.getUint16(2 * i, true) << 16;
+    return new Float32Array(words.buffer);
+  }
+  if (dtype === "F16")
+    return Float32Array.from({ length: bytes.length / 2 }, (_, i) => HALF[view.getUint16(2 * i, true)] ?? 0);
+  const table = tableOf(dtype);
+  const floats = new Float32Array(bytes.length);
+  for (let i = 0; i < bytes.length; i++) floats[i] = table[bytes[i] as number] as number;
+  return floats;
+}
+
+const TABLES = new Map<FileDType, Float32Array>();
+
+/** The value of each code of a type of one byte. U8 stands for e8m0, as in scales. */
+function tableOf(dtype: FileDType): Float32Array {
+  const known = TABLES.get(dtype);
+  if (known) return known;
+  const format = fileFormat(dtype);
+  const made =
+    format && dtype !== "U8"
+      ? Float32Array.from({ length: 256 }, (_, code) => valueOfCode(format, code))
+      : BYTE_SCALES;
+  TABLES.set(dtype, made);
+  return made;
+}
+
+const HALF = Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));

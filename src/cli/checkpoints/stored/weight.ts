@@ -1,0 +1,37 @@
+/** A quantized weight of a checkpoint, as its tensors say. */
+import type { Shape } from "../../../tensor/shape.js";
+import type { CodeTypeName } from "./code-types.js";
+import type { ConventionName, ScaleKind } from "./conventions.js";
+import type { StoredTensor } from "./open.js";
+
+/** Where the scale of an element is. Leading dimensions of the codes are matrices, each with its own scales. */
+export interface ScaleGeometry {
+  readonly kind: ScaleKind;
+  /** The rows and columns that share a scale. */
+  readonly block: readonly [number, number];
+  /** The rows and columns of scales of one matrix. */
+  readonly grid: readonly [number, number];
+  /** Whether scales lie in the order of tensor cores, in tiles of 128 rows and 4 columns. */
+  readonly swizzled: boolean;
+}
+
+/** A quantized weight whose tensors fit together. */
+export interface QuantizedWeight {
+  /** The name of the weight, as it was before quantization. */
+  readonly name: string;
+  readonly convention: ConventionName;
+  readonly type: CodeTypeName;
+  /** The shape before quantization. */
+  readonly shape: Shape;
+  readonly codes: StoredTensor;
+  readonly scale: StoredTensor;
+  readonly global?: StoredTensor;
+  readonly geometry: ScaleGeometry;
+}
+
+/** The number of matrices, rows and columns of a shape. */
+export function matricesOf(shape: Shape): readonly [number, number, number] {
+  const columns = shape.at(-1) ?? 1;
+  const rows = shape.at(-2) ?? 1;
+  return [shape.slice(0, -2).reduce((product, size) => product * size, 1), rows, columns];
+}

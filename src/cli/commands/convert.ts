@@ -1,0 +1,100 @@
+/** `lockstep convert`: brings the weights of a checkpoint into another form. */
+
+import { ArgumentError } from "../../errors.js";
+import {
+  convert as convertCheckpoint,
+  requireFree,
+  type WeightChanges,
+} from "../checkpoints/convert/convert.js";
+import { planFor } from "../checkpoints/convert/plan-for.js";
+import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../checkpoints/convert/targets.js";
+import { WIDE_TARGETS } from "../checkpoints/convert/wide.js";
+import { withCheckpoint } from "../checkpoints/report.js";
+import { tensorsOption } from "../checkpoints/tensor-globs.js";
+import { defineCommand } from "../command.js";
+import { flag, type Option, required, value } from "../options.js";
+
+const number = (value: number): string => Number(value.toPrecision(3)).toString();
+
+function changesLine({ name, way, elements, changed, max, relative }: WeightChanges): string {
+  if (changed === 0) return `${name}: ${way}, exact, ${elements} values`;
+  return `${name}: ${way}, ${changed} of ${elements} values changed, by ${number(max)} at most, relative ${number(relative)}`;
+}
+
+const OUTPUT_FOLDER = required({ short: "o", placeholder: "DIR", help: "folder to make", file: "made" });
+
+const TO: Option<TargetChoice> = {
+  ...value<TargetChoice>({
+    placeholder: [...WIDE_TARGETS, "DIALECT"].join("|"),
+    help: `what weights become: ${WIDE_TARGETS.join(" or ")}, or codes and scales of ${QUANTIZED_TARGETS.join(", ")}`,
+    parse: targetNamed,
+    fallback: targetNamed("bf16"),
+  }),
+  required: true,
+};
+
+export const convert = defineCommand({
+  name: "convert",
+  summary:
+    "converts the weights of a checkpoint to BF16 or F32, or to the codes and scales of another library",
+  details: [
+    "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. DIR gets the same shards, the index, a config.json that says what is quantized, and the other files of the folder. Anything that verify calls an error in names, shapes and configuration stops the conversion before it begins.",
+    "To BF16 and F32: a value is code times scale, rounded to F32 and, for bf16, that to BF16. To a dialect: the weights of linear layers are quantized as its library does; embeddings, the output layer, routers and norms stay as they are, unless --tensors names them. Codes and scales of a quantized checkpoint are carried over where the other form can have them; other weights are quantized anew from their exact values.",
+    "For each weight it says whether the conversion was exact, and if not, how many values changed and by how much. The output appears when it is complete; an interrupted run is continued by the same command.",
+  ],
+  example: "model.safetensors -o converted --to ct-nvfp4",
+  inputs: ["PATH"],
+  options: {
+    output: OUTPUT_FOLDER,
+    to: TO,
+    tensors: tensorsOption("convert only these weights and copy all others as they are"),
+    "dry-run": flag("say what would be written, and write nothing"),
+    force: flag("write over the files of DIR if it exists"),
+  },
+  async run({ session, values, inputs: [path = ""] }) {
+    const { output, to, tensors, force, "dry-run": dry } = values;
+    await requireFree(output, force);
+    await withCheckpoint(path, async (checkpoint) => {
+      const plan = await planFor(checkpoint, { target: to, tensors, backend: () => session.backend() });
+      if (checkpoint.shards.length === 0) throw new ArgumentError(`${path}: has no shard that can be read`);
+      const { converted, kept, left, dropped, bytes } = plan;
+      const shards = plan.shards.map(({ name, steps }) => ({ name, tensors: steps.length }));
+      const names = [...converted.keys()];
+      const json = {
+        output,
+        to: to.name,
+        converted: names,
+        ways: Object.fromEntries(converted),
+        kept,
+        left: Object.fromEntries(left),
+        dropped,
+        shards,
+        bytes,
+      };
+      const whole = `${output}: ${names.length} weights to ${to.name}, ${kept.length} still quantized, ${bytes} bytes in ${shards.length} shards`;
+      const rest = [
+        ...[...left].map(([name, why]) => `${name}: stays as it is: ${why}`),
+        ...dropped.map((name) => `not needed any more: ${name}`),
+      ];
+      if (dry) {
+        session.result({ ...json, written: false }, [
+          ...[...converted].map(([name, way]) => `${name}: ${way} to ${to.name}`),
+          ...rest,
+          `${whole} (not written)`,
+        ]);
+        return;
+      }
+      const progress = session.progress(bytes, "B");
+      try {
+        const changes = await convertCheckpoint(checkpoint, plan, output, {
+          force,
+          onBytes: (count) => progress.add(count),
+        });
+        session.summary({ ...json, written: true, changes }, [...changes.map(changesLine), ...rest, whole]);
+      } finally {
+        progress.finish();
+      }
+    });
+    return 0;
+  },
+});

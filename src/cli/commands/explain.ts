@@ -1,0 +1,175 @@
+/** `lockstep explain`: how one element of a quantization or of a product becomes its bits. */
+import { ArgumentError, FileError } from "../../errors.js";
+import { explainQuantize } from "../../explain/explain-quantize.js";
+import { explainGemm } from "../../explain/gemm.js";
+import { gemmText, quantizeText } from "../../explain/text.js";
+import { hasGivenScale } from "../../formats/block.js";
+import type { TensorEntry } from "../../io/header/header.js";
+import { someNames, type TensorSource } from "../../io/source.js";
+import { viewAs } from "../../tensor/data.js";
+import { defineCommand } from "../command.js";
+import type { OpenFile } from "../files.js";
+import { integer, oneOf, optional, someText, type Values, value } from "../options.js";
+import { naming } from "../pieces.js";
+import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
+import type { Session } from "../session.js";
+import { wideDType } from "./encode.js";
+import { Sources } from "./gemm-operands.js";
+import { readPlan, requireUnplanned } from "./gemm-plan.js";
+import { GEMM_OPTIONS, withProduct } from "./gemm-product.js";
+
+const OPS = ["quantize", "gemm"] as const;
+type Op = (typeof OPS)[number];
+
+const index = integer(0);
+const indices = (text: string): readonly number[] => text.split(",").map(index);
+
+const { scales: _, ...QUANTIZER } = QUANTIZER_OPTIONS;
+
+const GEMM = {
+  ...GEMM_OPTIONS,
+  plan: optional({
+    placeholder: "FILE",
+    help: "explain the product by the plan in this file, which gemm --print-plan printed",
+    parse: someText,
+    file: "read",
+  }),
+  products: value({
+    placeholder: "K,…",
+    help: "print all products of the steps that contain these elements along K",
+    parse: indices,
+    fallback: [] as readonly number[],
+    shown: "none",
+  }),
+} as const;
+
+const QUANTIZE = {
+  tensor: optional({
+    placeholder: "NAME",
+    help: "the tensor; needed if the file has several of F32, F16 and BF16",
+    parse: someText,
+  }),
+  ...QUANTIZER,
+} as const;
+
+const OWN = {
+  op: value<Op>({
+    placeholder: OPS.join("|"),
+    help: "operation to explain",
+    parse: oneOf(OPS),
+    fallback: "quantize",
+    shown: "quantize",
+  }),
+  at: {
+    ...value({
+      placeholder: "I,J",
+      help: "the element: an index for each dimension of the tensor, or the row and the column of a product",
+      parse: indices,
+      fallback: [] as readonly number[],
+    }),
+    required: true,
+  },
+} as const;
+
+const OPTIONS = { ...OWN, ...GEMM, ...QUANTIZE } as const;
+type Given = Values<typeof OPTIONS>;
+
+/** Throws `ArgumentError` for an option of the other operation. */
+function requireTaken(op: Op, given: ReadonlySet<string>): void {
+  const [own, others] = op === "gemm" ? [GEMM, QUANTIZE] : [QUANTIZE, GEMM];
+  const other = Object.keys(others).find((option) => given.has(option) && !(option in own));
+  if (other !== undefined) throw new ArgumentError(`--${other} is no option of explain --op ${op}`);
+}
+
+/** The tensor to explain: the one that is named, or the only one that can be quantized. */
+function entryOf(file: TensorSource, name: string | undefined): TensorEntry {
+  if (name !== undefined) {
+    const entry = file.entry(name);
+    if (wideDType(entry)) return entry;
+    throw new FileError(
+      `${file.path}: tensor "${name}": is ${entry.dtype}; quantize takes F32, F16 and BF16`,
+    );
+  }
+  const wide = [...file.tensors.values()].filter((entry) => wideDType(entry));
+  const [only, second] = wide;
+  if (only && !second) return only;
+  const names = wide.map((entry) => entry.name);
+  throw new FileError(
+    only
+      ? `${file.path}: has several tensors to quantize, ${someNames(names)}; name one by --tensor`
+      : `${file.path}: has no tensor of F32, F16 or BF16; there are ${someNames(file.tensors.keys())}`,
+  );
+}
+
+async function quantization(session: Session, file: OpenFile, values: Given, given: ReadonlySet<string>) {
+  const settings = withDialect({ ...values, scales: "logical" as const }, given);
+  requireApplicable(settings, given);
+  const [direction, second] = settings.usage;
+  if (direction === undefined || second !== undefined)
+    throw new ArgumentError("--usage: one copy is explained; give rowwise or columnwise");
+  const entry = entryOf(file, values.tensor);
+  const dtype = wideDType(entry) ?? "f32";
+  const spec = specOf(await session.backend(), settings);
+  const bytes = await file.read(entry);
+  const data = viewAs(dtype, bytes.byteOffset % 4 === 0 ? bytes : bytes.slice());
+  const { seed, offset, scale } = settings;
+  const explanation = await naming(entry.name, () =>
+    explainQuantize(
+      { data, dtype, shape: entry.shape },
+      {
+        spec,
+        at: values.at,
+        direction,
+        ...(hasGivenScale(spec) ? { scale } : {}),
+        ...(spec.stochastic ? { random: { seed, offset } } : {}),
+      },
+    ),
+  );
+  const text = quantizeText(explanation);
+  session.result({ op: "quantize", tensor: entry.name, explanation, text }, text);
+}
+
+async function product(
+  session: Session,
+  files: readonly OpenFile[],
+  values: Given,
+  given: ReadonlySet<string>,
+) {
+  const { at, plan: planPath, products, ...settings } = values;
+  requireUnplanned(planPath, given);
+  const plan = planPath === undefined ? undefined : await readPlan(session.files, planPath);
+  const backend = await session.backend();
+  const request = { sources: new Sources(files), settings, plan };
+  const explanation = await withProduct(backend, request, (options) => explainGemm({ ...options, at }));
+  const beyond = products.find((k) => k >= explanation.depth);
+  if (beyond !== undefined)
+    throw new ArgumentError(`--products: ${beyond} is beyond K, which is ${explanation.depth}`);
+  const text = gemmText(explanation, { products });
+  session.result({ op: "gemm", explanation, text }, text);
+}
+
+export const explain = defineCommand({
+  name: "explain",
+  summary: "explains how one element of a quantization or of a product becomes its bits, step by step",
+  details: [
+    "Of a quantization: the amax of the block, each step of the scale, the scaled value, its two neighbours in the format, whether it is an exact tie, the code, and the error. Of a product (--op gemm), from the files that gemm takes: each step of the datapath, what the alignment cuts, chains, splits, scales and the cast. Only the options of the operation are allowed.",
+  ],
+  example: "model.safetensors --tensor x --at 3,17 --quantizer mxfp8",
+  inputs: ["IN…"],
+  options: OPTIONS,
+  async run({ session, values, inputs, given }) {
+    requireTaken(values.op, given);
+    const [, second] = inputs;
+    if (values.op === "quantize" && second !== undefined)
+      throw new ArgumentError(`"${second}" is one argument too many; a quantization has one file`);
+    const files: OpenFile[] = [];
+    try {
+      for (const input of inputs) files.push(await session.files.open(input));
+      if (values.op === "gemm") await product(session, files, values, given);
+      else await quantization(session, files[0] as OpenFile, values, given);
+    } finally {
+      for (const file of files) await file.close();
+    }
+    return 0;
+  },
+});

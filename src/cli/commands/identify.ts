@@ -1,0 +1,166 @@
+/** `lockstep identify`: which dialect, rounding and layout made codes and scales. */
+import type { Backend } from "../../backends/backend.js";
+import { type Identification, identifyDialect } from "../../dialects/identify/identify.js";
+import { FileError } from "../../errors.js";
+import { BLOCK_FORMAT_NAMES, type BlockFormatName } from "../../formats/block.js";
+import { fileFormat, tensorDType } from "../../io/dtypes.js";
+import type { TensorEntry } from "../../io/header/header.js";
+import { someNames, type TensorSource } from "../../io/source.js";
+import { fromBytes } from "../../ops/create.js";
+import { Scope } from "../../tensor/scope.js";
+import { elementCount } from "../../tensor/shape.js";
+import { hasType, type Tensor } from "../../tensor/tensor.js";
+import { defineCommand } from "../command.js";
+import { oneOf, optional } from "../options.js";
+import { withFile } from "../pieces.js";
+import { wideDType } from "./encode.js";
+
+/** The ends of names that libraries give to codes, to scales, and to the scale of a whole tensor, the most telling first. */
+const CODES = [
+  "rowwise.data",
+  "_weight_qdata",
+  "qdata",
+  "weight_packed",
+  "_blocks",
+  "codes",
+  "data",
+  "weight",
+];
+const SCALES = [
+  "rowwise.scale_inv",
+  "_weight_scale",
+  "weight_scale_inv",
+  "weight_scale",
+  "_scales",
+  "scale_inv",
+  "scales",
+  "scale",
+  "sf",
+];
+const OF_TENSOR = ["rowwise.amax", "per_tensor_scale", "weight_scale_2", "weight_global_scale", "amax"];
+
+/** The one tensor whose name ends so, by the first ending that any has. */
+function byEnding(file: TensorSource, endings: readonly string[], about: string): TensorEntry | undefined {
+  const names = [...file.tensors.keys()].filter((name) => name.startsWith(about));
+  for (const ending of endings) {
+    const found = names.filter((name) => name.endsWith(ending));
+    if (found.length === 1) return file.entry(found[0] as string);
+  }
+  return undefined;
+}
+
+/** A named tensor, or the one that is found by its ending. Throws `FileError` if there is neither. */
+function entryOf(
+  file: TensorSource,
+  option: string,
+  given: string | undefined,
+  endings: readonly string[],
+  about: string,
+): TensorEntry {
+  const found = given === undefined ? byEnding(file, endings, about) : file.entry(given);
+  if (found) return found;
+  throw new FileError(
+    `${file.path}: no tensor is known to be its ${option} by its name; give --${option} NAME; there are ${someNames(file.tensors.keys())}`,
+  );
+}
+
+/** The input: the named tensor, or the only one that can be quantized. */
+function inputOf(file: TensorSource, given: string | undefined): TensorEntry {
+  const wide = [...file.tensors.values()].filter((entry) => wideDType(entry));
+  const found = given === undefined ? (wide.length === 1 ? wide[0] : undefined) : file.entry(given);
+  if (found && wideDType(found)) return found;
+  const why = found
+    ? `"${found.name}" is ${found.dtype}, which is not quantized`
+    : `it has ${wide.length} tensors of F32, F16 and BF16`;
+  throw new FileError(`${file.path}: ${why}; give --tensor NAME, one of F32, F16 or BF16`);
+}
+
+/** Reads a tensor of a file, to be made with the same bytes; types that the library does not have are bytes. */
+async function readTensor(file: TensorSource, entry: TensorEntry): Promise<(backend: Backend) => Tensor> {
+  const dtype = tensorDType(entry.dtype);
+  if (!dtype && entry.dtype !== "I8" && fileFormat(entry.dtype) === undefined)
+    throw new FileError(`${file.path}: tensor "${entry.name}": is ${entry.dtype}; codes and scales are not`);
+  const bytes = await file.read(entry);
+  const shape = dtype || bytes.length === elementCount(entry.shape) ? entry.shape : [bytes.length];
+  return (backend) => fromBytes(backend, bytes, shape, dtype ?? "u8");
+}
+
+function identifiedIn(
+  backend: Backend,
+  read: readonly ((backend: Backend) => Tensor)[],
+  quantizer: BlockFormatName | undefined,
+): Identification {
+  using _scope = new Scope();
+  const [x, codes, scales, whole] = read.map((make) => make(backend)) as [Tensor, Tensor, Tensor, Tensor?];
+  const tensorScale = whole && hasType(whole, "f32") ? whole : undefined;
+  return identifyDialect(x, { codes, scales, tensorScale, quantizer });
+}
+
+/** The result in lines: what it is, and why others are not. */
+function linesOf({ words, readings, excluded }: Identification, isQuiet: boolean): readonly string[] {
+  const others = readings.slice(1, 6).map((each) => `  or: ${each.words}`);
+  const because = excluded.map(({ dialect, because: why }) => `  not ${dialect}: ${why}`);
+  return [words, ...others, ...(isQuiet ? [] : because)];
+}
+
+export const identify = defineCommand({
+  name: "identify",
+  summary:
+    "finds which dialect, scale rule, rounding and layout made codes and scales, by exclusion; exits with 1 if nothing explains them all",
+  details: [
+    "IN has the tensor that was quantized, OUT its codes and scales, under any names. Names every dialect that explains every bit, so that none is named wrongly, and says of each other what contradicts it. It also knows scale rules and roundings that no dialect has, swapped nibbles, and scales that are swizzled, transposed, padded or reciprocals.",
+  ],
+  example:
+    "model.safetensors quantized.safetensors --tensor w --codes w.rowwise.data --scales w.rowwise.scale_inv",
+  inputs: ["IN", "OUT"],
+  options: {
+    tensor: optional({
+      placeholder: "NAME",
+      help: "tensor of IN that was quantized (default: its only one)",
+      parse: (text) => text,
+    }),
+    codes: optional({
+      placeholder: "NAME",
+      help: "tensor of OUT with the codes (default: by its name)",
+      parse: (text) => text,
+    }),
+    scales: optional({
+      placeholder: "NAME",
+      help: "tensor of OUT with the scales (default: by its name)",
+      parse: (text) => text,
+    }),
+    "tensor-scale": optional({
+      placeholder: "NAME",
+      help: "tensor of OUT with the scale or the amax of the whole tensor (default: by its name, if there is one)",
+      parse: (text) => text,
+    }),
+    quantizer: optional<BlockFormatName>({
+      placeholder: BLOCK_FORMAT_NAMES.join("|"),
+      help: "quantizer, if it is known (default: every one that the bytes allow)",
+      parse: oneOf(BLOCK_FORMAT_NAMES),
+    }),
+  },
+  async run({ session, values, inputs: [input = "", output = ""] }) {
+    const found = await withFile(session.files.open(input), (source) =>
+      withFile(session.files.open(output), async (made) => {
+        const entry = inputOf(source, values.tensor);
+        const about = [...made.tensors.keys()].some((name) => name.startsWith(`${entry.name}.`))
+          ? `${entry.name}.`
+          : "";
+        const codes = entryOf(made, "codes", values.codes, CODES, about);
+        const scales = entryOf(made, "scales", values.scales, SCALES, about);
+        const given = values["tensor-scale"];
+        const whole = given === undefined ? byEnding(made, OF_TENSOR, about) : made.entry(given);
+        const read = [
+          await readTensor(source, entry),
+          await readTensor(made, codes),
+          await readTensor(made, scales),
+          ...(whole?.dtype === "F32" ? [await readTensor(made, whole)] : []),
+        ];
+        return identifiedIn(await session.backend(), read, values.quantizer);
+      }),
+    );
+    session.result(found, linesOf(found, session.general.quiet));
+    return found.readings.length > 0 ? 0 : 1;
+  },
+});

@@ -1,0 +1,25 @@
+/** `lockstep inspect`: says what the tensors of a checkpoint are. */
+import { findingLine, READING, reportOn, weightLine, wholeLines } from "../checkpoints/report.js";
+import { defineCommand } from "../command.js";
+
+export const inspect = defineCommand({
+  name: "inspect",
+  summary:
+    "says which convention each tensor of a checkpoint has, what its scales and codes are, and what is wrong",
+  details: [
+    "PATH is a safetensors file, the index of a sharded checkpoint (model.safetensors.index.json), the folder of either, or a GGUF file. The configuration beside it (config.json, hf_quant_config.json) is compared with the tensors.",
+    "For each quantized tensor it prints the convention, the block that shares a scale, the range of scales, the codes that occur, the shares of zero and of the largest code, and the error against --original. It exits with 0 whatever it finds; verify does not.",
+  ],
+  example: "model.safetensors --json",
+  inputs: ["PATH"],
+  options: READING,
+  async run({ session, values, inputs: [path = ""] }) {
+    const report = await reportOn(session, path, values);
+    session.result(report, [
+      ...wholeLines(report),
+      ...report.weights.map(weightLine),
+      ...report.findings.map(findingLine),
+    ]);
+    return 0;
+  },
+});

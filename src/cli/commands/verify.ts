@@ -1,0 +1,27 @@
+/** `lockstep verify`: fails if a checkpoint would be read wrong. */
+import { findingLine, READING, reportOn } from "../checkpoints/report.js";
+import { defineCommand } from "../command.js";
+
+export const verify = defineCommand({
+  name: "verify",
+  summary:
+    "checks that a quantized checkpoint is read as it was meant; exits with 1 if anything would be read wrong",
+  details: [
+    "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. Every finding has a name, a severity, the tensor or the file, what is wrong, and what to do. Findings of severity error lead to exit status 1; warnings and notes do not.",
+    "With --original, values are compared with those that were quantized, and the reading that would give them is named: reciprocal scales, exchanged nibbles, swizzled or transposed scales, another FP8.",
+  ],
+  example: "model.safetensors",
+  inputs: ["PATH"],
+  options: READING,
+  async run({ session, values, inputs: [path = ""] }) {
+    const { findings, weights, unquantized, own } = await reportOn(session, path, values);
+    const errors = findings.filter(({ severity }) => severity === "error").length;
+    const checked = `${weights.length + own.length} quantized tensors, ${unquantized.length} others`;
+    const json = { path, ok: errors === 0, quantized: weights.length + own.length, findings };
+    const lines = findings.map(findingLine);
+    if (errors > 0) session.result(json, [...lines, `${path}: ${errors} errors in ${checked}`]);
+    else if (lines.length > 0) session.result(json, [...lines, `${path}: no error in ${checked}`]);
+    else session.summary(json, [`${path}: no error in ${checked}`]);
+    return errors > 0 ? 1 : 0;
+  },
+});

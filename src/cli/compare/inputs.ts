@@ -1,0 +1,83 @@
+/** The tensors that were quantized, from which differences are explained. */
+import { Suspicions } from "../../explain/suspicion.js";
+import { hasGivenScale } from "../../formats/block.js";
+import { isObject } from "../../io/header/header.js";
+import type { TensorSource } from "../../io/source.js";
+import { viewAs } from "../../tensor/data.js";
+import { asMatrix, elementCount } from "../../tensor/shape.js";
+import { wideDType } from "../commands/encode.js";
+import type { QuantizedPair } from "./quantized-pair.js";
+
+/** The metadata entry in which `fuzz` records its options. */
+const FUZZ = "lockstep-fuzz";
+
+/** What decides bits besides the metadata of a quantized tensor. */
+interface Recorded {
+  readonly scale: number;
+  readonly seed: bigint;
+  readonly offset: bigint;
+}
+
+/** Finds the input of a quantized tensor: of NAME the tensor NAME, and of out.N in a file of `fuzz` the tensor in.N. */
+export class Inputs {
+  readonly #recorded: Recorded;
+
+  constructor(
+    private readonly file: TensorSource,
+    others: readonly TensorSource[],
+  ) {
+    this.#recorded = recordedIn([file, ...others]);
+  }
+
+  /** Returns the suspicions about a copy, or undefined if the file lacks its input. */
+  async suspicionsOf({ name, recipe, direction }: QuantizedPair): Promise<Suspicions | undefined> {
+    const entry = [name, name.replace(/^out\./, "in.")].flatMap((each) => {
+      const found = this.file.tensors.get(each);
+      return found ? [found] : [];
+    })[0];
+    const dtype = entry && wideDType(entry);
+    if (!entry || dtype !== recipe.dtype || elementCount(entry.shape) !== elementCount(recipe.shape))
+      return undefined;
+    const { spec } = recipe;
+    const { scale, seed, offset } = this.#recorded;
+    const bytes = await this.file.read(entry);
+    const data = viewAs(dtype, bytes.byteOffset % 4 === 0 ? bytes : bytes.slice());
+    const values = { data, dtype, shape: asMatrix(recipe.shape) };
+    const context = {
+      direction,
+      ...(hasGivenScale(spec) ? { scale } : {}),
+      ...(spec.stochastic ? { random: { seed, offset } } : {}),
+    };
+    return new Suspicions(values, { spec, context });
+  }
+}
+
+/** The options that `fuzz` recorded in one of the files, or the defaults of the command line. */
+function recordedIn(files: readonly TensorSource[]): Recorded {
+  for (const { metadata } of files) {
+    const options = parsed(metadata[FUZZ]);
+    if (!options) continue;
+    const scale = Number(options.scale ?? 1);
+    return {
+      scale: scale > 0 ? Math.fround(scale) : 1,
+      seed: u64(options.seed),
+      offset: u64(options.offset),
+    };
+  }
+  return { scale: 1, seed: 0n, offset: 0n };
+}
+
+function parsed(text: string | undefined): Readonly<Record<string, unknown>> | undefined {
+  if (text === undefined) return undefined;
+  try {
+    const value: unknown = JSON.parse(text);
+    return isObject(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function u64(value: unknown): bigint {
+  const text = String(value ?? 0);
+  return /^\d{1,20}$/.test(text) ? BigInt.asUintN(64, BigInt(text)) : 0n;
+}

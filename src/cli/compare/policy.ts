@@ -1,0 +1,66 @@
+/** What differences are allowed: options of compare that decide its exit status. */
+
+import { ArgumentError } from "../../errors.js";
+import type { ErrorStatistics } from "../../tensor/statistics/statistics.js";
+import { integer, optional, type Values } from "../options.js";
+
+/** Parses a number from 0. */
+function fromZero(text: string): number {
+  const parsed = text.trim() === "" ? Number.NaN : Number(text);
+  if (parsed >= 0 && parsed < Infinity) return parsed;
+  throw new ArgumentError(`"${text}" is not a number from 0`);
+}
+
+/** Parses a finite number. */
+function decibels(text: string): number {
+  const parsed = text.trim() === "" ? Number.NaN : Number(text);
+  if (Number.isFinite(parsed)) return parsed;
+  throw new ArgumentError(`"${text}" is not a finite number of decibels`);
+}
+
+export const POLICY_OPTIONS = {
+  ulp: optional({
+    placeholder: "N",
+    help: "pass if all elements are at most N codes apart; scales that are powers of two must be equal",
+    parse: integer(0),
+  }),
+  "max-abs": optional({
+    placeholder: "X",
+    help: "pass if no element of B is further than X from that of A",
+    parse: fromZero,
+  }),
+  "max-rel": optional({
+    placeholder: "X",
+    help: "pass if no element of B differs from that of A by more than X times its magnitude",
+    parse: fromZero,
+  }),
+  "min-sqnr": optional({
+    placeholder: "DB",
+    help: "pass if the signal to quantization noise ratio of each tensor is at least DB decibels",
+    parse: decibels,
+  }),
+} as const;
+
+export type Policy = Values<typeof POLICY_OPTIONS>;
+
+/** Whether one of the options is given. */
+export function isGiven(policy: Policy): boolean {
+  return Object.values(policy).some((limit) => limit !== undefined);
+}
+
+/** What a tensor is to a policy. */
+export interface Judged {
+  readonly statistics: ErrorStatistics;
+  /** Whether neighbouring codes are factors of two apart, so that no distance is small. */
+  readonly isExponent: boolean;
+}
+
+/** Whether a tensor is within all limits that are given. NaN on one side is within none. */
+export function allows(policy: Policy, { statistics, isExponent }: Judged): boolean {
+  const { different, causes, maxUlp, maxAbsError, maxRelError, sqnr } = statistics;
+  if (different === 0) return true;
+  if (causes.nan > 0) return false;
+  const { ulp = Infinity, "max-abs": abs = Infinity, "max-rel": rel = Infinity, "min-sqnr": least } = policy;
+  if (policy.ulp !== undefined && isExponent) return false;
+  return maxUlp <= ulp && maxAbsError <= abs && maxRelError <= rel && (least === undefined || sqnr >= least);
+}

@@ -1,0 +1,153 @@
+/** The codes of quantized tensors in two files, compared as values: codes times scales. */
+
+import { div, mul } from "../../explain/steps.js";
+import { tileSize } from "../../formats/block.js";
+import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
+import { unpackFour } from "../../io/codes.js";
+import { allMembers } from "../../io/quantized/quantized-file.js";
+import type { Recipe } from "../../io/quantized/recipe.js";
+import type { TensorSource } from "../../io/source.js";
+import { viewAs } from "../../tensor/data.js";
+import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
+import { linePlace, scaleIndex } from "../../tensor/places.js";
+import type { Direction } from "../../tensor/quantized.js";
+import { asMatrix, sameShape, storageBits } from "../../tensor/shape.js";
+import { type ChunkScales, Comparison, type ComparisonOptions } from "../../tensor/statistics/comparison.js";
+import type { ElementType } from "../../tensor/statistics/elements.js";
+import type { Follower } from "./tensor-diff.js";
+
+/** The scales of one side: their stored bits, and the factors of codes. */
+export interface Scales {
+  readonly bits: ArrayLike<number>;
+  readonly factors: Float32Array;
+}
+
+/** One copy of a quantized tensor, in both files. */
+export interface QuantizedPair {
+  readonly name: string;
+  readonly recipe: Recipe;
+  readonly direction: Direction;
+  readonly geometry: CopyGeometry;
+  readonly a: Scales;
+  readonly b: Scales;
+}
+
+/** The bytes of a member of the right type and shape; undefined if the file has none. */
+async function bytesOf(
+  file: TensorSource,
+  {
+    name,
+    dtype,
+    shape,
+  }: { readonly name: string; readonly dtype: string; readonly shape: readonly number[] },
+): Promise<Uint8Array | undefined> {
+  const entry = file.tensors.get(name);
+  if (!entry || entry.dtype !== dtype || !sameShape(entry.shape, shape)) return undefined;
+  const bytes = await file.read(entry);
+  return bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
+}
+
+async function scalesIn(
+  file: TensorSource,
+  { name, recipe, direction, geometry }: Omit<QuantizedPair, "a" | "b">,
+): Promise<Scales | undefined> {
+  const members = allMembers(name, recipe).filter((each) => each.direction === direction);
+  const planOf = (field: string) => members.find((each) => each.field === field)?.plan;
+  const [scalePlan, amaxPlan] = [planOf("scaleInv"), planOf("amax")];
+  const bytes = scalePlan && (await bytesOf(file, scalePlan));
+  if (!bytes) return undefined;
+  const { scaleType } = geometry;
+  if (scaleType === "f32") {
+    const factors = viewAs("f32", bytes);
+    return { bits: viewAs("u32", bytes), factors };
+  }
+  if (!isScalarFormat(scaleType)) return undefined;
+  // the sign of a scale is ignored
+  const factors = Float32Array.from(bytes, (code) => Math.abs(valueOfCode(scaleType, code)));
+  if (!amaxPlan) return { bits: bytes, factors };
+  const amax = await bytesOf(file, amaxPlan);
+  if (!amax) return undefined;
+  const [g = 0] = viewAs("f32", amax);
+  const inverse = div(1, 6 * recipe.spec.e4m3Max);
+  return { bits: bytes, factors: factors.map((factor) => mul(mul(factor, g), inverse)) };
+}
+
+/** Reads the scales of a copy from both files. Returns undefined if one of them lacks them. */
+export async function readPair(
+  a: TensorSource,
+  b: TensorSource,
+  name: string,
+  recipe: Recipe,
+  direction: Direction,
+): Promise<QuantizedPair | undefined> {
+  const geometry = copyGeometry(recipe.spec, asMatrix(recipe.shape), direction, recipe.scales);
+  const copy = { name, recipe, direction, geometry };
+  const [ofA, ofB] = [await scalesIn(a, copy), await scalesIn(b, copy)];
+  return ofA && ofB ? { ...copy, a: ofA, b: ofB } : undefined;
+}
+
+/** Compares the codes of a copy while its bytes are read. */
+export class QuantizedFollower implements Follower {
+  readonly comparison: Comparison;
+  readonly #places: ScalePlaces;
+
+  constructor(
+    private readonly pair: QuantizedPair,
+    options: ComparisonOptions,
+  ) {
+    this.comparison = new Comparison(pair.recipe.spec.format as ElementType, options);
+    this.#places = new ScalePlaces(pair);
+  }
+
+  /** The index of the scale of a stored code. */
+  scaleIndexOf(index: number): number {
+    return this.#places.indices(index, 1)[0] as number;
+  }
+
+  chunk(a: Uint8Array, b: Uint8Array, at: number): void {
+    const { pair } = this;
+    const isPacked = storageBits(pair.recipe.spec.format) === 4;
+    const [x, y] = isPacked ? [unpackFour(a), unpackFour(b)] : [a, b];
+    const index = this.#places.indices(isPacked ? at * 2 : at, x.length);
+    const scales: ChunkScales = { index, a: pair.a.factors, b: pair.b.factors };
+    this.comparison.add(x, y, scales);
+  }
+}
+
+/** The indices of the scales of consecutive codes. Those of a row are computed once for all rows that have the same. */
+export class ScalePlaces {
+  readonly #columns: number;
+  #known: { readonly key: number; readonly row: Uint32Array } | undefined;
+
+  constructor(private readonly pair: Pick<QuantizedPair, "recipe" | "geometry">) {
+    this.#columns = pair.geometry.dataShape[1] as number;
+  }
+
+  /** The indices of the scales of codes `first` to `first + count - 1`, in the order of the codes. */
+  indices(first: number, count: number): Uint32Array {
+    const index = new Uint32Array(count);
+    const columns = this.#columns;
+    for (let i = 0; i < count; ) {
+      const [row, column] = [Math.floor((first + i) / columns), (first + i) % columns];
+      const length = Math.min(columns - column, count - i);
+      index.set(this.#rowOf(row).subarray(column, column + length), i);
+      i += length;
+    }
+    return index;
+  }
+
+  #rowOf(row: number): Uint32Array {
+    const { recipe, geometry } = this.pair;
+    // rows of codes that are blocks of lines apart have scales of their own
+    const isLine = geometry.direction === "rowwise" || geometry.data === "transposed";
+    const [, length] = tileSize(recipe.spec.tile);
+    const key = isLine || length === 0 ? row : Math.floor(row / length);
+    if (this.#known?.key === key) return this.#known.row;
+    const made = Uint32Array.from({ length: this.#columns }, (_, column) => {
+      const [r, c] = geometry.data === "transposed" ? [column, row] : [row, column];
+      return scaleIndex(recipe.spec, geometry, linePlace(geometry, r, c));
+    });
+    this.#known = { key, row: made };
+    return made;
+  }
+}

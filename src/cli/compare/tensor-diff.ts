@@ -1,0 +1,149 @@
+/** Bitwise comparison of two tensors in two files. */
+import { codeText, unpackCodes } from "../../io/codes.js";
+import { compareType, FILE_DTYPES, type FileDType, fileBytes } from "../../io/dtypes.js";
+import type { TensorEntry } from "../../io/header/header.js";
+import type { TensorSource } from "../../io/source.js";
+import { elementCount, type Shape, sameShape } from "../../tensor/shape.js";
+import { Comparison, type ComparisonOptions, type Difference } from "../../tensor/statistics/comparison.js";
+import type { ErrorStatistics } from "../../tensor/statistics/statistics.js";
+
+/** The value and the code of an element, as text. */
+interface Side {
+  readonly value: string;
+  readonly code: string;
+}
+
+/** An element that differs. */
+interface LocatedDifference {
+  readonly index: number;
+  readonly coordinate: readonly number[];
+  readonly a: Side;
+  readonly b: Side;
+}
+
+export interface TensorDiff {
+  readonly name: string;
+  readonly status: "equal" | "different" | "type" | "shape" | "onlyA" | "onlyB";
+  readonly dtype: FileDType;
+  readonly shape: Shape;
+  readonly elements: number;
+  /** The number of elements that differ. Two NaNs count as equal. */
+  readonly different: number;
+  /** The number of elements that are NaN in both tensors with different bits. */
+  readonly nansOfOtherBits: number;
+  /** The first element that differs, in row-major order. */
+  readonly first?: LocatedDifference;
+  /** The dtype and shape of the other tensor, if they differ. */
+  readonly other?: { readonly dtype: FileDType; readonly shape: Shape };
+}
+
+/**
+ * The number of bytes compared at a time. It is a multiple of 3 and of 8, so that elements of every width begin at the start of
+ * a chunk.
+ */
+const CHUNK_BYTES = 3 << 20;
+
+/** A tensor of a file. */
+export interface SideFile {
+  readonly file: TensorSource;
+  readonly entry: TensorEntry;
+}
+
+/** What else is done with two tensors of one dtype and shape while they are compared. */
+export interface Follower {
+  /** Called with each chunk of both tensors and the index of its first byte. */
+  readonly chunk: (a: Uint8Array, b: Uint8Array, at: number) => void;
+}
+
+/** Describes a tensor that only one of the files has. */
+export function onlyOn(status: "onlyA" | "onlyB", { name, dtype, shape }: TensorEntry): TensorDiff {
+  const elements = elementCount(shape);
+  return { name, status, dtype, shape, elements, different: elements, nansOfOtherBits: 0 };
+}
+
+/**
+ * Compares two tensors. Tensors of different dtypes or shapes are not equal. `onBytes` is called with the number of bytes
+ * compared since the last call.
+ */
+export async function diffTensors(
+  a: SideFile,
+  b: SideFile,
+  onBytes: (count: number) => void,
+  follower?: Follower,
+): Promise<TensorDiff> {
+  const { name, dtype, shape } = a.entry;
+  const { dtype: otherType, shape: otherShape } = b.entry;
+  const elements = elementCount(shape);
+  const base = { name, dtype, shape, elements, nansOfOtherBits: 0 };
+  if (dtype !== otherType || !sameShape(shape, otherShape)) {
+    const status = dtype === otherType ? "shape" : "type";
+    return { ...base, status, different: elements, other: { dtype: otherType, shape: otherShape } };
+  }
+  const comparison = new FileComparison(dtype);
+  const size = fileBytes(dtype, shape);
+  for (let at = 0; at < size; at += CHUNK_BYTES) {
+    const end = Math.min(size, at + CHUNK_BYTES);
+    const [bytesA, bytesB] = await Promise.all([
+      a.file.read(a.entry, at, end),
+      b.file.read(b.entry, at, end),
+    ]);
+    comparison.add(bytesA, bytesB);
+    follower?.chunk(bytesA, bytesB, at);
+    onBytes(end - at);
+  }
+  const { different, nansOfOtherBits } = comparison.result();
+  const [first] = comparison.examples;
+  return {
+    ...base,
+    status: different > 0 ? "different" : "equal",
+    different,
+    nansOfOtherBits,
+    ...(first ? { first: located(dtype, shape, first) } : {}),
+  };
+}
+
+/** Compares the elements of tensors of one dtype, which may be packed, chunk by chunk. */
+class FileComparison {
+  readonly #comparison: Comparison;
+
+  constructor(
+    private readonly dtype: FileDType,
+    options: ComparisonOptions = {},
+  ) {
+    this.#comparison = new Comparison(compareType(dtype), options);
+  }
+
+  get examples(): readonly Difference[] {
+    return this.#comparison.examples;
+  }
+
+  result(): ErrorStatistics {
+    return this.#comparison.result();
+  }
+
+  add(a: Uint8Array, b: Uint8Array): void {
+    const { dtype } = this;
+    if (Buffer.compare(a, b) === 0) this.#comparison.skip((a.length * 8) / FILE_DTYPES[dtype].bits);
+    else this.#comparison.add(unpackCodes(dtype, a), unpackCodes(dtype, b));
+  }
+}
+
+function located(dtype: FileDType, shape: Shape, { index, a, b }: Difference): LocatedDifference {
+  return {
+    index,
+    coordinate: coordinateOf(shape, index),
+    a: codeText(dtype, a),
+    b: codeText(dtype, b),
+  };
+}
+
+/** The coordinate of the element with that index in row-major order. */
+export function coordinateOf(shape: Shape, index: number): readonly number[] {
+  const coordinate: number[] = [];
+  let rest = index;
+  for (const size of shape.toReversed()) {
+    coordinate.unshift(rest % size);
+    rest = Math.floor(rest / size);
+  }
+  return coordinate;
+}

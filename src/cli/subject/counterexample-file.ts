@@ -1,0 +1,139 @@
+/** Counterexamples as safetensors files: the inputs under their paths, the right answer, and the subject's. */
+import type { Answer, Counterexample, OperationName, PlainTensor } from "lockstep/conformance";
+import { FileError } from "../../errors.js";
+import type { FrameTensor } from "../../io/frames/frame.js";
+import { isObject, isSize, type JsonObject } from "../../io/header/header.js";
+import type { TensorSource } from "../../io/source.js";
+import { viewAs } from "../../tensor/data.js";
+import { DTYPES, type DType, type Shape } from "../../tensor/shape.js";
+import { type Session, toJson } from "../session.js";
+import { type Harness, inputMessage, tensorOf } from "./message.js";
+
+/** The metadata key that says what the file has. */
+const KEY = "lockstep-counterexample";
+
+/** The type and shape of a tensor of an input, which its dtype in the file does not tell. */
+interface Kind {
+  readonly dtype: DType;
+  readonly shape: Shape;
+}
+
+/** What is read from a file. */
+export interface StoredCase {
+  readonly operation: OperationName;
+  readonly input: object;
+  readonly before?: object;
+}
+
+/** Writes a counterexample: tensors `x`, `expected.rowwise.data`, `actual.rowwise.data`, and the explanation in the metadata. */
+export async function writeCounterexample(
+  { files }: Session,
+  path: string,
+  harness: Harness,
+  found: Counterexample,
+): Promise<void> {
+  const { operation, input, before, expected, actual, mistakes, message, explanation } = found;
+  const own = inputMessage(harness, input);
+  const prior = before && inputMessage(harness, before);
+  const named = (prefix: string, answer: Answer): FrameTensor[] =>
+    Object.entries(answer).map(([name, tensor]) => tensorOf(`${prefix}.${name}`, tensor));
+  const tensors = [
+    ...own.tensors,
+    ...(prior?.tensors ?? []).map((tensor) => ({ ...tensor, name: `before.${tensor.name}` })),
+    ...named("expected", expected),
+    ...(actual ? named("actual", actual) : []),
+  ];
+  const about = {
+    operation,
+    input: own.input,
+    kinds: kindsOf(harness, input),
+    ...(prior ? { before: prior.input } : {}),
+    ...{ mistakes, message, explanation },
+  };
+  await files.write(path, { tensors, metadata: { [KEY]: toJson(about) } }, async (put) => {
+    for (const { name, bytes } of tensors) await put(name, bytes);
+  });
+}
+
+/** The types and shapes of the tensors of an input, by path. */
+function kindsOf(harness: Harness, value: unknown, path = ""): Readonly<Record<string, Kind>> {
+  if (value instanceof harness.PlainTensor) return { [path]: { dtype: value.dtype, shape: value.shape } };
+  if (typeof value !== "object" || value === null) return {};
+  return Object.assign(
+    {},
+    ...Object.entries(value).map(([name, each]) =>
+      kindsOf(harness, each, path === "" ? name : `${path}.${name}`),
+    ),
+  );
+}
+
+/** Reads the input of a counterexample. Throws `FileError` for a file that is none. */
+export async function readCounterexample(file: TensorSource, harness: Harness): Promise<StoredCase> {
+  const fail = (why: string): FileError =>
+    new FileError(`${file.path}: ${why}; give a file that conform --counterexample wrote`);
+  const about = parsed(file.metadata[KEY]);
+  if (!about) throw fail(`has no metadata "${KEY}"`);
+  const { operation, input, before, kinds } = about;
+  const known = harness.OPERATION_NAMES.find((name) => name === operation);
+  if (!known || !isObject(input) || !isObject(kinds)) throw fail("says nothing of its operation and input");
+  const tensors = async (prefix: string): Promise<Readonly<Record<string, PlainTensor>>> => {
+    const found: Record<string, PlainTensor> = {};
+    for (const [path, kind] of Object.entries(kinds)) {
+      if (!isKind(kind)) throw fail(`has no type of "${path}"`);
+      const bytes = await file.read(file.entry(`${prefix}${path}`));
+      found[path] = new harness.PlainTensor(kind.dtype, kind.shape, viewAs(kind.dtype, bytes.slice()));
+    }
+    return found;
+  };
+  return {
+    operation: known,
+    input: withTensors(input, await tensors("")),
+    ...(isObject(before) ? { before: withTensors(before, await tensors("before.")) } : {}),
+  };
+}
+
+function isKind(value: unknown): value is Kind {
+  if (!isObject(value)) return false;
+  const { dtype, shape } = value;
+  return DTYPES.some((each) => each === dtype) && Array.isArray(shape) && shape.every(isSize);
+}
+
+function parsed(text: string | undefined): JsonObject | undefined {
+  try {
+    const value: unknown = text === undefined ? undefined : JSON.parse(text);
+    return isObject(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The numbers that JSON has as texts. */
+const NUMBERS: Readonly<Record<string, number>> = {
+  NaN: Number.NaN,
+  Infinity: Number.POSITIVE_INFINITY,
+  "-Infinity": Number.NEGATIVE_INFINITY,
+  "-0": -0,
+};
+
+/** The fields of an input with its tensors, and with numbers in place of texts. */
+function withTensors(fields: JsonObject, tensors: Readonly<Record<string, PlainTensor>>): object {
+  const visit = (value: unknown): unknown => {
+    if (typeof value === "string" && Object.hasOwn(NUMBERS, value)) return NUMBERS[value];
+    if (typeof value === "string" && /^\d+$/.test(value)) return BigInt(value);
+    if (Array.isArray(value)) return value.map(visit);
+    if (!isObject(value)) return value;
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, visit(each)]));
+  };
+  const made = visit(fields) as Record<string, unknown>;
+  for (const [path, tensor] of Object.entries(tensors)) {
+    const names = path.split(".");
+    const last = names.pop() as string;
+    let at = made;
+    for (const name of names) {
+      at[name] ??= {};
+      at = at[name] as Record<string, unknown>;
+    }
+    at[last] = tensor;
+  }
+  return made;
+}
