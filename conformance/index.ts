@@ -38,16 +38,19 @@ export {
   quantizeCases,
 } from "./corpus/cases.js";
 export { type CorpusAim, gemmCases } from "./corpus/products.js";
-export type { CheckOptions, CheckResult, Failure, Law } from "./laws/law.js";
+export type { Counterexample } from "./counterexamples/counterexample.js";
+export type { CheckOptions, CheckResult, Failure, Law, LawReport } from "./laws/law.js";
 export { LAWS, lawNamed, lawsFor } from "./laws/laws.js";
-export {
-  type ConformanceReport,
-  compareWith,
-  type LawReport,
-  runConformance,
-} from "./laws/run.js";
-export type { BackendOptions, ConformanceOptions, Inputs, Progress } from "./laws/run-options.js";
-export { type Supported, supportedInputs } from "./laws/supported.js";
+export { type ConformanceReport, compareWith, runConformance } from "./laws/run.js";
+export type {
+  BackendOptions,
+  ConformanceOptions,
+  Inputs,
+  Progress,
+  Supported,
+  SupportedInputs,
+} from "./laws/run-options.js";
+export { supportedInputs } from "./laws/supported.js";
 export type { DecodeCase } from "./operations/cast/decode.js";
 export { type EncodeCase, encodeCase } from "./operations/cast/encode.js";
 export type { GemmCase } from "./operations/gemm/case.js";

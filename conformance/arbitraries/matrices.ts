@@ -1,5 +1,6 @@
 /** Arbitraries of wide matrices, with values planted where block scaling tends to go wrong. */
 import * as fc from "fast-check";
+import { type Tile, tileSize } from "../../src/formats/block.js";
 import { atLeastZero, integer, needed, optionsOf } from "../../src/options.js";
 import { wideDType } from "../../src/tensor/require.js";
 import { asMatrix, elementCount, ownShape, type Shape, type WideDType } from "../../src/tensor/shape.js";
@@ -247,5 +248,34 @@ export function matrixShape(multiple: number, block: number, most = 8192): fc.Ar
       if (rank === 1 && multiple === 1) return [columns];
       const outer = fitting % lead === 0 ? [lead, fitting / lead] : [fitting];
       return rank === 3 ? [1, ...outer, columns] : [...outer, columns];
+    });
+}
+
+/** The length of lines that are drawn for tiles of whole lines: longer than vectors and warps, and a multiple of four. */
+const LINE = 300;
+
+/** The block length that shapes and matrices are drawn for: 0 for one scale per tensor. */
+export function drawnBlock(tile: Tile): number {
+  return Math.min(tileSize(tile)[1], LINE);
+}
+
+/** Numbers of rows at and beside those of blocks and tiles. */
+const ROW_EDGES = [1, 7, 15, 16, 17, 31, 32, 33, 63, 127, 128, 129];
+
+/**
+ * Shapes of about `most` elements at most, whose columns are multiples of `multiple`: those of `matrixShape`, and shapes of any
+ * number of rows. Throws `ArgumentError` for invalid sizes.
+ */
+export function anyRows(multiple: number, block: number, most = 8192): fc.Arbitrary<Shape> {
+  const fitting = matrixShape(multiple, block, most);
+  if (multiple === 1) return fitting;
+  const rows = fc.oneof(fc.integer({ min: 1, max: 130 }), fc.constantFrom(...ROW_EDGES));
+  return fc
+    .tuple(fitting, fc.option(rows, { freq: 2 }), fc.constantFrom(1, 2, 3))
+    .map(([shape, any, rank]) => {
+      const columns = shape.at(-1) as number;
+      if (any === null || any * columns > most) return shape;
+      if (rank === 1 && any === 1) return [columns];
+      return rank === 3 && any % 3 === 0 ? [3, any / 3, columns] : [any, columns];
     });
 }

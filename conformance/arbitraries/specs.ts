@@ -2,7 +2,12 @@
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
 import type { ElementScalingName } from "../../src/formats/element-scalings.js";
-import { SCALE_RULES, type ScaleRule, type ScaleRuleName } from "../../src/formats/scale-rules.js";
+import {
+  SCALE_RULES,
+  type ScaleRule,
+  type ScaleRuleName,
+  tensorScaleRole,
+} from "../../src/formats/scale-rules.js";
 import { RHT_SIGNS } from "../../src/ops/quantize/hadamard.js";
 import { listOf, oneOf } from "../../src/options.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
@@ -25,6 +30,7 @@ const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 *
 /** The options that only some quantizers take; formats, tiles and scale rules come from the rows of `BLOCK_FORMATS`. */
 const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
+  "fp8-row": { ...F32_SCALE, amaxLimit: [0, 1200, 2 ** -126, 1 / 3] },
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
   nvfp4: {
     rht: [false, true],
@@ -61,6 +67,9 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
     const { scalings, powers }: ScaleRule = SCALE_RULES[scaleRule];
     if (!scalings.includes(elementScaling) || (pow2Scales && powers !== "asked")) return false;
   }
+  if (scaleRule && tensorScaleRole(scaleRule) !== "amax" && (rht || stochastic || fourOverSix !== "none"))
+    return false;
+  if (spec.amaxLimit && spec.amaxLimit < (spec.amaxEpsilon ?? 0)) return false;
   if (compact) return tile === "1x128";
   if (rhtSigns !== 0 && !rht) return false;
   if (rht && tile !== "1x16") return false;

@@ -2,14 +2,14 @@
  * A corpus of edge cases for encoding and quantization. The arbitraries draw it; the same seed gives the same cases.
  */
 import * as fc from "fast-check";
-import { BLOCK_FORMATS, tileSize } from "../../src/formats/block.js";
+import { BLOCK_FORMATS } from "../../src/formats/block.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../src/formats/scalar.js";
 import { integer, needed, oneOf, optionsOf } from "../../src/options.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../src/tensor/quantized.js";
 import { elementCount, type Shape, type WideDType } from "../../src/tensor/shape.js";
 import { requireSpec } from "../../src/tensor/spec.js";
-import { matrixShape, wideMatrix } from "../arbitraries/matrices.js";
+import { drawnBlock, matrixShape, wideMatrix } from "../arbitraries/matrices.js";
 import { narrowed, patternFor } from "../arbitraries/patterns.js";
 import { fromCodes, type PlainTensor } from "../values/plain.js";
 
@@ -21,11 +21,14 @@ export interface CorpusDraw {
   readonly seed: number;
 }
 
-export const checkDraw = optionsOf<CorpusDraw>({
-  cases: needed(integer(0, 2 ** 31 - 1)),
-  // fast-check distinguishes seeds of 32 bits.
-  seed: needed(integer(-(2 ** 31), 2 ** 31 - 1)),
-});
+export const checkDraw = optionsOf<CorpusDraw>(
+  {
+    cases: needed(integer(0, 2 ** 31 - 1)),
+    // fast-check distinguishes seeds of 32 bits.
+    seed: needed(integer(-(2 ** 31), 2 ** 31 - 1)),
+  },
+  "draw",
+);
 
 const scalarFormat = oneOf(SCALAR_FORMAT_NAMES);
 
@@ -88,7 +91,7 @@ export function quantizeCases(spec: QuantizeSpec, draw: CorpusDraw): readonly Pl
   requireSpec(spec);
   checkDraw("quantizeCases", draw);
   const { cases, seed } = draw;
-  const block = tileSize(spec.tile)[1];
+  const block = drawnBlock(spec.tile);
   const { multiple } = BLOCK_FORMATS[spec.quantizer];
   const { max } = factsOf(spec.format);
   const type = spec.rht ? fc.constant<WideDType>("bf16") : anyWide;

@@ -61,13 +61,16 @@ export interface CorpusAim {
   readonly bias: boolean;
 }
 
-const checkAim = optionsOf<CorpusAim>({
-  datapath: needed(oneOf(DATAPATH_FAMILIES)),
-  splitAccumulator: needed(boolean),
-  splitK: needed(integer(1, 2 ** 31 - 1)),
-  c: needed(boolean),
-  bias: needed(boolean),
-});
+const checkAim = optionsOf<CorpusAim>(
+  {
+    datapath: needed(oneOf(DATAPATH_FAMILIES)),
+    splitAccumulator: needed(boolean),
+    splitK: needed(integer(1, 2 ** 31 - 1)),
+    c: needed(boolean),
+    bias: needed(boolean),
+  },
+  "aim",
+);
 
 function traits(kind: Kind): OperandTraits {
   if ("type" in kind) {

@@ -1,6 +1,7 @@
 /** The type of a law, a property of one operation, and the function that checks it over drawn inputs. */
 import * as fc from "fast-check";
 import { ArgumentError, UnsupportedError } from "../../src/errors.js";
+import type { Counterexample } from "../counterexamples/counterexample.js";
 import type { OperationName, Subject } from "../operations/operations.js";
 import { runCount } from "./run-options.js";
 
@@ -28,6 +29,10 @@ export interface Failure {
   readonly path: string;
   /** The number of successful shrinking steps. */
   readonly shrinks: number;
+  /** The input itself, plain data. */
+  readonly input: unknown;
+  /** The failure as a person reads it: simpler, explained, and named. Only of laws that compare with the reference. */
+  readonly found?: Counterexample | undefined;
 }
 
 /** The outcome of one check. */
@@ -38,6 +43,14 @@ export interface CheckResult {
   readonly declined: readonly { readonly reason: string; readonly count: number }[];
   /** Absent if the law held. */
   readonly failure?: Failure | undefined;
+}
+
+/** The outcome of one law. */
+export interface LawReport extends CheckResult {
+  /** The law's name. */
+  readonly law: string;
+  /** The operation that it is about. */
+  readonly operation: OperationName;
 }
 
 /** A property of one operation that every correct implementation has. */
@@ -121,5 +134,6 @@ function failureOf<C>(details: fc.RunDetails<[C]>): Failure {
     seed,
     path: counterexamplePath ?? "",
     shrinks: numShrinks,
+    input: counterexample?.[0],
   };
 }

@@ -58,7 +58,7 @@ export function lawNamed(name: string): Law {
   const found = LAWS.find((each) => each.name === name);
   if (found) return found;
   throw new ArgumentError(
-    `no law is named ${describe(name)}; there are ${LAWS.map((each) => each.name).join(", ")}`,
+    `no law has the name ${describe(name)}; there are ${LAWS.map((each) => each.name).join(", ")}`,
   );
 }
 

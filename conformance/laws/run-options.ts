@@ -22,6 +22,15 @@ import { type Cases, OPERATION_NAMES, type OperationName, type Subject } from ".
 /** Arbitraries that replace those in the table of operations. */
 export type Inputs = { readonly [K in OperationName]?: fc.Arbitrary<Cases[K]> };
 
+/**
+ * The values that fields of an input may have, by the path of the field: `{ "spec.format": ["e4m3"], "x.dtype": ["f32"] }`. A
+ * field that is not named may have any value.
+ */
+export type Supported = Readonly<Record<string, readonly unknown[]>>;
+
+/** What a subject supports, by operation. */
+export type SupportedInputs = { readonly [K in OperationName]?: Supported };
+
 /** The options of a conformance run; all are optional. */
 export interface ConformanceOptions {
   /** Inputs for each law, from 1. Default 100. */
@@ -32,6 +41,11 @@ export interface ConformanceOptions {
   readonly operations?: readonly string[] | undefined;
   /** Arbitraries to draw from, for kernels that support only some inputs. Default: those in the table of operations. */
   readonly inputs?: Inputs | undefined;
+  /**
+   * What the subject supports of each operation: the values that fields of an input may have. Inputs are drawn among those.
+   * Default: everything. `inputs` come first.
+   */
+  readonly supported?: SupportedInputs | undefined;
   /**
    * Whether to leave out the laws that do not compare with the reference, which draw inputs of their own. Default false.
    */
@@ -70,6 +84,18 @@ export const checkSubject = optionsOf<Subject>(byOperation(callable));
 
 const checkInputs = optionsOf<Inputs>(byOperation(instance(fc.Arbitrary, "an arbitrary of fast-check")));
 
+/** The domain of what a subject supports of one operation. */
+export const supportedFields = domain(
+  (value) =>
+    typeof value === "object" &&
+    value !== null &&
+    [Object.prototype, null].includes(Object.getPrototypeOf(value)) &&
+    Object.values(value).every((values) => Array.isArray(values) && values.length > 0),
+  "lists of values by field",
+);
+
+const checkSupported = optionsOf<SupportedInputs>(byOperation(supportedFields));
+
 /** The domain of `runs`. */
 export const runCount = integer(1, 2 ** 31 - 1);
 
@@ -98,6 +124,7 @@ const TABLE: OptionTable<ConformanceOptions> = {
   seed: integer(-(2 ** 31), 2 ** 31 - 1),
   operations: operationNames,
   inputs: nested(checkInputs),
+  supported: nested(checkSupported),
   comparing: boolean,
   replay: nested(checkReplay),
   onProgress: callable,
@@ -105,10 +132,13 @@ const TABLE: OptionTable<ConformanceOptions> = {
 
 export const checkOptions = optionsOf<ConformanceOptions>(TABLE);
 
-export const checkBackendOptions = optionsOf<BackendOptions>({
-  ...TABLE,
-  backend: needed((user, _name, value) => requireBackend(user, value as BackendOptions["backend"])),
-});
+export const checkBackendOptions = optionsOf<BackendOptions>(
+  {
+    ...TABLE,
+    backend: needed((user, _name, value) => requireBackend(user, value as BackendOptions["backend"])),
+  },
+  "given",
+);
 
 /** The operations of the subject that the run asks for. Throws `ArgumentError` if there are none. */
 export function operationsOf(

@@ -4,8 +4,9 @@ import type { Backend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
 import { gemmCase } from "../operations/gemm/arbitrary.js";
 import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
-import { backendSubject, type OperationName, ORACLE, type Subject } from "../operations/operations.js";
-import type { CheckResult, Law } from "./law.js";
+import { backendSubject, ORACLE, type Subject } from "../operations/operations.js";
+import { readable } from "./found.js";
+import type { CheckResult, Law, LawReport } from "./law.js";
 import { lawNamed, lawsFor, over } from "./laws.js";
 import {
   type BackendOptions,
@@ -17,14 +18,7 @@ import {
   operationsOf,
   requireOperation,
 } from "./run-options.js";
-
-/** The outcome of one law. */
-export interface LawReport extends CheckResult {
-  /** The law's name. */
-  readonly law: string;
-  /** The operation that it is about. */
-  readonly operation: OperationName;
-}
+import { inputsWithin } from "./supported.js";
 
 /** The outcome of a conformance run: the verdict, the seed, and the result of each law. */
 export interface ConformanceReport {
@@ -39,9 +33,10 @@ export interface ConformanceReport {
 /**
  * Tests an implementation against a reference: each law of each operation of `subject`, with `runs` inputs. The
  * reference defaults to the oracles. Does not throw if a law fails: the report has its shrunk counterexample, with the
- * seed and path that replay it. Throws `ArgumentError` before the run for an unknown or invalid option, for unknown
- * operations, for operations that the subject or the reference does not have, and if there is nothing to test. Throws
- * it during the run for a replay path that leads to no input.
+ * seed and path that replay it, made simple and explained, and the name of the mistake where one is known. Throws
+ * `ArgumentError` before the run for an unknown or invalid option, for unknown operations, for operations that the
+ * subject or the reference does not have, and if there is nothing to test. Throws it during the run for a replay path
+ * that leads to no input.
  */
 export async function compareWith(
   subject: Subject,
@@ -51,7 +46,8 @@ export async function compareWith(
   checkOptions("compareWith", options);
   checkSubject("compareWith", subject, "subject");
   checkSubject("compareWith", reference, "reference");
-  const { runs = 100, seed = 1, replay, inputs = {}, comparing = false, onProgress } = options;
+  const { runs = 100, seed = 1, replay, supported = {}, comparing = false, onProgress } = options;
+  const inputs = { ...inputsWithin(supported), ...options.inputs };
   const chosen = replay
     ? [lawNamed(replay.law)]
     : lawsFor(subject, operationsOf(subject, options.operations)).filter(
@@ -63,13 +59,15 @@ export async function compareWith(
     if (compares) requireOperation("reference", reference, operation);
   }
   const reports: LawReport[] = [];
+  const read = (each: LawReport): Promise<LawReport> =>
+    readable(each, { subject, reference, inputs, given: options.inputs ?? {}, supported, seed });
   let done = 0;
   const check = ({ name: law, operation, check: run }: Law): Promise<CheckResult> => {
     const onRun = (): void => onProgress?.({ law, operation, done: ++done, planned: runs * laws.length });
     return run(subject, reference, { runs, seed, path: replay?.path, onRun });
   };
   for (const each of laws)
-    reports.push({ law: each.name, operation: each.operation, ...(await check(each)) });
+    reports.push(await read({ law: each.name, operation: each.operation, ...(await check(each)) }));
   return { ok: reports.every(({ failure }) => failure === undefined), seed, laws: reports };
 }
 

@@ -20,7 +20,7 @@ export abstract class PassingBackend implements Backend {
     readonly inner: Backend,
     memory?: (inner: Backend) => Memory,
   ) {
-    requireBackend(new.target.name, inner);
+    requireBackend(new.target.name, inner, "inner");
     this.memory = memory ? memory(inner) : inner.memory;
   }
 

@@ -10,7 +10,7 @@ import {
   storageBits,
 } from "../../src/tensor/shape.js";
 import type { TensorData } from "../../src/tensor/tensor.js";
-import { codeValue, nanIsClass, PlainTensor, plainTensor } from "./plain.js";
+import { codeValue, nanIsClass, PlainTensor, plainTensor, requireKind } from "./plain.js";
 
 /** The first difference of two tensors, and the number of differences. */
 export interface Difference {
@@ -79,11 +79,14 @@ export interface BitsOf {
   readonly name?: string;
 }
 
-const checkBitsOf = optionsOf<BitsOf>({
-  dtype: needed(dtypeOf(DTYPES)),
-  shape: needed((_user, _name, shape) => ownShape(shape as Shape)),
-  name: text,
-});
+const checkBitsOf = optionsOf<BitsOf>(
+  {
+    dtype: needed(dtypeOf(DTYPES)),
+    shape: needed((_user, _name, shape) => ownShape(shape as Shape)),
+    name: text,
+  },
+  "of",
+);
 
 /**
  * Compares the data of two tensors (as `Tensor.data()` returns them) bit by bit. Throws `MismatchError` if they differ,
@@ -96,6 +99,8 @@ export function assertSameBits<D extends DType>(
   of: BitsOf & { readonly dtype: D },
 ): void {
   const { dtype, shape, name = "result" } = checkBitsOf("assertSameBits", of);
+  requireKind("assertSameBits", "actual", dtype, actual);
+  requireKind("assertSameBits", "expected", dtype, expected);
   assertSame(name, new PlainTensor(dtype, shape, actual), new PlainTensor(dtype, shape, expected));
 }
 

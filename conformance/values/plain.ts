@@ -26,6 +26,14 @@ export type Codes = Uint8Array | Uint16Array | Uint32Array;
 const SHOWN = 24;
 const elementType = dtypeOf(DTYPES);
 
+/** Throws `DTypeError` for an array of another kind than the elements of a type have. */
+export function requireKind(user: string, name: string, dtype: DType, data: unknown): void {
+  const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
+  if (kind === wanted) return;
+  const given = kind ? `a ${kind}` : describe(data);
+  throw new DTypeError(`${user}: ${name} is ${given}; ${dtype} takes a ${wanted}`);
+}
+
 /**
  * A dense row-major array. f32 and i32 have values, all other types codes; FP4 has two codes per byte. Throws
  * `DTypeError` for an unknown type or data of another kind, `ShapeError` for an invalid shape.
@@ -43,10 +51,7 @@ export class PlainTensor<D extends DType = DType> {
   ) {
     elementType("PlainTensor", "dtype", dtype);
     this.shape = ownShape(shape);
-    const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
-    if (kind === wanted) return;
-    const given = kind ? `a ${kind}` : describe(data);
-    throw new DTypeError(`PlainTensor: data is ${given}; ${dtype} takes a ${wanted}`);
+    requireKind("PlainTensor", "data", dtype, data);
   }
 
   /** One code per element: FP4 unpacked, f32 as bit patterns. */

@@ -3,11 +3,13 @@ import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
+import type { ScaledTensor } from "../../../src/ops/gemm/operand.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import { QUANTIZERS, quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
 import { codesOf } from "./arbitrary-codes.js";
-import { blocksOf, formatOf, type OperandCase, type Source } from "./operand.js";
+import { blocksOf, formatOf, type OperandCase, type Source, tileOf } from "./operand.js";
 
 /**
  * The number of distinct lines of an operand. Other lines repeat them, so that the oracle computes few dot products.
@@ -17,7 +19,7 @@ const DISTINCT = 5;
 const plain = (...formats: readonly (ScalarFormat | "f32")[]): fc.Arbitrary<Source> =>
   fc.constantFrom(...formats).map((format) => ({ kind: "plain", format }));
 
-const scaled = (...tiles: readonly ("tensor" | "1x128" | "128x128")[]): fc.Arbitrary<Source> =>
+const scaled = (...tiles: readonly NonNullable<ScaledTensor["tile"]>[]): fc.Arbitrary<Source> =>
   fc.record({
     kind: fc.constant("scaled"),
     format: fc.constantFrom("e4m3", "e5m2"),
@@ -25,11 +27,12 @@ const scaled = (...tiles: readonly ("tensor" | "1x128" | "128x128")[]): fc.Arbit
   } as const);
 
 const quantized = (...names: readonly BlockFormatName[]): fc.Arbitrary<Source> =>
-  quantizeSpec(names).chain((spec) =>
-    scaleLayout(spec).map((layout) => ({ kind: "quantized", spec, scaleLayout: layout })),
-  );
+  quantizeSpec(names)
+    .filter(({ scaleRule }) => tensorScaleRole(scaleRule) !== "divisor")
+    .chain((spec) => scaleLayout(spec).map((layout) => ({ kind: "quantized", spec, scaleLayout: layout })));
 
 const fp8 = fc.oneof(plain("e4m3", "e5m2"), scaled("tensor"), quantized("fp8-current", "fp8-delayed"));
+const fp8Row = fc.oneof({ weight: 2, arbitrary: quantized("fp8-row") }, scaled("1xK"));
 const fp8Block = fc.oneof({ weight: 2, arbitrary: quantized("fp8-block") }, scaled("1x128", "128x128"));
 /** The block FP8 operands that hardware takes as b. */
 const fp8Lines = fp8Block.filter((source) => blocksOf(source)?.lines === 1);
@@ -39,11 +42,21 @@ const narrow = plain(
     (name) => !["e4m3", "e5m2"].includes(name) && factsOf(name).bits <= 8 && SCALAR_FORMATS[name].signed,
   ),
 );
-const any = fc.oneof(fp8, fp8Block, mx, quantized("nvfp4"), narrow, plain("bf16", "f16", "f32", "tf32"));
+const any = fc.oneof(
+  fp8,
+  fp8Row,
+  fp8Block,
+  mx,
+  quantized("nvfp4"),
+  narrow,
+  plain("bf16", "f16", "f32", "tf32"),
+);
 
 /** The kinds of a and b: mostly two of the same kind, as hardware requires. */
 export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
   { weight: 6, arbitrary: fc.tuple(fp8, fp8) },
+  { weight: 3, arbitrary: fc.tuple(fp8Row, fp8Row) },
+  { weight: 2, arbitrary: fc.oneof(fc.tuple(fp8, fp8Row), fc.tuple(fp8Row, fp8)) },
   { weight: 4, arbitrary: fc.tuple(fp8Block, fp8Lines) },
   { weight: 1, arbitrary: fc.tuple(fp8Block, fp8Block) },
   { weight: 3, arbitrary: fc.tuple(mx, mx) },
@@ -124,6 +137,11 @@ function scalesOf(
   if (source.kind === "plain") return undefined;
   const pow2 = source.kind === "quantized" ? source.spec.pow2Scales : next() % 2 === 0;
   const blocks = blocksOf(source);
+  if (tileOf(source) === "1xK") {
+    const across = Math.min(depth, 1);
+    const codes = Array.from({ length: picks.length * across }, () => f32Scale(next, wild, pow2));
+    return fromCodes("f32", [picks.length, across], codes);
+  }
   if (!blocks) return fromCodes("f32", [1], [f32Scale(next, wild, pow2)]);
   const { format, lines, length } = blocks;
   const code = (): number => {

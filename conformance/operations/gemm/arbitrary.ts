@@ -11,7 +11,7 @@ import { type Serving, servingOf } from "../../oracle/gemm/datapath.js";
 import type { ResultDType } from "../../values/rounded.js";
 import { multipleOf, operandCase, sources } from "./arbitrary-operands.js";
 import { type GemmCase, resultShape, resultType } from "./case.js";
-import { blocksOf, multiplied, type OperandCase, type Source } from "./operand.js";
+import { multiplied, type OperandCase, type Source } from "./operand.js";
 
 const DEFINITIONS: readonly DatapathFamily[] = ["exact", "fp32"];
 const HARDWARE: readonly DatapathFamily[] = ["hopper", "blackwell", "ada"];
@@ -37,7 +37,7 @@ const depths = (step: number): fc.Arbitrary<number> =>
 
 /** The layouts of a pair. Scales that exist only along rows exclude layouts that read columns. */
 function layoutsOf([a, b]: readonly [Source, Source]): readonly GemmLayout[] {
-  const rowsOnly = (source: Source): boolean => source.kind === "scaled" && blocksOf(source) !== undefined;
+  const rowsOnly = (source: Source): boolean => source.kind === "scaled" && source.tile !== "tensor";
   if (rowsOnly(a)) return ["TN"];
   return rowsOnly(b) ? ["TN", "NN"] : ["TN", "NN", "NT"];
 }

@@ -5,6 +5,7 @@ import { UnsupportedError } from "../../../src/errors.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import type { GeneralOperands, NamedOperands } from "../../../src/ops/gemm/named-operands.js";
 import type { GemmInput } from "../../../src/ops/gemm/operand.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { isWide, type WideDType } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { div, fromBits, mul } from "../../oracle/core/rational.js";
@@ -25,6 +26,7 @@ import {
   oracleOperand,
   storedRows,
   storedShape,
+  tileOf,
   uploadOperand,
 } from "./operand.js";
 
@@ -110,27 +112,36 @@ function products(input: GemmCase): number[] {
   const biases = bias && depth > 0 ? wideValues(bias) : undefined;
   const task = {
     alpha: fullAlpha(alpha, a, b),
-    scaleA: factorOf(a),
-    scaleB: factorOf(b),
     beta: c ? Math.fround(beta ?? 1) : 0,
     split: typeof input.splitK === "number" && input.splitK > 1,
+    lined: [a, b].some(({ source }) => tileOf(source) === "1xK"),
   };
-  return sums.map((acc, i) =>
-    oracle.epilogue(acc, { ...task, c: addends[i] ?? 0, bias: biases?.[i % columns] }),
-  );
+  const [scaleA, scaleB] = [factorOf(a), factorOf(b)];
+  return sums.map((acc, i) => {
+    const [row, column] = [Math.floor(i / columns), i % columns];
+    const scales = { scaleA: scaleA(column), scaleB: scaleB(row) };
+    return oracle.epilogue(acc, { ...task, ...scales, c: addends[i] ?? 0, bias: biases?.[column] });
+  });
 }
 
-/** The per-tensor scale of an operand. */
-function factorOf({ source, scales }: OperandCase): number {
-  const perTensor = source.kind === "scaled" ? source.tile : source.kind === "quantized" && source.spec.tile;
-  return perTensor === "tensor" && scales ? fromBits(scales.codes[0] as number) : 1;
+/** The scale of a line of an operand: that of the tensor, or its own. */
+function factorOf({ source, scales }: OperandCase): (line: number) => number {
+  const tile = tileOf(source);
+  if (!scales || scales.codes.length === 0) return () => 1;
+  if (tile === "tensor") return () => fromBits(scales.codes[0] as number);
+  return tile === "1xK" ? (line) => fromBits(scales.codes[line] as number) : () => 1;
+}
+
+/** What the factor of a whole NVFP4 tensor is divided by (numerics.md §5.10, §5.11). */
+function divisorOf({ scaleRule, e4m3Max }: QuantizeSpec): number {
+  return scaleRule === "twoLevel" ? 6 * e4m3Max : 1;
 }
 
 /** alpha times the operands' NVFP4 factors (numerics.md §5.10). */
 function fullAlpha(alpha: number, ...operands: readonly OperandCase[]): number {
   const factors = operands.flatMap(({ source, amax }) =>
     amax && source.kind === "quantized"
-      ? [{ amax: fromBits(amax.codes[0] as number), divisor: 6 * source.spec.e4m3Max }]
+      ? [{ amax: fromBits(amax.codes[0] as number), divisor: divisorOf(source.spec) }]
       : [],
   );
   const scaled = factors.reduce((product, { amax }) => mul(product, amax), Math.fround(alpha));

@@ -1,8 +1,8 @@
 /** An operand of a matrix product as lines along K, and its conversion to the library's and the oracle's forms. */
 import type { Backend } from "../../../src/backends/backend.js";
-import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS, isLineWide, isTensorWide, type Tile, tileSize } from "../../../src/formats/block.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
-import type { GemmInput } from "../../../src/ops/gemm/operand.js";
+import type { GemmInput, ScaledTensor } from "../../../src/ops/gemm/operand.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
 import type { Shape } from "../../../src/tensor/shape.js";
 import { fromBits } from "../../oracle/core/rational.js";
@@ -17,11 +17,11 @@ import { layOut, oracleSpec, scaleTensor, uploadQuantized } from "../quantize/qu
 /** The kind of an operand. */
 export type Source =
   | { readonly kind: "plain"; readonly format: ScalarFormat | "f32" }
-  /** FP8 codes with f32 block scales. */
+  /** FP8 codes with f32 scales. */
   | {
       readonly kind: "scaled";
       readonly format: "e4m3" | "e5m2";
-      readonly tile: "tensor" | "1x128" | "128x128";
+      readonly tile: NonNullable<ScaledTensor["tile"]>;
     }
   | { readonly kind: "quantized"; readonly spec: QuantizeSpec; readonly scaleLayout: ScaleLayout };
 
@@ -31,7 +31,7 @@ export interface OperandCase {
   readonly source: Source;
   /** [lines, K] */
   readonly codes: PlainTensor;
-  /** [lines or tiles of lines, blocks along K], or [1] for a per-tensor scale. */
+  /** [lines or tiles of lines, blocks along K], [lines, 1] for scales of lines, or [1] for a per-tensor scale. */
   readonly scales?: PlainTensor | undefined;
   /** nvfp4 only. */
   readonly amax?: PlainTensor<"f32"> | undefined;
@@ -43,11 +43,17 @@ export function formatOf(source: Source): ScalarFormat | "f32" {
   return source.kind === "quantized" ? source.spec.format : source.format;
 }
 
+/** The tile of a kind; undefined without scales. */
+export function tileOf(source: Source): Tile | undefined {
+  if (source.kind === "plain") return undefined;
+  return source.kind === "scaled" ? source.tile : source.spec.tile;
+}
+
 /** The blocks of a kind: the scale's type and the lines and columns that share one. Undefined without block scales. */
 export function blocksOf(source: Source) {
-  if (source.kind === "plain") return undefined;
-  const tile = source.kind === "scaled" ? source.tile : source.spec.tile;
-  if (tile === "tensor") return undefined;
+  const tile = tileOf(source);
+  if (source.kind === "plain" || tile === undefined || isTensorWide(tile) || isLineWide(tile))
+    return undefined;
   const [lines, length] = tileSize(tile);
   if (source.kind === "scaled") return { format: "f32" as const, lines, length };
   const { scale: format, replicates } = BLOCK_FORMATS[source.spec.quantizer];

@@ -1,10 +1,10 @@
 /** Fused activation and quantization, and the same for gradients of activations. */
 import * as fc from "fast-check";
 import type { ActivationName, SwigluClamp } from "../../../src/backends/ops.js";
-import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../../../src/tensor/shape.js";
-import { matrixShape } from "../../arbitraries/matrices.js";
+import { anyRows, drawnBlock } from "../../arbitraries/matrices.js";
 import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import { quantizeActivated } from "../../oracle/quantize/computed.js";
@@ -58,7 +58,7 @@ function formFor(result: Shape): fc.Arbitrary<Form> {
 /** Draws fused calls of the quantizers `names` whose results have one of `shapes`. */
 export function activationQuantizeCase(
   names?: readonly BlockFormatName[],
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
 ): fc.Arbitrary<ActivationQuantizeCase> {
   return activationQuantizeCaseBy(quantizeSpec(names), shapes);
 }
@@ -66,11 +66,11 @@ export function activationQuantizeCase(
 /** As `activationQuantizeCase`, for specs that the caller draws. */
 export function activationQuantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
 ): fc.Arbitrary<ActivationQuantizeCase> {
   return specs.chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
-    const forms = shapes(multiple, tileSize(spec.tile)[1]).chain(formFor);
+    const forms = shapes(multiple, drawnBlock(spec.tile)).chain(formFor);
     // Quantizers read values rounded to the type of x, or in the backward pass to the type of the gradient.
     return fc
       .tuple(forms, sourceType(spec), wideType())

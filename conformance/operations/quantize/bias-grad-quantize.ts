@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import type { BlockFormatName } from "../../../src/formats/block.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
-import { matrixShape } from "../../arbitraries/matrices.js";
+import { anyRows } from "../../arbitraries/matrices.js";
 import { quantizeSpec } from "../../arbitraries/specs.js";
 import { wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/quantize/quantize.js";
@@ -24,7 +24,7 @@ export interface BiasGradQuantizeCase extends Omit<QuantizeCase, "noop"> {
  */
 export function biasGradQuantizeCase(
   names?: readonly BlockFormatName[],
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
   gradients?: (shape: Shape, dtype: WideDType) => fc.Arbitrary<PlainTensor<WideDType>>,
 ): fc.Arbitrary<BiasGradQuantizeCase> {
   return biasGradQuantizeCaseBy(quantizeSpec(names), shapes, gradients);
@@ -33,7 +33,7 @@ export function biasGradQuantizeCase(
 /** As `biasGradQuantizeCase`, for specs that the caller draws. */
 export function biasGradQuantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
   gradients?: (shape: Shape, dtype: WideDType) => fc.Arbitrary<PlainTensor<WideDType>>,
 ): fc.Arbitrary<BiasGradQuantizeCase> {
   return fc.tuple(quantizeCaseBy(specs, shapes), wideType()).chain(([{ noop: _, x, ...how }, biasType]) => {

@@ -1,4 +1,4 @@
-/** The operation `hadamard`: each 16 rows of a column pass through one tensor-core step. */
+/** The operation `hadamard`: each 16 rows of a column pass through one tensor-core step; zeros fill the last 16. */
 import * as fc from "fast-check";
 import { hadamard, RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
 import { specialPattern } from "../../arbitraries/patterns.js";
@@ -9,7 +9,7 @@ import type { Operation } from "../operation.js";
 
 /** One input of the operation `hadamard`, as plain data. */
 export interface HadamardCase {
-  /** The input, [16 n, K]. */
+  /** The input, [M, K]. */
   readonly x: PlainTensor<"bf16">;
   /** The sign mask: none, or the default. */
   readonly signs: 0 | typeof RHT_SIGNS;
@@ -33,6 +33,7 @@ function hadamardCase(): fc.Arbitrary<HadamardCase> {
   return fc
     .record({
       chunks: fc.integer({ min: 0, max: 3 }),
+      missing: fc.oneof(fc.constant(0), fc.integer({ min: 1, max: 15 })),
       columns: fc.oneof(fc.integer({ min: 0, max: 5 }), fc.constantFrom(17, 33)),
       seed: fc.nat(),
       top: fc.oneof(fc.constant(127), fc.integer({ min: 0, max: 254 })),
@@ -40,10 +41,11 @@ function hadamardCase(): fc.Arbitrary<HadamardCase> {
       plants: fc.array(fc.tuple(fc.nat(), specialPattern()), { maxLength: 2 }),
       signs: fc.constantFrom(0, RHT_SIGNS),
     } as const)
-    .map(({ chunks, columns, seed, top, depth, plants, signs }) => {
-      const codes = cancelling(seed, 16 * chunks * columns, top, depth);
+    .map(({ chunks, missing, columns, seed, top, depth, plants, signs }) => {
+      const rows = Math.max(16 * chunks - missing, 0);
+      const codes = cancelling(seed, rows * columns, top, depth);
       for (const [at, bits] of codes.length > 0 ? plants : []) codes[at % codes.length] = bits >>> 16;
-      return { x: fromCodes("bf16", [16 * chunks, columns], codes), signs };
+      return { x: fromCodes("bf16", [rows, columns], codes), signs };
     });
 }
 
@@ -53,13 +55,14 @@ export const hadamardOperation: Operation<HadamardCase> = {
   oracle({ x, signs }) {
     const [rows, columns] = x.matrix;
     const values = wideValues(x);
-    const out = new Uint16Array(rows * columns);
+    const length = 16 * Math.ceil(rows / 16);
+    const out = new Uint16Array(length * columns);
     for (let column = 0; column < columns; column++) {
       for (let top = 0; top < rows; top += 16) {
-        const chunk = Array.from({ length: 16 }, (_, i) => values[(top + i) * columns + column] as number);
-        out.set(rht16(chunk, signs !== 0), column * rows + top);
+        const chunk = Array.from({ length: 16 }, (_, i) => values[(top + i) * columns + column] ?? 0);
+        out.set(rht16(chunk, signs !== 0), column * length + top);
       }
     }
-    return { out: fromCodes("bf16", [columns, rows], out) };
+    return { out: fromCodes("bf16", [columns, length], out) };
   },
 };

@@ -1,8 +1,8 @@
 /** Fused norm and quantization. */
 import * as fc from "fast-check";
-import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
-import { matrixShape } from "../../arbitraries/matrices.js";
+import { anyRows, drawnBlock } from "../../arbitraries/matrices.js";
 import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
 import { wideTensor } from "../../arbitraries/wide.js";
 import { quantizeNormed } from "../../oracle/quantize/computed.js";
@@ -17,7 +17,7 @@ export interface NormQuantizeCase extends Quantization, Omit<NormCase, "outDtype
 /** Draws fused calls of the quantizers `names` whose results have one of `shapes`. */
 export function normQuantizeCase(
   names?: readonly BlockFormatName[],
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
 ): fc.Arbitrary<NormQuantizeCase> {
   return normQuantizeCaseBy(quantizeSpec(names), shapes);
 }
@@ -25,13 +25,13 @@ export function normQuantizeCase(
 /** As `normQuantizeCase`, for specs that the caller draws. */
 export function normQuantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
 ): fc.Arbitrary<NormQuantizeCase> {
   return specs.chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     // Quantizers read values rounded to the type of x.
     return fc
-      .tuple(shapes(multiple, tileSize(spec.tile)[1]), sourceType(spec))
+      .tuple(shapes(multiple, drawnBlock(spec.tile)), sourceType(spec))
       .chain(([shape, dtype]) =>
         fc
           .tuple(wideTensor(shape, { dtype }), parameters(shape), smallTerms, quantizationBy(spec))

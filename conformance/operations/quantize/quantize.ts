@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { MatrixPart } from "../../../src/backends/ops.js";
-import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { callable } from "../../../src/options.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
@@ -13,7 +13,7 @@ import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { type DType, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { randomSource } from "../../arbitraries/formats.js";
-import { matrixShape, wideMatrix } from "../../arbitraries/matrices.js";
+import { anyRows, drawnBlock, wideMatrix } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/specs.js";
 import * as oracle from "../../oracle/quantize/quantize.js";
@@ -55,7 +55,7 @@ export const NOOPS = [undefined, 1, 0, 2, Number.NaN] as const;
 
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
-/** Shapes for a format: rows and columns are multiples of `multiple`, and blocks have the length `block`. */
+/** Shapes for a format: columns are multiples of `multiple`, and blocks have the length `block`. */
 export type Shapes = (multiple: number, block: number) => fc.Arbitrary<Shape>;
 
 /** Options of a quantization by `spec`. */
@@ -76,7 +76,7 @@ export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
  */
 export function quantizeCase(
   names?: readonly BlockFormatName[],
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
 ): fc.Arbitrary<QuantizeCase> {
   callable("quantizeCase", "shapes", shapes);
   return quantizeCaseBy(quantizeSpec(names), shapes);
@@ -85,11 +85,11 @@ export function quantizeCase(
 /** As `quantizeCase`, for specs and types of the input that the caller draws. */
 export function quantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
-  shapes: Shapes = matrixShape,
+  shapes: Shapes = anyRows,
   type = sourceType,
 ): fc.Arbitrary<QuantizeCase> {
   return specs.chain((spec) => {
-    const block = tileSize(spec.tile)[1];
+    const block = drawnBlock(spec.tile);
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const aim = fc.tuple(type(spec), shapes(multiple, block));
     const { max } = factsOf(spec.format);

@@ -29,6 +29,8 @@ const { e2m1, e4m3, e8m0 } = SCALAR_FORMATS;
 export interface BlockScale {
   readonly stored: number;
   readonly multiplier: number;
+  /** What elements are divided by instead. Default: the stored scale, an f32. */
+  readonly divisor?: number;
 }
 
 /** The largest |x|, NaN ignored; 0 for an empty block. */
@@ -228,6 +230,7 @@ export const E8M0_RULES = {
   e8m0Ceil: byExponent(ceilLog2),
   e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundedTo(amax, mantissaBits))),
   e8m0EvenShort,
+  e8m0UpLeast: (amax, element) => e8m0UpQuotient(Math.max(amax, Math.fround(1e-4)), element),
 } as const satisfies Readonly<Record<string, E8m0Rule>>;
 
 /** S_enc of a tensor with amax G (numerics.md §5.1). `e4m3Max` is 448, or 256 as an option of 4over6. */
@@ -247,6 +250,66 @@ export function twoLevel(b: number, g: number): BlockScale {
   const stored = encodeSaturating(Math.min(raw, FLT_MAX), e4m3);
   return { stored, multiplier: elementMultiplier(stored, encodeScale) };
 }
+
+/** The scale of a tensor that a rule stores, from the tensor's amax in the type of the input (numerics.md §5.11). */
+type TensorScale = (amax: number, type: WideName) => number;
+
+const multiplierOfTensor: TensorScale = (amax) => div(amax, 2688);
+
+function divisorOfTensor(amax: number, type: WideName): number {
+  const reciprocal = roundedIn(div(1, Math.max(amax, 2 ** -126)), type);
+  const divisor = roundedIn(mul(reciprocal, 2688), type);
+  return Number.isFinite(divisor) ? divisor : 1;
+}
+
+/** The e4m3 code of a number that is at least `least`; NaN stays NaN. */
+function scaleFrom(raw: number, least: number): number {
+  return Number.isNaN(raw) ? 0x7f : encodeSaturating(Math.min(Math.max(raw, least), 448), e4m3);
+}
+
+interface TensorRule {
+  readonly ofTensor: TensorScale;
+  /** The scale of a block of amax b in a tensor of scale t. */
+  readonly ofBlock: (b: number, t: number, type: WideName) => BlockScale;
+}
+
+const byReciprocal = (stored: number, t: number): BlockScale => ({
+  stored,
+  multiplier: div(div(1, t), decode(stored, e4m3)),
+});
+
+const byWhole = (stored: number, divisor: number): BlockScale => ({
+  stored,
+  multiplier: div(1, divisor),
+  divisor,
+});
+
+/** The rules whose e4m3 scales lie under a stored scale of the tensor, by name (numerics.md §5.11). */
+export const TENSOR_RULES = {
+  e4m3Quotient: {
+    ofTensor: () => 1,
+    ofBlock: (b, t) => byReciprocal(scaleFrom(div(b, 6), 2 ** -6), t),
+  },
+  twoLevelQuotient: {
+    ofTensor: multiplierOfTensor,
+    ofBlock: (b, t) => byReciprocal(scaleFrom(div(div(b, 6), t), 2 ** -6), t),
+  },
+  twoLevelProduct: {
+    ofTensor: multiplierOfTensor,
+    ofBlock: (b, t) => {
+      const quotient = div(b, mul(6, t));
+      const stored = scaleFrom(quotient === 0 ? 1 : quotient, 2 ** -9);
+      return byWhole(stored, mul(decode(stored, e4m3), t));
+    },
+  },
+  twoLevelDivisor: {
+    ofTensor: divisorOfTensor,
+    ofBlock: (b, t, type) => {
+      const stored = scaleFrom(mul(t, roundedIn(div(b, 6), type)), 0) || 0x20;
+      return byWhole(stored, div(decode(stored, e4m3), t));
+    },
+  },
+} as const satisfies Readonly<Record<string, TensorRule>>;
 
 export type ErrorMetric = "mae" | "mse";
 

@@ -250,13 +250,24 @@ export interface EpilogueTask {
   readonly c: number;
   readonly bias: number | undefined;
   readonly split: boolean;
+  /** Whether an operand has scales of lines; scaleA and scaleB are then those of this element. */
+  readonly lined?: boolean;
 }
 
 /** The f32 result of an accumulator, before the rounding to D's type. */
-export function epilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias, split }: EpilogueTask): number {
+export function epilogue(acc: number, task: EpilogueTask): number {
+  if (task.lined) return linedEpilogue(acc, task);
+  const { alpha, scaleA, scaleB, beta, c, bias, split } = task;
   const s = mul(mul(alpha, scaleA), scaleB);
   const product = (): number => (split ? fma(beta, c, mul(s, acc)) : fma(s, acc, mul(beta, c)));
   const alone = (): number => (split ? mul(s, acc) : fma(s, acc, 0));
   const x = beta === 0 ? alone() : product();
+  return bias === undefined ? x : add(x, bias);
+}
+
+/** As cuBLASLt does with vectors of scales (datapath.md §2): the scales multiply the sum, then alpha does. */
+function linedEpilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias }: EpilogueTask): number {
+  const scaled = mul(mul(acc, scaleA), scaleB);
+  const x = alpha === 1 && beta === 0 ? scaled : fma(scaled, alpha, beta === 0 ? 0 : mul(beta, c));
   return bias === undefined ? x : add(x, bias);
 }

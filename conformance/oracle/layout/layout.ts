@@ -1,5 +1,5 @@
 /** Storage of elements and scales: tiles, transposes, padding, the 128x4 swizzle, packed 4-bit codes. */
-import type { E8M0_RULES, QUOTIENTS } from "../core/scale.js";
+import type { E8M0_RULES, QUOTIENTS, TENSOR_RULES } from "../core/scale.js";
 
 /** The rule that computes a block's scale. */
 export type ScaleRule =
@@ -8,12 +8,13 @@ export type ScaleRule =
   | "block"
   | "f32Reciprocal"
   | "twoLevel"
+  | keyof typeof TENSOR_RULES
   | keyof typeof E8M0_RULES
   | keyof typeof QUOTIENTS;
 
 /** The properties of a quantizer in the specification. */
 interface Family {
-  /** The number of elements along a line that share a scale; 0 for the whole tensor. */
+  /** The number of elements along a line that share a scale; 0 for the whole tensor, infinity for the whole line. */
   readonly block: number;
   /** The default element format. */
   readonly format: "e4m3" | "e2m3" | "e2m1";
@@ -23,21 +24,26 @@ interface Family {
   readonly scale: "f32" | "e8m0" | "e4m3";
   /** True if the codes of the columnwise copy are not transposed. */
   readonly keepsRows?: boolean;
+  /** True if f32 scales are powers of two where the spec does not say. */
+  readonly pow2?: boolean;
+  /** True if blocks are whole: zeros fill the last block of a column. If false, it has fewer elements. */
+  readonly whole?: boolean;
 }
 
 export const FAMILIES = {
   "fp8-current": { block: 0, format: "e4m3", rule: "whole", scale: "f32" },
   "fp8-delayed": { block: 0, format: "e4m3", rule: "given", scale: "f32" },
-  "fp8-block": { block: 128, format: "e4m3", rule: "block", scale: "f32" },
-  mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", scale: "e8m0", keepsRows: true },
-  mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", scale: "e8m0", keepsRows: true },
-  mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0" },
-  nvfp4: { block: 16, format: "e2m1", rule: "twoLevel", scale: "e4m3" },
+  "fp8-block": { block: 128, format: "e4m3", rule: "block", scale: "f32", pow2: true },
+  "fp8-row": { block: Number.POSITIVE_INFINITY, format: "e4m3", rule: "block", scale: "f32" },
+  mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", scale: "e8m0", keepsRows: true, whole: true },
+  mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, whole: true },
+  mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0", whole: true },
+  nvfp4: { block: 16, format: "e2m1", rule: "twoLevel", scale: "e4m3", whole: true },
 } as const satisfies Readonly<Record<string, Family>>;
 
 export type QuantizerName = keyof typeof FAMILIES;
 export type Usage = "rowwise" | "columnwise";
-export type TileName = "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
+export type TileName = "1xK" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
 export type Shape = readonly [number, number];
 
 /** The quantizer and options that decide the layout of a copy. */
@@ -64,6 +70,12 @@ export function familyOf({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
   return FAMILIES[quantizer];
 }
 
+/** The size of the matrix that a copy of an [M, K] tensor is made of: the columnwise one may have more rows, which are zero. */
+export function sizeOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Shape {
+  const { block, whole = false } = familyOf(spec);
+  return [whole && usage === "columnwise" ? roundUp(m, block) : m, k];
+}
+
 function isSquare({ tile }: LayoutSpec): boolean {
   return tile !== undefined && !tile.startsWith("1x");
 }
@@ -80,11 +92,13 @@ export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling 
     return { tile: whole, step: whole, codesTransposed: columnwise, scalesTransposed: false };
   }
   const { quantizer } = spec;
-  const { block, keepsRows = false } = familyOf(spec);
+  const { block: length, keepsRows = false } = familyOf(spec);
+  const block = Math.min(length, Math.max(columnwise ? m : k, 1));
   const line: Shape = columnwise ? [block, 1] : [1, block];
-  const tile: Shape = isSquare(spec) ? [block, block] : line;
+  const tile: Shape = isSquare(spec) ? [length, length] : line;
   const compact = spec.compact === true && !isSquare(spec);
-  const gemmReady = quantizer === "nvfp4" || (quantizer === "fp8-block" && !compact);
+  const gemmReady =
+    quantizer === "nvfp4" || quantizer === "fp8-row" || (quantizer === "fp8-block" && !compact);
   return {
     tile,
     step: quantizer === "fp8-block" ? tile : line,
@@ -126,6 +140,7 @@ export function padScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage):
 }
 
 function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Shape {
+  if (spec.quantizer === "fp8-row") return [rows, columns];
   if (spec.quantizer === "fp8-block") return [rows, roundUp(columns, 4)];
   if (blocksRunDown(spec, usage)) return [roundUp(rows, 4), roundUp(columns, 128)];
   return [roundUp(rows, 128), roundUp(columns, 4)];

@@ -3,12 +3,21 @@ import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { bitsOf, div, fromBits, mul } from "../core/rational.js";
 import { decode, encode } from "../core/scalar.js";
 import { familyOf, type Shape, type Tiling, tilingOf, type Usage } from "../layout/layout.js";
-import { elementLayout, matrix, type QuantizedCopy, type QuantizeSpec, type WideName } from "./quantize.js";
+import {
+  elementLayout,
+  isTensorRule,
+  matrix,
+  type QuantizedCopy,
+  type QuantizeSpec,
+  type WideName,
+} from "./quantize.js";
 
 /** The factor of the values of codes, rounded to f32. */
 function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): number {
   switch (familyOf(spec).scale) {
     case "e4m3": {
+      const own = mulOrDiv(copy, spec, decode(stored, SCALAR_FORMATS.e4m3));
+      if (own !== undefined) return own;
       const divisor = 6 * (spec.fourOverSix ? (spec.e4m3Max ?? 256) : 448);
       return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(copy.amax ?? 0)), div(1, divisor));
     }
@@ -19,9 +28,19 @@ function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): n
   }
 }
 
+/** The scale under a stored scale of the tensor; undefined where the amax is stored (numerics.md §5.11). */
+function mulOrDiv(
+  { amax = 0 }: QuantizedCopy,
+  { scaleRule }: QuantizeSpec,
+  scale: number,
+): number | undefined {
+  if (scaleRule === undefined || !isTensorRule(scaleRule)) return undefined;
+  return scaleRule === "twoLevelDivisor" ? div(scale, fromBits(amax)) : mul(scale, fromBits(amax));
+}
+
 /**
- * The [M, K] tensor of a copy as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. Under the Hadamard
- * transform, the columnwise copy gives the transformed values.
+ * The [M, K] tensor of a copy as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. M includes the rows that
+ * fill the last blocks. Under the Hadamard transform, the columnwise copy gives the transformed values.
  */
 export function dequantize(
   copy: QuantizedCopy,

@@ -2,7 +2,7 @@
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { random8 } from "../core/philox.js";
 import { add, bitsOf, div, FLT_MAX, fromBits, mul } from "../core/rational.js";
-import { encodeByCarry, type Step, steps } from "../core/scalar.js";
+import { decode, encodeByCarry, type Step, steps } from "../core/scalar.js";
 import {
   amaxOf,
   type BlockScale,
@@ -15,6 +15,7 @@ import {
   reciprocalScale,
   roundedIn,
   scaleFromAmax,
+  TENSOR_RULES,
   twoLevel,
   type WideName,
 } from "../core/scale.js";
@@ -24,6 +25,7 @@ import {
   type LayoutSpec,
   type ScaleRule,
   type Shape,
+  sizeOf,
   tilingOf,
   type Usage,
 } from "../layout/layout.js";
@@ -44,10 +46,12 @@ export interface QuantizeSpec extends LayoutSpec {
   readonly scaleRule?: ScaleRule;
   /** How elements are scaled, if not by one multiplication. */
   readonly elementScaling?: keyof typeof SCALINGS;
-  /** For fp8-current (default false) and fp8-block (default true). */
+  /** For fp8-current and fp8-row (default false) and fp8-block (default true). */
   readonly pow2Scales?: boolean;
-  /** For fp8-current and fp8-block. */
+  /** For fp8-current, fp8-block and fp8-row. */
   readonly amaxEpsilon?: number;
+  /** For fp8-row: what amaxes above it become, rounded to the type of x. 0: amaxes stay. */
+  readonly amaxLimit?: number;
   /** For fp8-delayed. */
   readonly scale?: number;
   /**
@@ -84,6 +88,7 @@ export interface Part {
 /** One copy before its codes are packed. */
 export interface QuantizedCopy {
   readonly codes: Uint8Array;
+  /** As stored, with the rows of zeros that fill the last blocks. */
   readonly shape: Shape;
   /** f32 bit patterns, or codes of e8m0 or e4m3, in logical layout. */
   readonly scale: readonly number[];
@@ -132,8 +137,6 @@ function check(x: Source, spec: QuantizeSpec): void {
   };
   if ((rht || four) && quantizer !== "nvfp4") fail(`rht and fourOverSix are nvfp4's, not ${quantizer}'s`);
   if (rht && (x.dtype !== "bf16" || tile === "16x16")) fail("rht needs bf16 and tile 1x16");
-  if (rht && spec.usage?.includes("columnwise") && x.shape[0] % 16 !== 0)
-    fail("rht needs a multiple of 16 rows");
   if (four && (rht || stochastic)) fail("fourOverSix goes with neither rht nor stochastic");
 }
 
@@ -143,12 +146,20 @@ function check(x: Source, spec: QuantizeSpec): void {
  */
 function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   const sameBytes = isPerTensor(spec) || (spec.quantizer === "fp8-block" && spec.tile === "128x128");
+  const whole = zeroFilled(x, sizeOf(spec, "columnwise", x.shape));
   return quantizeCopy(
-    spec.rht ? transformed(x, spec) : x,
+    spec.rht ? transformed(whole, spec) : whole,
     spec,
     "columnwise",
     sameBytes ? "rowwise" : "columnwise",
   );
+}
+
+/** The tensor with rows of zeros below. */
+function zeroFilled(x: Source, shape: Shape): Source {
+  const data = new Float32Array(shape[0] * shape[1]);
+  data.set(x.data);
+  return { ...x, data, shape };
 }
 
 /** Makes one copy. `drawAs` is the copy whose random bits are used (numerics.md choice 6). */
@@ -170,6 +181,7 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     const bits = bitsOf(
       SCALINGS[spec.elementScaling ?? "multiply"](x.data[r * k + c] ?? 0, scaleOf(r, c), x.dtype),
     );
+    if (isHalfDown(spec.elementScaling)) return halfDownCode(bits, layout, HALF_DOWN[spec.elementScaling]);
     if (!spec.stochastic) return nearestCode(bits, layout);
     const [down, across, height, width] = spec.part ? inWhole(spec.part, r, c) : [r, c, m, k];
     const index = drawsTransposed
@@ -185,7 +197,7 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     codes: Uint8Array.from(codes.values),
     shape: codes.shape,
     ...(isPerTensor(spec) ? perTensor : { scale: scales.values, scaleShape: scales.shape }),
-    ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(spec.amax ?? amaxOf(x.data)) } : {}),
+    ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(storedOfTensor(x, spec)) } : {}),
   };
 }
 
@@ -200,10 +212,46 @@ const SCALINGS = {
   multiplyFromNormal: (x, { multiplier }) => mul(x, Math.min(multiplier, 2 ** 126)),
   multiplyUnlessLeast: (x, { stored, multiplier }) => (stored === 0 ? x : mul(x, multiplier)),
   multiplyTypedAdd: (x, { multiplier }, type) => add(roundedIn(mul(x, multiplier), type), 0),
-  divide: (x, { stored }) => div(x, fromBits(stored)),
-  divideTyped: (x, { stored }, type) => roundedIn(div(x, fromBits(stored)), type),
-  divideTypedAdd: (x, { stored }, type) => add(roundedIn(div(x, fromBits(stored)), type), 0),
+  multiplyHalfDown: (x, { multiplier }) => mul(x, multiplier),
+  multiplyHalfDownMinus: (x, { multiplier }) => mul(x, multiplier),
+  divide: (x, scale) => div(x, divisorOf(scale)),
+  divideAdd: (x, scale) => add(div(x, divisorOf(scale)), 0),
+  divideTyped: (x, scale, type) => roundedIn(div(x, divisorOf(scale)), type),
+  divideTypedAdd: (x, scale, type) => add(roundedIn(div(x, divisorOf(scale)), type), 0),
 } as const satisfies Readonly<Record<string, (x: number, scale: BlockScale, type: WideName) => number>>;
+
+function divisorOf({ stored, divisor }: BlockScale): number {
+  return divisor ?? fromBits(stored);
+}
+
+/** What becomes of a zero by the scalings whose ties go to zero: of what is rounded to it, and of plus zero itself. */
+const HALF_DOWN = {
+  multiplyHalfDown: { rounded: "plus", own: "same" },
+  multiplyHalfDownMinus: { rounded: "same", own: "minus" },
+} as const;
+
+function isHalfDown(name: string | undefined): name is keyof typeof HALF_DOWN {
+  return name !== undefined && Object.hasOwn(HALF_DOWN, name);
+}
+
+/** The code nearest to a value by exact distances, the one nearer to zero of two (numerics.md §3.6). */
+function halfDownCode(
+  bits: number,
+  layout: ScalarLayout,
+  { rounded, own }: (typeof HALF_DOWN)[keyof typeof HALF_DOWN],
+): number {
+  const value = fromBits(bits);
+  const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
+  if (Number.isNaN(value)) return nearestCode(bits, layout);
+  const magnitude = Math.min(Math.abs(value), largest(layout));
+  let code = 0;
+  while (decode(code, layout) < magnitude) code++;
+  // doubles hold the distances exactly: a magnitude of 24 bits lies between two codes of few bits
+  if (code > 0 && magnitude - decode(code - 1, layout) <= decode(code, layout) - magnitude) code--;
+  if (value === 0 && own === "minus") return signBit;
+  if (code === 0 && rounded === "plus") return 0;
+  return bits >= 2 ** 31 ? code + signBit : code;
+}
 
 const nearest = new WeakMap<ScalarLayout, readonly Step[]>();
 
@@ -253,6 +301,8 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
   const max = largest(layout);
   const epsilon = spec.amaxEpsilon ?? 0;
   const rule = spec.scaleRule ?? familyOf(spec).rule;
+  const limit = spec.amaxLimit ? roundedIn(Math.fround(spec.amaxLimit), x.dtype) : Number.POSITIVE_INFINITY;
+  const bounded = (lines: Lines): number => Math.min(amaxOf(lines.flat()), limit);
   switch (rule) {
     case "given":
       return () => f32Scale(spec.scale ?? 1);
@@ -262,8 +312,8 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
     }
     case "block": {
       const overflow = x.dtype === "f32" ? FLT_MAX : largest(SCALAR_FORMATS[x.dtype]);
-      const options = { max, epsilon, pow2: spec.pow2Scales ?? true, overflow };
-      return (lines) => f32Scale(scaleFromAmax(amaxOf(lines.flat()), options));
+      const options = { max, epsilon, pow2: spec.pow2Scales ?? familyOf(spec).pow2 ?? false, overflow };
+      return (lines) => f32Scale(scaleFromAmax(bounded(lines), options));
     }
     case "twoLevel": {
       const g = spec.amax ?? amaxOf(x.data);
@@ -271,20 +321,39 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
       if (metric) return (lines) => fourOverSix(lines, { g, e4m3Max, metric });
       return (lines) => twoLevel(amaxOf(lines.flat()), g);
     }
+    case "e4m3Quotient":
+    case "twoLevelQuotient":
+    case "twoLevelProduct":
+    case "twoLevelDivisor": {
+      const t = storedOfTensor(x, spec);
+      return (lines) => TENSOR_RULES[rule].ofBlock(amaxOf(lines.flat()), t, x.dtype);
+    }
     case "f32Reciprocal":
-      return (lines) => f32Scale(reciprocalScale(amaxOf(lines.flat()), { max, epsilon, type: x.dtype }));
+      return (lines) => f32Scale(reciprocalScale(bounded(lines), { max, epsilon, type: x.dtype }));
     case "f32Quotient":
     case "f32QuotientTyped":
     case "f32QuotientLeast":
     case "f32QuotientUp":
       return (lines) => {
-        const amax = spec.amax !== undefined && isPerTensor(spec) ? spec.amax : amaxOf(lines.flat());
+        const amax = spec.amax !== undefined && isPerTensor(spec) ? spec.amax : bounded(lines);
         const scale = quotient(rule, amax, { max, epsilon, type: x.dtype });
         return { stored: bitsOf(scale), multiplier: div(1, scale) };
       };
     default:
       return (lines) => E8M0_RULES[rule](amaxOf(lines.flat()), layout);
   }
+}
+
+/** What is stored for the tensor: its amax, or the scale that the rule makes of it (numerics.md §5.11). */
+function storedOfTensor(x: Source, spec: QuantizeSpec): number {
+  const amax = spec.amax ?? amaxOf(x.data);
+  const rule = spec.scaleRule ?? "twoLevel";
+  return isTensorRule(rule) ? TENSOR_RULES[rule].ofTensor(amax, x.dtype) : amax;
+}
+
+/** Whether a rule stores a scale of the tensor. */
+export function isTensorRule(rule: string): rule is keyof typeof TENSOR_RULES {
+  return Object.hasOwn(TENSOR_RULES, rule);
 }
 
 /** The tensor after the Hadamard transform of every 16 consecutive rows of each column. */

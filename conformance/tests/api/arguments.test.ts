@@ -149,7 +149,7 @@ describe("arguments", () => {
     "%s refuses wrong arguments by errors that its docstring names, and changes nothing",
     async (_name, callable) => {
       const faults: string[] = [];
-      const refusals: Refusals = { errors: new Set(), users: new Set() };
+      const refusals: Refusals = { errors: new Set(), users: new Set(), unnamed: new Map() };
       for (const trial of trialsFor(callable)) {
         const fault = await tried(targetOf(callable), [trial], backends, refusals);
         if (fault) faults.push(fault);
@@ -163,6 +163,7 @@ describe("arguments", () => {
         (user) =>
           !name.includes(".") && user !== name && callables.has(user) && !SPEAKS_FOR[name]?.includes(user),
       );
+      expect([...refusals.unnamed], `arguments of ${name} that errors do not name`).toEqual([]);
       expect(strangers, `functions that errors of ${name} name instead of it`).toEqual([]);
     },
   );

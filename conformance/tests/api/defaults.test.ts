@@ -156,13 +156,18 @@ function used(made: unknown, [first]: readonly unknown[], world: World): void {
   y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
+/** What reads the results of its operations on the host, so that they have to be computed. */
+const READING = ["diffDialects"];
+
 /** Records the effects of a call in which one option is set or left out. */
 function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
   return inWorld(backends, (world) => {
     using _scope = new Scope();
-    const { asked } = world.backend as AskedBackend;
-    asked.length = 0;
+    const backend = world.backend as AskedBackend;
+    const { asked } = backend;
     const args = [...(row.calls[call] as Row["calls"][0])(world)];
+    asked.length = 0;
+    backend.computes = READING.includes(callable.name);
     const { [key]: _, ...rest } = (args[at] ?? {}) as Record<string, unknown>;
     args[at] = value === undefined ? rest : { ...rest, [key]: value };
     const target = callable.name

@@ -43,7 +43,7 @@ describe("openBackend", () => {
   });
 
   it("refuses unknown names and datapaths, and invalid thread counts", async () => {
-    await expect(openBackend("metal" as "wasm")).rejects.toThrow(/"metal".*wasm, cuda and auto/);
+    await expect(openBackend("metal" as "wasm")).rejects.toThrow(/"metal".*wasm, cuda or auto/);
     for (const threads of [0, 65, 1.5, Number.NaN])
       await expect(openBackend("wasm", { threads })).rejects.toThrow(ArgumentError);
     const open = () => openBackend("wasm", { threads: 1, datapath: "volta" as "ada" });

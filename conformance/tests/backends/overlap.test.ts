@@ -19,7 +19,7 @@ import { OPERATION_NAMES } from "../../operations/operations.js";
 import { distances } from "../harness/arguments/candidates.js";
 import { runDrawn, useWitness } from "../harness/arguments/every-operation.js";
 
-const RUNS = 12;
+const RUNS = 24;
 
 /**
  * The arguments that each operation may overwrite in place. For `gemm` it is the addend; a test below checks what the function

@@ -2,29 +2,35 @@
  * The playground in a real browser: it shows the bits that the library gives in Node, its address says all of it, and it can be
  * used by keys, on a phone, offline, without threads, and with a screen reader.
  */
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type axe from "axe-core";
 import * as fc from "fast-check";
 import {
   encode,
   OVERFLOWS,
   openBackend,
+  quantizerOf,
   ROUNDINGS,
   SCALAR_FORMATS,
   type ScalarFormat,
   Scope,
   tensor,
 } from "lockstep";
+import { saveTensors } from "lockstep/io";
 import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { drawNumbers } from "../../../playground/src/data/distribution.js";
 import { readParams } from "../../../playground/src/params.js";
 import {
+  answerOrReason,
   CHOICES,
-  type Choice,
   compare,
   explainProduct,
+  keyOf,
+  type Operand,
   quantize,
 } from "../../../playground/src/reference/index.js";
 import { partsOf } from "../../../src/io/codes.js";
@@ -77,8 +83,22 @@ async function go(page: Page, fragment: string): Promise<void> {
   await settled(page);
 }
 
+/** What axe finds wrong with a page. */
+async function violations(page: Page): Promise<readonly string[]> {
+  await page.evaluate(AXE);
+  return page.evaluate(async () => {
+    const { axe: tool } = globalThis as typeof globalThis & { readonly axe: typeof axe };
+    const { violations: found } = await tool.run();
+    return found.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+  });
+}
+
+/** How much wider than the screen the page is. */
+function overhang(page: Page): Promise<number> {
+  return page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+}
+
 const hexOf = (bits: number) => bits.toString(16).padStart(8, "0");
-const keyOf = ({ dialect, quantizer, format, tile }: Choice) => [dialect, quantizer, format, tile].join("/");
 
 describe.skipIf(!CHROMIUM)(
   `the playground in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMIUM})`}`,
@@ -181,33 +201,45 @@ describe.skipIf(!CHROMIUM)(
       });
     });
 
-    it("sums a dot product as the library does, and names the step that loses most", async () => {
-      const settings = { px: "normal(0, 1) + outliers(2%, 60)", pw: "student(4)" };
-      const [x, w] = [drawNumbers(settings.px, 200, 1n), drawNumbers(settings.pw, 200, 2n)] as Float32Array[];
+    it("sums a dot product as the library does, with scales and splits, and names the step that loses most", async () => {
+      const drawn = { px: "normal(0, 1) + outliers(2%, 60)", pw: "student(4)" };
+      const [x, w] = [drawNumbers(drawn.px, 200, 1n), drawNumbers(drawn.pw, 200, 2n)] as Float32Array[];
+      const operands: readonly Operand[] = [
+        "e4m3",
+        "bf16",
+        ...CHOICES.filter(({ dialect }) => dialect === "te"),
+      ];
+      const summed = new Set<string>();
       await at("view=product", async ({ page }) => {
         for (const datapath of ["hopper", "ada", "blackwell", "fp32", "exact"] as const)
-          for (const format of ["e4m3", "bf16"] as const) {
+          for (const operand of operands) {
+            const splitK = datapath === "hopper" ? 2 : 1;
             const fragment = new URLSearchParams({
               view: "product",
-              ...settings,
-              k: "200",
-              datapath,
-              operands: format,
+              ...drawn,
+              ...{ k: "200", datapath, splitK: String(splitK) },
+              operands: typeof operand === "string" ? operand : keyOf(operand),
             });
             await go(page, String(fragment));
-            const answer = explainProduct(backend, x as Float32Array, w as Float32Array, {
-              format,
-              datapath,
-              splitAccumulator: false,
-            });
+            const answer = answerOrReason(() =>
+              explainProduct(backend, x as Float32Array, w as Float32Array, {
+                ...{ x: operand, w: operand, datapath, splitAccumulator: false, splitK },
+              }),
+            );
+            if (typeof answer === "string") {
+              expect(await page.textContent(".fault")).toBe(answer);
+              continue;
+            }
             const [name, sum] = await page.$$eval(".results tbody tr:first-child > *", (all) =>
               all.map((each) => each.textContent),
             );
-            expect(name).toBe(answer.plan);
-            expect(Math.fround(Number(sum?.replace("−", "-").replace("e−", "e-")))).toBe(answer.result);
-            const losses = answer.steps.map(({ exact, after }) => Math.abs(exact - after));
-            const worst = answer.steps[losses.indexOf(Math.max(...losses))];
-            // the accumulator before, the products, the sum after
+            const { explained, steps } = answer;
+            summed.add(`${explained.plan.datapath} ${explained.staging} ${explained.promotion}`);
+            expect(name).toBe(splitK > 1 ? `${explained.plan.datapath}, 2 splits` : explained.plan.datapath);
+            expect(Math.fround(Number(sum?.replace("−", "-").replace("e−", "e-")))).toBe(explained.out.value);
+            const losses = steps.map(({ step: { exact, result } }) => Math.abs(exact - result));
+            const worst = steps[losses.indexOf(Math.max(...losses))]?.step;
+            // the accumulator before, the terms, the sum after
             expect(await page.locator(".alignment tbody tr").count()).toBe(
               worst ? worst.terms.length + 2 : 0,
             );
@@ -215,6 +247,88 @@ describe.skipIf(!CHROMIUM)(
         await go(page, "view=product&datapath=hopper&operands=e3m4");
         expect(await page.textContent(".fault")).toMatch(/does not multiply/);
       });
+      expect([...summed]).toEqual(
+        expect.arrayContaining([
+          "hopper-fp8 plain none",
+          "hopper-fp8 plain scaleChain",
+          "hopper-half bf16 none",
+          "blackwell-narrow scaled none",
+          "blackwell-fp4 grouped none",
+        ]),
+      );
+    });
+
+    it("has examples that set what they say", async () => {
+      await at("view=product", async ({ page }) => {
+        for (const example of await page.locator(".examples .chip").all()) {
+          await example.click();
+          await settled(page);
+          expect(await page.locator(".fault").count(), (await example.textContent()) ?? "").toBe(0);
+          expect(await page.locator(".alignment tbody tr").count()).toBeGreaterThan(2);
+        }
+        expect(new URL(page.url()).hash).toContain("splitK=2");
+      });
+    });
+
+    it("shows a file's quantized tensor as it is stored: codes, scale, block and value, by keys too", async () => {
+      using _ = new Scope();
+      const [rows, columns] = [40, 96];
+      const values = drawNumbers("student(3)", rows * columns, 3n) as Float32Array;
+      const made = quantizerOf({ dialect: "te", quantizer: "mxfp8" }).quantize(
+        tensor(backend, values, [rows, columns]),
+      );
+      const folder = mkdtempSync(join(tmpdir(), "lockstep-page-"));
+      const path = join(folder, "q.safetensors");
+      await saveTensors(path, { weight: made });
+      const { data, scaleInv } = made.copy("rowwise");
+      const [codes, scales] = [data, scaleInv].map((each) => each.dataSync() as Uint8Array);
+      const whole = made.dequantize("f32").dataSync() as Float32Array;
+      await at("view=tensor&source=file", async ({ page }) => {
+        await page.setInputFiles("#file", path);
+        await page.waitForSelector("#stored-title");
+        expect(readParams(new URL(page.url()).hash).tensor).toBe("weight");
+        for (const [row, column] of [
+          [0, 0],
+          [39, 95],
+          [17, 40],
+        ] as const) {
+          await go(page, `${new URL(page.url()).hash.slice(1).replace(/&at=[^&]*/, "")}&at=${row},${column}`);
+          const panel = page.locator("section:has(#stored-title)");
+          const hex = (code = 0) => code.toString(16).toUpperCase().padStart(2, "0");
+          const index = row * columns + column;
+          expect(await panel.locator('.cells [aria-pressed="true"] code').textContent()).toBe(
+            hex(codes?.[index]),
+          );
+          expect(await panel.locator("dd code").allTextContents()).toEqual([
+            `0x${hex(codes?.[index])}`,
+            `0x${hex(scales?.[row * 3 + Math.floor(column / 32)])}`,
+          ]);
+          const shown = ((await panel.locator("h3").textContent()) ?? "").split(": ")[1] ?? "";
+          expect(Math.fround(Number(shown.replace("−", "-").replace("e−", "e-")))).toBe(whole[index]);
+          expect(await panel.textContent()).toContain(
+            `rows ${row} to ${row}, columns ${column - (column % 32)} to ${column - (column % 32) + 31}`,
+          );
+        }
+        await page.locator('section:has(#stored-title) .cells [aria-pressed="true"]').focus();
+        await page.keyboard.press("ArrowRight");
+        expect(
+          await page.locator("#stored-title ~ * h3, section:has(#stored-title) h3").first().textContent(),
+        ).toMatch(/^Row 17, column 41:/);
+        for (const kind of ["codes", "values"]) {
+          await page.getByRole("button", { name: kind, exact: true }).click();
+          expect(
+            await page.locator(`.chart[aria-label="${kind} of 40 by 96 elements as stored"]`).count(),
+          ).toBe(1);
+        }
+        for (const look of LOOKS) {
+          await page.setViewportSize({ width: look.width ?? 1280, height: 900 });
+          await page.emulateMedia({ colorScheme: look.scheme ?? "light" });
+          await settled(page);
+          expect(await violations(page), JSON.stringify(look)).toEqual([]);
+          expect(await overhang(page)).toBe(0);
+        }
+      });
+      rmSync(folder, { recursive: true });
     });
 
     it.each([
@@ -411,18 +525,8 @@ describe.skipIf(!CHROMIUM)(
           await at(
             `view=${view}`,
             async ({ page }) => {
-              await page.evaluate(AXE);
-              const violations = await page.evaluate(async () => {
-                const { axe: tool } = globalThis as typeof globalThis & { readonly axe: typeof axe };
-                const { violations: found } = await tool.run();
-                return found.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
-              });
-              expect(violations, JSON.stringify(look)).toEqual([]);
-              const [width, room] = await page.evaluate(() => [
-                document.documentElement.scrollWidth,
-                innerWidth,
-              ]);
-              expect(width, "nothing is wider than the screen").toBe(room);
+              expect(await violations(page), JSON.stringify(look)).toEqual([]);
+              expect(await overhang(page), "nothing is wider than the screen").toBe(0);
             },
             look,
           );

@@ -26,7 +26,7 @@ describe("usage", () => {
     ["encode", /encode: IN is needed/],
     ["encode @in", /--output OUT is needed/],
     ["encode @in -o @out", /--format F is needed/],
-    ["encode @in -o @out --format e9m9", /--format: no scalar format is named "e9m9"; there are e4m3/],
+    ["encode @in -o @out --format e9m9", /--format: no scalar format has the name "e9m9"; there are e4m3/],
     ["encode @in @two -o @out --format e4m3", /"\S+two" is one argument too many/],
     ["encode @in -o @out --format e4m3 --rounding up", /--rounding: "up" is not one of tiesToEven/],
     ["encode @in -o @out --format e4m3 --seed -1", /--seed: "-1" is not an integer from 0 to 2\^64 - 1/],
@@ -43,7 +43,7 @@ describe("usage", () => {
     ],
     [
       "quantize @in -o @out --quantizer mxfp8 --pow2-scales",
-      /--pow2-scales is for fp8-current, fp8-block; the quantizer is mxfp8/,
+      /--pow2-scales is for fp8-current, fp8-block, fp8-row; the quantizer is mxfp8/,
     ],
     ["quantize @in -o @out --quantizer mxfp8 --scale 2", /--scale is for fp8-delayed/],
     ["quantize @in -o @out --quantizer mxfp8 --stochastic", /--stochastic is for nvfp4/],
@@ -95,7 +95,7 @@ describe("usage", () => {
     ["fuzz --op encode --format e4m3 --rht -o @out", /--rht is no option of fuzz --op encode/],
     ["fuzz --op quantize -o @out", /--quantizer is needed/],
     ["conform --op nothing", /no operation is named "nothing"/],
-    ["conform --law nothing", /no law is named "nothing"/],
+    ["conform --law nothing", /no law has the name "nothing"/],
     ["conform --path 3:1", /--path is of a law; give --law as well/],
     ...["zz", "3:", ":", "-1", "1.5"].map((path): [string, RegExp] => [
       `conform --law sorted --path ${path}`,

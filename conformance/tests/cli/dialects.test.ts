@@ -55,7 +55,8 @@ describe("--dialect", () => {
     ["--dialect ct-fp8-tensor --pow2-scales", /--pow2-scales is what --dialect ct-fp8-tensor says/],
     ["--quantizer mxfp8 --scale-rule f32", /scale-rule f32/],
     ["--quantizer mxfp8 --element-scaling divide", /elementScaling divide/],
-    ["--quantizer nvfp4 --scale-rule e8m0Up", /--scale-rule is for/],
+    ["--quantizer nvfp4 --scale-rule e8m0Up", /--scale-rule e8m0Up is not one of twoLevel/],
+    ["--quantizer fp8-delayed --scale-rule f32", /--scale-rule is for/],
     ["", /--quantizer is needed, or --dialect/],
   ])("refuses %j", async (options, message) => {
     await w.write("in", [f32("x", SIZE, ramp(32 * 64))]);

@@ -18,6 +18,8 @@ const w = useWorkspace();
 const GOOD: Readonly<Record<string, readonly string[]>> = {
   info: [],
   dialects: [],
+  diff: ["te", "te", "@in"],
+  identify: ["@in", "@in", "--tensor", "z", "--codes", "z.codes", "--scales", "z.scales"],
   encode: ["@in", "--output", "@out", "--format", "e4m3"],
   decode: ["@in", "--output", "@out", "--format", "e4m3"],
   sweep: ["--format", "e2m1", "--chunks", "0"],
@@ -25,6 +27,10 @@ const GOOD: Readonly<Record<string, readonly string[]>> = {
   dequantize: ["@in", "--output", "@out"],
   gemm: ["@in", "--output", "@out", "--datapath", "exact"],
   compare: ["@in", "@in"],
+  explain: ["@in", "--tensor", "a", "--at", "3,17", "--quantizer", "mxfp8"],
+  inspect: ["@in"],
+  verify: ["@in"],
+  convert: ["@in", "--output", "@wide", "--to", "bf16"],
   conform: ["--op", "amax", "--runs", "1"],
   fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
   launch: ["@in"],
@@ -64,15 +70,27 @@ const TEXTS = [
 
 /** Whether an option accepts this text. */
 const isNumber = (text: string): boolean => text.trim() !== "" && Number.isFinite(Math.fround(Number(text)));
+const isFinite64 = (text: string): boolean => text.trim() !== "" && Number.isFinite(Number(text));
 const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
   prefix: (text) => text === "",
+  counterexample: (text) => text !== "",
   alpha: isNumber,
+  at: (text) => text === "1,2",
+  "max-abs": (text) => isFinite64(text) && Number(text) >= 0,
+  "max-rel": (text) => isFinite64(text) && Number(text) >= 0,
+  "min-sqnr": isFinite64,
   scale: (text) => isNumber(text) && Number(text) > 0,
   "out-scale": (text) => isNumber(text) && Number(text) > 0,
   "amax-epsilon": (text) => isNumber(text) && Number(text) >= 0,
 };
 
-const BASE: readonly FileTensor[] = [f32("a", [32, 32], ramp(1024)), f32("b", [32, 32], ramp(1024, 7))];
+const BASE: readonly FileTensor[] = [
+  f32("a", [32, 32], ramp(1024)),
+  f32("b", [32, 32], ramp(1024, 7)),
+  f32("z", [32, 32], new Float32Array(1024)),
+  { name: "z.codes", dtype: "U8", shape: [32, 32], bytes: new Uint8Array(1024) },
+  { name: "z.scales", dtype: "U8", shape: [32, 1], bytes: new Uint8Array(32) },
+];
 
 /** A call with the given option in place of the one in the successful call. */
 function withOption(command: string, option: string, ...words: readonly string[]): readonly string[] {
@@ -198,7 +216,7 @@ describe("a path", () => {
     "%s --%s that leads to no file is refused",
     async (command, option, { file }) => {
       await prepare();
-      const paths = file === "written" ? NOWHERE : READ;
+      const paths = file === "read" ? READ : NOWHERE;
       for (const path of paths) await refused(withOption(command, option, `--${option}`, path));
     },
   );
@@ -312,7 +330,7 @@ describe("a file", () => {
           expectPlain(run, ["in", "other"], `${kind} ${JSON.stringify(metadata)}`);
           if (run.status < 2 && more.length > 0) JSON.parse(run.stdout);
           if (w.names.includes("out")) await w.read("out");
-          execFileSync("rm", ["-f", w.path("out")]);
+          execFileSync("rm", ["-rf", w.path("out"), w.path("wide")]);
         }
       }
     },

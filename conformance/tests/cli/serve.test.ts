@@ -45,7 +45,7 @@ async function contentsOf(frame: Frame, path: string): Promise<FileContents> {
   return { tensors: Object.fromEntries(tensors), metadata: part.metadata };
 }
 
-const X = [f32("x", [32, 64], ramp(32 * 64)), f32("y", [128], ramp(128, 7))];
+const X = [f32("x", [32, 64], ramp(32 * 64)), f32("y", [8, 16], ramp(128, 7))];
 const PAIR = [f32("x", [32, 64], ramp(2048)), f32("w", [16, 64], ramp(1024, 3))];
 const below = (path: string, tensors: readonly FrameTensor[]) =>
   tensors.map((each) => ({ ...each, name: `${path}/${each.name}` }));

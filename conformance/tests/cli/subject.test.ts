@@ -3,7 +3,8 @@ import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
-import { type Supported, supportedInputs } from "../../laws/supported.js";
+import type { Supported } from "../../laws/run-options.js";
+import { supportedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
 import { useWorkspace } from "../harness/cli.js";
 

@@ -71,7 +71,37 @@ describe("normal", () => {
   });
 });
 
+/** The exchanges of a shuffle, from the last place to the first. A word that would favour the first places is left out. */
+function shuffled(draws: readonly number[] | Uint32Array, count: number): { order: number[]; left: number } {
+  const order = Array.from({ length: count }, (_, i) => i);
+  let used = 0;
+  for (let places = count; places > 1; places--) {
+    while ((draws[used] as number) >= Math.floor(2 ** 32 / places) * places) used++;
+    const other = (draws[used++] as number) % places;
+    [order[places - 1], order[other]] = [order[other] as number, order[places - 1] as number];
+  }
+  return { order, left: used - Math.max(0, count - 1) };
+}
+
 describe("permutation", () => {
+  it("exchanges each place from the last on with one before it or itself, by the words of the draw", () => {
+    fc.assert(
+      fc.property(draw, fc.nat(50), (given, count) => {
+        const { order } = shuffled(words(given.seed, given.offset, count + 8), count);
+        expect([...permutation(given, count)]).toEqual(order);
+      }),
+    );
+  });
+
+  it("leaves out words that would favour some places", () => {
+    const [given, count] = [{ seed: 5n, offset: 2n }, 400_000];
+    const { order, left } = shuffled(randomWords(given, count + 100), count);
+    expect(left).toBeGreaterThan(0);
+    const made = permutation(given, count);
+    expect(made.length).toBe(count);
+    expect(order.findIndex((each, i) => each !== made[i])).toBe(-1);
+  });
+
   it("contains every number once", () => {
     fc.assert(
       fc.property(draw, fc.nat(300), (given, count) => {

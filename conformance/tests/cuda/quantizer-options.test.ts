@@ -7,13 +7,13 @@ import * as fc from "fast-check";
 import { describe, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { cudaDevices } from "../../../src/backends/open.js";
-import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import type { QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
 import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
-import { wideMatrix } from "../../arbitraries/matrices.js";
+import { drawnBlock, wideMatrix } from "../../arbitraries/matrices.js";
 import { narrowed } from "../../arbitraries/patterns.js";
 import { layoutsOf, QUANTIZERS } from "../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../laws/laws.js";
@@ -65,7 +65,7 @@ function matrixFor(
   shape: Shape,
   draw: typeof planted,
 ): PlainTensor<WideDType> {
-  const [, block] = tileSize(spec.tile);
+  const block = drawnBlock(spec.tile);
   const { max } = factsOf(spec.format);
   const aim = draw === planted ? { dtype, shape, block, max } : { dtype, shape, block: 0, max: 0 };
   const key = JSON.stringify([aim, draw.name]);

@@ -24,10 +24,15 @@ describe("cuBLASLt", () => {
     "is not given device scale factors with split-K, because it omits the addition where those are zero",
     () => {
       const operand = (lines: number) =>
-        linesOf("a", new Float8CurrentScalingQuantizer().quantize(zeros(backend(), "f32", [lines, 256])), {
-          direction: "rowwise",
-          readsScales: false,
-        });
+        linesOf(
+          "gemm",
+          "a",
+          new Float8CurrentScalingQuantizer().quantize(zeros(backend(), "f32", [lines, 256])),
+          {
+            direction: "rowwise",
+            readsScales: false,
+          },
+        );
       const operands = { x: operand(64), w: operand(32) };
       const product = (splitK: number) =>
         run(gemmArgs(backend(), "e4m3", [64, 32, 256], { operands, splitK }));

@@ -176,7 +176,7 @@ describe("a product on a GPU", () => {
     [rows, columns, depth]: readonly [number, number, number],
   ) => {
     const lines = (quantizer: Quantizer, count: number) =>
-      linesOf("a", quantizer.quantize(zeros(backend(), "f32", [count, depth])), {
+      linesOf("gemm", "a", quantizer.quantize(zeros(backend(), "f32", [count, depth])), {
         direction: "rowwise",
         readsScales: false,
       });

@@ -104,11 +104,11 @@ describe("an error of the operating system", () => {
   it.each([
     ["", "an empty text"],
     [undefined, "undefined"],
-    [7, "number"],
-    [{}, "object"],
+    [7, "7"],
+    [{}, "a plain object"],
   ])("is not reported for the path %j, which is refused before as %s", (path, what) => {
     expect(() => requirePath("load", path)).toThrow(ArgumentError);
-    expect(() => requirePath("load", path)).toThrow(`load: the path is ${what}; give the path of a file`);
+    expect(() => requirePath("load", path)).toThrow(`load: path is ${what}; it must be the path of a file`);
   });
 });
 

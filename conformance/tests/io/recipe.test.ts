@@ -39,7 +39,7 @@ function errorOf(text: string): unknown {
 }
 
 /** Options that files of older versions do not have: with their defaults, files have them no more than those. */
-const ADDED: readonly string[] = ["scaleRule", "elementScaling"];
+const ADDED: readonly string[] = ["scaleRule", "elementScaling", "amaxLimit"];
 const REQUIRED = ["quantizer", "format", "shape", "dtype", "scales", "usage"];
 
 describe("metadata of a quantized tensor", () => {

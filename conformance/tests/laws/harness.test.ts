@@ -215,7 +215,7 @@ describe("a report", () => {
     const replay = { law: "encode is monotone", path: "0" };
     await expect(compareWith({}, ORACLE, { replay })).rejects.toThrow(/no encode; it has nothing/);
     await expect(compareWith({}, ORACLE, { replay: { law: "no such law", path: "0" } })).rejects.toThrow(
-      /no law is named "no such law"/,
+      /no law has the name "no such law"/,
     );
   });
 });

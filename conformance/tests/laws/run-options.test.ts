@@ -70,6 +70,11 @@ const TAKES: Readonly<Record<keyof ConformanceOptions, (value: unknown) => boole
     value !== null &&
     Object.getPrototypeOf(value) === Object.prototype &&
     Object.keys(value).length === 0,
+  supported: (value) =>
+    typeof value === "object" &&
+    value !== null &&
+    Object.getPrototypeOf(value) === Object.prototype &&
+    Object.keys(value).length === 0,
   comparing: (value) => typeof value === "boolean",
   replay: () => false,
   onProgress: (value) => typeof value === "function",

@@ -20,9 +20,11 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const none = wrong(undefined);
 
-function forward(outFeatures: number, rows: number): void {
-  using layer = new Linear(backend(), 64, outFeatures);
-  autocast({ recipe: new MXFP8BlockScaling() }, () => layer.forward(zeros(backend(), "bf16", [rows, 64])));
+function forward(inFeatures: number, outFeatures: number): void {
+  using layer = new Linear(backend(), inFeatures, outFeatures);
+  autocast({ recipe: new MXFP8BlockScaling() }, () =>
+    layer.forward(zeros(backend(), "bf16", [1, inFeatures])),
+  );
 }
 
 refusals("mistakes of a new user are refused", [
@@ -71,7 +73,7 @@ refusals("mistakes of a new user are refused", [
     "a list of layers",
     () => new Sequential(backend(), wrong([() => none])),
     ArgumentError,
-    ["Sequential", "layer 0", "an argument"],
+    ["Sequential", "layers[0]", "an argument"],
   ],
   [
     "a list of parameters",
@@ -150,10 +152,10 @@ refusals("mistakes of a new user are refused", [
     ],
   ),
   [
-    "a weight that no block divides",
-    () => forward(16, 32),
+    "a weight whose result's gradient no block divides",
+    () => forward(64, 16),
     ShapeError,
-    ["the weight is [16,64]", "pad to 32"],
+    ["the weight is [16,64]", "gradient of the result", "pad to 32"],
   ],
-  ["an input that no block divides", () => forward(32, 8), ShapeError, ["the input is [8,64]", "pad to 32"]],
+  ["an input that no block divides", () => forward(48, 32), ShapeError, ["the input is [1,48]", "pad to 64"]],
 ]);

@@ -56,8 +56,7 @@ const RECIPES: readonly (readonly [name: string, recipe: Recipe, narrow: number]
   ["CustomRecipe", new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }), 16],
 ];
 
-const input = (on = backend(), dtype: WideDType = "bf16", rows = FEATURES): Tensor =>
-  zeros(on, dtype, [rows, FEATURES]);
+const input = (on = backend(), dtype: WideDType = "bf16"): Tensor => zeros(on, dtype, [FEATURES, FEATURES]);
 
 const memory = () => {
   const { live, blocks } = backend().memoryUse();
@@ -107,7 +106,7 @@ const on = (x: () => Tensor, call?: () => LinearCall): Wrong[1] => {
 };
 
 const WRONG: readonly Wrong[] = [
-  ["rows that no recipe takes", on(() => input(backend(), "bf16", 12))],
+  ["columns that the weight does not have", on(() => zeros(backend(), "bf16", [FEATURES, FEATURES / 2]))],
   ["an input on another backend", on(() => input(other()))],
   ["an input of integers", on(() => zeros(backend(), "i32", [FEATURES, FEATURES]))],
   [

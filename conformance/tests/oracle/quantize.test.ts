@@ -66,6 +66,7 @@ describe("every quantizer", () => {
       [m, k],
       [Math.ceil(m / 128), k],
     ],
+    [{ quantizer: "fp8-row" }, [m, k], [m, Math.min(k, 1)], [k, m], [k, Math.min(m, 1)]],
     [{ quantizer: "mxfp8" }, [m, k], [m, k / 32], [m, k], [m / 32, k]],
     [{ quantizer: "mxfp8", tile: "32x32" }, [m, k], [m, k / 32], [m, k], [m / 32, k]],
     [{ quantizer: "mxfp6" }, [m, k], [m, k / 32], [m, k], [m / 32, k]],
@@ -128,6 +129,17 @@ describe("per-tensor FP8", () => {
     expect(hex(c?.codes ?? [])).toBe("71 80 FE 7F");
     expect(c?.scale).toEqual(r?.scale);
     expect(amax).toBeUndefined();
+  });
+
+  it("has a scale for each row, or each column, and one of an amax at most the limit", () => {
+    // 448 / 1, 448 / 3, and columns 448 / 1 and 448 / 3
+    const both = run([1, 0.5, -3, -1.5], [2, 2], { quantizer: "fp8-row", usage: DIRECTIONS });
+    expect(hex(both.rowwise?.scale ?? [])).toBe("3B124925 3BDB6DB7");
+    expect(hex(both.rowwise?.codes ?? [])).toBe("7E 76 FE F6");
+    expect(hex(both.columnwise?.scale ?? [])).toBe("3BDB6DB7 3B5B6DB7");
+    expect(hex(both.columnwise?.codes ?? [])).toBe("71 FE 71 FE");
+    const { rowwise: limited } = run([500, 250], [1, 2], { quantizer: "fp8-row", amaxLimit: 448 });
+    expect([hex(limited?.scale ?? []), hex(limited?.codes ?? [])]).toEqual(["3F800000", "7E 78"]);
   });
 
   it("uses scale 1 for amax 0 and infinity, and the epsilon where amax is below it", () => {

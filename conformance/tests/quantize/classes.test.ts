@@ -10,6 +10,7 @@ import { FORMAT_ALIASES } from "../../../src/formats/scalar.js";
 import { tensor, zeros } from "../../../src/ops/create.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
 import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
@@ -61,6 +62,11 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
     others: ({ compact }) => ({ dataLayout: compact ? "COMPACT" : undefined }),
     defaults: { pow2Scales: true },
   },
+  "fp8-row": {
+    make: (options) => new Float8RowQuantizer(options),
+    same: ["format", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon", "amaxLimit"],
+    others: none,
+  },
   mxfp8: {
     make: (options) => new MXFP8Quantizer(options),
     same: ["format", "tile", "scaleRule", "elementScaling"],
@@ -78,7 +84,7 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   },
   nvfp4: {
     make: (options) => new NVFP4Quantizer(options),
-    same: ["tile", "rht", "stochastic", "fourOverSix"],
+    same: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix"],
     others: ({ rht, rhtSigns, fourOverSix, e4m3Max }) => ({
       ...(rht ? { randomSigns: rhtSigns === 0 ? false : undefined } : {}),
       ...(e4m3Max === (fourOverSix === "none" ? 448 : 256) ? {} : { e4m3Max }),

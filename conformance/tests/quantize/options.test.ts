@@ -1,11 +1,11 @@
 /** Every option value of a quantizer together with every value of every other option, in every layout. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import { covering, product, tuplesAmong } from "../../arbitraries/covering.js";
-import { wideMatrix } from "../../arbitraries/matrices.js";
+import { drawnBlock, wideMatrix } from "../../arbitraries/matrices.js";
 import { optionsOf, QUANTIZERS } from "../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { quantizeOperation } from "../../operations/quantize/quantize.js";
@@ -48,7 +48,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
   /** A matrix of a few blocks in each direction from `wideMatrix`, ragged if the quantizer allows it. */
   const matrix = ({ spec, dtype }: Told) => {
     const { multiple } = BLOCK_FORMATS[name];
-    const [, block] = tileSize(spec.tile);
+    const block = drawnBlock(spec.tile);
     const shape = multiple === 1 ? [block + 3, block + 5] : [3 * multiple, 5 * multiple];
     return wideMatrix({ dtype, shape, block, max: factsOf(spec.format).max });
   };

@@ -100,11 +100,16 @@ describe("shapes", () => {
     });
   }
 
-  scoped("one dimension is one row, if no multiple is required", () => {
+  scoped("one dimension is one row", () => {
     const t = new Float8BlockQuantizer(BOTH).quantize(source(backend(), [130]));
     expect(t.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
     expect(t.copy("columnwise").data.shape).toEqual([130, 1]);
     expect(t.copy("columnwise").scaleInv.shape).toEqual([130, 1]);
+    const fp4 = new NVFP4Quantizer(BOTH).quantize(source(backend(), [32]));
+    expect(fp4.copy("rowwise").data.shape).toEqual([1, 32]);
+    expect(fp4.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
+    expect(fp4.copy("columnwise").data.shape).toEqual([32, 16]);
+    expect(fp4.copy("columnwise").scaleInv.shape).toEqual([32, 1]);
   });
 
   for (const [name, multiple] of [
@@ -114,17 +119,16 @@ describe("shapes", () => {
     ["nvfp4", 16],
   ] as const) {
     scoped(
-      `${name}: sizes that are not multiples of ${multiple} are refused, with the sizes to pad to`,
+      `${name}: columns that are no multiple of ${multiple} are refused, with the size to pad to`,
       () => {
-        for (const [shape, what] of [
-          [[multiple, multiple + 1], "last dimension"],
-          [[multiple + 1, multiple], "product of the leading dimensions"],
-        ] as const) {
-          const quantize = () => make(name).quantize(source(backend(), shape));
-          expect(quantize).toThrow(ShapeError);
-          expect(quantize).toThrow(
-            `${what} ${multiple + 1} is not a multiple of the block width ${multiple}, as ${name} needs; pad to ${2 * multiple}`,
-          );
+        for (const usage of [BOTH, { rowwise: true }, { rowwise: false, columnwise: true }]) {
+          for (const rows of [1, multiple]) {
+            const quantize = () => make(name, usage).quantize(source(backend(), [rows, multiple + 1]));
+            expect(quantize).toThrow(ShapeError);
+            expect(quantize).toThrow(
+              `last dimension ${multiple + 1} is not a multiple of the block width ${multiple}, as ${name} needs; pad to ${2 * multiple}`,
+            );
+          }
         }
       },
     );

@@ -5,13 +5,14 @@ import {
   type BlockFormatName,
   blockFormat,
   quantizersWith,
-  tileSize,
 } from "../../../src/formats/block.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
-import { SCALE_RULES, type ScaleRuleName } from "../../../src/formats/scale-rules.js";
-import { fromBytes } from "../../../src/ops/create.js";
+import { SCALE_RULES, type ScaleRuleName, scalesZeros } from "../../../src/formats/scale-rules.js";
+import { fromBytes, tensor } from "../../../src/ops/create.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
+import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
+import { drawnBlock } from "../../arbitraries/matrices.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { bitsOf, FLT_MAX, fromBits } from "../../oracle/core/rational.js";
 import {
@@ -22,6 +23,8 @@ import {
   quotient,
   reciprocalScale,
   scaleFromAmax,
+  TENSOR_RULES,
+  twoLevel,
   type WideName,
 } from "../../oracle/core/scale.js";
 import { scoped, useBackend } from "../harness/suite.js";
@@ -38,14 +41,21 @@ const RULES = quantizersWith("scaleRule")
     ),
   );
 
-/** The stored scales, as codes or bits, of blocks that hold one value each, at changing places. */
+/** Amaxes of tensors: the scale of 1, others of both sides of it, and those whose scales underflow or overflow. */
+const TENSORS = [2688, 3, 0.1, 1e5, 2 ** -149, 2 ** -126, 1e-30, 3e38].map(Math.fround);
+
+/**
+ * The stored scales, as codes or bits, of blocks that hold one value each, at changing places. `whole` is the amax of a tensor
+ * that they belong to, where that matters.
+ */
 function scalesOf(
   [name, scaleRule, format]: readonly [BlockFormatName, ScaleRuleName, ScalarFormat],
   patterns: Uint16Array | Uint32Array,
   dtype: WideDType,
+  whole?: number,
 ): readonly number[] {
   const spec = makeSpec(name, { scaleRule, format });
-  const [, block] = tileSize(spec.tile);
+  const block = drawnBlock(spec.tile);
   const multiple = Math.max(blockFormat(name).multiple, 1);
   const rows = Math.ceil(patterns.length / multiple) * multiple;
   const size = rows * block;
@@ -54,10 +64,23 @@ function scalesOf(
     data[i * block + (i % block)] = bits;
   });
   const x = fromBytes(backend(), new Uint8Array(data.buffer), [rows, block], dtype);
-  const { rowwise } = new SpecQuantizer(spec, LAYOUT).quantize(x);
+  const amax = whole === undefined ? undefined : tensor(backend(), [whole]);
+  const { rowwise } = new SpecQuantizer(spec, LAYOUT, { amax }).quantize(x);
   const scales = rowwise?.scaleInv.dataSync() ?? [];
   const stored = scales instanceof Float32Array ? Array.from(scales, bitsOf) : Array.from(scales, Number);
   return stored.slice(0, patterns.length);
+}
+
+/** The steps of scales: around numbers of few bits in each binade. */
+function stepPatterns(): Uint32Array {
+  const steps: number[] = [];
+  for (let e = -149; e < 128; e++) {
+    for (const mantissa of [1, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96875]) {
+      const bits = bitsOf(Math.fround(mantissa * 2 ** e));
+      for (let d = -2; d <= 2; d++) steps.push(Math.min(Math.max(bits + d, 0), 0x7f800000));
+    }
+  }
+  return Uint32Array.from(steps);
 }
 
 function wanted(rule: ScaleRuleName, format: ScalarFormat, value: number, type: WideName): number {
@@ -85,7 +108,57 @@ describe("a scale rule", () => {
   });
 });
 
-describe.each(RULES)("%s %s %s", (quantizer, rule, format) => {
+describe("a block of zeros", () => {
+  const codes = RULES.filter(([, rule]) => SCALE_RULES[rule].scale !== "f32");
+  it.each(codes)("of %s %s %s has a scale of code 0 unless its row says otherwise", (...row) => {
+    using _scope = new Scope();
+    const [, rule] = row;
+    const wholes = SCALE_RULES[rule].scale === "e4m3" ? [0, ...TENSORS] : [undefined];
+    for (const whole of wholes) {
+      const [code] = scalesOf(row, new Uint32Array(32), "f32", whole);
+      expect(code === 0).toBe(!scalesZeros(rule));
+    }
+  });
+});
+
+const BY_TENSOR = RULES.filter(([, rule]) => SCALE_RULES[rule].scale === "e4m3");
+
+describe.each(BY_TENSOR)("%s %s %s", (quantizer, rule, format) => {
+  const expected = (b: number, whole: number, type: WideName): number => {
+    const amax = Number.isNaN(b) ? 0 : Math.abs(b);
+    if (!isAmong(TENSOR_RULES, rule)) return twoLevel(amax, whole).stored;
+    const { ofTensor, ofBlock } = TENSOR_RULES[rule];
+    return ofBlock(amax, ofTensor(whole, type), type).stored;
+  };
+
+  it.each(TENSORS)(
+    "gives all 65536 values of bf16 the scale of the definition, in a tensor of %d",
+    (whole) => {
+      using _scope = new Scope();
+      const patterns = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
+      const got = scalesOf([quantizer, rule, format], patterns, "bf16", whole);
+      const at = got.findIndex(
+        (code, i) => code !== expected(fromBits((i % 0x8000) * 0x10000), whole, "bf16"),
+      );
+      expect({ at, code: got[at] }).toEqual({ at: -1, code: undefined });
+    },
+  );
+
+  it.each(TENSORS)("changes its scale where the definition does, in a tensor of %d", (whole) => {
+    using _scope = new Scope();
+    const steps = stepPatterns();
+    const got = scalesOf([quantizer, rule, format], steps, "f32", whole);
+    const at = got.findIndex((code, i) => code !== expected(fromBits(steps[i] as number), whole, "f32"));
+    expect({ at, bits: steps[at], code: got[at] }).toEqual({ at: -1, bits: undefined, code: undefined });
+  });
+
+  it("has tensors in which most scales occur", () => {
+    const codes = Array.from({ length: 0x7f80 }, (_, i) => expected(fromBits(i * 0x10000), 2688, "bf16"));
+    expect(new Set(codes).size).toBeGreaterThan(115);
+  });
+});
+
+describe.each(RULES.filter((row) => !BY_TENSOR.includes(row)))("%s %s %s", (quantizer, rule, format) => {
   scoped("gives all 65536 values of bf16 the scale of the definition", () => {
     const patterns = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
     const got = scalesOf([quantizer, rule, format], patterns, "bf16");
@@ -94,18 +167,12 @@ describe.each(RULES)("%s %s %s", (quantizer, rule, format) => {
     );
     const at = got.findIndex((code, i) => code !== both[i % both.length]);
     expect({ at, code: got[at] }).toEqual({ at: -1, code: undefined });
-    expect(new Set(got).size).toBeGreaterThan(230);
+    expect(new Set(got).size).toBeGreaterThan(rule === "e8m0UpLeast" ? 140 : 230);
   });
 
   scoped("changes its scale where the definition does, to the ulp of f32", () => {
-    const steps: number[] = [];
-    for (let e = -149; e < 128; e++) {
-      for (const mantissa of [1, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96875]) {
-        const bits = bitsOf(Math.fround(mantissa * 2 ** e));
-        for (let d = -2; d <= 2; d++) steps.push(Math.min(Math.max(bits + d, 0), 0x7f800000));
-      }
-    }
-    const got = scalesOf([quantizer, rule, format], Uint32Array.from(steps), "f32");
+    const steps = stepPatterns();
+    const got = scalesOf([quantizer, rule, format], steps, "f32");
     const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(steps[i] as number), "f32"));
     expect({ at, bits: steps[at], code: got[at] }).toEqual({ at: -1, bits: undefined, code: undefined });
   });

@@ -1,8 +1,12 @@
-// Stand-ins for elementwise kernels and for reductions to a few numbers. elements.gen.cc has the generated stand-ins.
+// Stand-ins for elementwise kernels and for reductions to a few numbers. elements.gen.cc has the generated stand-ins. Those of
+// layouts, and of values that a scale of the tensor divides, compute their results.
+#include <cstring>
+
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/cast/cast.h"
 #include "kernels/cast/sweep.h"
 #include "kernels/core/format.h"
+#include "kernels/device/device.cuh"
 #include "kernels/device/fault.h"
 #include "kernels/elementwise/gated.h"
 #include "kernels/layout/layout.h"
@@ -70,17 +74,36 @@ cudaError_t launchUpdateScales(const UpdateScalesParams& p, cudaStream_t stream)
   return cudaSuccess;
 }
 
+// Dequantizes e2m1 codes with e4m3 scales that the scale of the tensor divides.
+static void divides(const DequantizeParams& p) {
+  for (int64_t i = 0; i < p.rows * p.columns; ++i) {
+    const int64_t row = i / p.columns;
+    const int64_t column = i % p.columns;
+    const uint32_t code = static_cast<const uint8_t*>(p.codes)[i / 2] >> (i % 2 * 4) & 15;
+    const int64_t at = scaleOffset(p.scales, row >> p.lineShift, column >> p.blockShift);
+    const float scale = decode(static_cast<const uint8_t*>(p.scales.data)[at], format::kE4m3);
+    const float value = decode(code, format::kE2m1) * (scale / *p.amax);
+    const int64_t to = p.transposed ? column * p.rows + row : i;
+    withWide(p.outType, [&](auto type) {
+      using Wide_ = WideOf<type.value>;
+      static_cast<typename Wide_::Storage*>(p.out)[to] = Wide_::store(value);
+    });
+  }
+}
+
 cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
   on(stream);
   const int64_t count = p.rows * p.columns;
   if (count == 0) return cudaSuccess;
   if (p.transposed && p.across) return cudaErrorInvalidValue;
+  if (p.divides && (p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || !p.amax)) return cudaErrorInvalidValue;
   reads(p.codes, bytesOf(count, static_cast<uint64_t>(codeBits(p.word))));
   const int64_t lines = (((p.across ? p.columns : p.rows) - 1) >> p.lineShift) + 1;
   const int64_t blocks = (((p.across ? p.rows : p.columns) - 1) >> p.blockShift) + 1;
   readsScales(p.scales, lines, blocks, p.scaleWord == 0 ? 4 : 1);
   readsF32(p.amax, 1);
   writesWide(p.out, p.outType, count);
+  if (p.divides) divides(p);
   return cudaSuccess;
 }
 
@@ -142,6 +165,15 @@ cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t stream) {
   on(stream);
   readsScales(p.from, p.to.lines, p.to.blocks, p.bytes);
   writesScales(p.to, p.to.lines, p.to.blocks, p.bytes);
+  const auto* from = static_cast<const uint8_t*>(p.from.data);
+  auto* to = static_cast<uint8_t*>(p.to.data);
+  if (p.to.clearBytes > 0) std::memset(to, 0, static_cast<size_t>(p.to.clearBytes));
+  for (int64_t line = 0; line < p.to.lines; ++line) {
+    for (int64_t block = 0; block < p.to.blocks; ++block) {
+      std::memmove(to + scaleOffset(p.to, line, block) * p.bytes, from + scaleOffset(p.from, line, block) * p.bytes,
+                   static_cast<size_t>(p.bytes));
+    }
+  }
   return cudaSuccess;
 }
 

@@ -1,4 +1,7 @@
-// Stand-ins for the project's own kernels of matrix products.
+// Stand-ins for the project's own kernels of matrix products. That of operands copies codes, which fills matrices with rows of
+// zeros.
+#include <cstring>
+
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/operand.h"
@@ -13,8 +16,21 @@ namespace {
 // The number of elements up to the end of the last of `lines` lines, which start `pitch` elements apart.
 int64_t extent(int64_t lines, int64_t length, int64_t pitch) { return lines == 0 ? 0 : (lines - 1) * pitch + length; }
 
-void readsFactors(const GemmFactors& factors) {
-  for (const float* each : {factors.amaxW, factors.amaxX, factors.scaleW, factors.scaleX}) readsF32(each, 1);
+void readsFactors(const GemmFactors& factors, int64_t scalesW = 1, int64_t scalesX = 1) {
+  for (const float* each : {factors.amaxW, factors.amaxX}) readsF32(each, 1);
+  readsF32(factors.scaleW, scalesW);
+  readsF32(factors.scaleX, scalesX);
+}
+
+// Copies lines of `bytes` bytes, with zeros after each and below the last.
+void copiesLines(const GemmOperandParams& p, int64_t bytes) {
+  const auto* from = static_cast<const uint8_t*>(p.data);
+  auto* to = static_cast<uint8_t*>(p.out);
+  std::memset(to, 0, static_cast<size_t>(p.batch * p.outLines * p.outPitch));
+  for (int64_t i = 0; i < p.batch * p.lines; ++i) {
+    const int64_t line = i / p.lines * p.outLines + i % p.lines;
+    std::memmove(to + line * p.outPitch, from + i * bytes, static_cast<size_t>(bytes));
+  }
 }
 
 }  // namespace
@@ -43,6 +59,7 @@ cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t stream) {
     reads(static_cast<const uint8_t*>(p.scales.data) + static_cast<uint64_t>(last) * bytes, bytes);
   }
   writes(p.out, static_cast<uint64_t>(p.batch * p.outLines * p.outPitch));
+  if (p.staging == Staging::kPlain && !p.transposed) copiesLines(p, pitch);
   return cudaSuccess;
 }
 
@@ -55,7 +72,7 @@ cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t stream)
     const int64_t lines = p.rows + (p.rows - 1) / p.itemRows * p.sumsSkipped;
     readsF32(p.sums, extent(lines, p.columns, p.sumsPitch));
   }
-  readsFactors(p.factors);
+  readsFactors(p.factors, p.linesW ? p.columns : 1, p.linesX ? p.rows : 1);
   if (p.beta != 0) readsWide(p.c, p.cType, count);
   readsWide(p.bias, p.biasType, p.columns);
   writes(p.out, bytesOf(count, gemmResultWidth(p.word)));

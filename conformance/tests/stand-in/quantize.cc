@@ -1,16 +1,18 @@
 // Stand-ins for the quantization kernels.
 #include <algorithm>
 
+#include "conformance/tests/stand-in/any-rules.h"
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/core/format.h"
 #include "kernels/core/formats.gen.h"
 #include "kernels/core/scale-kinds.h"
 #include "kernels/quantize/activation-quantize.h"
 #include "kernels/quantize/bias-grad-quantize.h"
-#include "kernels/quantize/block.h"
+#include "kernels/quantize/fp8/block.h"
 #include "kernels/quantize/mx/mx.h"
 #include "kernels/quantize/norm-quantize.h"
 #include "kernels/quantize/nvfp4/nvfp4.h"
+#include "kernels/quantize/fp8/row.h"
 #include "kernels/quantize/tensor.h"
 #include "kernels/rows/column-sum.h"
 
@@ -40,6 +42,8 @@ void writesTensor(const QuantizeTensorParams& p) {
   for (float* each : {p.rowwiseScaleInv, p.columnwiseScaleInv, p.workspace, p.amaxOut}) writesF32(each, 1);
 }
 
+bool keeps(const float* noop) { return noop && *noop == 1; }
+
 cudaError_t writesMx(const QuantizeMxParams& p) {
   if (p.rows % 32 != 0 || p.columns % 32 != 0 || !isSigned(p.word) || storageBits(p.word) > 8 ||
       !hasE8m0Scales(p.rule) || has(p.scaling, ElementScaling::kDivides) ||
@@ -48,6 +52,7 @@ cudaError_t writesMx(const QuantizeMxParams& p) {
     return cudaErrorInvalidValue;
   }
   readsF32(p.noop, 1);
+  if (isAnyRule(p) && keeps(p.noop)) return cudaSuccess;
   for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, bytesOf(p.rows * p.columns, storageBits(p.word)));
   writesScales(p.rowwiseScales, p.rowwiseScales.lines, p.rowwiseScales.blocks, 1);
   writesScales(p.columnwiseScales, p.columnwiseScales.lines, p.columnwiseScales.blocks, 1);
@@ -101,7 +106,9 @@ cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cuda
 cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
   on(stream);
   readsWide(p.x, p.type, p.rows * p.columns);
-  return writesMx(p);
+  if (const cudaError_t error = writesMx(p); error != cudaSuccess) return error;
+  if (isAnyRule(p)) quantizesMx(p);
+  return cudaSuccess;
 }
 
 namespace {
@@ -126,6 +133,19 @@ cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const Bias
   return writesBiasGradient(gradient, p.rows, p.columns);
 }
 
+cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
+  on(stream);
+  if (!isFp8(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
+  const int64_t count = p.rows * p.columns;
+  readsWide(p.x, p.type, count);
+  readsF32(p.noop, 1);
+  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, static_cast<uint64_t>(count));
+  if (p.rowwise) writesF32(p.rowwiseScales, p.rows);
+  if (p.columnwise) writesF32(p.columnwiseScales, p.columns);
+  writes(p.amaxes, 4 * static_cast<uint64_t>((p.rowwise ? p.rows : 0) + (p.columnwise ? p.columns : 0)));
+  return cudaSuccess;
+}
+
 // Scales are not written for a placement without lines or blocks.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   on(stream);
@@ -146,12 +166,17 @@ cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t strea
 
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   on(stream);
+  const bool isOwn = p.rule == ScaleRule::kTwoLevel && p.scaling == 0;
+  if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || p.transforms || p.stochastic || p.fourOverSix)) {
+    return cudaErrorInvalidValue;
+  }
   if (p.rows % 16 != 0 || p.columns % 16 != 0 || !fits(p.rowwise.data, p.rowwise.scales, p.rows, p.columns / 16) ||
       !fits(p.columnwise.data, p.columnwise.scales, p.columns, p.rows / 16)) {
     return cudaErrorInvalidValue;
   }
   readsWide(p.x, p.type, p.rows * p.columns);
   readsF32(p.noop, 1);
+  if (!isOwn && keeps(p.noop)) return cudaSuccess;
   for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
     if (!copy->data) continue;
     writes(copy->data, bytesOf(p.rows * p.columns, 4));
@@ -159,6 +184,7 @@ cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t strea
     readsF32(copy->givenAmax, 1);
     writesF32(copy->amax, 1);
   }
+  if (!isOwn) quantizesNvfp4(p);
   return cudaSuccess;
 }
 

@@ -121,6 +121,22 @@ function only(seen: Seen, name: string): Seen {
   return new Map([...seen].filter(([each]) => each === name));
 }
 
+describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "exact" });
+  const names = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name !== "none");
+  const layers = ["linear", "normLinear", "mlp of swiglu"] as const;
+  const cases = names.flatMap((name) => layers.map((layer) => ({ name, layer })));
+
+  it.each(cases)("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
+    const [recipe] = name.split(",") as [StepOptions["recipe"]];
+    for (const rows of [1, 7, 33]) {
+      const plan = planOf({ ...PLAIN, parameters: "f32", recipe, layer }, (drawSeed + rows) >>> 1, 1);
+      const all = { ...plan, recipe: name, quantization: RECIPES[name], rows };
+      expect(departure(backend(), all), `${rows} rows`).toBe(undefined);
+    }
+  });
+});
+
 describe(`f32 outside of regions, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "hopper" });
 

@@ -61,6 +61,8 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       rowUnits: fc.integer({ min: 1, max: 2 }),
       /** whether the rows of a rank are whole blocks; otherwise rows are gathered before they are quantized */
       wholeRows: fc.boolean(),
+      /** the rows of a rank that are not whole blocks */
+      rowsOfRank: fc.integer({ min: 1, max: 12 }),
       across: fc.integer({ min: 1, max: 2 }),
       along: fc.integer({ min: 1, max: 2 }),
       pieces: fc.constantFrom<1 | 3>(1, 3),
@@ -73,15 +75,12 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       outlier: fc.option(fc.nat(most - 1), { nil: undefined }),
       seed: fc.nat(),
     })
-    .map(({ rowUnits, wholeRows, across, along, ...rest }) => {
+    .map(({ rowUnits, wholeRows, rowsOfRank, across, along, ...rest }) => {
       const kind = kindOf(rest.recipe);
       const unit = UNITS[kind];
       const ranks = kind === "block" ? Math.min(rest.ranks, 2) : rest.ranks;
-      // the total number of rows must be a multiple of this
       const wide = ranks * unit > 32;
-      const whole = kind === "mxfp8" || kind === "custom" ? 32 : kind === "nvfp4" ? 16 : 8;
-      const fewest = Math.max(whole, 8 * ranks, whole % 16 === 0 ? whole * ranks : 0);
-      const rows = wholeRows && unit <= 32 && !wide ? unit * ranks * rowUnits : fewest;
+      const rows = ranks * (wholeRows && unit <= 32 && !wide ? unit * rowUnits : rowsOfRank);
       const divides = rest.layer === "row" ? "in" : "out";
       // each piece is divided into whole blocks, which makes many columns
       const pieces = rest.layer === "row" || rest.layer === "mlp" || wide ? 1 : rest.pieces;

@@ -13,6 +13,7 @@ import {
   NATIVE_OPERATIONS,
   type NativeCall,
 } from "../../../../src/backends/cuda/native-calls.js";
+import { SCALE_RULE } from "../../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 
 /** The sizes in bytes of the blocks that arguments point to. */
@@ -76,6 +77,11 @@ const WORDS = [
 /** Those that most quantizers accept. */
 const FP8_WORDS = (["e4m3", "e5m2"] as const).map((name) => factsOf(name).word);
 
+/** Scale rules of each type of scales, of TransformerEngine and others. */
+const RULES = (
+  ["f32", "e8m0Up", "twoLevel", "f32Quotient", "e8m0UpLeast", "twoLevelDivisor", "twoLevelProduct"] as const
+).map((name) => SCALE_RULE[name]);
+
 /** Sizes from which a consistent set of arguments is derived. */
 interface Drawn {
   readonly addresses: readonly number[];
@@ -136,6 +142,7 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
   if (kind === "pointer") return drawn.addresses[i % drawn.addresses.length] as number;
   if (kind === "activation") return choice;
   if (kind === "staging") return choice % 4;
+  if (kind === "scaleRule") return RULES[(choice + rows) % RULES.length] as number;
   if (kind !== "count" && kind !== "word" && kind !== "float" && kind !== "flag") return choice % 3;
   if (kind === "flag") return choice === 5 ? 1 : 0;
   return /Offset$|^sumsSkipped$/.test(name) ? 16 * (choice % 2) : 32;

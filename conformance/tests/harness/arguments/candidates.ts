@@ -72,6 +72,9 @@ class Nameless {
   static readonly name = Symbol("nameless");
 }
 
+/** The label of a value that no argument takes, whatever its type. */
+export const OF_NO_TYPE = "a symbol";
+
 /** All values to try for an argument. */
 export function candidatesFor(place: Place): readonly Candidate[] {
   const { taken } = place;
@@ -93,7 +96,7 @@ function plain({ taken: { kinds, literals, optional } }: Place): readonly Candid
     ...["true", "1"].map((text) => of(`"${text}"`, text, !kinds.has("string"))),
     of("1n", 1n, !kinds.has("bigint")),
     ...[-1n, 2n ** 64n].map((each) => of(`${each}n`, each, true)),
-    of("a symbol", Symbol("wrong"), true),
+    of(OF_NO_TYPE, Symbol("wrong"), true),
     of("a function", () => undefined, !kinds.has("function")),
     of("[]", [], !kinds.has("array")),
     of("[null]", [null], true),

@@ -5,7 +5,7 @@ import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { Tensor, VIEW_ALIGNMENT } from "../../../../src/tensor/tensor.js";
 import { MismatchError } from "../../../values/difference.js";
-import { type Candidate, candidatesFor, distances, isPlain, laid } from "./candidates.js";
+import { type Candidate, candidatesFor, distances, isPlain, laid, OF_NO_TYPE } from "./candidates.js";
 import type { Callable, Declarations } from "./declared.js";
 import type { Row } from "./row.js";
 import { takenBy } from "./types.js";
@@ -186,6 +186,8 @@ export interface Refusals {
   readonly errors: Set<string>;
   /** The names with which the messages begin: the functions that refused. */
   readonly users: Set<string>;
+  /** The messages about a value of no type at all that do not name the argument, each after the argument's path. */
+  readonly unnamed: Map<string, string>;
 }
 
 /**
@@ -213,6 +215,7 @@ export async function tried(
     const wrong = trials.some((each) => each.wrong);
     if (outcome.error) refusals?.errors.add(outcome.error.constructor.name);
     if (outcome.error) refusals?.users.add(outcome.error.message.split(":", 1)[0] as string);
+    if (outcome.error) noteUnnamed(trials, outcome.error.message, refusals);
     if (outcome.fault !== undefined) fault = `${what}: ${outcome.fault}`;
     else if (wrong && !outcome.refused) fault = `${what}: it was taken`;
   } catch (error) {
@@ -226,6 +229,14 @@ export async function tried(
   }
   const left = liveOn(backends) - before;
   return fault ?? (left === 0 ? undefined : `${what}: ${left} bytes were not given back`);
+}
+
+function noteUnnamed(trials: readonly Trial[], message: string, refusals: Refusals | undefined): void {
+  const [{ label, paths }] = trials as [Trial];
+  const [path = ""] = paths;
+  if (label !== `${path} is ${OF_NO_TYPE}`) return;
+  const name = path.split(".").at(-1);
+  if (!new RegExp(`\\b${name}\\b`).test(message)) refusals?.unnamed.set(path, message);
 }
 
 function liveOn({ backend, other }: Backends): number {

@@ -23,6 +23,7 @@ const OPTIONS = {
   seed: 2,
   operations: ["transpose"],
   inputs: arbitraries,
+  supported: Object.fromEntries(OPERATION_NAMES.map((name) => [name, {}])),
   onProgress: () => undefined,
 } as const;
 const COMPARING = { ...OPTIONS, comparing: true } as const;
@@ -30,7 +31,7 @@ const REPLAY = { replay: { law: LAWS[0]?.name, path: "0" } } as const;
 
 const ofSpec: Row = {
   calls: [() => [SPEC]],
-  numbers: { "spec.amaxEpsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
+  numbers: { "spec.amaxEpsilon": "atLeastZero", "spec.amaxLimit": "atLeastZero", "spec.rhtSigns": "bits16" },
 };
 const ofName: Row = { calls: [() => ["mxfp8"]] };
 const ofLayout: Row = { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS };
@@ -55,7 +56,12 @@ export const CONFORMANCE_ROWS: Rows = {
   encodeCases: { calls: [() => ["e4m3", DRAW]], numbers: drawNumbers, costly: true },
   quantizeCases: {
     calls: [() => [SPEC, DRAW]],
-    numbers: { ...drawNumbers, "spec.amaxEpsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
+    numbers: {
+      ...drawNumbers,
+      "spec.amaxEpsilon": "atLeastZero",
+      "spec.amaxLimit": "atLeastZero",
+      "spec.rhtSigns": "bits16",
+    },
     costly: true,
   },
   gemmCases: {

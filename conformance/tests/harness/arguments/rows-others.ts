@@ -1,7 +1,9 @@
 /** Rows of formats, random states, scopes, tensors, and `openBackend`. */
 import { empty } from "../../../../src/ops/create.js";
+import { makeSpec } from "../../../../src/quantizers/quantizer.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Row, Rows } from "./row.js";
+import type { World } from "./world.js";
 
 export const LAYOUT = {
   exponentBits: 4,
@@ -16,6 +18,14 @@ export const LAYOUT_NUMBERS = {
   "layout.mantissaBits": "index",
   "layout.bias": "integer",
 } as const;
+const VALUES = { data: new Float32Array(32 * 32).fill(1.5), dtype: "f32", shape: [32, 32] } as const;
+const SPEC_NUMBERS = {
+  "options.spec.amaxEpsilon": "atLeastZero",
+  "options.spec.amaxLimit": "atLeastZero",
+  "options.spec.rhtSigns": "bits16",
+} as const;
+const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
+const scaled = (w: World) => ({ data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" }) as const;
 const DRAW = { seed: 1n, offset: 2n } as const;
 
 const scoped = (call: Row["calls"][0]): Row => ({
@@ -44,6 +54,65 @@ export const OTHER_ROWS: Rows = {
   normal: { calls: [() => [DRAW, 5, 1]], numbers: { count: "index", std: "finite" } },
   permutation: { calls: [() => [DRAW, 5]], numbers: { count: "index" } },
   randomWords: { calls: [() => [DRAW, 5]], numbers: { count: "index" } },
+  explainQuantize: {
+    calls: [
+      () => [
+        VALUES,
+        {
+          spec: makeSpec("nvfp4", { stochastic: true }),
+          at: [3, 17],
+          direction: "rowwise",
+          amax: 3,
+          random: DRAW,
+          values: { type: "bf16", typedScale: true, plusZero: true },
+        },
+      ],
+      () => [VALUES, { spec: makeSpec("fp8-delayed", {}), at: [3, 17], scale: 2 }],
+    ],
+    numbers: { "options.scale": "finite", "options.amax": "atLeastZero", ...SPEC_NUMBERS },
+  },
+  explainEncode: {
+    calls: [
+      () => [
+        0.3,
+        { format: "e4m3", rounding: "stochastic", overflow: "saturate", seed: 1n, offset: 2n, index: 3 },
+      ],
+    ],
+    numbers: { x: "any", "options.index": "index" },
+  },
+  explainGemm: {
+    calls: [
+      (w) => [
+        {
+          x: w.tensor("bf16"),
+          w: w.tensor("bf16"),
+          at: [1, 2],
+          datapath: "hopper",
+          useSplitAccumulator: false,
+          splitK: 1,
+          alpha: 2,
+          beta: 1,
+          c: w.tensor("f32", [w.rows, w.rows]),
+          bias: w.tensor("f32", [w.rows]),
+          outDtype: "f32",
+          outScale: 1,
+        },
+      ],
+      (w) => [{ x: scaled(w), w: scaled(w), at: [1, 2], outDtype: "bf16" }],
+      (w) => [{ a: scaled(w), b: scaled(w), at: [1, 2], outDtype: "bf16" }],
+      (w) => [{ a: w.tensor("bf16"), b: w.tensor("bf16"), layout: "TN", at: [1, 2], plan: PLAN }],
+    ],
+    numbers: {
+      "options.alpha": "finite",
+      "options.beta": "finite",
+      "options.outScale": "finite",
+      "options.splitK": "count",
+      "options.plan.splitK": "count",
+    },
+    free: {
+      "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
+    },
+  },
   "Scope.keep": scoped((w) => [w.tensor()]),
   "Scope.own": scoped((w) => [empty(w.backend, "f32", [2])]),
   "Scope.release": scoped((w) => [w.tensor()]),
@@ -95,5 +164,8 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
           "a backend trusts its arguments, which operations have checked",
         ]),
       ),
-    ),
+    )
+    .concat([
+      ["explainDifference", "it takes what explainQuantize returned: tests/explain/dialects.test.ts"],
+    ]),
 );

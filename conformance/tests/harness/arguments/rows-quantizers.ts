@@ -1,6 +1,7 @@
 /** Rows of quantizers and quantized tensors. */
 
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../../src/formats/block.js";
+import type { ScaleRuleName } from "../../../../src/formats/scale-rules.js";
 import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
 import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
@@ -17,18 +18,21 @@ const [, COLUMNS] = SIZE;
 /** A class of quantizers, and a quantizer of that class. */
 interface Made {
   readonly name: string;
+  /** Its first scale rule. */
+  readonly rule: ScaleRuleName | undefined;
   readonly make: (w: World) => Quantizer;
   /** Whether the quantizer holds no tensor. */
   readonly unbound: boolean;
 }
 
 const MADE: readonly Made[] = [
-  { name: "Quantizer", make: () => new Float8BlockQuantizer(), unbound: true },
+  { name: "Quantizer", rule: undefined, make: () => new Float8BlockQuantizer(), unbound: true },
   ...BLOCK_FORMAT_NAMES.map((format): Made => {
-    const { scaleSource, options } = blockFormat(format);
+    const { scaleSource, options, rules } = blockFormat(format);
     const isGiven = scaleSource === "given";
     return {
       name: QUANTIZER_CLASSES[format].name,
+      rule: rules[0],
       make: (w) =>
         quantizerNamed(format, {
           ...(isGiven ? { scale: w.scalar() } : {}),
@@ -57,9 +61,16 @@ const PIECES = { "options.shard.pieces": "count" } as const;
 /** Quantizers whose options exclude each other, or need values that do not follow from a type (derived.ts). */
 const CONSTRUCTORS: DerivedRows = {
   ...Object.fromEntries(
-    MADE.slice(1).map(({ name }) => [
+    MADE.slice(1).map(({ name, rule }) => [
       name,
-      { numbers: PIECES, values: { "options.shard": SHARD, "options.elementScaling": "multiply" } },
+      {
+        numbers: PIECES,
+        values: {
+          "options.shard": SHARD,
+          "options.scaleRule": rule,
+          "options.elementScaling": "multiply",
+        },
+      },
     ]),
   ),
   Float8Quantizer: {
@@ -80,6 +91,10 @@ const CONSTRUCTORS: DerivedRows = {
     ],
     numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
   },
+  Float8RowQuantizer: {
+    calls: [() => [{ ...COMMON, format: "e4m3", ...DIVIDED, amaxLimit: 1200 }], () => [{ scaleRule: "f32" }]],
+    numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECES },
+  },
   NVFP4Quantizer: {
     numbers: PIECES,
     calls: [
@@ -97,6 +112,7 @@ const CONSTRUCTORS: DerivedRows = {
         },
       ],
       () => [{ fourOverSix: "mae", e4m3Max: 256 }],
+      () => [{ scaleRule: "twoLevelProduct", elementScaling: "divideAdd" }],
     ],
   },
 };
@@ -173,6 +189,30 @@ const both = (w: World): QuantizedTensor =>
   w.quantized(new Float8CurrentScalingQuantizer({ rowwise: true, columnwise: true }));
 
 export const QUANTIZER_ROWS: DerivedRows = {
+  dequantizeAs: { calls: [(w) => [both(w), { dialect: "torchao-fp8-tensor", dtype: "f32" }]] },
+  diffDialects: {
+    calls: [
+      (w) => [
+        w.tensor("bf16"),
+        { a: "te", b: "torchao-mxfp8-ceil", quantizer: "mxfp8", format: "e4m3", tile: "1x32", examples: 1 },
+      ],
+    ],
+    numbers: { "options.examples": "index" },
+  },
+  identifyDialect: {
+    calls: [
+      (w) => [
+        w.tensor("f32"),
+        {
+          codes: w.tensor("e4m3"),
+          scales: w.tensor("f32", [1]),
+          tensorScale: w.scalar(),
+          quantizer: "fp8-current",
+        },
+      ],
+    ],
+    anyType: ["stored.codes", "stored.scales"],
+  },
   quantizerOf: {
     calls: [
       () => [{ ...COMMON, dialect: "ct-fp8-block", quantizer: "fp8-block", format: "e4m3", tile: "128x128" }],
@@ -194,6 +234,7 @@ export const QUANTIZER_ROWS: DerivedRows = {
     ],
     numbers: {
       "fields.spec.amaxEpsilon": "atLeastZero",
+      "fields.spec.amaxLimit": "atLeastZero",
       "fields.spec.rhtSigns": "bits16",
     },
     anyType: [

@@ -29,6 +29,10 @@ const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
 
 /** The operations of which a GPU declines some inputs, with a reason. */
 const DECLINES: readonly OperationName[] = ["gemm", "batchedGemm"];
+/** The one reason for which it declines inputs of another operation (steps/whole-blocks.ts). */
+const REASONS: { readonly [K in OperationName]?: RegExp } = {
+  quantize: /^quantize: a noop flag does not go with/,
+};
 
 type Declined = CheckResult["declined"];
 
@@ -58,7 +62,11 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
       const result = await law.check(backendSubject(gpu()), backendSubject(reference()), { runs, seed });
       expect(result.failure).toBeUndefined();
       if (DECLINES.includes(law.operation)) expect(result.runs).toBeGreaterThan(runs / 4);
-      else expect(result).toMatchObject({ runs, declined: [] });
+      else {
+        const known = result.declined.filter(({ reason }) => REASONS[law.operation]?.test(reason));
+        expect(result.declined).toEqual(known);
+        expect(result.runs + known.reduce((sum, { count }) => sum + count, 0)).toBe(runs);
+      }
       return result;
     };
 

@@ -51,7 +51,7 @@ export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
 export const HEADS = 2;
 export const BATCH = 2;
 
-/** The numbers that a recipe requires rows and features to be multiples of. */
+/** The number of rows of a block, and the number that a recipe requires features to be multiples of. */
 function units(kind: StepOptions["recipe"]): readonly [rows: number, features: number] {
   if (kind === "mxfp8" || kind === "custom") return [32, 32];
   if (kind === "nvfp4") return [16, 16];
@@ -75,8 +75,10 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
   const parameters = transformed && start === "embedding" ? "bf16" : options.parameters;
   const input = transformed ? "bf16" : recipe ? options.input : parameters;
   const savesOriginal = options.savesOriginal && recipe?.kind !== "delayed";
-  const [rowUnit, featureUnit] = units(options.recipe);
+  const [blockRows, featureUnit] = units(options.recipe);
   const draws = words(seed, 8);
+  // whole blocks, or any number of rows of two items
+  const rowUnit = (draws[6] as number) % 2 === 0 ? blockRows : BATCH;
   const times = (at: number, most: number): number => 1 + ((draws[at] as number) % most);
   const size = (at: number): number => featureUnit * times(at, 32 / featureUnit);
   const features = size(1);

@@ -1,4 +1,7 @@
-/** A backend that accepts every operation and computes nothing. It records the calls, and returns prepared answers. */
+/**
+ * A backend that accepts every operation and computes nothing unless it is asked to. It records the calls, and returns prepared
+ * answers.
+ */
 import type { Backend, Support } from "../../../../src/backends/backend.js";
 import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
@@ -24,6 +27,8 @@ export class AskedBackend implements Backend {
   /** The address of each tensor when it was an argument. A view has the address of the tensor that it belongs to. */
   readonly #addresses = new Map<unknown, number>();
   answers: Answers = {};
+  /** Whether operations are run too. */
+  computes = false;
 
   constructor(readonly inner: Backend) {
     this.datapath = inner.datapath;
@@ -43,6 +48,7 @@ export class AskedBackend implements Backend {
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     this.asked.push({ op, args } as Asked);
+    if (this.computes) this.inner.run(op, args);
     for (const each of Object.values(args))
       if (each instanceof Tensor) this.#addresses.set(each, each.address);
   }

@@ -1,0 +1,202 @@
+/** From an input that fails to a counterexample that a person can read, with its explanation and the name of the mistake. */
+import { LockstepError, UnsupportedError } from "../../src/errors.js";
+import type { WideDType } from "../../src/tensor/shape.js";
+import type { Answer } from "../operations/operation.js";
+import type { Cases, OperationName } from "../operations/operations.js";
+import { MismatchError } from "../values/difference.js";
+import type { PlainTensor } from "../values/plain.js";
+import { named, sameAnswer } from "./diagnose.js";
+import { explained } from "./explain.js";
+import { shrunk } from "./shrink/shrink.js";
+import { mapWide } from "./suspects/inputs.js";
+import type { Evidence, Right } from "./suspects/suspect.js";
+import { inputText } from "./text.js";
+
+/** A failure as a person reads it. */
+export interface Counterexample<K extends OperationName = OperationName> {
+  /** The operation that fails. */
+  readonly operation: K;
+  /** The simplest input that was found: few blocks, most elements zero, the others simple. */
+  readonly input: Cases[K];
+  /** The input that has to be given before, where the answer depends on earlier calls. */
+  readonly before?: Cases[K];
+  /** The input as text. */
+  readonly text: string;
+  /** What is wrong with the answer. */
+  readonly message: string;
+  /** The right answer. */
+  readonly expected: Answer;
+  /** The subject's answer. Absent if it gave none. */
+  readonly actual?: Answer;
+  /**
+   * What the subject does wrong, in words: each explains every bit of all its answers. Several where the answers do not tell
+   * them apart, none where no known mistake fits.
+   */
+  readonly mistakes: readonly string[];
+  /** Lines that explain the first element that differs. */
+  readonly explanation: readonly string[];
+}
+
+/** What is asked, and where its inputs come from. */
+export interface Question<K extends OperationName> {
+  readonly operation: K;
+  /** An input that fails. */
+  readonly input: Cases[K];
+  readonly subject: (input: Cases[K]) => Answer | Promise<Answer>;
+  readonly reference: (input: Cases[K]) => Answer | Promise<Answer>;
+  /** Throws `MismatchError` unless both are the same. */
+  readonly assertSame: (actual: Answer, expected: Answer) => void;
+  /** Other inputs, by which mistakes are told apart. */
+  readonly probes: readonly Cases[K][];
+  /** Whether an input is one that the subject takes; absent if only those that were drawn are known to be. */
+  readonly allows?: ((input: Cases[K]) => boolean) | undefined;
+}
+
+/** What came of one question. */
+interface Outcome {
+  readonly expected: Answer;
+  readonly actual?: Answer;
+  readonly error?: unknown;
+}
+
+/** How many other inputs are asked for. */
+const PROBES = 32;
+
+/** Makes an input that fails simple, explains it, and names the mistake. Undefined if it does not fail again. */
+export async function counterexampleOf<K extends OperationName>(
+  question: Question<K>,
+): Promise<Counterexample<K> | undefined> {
+  const { operation, input, probes, allows } = question;
+  const ask = (each: Cases[K]) => outcomeOf(question, each);
+  const first = await ask(input);
+  const history = await stateOf(question, first);
+  const isSame = history?.before === undefined;
+  const kind = kindOf((history?.outcome ?? first).error);
+  if (kind === undefined) return undefined;
+  const run = async (each: Cases[K]): Promise<Outcome> => {
+    const before = isSame ? undefined : priorOf(each);
+    if (before) await ask(before);
+    return ask(each);
+  };
+  const fails = async (each: Cases[K]): Promise<boolean> =>
+    (allows?.(each) ?? true) && kindOf((await quiet(() => run(each)))?.error) === kind;
+  const simple = await shrunk(operation, input, fails, { keepsShape: !allows, isCostly: kind !== MISMATCH });
+  const last = await run(simple);
+  const isStill = kindOf(last.error) === kind;
+  const found = isStill ? simple : input;
+  const outcome = isStill ? last : await run(input);
+  if (outcome.error === undefined) return undefined;
+  const { expected, actual, error } = outcome;
+  const evidence: Evidence<Cases[K]>[] = actual ? [{ input: found, actual, expected }] : [];
+  if (actual && !history)
+    for (const each of [input, ...probes.slice(0, PROBES)]) {
+      const other = await quiet(() => ask(each));
+      if (other?.actual) evidence.push({ input: each, actual: other.actual, expected: other.expected });
+    }
+  const right: Right<K> = async (each) => question.reference(each);
+  const before = isSame ? undefined : priorOf(found);
+  const mistakes = history
+    ? history.words
+    : ((actual && (await quiet(() => named(operation, evidence, right)))) ?? []);
+  const [shown] = evidence;
+  return {
+    operation,
+    input: found,
+    ...(before ? { before } : {}),
+    text: inputText(found),
+    message: error instanceof Error ? error.message : String(error),
+    expected,
+    ...(actual ? { actual } : {}),
+    mistakes,
+    explanation: (shown && (await quiet(() => explained(operation, shown, mistakes.length > 0)))) ?? [],
+  };
+}
+
+const MISMATCH = "MismatchError";
+
+/** The kind of a failure: its class. Undefined for none, and for an input that the subject declines. */
+function kindOf(error: unknown): string | undefined {
+  if (error === undefined || error instanceof UnsupportedError) return undefined;
+  return error instanceof Error ? error.constructor.name : typeof error;
+}
+
+async function outcomeOf<K extends OperationName>(
+  { subject, reference, assertSame }: Question<K>,
+  input: Cases[K],
+): Promise<Outcome> {
+  const expected = await reference(input);
+  let actual: Answer | undefined;
+  try {
+    actual = await subject(input);
+    assertSame(actual, expected);
+    return { expected, actual };
+  } catch (error) {
+    return { expected, error, ...(actual && error instanceof MismatchError ? { actual } : {}) };
+  }
+}
+
+/** The result, or undefined where an input is none of the operation's: a shape that blocks do not divide. */
+async function quiet<T>(body: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await body();
+  } catch (error) {
+    if (error instanceof LockstepError || error instanceof RangeError) return undefined;
+    throw error;
+  }
+}
+
+/** An input of the same shape with other values, to be given before. Undefined if the operation has no wide input. */
+function priorOf<C>(input: C): C | undefined {
+  const { x } = Object(input) as { readonly x?: PlainTensor<WideDType> };
+  if (!x || !["f32", "bf16", "f16"].includes(x.dtype)) return undefined;
+  return { ...input, x: mapWide(x, (value) => (Number.isFinite(value) ? value * 0 + 64 : 64)) };
+}
+
+interface State {
+  readonly words: readonly string[];
+  readonly outcome: Outcome;
+  readonly before?: true;
+}
+
+/** Whether answers depend on earlier calls, or differ without a reason. Undefined for a function of its input. */
+async function stateOf<K extends OperationName>(
+  question: Question<K>,
+  first: Outcome,
+): Promise<State | undefined> {
+  const { input, operation } = question;
+  const again = await outcomeOf(question, input);
+  const third = await outcomeOf(question, input);
+  if (again.actual && third.actual && !sameAnswer(again.actual, third.actual))
+    return {
+      words: ["two answers to the same input differ: a race, or memory that is not initialized"],
+      outcome: again.error === undefined ? third : again,
+    };
+  const prior = priorOf(input);
+  if (!prior) return undefined;
+  const before = await quiet(() => outcomeOf(question, prior));
+  if (!before) return undefined;
+  const after = await outcomeOf(question, input);
+  const isSame = !after.actual || !third.actual || sameAnswer(after.actual, third.actual);
+  if (isSame && (first.error !== undefined || after.error === undefined)) return undefined;
+  const stale = staleOf(after, before);
+  const words =
+    operation === "quantize" && stale
+      ? `stale ${stale}: those of the call before`
+      : "the answer depends on calls before it: something is kept that has to be computed again";
+  return { words: [words], outcome: after.error === undefined ? first : after, before: true };
+}
+
+/** What an answer has of the right answer to the input before. */
+function staleOf({ actual, expected }: Outcome, before: Outcome): string | undefined {
+  const same = (suffix: string) =>
+    actual &&
+    Object.keys(expected)
+      .filter((name) => name.endsWith(suffix))
+      .some((name) => {
+        const [own, old, right] = [actual[name]?.codes, before.expected[name]?.codes, expected[name]?.codes];
+        return own && old && right && String(own) === String(old) && String(own) !== String(right);
+      });
+  if (same(".scaleInv")) return "scales";
+  if (same("amax")) return "amax of the tensor";
+  return same(".data") ? "codes" : undefined;
+}

@@ -1,0 +1,73 @@
+/** Makes a failing input one that a person can read: few blocks, most elements zero, the others simple. */
+import type { Cases, OperationName } from "../../operations/operations.js";
+import { PlainTensor } from "../../values/plain.js";
+import { Budget, type Fails, type Simpler, simplest } from "./budget.js";
+import { simplerTensor } from "./elements.js";
+import { simplerQuantizations } from "./quantize.js";
+
+/** Questions to the subject, and milliseconds, that a counterexample is worth. */
+const WORTH = { questions: 1500, milliseconds: 15_000 };
+/** The same where each question may take until a deadline. */
+const COSTLY = { questions: 40, milliseconds: 10_000 };
+
+/** Cases of fewer blocks and options, by operation. */
+const STRUCTURE: { readonly [K in OperationName]?: Simpler<Cases[K]> } = { quantize: simplerQuantizations };
+
+/** Tensors that follow from others of the input, and are not made simpler alone. */
+const DERIVED: { readonly [K in OperationName]?: readonly string[] } = {
+  dequantize: ["scaleInv", "logicalScales"],
+};
+
+/**
+ * A simpler input that fails too. `keepsShape`: only elements are changed, as the domain of the inputs is not known.
+ * `isCostly`: the failure is no answer, for which a subject may wait.
+ */
+export async function shrunk<K extends OperationName>(
+  operation: K,
+  input: Cases[K],
+  fails: Fails<Cases[K]>,
+  { keepsShape = false, isCostly = false } = {},
+): Promise<Cases[K]> {
+  const worth = isCostly ? COSTLY : WORTH;
+  const budget = new Budget(worth.questions, worth.milliseconds);
+  let current = input;
+  const structure = STRUCTURE[operation];
+  if (structure && !keepsShape) current = await simplest(current, structure, fails, budget);
+  for (const path of tensorPaths(current)) {
+    if (DERIVED[operation]?.includes(path)) continue;
+    const own = at(current, path);
+    const isFactor = /scale|amax/i.test(path);
+    const simple = await simplerTensor(
+      own,
+      (tensor) => fails(replaced(current, path, tensor)),
+      budget,
+      isFactor,
+    );
+    current = replaced(current, path, simple);
+  }
+  return current;
+}
+
+/** The paths of the tensors of an input. */
+function tensorPaths(value: unknown, prefix = ""): readonly string[] {
+  if (value instanceof PlainTensor) return [prefix];
+  if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return [];
+  return Object.entries(value).flatMap(([name, each]) =>
+    tensorPaths(each, prefix === "" ? name : `${prefix}.${name}`),
+  );
+}
+
+function at(value: unknown, path: string): PlainTensor {
+  return path
+    .split(".")
+    .reduce<unknown>((each, name) => (each as Readonly<Record<string, unknown>>)[name], value) as PlainTensor;
+}
+
+/** The input with the tensor at a path replaced. */
+function replaced<C>(value: C, path: string, tensor: PlainTensor): C {
+  const [name = "", ...rest] = path.split(".");
+  const fields = value as Readonly<Record<string, unknown>>;
+  const made = rest.length === 0 ? tensor : replaced(fields[name], rest.join("."), tensor);
+  if (Array.isArray(value)) return value.map((each, i) => (String(i) === name ? made : each)) as C;
+  return { ...fields, [name]: made } as C;
+}

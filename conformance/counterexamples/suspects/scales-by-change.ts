@@ -1,0 +1,140 @@
+/** Right scales that are changed afterwards, or stored in the wrong places. */
+import { OTHER_RULES } from "../../../src/dialects/identify/expected.js";
+import { f32Bits } from "../../../src/explain/binary.js";
+import type { Region } from "../../../src/explain/blocks.js";
+import { roundTo } from "../../../src/explain/rounding.js";
+import type { RuleResult } from "../../../src/explain/scale-rules.js";
+import { div, mul, roundedTo } from "../../../src/explain/steps.js";
+import { blockFormat } from "../../../src/formats/block.js";
+import { factsOf, valueOfCode } from "../../../src/formats/derive.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import type { ScaleSuspect } from "./scale-suspect.js";
+import type { View } from "./view.js";
+
+/** The right scale, changed afterwards; elements are scaled by what is stored. */
+export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
+  const type = blockFormat(spec.quantizer).scale;
+  const changed = (
+    words: string,
+    change: (result: RuleResult, view: View, block: number) => number | undefined,
+  ): ScaleSuspect => ({
+    words,
+    of(view, block) {
+      const own = view.expected[block] as RuleResult;
+      const code = change(own, view, block);
+      return code === undefined ? undefined : code === own.code ? own : view.resultOf(code);
+    },
+  });
+  const value = (words: string, change: (scale: number) => number) =>
+    changed(words, ({ scale }) => f32Bits(change(scale)));
+  const other = OTHER_RULES[type].map(({ name, formula, of }) =>
+    changed(
+      `the scale is ${name === "one" ? "1 in every block" : `the ${name}: ${formula}`}`,
+      (_, view, block) => {
+        const made = of(view.amaxIn(view.blocks[block]?.region as Region), spec.format);
+        return type === "f32" ? f32Bits(made) : made;
+      },
+    ),
+  );
+  if (type === "f32")
+    return [
+      ...other,
+      value("scales are rounded to bf16", (scale) => roundedTo(scale, "bf16")),
+      value("scales are rounded to f16", (scale) => roundedTo(scale, "f16")),
+      value("scales are rounded up to powers of two", (scale) => 2 ** Math.ceil(Math.log2(scale))),
+      value("scales are rounded down to powers of two", (scale) => 2 ** Math.floor(Math.log2(scale))),
+      { ...value("the reciprocal of the scale is stored", (scale) => div(1, scale)), isStorage: true },
+      ...[2, 4, 8, 0.5, 0.25].map((n) => value(`scales are ${n} times as large`, (scale) => mul(scale, n))),
+      ...[2 ** -126, 1e-12, 1e-10, 1e-8].map((n) =>
+        value(`scales are at least ${n}`, (scale) => Math.max(scale, Math.fround(n))),
+      ),
+      changed("the scale of a block of zeros is 0", (own, view, block) =>
+        view.amaxIn(view.blocks[block]?.region as Region) === 0 ? 0 : own.code,
+      ),
+    ];
+  const { maxCode } = factsOf(type);
+  const coded = (words: string, change: (code: number, own: RuleResult) => number) =>
+    changed(words, (own) => Math.min(Math.max(change(own.code, own), 0), type === "e8m0" ? 254 : maxCode));
+  if (type === "e8m0")
+    return [
+      ...other,
+      { ...changed("the reciprocal of the scale is stored", ({ code }) => 254 - code), isStorage: true },
+      ...[1, 2, 3, 4, 7, 8, -1, -2, -3, -4, -7, -8].map((n) =>
+        coded(
+          `scales are 2^${n} times as large: the exponent of the largest element, or the bias of the scale, is wrong`,
+          (code) => code + n,
+        ),
+      ),
+      {
+        ...changed(
+          "the exponent of the scale is stored without its bias of 127",
+          ({ code }) => (code - 127) & 255,
+        ),
+        isStorage: true,
+      },
+      changed("the scale of a block of zeros is 1", ({ code }, view, block) =>
+        view.amaxIn(view.blocks[block]?.region as Region) === 0 ? 127 : code,
+      ),
+      ...[1, 2, 7, 27, 64, 87, 100, 113, 117, 127].map((n) =>
+        coded(`scales are at least 2^${n - 127}: small ones are clamped`, (code) => Math.max(code, n)),
+      ),
+      ...[126, 127, 253].map((n) =>
+        coded(`scales are at most 2^${n - 127}: large ones are clamped`, (code) => Math.min(code, n)),
+      ),
+    ];
+  return [
+    ...other,
+    ...(["tiesToAway", "towardZero", "towardPositive"] as const).map((rounding) =>
+      changed(`scales are rounded ${ROUNDED[rounding]}, not to nearest even`, ({ rounding: own, code }) =>
+        own ? roundTo(own.value, { format: "e4m3", rounding, overflow: "saturate" }).code : code,
+      ),
+    ),
+    ...[1, 8, -8].map((n) => coded(`the codes of scales are ${n} too large`, (code) => code + n)),
+    changed("the scale of a block of zeros is 1", ({ code }, view, block) =>
+      view.amaxIn(view.blocks[block]?.region as Region) === 0 ? 0x38 : code,
+    ),
+    ...[0x01, 0x08, 0x20].map((n) =>
+      coded(`scales are at least ${valueOfCode("e4m3", n)}: small ones are clamped`, (code) =>
+        Math.max(code, n),
+      ),
+    ),
+    coded("subnormal scales are flushed to zero", (code) => (code < 8 ? 0 : code)),
+  ];
+}
+
+const ROUNDED = {
+  tiesToAway: "half away from zero",
+  towardZero: "down",
+  towardPositive: "up",
+} as const;
+
+/** The right scales in the wrong places. */
+export function ofPlaces(): ScaleSuspect[] {
+  const moved = (words: string, from: (view: View, block: number) => number | undefined): ScaleSuspect => ({
+    words,
+    isStorage: true,
+    of(view, block) {
+      const at = from(view, block);
+      return at === undefined ? undefined : (view.expected[at] ?? view.resultOf(0));
+    },
+  });
+  return [
+    moved("scales are stored transposed", ({ across, blocks }, block) => {
+      const down = blocks.length / across;
+      return (block % down) * across + Math.floor(block / down);
+    }),
+    moved(
+      "scales are stored in the swizzled layout of tensor cores (tiles of 128 x 4), read here as plain rows",
+      unswizzled,
+    ),
+  ];
+}
+
+/** The plain index of what lies at an index of the swizzled layout. */
+function unswizzled({ across, blocks }: View, at: number): number {
+  const tiles = Math.ceil(across / 4);
+  const [tile, within] = [Math.floor(at / 512), at % 512];
+  const row = Math.floor(tile / tiles) * 128 + Math.floor((within % 16) / 4) * 32 + Math.floor(within / 16);
+  const column = (tile % tiles) * 4 + (within % 4);
+  return row < blocks.length / across && column < across ? row * across + column : -1;
+}

@@ -1,0 +1,13 @@
+/** What a kernel may have done wrong with scales, one suspect each: the scale of a block as the wrong kernel computes it. */
+import { blockFormat } from "../../../src/formats/block.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import type { ScaleSuspect } from "./scale-suspect.js";
+import { ofAmaxes } from "./scales-by-amax.js";
+import { ofChanges, ofPlaces } from "./scales-by-change.js";
+import { ofFormats, ofSpecs } from "./scales-by-rule.js";
+
+/** Every suspect for the scales of a spec, the likely ones first. */
+export function scaleSuspects(spec: QuantizeSpec): readonly ScaleSuspect[] {
+  if (blockFormat(spec.quantizer).scaleSource === "given") return ofChanges(spec);
+  return [...ofSpecs(spec), ...ofAmaxes(spec), ...ofPlaces(), ...ofChanges(spec), ...ofFormats(spec)];
+}

@@ -1,0 +1,142 @@
+/** One copy of a quantization as blocks and elements, with the scales that its rule gives, and those of other rules. */
+
+import { f32Bits, f32OfBits } from "../../../src/explain/binary.js";
+import { blockScaleBy } from "../../../src/explain/block-scale.js";
+import { CopySource, type Region, type TensorValues } from "../../../src/explain/blocks.js";
+import { usesTensorAmax } from "../../../src/explain/quantize.js";
+import { encodeScale, type RuleResult } from "../../../src/explain/scale-rules.js";
+import { div, mul, Steps } from "../../../src/explain/steps.js";
+import { tensorScaleOf } from "../../../src/explain/tensor-scale.js";
+import { blockFormat, hasGivenScale, isTensorWide } from "../../../src/formats/block.js";
+import { FLT_MAX, factsOf, valueOfCode } from "../../../src/formats/derive.js";
+import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
+import { copyGeometry } from "../../../src/tensor/geometry.js";
+import { codePlace, linePlace, scaleIndex } from "../../../src/tensor/places.js";
+import type { Direction, QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { elementCount } from "../../../src/tensor/shape.js";
+import type { QuantizeCase } from "../../operations/quantize/quantize.js";
+
+/** A block: its region, and its first element. */
+export interface Block {
+  readonly row: number;
+  readonly column: number;
+  readonly region: Region;
+}
+
+/** What may replace the inputs of the scale of a block. */
+export interface ScaleChange {
+  readonly spec?: QuantizeSpec;
+  readonly region?: Region;
+  readonly amax?: number;
+  readonly tensorAmax?: number;
+}
+
+/** One copy of the quantization of a case. */
+export class View {
+  readonly source: CopySource;
+  readonly spec: QuantizeSpec;
+  /** A block for each stored scale, in the order of storage. */
+  readonly blocks: readonly Block[];
+  /** The index of the scale of each element, in row-major order. */
+  readonly scaleOf: Int32Array;
+  /** The index of the code of each element. */
+  readonly codeOf: Int32Array;
+  /** The number of scales in a row of their matrix. */
+  readonly across: number;
+  readonly #amaxes = new Map<number, number>();
+  #expected: readonly RuleResult[] | undefined;
+
+  constructor(
+    readonly input: QuantizeCase,
+    readonly direction: Direction,
+    readonly values: TensorValues = input.x,
+  ) {
+    this.spec = input.spec;
+    this.source = new CopySource(values, this.spec, direction);
+    const { rows, columns } = this.source;
+    const geometry = copyGeometry(this.spec, [rows, columns], direction, "logical");
+    const width = geometry.dataShape.at(-1) as number;
+    this.across = geometry.scaleShape.at(-1) ?? 1;
+    this.scaleOf = new Int32Array(rows * columns);
+    this.codeOf = new Int32Array(rows * columns);
+    const blocks: (Block | undefined)[] = new Array(elementCount(geometry.scaleShape)).fill(undefined);
+    for (let row = 0; row < rows; row++)
+      for (let column = 0; column < columns; column++) {
+        const scale = scaleIndex(this.spec, geometry, linePlace(geometry, row, column));
+        const [r, c] = codePlace(geometry, row, column);
+        this.scaleOf[row * columns + column] = scale;
+        this.codeOf[row * columns + column] = r * width + c;
+        blocks[scale] ??= { row, column, region: this.source.regionOf(row, column) };
+      }
+    this.blocks = blocks.map((block) => block ?? { row: 0, column: 0, region: NOWHERE });
+  }
+
+  get isGiven(): boolean {
+    return hasGivenScale(this.spec);
+  }
+
+  /** The scale of each block by the spec. */
+  get expected(): readonly RuleResult[] {
+    this.#expected ??= this.blocks.map((_, i) => this.scaleBy(i));
+    return this.#expected;
+  }
+
+  /** The amax of a region. */
+  amaxIn({ top, bottom, left, right }: Region): number {
+    const key = ((top * 4096 + bottom) * 4096 + left) * 4096 + right;
+    const known = this.#amaxes.get(key);
+    if (known !== undefined) return known;
+    const { value } = this.source.amaxIn({ top, bottom, left, right });
+    this.#amaxes.set(key, value);
+    return value;
+  }
+
+  /** The values of a region in row-major order. */
+  valuesIn({ top, bottom, left, right }: Region): number[] {
+    const found: number[] = [];
+    for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) found.push(this.source.value(r, c));
+    return found;
+  }
+
+  /** The scale of a block, with some of its inputs replaced. */
+  scaleBy(block: number, change: ScaleChange = {}): RuleResult {
+    const { spec = this.spec, region = this.#region(block) } = change;
+    if (hasGivenScale(spec)) {
+      const m = Math.fround(this.input.scale);
+      return { scale: div(1, m), code: f32Bits(div(1, m)), multiplier: m };
+    }
+    const whole = change.tensorAmax ?? (usesTensorAmax(spec) ? this.source.whole.value : 0);
+    const amax = change.amax ?? (isTensorWide(spec.tile) ? whole : this.amaxIn(region));
+    const { dtype } = this.values;
+    return blockScaleBy(spec, {
+      steps: new Steps(),
+      amax,
+      tensorAmax: whole,
+      dtype,
+      tensorScale: tensorScaleOf(spec.scaleRule, whole, dtype)?.value ?? 1,
+      lines: spec.fourOverSix === "none" ? [] : this.source.lines(region),
+    });
+  }
+
+  /** What elements are scaled by under a stored scale, whatever made it. */
+  resultOf(code: number): RuleResult {
+    const { spec } = this;
+    const type = blockFormat(spec.quantizer).scale;
+    const scale = type === "f32" ? f32OfBits(code) : Math.abs(valueOfCode(type, code));
+    if (type !== "e4m3") return { scale, code, multiplier: div(1, scale) };
+    const whole = this.source.whole.value;
+    if (spec.scaleRule === "twoLevel") {
+      const s = encodeScale(new Steps(), whole, factsOf(spec.format).max * spec.e4m3Max);
+      return { scale, code, multiplier: Math.min(div(1, mul(scale, div(1, s))), FLT_MAX) };
+    }
+    const t = tensorScaleOf(spec.scaleRule, whole, this.values.dtype)?.value ?? 1;
+    const divisor = tensorScaleRole(spec.scaleRule) === "divisor" ? div(scale, t) : mul(scale, t);
+    return { scale, code, divisor, multiplier: div(1, divisor) };
+  }
+
+  #region(block: number): Region {
+    return this.blocks[block]?.region ?? NOWHERE;
+  }
+}
+
+const NOWHERE: Region = { top: 0, bottom: 0, left: 0, right: 0 };

@@ -1,0 +1,96 @@
+/** Makes the failure of a law readable: simpler, explained, and named. */
+import * as fc from "fast-check";
+import { counterexampleOf } from "../counterexamples/counterexample.js";
+import { type Cases, OPERATIONS, type OperationName, type Subject } from "../operations/operations.js";
+import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quantize.js";
+import type { LawReport } from "./law.js";
+import { assertSameAnswer, lawNamed } from "./laws.js";
+import type { Inputs, SupportedInputs } from "./run-options.js";
+import { allows } from "./supported.js";
+
+/** The run that a failure belongs to. */
+export interface Run {
+  readonly subject: Subject;
+  readonly reference: Subject;
+  /** The arbitraries that inputs were drawn from. */
+  readonly inputs: Inputs;
+  /** Those of them that the caller gave. */
+  readonly given: Inputs;
+  readonly supported: SupportedInputs;
+  readonly seed: number;
+}
+
+/** The report with its failure made readable, if the law compares with the reference. */
+export async function readable(report: LawReport, run: Run): Promise<LawReport> {
+  const { failure, operation } = report;
+  if (!failure || !lawNamed(report.law).compares) return report;
+  const found = await foundBy(operation, failure.input, run);
+  return found ? { ...report, failure: { ...failure, found } } : report;
+}
+
+async function foundBy<K extends OperationName>(operation: K, failed: unknown, run: Run) {
+  const { subject, reference, inputs, given, supported, seed } = run;
+  const [ours, theirs] = [subject[operation], reference[operation]];
+  if (!ours || !theirs) return undefined;
+  const input = failed as Cases[K];
+  // of inputs that the caller draws, nothing else is known
+  const isKnown = !given[operation];
+  const fields = supported[operation] ?? {};
+  const isAllowed = (each: Cases[K]): boolean => allows(fields, each);
+  const arbitrary: fc.Arbitrary<Cases[K]> = inputs[operation] ?? OPERATIONS[operation].arbitrary;
+  const drawn = fc.sample(arbitrary, { numRuns: DRAWN, seed });
+  const probes = PROBES[operation]?.({ input, drawn, isAllowed, isKnown, seed }) ?? drawn;
+  return counterexampleOf({
+    operation,
+    input,
+    subject: ours,
+    reference: theirs,
+    assertSame: assertSameAnswer,
+    probes,
+    ...(isKnown ? { allows: isAllowed } : {}),
+  });
+}
+
+/** How many inputs are drawn, to choose those that resemble the counterexample. */
+const DRAWN = 200;
+
+interface Draw<K extends OperationName> {
+  readonly input: Cases[K];
+  readonly drawn: readonly Cases[K][];
+  readonly isAllowed: (input: Cases[K]) => boolean;
+  readonly isKnown: boolean;
+  readonly seed: number;
+}
+
+/** The largest tensor that is asked for. */
+const MAX_ELEMENTS = 4096;
+
+const text = (value: unknown): string => JSON.stringify(value);
+
+/** Inputs that tell mistakes apart: of the same settings, in the plain layout. */
+const PROBES: { readonly [K in OperationName]?: (draw: Draw<K>) => readonly Cases[K][] } = {
+  quantize({ input, drawn, isAllowed, isKnown, seed }) {
+    const plain = (each: QuantizeCase): boolean =>
+      each.scaleLayout === "logical" &&
+      each.noop !== 1 &&
+      !each.part &&
+      each.x.data.length > 0 &&
+      each.x.data.length <= MAX_ELEMENTS &&
+      (each.usage.rowwise || !input.usage.rowwise) &&
+      (each.usage.columnwise || !input.usage.columnwise) &&
+      text(each.spec) === text(input.spec);
+    const own = drawn.filter(plain);
+    if (!isKnown) return own;
+    const cases = quantizeCaseBy(fc.constant(input.spec)).map((each) => ({
+      ...each,
+      usage: input.usage,
+      scaleLayout: input.scaleLayout,
+      scale: input.scale,
+      random: input.random,
+      noop: undefined,
+      ...(input.records === undefined ? {} : { records: input.records }),
+    }));
+    const more = fc.sample(cases, { numRuns: DRAWN, seed }).filter((each) => plain(each) && isAllowed(each));
+    return own.length > 16 ? own : [...own, ...more];
+  },
+};

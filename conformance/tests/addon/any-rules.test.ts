@@ -1,0 +1,124 @@
+/**
+ * The kernels for any scale rule and element scaling, run on the CPU, are bitwise equal to the reference: they quantize any
+ * matrix, copy, layout and flag as it does, and so do the calls that lead to them.
+ */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openCuda } from "../../../src/backends/cuda/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import { type BlockFormatName, blockFormat, quantizersWith, tileSize } from "../../../src/formats/block.js";
+import { type ScaleRuleName, tensorScaleRole } from "../../../src/formats/scale-rules.js";
+import { tensor } from "../../../src/ops/create.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
+import { specsOf } from "../../arbitraries/specs.js";
+import { assertSameAnswer, lawNamed, over } from "../../laws/laws.js";
+import type { Inputs } from "../../laws/run-options.js";
+import { backendSubject, type OperationName } from "../../operations/operations.js";
+import { dequantizeCase } from "../../operations/quantize/dequantize.js";
+import { quantizeCaseBy } from "../../operations/quantize/quantize.js";
+import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { upload } from "../../values/plain.js";
+import { amaxesOf, matrixOfAmaxes, tensorAmaxesOf } from "../arbitraries/amaxes.js";
+import { describeOnStandIn } from "../harness/addon/stand-in.js";
+
+/**
+ * The number of inputs for each quantizer. From 1000 on, every amax of every type is tried with every format and scaling, and in
+ * every tensor; before, those of bf16 are dealt out among them.
+ */
+const RUNS = Number(process.env.RUNS ?? 120);
+const SEED = Number(process.env.SEED ?? 1);
+const TIMEOUT = 3_600_000;
+
+const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } as const;
+/** The rules with e8m0 scales that only the kernel for any rule has. The others it has with scalings that do not multiply. */
+const OTHERS: readonly ScaleRuleName[] = ["e8m0EvenShort", "e8m0UpLog2", "e8m0UpLeast"];
+
+function isOfAnyRule({ quantizer, scaleRule, elementScaling }: QuantizeSpec): boolean {
+  if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
+  return elementScaling !== "multiply" || OTHERS.includes(scaleRule);
+}
+
+const NAMES = quantizersWith("scaleRule").filter((name) => blockFormat(name).scale !== "f32");
+const specsBy = (name: BlockFormatName): readonly QuantizeSpec[] => specsOf(name).filter(isOfAnyRule);
+
+describeOnStandIn("kernels for any rule", (addon) => {
+  let gpu: Backend;
+  let reference: Backend;
+  beforeAll(async () => {
+    gpu = openCuda(addon);
+    reference = await openBackend("wasm", { datapath: gpu.datapath });
+  });
+  afterAll(async () => {
+    for (const backend of [gpu, reference]) await backend.dispose();
+  });
+
+  const check = async (operation: OperationName, inputs: Inputs): Promise<void> => {
+    const law = over(inputs, lawNamed(`${operation} agrees with the reference`));
+    const how = { runs: RUNS, seed: SEED };
+    const { failure, runs, declined } = await law.check(backendSubject(gpu), backendSubject(reference), how);
+    expect(failure).toBeUndefined();
+    expect(declined.filter(({ reason }) => !/^quantize: a noop flag/.test(reason))).toEqual([]);
+    expect(runs).toBeGreaterThan(RUNS * 0.9);
+  };
+
+  it.each(NAMES)(
+    "quantize to %s as the reference does",
+    (name) => check("quantize", { quantize: quantizeCaseBy(fc.constantFrom(...specsBy(name))) }),
+    TIMEOUT,
+  );
+
+  it("dequantize as the reference does", async () => {
+    const cases = dequantizeCase(undefined, ["nvfp4"]);
+    await check("dequantize", {
+      dequantize: cases.filter(({ spec }) => tensorScaleRole(spec.scaleRule) === "divisor"),
+    });
+  });
+
+  /** Quantizes columns of these amaxes on both backends. */
+  const compare = (
+    spec: QuantizeSpec,
+    dtype: WideDType,
+    amaxes: readonly number[],
+    whole: number | undefined,
+  ): void => {
+    const [, block] = tileSize(spec.tile);
+    const matrix = matrixOfAmaxes(amaxes, dtype, block, { across: true, seed: SEED });
+    const [ours, theirs] = [gpu, reference].map((backend) => {
+      using _scope = new Scope();
+      const amax = whole === undefined ? undefined : tensor(backend, [whole]);
+      return downloadQuantized(
+        new SpecQuantizer(spec, COLUMNWISE, { amax }).quantize(upload(backend, matrix)),
+      );
+    });
+    assertSameAnswer(ours as never, theirs as never);
+  };
+
+  /** Each quantizer and rule with its formats and scalings, for line tiles. */
+  const groups = NAMES.flatMap((name) => {
+    const specs = specsBy(name).filter(({ tile }) => tileSize(tile)[0] === 1);
+    const rules = [...new Set(specs.map(({ scaleRule }) => scaleRule))];
+    return rules.map((rule) => ({ name, rule, specs: specs.filter(({ scaleRule }) => scaleRule === rule) }));
+  });
+
+  it.each(groups)(
+    "give the blocks of $name with each amax the scales and codes of the reference, by $rule",
+    ({ specs }) => {
+      const cases = specs.flatMap((spec) => tensorAmaxesOf(spec).map((whole) => ({ spec, whole })));
+      for (const dtype of RUNS < 1000 ? (["bf16"] as const) : WIDE_DTYPES) {
+        const all = amaxesOf(dtype);
+        const shares = RUNS < 1000 ? cases.length : 1;
+        for (const [i, { spec, whole }] of cases.entries())
+          compare(
+            spec,
+            dtype,
+            all.filter((_, at) => at % shares === i % shares),
+            whole,
+          );
+      }
+    },
+    TIMEOUT,
+  );
+});

@@ -1,0 +1,61 @@
+/** Matrices whose blocks have given amaxes: all that a type has, or those at which scale rules change their scales. */
+import { blockFormat } from "../../../src/formats/block.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import { words } from "../../arbitraries/random.js";
+import { fromCodes, type PlainTensor } from "../../values/plain.js";
+import { bitsOf } from "../../values/values.js";
+
+const INFINITY = 0x7f800000;
+const SIXTEEN = Array.from({ length: 1 << 16 }, (_, code) => code);
+
+/** f32 amaxes around powers of two times few-bit numbers, where exponents, roundings and logarithms change. */
+const STEPS: readonly number[] = [1, 1.125, 1.25, 1.5, 1.75, 1.875, 1.9375, 1.96875].flatMap((mantissa) =>
+  Array.from({ length: 277 }, (_, i) => bitsOf(Math.fround(mantissa * 2 ** (i - 149)))).flatMap((bits) =>
+    Array.from({ length: 65 }, (_, i) => Math.min(Math.max(bits + i - 32, 0), INFINITY)),
+  ),
+);
+
+/** The bits of the amaxes of a type: each of the 2^16 of bf16 and f16, and the steps of f32. */
+export function amaxesOf(dtype: WideDType): readonly number[] {
+  return dtype === "f32" ? STEPS : SIXTEEN;
+}
+
+/**
+ * Amaxes of tensors: the scale of 1, others on both sides of it, and those whose scales underflow or overflow. For NaN and
+ * negative numbers, which are no amaxes, the result is not defined (numerics.md §5.2).
+ */
+const TENSORS = [2688, 3, 0.1, 1e5, 2 ** -149, 2 ** -126, 1e-30, 3e38, 0, Infinity];
+
+/** The amaxes of the tensor that blocks are quantized with; one that is undefined where blocks alone determine scales. */
+export function tensorAmaxesOf({ quantizer }: QuantizeSpec): readonly (number | undefined)[] {
+  return blockFormat(quantizer).tensorAmax ? TENSORS : [undefined];
+}
+
+/**
+ * A block for each amax, which stands at changing places. Its other elements are as large, half as large or smaller, of any
+ * mantissa and sign. Blocks are rows of `block` elements or, if `across`, columns. There are multiples of 32 of them.
+ */
+export function matrixOfAmaxes(
+  amaxes: readonly number[],
+  dtype: WideDType,
+  block: number,
+  { across, seed }: { readonly across: boolean; readonly seed: number },
+): PlainTensor<WideDType> {
+  const [mantissa, width] = { f32: [23, 32], bf16: [7, 16], f16: [10, 16] }[dtype] as [number, number];
+  const sign = 2 ** (width - 1);
+  const count = Math.ceil(amaxes.length / 32) * 32;
+  const drawn = words(seed, count * block);
+  const codes = words(0, count * block);
+  for (let line = 0; line < count; line++) {
+    const amax = amaxes[line % amaxes.length] as number;
+    const magnitude = amax % sign;
+    for (let i = 0; i < block; i++) {
+      const word = drawn[line * block + i] as number;
+      const below = (word >>> 8) % 2 ** (mantissa + 1 + (word % 3));
+      const code = i === line % block ? amax : Math.max(magnitude - below, 0) + (word % 2) * sign;
+      codes[across ? i * count + line : line * block + i] = code;
+    }
+  }
+  return fromCodes(dtype, across ? [block, count] : [count, block], codes);
+}

@@ -1,0 +1,139 @@
+/** Checkpoints for tests: those that libraries wrote, copies of them with something planted, and made ones. */
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Backend } from "../../../src/backends/backend.js";
+import { convert, type WeightChanges } from "../../../src/cli/checkpoints/convert/convert.js";
+import type { ConversionPlan } from "../../../src/cli/checkpoints/convert/plan.js";
+import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
+import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
+import { type CheckpointReport, inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
+import type { Finding } from "../../../src/cli/checkpoints/judge/findings.js";
+import { dequantizedRows } from "../../../src/cli/checkpoints/stored/dequantize.js";
+import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import type { FileDType } from "../../../src/io/dtypes.js";
+import type { Metadata } from "../../../src/io/header/header.js";
+import { SafetensorsFile } from "../../../src/io/safetensors.js";
+import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
+
+/** The folder of what libraries wrote. */
+export const VECTORS = new URL("../../vectors/checkpoints/", import.meta.url).pathname;
+
+/** The checkpoints that libraries quantized. */
+export const FIXTURES = readdirSync(VECTORS).filter((name) => name !== "original" && !name.includes("."));
+
+/** A tensor in memory. */
+export interface Held {
+  dtype: FileDType;
+  shape: readonly number[];
+  bytes: Uint8Array;
+}
+
+/** The contents of a checkpoint in one file. */
+export interface Contents {
+  readonly tensors: Map<string, Held>;
+  readonly metadata: Metadata;
+  /** The files beside it, by name. */
+  readonly json: Map<string, Record<string, unknown>>;
+}
+
+/** Reads a checkpoint of one file. */
+export async function readContents(folder: string): Promise<Contents> {
+  const file = await SafetensorsFile.open(join(folder, "model.safetensors"));
+  const tensors = new Map<string, Held>();
+  for (const entry of file.tensors.values())
+    tensors.set(entry.name, { dtype: entry.dtype, shape: entry.shape, bytes: await file.read(entry) });
+  await file.close();
+  const names = readdirSync(folder).filter((name) => name.endsWith(".json"));
+  const json = new Map(
+    names.map((name) => [name, JSON.parse(readFileSync(join(folder, name), "utf8"))] as const),
+  );
+  return { tensors, metadata: file.metadata, json };
+}
+
+/** Writes a checkpoint of one file into a folder. */
+export async function writeContents(folder: string, { tensors, metadata, json }: Contents): Promise<void> {
+  const plan = [...tensors].map(([name, { dtype, shape }]) => ({ name, dtype, shape }));
+  await writeSafetensors(join(folder, "model.safetensors"), { tensors: plan, metadata }, async (put) => {
+    for (const [name, { bytes }] of tensors) await put(name, bytes);
+  });
+  for (const [name, value] of json) writeFileSync(join(folder, name), JSON.stringify(value));
+}
+
+/** Calls `body` with an empty folder, which is removed afterwards. */
+export async function inFolder<T>(body: (folder: string) => Promise<T>): Promise<T> {
+  const folder = mkdtempSync(join(tmpdir(), "lockstep-checkpoint-"));
+  try {
+    return await body(folder);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** The report on a checkpoint. */
+export async function reportOf(path: string, original?: string): Promise<CheckpointReport> {
+  const checkpoint = await openCheckpoint(path);
+  const other = original === undefined ? undefined : await openCheckpoint(original);
+  try {
+    return await inspect(checkpoint, await survey(checkpoint), { original: other });
+  } finally {
+    await checkpoint.close();
+    await other?.close();
+  }
+}
+
+/** What a conversion said, and how it got each weight. */
+export interface Converted {
+  readonly plan: ConversionPlan;
+  readonly changes: readonly WeightChanges[];
+}
+
+/** Converts the checkpoint in a folder into another folder. */
+export async function convertTo(
+  backend: Backend,
+  input: string,
+  output: string,
+  to: string,
+  tensors?: readonly string[],
+): Promise<Converted> {
+  const checkpoint = await openCheckpoint(input);
+  try {
+    const target = targetNamed(to);
+    const plan = await planFor(checkpoint, { target, tensors, backend: () => Promise.resolve(backend) });
+    const changes = await convert(checkpoint, plan, output, { force: false, onBytes: () => {} });
+    return { plan, changes };
+  } finally {
+    await checkpoint.close();
+  }
+}
+
+/** The exact values of all quantized weights of a checkpoint, by name. */
+export async function valuesIn(path: string): Promise<Map<string, Float64Array>> {
+  const checkpoint = await openCheckpoint(path);
+  const all = new Map<string, Float64Array>();
+  for (const weight of (await survey(checkpoint)).weights) {
+    const values = new Float64Array(weight.shape.reduce((product, size) => product * size, 1));
+    for await (const rows of dequantizedRows(weight)) values.set(rows.values, rows.at);
+    all.set(weight.name, values);
+  }
+  await checkpoint.close();
+  return all;
+}
+
+/** The report on contents. */
+export async function reportOfContents(contents: Contents, original?: string): Promise<CheckpointReport> {
+  return inFolder(async (folder) => {
+    await writeContents(folder, contents);
+    return reportOf(folder, original);
+  });
+}
+
+/** The errors among findings. */
+export function errorsIn(findings: readonly Finding[]): readonly Finding[] {
+  return findings.filter(({ severity }) => severity === "error");
+}
+
+/** A copy of a fixture in a folder of its own. */
+export function copyFixture(name: string, folder: string): void {
+  cpSync(join(VECTORS, name), folder, { recursive: true });
+}

@@ -1,0 +1,165 @@
+/** Conversions: every convention to BF16 and F32, in one file or in shards, whole or in part, interrupted or not. */
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { convert } from "../../../src/cli/checkpoints/convert/convert.js";
+import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
+import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
+import { Changes, toWide } from "../../../src/cli/checkpoints/convert/wide.js";
+import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { useWorkspace } from "../harness/cli.js";
+import { useBackend } from "../harness/suite.js";
+import { copyFixture, errorsIn, FIXTURES, readContents, reportOf, VECTORS, valuesIn } from "./checkpoints.js";
+
+const w = useWorkspace();
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+describe.each(FIXTURES)("%s", (name) => {
+  it.each(["bf16", "f32"] as const)(
+    "converts to %s: values, other tensors, configuration, and what is said",
+    async (to) => {
+      const input = join(VECTORS, name);
+      const before = await readContents(input);
+      const values = new Map(
+        [...(await valuesIn(input))].map(([each, exact]) => [each, Float32Array.from(exact)]),
+      );
+      const said = JSON.parse(await w.succeed("convert", input, "-o", "@out", "--to", to, "--json"));
+      const after = await readContents(w.path("out"));
+      expect(new Set(said.converted)).toEqual(new Set(values.keys()));
+      for (const [weight, exact] of values) {
+        const { dtype, bytes } = after.tensors.get(weight) ?? { dtype: "BOOL", bytes: new Uint8Array() };
+        expect(dtype).toBe(to === "bf16" ? "BF16" : "F32");
+        if (to === "f32") expect(new Float32Array(bytes.buffer, 0, exact.length)).toEqual(exact);
+        else {
+          using _scope = new Scope();
+          const codes = encode(tensor(backend(), exact), { format: "bf16" }).dataSync();
+          expect(
+            Buffer.compare(bytes, new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)),
+          ).toBe(0);
+        }
+      }
+      const expected = [...before.tensors].filter(
+        ([each]) =>
+          !/(scale|scales|scale_inv|scale_2|packed|blocks|qdata|_shape)$/.test(each) && !values.has(each),
+      );
+      for (const [each, held] of expected) expect(after.tensors.get(each)).toEqual(held);
+      expect(after.tensors.size).toBe(expected.length + values.size);
+      expect(after.json.get("config.json")?.quantization_config).toBeUndefined();
+      expect(after.json.has("hf_quant_config.json")).toBe(false);
+      const report = await reportOf(w.path("out"));
+      expect([report.findings, report.weights]).toEqual([[], []]);
+      expect(said.changes).toHaveLength(values.size);
+      for (const { elements, changed, max, relative } of said.changes) {
+        expect(changed).toBeLessThanOrEqual(elements);
+        expect(max > 0).toBe(changed > 0);
+        expect(relative).toBeLessThanOrEqual(to === "bf16" ? 2 ** -8 + 2 ** -24 : 2 ** -24);
+      }
+    },
+  );
+});
+
+describe("a part of a checkpoint", () => {
+  it.each(["ct-nvfp4", "modelopt-nvfp4", "transformers-fp8"])(
+    "of %s is converted alone, and verify finds no error in the rest",
+    async (name) => {
+      const input = join(VECTORS, name);
+      await w.succeed("convert", input, "-o", "@out", "--to", "bf16", "--tensors", "*mlp*");
+      const report = await reportOf(w.path("out"));
+      expect(errorsIn(report.findings)).toEqual([]);
+      expect(report.weights).toHaveLength(4);
+      const [before, after] = [await readContents(input), await readContents(w.path("out"))];
+      for (const [each, held] of before.tensors)
+        if (each.includes("self_attn")) expect(after.tensors.get(each)).toEqual(held);
+    },
+  );
+});
+
+describe("the output", () => {
+  it("exists only with --force, and is not touched without it", async () => {
+    copyFixture("ct-mxfp4", w.path("in"));
+    const before = await readContents(w.path("in"));
+    const { status, stderr } = await w.run("convert", "@in", "-o", "@in", "--to", "bf16");
+    expect({ status, stderr }).toEqual({
+      status: 2,
+      stderr: expect.stringMatching(/exists; give a new folder, or --force/),
+    });
+    expect(await readContents(w.path("in"))).toEqual(before);
+    await w.succeed("convert", "@in", "-o", "@in", "--to", "bf16", "--force");
+    expect((await reportOf(w.path("in"))).weights).toEqual([]);
+    expect(w.names).toEqual(["in"]);
+  });
+
+  it("is not written with --dry-run, and not begun for a checkpoint that would be read wrong", async () => {
+    copyFixture("ct-mxfp4", w.path("in"));
+    const said = JSON.parse(
+      await w.succeed("convert", "@in", "-o", "@out", "--to", "f32", "--dry-run", "--json"),
+    );
+    expect(said).toMatchObject({ written: false, kept: [] });
+    expect(w.names).toEqual(["in"]);
+    const config = JSON.parse(readFileSync(join(w.path("in"), "config.json"), "utf8"));
+    writeFileSync(
+      join(w.path("in"), "config.json"),
+      JSON.stringify({ ...config, quantization_config: undefined }),
+    );
+    const { status, stderr } = await w.run("convert", "@in", "-o", "@out", "--to", "f32");
+    expect({ status, stderr, names: w.names }).toEqual({
+      status: 2,
+      stderr: expect.stringMatching(/config-missing/),
+      names: ["in"],
+    });
+  });
+
+  it("has the other files of the folder, and goes on where a run was interrupted", async () => {
+    copyFixture("ct-nvfp4", w.path("in"));
+    writeFileSync(join(w.path("in"), "tokenizer.json"), "{}");
+    const checkpoint = await openCheckpoint(w.path("in"));
+    const plan = await planFor(checkpoint, {
+      target: targetNamed("bf16"),
+      backend: () => Promise.resolve(backend()),
+    });
+    const stop = (): void => {
+      throw new Error("interrupted");
+    };
+    await expect(convert(checkpoint, plan, w.path("out"), { force: false, onBytes: stop })).rejects.toThrow(
+      "interrupted",
+    );
+    expect(existsSync(w.path("out"))).toBe(false);
+    expect(w.names).toEqual(["in", "out.partial"]);
+    // another conversion does not mix with it
+    expect((await w.run("convert", "@in", "-o", "@out", "--to", "f32")).stderr).toMatch(
+      /is left of another conversion/,
+    );
+    await convert(checkpoint, plan, w.path("out"), { force: false, onBytes: () => {} });
+    await checkpoint.close();
+    expect(w.names).toEqual(["in", "out"]);
+    await w.succeed("convert", "@in", "-o", "@whole", "--to", "bf16");
+    for (const name of readdirSync(w.path("whole")))
+      expect(
+        readFileSync(join(w.path("out"), name)).equals(readFileSync(join(w.path("whole"), name))),
+        name,
+      ).toBe(true);
+    expect(readdirSync(w.path("out"))).toContain("tokenizer.json");
+    rmSync(w.path("out"), { recursive: true });
+  });
+});
+
+it("rounds every f32 to BF16 as encode does, and counts what changed", () => {
+  const words = Uint32Array.from({ length: 1 << 16 }, (_, i) => Math.imul(i, 0x10001) ^ (i << 3));
+  const floats = new Float32Array(words.buffer);
+  const changes = new Changes();
+  const bytes = toWide("bf16", Float64Array.from(floats), changes);
+  using _scope = new Scope();
+  const codes = encode(tensor(backend(), floats), { format: "bf16", overflow: "nonfinite" }).dataSync();
+  const own = new Uint16Array(bytes.buffer);
+  let same = 0;
+  for (let i = 0; i < own.length; i++) {
+    const unordered = ((own[i] ?? 0) & 0x7fff) > 0x7f80;
+    if (Number.isNaN(floats[i])) expect(unordered).toBe(true);
+    else expect(own[i]).toBe(Number(codes[i]) & 0xffff);
+    if (Number.isNaN(floats[i]) || ((words[i] ?? 0) & 0xffff) === 0) same++;
+  }
+  expect(changes).toMatchObject({ elements: own.length, changed: own.length - same });
+});

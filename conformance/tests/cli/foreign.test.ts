@@ -1,0 +1,142 @@
+/**
+ * No command copies, drops or takes for values what is part of another library's quantized weight, or codes whose scales are
+ * absent: it refuses the file and names the tensor.
+ */
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { FILE_DTYPES } from "../../../src/io/dtypes.js";
+import { FIXTURES, readContents, VECTORS } from "../checkpoints/checkpoints.js";
+import { type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
+
+const w = useWorkspace();
+
+/** The commands that would copy or convert tensors, with their options. */
+const COMMANDS: readonly (readonly string[])[] = [
+  ["dequantize"],
+  ["encode", "--format", "e4m3"],
+  ["quantize", "--quantizer", "fp8-current"],
+  ["quantize", "--quantizer", "fp8-current", "--tensors", "*"],
+];
+
+async function expectNamed(command: readonly string[], names: RegExp): Promise<void> {
+  const [name = "", ...options] = command;
+  const { status, stderr, stdout } = await w.run(name, "@in", "-o", "@out", ...options);
+  expect({ status, stdout, names: w.names }, command.join(" ")).toEqual({
+    status: 2,
+    stdout: "",
+    names: ["in"],
+  });
+  expect(stderr).toMatch(names);
+}
+
+const fixture = async (name: string): Promise<FileTensor[]> => {
+  const { tensors } = await readContents(join(VECTORS, name));
+  return [...tensors].map(([each, held]) => ({ name: each, ...held }));
+};
+
+describe.each(FIXTURES)("%s", (name) => {
+  it("is refused by every command that would copy it or take its scales for values", async () => {
+    await w.write("in", await fixture(name));
+    for (const command of COMMANDS) await expectNamed(command, /tensor ".*": .*lockstep convert reads it/);
+  });
+
+  it("is refused by decode, for every format that its codes or scales might be taken for", async () => {
+    const tensors = await fixture(name);
+    await w.write("in", tensors);
+    for (const [format, dtypes] of [
+      ["e2m1", ["U8"]],
+      ["e4m3", ["U8", "F8_E4M3"]],
+      ["e8m0", ["U8", "F8_E8M0"]],
+    ] as const) {
+      const taken = tensors.some(({ dtype }) => (dtypes as readonly string[]).includes(dtype));
+      if (taken)
+        await expectNamed(["decode", "--format", format], /tensor ".*": is part of the quantized weight/);
+    }
+  });
+});
+
+describe("codes without scales", () => {
+  const CODES = ["F4", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"] as const;
+  it("are refused by their name, whatever stands beside them", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(...CODES),
+        fc.stringMatching(/^[a-z_]{1,8}(\.[a-z_]{1,8}){0,3}(\.weight)?$/),
+        fc.constantFrom(...COMMANDS),
+        fc.array(fc.stringMatching(/^[a-z]{1,8}\.bias$/), { maxLength: 3 }),
+        async (dtype, name, command, others) => {
+          const bytes = new Uint8Array((32 * FILE_DTYPES[dtype].bits) / 8).fill(0x38);
+          const plain = [...new Set(others)].map((each) => f32(each, [32], ramp(32)));
+          await w.write("in", [...plain, raw(name, dtype, [1, 32], bytes)]);
+          await expectNamed(command, new RegExp(`tensor "${name.replaceAll(".", "\\.")}"`));
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
+  it("are left alone where --tensors names others", async () => {
+    await w.write("in", [
+      raw("a.weight", "F8_E4M3", [1, 32], new Uint8Array(32)),
+      f32("b.weight", [1, 32], ramp(32)),
+    ]);
+    await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "fp8-current", "--tensors", "b.*");
+    expect(Object.keys((await w.read("out")).tensors)).toContain("b.weight.rowwise.data");
+  });
+});
+
+describe("--tensors", () => {
+  it("takes patterns, and refuses those that match nothing", async () => {
+    await w.write(
+      "in",
+      ["layers.0.q", "layers.0.k", "layers.1.q", "head"].map((name) => f32(name, [1, 32], ramp(32))),
+    );
+    const chosen = async (globs: string): Promise<readonly string[]> => {
+      const json = JSON.parse(
+        await w.succeed(
+          "quantize",
+          "@in",
+          "-o",
+          "@out",
+          "--quantizer",
+          "fp8-current",
+          "--tensors",
+          globs,
+          "--json",
+        ),
+      );
+      return json.quantized;
+    };
+    expect(await chosen("*")).toHaveLength(4);
+    expect(await chosen("layers.*.q")).toEqual(["layers.0.q", "layers.1.q"]);
+    expect(await chosen("layers.0.?,head")).toEqual(["layers.0.q", "layers.0.k", "head"]);
+    expect(await chosen("head")).toEqual(["head"]);
+    const { status, stderr } = await w.run(
+      "quantize",
+      "@in",
+      "-o",
+      "@out",
+      "--quantizer",
+      "fp8-current",
+      "--tensors",
+      "layer.*",
+    );
+    expect({ status, stderr }).toEqual({
+      status: 2,
+      stderr: expect.stringMatching(/no tensor matches "layer\.\*"; there are layers\.0\.q/),
+    });
+  });
+
+  it("of inspect and verify reads these weights alone", async () => {
+    const path = join(VECTORS, "ct-nvfp4");
+    const { weights } = JSON.parse(
+      await w.succeed("inspect", path, "--json", "--tensors", "*.k_proj.*,*gate*"),
+    );
+    expect(weights.map(({ name }: { name: string }) => name.split(".").at(-2)).toSorted()).toEqual([
+      "gate_proj",
+      "k_proj",
+    ]);
+    expect((await w.run("verify", path, "--tensors", "none")).status).toBe(2);
+  });
+});

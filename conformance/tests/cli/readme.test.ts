@@ -1,0 +1,41 @@
+/** The commands of README's first table: those of the command line end well, those of npm exist. */
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { useWorkspace } from "../harness/cli.js";
+
+const ROOT = new URL("../../../", import.meta.url).pathname;
+const w = useWorkspace();
+
+/** The commands in the second column of the table. */
+const COMMANDS = [...readFileSync(`${ROOT}README.md`, "utf8").matchAll(/^\|[^|]+\| `([^`]+)` \|/gm)].map(
+  ([, command = ""]) => command,
+);
+const OWN = COMMANDS.filter((command) => command.startsWith("npx lockstep "));
+const HAS_NUMPY = spawnSync("python3", ["-I", "-c", "import numpy"]).status === 0;
+
+/** The words of a command, of which one may be quoted. Files of the repository are named from its root. */
+function wordsOf(command: string): readonly string[] {
+  return Array.from(command.matchAll(/"([^"]*)"|(\S+)/g), ([, quoted, plain]) =>
+    (quoted ?? plain ?? "").replace(/(conformance|examples)\//, `${ROOT}$&`),
+  ).slice(2);
+}
+
+describe("README's first table", () => {
+  it("has a command for each of three kinds of people", () => {
+    expect(COMMANDS).toHaveLength(3);
+    expect(OWN).toHaveLength(2);
+    const { scripts } = JSON.parse(readFileSync(`${ROOT}package.json`, "utf8"));
+    for (const command of COMMANDS.filter((each) => !OWN.includes(each)))
+      expect(Object.keys(scripts)).toContain(command.replace("npm run ", ""));
+  });
+
+  for (const command of OWN) {
+    const isSkipped = command.includes("numpy") && !HAS_NUMPY;
+    it.skipIf(isSkipped)(`${command}${isSkipped ? " (skipped: numpy is not installed)" : ""}`, async () => {
+      const words = wordsOf(command);
+      // fewer inputs of each law than by default
+      await w.succeed(...words, ...(words[0] === "conform" ? ["--runs", "10"] : []));
+    });
+  }
+});

@@ -1,0 +1,363 @@
+/** `diffDialects` counts what differs between two dialects, and explains it; `dequantizeAs` and it agree. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { dequantizeAs } from "../../../src/dialects/dequantize.js";
+import { diffDialects } from "../../../src/dialects/diff.js";
+import { numberText } from "../../../src/dialects/plain.js";
+import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../../../src/dialects/table.js";
+import { ArgumentError } from "../../../src/errors.js";
+import { type BlockFormatName, blockFormat, type Tile, tileSize } from "../../../src/formats/block.js";
+import { valueOfCode } from "../../../src/formats/derive.js";
+import { FORMAT_ALIASES } from "../../../src/formats/scalar.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { fromBytes, tensor } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { splitmix32 } from "../../arbitraries/random.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+const SIZE = [32, 64] as const;
+
+const quantizersOf = (name: DialectName): readonly BlockFormatName[] => {
+  const { forms }: Dialect = DIALECTS[name];
+  return forms.map(({ quantizer }) => quantizer);
+};
+/** Pairs of dialects that have a quantizer, a format and a tile in common. */
+const PAIRS = DIALECT_NAMES.flatMap((a) =>
+  DIALECT_NAMES.filter((b) => quantizersOf(a).some((name) => quantizersOf(b).includes(name))).map(
+    (b) => [a, b] as const,
+  ),
+);
+
+/** Bit patterns of any kind: finite, infinite, NaN, subnormal, and zeros. */
+function anything(seed: number, dtype: "f32" | "bf16"): Tensor {
+  const next = splitmix32(seed);
+  const words = Uint32Array.from({ length: SIZE[0] * SIZE[1] }, () => {
+    const word = next();
+    return word % 5 === 0 ? word : (((word >>> 8) % 2 ** 23) + ((120 + (word % 10)) << 23)) >>> 0;
+  });
+  if (dtype === "f32") return fromBytes(backend(), new Uint8Array(words.buffer), SIZE, "f32");
+  const halves = Uint16Array.from(words, (word) => word >>> 16);
+  return fromBytes(backend(), new Uint8Array(halves.buffer), SIZE, "bf16");
+}
+
+const same = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
+  Array.from(a, (each, i) => Number(Object.is(each, b[i]))).reduce((sum, each) => sum + each, 0);
+
+/** What one side of a difference has, as numbers. */
+interface Numbers {
+  readonly codes: readonly number[];
+  readonly scales: ArrayLike<number>;
+  readonly whole: number | undefined;
+  readonly values: Float32Array;
+}
+
+/** The index of the scale of each element: a line of scales is that of a row, or of all rows of a tile. */
+function scaleIndices(tile: Tile, scales: number): readonly number[] {
+  const [height, width] = tileSize(tile);
+  const across = Math.max(1, Math.ceil(SIZE[1] / width));
+  const each = scales === across * SIZE[0] ? 1 : height;
+  return Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => {
+    const [row, column] = [Math.floor(i / SIZE[1]), i % SIZE[1]];
+    return scales === 1 ? 0 : Math.floor(row / each) * across + Math.floor(column / width);
+  });
+}
+
+/** Kinds and places of the examples: at most so many of a kind, and one of a block. */
+function examplesOf(a: Numbers, b: Numbers, scaleOf: readonly number[], most: number): readonly unknown[] {
+  const seen = new Set<number>();
+  const found = { scale: [] as unknown[], code: [] as unknown[], value: [] as unknown[] };
+  for (const [i, scale] of scaleOf.entries()) {
+    const isSame = (of: (side: Numbers) => unknown): boolean => Object.is(of(a), of(b));
+    const [code, value] = [isSame(({ codes }) => codes[i]), isSame(({ values }) => values[i])];
+    if (code && value) continue;
+    const ofScale = isSame(({ scales }) => scales[scale]) && isSame(({ whole }) => whole);
+    const kind = !ofScale ? "scale" : !code ? "code" : "value";
+    if (found[kind].length === most || seen.has(scale)) continue;
+    seen.add(scale);
+    found[kind].push([kind, Math.floor(i / SIZE[1]), i % SIZE[1]]);
+  }
+  return [...found.scale, ...found.code, ...found.value];
+}
+
+/** The largest error, and the signal to noise ratio, over elements of which both numbers are finite. */
+function errorsOf(x: Float32Array, values: Float32Array): { max: number; sqnr: number } {
+  const pairs = Array.from(x, (each, i) => [each, values[i] as number] as const).filter((pair) =>
+    pair.every(Number.isFinite),
+  );
+  const signal = pairs.reduce((sum, [each]) => sum + each ** 2, 0);
+  const noise = pairs.reduce((sum, [each, value]) => sum + (value - each) ** 2, 0);
+  const sqnr = noise === 0 ? Number.POSITIVE_INFINITY : 10 * Math.log10(signal / noise);
+  return { max: Math.max(0, ...pairs.map(([each, value]) => Math.abs(value - each))), sqnr };
+}
+
+describe("diffDialects", () => {
+  it("counts what quantizing and dequantizing by both gives, for any input and any two dialects", () => {
+    const drawn = fc.record({
+      pair: fc.constantFrom(...PAIRS),
+      seed: fc.nat(),
+      dtype: fc.constantFrom("f32", "bf16"),
+      examples: fc.constantFrom(undefined, 0, 1, 3),
+    } as const);
+    fc.assert(
+      fc.property(drawn, ({ pair: [a, b], seed, dtype, examples }) => {
+        using _scope = new Scope();
+        const x = anything(seed, dtype);
+        const diff = diffDialects(x, { a, b, examples });
+        const { quantizer, format, tile } = diff.a;
+        expect(quantizersOf(a).find((name) => quantizersOf(b).includes(name))).toBe(quantizer);
+        const madeBy = (dialect: DialectName): Numbers => {
+          const made = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
+          const { data, scaleInv, amax } = made.copy("rowwise");
+          const bytes = Array.from(data.dataSync() as Uint8Array);
+          return {
+            codes: data.dtype === "e2m1" ? bytes.flatMap((byte) => [byte & 15, byte >> 4]) : bytes,
+            scales: scaleInv.dataSync() as Float32Array,
+            whole: amax && Number(amax.dataSync()[0]),
+            values: dequantizeAs(made, { dialect, dtype: "f32" }).dataSync() as Float32Array,
+          };
+        };
+        const [one, other] = [madeBy(a), madeBy(b)];
+        const scaleOf = scaleIndices(tile, one.scales.length);
+        const count = (all: ArrayLike<number>, others: ArrayLike<number>) => ({
+          different: all.length - same(all, others),
+          of: all.length,
+        });
+        expect(diff.scales).toEqual(count(one.scales, other.scales));
+        expect(diff.values).toEqual(count(one.values, other.values));
+        expect(diff.codes).toEqual(count(one.codes, other.codes));
+        const ofEqualScales = scaleOf.filter(
+          (scale, i) =>
+            one.codes[i] !== other.codes[i] &&
+            Object.is(one.scales[scale], other.scales[scale]) &&
+            Object.is(one.whole, other.whole),
+        );
+        expect(diff.codesOfEqualScales).toBe(ofEqualScales.length);
+        const values = castTo(x as Tensor<"f32">, "f32").dataSync() as Float32Array;
+        for (const [side, made] of [[diff.errors.a, one] as const, [diff.errors.b, other] as const]) {
+          const { max, sqnr } = errorsOf(values, made.values);
+          expect(side.max).toBe(max);
+          if (Number.isFinite(sqnr)) expect(side.sqnr).toBeCloseTo(sqnr, 6);
+          else expect(side.sqnr).toBe(sqnr);
+        }
+        if (a === b)
+          expect([diff.codes.different, diff.scales.different, diff.values.different]).toEqual([0, 0, 0]);
+        const places = diff.examples.map(({ kind, at }) => [kind, ...at]);
+        expect(places).toEqual(examplesOf(one, other, scaleOf, examples ?? 2));
+        for (const { at, x: element, a: left, b: right, words } of diff.examples) {
+          const i = at[0] * SIZE[1] + at[1];
+          expect(element).toBe(values[i]);
+          const { scale } = blockFormat(quantizer);
+          for (const [side, made] of [[left, one] as const, [right, other] as const]) {
+            const stored = made.scales[scaleOf[i] as number] as number;
+            expect(side).toEqual({
+              code: made.codes[i],
+              value: made.values[i],
+              // a scale has no sign: the code 0x80 of e4m3 does not occur
+              scale: scale === "f32" ? stored : valueOfCode(scale, stored),
+            });
+          }
+          expect(words).toContain(`[${at.join(", ")}]: x = ${numberText(element)}`);
+          for (const { value } of [left, right]) expect(words).toContain(numberText(value));
+        }
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it("explains the scale of a block whose largest element lies between two rules", () => {
+    using _scope = new Scope();
+    const x = tensor(backend(), new Float32Array(32 * 32).fill(500), [32, 32]);
+    const { scales, codes, examples, errors } = diffDialects(x, { a: "te", b: "torchao-mxfp8-floor" });
+    expect([scales, codes]).toEqual([
+      { different: 32, of: 32 },
+      { different: 1024, of: 1024 },
+    ]);
+    expect(errors.a).toEqual({ max: 12, sqnr: 20 * Math.log10(500 / 12) });
+    expect(errors.b.max).toBe(52);
+    expect(examples[0]?.words).toBe(
+      "[0, 0]: x = 500; te has the scale 2 (the least power of two from amax * fl(1 / max)): code 0x78, value 512; torchao-mxfp8-floor has the scale 1 (2^(floor(log2 amax) - emax)): code 0x7e, the largest, value 448",
+    );
+  });
+
+  it("says of either sign that a code is the largest, and of no other", () => {
+    using _scope = new Scope();
+    const x = tensor(backend(), new Float32Array(32 * 32).fill(-500), [32, 32]);
+    const { examples } = diffDialects(x, { a: "te", b: "torchao-mxfp8-floor" });
+    expect(examples[0]?.words).toContain("code 0xf8, value -512");
+    expect(examples[0]?.words).toContain("code 0xfe, the largest, value -448");
+  });
+
+  it("explains equal codes that two libraries read as other values", () => {
+    using _scope = new Scope();
+    const x = tensor(backend(), new Float32Array(32 * 32).fill(3), [32, 32]);
+    const { codes, values } = diffDialects(x, { a: "modelopt-fp8", b: "torchao-fp8-tensor" });
+    expect(codes.different).toBe(0);
+    expect(values.different).toBe(0);
+    const half = castTo(tensor(backend(), new Float32Array(32 * 32).fill(3.0078125), [32, 32]), "bf16");
+    const diff = diffDialects(half, { a: "modelopt-fp8", b: "torchao-fp8-tensor" });
+    expect(diff.scales.different).toBe(1);
+  });
+
+  it("takes a format by any of its names", () => {
+    using _scope = new Scope();
+    const x = anything(4, "f32");
+    const options = { a: "te", b: "torchao-mxfp8-floor", quantizer: "mxfp8" } as const;
+    const byAlias = Object.entries(FORMAT_ALIASES).flatMap(([alias, of]) => (of === "e5m2" ? [alias] : []));
+    expect(byAlias.length).toBeGreaterThan(0);
+    for (const format of byAlias)
+      expect(diffDialects(x, { ...options, format: format as "e5m2" })).toEqual(
+        diffDialects(x, { ...options, format: "e5m2" }),
+      );
+  });
+
+  it.each([
+    [
+      { a: "ct-mxfp8", b: "ct-nvfp4" },
+      /ct-mxfp8 and ct-nvfp4 do not both have a quantizer; ct-mxfp8 has mxfp8/,
+    ],
+    [{ a: "te", b: "ct-mxfp8", format: "e5m2" }, /do not both have a format "?e5m2/],
+    [{ a: "te", b: "ct-mxfp8", tile: "32x32" }, /do not both have a tile "?32x32/],
+    [{ a: "te", b: "ct-mxfp8", quantizer: "nvfp4" }, /do not both have a quantizer "?nvfp4/],
+  ] as const)("refuses %j", (options, message) => {
+    using _scope = new Scope();
+    const x = tensor(backend(), new Float32Array(32 * 32), [32, 32]);
+    expect(() => diffDialects(x, options)).toThrow(ArgumentError);
+    expect(() => diffDialects(x, options)).toThrow(message);
+  });
+});
+
+it.each([
+  [0, "0"],
+  [-0, "-0"],
+  [512, "512"],
+  [1024, "2^10"],
+  [-(2 ** 20), "-2^20"],
+  [2 ** -10, "2^-10"],
+  [2 ** -9, "0.001953125"],
+  [1025, "1025"],
+  [Number.POSITIVE_INFINITY, "Infinity"],
+  [Number.NaN, "NaN"],
+])("the number %d is written %s", (value, text) => expect(numberText(value)).toBe(text));
+
+describe("dequantizeAs", () => {
+  const NO_VALUES = DIALECT_NAMES.filter((name) => (DIALECTS[name] as Dialect).values === undefined);
+
+  it("is dequantize where a dialect gives no values", () => {
+    expect(NO_VALUES).toContain("te");
+    for (const dialect of NO_VALUES) {
+      using _scope = new Scope();
+      const made = quantizerOf({ dialect }).quantize(anything(1, "bf16"));
+      expect(dequantizeAs(made, { dialect, dtype: "f32" }).dataSync()).toEqual(
+        made.dequantize("f32").dataSync(),
+      );
+    }
+  });
+
+  it("rounds to the type of the dialect's values before it converts them", () => {
+    using _scope = new Scope();
+    const x = tensor(
+      backend(),
+      Float32Array.from({ length: 1024 }, (_, i) => 1 + i / 1024),
+      [32, 32],
+    );
+    const made = quantizerOf({ dialect: "ct-nvfp4" }).quantize(x);
+    const own = dequantizeAs(made, { dialect: "ct-nvfp4" });
+    expect(own.dtype).toBe("bf16");
+    const wide = dequantizeAs(made, { dialect: "ct-nvfp4", dtype: "f32" });
+    expect(wide.dataSync()).toEqual(castTo(own, "f32").dataSync());
+    expect(wide.dataSync()).not.toEqual(made.dequantize("f32").dataSync());
+  });
+
+  it("reads the rowwise copy where there are both", () => {
+    for (const dialect of DIALECT_NAMES) {
+      using _scope = new Scope();
+      // magnitudes fall along rows, so that blocks of columns have other scales
+      const x = tensor(
+        backend(),
+        Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => Math.sin(i) / 2 ** (i % 9)),
+        SIZE,
+      );
+      const values = (columnwise: boolean) =>
+        dequantizeAs(quantizerOf({ dialect, columnwise }).quantize(x), { dialect }).dataSync();
+      expect(values(true), dialect).toEqual(values(false));
+    }
+  });
+
+  const rowOf = (name: DialectName): Dialect => DIALECTS[name];
+
+  it("has no minus zero where a library has none, whichever half of a byte it is in, and no other value changed", () => {
+    const names = DIALECT_NAMES.filter((name) => rowOf(name).values?.plusZero);
+    expect(names.length).toBeGreaterThan(0);
+    for (const dialect of names) {
+      using _scope = new Scope();
+      const small = [-0, -1e-9, 0, 1, -2, -1e-9, -0];
+      const x = tensor(
+        backend(),
+        Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => small[i % 7] as number),
+        SIZE,
+      );
+      const made = quantizerOf({ dialect }).quantize(x);
+      const codes = made.dequantize("f32").dataSync() as Float32Array;
+      expect(
+        codes.some((value) => Object.is(value, -0)),
+        dialect,
+      ).toBe(true);
+      const values = dequantizeAs(made, { dialect, dtype: "f32" }).dataSync() as Float32Array;
+      expect(
+        values.some((value) => Object.is(value, -0)),
+        dialect,
+      ).toBe(false);
+      expect(values.map(Math.sign), dialect).toEqual(codes.map((value) => Math.sign(value) + 0));
+    }
+  });
+
+  it("rounds scales to the type of the values where a library does", () => {
+    const names = DIALECT_NAMES.filter((name) => rowOf(name).values?.typedScale);
+    expect(names.length).toBeGreaterThan(0);
+    for (const dialect of names) {
+      using _scope = new Scope();
+      const x = castTo(
+        tensor(
+          backend(),
+          Float32Array.from({ length: SIZE[0] * 128 }, (_, i) => Math.sin(i)),
+          [SIZE[0], 128],
+        ),
+        "bf16",
+      );
+      const made = quantizerOf({ dialect }).quantize(x);
+      const own = dequantizeAs(made, { dialect, dtype: "f32" }).dataSync();
+      expect(own, dialect).not.toEqual(castTo(made.dequantize("bf16"), "f32").dataSync());
+    }
+  });
+
+  it("reads the columnwise copy where there is no other, and swizzled scales", () => {
+    for (const dialect of ["modelopt-nvfp4", "modelopt-fp8", "torchao-mxfp4-floor"] as const) {
+      using _scope = new Scope();
+      const x = anything(2, "bf16");
+      const { quantizer } = DIALECTS[dialect].forms[0];
+      const isBytes = blockFormat(quantizer).scale !== "f32";
+      const options = {
+        dialect,
+        columnwise: true,
+        rowwise: false,
+        scaleLayout: isBytes ? "swizzled" : "logical",
+      } as const;
+      const made = quantizerOf(options).quantize(x);
+      const logical = quantizerOf({ ...options, scaleLayout: "logical" }).quantize(x);
+      expect(dequantizeAs(made, { dialect }).dataSync()).toEqual(
+        dequantizeAs(logical, { dialect }).dataSync(),
+      );
+    }
+  });
+
+  it("refuses a tensor of a quantizer that the dialect does not have", () => {
+    using _scope = new Scope();
+    const made = quantizerOf({ dialect: "ct-mxfp8" }).quantize(anything(3, "f32"));
+    expect(() => dequantizeAs(made, { dialect: "ct-nvfp4" })).toThrow(
+      /the dialect ct-nvfp4 has no quantizer mxfp8/,
+    );
+  });
+});

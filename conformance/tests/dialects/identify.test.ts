@@ -1,0 +1,323 @@
+/** `identifyDialect` names what made codes and scales, and never anything that did not. */
+import { describe, expect, it } from "vitest";
+import { identifyDialect, type StoredCodes } from "../../../src/dialects/identify/identify.js";
+import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../../../src/dialects/table.js";
+import { ArgumentError, ShapeError } from "../../../src/errors.js";
+import { type BlockFormatName, blockFormat, type Tile } from "../../../src/formats/block.js";
+import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { splitmix32 } from "../../arbitraries/random.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+
+interface Row {
+  readonly dialect: DialectName;
+  readonly quantizer: BlockFormatName;
+  readonly format: ScalarFormat;
+  readonly tile: Tile;
+}
+
+/** Every dialect with each of its quantizers, formats and tiles that the dialect's library has. */
+const ROWS: readonly Row[] = DIALECT_NAMES.flatMap((dialect) => {
+  const { forms }: Dialect = DIALECTS[dialect];
+  return forms.flatMap(({ quantizer, formats, tiles }) =>
+    (formats ?? blockFormat(quantizer).elements).flatMap((format) =>
+      (tiles ?? blockFormat(quantizer).tiles).map((tile) => ({ dialect, quantizer, format, tile })),
+    ),
+  );
+});
+
+const SIZE = [128, 256] as const;
+
+/**
+ * Numbers that decide: magnitudes of all binades by rows, ties of every format beside others, both zeros, and subnormals. bf16
+ * decides about types, and rounding to it; f32 about steps of one unit.
+ */
+function deciding(seed: number, dtype: "f32" | "bf16"): Tensor {
+  const next = splitmix32(seed);
+  const values = Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => {
+    const block = Math.floor(i / 16);
+    const exponent = block % 3 === 0 ? ((block * 37) % 250) - 126 : ((block * 5) % 12) - 8;
+    const bits = 2 ** (1 + (next() % 3));
+    const tie = ((next() % bits) + 0.5) / bits;
+    const mantissa = 1 + (next() % 3 === 0 ? tie : (next() % 2 ** 23) / 2 ** 23);
+    const sign = next() % 2 === 0 ? 1 : -1;
+    return next() % 16 === 0 ? sign * 0 : sign * mantissa * 2 ** (exponent - (next() % 4));
+  });
+  const bits = new Uint32Array(values.buffer);
+  if (dtype === "f32") return tensor(backend(), values, SIZE);
+  return tensor(
+    backend(),
+    Uint16Array.from(bits, (word) => word >>> 16),
+    SIZE,
+    "bf16",
+  );
+}
+
+/** An ordinary tensor, in which ties and zeros do not occur. */
+function ordinary(seed: number): Tensor {
+  const next = splitmix32(seed);
+  const uniform = () => (next() % 2 ** 24) / 2 ** 24;
+  const normal = () => Math.sqrt(-2 * Math.log(uniform() + 2 ** -25)) * Math.cos(2 * Math.PI * uniform());
+  return tensor(backend(), Float32Array.from({ length: SIZE[0] * SIZE[1] }, normal), SIZE);
+}
+
+interface Made extends StoredCodes {
+  readonly codes: Tensor;
+  readonly scales: Tensor;
+}
+
+function madeBy(
+  { dialect, quantizer, format, tile }: Row,
+  x: Tensor,
+  scaleLayout: "logical" | "swizzled" = "logical",
+): Made {
+  const { data, scaleInv, amax } = quantizerOf({ dialect, quantizer, format, tile, scaleLayout })
+    .quantize(x)
+    .copy("rowwise");
+  return { codes: data, scales: scaleInv, ...(amax ? { tensorScale: amax } : {}) };
+}
+
+const bytes = (x: Tensor): Uint8Array => {
+  const data = x.dataSync();
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+};
+
+/** Whether a dialect gives these codes and scales. */
+function gives(row: Row, x: Tensor, made: Made): boolean {
+  const other = madeBy(row, x);
+  const same = (a: Tensor | undefined, b: Tensor | undefined): boolean =>
+    Buffer.compare(a ? bytes(a) : new Uint8Array(), b ? bytes(b) : new Uint8Array()) === 0;
+  return (
+    same(other.codes, made.codes) &&
+    same(other.scales, made.scales) &&
+    same(other.tensorScale, made.tensorScale)
+  );
+}
+
+const INPUTS = [
+  ["bf16 that decides", () => deciding(1, "bf16")],
+  ["f32 that decides", () => deciding(2, "f32")],
+  ["ordinary numbers", () => ordinary(3)],
+] as const;
+
+describe.each(ROWS)("$dialect $quantizer $format $tile", (row) => {
+  it.each(INPUTS)("is named, and none that gives other bits is, for %s", (_, draw) => {
+    using _scope = new Scope();
+    const x = draw();
+    const made = madeBy(row, x);
+    const found = identifyDialect(x, made);
+    const alike = ROWS.filter(
+      (each) =>
+        each.quantizer === row.quantizer &&
+        each.format === row.format &&
+        each.tile === row.tile &&
+        gives(each, x, made),
+    ).map(({ dialect }) => dialect);
+    expect(found.dialects).toContain(row.dialect);
+    expect(found.dialects).toEqual(alike);
+    for (const { dialect, because } of found.excluded) expect(because, dialect).not.toBe("");
+    expect(found.words).toContain(row.dialect);
+  });
+});
+
+/** The rows that have scales of blocks, of which layouts can differ. */
+const BLOCKS = ROWS.filter(
+  ({ quantizer, dialect }) => blockFormat(quantizer).scaleSource === "blocks" && dialect !== "te",
+);
+
+const like = (x: Tensor, data: Uint8Array): Tensor => {
+  const own = x.dataSync();
+  return own instanceof Float32Array
+    ? tensor(x.backend, new Float32Array(data.slice().buffer), x.shape)
+    : tensor(x.backend, data, x.shape, "u8");
+};
+
+const swapNibbles = (byte: number): number => (byte >> 4) | ((byte & 15) << 4);
+
+function transposed(x: Tensor): Tensor {
+  const [rows, columns] = x.shape as readonly [number, number];
+  const data = x.dataSync();
+  const out = data.slice();
+  for (let r = 0; r < rows; r++)
+    for (let c = 0; c < columns; c++) out[c * rows + r] = data[r * columns + c] as number;
+  return out instanceof Float32Array
+    ? tensor(x.backend, out, [columns, rows])
+    : tensor(x.backend, out as Uint8Array, [columns, rows], "u8");
+}
+
+const OF_NIBBLES = BLOCKS.filter(({ format }) => format === "e2m1");
+const OF_BYTES = BLOCKS.filter(({ quantizer }) => blockFormat(quantizer).scale !== "f32");
+/** Scales of rows are one line, whose transpose has the same bytes. */
+const OF_LINES = BLOCKS.filter(({ tile }) => tile !== "128x128" && tile !== "1xK");
+const WITH_RECIPROCALS = BLOCKS.filter(({ quantizer }) => blockFormat(quantizer).scale !== "e4m3");
+const NAME = "$dialect $quantizer $format $tile";
+
+describe("names the dialect, and how it is stored otherwise", () => {
+  it.each(OF_NIBBLES)(`swapped nibbles, in bytes without a type: ${NAME}`, (row) => {
+    using _scope = new Scope();
+    const x = deciding(4, "bf16");
+    const made = madeBy(row, x);
+    const swapped = Uint8Array.from(bytes(made.codes), swapNibbles);
+    const codes = tensor(backend(), swapped, [SIZE[0], SIZE[1] / 2], "u8");
+    const { dialects, readings, words } = identifyDialect(x, { ...made, codes });
+    expect(dialects).toContain(row.dialect);
+    expect(readings[0]).toMatchObject({ packing: "high nibble first", arrangement: "plain", form: "scale" });
+    expect(words).toContain("nibbles swapped");
+  });
+
+  it.each(OF_BYTES)(`swizzled scales: ${NAME}`, (row) => {
+    using _scope = new Scope();
+    const x = deciding(5, "bf16");
+    const { dialects, readings, words } = identifyDialect(x, madeBy(row, x, "swizzled"));
+    expect(dialects).toContain(row.dialect);
+    expect(readings[0]).toMatchObject({ arrangement: "swizzled", form: "scale" });
+    expect(words).toContain("scales swizzled");
+  });
+
+  it.each(OF_LINES)(`transposed scales, in a buffer of either shape: ${NAME}`, (row) => {
+    using _scope = new Scope();
+    const x = deciding(6, "bf16");
+    const made = madeBy(row, x);
+    const turned = transposed(made.scales);
+    for (const scales of [turned, turned.reshape([...turned.shape].reverse())]) {
+      const { dialects, readings } = identifyDialect(x, { ...made, scales });
+      expect(dialects).toContain(row.dialect);
+      expect(readings[0]).toMatchObject({ arrangement: "transposed", form: "scale" });
+    }
+  });
+
+  it.each(BLOCKS.filter((row) => !OF_NIBBLES.includes(row)))(`transposed codes: ${NAME}`, (row) => {
+    using _scope = new Scope();
+    const x = deciding(7, "bf16");
+    const made = madeBy(row, x);
+    const { dialects, readings } = identifyDialect(x, { ...made, codes: transposed(made.codes) });
+    expect(dialects).toContain(row.dialect);
+    expect(readings[0]).toMatchObject({ transposed: true, arrangement: "plain" });
+  });
+
+  it.each(WITH_RECIPROCALS)(`stored reciprocals: ${NAME}`, (row) => {
+    using _scope = new Scope();
+    const x = ordinary(8);
+    const made = madeBy(row, x);
+    const own = made.scales.dataSync();
+    const inverse =
+      own instanceof Float32Array
+        ? own.map((scale) => 1 / scale)
+        : Uint8Array.from(own as Uint8Array, (code) => 254 - code);
+    const scales = like(made.scales, new Uint8Array(inverse.buffer));
+    const { dialects, readings, words } = identifyDialect(x, { ...made, scales });
+    expect(dialects).toContain(row.dialect);
+    expect(readings[0]).toMatchObject({ form: "reciprocal" });
+    expect(words).toContain("one over each scale stored");
+  });
+});
+
+/** Numbers of rows that no block of several rows fills. */
+const RAGGED = [1, 7, 33, 97] as const;
+
+describe.each(RAGGED)("a matrix of %i rows", (rows) => {
+  it.each(BLOCKS.filter((_, i) => i % RAGGED.length === RAGGED.indexOf(rows)))(
+    `is told by its rowwise copy, also with swizzled scales: ${NAME}`,
+    (row) => {
+      using _scope = new Scope();
+      const columns = SIZE[0] * 2;
+      const x = deciding(13, "bf16").slice(0, [rows, columns]);
+      for (const layout of OF_BYTES.includes(row)
+        ? (["logical", "swizzled"] as const)
+        : (["logical"] as const)) {
+        const { dialects, readings } = identifyDialect(x, madeBy(row, x, layout));
+        expect(dialects).toContain(row.dialect);
+        const wanted = layout === "swizzled" ? layout : "plain";
+        expect(readings.map(({ arrangement }) => arrangement)).toContain(wanted);
+      }
+    },
+  );
+});
+
+it.each(BLOCKS)(`names none for codes of which one was changed, and the place: ${NAME}`, (row) => {
+  using _scope = new Scope();
+  const x = deciding(9, "bf16");
+  const made = madeBy(row, x);
+  const changed = bytes(made.codes).slice();
+  const at = (5 * changed.length) / 8;
+  changed[at] = (changed[at] as number) ^ 5;
+  const codes = tensor(backend(), changed, [SIZE[0], changed.length / SIZE[0]], "u8");
+  const { dialects, readings, excluded, nearest } = identifyDialect(x, { ...made, codes });
+  expect({ dialects, readings }).toEqual({ dialects: [], readings: [] });
+  expect(nearest?.scales.different).toBe(0);
+  expect(excluded.find(({ dialect }) => dialect === row.dialect)?.because).toMatch(/code at \[80, /);
+});
+
+/** Codes by scales of e8m0Floor and a rounding that no dialect has. */
+function floorScaled(x: Tensor, quantizer: "mxfp8" | "mxfp4", rounding: "tiesToAway" | "towardZero"): Made {
+  const made = madeBy(
+    { dialect: `ocp-${quantizer}`, quantizer, format: quantizer === "mxfp4" ? "e2m1" : "e4m3", tile: "1x32" },
+    x,
+  );
+  const values = x.dataSync() as Float32Array;
+  const scales = made.scales.dataSync() as Uint8Array;
+  const scaled = values.map((value, i) => value * 2 ** (127 - (scales[Math.floor(i / 32)] as number)));
+  const { dtype } = made.codes;
+  const codes = encode(tensor(backend(), scaled, SIZE), { format: dtype as "e2m1", rounding });
+  return { ...made, codes };
+}
+
+describe("what no dialect does", () => {
+  it.each([
+    ["mxfp8", "tiesToAway", "half away from zero"],
+    ["mxfp8", "towardZero", "toward zero"],
+    ["mxfp4", "tiesToAway", "half away from zero"],
+    ["mxfp4", "towardZero", "toward zero"],
+  ] as const)("%s with %s is FLOOR scales and elements %s", (quantizer, rounding, wanted) => {
+    using _scope = new Scope();
+    const x = deciding(10, "f32");
+    const { dialects, readings, words } = identifyDialect(x, floorScaled(x, quantizer, rounding));
+    expect(dialects).toEqual([]);
+    expect(readings[0]).toMatchObject({ scaleRule: "e8m0Floor" });
+    expect(readings[0]?.elements.map((each) => each.rounding)).toEqual([rounding]);
+    expect(words).toContain(wanted);
+    expect(words).toContain(`no dialect of the table; e8m0Floor scales of ${quantizer}`);
+  });
+
+  it("FLOOR scales, elements half away from zero, nibbles swapped, scales swizzled: all at once", () => {
+    using _scope = new Scope();
+    const x = deciding(11, "f32");
+    const { codes } = floorScaled(x, "mxfp4", "tiesToAway");
+    const swizzled = madeBy(
+      { dialect: "ocp-mxfp4", quantizer: "mxfp4", format: "e2m1", tile: "1x32" },
+      x,
+      "swizzled",
+    );
+    const swapped = tensor(
+      backend(),
+      Uint8Array.from(bytes(codes), swapNibbles),
+      [SIZE[0], SIZE[1] / 2],
+      "u8",
+    );
+    const { words } = identifyDialect(x, { codes: swapped, scales: swizzled.scales });
+    expect(words).toBe(
+      "no dialect of the table; e8m0Floor scales of mxfp4 e2m1 1x32, elements x / s, half away from zero, nibbles swapped (the even column in the high one), scales swizzled",
+    );
+  });
+
+  it("refuses what says nothing, and codes of another tensor", () => {
+    using _scope = new Scope();
+    const x = ordinary(12);
+    const made = madeBy({ dialect: "te", quantizer: "mxfp8", format: "e4m3", tile: "1x32" }, x);
+    const broken = tensor(
+      backend(),
+      (x.dataSync() as Float32Array).map((v, i) => (i === 700 ? Number.NaN : v)),
+      SIZE,
+    );
+    expect(() => identifyDialect(broken, made)).toThrow(ArgumentError);
+    expect(() => identifyDialect(broken, made)).toThrow(/NaN at \[2, 188\]/);
+    expect(() => identifyDialect(x.reshape([SIZE[0] * 2, SIZE[1] / 2]), made)).not.toThrow();
+    expect(() => identifyDialect(tensor(backend(), [1, 2], [1, 2]), made)).toThrow(ShapeError);
+  });
+});

@@ -1,0 +1,239 @@
+/** Explanations of products: every bit is that of `gemm`, for every pair of operands, datapath, split and epilogue. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { UnsupportedError } from "../../../src/errors.js";
+import { type ExplainGemmOptions, explainGemm } from "../../../src/explain/gemm.js";
+import type { ExplainedSum } from "../../../src/explain/sums.js";
+import type { BlockFormatName } from "../../../src/formats/block.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { fromBytes, tensor } from "../../../src/ops/create.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { quantizerNamed } from "../../../src/quantizers/named.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { elementCount } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
+import { gemmCase } from "../../operations/gemm/arbitrary.js";
+import { directionsOf, type GemmCase } from "../../operations/gemm/case.js";
+import { uploadOperand } from "../../operations/gemm/operand.js";
+import {
+  compare as compareExactly,
+  magnitude,
+  minus,
+  ofNumber,
+  plus,
+  powerOfTwo,
+  times,
+} from "../../oracle/core/rational.js";
+import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** The options of the product that is drawn, without operations that follow it. */
+function optionsOf(drawn: GemmCase): Omit<ExplainGemmOptions, "at"> {
+  const { a, b, layout, c, bias } = drawn;
+  const directions = directionsOf(layout);
+  const given = (x: PlainTensor<"f32" | "bf16" | "f16"> | undefined) => x && upload(backend(), x);
+  const { datapath, useSplitAccumulator, splitK, alpha, beta, outDtype, outScale } = drawn;
+  return {
+    a: uploadOperand(backend(), a, directions.a),
+    b: uploadOperand(backend(), b, directions.b),
+    layout,
+    ...{ datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale },
+    ...(c ? { c: given(c), beta } : {}),
+    bias: given(bias),
+  };
+}
+
+/** What the parts of a sum must fulfil, whatever the datapath. */
+function requireConsistent(sum: ExplainedSum): void {
+  if (sum.kind !== "tensorCore") return;
+  for (const { chains } of sum.splits) {
+    for (const { dotAdds } of chains) {
+      let before = 0;
+      for (const { accumulator, terms, grid, sum: kept, result, from, to, exact } of dotAdds) {
+        expect(accumulator.value).toBe(before);
+        before = result;
+        expect(terms.flatMap(({ products }) => products.map(({ k }) => k))).toEqual(
+          Array.from({ length: to - from }, (_, i) => from + i),
+        );
+        if (grid === undefined) continue;
+        let total = accumulator.kept;
+        for (const { value, kept, cut } of [...terms, accumulator]) {
+          expect(kept + cut).toBe(value);
+          expect(Math.abs(cut)).toBeLessThan(2 ** grid);
+          expect(Number.isInteger(kept / 2 ** grid)).toBe(true);
+        }
+        for (const { kept } of terms) total += kept;
+        expect(kept).toBe(total);
+        const whole = [accumulator, ...terms].map(({ value }) => ofNumber(value)).reduce(plus);
+        // the nearest f64 of a sum that may have more bits
+        const distance = magnitude(minus(whole, ofNumber(exact)));
+        expect(compareExactly(distance, times(magnitude(whole), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
+      }
+    }
+  }
+}
+
+function compare(drawn: GemmCase, pick: number): boolean {
+  using _scope = new Scope();
+  const options = optionsOf(drawn) as ExplainGemmOptions;
+  let made: ReturnType<typeof gemm>;
+  try {
+    made = gemm(options);
+  } catch (error) {
+    if (!(error instanceof UnsupportedError)) throw error;
+    expect(() => explainGemm({ ...options, at: [0, 0] })).toThrow();
+    return false;
+  }
+  const { out, plan, unverified } = made;
+  const count = elementCount(out.shape);
+  if (count === 0) return false;
+  let rest = pick % count;
+  const index = rest;
+  const at = out.shape
+    .toReversed()
+    .map((size) => {
+      const own = rest % size;
+      rest = Math.floor(rest / size);
+      return own;
+    })
+    .toReversed();
+  const explained = explainGemm({ ...options, at });
+  expect(explained.out.dtype).toBe(out.dtype);
+  expect(explained.out.code).toBe(download(out).codes[index]);
+  expect(explained.plan).toEqual(plan);
+  expect(explained.unverified).toBe(unverified);
+  requireConsistent(explained.sum);
+  return true;
+}
+
+describe("explanations of products", () => {
+  it("have the bits of gemm, and what is kept and cut of each term is the term", () => {
+    fc.assert(
+      fc.property(gemmCase(), fc.nat(1 << 20), (drawn, pick) => {
+        compare(drawn, pick);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it.each([
+    ["1x128", "1x128", 1],
+    ["1x128", "1x128", 2],
+    ["1x128", "128x128", 1],
+    ["128x128", "1x128", 1],
+  ] as const)("have the bits of gemm for FP8 scaled %s by %s in %i splits", (tileX, tileW, splitK) => {
+    fc.assert(
+      fc.property(fc.integer(), (seed) => {
+        using _scope = new Scope();
+        const depth = 384;
+        const operand = (tile: "1x128" | "128x128", own: number) => {
+          const codes = words(own, 16 * depth).map((word) => ((word & 0xff) % 0x7f) | ((word >>> 8) & 0x80));
+          const blocks = tile === "1x128" ? [16, depth / 128] : [1, depth / 128];
+          const scales = words(own + 1, (blocks[0] as number) * (blocks[1] as number)).map(
+            (word) => (word & 0x7fffff) | ((((word >>> 23) % 5) + 125) << 23),
+          );
+          return {
+            data: upload(backend(), fromCodes("e4m3", [16, depth], codes)),
+            scaleInv: upload(backend(), fromCodes("f32", blocks, scales)),
+            tile,
+          };
+        };
+        const options = {
+          x: operand(tileX, seed),
+          w: operand(tileW, seed ^ 0x5555),
+          datapath: "hopper",
+          outDtype: "f32",
+          splitK,
+        } as const;
+        const { codes } = download(gemm(options).out);
+        for (let i = 0; i < 16; i++)
+          expect(explainGemm({ ...options, at: [i, 15 - i] }).out.code).toBe(codes[i * 16 + 15 - i]);
+      }),
+      { numRuns: 5 },
+    );
+  });
+
+  it.each([
+    ["bf16", ["hopper", "ada", "blackwell", "fp32", "exact"], [1, 2, 3]],
+    ["e4m3", ["hopper", "ada", "blackwell", "fp32", "exact"], [1, 2]],
+    ["fp8-current", ["hopper", "fp32", "exact"], [1, 3]],
+    ["fp8-block", ["hopper", "fp32", "exact"], [1, 2]],
+    ["mxfp8", ["hopper", "ada", "blackwell", "fp32", "exact"], [1]],
+    ["nvfp4", ["hopper", "ada", "blackwell", "fp32", "exact"], [1]],
+  ] as const)(
+    "have the sums along K of %s operands: each total is the sum whose further elements are 0",
+    (operands, families, splits) => {
+      const drawn = fc.record({
+        seed: fc.integer(),
+        datapath: fc.constantFrom(...families),
+        splitK: fc.constantFrom(...splits),
+        useSplitAccumulator: fc.boolean(),
+        pick: fc.nat(),
+      });
+      fc.assert(
+        fc.property(drawn, ({ seed, pick, ...settings }) => {
+          using _scope = new Scope();
+          const { datapath } = settings;
+          const splitK = datapath === "hopper" ? settings.splitK : 1;
+          const options = { ...settings, splitK, outDtype: "f32" } as const;
+          const [x, w] = [operandOf(operands, seed), operandOf(operands, seed + 1)];
+          const totals = totalsOf(explainGemm({ x, w, at: [0, 0], ...options }).sum);
+          const [end, total] = totals[pick % totals.length] as readonly [number, number];
+          const masked = { x: masking(x, end), w, ...options };
+          const explained = explainGemm({ ...masked, at: [0, 0] });
+          expect(total).toBe(explained.sum.value);
+          expect(explained.out.code).toBe(download(gemm(masked).out).codes[0]);
+          expect(totals.at(-1)).toEqual([DEPTH, explainGemm({ x, w, at: [0, 0], ...options }).sum.value]);
+        }),
+        { numRuns: 30 },
+      );
+    },
+  );
+});
+
+const DEPTH = 384;
+
+/** One row of operands: codes, or the tensor of a quantizer. */
+function operandOf(kind: "bf16" | "e4m3" | BlockFormatName, seed: number): Tensor | QuantizedTensor {
+  const values = Float32Array.from(words(seed, DEPTH), (word) => {
+    const scale = word % 11 === 0 ? 2 ** 7 : 1;
+    return ((word >>> 8) / 2 ** 23 - 1) * scale;
+  });
+  const x = tensor(backend(), values, [1, DEPTH]);
+  if (kind === "bf16" || kind === "e4m3") return encode(x, { format: kind });
+  return quantizerNamed(kind, {}).quantize(x);
+}
+
+/** The operand with zeros from an index of K on. */
+function masking(x: Tensor | QuantizedTensor, end: number): Tensor | QuantizedTensor {
+  const data = x instanceof QuantizedTensor ? x.copy("rowwise").data : x;
+  const codes = data.dataSync();
+  const bytes = new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength).slice();
+  const bits = (8 * bytes.length) / DEPTH;
+  for (let k = end; k < DEPTH; k++)
+    if (bits >= 8) bytes.fill(0, (k * bits) / 8, ((k + 1) * bits) / 8);
+    else bytes[k >> 1] = (bytes[k >> 1] as number) & (k % 2 === 0 ? 0xf0 : 0x0f);
+  const zeroed = fromBytes(data.backend, bytes, data.shape, data.dtype);
+  if (!(x instanceof QuantizedTensor)) return zeroed;
+  const { spec, shape, dtype, scaleLayout, quantizer: ops } = x;
+  return new QuantizedTensor({
+    spec,
+    shape,
+    dtype,
+    scaleLayout,
+    ops,
+    rowwise: { ...x.copy("rowwise"), data: zeroed },
+  });
+}
+
+/** The ends of steps and products, and the sums up to there. */
+function totalsOf(sum: ExplainedSum): readonly (readonly [end: number, total: number])[] {
+  if (sum.kind !== "tensorCore") return sum.products.map(({ k, total }) => [k + 1, total]);
+  return sum.splits.flatMap(({ chains }) =>
+    chains.flatMap(({ dotAdds }) => dotAdds.map(({ to, total }) => [to, total] as const)),
+  );
+}

@@ -1,0 +1,141 @@
+/** Broken kernels from the field: a run finds each, and names it; right kernels pass. */
+import { describe, expect, it } from "vitest";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { compareWith } from "../../../laws/run.js";
+import type { Answer } from "../../../operations/operation.js";
+import { backendSubject, ORACLE, type Subject } from "../../../operations/operations.js";
+import { fromCodes, wideValues } from "../../../values/plain.js";
+import { useBackend } from "../../harness/suite.js";
+import { BUGS, RIGHT } from "./mistakes.js";
+import { encodeBy, encode as narrow, type Up } from "./narrow.js";
+import { PRODUCT_BUGS, product, products } from "./product.js";
+import { type Mistake, quantizer } from "./quantizer.js";
+
+/** The kernel as a subject. */
+function subjectOf(kernel: keyof typeof RIGHT, mistake: Mistake): Subject {
+  const { convention, spec } = RIGHT[kernel];
+  const run = quantizer(convention, mistake);
+  return {
+    quantize({ x }): Answer {
+      const [rows, columns] = x.matrix;
+      const { codes, scales, across, amax = 0 } = run(wideValues(x).slice(), columns);
+      const type =
+        convention.scale === "nvfp4" ? "e4m3" : convention.scale.startsWith("e8m0") ? "e8m0" : "f32";
+      return {
+        "rowwise.data": fromCodes(spec.format, [rows, columns], codes),
+        "rowwise.scaleInv": fromCodes(type, [rows, across], scales),
+        ...(type === "e4m3"
+          ? {
+              "rowwise.amax": fromCodes(
+                "f32",
+                [1],
+                [new Uint32Array(Float32Array.of(amax).buffer)[0] as number],
+              ),
+            }
+          : {}),
+      };
+    },
+  };
+}
+
+/** What such a kernel takes. */
+const supportedOf = (spec: QuantizeSpec) => ({
+  quantize: {
+    ...Object.fromEntries(Object.entries(spec).map(([field, value]) => [`spec.${field}`, [value]])),
+    "usage.rowwise": [true],
+    "usage.columnwise": [false],
+    scaleLayout: ["logical"],
+    "x.dtype": ["f32"],
+    noop: [null],
+  },
+});
+
+const backend = useBackend();
+
+const hold = (kernel: keyof typeof RIGHT, mistake: Mistake, spec: QuantizeSpec = RIGHT[kernel].spec) =>
+  compareWith(subjectOf(kernel, mistake), backendSubject(backend()), {
+    supported: supportedOf(spec),
+    comparing: true,
+  });
+
+describe("a right kernel", () => {
+  it.each(Object.keys(RIGHT) as (keyof typeof RIGHT)[])("raises no alarm (%s)", async (kernel) => {
+    const { laws } = await hold(kernel, {});
+    expect(laws.map(({ runs, failure }) => [runs, failure?.found?.text, failure?.found?.mistakes])).toEqual([
+      [100, undefined, undefined],
+    ]);
+  });
+});
+
+describe("a mistake of the field", () => {
+  it.each(BUGS.map((bug) => [bug.name, bug] as const))("is found and named: %s", async (_, bug) => {
+    const { laws } = await hold(bug.kernel, bug.mistake, bug.heldTo);
+    const found = laws[0]?.failure?.found;
+    expect(found?.mistakes.join("\n"), found?.text).toMatch(bug.called);
+    expect(found?.explanation.length).toBeGreaterThan(5);
+  });
+});
+
+describe("a product", () => {
+  const multiplied = (scaled: boolean, mistake = {}) =>
+    compareWith({ gemm: product(mistake) }, ORACLE, {
+      inputs: { gemm: products({ scaled }) },
+      comparing: true,
+    });
+
+  it.each([true, false])("that is right raises no alarm (scaled: %s)", async (scaled) => {
+    const { ok, laws } = await multiplied(scaled);
+    expect(ok, laws[0]?.failure?.found?.text).toBe(true);
+  });
+
+  it.each(PRODUCT_BUGS.map((bug) => [bug.name, bug] as const))(
+    "that is wrong is named: %s",
+    async (_, bug) => {
+      const { laws } = await multiplied(bug.scaled, bug.mistake);
+      const found = laws[0]?.failure?.found;
+      expect(found?.mistakes.join("\n"), found?.text).toMatch(bug.called);
+      expect(found?.explanation.length).toBeGreaterThan(3);
+    },
+  );
+});
+
+describe("a cast", () => {
+  const supported = {
+    encode: { format: ["e4m3"], rounding: ["tiesToEven"], overflow: ["saturate"], scale: [1] },
+  };
+  const cast = (encode: (x: number) => number): Subject => ({
+    encode: ({ x }) => ({ codes: fromCodes("u8", x.shape, Array.from(wideValues(x), encode)) }),
+  });
+  const away = encodeBy((fraction) => fraction >= 0.5);
+  const even: Up = (fraction, isOdd) => fraction > 0.5 || (fraction === 0.5 && isOdd);
+  const CASTS = [
+    ["ties away from zero", (x: number) => away(x, "e4m3"), /half away/],
+    [
+      "NaN becomes zero",
+      (x: number) => (Number.isNaN(x) ? 0 : narrow(x, "e4m3")),
+      /NaN (becomes zero|inputs count as zero)/,
+    ],
+    ["overflow becomes NaN", (x: number) => encodeBy(even, 0x7f)(x, "e4m3"), /saturation is missing/],
+    [
+      "zeros without a sign",
+      (x: number) => (narrow(x, "e4m3") === 0x80 ? 0 : narrow(x, "e4m3")),
+      /\+0 for -0/,
+    ],
+  ] as const;
+
+  it("that is right raises no alarm", async () => {
+    const { ok, laws } = await compareWith(
+      cast((x) => narrow(x, "e4m3")),
+      ORACLE,
+      { supported, comparing: true },
+    );
+    expect(ok, laws[0]?.failure?.found?.text).toBe(true);
+  });
+
+  it.each(CASTS)("that is wrong is named: %s", async (_, encode, called) => {
+    const { laws } = await compareWith(cast(encode), ORACLE, { supported, comparing: true });
+    const found = laws[0]?.failure?.found;
+    expect(found?.mistakes.join("\n"), found?.text).toMatch(called);
+    expect(found?.explanation.length).toBeGreaterThan(1);
+  });
+});

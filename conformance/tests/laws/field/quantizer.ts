@@ -1,0 +1,167 @@
+/**
+ * A small quantizer as kernels in the field are written, block by block in f32, and what goes wrong in such kernels, a switch for
+ * each mistake. It shares no code with the library.
+ */
+import { decode, encode } from "./narrow.js";
+
+/** The settings of a kernel: what is right differs by convention. */
+export interface Convention {
+  readonly block: number;
+  readonly format: "e4m3" | "e5m2" | "e2m1";
+  /** The scale of an amax: its stored code or value, and what elements are multiplied by or divided by. */
+  readonly scale:
+    | "e8m0-up"
+    | "e8m0-floor"
+    | "e8m0-ceil"
+    | "e8m0-even"
+    | "e8m0-quotient"
+    | "f32-multiply"
+    | "f32-divide"
+    | "nvfp4";
+}
+
+/** A mistake, by the stage of the kernel that it changes. */
+export interface Mistake {
+  /** Changes an input before all else. */
+  readonly load?: (x: number) => number;
+  /** The amax of a block, of the values of its row, of which it is block `b`, and of those of all rows. */
+  readonly amax?: (block: Float32Array, row: Float32Array, b: number, whole: Float32Array) => number;
+  /** The convention that is mistaken for the right one. */
+  readonly convention?: Partial<Convention>;
+  /** Changes the stored scale; `redo` says that elements are scaled by the changed one. */
+  readonly scale?: (scale: Scale, amax: number) => number;
+  readonly redo?: boolean;
+  /** Changes the scaled value before it is rounded. */
+  readonly scaled?: (y: number, x: number, scale: Scale) => number;
+  /** Rounds a scaled value to a code. */
+  readonly round?: (y: number, format: Convention["format"]) => number;
+  /** Changes the stored tensors. */
+  readonly store?: (stored: Stored) => Stored;
+  /** The amax of the tensor, for scales of two levels. */
+  readonly tensorAmax?: (amax: number) => number;
+  /** Keeps the scales of the call before. */
+  readonly stale?: boolean;
+}
+
+/** A scale of a block: its stored bits, its value, and what elements are multiplied by. */
+export interface Scale {
+  readonly code: number;
+  readonly value: number;
+  readonly factor: number;
+}
+
+/** What a kernel stores, one code for each element. */
+export interface Stored {
+  readonly codes: number[];
+  readonly scales: number[];
+  readonly rows: number;
+  readonly columns: number;
+  readonly across: number;
+  readonly amax?: number;
+}
+
+const f = Math.fround;
+const MAX = { e4m3: 448, e5m2: 57344, e2m1: 6 } as const;
+const EMAX = { e4m3: 8, e5m2: 15, e2m1: 2 } as const;
+
+export const bits = (x: number): number => new Uint32Array(Float32Array.of(x).buffer)[0] as number;
+const exponent = (x: number): number => {
+  const own = bits(x);
+  return own >>> 23 === 0 ? Math.floor(Math.log2(x)) : (own >>> 23) - 127;
+};
+const clamp = (code: number): number => Math.min(Math.max(code, 0), 254);
+/** The value of an e8m0 code. */
+const power = (code: number): number => (code === 255 ? Number.NaN : 2 ** (code - 127));
+
+function upward(p: number): number {
+  if (p === Infinity) return 254;
+  if (p === 0) return 0;
+  const e = exponent(p);
+  return clamp((2 ** e === p ? e : e + 1) + 127);
+}
+
+/** The scale of a block by a convention. */
+function scaleOf(amax: number, { scale, format }: Convention, tensorAmax: number): Scale {
+  const max = MAX[format];
+  const e8m0 = (code: number): Scale => ({ code, value: power(code), factor: 1 / power(code) });
+  switch (scale) {
+    case "e8m0-up":
+      return e8m0(Number.isNaN(amax) ? 255 : upward(f(amax * f(1 / max))));
+    case "e8m0-quotient":
+      return e8m0(Number.isNaN(amax) ? 255 : upward(f(amax / max)));
+    case "e8m0-floor":
+      if (amax === Infinity) return e8m0(254);
+      return e8m0(amax === 0 ? 0 : clamp(exponent(amax) - EMAX[format] + 127));
+    case "e8m0-ceil": {
+      if (amax === Infinity) return e8m0(254);
+      const e = amax === 0 ? -200 : exponent(amax);
+      return e8m0(clamp((2 ** e === amax ? e : e + 1) - EMAX[format] + 127));
+    }
+    case "e8m0-even": {
+      if (amax === Infinity) return e8m0(254);
+      if (amax === 0) return e8m0(0);
+      const m = { e4m3: 3, e5m2: 2, e2m1: 1 }[format];
+      const e = exponent(amax);
+      const up = Math.floor(amax / 2 ** (e - m) + 0.5) >= 2 ** (m + 1) ? 1 : 0;
+      return e8m0(clamp(e + up - EMAX[format] + 127));
+    }
+    case "f32-multiply": {
+      const m = amax > 0 && amax < Infinity ? Math.min(f(max / amax), (2 - 2 ** -23) * 2 ** 127) : 1;
+      return { code: bits(f(1 / m)), value: f(1 / m), factor: m };
+    }
+    case "f32-divide": {
+      const s = f(amax / max);
+      return { code: bits(s), value: s, factor: Number.NaN };
+    }
+    case "nvfp4": {
+      const largest = (2 - 2 ** -23) * 2 ** 127;
+      const quotient = f(2688 / tensorAmax);
+      const s = tensorAmax === 0 || quotient === 0 ? 1 : Math.min(quotient, largest);
+      const code = encode(Math.min(f(amax * f(s * f(1 / 6))), largest), "e4m3");
+      const value = decode(code, "e4m3");
+      return { code, value, factor: Math.min(f(1 / f(value * f(1 / s))), largest) };
+    }
+  }
+}
+
+const largestIn = (values: Float32Array): number =>
+  values.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
+
+/** A kernel with a mistake, or none. It is a function with a memory, as a kernel with buffers is. */
+export function quantizer(
+  right: Convention,
+  mistake: Mistake = {},
+): (x: Float32Array, columns: number) => Stored {
+  const convention = { ...right, ...mistake.convention };
+  let kept: number[] | undefined;
+  return (given, columns) => {
+    const x = mistake.load ? given.map(mistake.load) : given;
+    const rows = columns === 0 ? 0 : x.length / columns;
+    const across = Math.ceil(columns / convention.block);
+    const whole = (mistake.tensorAmax ?? ((own) => own))(largestIn(x));
+    const [codes, scales]: [number[], number[]] = [[], []];
+    for (let r = 0; r < rows; r++) {
+      const row = x.subarray(r * columns, (r + 1) * columns);
+      for (let b = 0; b < across; b++) {
+        const block = row.subarray(b * convention.block, (b + 1) * convention.block);
+        const amax = (mistake.amax ?? largestIn)(block, row, b, x);
+        const made = scaleOf(amax, convention, whole);
+        const code = mistake.scale?.(made, amax) ?? made.code;
+        const isE8m0 = convention.scale.startsWith("e8m0");
+        const value = isE8m0 ? power(code) : (new Float32Array(Uint32Array.of(code).buffer)[0] as number);
+        const used = mistake.redo && code !== made.code ? { code, value, factor: f(1 / value) } : made;
+        scales.push(code);
+        for (const each of block) {
+          const y = convention.scale === "f32-divide" ? f(each / used.value) : f(each * used.factor);
+          codes.push((mistake.round ?? encode)(mistake.scaled?.(y, each, used) ?? y, convention.format));
+        }
+      }
+    }
+    const own = { codes, scales, rows, columns, across, amax: whole };
+    const before = kept;
+    kept = scales;
+    const stale =
+      mistake.stale && before && before.length === scales.length ? { ...own, scales: before } : own;
+    return mistake.store ? mistake.store(stale) : stale;
+  };
+}

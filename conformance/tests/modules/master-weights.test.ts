@@ -1,0 +1,121 @@
+/** Master weights are quantized into the parameters that they belong to, and updated in the order that waits least. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import type { Parameter } from "../../../src/modules/parameter.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import { castMasterWeights } from "../../../src/optimizers/cast-master-weights.js";
+import { SGD } from "../../../src/optimizers/sgd.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { normal } from "../../../src/random.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { expectSame } from "../harness/drawn-tensor.js";
+import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { useBackend } from "../harness/suite.js";
+import { AskedBackend } from "../harness/surface/asked-backend.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const SIZE = 32;
+
+const quantizedOf = ({ value }: Parameter): QuantizedTensor => {
+  if (value instanceof QuantizedTensor) return value;
+  throw new Error("the parameter is not quantized");
+};
+
+const master = (seed: bigint): Tensor<"f32"> =>
+  tensor(backend(), normal({ seed, offset: 0n }, SIZE * SIZE, 1), [SIZE, SIZE]);
+
+describe("castMasterWeights", () => {
+  const drawn = fc.record({
+    recipe: fc.constantFrom(...STANDARD_NAMES),
+    dtype: fc.constantFrom("bf16", "f16", "f32"),
+    throughModelDtype: fc.constantFrom(undefined, true, false),
+    noop: fc.constantFrom(undefined, 0, 1),
+    seed: fc.bigInt({ min: 0n, max: 2n ** 32n }),
+  } as const);
+
+  it("quantizes each master into its own parameter, by way of the parameter's dtype unless told otherwise", () => {
+    fc.assert(
+      fc.property(drawn, ({ recipe, dtype, throughModelDtype, noop, seed }) => {
+        using _scope = new Scope();
+        const make = (): Linear[] =>
+          quantizedModelInit({ recipe: recipeNamed(recipe) }, () =>
+            [1n, 2n, 3n].map((each) => {
+              // the Hadamard transform takes bf16 alone
+              const of = recipe.startsWith("nvfp4") ? "bf16" : dtype;
+              return new Linear(backend(), SIZE, SIZE, { dtype: of, random: new RandomState(each) });
+            }),
+          );
+        const [layers, expected] = [make(), make()];
+        const masters = layers.map((_, i) => master(seed + BigInt(i)));
+        const flag = noop === undefined ? undefined : tensor(backend(), Float32Array.of(noop), [1]);
+        const weights = layers.map(({ weight }) => weight);
+        castMasterWeights(weights, masters, { throughModelDtype, noop: flag });
+        for (const [i, { weight }] of expected.entries()) {
+          const values = masters[i] as Tensor<"f32">;
+          const rounded = throughModelDtype === false ? values : castTo(values, weight.dtype);
+          if (noop !== 1) quantizedOf(weight).quantize_(rounded);
+          const found = quantizedOf(weights[i] as Parameter).members;
+          for (const [j, member] of quantizedOf(weight).members.entries())
+            expectSame(`member ${j} of weight ${i}`, found[j], member);
+        }
+        for (const layer of [...layers, ...expected]) layer.dispose();
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it("changes nothing if one of its arguments is refused", () => {
+    using _scope = new Scope();
+    const layers = quantizedModelInit({}, () => [1, 2].map(() => new Linear(backend(), SIZE, SIZE)));
+    const plain = new Linear(backend(), SIZE, SIZE);
+    const weights = layers.map(({ weight }) => weight);
+    const codes = (): string =>
+      String(weights.flatMap((each) => quantizedOf(each).members.map((x) => x.dataSync())));
+    const before = codes();
+    const [one, other] = [master(1n), master(2n)];
+    const wrong = tensor(backend(), normal({ seed: 1n, offset: 0n }, SIZE, 1), [SIZE]);
+    expect(() => castMasterWeights(weights, [one])).toThrow(/there are 2 weights/);
+    expect(() => castMasterWeights(weights, [one, other, one])).toThrow(/there are 2 weights/);
+    expect(() => castMasterWeights(weights, [one, wrong])).toThrow(ShapeError);
+    expect(() => castMasterWeights(weights, [one, castTo(other, "bf16") as Tensor<"f32">])).toThrow(
+      DTypeError,
+    );
+    const elsewhere = empty(new AskedBackend(backend()), "f32", [SIZE, SIZE]);
+    expect(() => castMasterWeights(weights, [one, elsewhere])).toThrow(/masters\[1\] is on another backend/);
+    const mixed = [weights[0] as Parameter, plain.weight];
+    expect(() => castMasterWeights(mixed, [one, other])).toThrow(ArgumentError);
+    expect(() => castMasterWeights(mixed, [one, other])).toThrow(/weights\[1\] is not quantized/);
+    expect(codes()).toBe(before);
+    for (const layer of [...layers, plain]) layer.dispose();
+  });
+});
+
+it.each([
+  ["sgd", (layer: LayerNormMLP) => new SGD(layer, { learningRate: 0.1, momentum: 0.5 })],
+  ["adamw", (layer: LayerNormMLP) => new AdamW(layer, { learningRate: 0.1 })],
+] as const)(
+  "%s updates the last parameter first, whose gradient a backward pass completes first",
+  (op, make) => {
+    using _scope = new Scope();
+    const asked = new AskedBackend(backend());
+    using layer = new LayerNormMLP(asked, SIZE, 2 * SIZE);
+    using optimizer = make(layer);
+    const parameters = layer.parameters();
+    for (const each of parameters) each.mainGrad = empty(asked, "f32", each.shape);
+    asked.asked.length = 0;
+    optimizer.step();
+    const updated = asked.asked.flatMap((call) => (call.op === op ? [call.args.grad] : []));
+    const grads = [...parameters].map(({ mainGrad }) => mainGrad);
+    expect(updated.map((grad) => grads.indexOf(grad as Tensor<"f32">))).toEqual(
+      grads.map((_, i) => i).reverse(),
+    );
+  },
+);

@@ -1,0 +1,237 @@
+/**
+ * Scales of rows: each row is quantized as a tensor of its own, each column of the columnwise copy likewise, and products take
+ * them as they take the scales of tensors.
+ */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { BLOCK_FORMATS } from "../../../src/formats/block.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { transpose } from "../../../src/ops/layout/layout.js";
+import { quantizerNamed } from "../../../src/quantizers/named.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { wideMatrix } from "../../arbitraries/matrices.js";
+import { quantizeSpec, specsOf } from "../../arbitraries/specs.js";
+import { wideType } from "../../arbitraries/wide.js";
+import type { Operation } from "../../operations/operation.js";
+import {
+  activationQuantizeCase,
+  activationQuantizeOperation,
+} from "../../operations/quantize/activation-quantize.js";
+import {
+  biasGradQuantizeCase,
+  biasGradQuantizeOperation,
+} from "../../operations/quantize/bias-grad-quantize.js";
+import { dequantizeCase, dequantizeOperation } from "../../operations/quantize/dequantize.js";
+import { normQuantizeCase, normQuantizeOperation } from "../../operations/quantize/norm-quantize.js";
+import { quantizeCase, quantizeOperation } from "../../operations/quantize/quantize.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { assertSame } from "../../values/difference.js";
+import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const NAME = "fp8-row";
+const ROWWISE = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
+const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } as const;
+
+/** The specs of rows that per-tensor FP8 has too. */
+const OF_TENSORS = specsOf(NAME).filter(
+  ({ scaleRule, amaxLimit }) =>
+    amaxLimit === 0 && BLOCK_FORMATS["fp8-current"].rules.some((rule) => rule === scaleRule),
+);
+/** Lengths of lines within, at and beyond what is read at once: 32768 elements, or 2048 of each of 16 lines. */
+const LENGTHS = [1, 3, 130, 2047, 2048, 2049, 4100, 32767, 32769, 65540] as const;
+
+/** Elements of any magnitude that occurs in a tensor, whose lines differ, with ends that are large. */
+function lineOf(length: number, seed: number): Float32Array {
+  return Float32Array.from({ length }, (_, i) => {
+    const value = Math.sin((i + 1) * (seed + 1)) * 2 ** ((seed % 9) - 4);
+    return i === length - 1 - (seed % 3) ? 3 * value : value;
+  });
+}
+
+const sameBytes = (a: Tensor, b: Tensor): void => expect(download(a).data).toEqual(download(b).data);
+const perTensor = ({ format, scaleRule, elementScaling, pow2Scales, amaxEpsilon }: QuantizeSpec) =>
+  quantizerNamed("fp8-current", { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon });
+
+describe("a row", () => {
+  it("is quantized as a tensor of its own, whatever its length", () => {
+    const drawn = fc.tuple(
+      fc.constantFrom(...OF_TENSORS),
+      fc.constantFrom(...LENGTHS),
+      fc.integer({ min: 1, max: 3 }),
+      fc.nat({ max: 1000 }),
+    );
+    fc.assert(
+      fc.property(drawn, ([spec, length, rows, seed]) => {
+        using _scope = new Scope();
+        const lines = Array.from({ length: rows }, (_, i) => lineOf(length, seed + i));
+        const x = tensor(backend(), Float32Array.from(lines.flatMap((line) => [...line])), [rows, length]);
+        const { data, scaleInv } = new SpecQuantizer(spec, ROWWISE).quantize(x).copy("rowwise");
+        lines.forEach((line, i) => {
+          const alone = perTensor(spec)
+            .quantize(tensor(backend(), line, [1, length]))
+            .copy("rowwise");
+          sameBytes(data.slice(i * length, [1, length]), alone.data);
+          sameBytes(scaleInv.slice(i, [1]), alone.scaleInv);
+        });
+      }),
+      { numRuns: 25 },
+    );
+  });
+
+  it("of a columnwise copy is a row of the transpose", () => {
+    const drawn = quantizeSpec([NAME]).chain((spec) =>
+      fc
+        .tuple(fc.constantFrom(1, 2, 17, 33, 300), fc.constantFrom(1, 5, 16, 31, 70), wideType())
+        .chain(([rows, columns, dtype]) =>
+          fc.tuple(
+            fc.constant(spec),
+            wideMatrix({ dtype, shape: [rows, columns], block: 0, max: factsOf(spec.format).max }),
+          ),
+        ),
+    );
+    fc.assert(
+      fc.property(drawn, ([spec, x]) => {
+        using _scope = new Scope();
+        const given = upload(backend(), x);
+        const columns = new SpecQuantizer(spec, COLUMNWISE).quantize(given).copy("columnwise");
+        const rows = new SpecQuantizer(spec, ROWWISE).quantize(transpose(given)).copy("rowwise");
+        for (const member of ["data", "scaleInv"] as const)
+          assertSame(member, download(columns[member]), download(rows[member]));
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  it("of a columnwise copy may be longer than what is read at once", () => {
+    using _scope = new Scope();
+    for (const length of [2047, 2048, 2049, 6000]) {
+      const lines = Array.from({ length: 19 }, (_, i) => lineOf(length, i));
+      const x = tensor(backend(), Float32Array.from(lines.flatMap((line) => [...line])), [19, length]);
+      const [spec] = specsOf(NAME) as [QuantizeSpec];
+      const rows = new SpecQuantizer(spec, ROWWISE).quantize(x).copy("rowwise");
+      const columns = new SpecQuantizer(spec, COLUMNWISE).quantize(transpose(x)).copy("columnwise");
+      sameBytes(rows.data, columns.data);
+      sameBytes(rows.scaleInv, columns.scaleInv);
+    }
+  });
+
+  it("has no scale if it has no elements", () => {
+    using _scope = new Scope();
+    const t = quantizerNamed(NAME, { columnwise: true }).quantize(tensor(backend(), [], [3, 0]));
+    expect(t.copy("rowwise").scaleInv.shape).toEqual([3, 0]);
+    expect(t.copy("columnwise").scaleInv.shape).toEqual([0, 1]);
+  });
+});
+
+describe("the limit of the amax", () => {
+  it("changes no row whose amax is within it, and gives all others the scale of the limit", () => {
+    const limit = 1200;
+    const drawn = fc.tuple(
+      fc.constantFrom(
+        ...specsOf(NAME).filter(({ amaxLimit, amaxEpsilon }) => amaxLimit === 0 && amaxEpsilon <= 1),
+      ),
+      fc.array(fc.constantFrom(0, 1, 1199.5, 1200, 1201, 5000, 2 ** 100), { minLength: 1, maxLength: 8 }),
+      fc.constantFrom("f32", "bf16", "f16"),
+    );
+    fc.assert(
+      fc.property(drawn, ([spec, amaxes, dtype]) => {
+        using _scope = new Scope();
+        const of = (values: readonly number[]): Tensor =>
+          castTo(
+            tensor(
+              backend(),
+              values.flatMap((value) => [value, -value / 3, 1]),
+              [values.length, 3],
+            ),
+            dtype,
+          );
+        const by = (amaxLimit: number) => new SpecQuantizer({ ...spec, amaxLimit }, ROWWISE);
+        const bounded = by(limit).quantize(of(amaxes)).copy("rowwise").scaleInv;
+        sameBytes(
+          bounded,
+          by(0)
+            .quantize(of(amaxes.map((amax) => Math.min(amax, limit))))
+            .copy("rowwise").scaleInv,
+        );
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
+
+const POWERS = fc.integer({ min: -20, max: 20 }).map((exponent) => 2 ** exponent);
+
+describe("a product", () => {
+  it("of rows that have one power of two as their scale is that of tensors that have it", () => {
+    const drawn = fc.tuple(
+      fc.constantFrom("hopper", "exact", "fp32", "ada", "blackwell"),
+      fc.integer({ min: 1, max: 20 }),
+      fc.integer({ min: 1, max: 300 }),
+      fc.tuple(POWERS, POWERS),
+      fc.constantFrom(1, -0.3, 0),
+      fc.constantFrom(0, 0.7),
+      fc.boolean(),
+    );
+    fc.assert(
+      fc.property(drawn, ([datapath, lines, depth, scales, alpha, beta, isMixed]) => {
+        using _scope = new Scope();
+        const codes = (by: number, count: number): Tensor =>
+          upload(
+            backend(),
+            fromCodes(
+              "e4m3",
+              [count, depth],
+              Array.from({ length: count * depth }, (_, i) => ((i * 37 + by) * 13) % 127),
+            ),
+          );
+        const [x, w] = [codes(1, lines), codes(2, 7)];
+        const c =
+          beta === 0 ? {} : { beta, c: tensor(backend(), new Float32Array(lines * 7).fill(0.1), [lines, 7]) };
+        const whole = (data: Tensor, scale: number) => ({ data, scaleInv: tensor(backend(), [scale]) });
+        const rows = (data: Tensor, count: number, scale: number) => ({
+          data,
+          scaleInv: tensor(backend(), new Float32Array(count).fill(scale), [count, 1]),
+          tile: "1xK" as const,
+        });
+        const about = { datapath, alpha, ...c, outDtype: "f32" } as const;
+        const expected = gemm({ ...about, x: whole(x, scales[0]), w: whole(w, scales[1]) }).out;
+        const other = isMixed ? whole(w, scales[1]) : rows(w, 7, scales[1]);
+        const made = gemm({ ...about, x: rows(x, lines, scales[0]), w: other }).out;
+        assertSame("out", download(made), download(expected));
+      }),
+      { numRuns: 100 },
+    );
+  });
+});
+
+const RUNS = Number(process.env.RUNS ?? 60);
+
+function itAgrees<I>(name: string, arbitrary: fc.Arbitrary<I>, { run, oracle }: Operation<I>): void {
+  it(`${name} is bitwise equal to the oracle`, () => {
+    fc.assert(
+      fc.property(arbitrary, (input) => {
+        using _scope = new Scope();
+        const [made, expected] = [run(backend(), input), oracle(input)];
+        expect(Object.keys(made).sort()).toEqual(Object.keys(expected).sort());
+        for (const [part, wanted] of Object.entries(expected))
+          assertSame(part, made[part] as PlainTensor, wanted as PlainTensor);
+      }),
+      { numRuns: RUNS },
+    );
+  });
+}
+
+describe("with scales of rows", () => {
+  itAgrees("quantize", quantizeCase([NAME]), quantizeOperation);
+  itAgrees("dequantize", dequantizeCase(undefined, [NAME]), dequantizeOperation);
+  itAgrees("activationQuantize", activationQuantizeCase([NAME]), activationQuantizeOperation);
+  itAgrees("normQuantize", normQuantizeCase([NAME]), normQuantizeOperation);
+  itAgrees("biasGradQuantize", biasGradQuantizeCase([NAME]), biasGradQuantizeOperation);
+});

@@ -1,0 +1,55 @@
+#include "conformance/tests/stand-in/any-rules.h"
+
+#include <cstring>
+
+#include "kernels/quantize/mx/any.cuh"
+#include "kernels/quantize/nvfp4/any.cuh"
+
+using namespace lockstep;
+
+namespace standin {
+
+namespace {
+
+template <Wide type, typename Params>
+float amaxOf(const Params& p) {
+  const auto* x = static_cast<const typename WideOf<type>::Storage*>(p.x);
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < p.rows * p.columns; ++i) largest = max(largest, magnitudeOf(WideOf<type>::load(x[i])));
+  return floatOf(largest);
+}
+
+void clears(const ScalePlacement& scales) {
+  if (scales.clearBytes > 0) std::memset(scales.data, 0, static_cast<size_t>(scales.clearBytes));
+}
+
+}  // namespace
+
+bool isAnyRule(const QuantizeMxParams& p) { return mxany::isGeneral(p); }
+
+void quantizesMx(const QuantizeMxParams& p) {
+  using namespace mxany;
+  if (isNoop(p.noop)) return;
+  clears(p.rowwiseScales);
+  clears(p.columnwiseScales);
+  const auto tiles = static_cast<uint32_t>((p.rows / kBlock) * (p.columns / kBlock));
+  withWide(p.type, [&](auto type) {
+    launch(static_cast<uint32_t>(ceilDivide(tiles, kThreads / 32)), kThreads, [&] { quantizeAny<type.value, true>(p); });
+  });
+}
+
+void quantizesNvfp4(const QuantizeNvfp4Params& p) {
+  using namespace nvfp4any;
+  if (isNoop(p.noop)) return;
+  withWide(p.type, [&](auto type) {
+    for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
+      clears(copy->scales);
+      if (copy->data) *copy->amax = copy->givenAmax ? *copy->givenAmax : amaxOf<type.value>(p);
+    }
+    launch(1, 1, [&] { storeTensorScales<type.value>(p); });
+    if (p.rows == 0 || p.columns == 0) return;
+    launch(blocksOf(p), kWarps * 32, [&] { quantizeAny<type.value>(p, blocksAcross(p)); });
+  });
+}
+
+}  // namespace standin

@@ -1,0 +1,16 @@
+// Quantization by the kernels themselves, on the CPU, where they serve any scale rule.
+#pragma once
+
+#include "kernels/quantize/mx/mx.h"
+#include "kernels/quantize/nvfp4/nvfp4.h"
+
+namespace standin {
+
+// Whether a quantization has a rule or a scaling that only the kernel for any rule has, and that kernel for it.
+bool isAnyRule(const lockstep::QuantizeMxParams& p);
+void quantizesMx(const lockstep::QuantizeMxParams& p);
+
+// Runs the kernels of launchNvfp4Any, with an amax of the source by a loop.
+void quantizesNvfp4(const lockstep::QuantizeNvfp4Params& p);
+
+}  // namespace standin

@@ -1,0 +1,186 @@
+/** Statistics of differences: compared with a plain count over sorted values, for every element type. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { factsOf, isScalarFormat, SCALAR_FORMAT_NAMES, valueOfCode } from "../../../src/formats/derive.js";
+import { Comparison } from "../../../src/tensor/statistics/comparison.js";
+import { compareBits, type ElementType } from "../../../src/tensor/statistics/elements.js";
+import type { Cause } from "../../../src/tensor/statistics/statistics.js";
+
+const PLAIN = ["f32", "f64", "c64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"] as const;
+const TYPES: readonly ElementType[] = [...SCALAR_FORMAT_NAMES, ...PLAIN];
+
+const widthOf = (type: ElementType): number =>
+  isScalarFormat(type) ? factsOf(type).bits : compareBits(type);
+
+/** The value of a code, by views of its bytes. A complex number has two. */
+function valuesOf(type: ElementType, code: bigint): readonly number[] {
+  if (isScalarFormat(type)) return [valueOfCode(type, Number(code))];
+  const view = new DataView(BigUint64Array.of(code).buffer);
+  if (type === "c64") return [view.getFloat32(0, true), view.getFloat32(4, true)];
+  if (type === "f32") return [view.getFloat32(0, true)];
+  if (type === "f64") return [view.getFloat64(0, true)];
+  const bits = compareBits(type);
+  return [Number(type.startsWith("i") ? BigInt.asIntN(bits, code) : code)];
+}
+
+const sorted = new Map<ElementType, readonly number[]>();
+
+/** The distance of two values of a narrow format: how far they are apart among all its values in ascending order. */
+function distanceInOrder(type: ElementType, a: number, b: number): number {
+  const all =
+    sorted.get(type) ??
+    [
+      ...new Set(
+        Array.from({ length: 2 ** widthOf(type) }, (_, code) => valuesOf(type, BigInt(code))[0] ?? 0),
+      ),
+    ]
+      .map((value) => value + 0)
+      .filter((value) => !Number.isNaN(value))
+      .sort((x, y) => x - y);
+  sorted.set(type, all);
+  return Math.abs(all.indexOf(a + 0) - all.indexOf(b + 0));
+}
+
+/** The distance of two codes of a wide float: through zero, if the signs differ. */
+function distanceOfBits(bits: number, a: bigint, b: bigint): bigint {
+  const half = 1n << BigInt(bits - 1);
+  const [sa, sb] = [a / half, b / half];
+  const [ma, mb] = [a % half, b % half];
+  if (sa !== sb) return ma + mb;
+  return ma > mb ? ma - mb : mb - ma;
+}
+
+function ulpOf(type: ElementType, a: bigint, b: bigint): number {
+  if (isScalarFormat(type) && widthOf(type) <= 8)
+    return distanceInOrder(type, valuesOf(type, a)[0] ?? 0, valuesOf(type, b)[0] ?? 0);
+  if (isScalarFormat(type) || type === "f32" || type === "f64")
+    return Number(distanceOfBits(widthOf(type), a, b));
+  if (type === "c64") {
+    const part = (shift: bigint): number => {
+      const [p, q] = [(a >> shift) & 0xffffffffn, (b >> shift) & 0xffffffffn];
+      const both = [p, q].every((each) => Number.isNaN(valuesOf("f32", each)[0]));
+      return both ? 0 : ulpOf("f32", p, q);
+    };
+    return Math.max(part(0n), part(32n));
+  }
+  const signed = type.startsWith("i");
+  const bits = compareBits(type);
+  const [x, y] = signed ? [BigInt.asIntN(bits, a), BigInt.asIntN(bits, b)] : [a, b];
+  return Number(x > y ? x - y : y - x);
+}
+
+/** A code and one near it: the same, a neighbour, one of the other sign, or any. */
+const pairs = (type: ElementType): fc.Arbitrary<readonly [bigint, bigint]> => {
+  const bits = BigInt(widthOf(type));
+  const code = fc.bigInt({ min: 0n, max: (1n << bits) - 1n });
+  const change = fc.constantFrom("same", "next", "sign", "any", "zero", "ones");
+  return fc.tuple(code, change, code).map(([a, how, other]) => {
+    const made = {
+      same: a,
+      next: a + 1n,
+      sign: a ^ (1n << (bits - 1n)),
+      any: other,
+      zero: 0n,
+      ones: (1n << (bits - 1n)) - 1n,
+    }[how];
+    return [a, BigInt.asUintN(Number(bits), made)] as const;
+  });
+};
+
+function bytesOf(type: ElementType, codes: readonly bigint[]): Uint8Array {
+  const bytes = compareBits(type) / 8;
+  return Uint8Array.from(
+    codes.flatMap((code) => Array.from({ length: bytes }, (_, i) => Number((code >> BigInt(8 * i)) & 0xffn))),
+  );
+}
+
+interface Counted {
+  different: number;
+  nansOfOtherBits: number;
+  maxUlp: number;
+  maxAbsError: number;
+  causes: Record<Cause, number>;
+}
+
+function count(type: ElementType, codes: readonly (readonly [bigint, bigint])[]): Counted {
+  const causes = { scale: 0, tie: 0, offByOne: 0, signOfZero: 0, nan: 0, wrong: 0 };
+  const found = { different: 0, nansOfOtherBits: 0, maxUlp: 0, maxAbsError: 0, causes };
+  for (const [a, b] of codes) {
+    if (a === b) continue;
+    const parts = valuesOf(type, a).map((value, i) => [value, valuesOf(type, b)[i] ?? 0] as const);
+    // integers of 64 bits differ although the nearest f64 may be equal
+    const isInteger = !isScalarFormat(type) && !type.startsWith("f") && type !== "c64";
+    const differing = parts.filter(([x, y]) => isInteger || !Object.is(x, y));
+    if (differing.length === 0) {
+      found.nansOfOtherBits++;
+      continue;
+    }
+    found.different++;
+    if (differing.some((pair) => pair.some(Number.isNaN))) {
+      causes.nan++;
+      continue;
+    }
+    const ulp = ulpOf(type, a, b);
+    found.maxUlp = Math.max(found.maxUlp, ulp);
+    if (type !== "c64")
+      found.maxAbsError = Math.max(
+        found.maxAbsError,
+        ...differing.map(([x, y]) => (x === y ? 0 : Math.abs(y - x))),
+      );
+    causes[ulp === 0 ? "signOfZero" : ulp === 1 ? "offByOne" : "wrong"]++;
+  }
+  return found;
+}
+
+describe("statistics of differences", () => {
+  it.each(TYPES)("of %s are those of a plain count over values in order, in any chunks", (type) => {
+    fc.assert(
+      fc.property(fc.array(pairs(type), { minLength: 1, maxLength: 20 }), fc.nat(20), (codes, cut) => {
+        const sides = [0, 1].map((side) => codes.map((pair) => pair[side] as bigint));
+        const made = [[0, cut], [cut]].map(([from, to]) =>
+          sides.map((side) => bytesOf(type, side.slice(from, to))),
+        );
+        const comparison = new Comparison(type, { examples: 3 });
+        for (const [a, b] of made) comparison.add(a as Uint8Array, b as Uint8Array);
+        const result = comparison.result();
+        const expected = count(type, codes);
+        const { different, nansOfOtherBits, maxUlp, causes } = result;
+        expect({ different, nansOfOtherBits, maxUlp, causes }).toEqual(
+          (({ maxAbsError: _, ...rest }) => rest)(expected),
+        );
+        if (type !== "c64") expect(result.maxAbsError).toBe(expected.maxAbsError);
+        expect(result.elements).toBe(codes.length);
+        const inBuckets = result.ulps.reduce((sum, bucket) => sum + bucket.count, 0);
+        expect(inBuckets).toBe(different - causes.nan);
+        const kept = Object.values(causes).map((each) => Math.min(3, each));
+        expect(comparison.examples.length).toBe(kept.reduce((sum, each) => sum + each, 0));
+        const indices = comparison.examples.map(({ index }) => index);
+        expect(indices).toEqual([...new Set(indices)].sort((x, y) => x - y));
+        for (const { index, a, b } of comparison.examples) expect([a, b]).toEqual(codes[index]);
+      }),
+    );
+  });
+
+  it("have the errors of b against a, relative to a, and the ratio of signal to noise", () => {
+    const comparison = new Comparison("f32");
+    const bytes = (...values: number[]) => new Uint8Array(Float32Array.from(values).buffer);
+    comparison.add(bytes(1, 2, 4, Number.NaN), bytes(1, 2.5, 4, Number.NaN));
+    comparison.add(bytes(Number.POSITIVE_INFINITY), bytes(Number.POSITIVE_INFINITY));
+    const result = comparison.result();
+    expect(result).toMatchObject({ maxAbsError: 0.5, maxRelError: 0.25, different: 1, elements: 5 });
+    expect(result.sqnr).toBeCloseTo(10 * Math.log10(21 / 0.25), 12);
+  });
+
+  it("count distances in buckets that double", () => {
+    const comparison = new Comparison("u16");
+    const codes = (...values: number[]) => new Uint8Array(Uint16Array.from(values).buffer);
+    comparison.add(codes(0, 0, 0, 0, 0, 0, 0), codes(1, 2, 3, 4, 5, 8, 9));
+    expect(comparison.result().ulps).toEqual([
+      { from: 1, to: 1, count: 1 },
+      { from: 2, to: 2, count: 1 },
+      { from: 3, to: 4, count: 2 },
+      { from: 5, to: 8, count: 2 },
+      { from: 9, to: 16, count: 1 },
+    ]);
+  });
+});
