@@ -10,6 +10,7 @@ this module starts when it is first needed. docs/python.md has more.
 """
 
 from ._errors import LockstepError
+from .answers import Difference, Explanation, Identification, diff, explain, explain_gemm, identify
 from .kernels import KernelMismatch, assert_kernel
 from .operations import (
     Comparison,
@@ -28,6 +29,9 @@ from .operations import (
 __all__ = [
     "Comparison",
     "Copy",
+    "Difference",
+    "Explanation",
+    "Identification",
     "KernelMismatch",
     "LockstepError",
     "Product",
@@ -36,8 +40,12 @@ __all__ = [
     "compare",
     "decode",
     "dequantize",
+    "diff",
     "encode",
+    "explain",
+    "explain_gemm",
     "gemm",
+    "identify",
     "info",
     "quantize",
 ]

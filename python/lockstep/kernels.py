@@ -11,7 +11,7 @@ import numpy as np
 from ._errors import LockstepError
 from ._frames import read_frame, write_frame
 from ._process import start
-from .operations import WideDType, array_of, quantize
+from .operations import WideDType, array_of, bits_of, quantize
 
 _DTYPES: Mapping[str, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _DIRECTIONS = ("rowwise", "columnwise")
@@ -20,7 +20,11 @@ Kernel = Callable[[np.ndarray], Any]
 
 
 class KernelMismatch(AssertionError):
-    """A kernel gave other bits than the reference, or failed. `failure` has the counterexample, its seed and path."""
+    """A kernel gave other bits than the reference, or failed.
+
+    The message names the mistake, where it is a known one, and explains the first wrong element. `failure` has the counterexample,
+    its seed and path, and under "found" the simpler input as text, the mistakes and the explanation.
+    """
 
     def __init__(self, message: str, failure: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -39,8 +43,8 @@ def assert_kernel(
 ) -> int:
     """Holds a quantizer to the reference, bit by bit, and returns the number of inputs that it was given.
 
-    `kernel` gets a matrix [M, K] and returns (codes, scales) of the copy that `usage` names, rowwise or columnwise; NVFP4 returns
-    (codes, scales, amax). Codes of 4 bits are two per byte, the even element in the low nibble. Any unsigned integers, floats of
+    `kernel` gets a matrix [M, K], where M may be any number, and returns (codes, scales) of the copy that `usage` names, rowwise or
+    columnwise; NVFP4 returns (codes, scales, amax). Codes of 4 bits are two per byte, the even element in the low nibble. Any unsigned integers, floats of
     ml_dtypes or PyTorch tensors will do, of the shapes that `lockstep.quantize` gives.
 
     `quantizer` and `options` are those of `lockstep.quantize`: dialect="torchao-mxfp8-floor", format="e5m2", tile="32x32". `dtypes`
@@ -85,14 +89,7 @@ def _results(given: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     for array in arrays:
         if array.dtype.kind == "O":
             raise TypeError(f"the kernel returned {given!r}; codes, scales and for NVFP4 an amax are needed")
-    return {name: array if array.dtype == np.float32 else _bits(array) for name, array in zip(names, arrays, strict=False)}
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    if array.dtype == ml_dtypes.float4_e2m1fn:
-        codes = array.view(np.uint8)
-        return codes[..., 0::2] | codes[..., 1::2] << 4
-    return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}.get(array.dtype.itemsize, array.dtype))
+    return {name: array if array.dtype == np.float32 else bits_of(array) for name, array in zip(names, arrays, strict=False)}
 
 
 def _converse(
@@ -130,10 +127,14 @@ def _converse(
 
 
 def _describe(name: str, quantizer: str, failure: Mapping[str, Any]) -> str:
+    found = failure.get("found") or {}
+    mistakes = found.get("mistakes", [])
     return "\n".join(
         [
-            f"{name} is not {quantizer}: {failure['message']}",
-            f"input, after {failure['shrinks']} steps of shrinking: {failure['counterexample']}",
+            f"{name} is not {quantizer}: {found.get('message', failure['message'])}",
+            *(f"{'or' if i else 'looks like'}: {each}" for i, each in enumerate(mistakes)),
+            f"input, after {failure['shrinks']} steps of shrinking: {found.get('text', failure['counterexample'])}",
+            *found.get("explanation", []),
             f"seed {failure['seed']}, path {failure['path']}",
         ]
     )

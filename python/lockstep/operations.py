@@ -49,14 +49,24 @@ def array_of(x: ArrayLike) -> np.ndarray:
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
-def _wide(name: str, x: ArrayLike) -> np.ndarray:
+def wide_array(name: str, x: ArrayLike) -> np.ndarray:
+    """An array of float32, bfloat16 or float16. Raises `LockstepError` for another one; `name` is what its message calls it."""
     array = array_of(x)
     if array.dtype.name in _WIDE:
         return array
     raise LockstepError("DTYPE", f"{name} is {array.dtype}; it must be float32, bfloat16 or float16")
 
 
-def _flags(options: Mapping[str, Any]) -> list[str]:
+def bits_of(x: ArrayLike) -> np.ndarray:
+    """Codes as unsigned integers, those of `float4_e2m1fn` two per byte."""
+    array = array_of(x)
+    if array.dtype == ml_dtypes.float4_e2m1fn:
+        codes = array.view(np.uint8)
+        return codes[..., 0::2] | codes[..., 1::2] << 4
+    return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}.get(array.dtype.itemsize, array.dtype))
+
+
+def command_words(options: Mapping[str, Any]) -> list[str]:
     """Options of the command line: True is a flag, None and False are left out, underscores are dashes."""
     words = []
     for name, value in options.items():
@@ -140,9 +150,9 @@ def quantize(
 
     Raises `LockstepError` for a shape that the blocks do not divide and for options that do not exist or do not go together.
     """
-    array = _wide("x", x)
+    array = wide_array("x", x)
     chosen = {"quantizer": quantizer, "usage": ",".join(usage), "scales": scales, **options}
-    frame = SERVER.run(["quantize", "in", "-o", "out", *_flags(chosen)], {"in/x": array})
+    frame = SERVER.run(["quantize", "in", "-o", "out", *command_words(chosen)], {"in/x": array})
     recipe = frame.metadata["out/lockstep.x"]
     settings = json.loads(recipe)
 
@@ -181,7 +191,7 @@ def encode(x: ArrayLike, format: str, **options: Any) -> np.ndarray:
     `options` are those of `lockstep encode`: rounding="towardZero", overflow="nonfinite", seed=1, offset=0. Codes have the type of
     ml_dtypes; those of e2m1 are uint8, two per byte, the even element in the low nibble, those of tf32 uint32.
     """
-    frame = SERVER.run(["encode", "in", "-o", "out", *_flags({"format": format, **options})], {"in/x": _wide("x", x)})
+    frame = SERVER.run(["encode", "in", "-o", "out", *command_words({"format": format, **options})], {"in/x": wide_array("x", x)})
     return _typed(frame.tensors["out/x"], format)
 
 
@@ -206,6 +216,39 @@ class Product:
     """How the sums were computed. `plan=` of a later call computes by it."""
 
 
+def gemm_request(
+    x: ArrayLike | QuantizedTensor,
+    w: ArrayLike | QuantizedTensor,
+    *,
+    c: ArrayLike | None,
+    bias: ArrayLike | None,
+    beta: float,
+    plan: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> tuple[list[str], dict[str, np.ndarray], dict[str, str]]:
+    """The options of a product on the command line, and the tensors and metadata of its frame."""
+    tensors: dict[str, np.ndarray] = {}
+    metadata: dict[str, str] = {}
+    for name, operand in (("x", x), ("w", w)):
+        if isinstance(operand, QuantizedTensor):
+            parts, recipe = operand._tensors(f"in/{name}")
+            tensors.update(parts)
+            metadata.update(recipe)
+        else:
+            tensors[f"in/{name}"] = array_of(operand)
+    words = command_words(options)
+    if c is not None:
+        tensors["in/c"] = array_of(c)
+        words.append(f"--beta={beta}")
+    if bias is not None:
+        tensors["in/bias"] = array_of(bias)
+        words.append("--bias")
+    if plan is not None:
+        metadata["plan.json"] = json.dumps(plan)
+        words.append("--plan=plan.json")
+    return words, tensors, metadata
+
+
 def gemm(
     x: ArrayLike | QuantizedTensor,
     w: ArrayLike | QuantizedTensor,
@@ -222,25 +265,7 @@ def gemm(
     split_accumulator=True, split_k=2, out_dtype="bf16", alpha=0.5. `c` [M, N] is multiplied by `beta` and added, `bias` [N] is added
     to every row.
     """
-    tensors: dict[str, np.ndarray] = {}
-    metadata: dict[str, str] = {}
-    for name, operand in (("x", x), ("w", w)):
-        if isinstance(operand, QuantizedTensor):
-            parts, recipe = operand._tensors(f"in/{name}")
-            tensors.update(parts)
-            metadata.update(recipe)
-        else:
-            tensors[f"in/{name}"] = array_of(operand)
-    words = _flags(options)
-    if c is not None:
-        tensors["in/c"] = array_of(c)
-        words.append(f"--beta={beta}")
-    if bias is not None:
-        tensors["in/bias"] = array_of(bias)
-        words.append("--bias")
-    if plan is not None:
-        metadata["plan.json"] = json.dumps(plan)
-        words.append("--plan=plan.json")
+    words, tensors, metadata = gemm_request(x, w, c=c, bias=bias, beta=beta, plan=plan, options=options)
     frame = SERVER.run(["gemm", "in", "-o", "out", *words], tensors, metadata)
     d = _typed(frame.tensors["out/d"], str(options.get("out_dtype", "")))
     return Product(d, frame.tensors.get("out/d.amax"), frame.message["result"]["plan"])

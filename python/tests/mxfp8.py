@@ -39,7 +39,14 @@ def floor_scales(x):
 
 def truncated(x):
     """Elements rounded toward zero."""
-    return quantize(x, codes_of=lambda blocks, scales: codes_of(blocks * np.float32(0.97), scales))
+
+    def toward_zero(blocks, scales):
+        codes = codes_of(blocks, scales)
+        values = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+        is_above = np.abs(np.ldexp(values, scales.astype(np.int32)[..., None] - 127)) > np.abs(blocks)
+        return codes - is_above.astype(np.uint8)
+
+    return quantize(x, codes_of=toward_zero)
 
 
 def loses_sign_of_zero(x):

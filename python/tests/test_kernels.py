@@ -36,6 +36,22 @@ def test_options_are_those_of_quantize(options):
         lockstep.assert_kernel(kernel, "mxfp8", runs=50)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "mistake"),
+    [
+        (mxfp8.floor_scales, "the scale rule is e8m0Floor .*ocp-mxfp8"),
+        (mxfp8.truncated, "elements are truncated toward zero"),
+        (mxfp8.loses_sign_of_zero, "-0 counts as [+]0 in inputs"),
+    ],
+)
+def test_a_mistake_is_named_and_explained(kernel, mistake):
+    with pytest.raises(lockstep.KernelMismatch, match=f"looks like: .*{mistake}") as caught:
+        lockstep.assert_kernel(kernel, "mxfp8")
+    found = caught.value.failure["found"]
+    assert "x = f32 [1, 32]" in found["text"]
+    assert any("amax" in line for line in found["explanation"])
+
+
 def test_a_dialect_is_what_a_kernel_is_held_to():
     lockstep.assert_kernel(mxfp8.floor_scales, "mxfp8", dialect="ocp-mxfp8")
 
