@@ -19,6 +19,7 @@ const DEFAULTS = {
   file: "",
   tensor: "",
   from: "0,0",
+  stored: "scale",
   dtype: "bf16",
   a: "te/mxfp8/e4m3/1x32",
   b: "torchao-mxfp8-floor/mxfp8/e4m3/1x32",
@@ -29,8 +30,11 @@ const DEFAULTS = {
   pw: "normal(0, 1)",
   k: "256",
   operands: "e4m3",
+  // as those of x
+  operandsW: "",
   datapath: "hopper",
   split: "",
+  splitK: "1",
   step: "",
 };
 

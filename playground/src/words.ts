@@ -1,6 +1,5 @@
 /** Numbers and decisions in words. */
-import { factsOf, type RoundingName, type ScalarFormat } from "lockstep";
-import type { Rounded } from "./reference/index.js";
+import { type ExplainedStep, factsOf, type RoundingExplanation, type ScalarFormat } from "lockstep";
 
 /** A number with as many digits as fit, and a real minus sign. */
 export function show(x: number, digits = 6): string {
@@ -58,43 +57,13 @@ export function percent(share: number, digits = 3): string {
   return `${show(100 * share, digits)} %`;
 }
 
-/** What the rounding modes do, in words. */
-const DIRECTIONS: Readonly<Partial<Record<RoundingName, string>>> = {
-  towardZero: "toward zero",
-  towardPositive: "upward",
-  towardNegative: "downward",
-  toOdd: "to the odd code, because it is not exact",
-};
-
 /** Why a number became its code, in a sentence. */
-export function decisionText(rounded: Rounded, rounding: RoundingName): string {
-  const { decision, format, position, result, below, above } = rounded;
-  const { max, minPositive } = factsOf(format);
-  const part = percent(position);
-  switch (decision) {
-    case "nan":
-      return Number.isNaN(result.value)
-        ? "NaN stays NaN."
-        : `${format} has no NaN; it becomes ${show(result.value)}.`;
-    case "exact":
-      return "Exact: the format has this value.";
-    case "tooSmall":
-      return `Below the smallest value, ${show(minPositive)}, which it becomes.`;
-    case "beyond":
-      return Number.isFinite(result.value)
-        ? `Beyond the largest value, ${show(max)}: it saturates.`
-        : `Beyond the largest value, ${show(max)}: it becomes ${show(result.value)}.`;
-    case "tie":
-      return rounding === "tiesToAway"
-        ? "A tie, halfway: it goes away from zero."
-        : `A tie, halfway: it goes to the even code, ${codeText(result.code, format)}.`;
-    case "drawn":
-      return `${part} of the way: it goes up with that probability.`;
-    case "directed":
-      return `${part} of the way, rounded ${DIRECTIONS[rounding] ?? ""}.`;
-    case "down":
-      return `${part} of the way from ${show(below.value)} to ${show(above.value)}: the lower one is nearer.`;
-    case "up":
-      return `${part} of the way from ${show(below.value)} to ${show(above.value)}: the upper one is nearer.`;
-  }
+export function decisionText({ decision, fraction, lower, upper }: RoundingExplanation): string {
+  if (fraction === 0 || !lower || !upper) return `${decision.slice(0, 1).toUpperCase()}${decision.slice(1)}.`;
+  return `${percent(fraction)} of the way from ${show(lower.value)} to ${show(upper.value)}: ${decision}.`;
+}
+
+/** The steps of a computation in a line each: name, formula, value. */
+export function stepText({ name, formula, value }: ExplainedStep): string {
+  return `${name} = ${formula} = ${show(value, 9)}`;
 }

@@ -1,16 +1,25 @@
 /** Tensors of a safetensors file that was dropped on the page. It is read in pieces and stays in the browser. */
+import type { Backend } from "lockstep";
 import { partsOf } from "../../../dist/src/io/codes.js";
 import { FILE_DTYPES } from "../../../dist/src/io/dtypes.js";
-import { parseHeader, type TensorEntry } from "../../../dist/src/io/header/header.js";
+import { type Header, parseHeader, type TensorEntry } from "../../../dist/src/io/header/header.js";
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "../../../dist/src/io/header/header-length.js";
+import { recipesOf } from "../../../dist/src/io/quantized/quantized-file.js";
+import type { Recipe } from "../../../dist/src/io/quantized/recipe.js";
+import { TensorSource } from "../../../dist/src/io/source.js";
 import { type Lines, MAX_SIZE } from "./numbers.js";
+import { readStored, type Stored } from "./stored.js";
 
 /** A file's tensors, by name. */
 export interface OpenFile {
   readonly name: string;
   readonly tensors: ReadonlyMap<string, TensorEntry>;
+  /** The quantized tensors, each of which consists of several tensors, and how they are to be read. */
+  readonly quantized: ReadonlyMap<string, Recipe>;
   /** Reads rows and columns of a tensor, seen as a matrix, from (row, column) on, as many as the page shows. */
   read(tensor: string, row: number, column: number): Promise<Lines>;
+  /** Reads codes and scales of a quantized tensor, in the same way. */
+  readStored(backend: Backend, tensor: string, row: number, column: number): Promise<Stored>;
 }
 
 const bytesOf = async (blob: Blob): Promise<Uint8Array> => new Uint8Array(await blob.arrayBuffer());
@@ -21,10 +30,19 @@ export async function openFile(file: File): Promise<OpenFile> {
   const length = headerLengthOf(file.name, await bytesOf(file.slice(0, LENGTH_BYTES)), file.size);
   const start = LENGTH_BYTES + length;
   const header = await bytesOf(file.slice(LENGTH_BYTES, start));
-  const { tensors } = parseHeader(file.name, header, file.size - start);
+  const parsed = parseHeader(file.name, header, file.size - start);
+  const source = new BlobSource(file, start, parsed);
+  const { tensors } = parsed;
+  const quantized = recipesOf(source);
   return {
     name: file.name,
     tensors,
+    quantized,
+    readStored: async (backend, name, row, column) => {
+      const recipe = quantized.get(name);
+      if (!recipe) throw new Error(`${file.name} has no quantized tensor ${name}`);
+      return readStored(backend, source, name, recipe, [row, column]);
+    },
     read: async (name, row, column) => {
       const entry = tensors.get(name);
       if (!entry) throw new Error(`${file.name} has no tensor ${name}`);
@@ -33,8 +51,24 @@ export async function openFile(file: File): Promise<OpenFile> {
   };
 }
 
+/** A file in the browser as the library reads files. */
+class BlobSource extends TensorSource {
+  constructor(
+    private readonly file: File,
+    private readonly start: number,
+    header: Header,
+  ) {
+    super(file.name, header);
+  }
+
+  read(entry: TensorEntry, begin = 0, end = entry.end - entry.begin): Promise<Uint8Array> {
+    const first = this.start + entry.begin;
+    return bytesOf(this.file.slice(first + begin, first + end));
+  }
+}
+
 /** The rows and columns of a tensor seen as a matrix. */
-export function sizeOf({ shape }: TensorEntry): readonly [rows: number, columns: number] {
+export function sizeOf({ shape }: Pick<TensorEntry, "shape">): readonly [rows: number, columns: number] {
   const columns = shape.at(-1) ?? 1;
   return [shape.slice(0, -1).reduce((product, size) => product * size, 1), columns];
 }

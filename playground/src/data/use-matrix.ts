@@ -1,11 +1,12 @@
 /** The matrix of the address: drawn, pasted, or a part of a file's tensor. */
-import type { WideDType } from "lockstep";
+import type { Backend, WideDType } from "lockstep";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Params } from "../params.js";
 import type { Matrix } from "../reference/index.js";
 import { drawNumbers } from "./distribution.js";
 import { type OpenFile, openFile, sizeOf } from "./file.js";
 import { type Lines, MAX_SIZE, parseLines } from "./numbers.js";
+import type { Stored } from "./stored.js";
 
 /** The types that a matrix can have before it is quantized. */
 export const INPUT_TYPES = ["bf16", "f32", "f16"] as const satisfies readonly WideDType[];
@@ -15,7 +16,12 @@ export interface Source {
   readonly matrix: Matrix | undefined;
   readonly fault: string | undefined;
   readonly file: OpenFile | undefined;
-  /** Opens a dropped file; returns the name of its first tensor of two dimensions or more, or of its first. */
+  /** The codes and scales of the matrix, where it is a quantized tensor of the file. */
+  readonly stored: Stored | undefined;
+  /**
+   * Opens a dropped file; returns the name of its first quantized tensor, or else of its first of two dimensions or more, or of
+   * its first.
+   */
   open(file: File): Promise<string | undefined>;
 }
 
@@ -31,25 +37,31 @@ export function pairOf(text: string): readonly [number, number] {
   return [first ?? 0, second ?? 0];
 }
 
-export function useMatrix(params: Params): Source {
+export function useMatrix(backend: Backend, params: Params): Source {
   const [file, setFile] = useState<OpenFile>();
   const [fileFault, setFileFault] = useState<string>();
-  const [part, setPart] = useState<Lines>();
+  const [part, setPart] = useState<Lines & { readonly stored?: Stored }>();
   const { source, draw, rows, columns, seed, numbers, tensor, from, dtype } = params;
   useEffect(() => {
-    if (source !== "file" || !file?.tensors.has(tensor)) return;
+    if (source !== "file" || !file) return;
     let isCurrent = true;
-    const entry = file.tensors.get(tensor);
-    const [height, width] = entry ? sizeOf(entry) : [1, 1];
-    const [row, column] = pairOf(from);
-    file.read(tensor, Math.min(row, height - 1), Math.min(column, width - 1)).then(
-      (lines) => isCurrent && setPart(lines),
-      (error) => isCurrent && setFileFault(String(error.message ?? error)),
+    const read = partOf(backend, file, tensor, pairOf(from));
+    read?.then(
+      (lines) => {
+        if (!isCurrent) return;
+        setPart(lines);
+        setFileFault(undefined);
+      },
+      (error) => {
+        if (!isCurrent) return;
+        setPart(undefined);
+        setFileFault(String(error.message ?? error));
+      },
     );
     return () => {
       isCurrent = false;
     };
-  }, [file, source, tensor, from]);
+  }, [backend, file, source, tensor, from]);
   const lines = useMemo(() => {
     if (source === "numbers") return parseLines(numbers);
     if (source === "file") return part ?? fileFault ?? fileRequest(params.file, tensor);
@@ -68,6 +80,8 @@ export function useMatrix(params: Params): Source {
       const opened = await openFile(dropped);
       setFile(opened);
       setFileFault(undefined);
+      const [quantized] = opened.quantized.keys();
+      if (quantized !== undefined) return quantized;
       const entries = [...opened.tensors.values()].filter(({ shape }) => !shape.includes(0));
       return (entries.find(({ shape }) => shape.length > 1) ?? entries[0])?.name;
     } catch (error) {
@@ -76,7 +90,30 @@ export function useMatrix(params: Params): Source {
       return undefined;
     }
   };
-  return { matrix, fault: typeof lines === "string" ? lines : undefined, file, open };
+  return {
+    matrix,
+    fault: typeof lines === "string" ? lines : undefined,
+    file,
+    stored: source === "file" ? part?.stored : undefined,
+    open,
+  };
+}
+
+/** The part of a tensor from a row and a column on; undefined for a tensor that the file does not have. */
+function partOf(
+  backend: Backend,
+  file: OpenFile,
+  tensor: string,
+  [row, column]: readonly [number, number],
+): Promise<Lines & { readonly stored?: Stored }> | undefined {
+  if (file.quantized.has(tensor))
+    return file
+      .readStored(backend, tensor, row, column)
+      .then((stored) => ({ rows: stored.rows, columns: stored.columns, values: stored.values, stored }));
+  const entry = file.tensors.get(tensor);
+  if (!entry) return undefined;
+  const [height, width] = sizeOf(entry);
+  return file.read(tensor, Math.min(row, height - 1), Math.min(column, width - 1));
 }
 
 function fileRequest(file: string, tensor: string): string {

@@ -1,25 +1,15 @@
 /**
  * What the page knows of the library: answers of the reference as plain data, and nothing else. Views import no other module that
- * computes.
+ * asks it.
  */
-export { answerOrReason, openReference } from "./backend.js";
+export { answerOrReason, openReference, within } from "./backend.js";
+export { CHOICES, type Choice, choiceOf, keyOf } from "./choices.js";
+export { type Codes, codesOf, scaleIndex } from "./codes.js";
+export { type Cost, compare, costOf, type Difference, differenceAt, type Pair } from "./comparison.js";
 export {
-  type Cost,
-  compare,
-  costOf,
-  type Difference,
-  differenceAt,
-  type Pair,
-  reasons,
-} from "./comparison.js";
-export { type ElementAnswer, explainElement } from "./element.js";
-export { explainProduct, type ProductAnswer, type Step, type Term } from "./product.js";
-export {
-  CHOICES,
-  type Choice,
-  type Matrix,
-  type Quantization,
-  quantize,
-  scaleIndex,
-} from "./quantization.js";
-export { type Decision, type Rounded, roundAll } from "./rounding.js";
+  explainProduct,
+  type Operand,
+  type PlacedStep,
+  type ProductAnswer,
+} from "./product.js";
+export { explainElement, type Matrix, type Quantization, quantize } from "./quantization.js";

@@ -1,214 +1,119 @@
-/**
- * A dot product step by step, as plain data. The reference sums: the rows of one product are the same numbers, of which row s has
- * the first steps alone and zeros for the rest, which change no bit (datapath.md §2).
- */
+/** A dot product step by step, as plain data: explanations of one element of a product under three datapaths. */
 import {
   type Backend,
+  BLOCK_FORMATS,
+  type BlockFormat,
   DATAPATHS,
   type DatapathFamily,
-  type DatapathName,
   type DatapathRow,
-  type DotAdd,
-  decode,
+  type ExplainedChain,
+  type ExplainedDotAdd,
+  type ExplainedSum,
   encode,
+  explainGemm,
   factsOf,
-  gemm,
+  type GemmExplanation,
+  type QuantizedTensor,
+  quantizerOf,
   type ScalarFormat,
   type Tensor,
   tensor,
 } from "lockstep";
 import { within } from "./backend.js";
+import type { Choice } from "./choices.js";
+import { roundUp } from "./quantization.js";
+
+/** What a vector becomes before it is multiplied: codes of a format, or of a dialect's quantizer with their scales. */
+export type Operand = ScalarFormat | Choice;
 
 /** How a dot product is summed. */
 export interface ProductSettings {
-  readonly format: ScalarFormat;
+  readonly x: Operand;
+  readonly w: Operand;
   readonly datapath: DatapathFamily;
   readonly splitAccumulator: boolean;
+  readonly splitK: number;
 }
 
-/** One product of a step, before and after it is aligned. */
-export interface Term {
-  readonly k: number;
-  readonly x: number;
-  readonly w: number;
-  readonly product: number;
-  /** The exponent by which it is aligned; undefined for a product that is zero. */
-  readonly exponent: number | undefined;
-  /** The product truncated toward zero to a multiple of the step's unit. */
-  readonly kept: number;
+/** A step of a tensor core, and where it is. */
+export interface PlacedStep {
+  readonly step: ExplainedDotAdd;
+  readonly chain: ExplainedChain;
+  readonly split: number;
 }
 
-/** One step of a tensor core. */
-export interface Step {
-  readonly from: number;
-  readonly to: number;
-  readonly before: number;
-  readonly after: number;
-  readonly exact: number;
-  /** The largest exponent of a term, and the exponent of the last bit that is kept. */
-  readonly largest: number;
-  readonly unit: number;
-  readonly accumulator: Omit<Term, "k" | "x" | "w">;
-  readonly terms: readonly Term[];
-}
-
-/** A dot product: its operands, its running sums, and its steps if the datapath has any. */
+/** A dot product under a datapath, in f32 and exactly; its steps, and its sums along K. */
 export interface ProductAnswer {
-  readonly plan: DatapathName;
+  /** The number of products that are not of zeros behind the vectors. */
+  readonly depth: number;
+  readonly explained: GemmExplanation;
+  readonly fp32: GemmExplanation;
+  readonly exact: GemmExplanation;
   readonly row: DatapathRow;
-  /** The length of the chains that are added to a total in f32; 0 if there is one chain. */
-  readonly chains: number;
-  readonly x: Float32Array;
-  readonly w: Float32Array;
-  readonly result: number;
-  readonly exact: number;
-  /** Every product rounded to f32 and added in f32. */
-  readonly fp32: number;
-  /** The ends of the steps, and the sum up to there under the datapath, exactly and in f32. */
-  readonly ends: readonly number[];
-  readonly sums: Float32Array;
-  readonly exactSums: Float32Array;
-  readonly fp32Sums: Float32Array;
-  readonly steps: readonly Step[];
+  readonly steps: readonly PlacedStep[];
+  /** The sum up to the end of each step, or to each product where a datapath has no steps. */
+  readonly sums: Sums;
+  readonly fp32Sums: Sums;
+  readonly exactSums: Sums;
 }
 
-/** The length of a step where a datapath is defined by arithmetic. */
-const PIECE = 16;
+/** Ends along K, and the sums up to there. */
+type Sums = readonly (readonly [end: number, sum: number])[];
 
-/**
- * Multiplies two vectors, which are first rounded to the format. Throws `UnsupportedError` with a reason for a datapath that does
- * not multiply the format.
- */
+/** Multiplies two vectors. Throws an error of the library for operands that a datapath does not multiply. */
 export function explainProduct(
   backend: Backend,
   xs: Float32Array,
   ws: Float32Array,
-  { format, datapath, splitAccumulator }: ProductSettings,
+  { x, w, datapath, splitAccumulator, splitK }: ProductSettings,
 ): ProductAnswer {
   const depth = Math.min(xs.length, ws.length);
+  const padded = [x, w].reduce((size, operand) => roundUp(size, multipleOf(operand)), depth);
   return within(() => {
-    const coded = (values: Float32Array, rows: number) =>
-      encode(tensor(backend, values, [rows, depth]), { format });
-    const w = coded(ws.slice(0, depth), 1);
-    const multiply = (family: DatapathFamily, rows: Float32Array, split: boolean) => {
-      const x = coded(rows, rows.length / depth);
-      const options = { x, w, outDtype: "f32", datapath: family, useSplitAccumulator: split } as const;
-      const { out, plan } = gemm(options);
-      return { sums: (out as Tensor<"f32">).dataSync(), plan };
+    const made = (values: Float32Array, operand: Operand) => {
+      const all = new Float32Array(padded);
+      all.set(values.subarray(0, depth));
+      return operandOf(tensor(backend, all, [1, padded]), operand);
     };
-    const { plan } = multiply(datapath, xs.slice(0, depth), splitAccumulator);
-    const row: DatapathRow = DATAPATHS[plan.datapath];
-    const length = row.dotAdd?.step ?? PIECE;
-    const ends = Array.from({ length: Math.ceil(depth / length) }, (_, i) =>
-      Math.min(depth, (i + 1) * length),
-    );
-    const prefixes = masked(
-      xs,
-      ends.map((end) => [0, end]),
+    const operands = { x: made(xs, x), w: made(ws, w), outDtype: "f32", at: [0, 0] } as const;
+    const explained = explainGemm({ ...operands, datapath, useSplitAccumulator: splitAccumulator, splitK });
+    const [fp32, exact] = (["fp32", "exact"] as const).map((name) =>
+      explainGemm({ ...operands, datapath: name }),
+    ) as [GemmExplanation, GemmExplanation];
+    return {
       depth,
-    );
-    const { sums } = multiply(datapath, prefixes, splitAccumulator);
-    const [exactSums, fp32Sums] = [
-      multiply("exact", prefixes, false).sums,
-      multiply("fp32", prefixes, false).sums,
-    ];
-    const chains = plan.splitAccumulator ? row.promotionInterval : 0;
-    const startOf = (end: number) => (chains > 0 ? Math.floor((end - 1) / chains) * chains : 0);
-    const own =
-      chains > 0
-        ? multiply(
-            datapath,
-            masked(
-              xs,
-              ends.map((end) => [startOf(end), end]),
-              depth,
-            ),
-            true,
-          ).sums
-        : sums;
-    const operands = { x: valuesIn(coded(xs.slice(0, depth), 1)), w: valuesIn(w) };
-    const last = ends.length - 1;
-    return {
-      plan: plan.datapath,
-      row,
-      chains,
-      ...operands,
-      result: sums[last] as number,
-      exact: exactSums[last] as number,
-      fp32: fp32Sums[last] as number,
-      ends,
-      sums,
-      exactSums,
-      fp32Sums,
-      steps: row.dotAdd
-        ? stepsOf(operands, format, row.dotAdd, ends, (i) => {
-            const isContinued = startOf(ends[i] as number) < i * length;
-            const before = isContinued ? (own[i - 1] as number) : 0;
-            return { before, after: own[i] as number };
-          })
-        : [],
-    };
-  });
-}
-
-function valuesIn(codes: Tensor): Float32Array {
-  return decode(codes).dataSync();
-}
-
-/** A row for each range: the values inside of it, and zeros. */
-function masked(
-  values: Float32Array,
-  ranges: readonly (readonly [number, number])[],
-  depth: number,
-): Float32Array {
-  const all = new Float32Array(ranges.length * depth);
-  ranges.forEach(([from, to], i) => {
-    all.set(values.subarray(from, to), i * depth + from);
-  });
-  return all;
-}
-
-/** The least exponent of a normal f32. */
-const LEAST_EXPONENT = -126;
-
-/** floor(log2 |x|), at least `least`. */
-function exponentOf(x: number, least: number): number {
-  const bits = new DataView(new ArrayBuffer(8));
-  bits.setFloat64(0, x);
-  return Math.max(((bits.getUint16(0) >> 4) & 0x7ff) - 1023, least);
-}
-
-function stepsOf(
-  { x, w }: { readonly x: Float32Array; readonly w: Float32Array },
-  format: ScalarFormat,
-  dotAdd: DotAdd,
-  ends: readonly number[],
-  sumsOf: (step: number) => { readonly before: number; readonly after: number },
-): Step[] {
-  const least = Math.log2(factsOf(format).minNormal);
-  return ends.map((to, i) => {
-    const from = i * dotAdd.step;
-    const { before, after } = sumsOf(i);
-    const bare = Array.from({ length: to - from }, (_, j) => {
-      const [a, b] = [x[from + j] as number, w[from + j] as number];
-      const exponent = a !== 0 && b !== 0 ? exponentOf(a, least) + exponentOf(b, least) : undefined;
-      return { k: from + j, x: a, w: b, product: a * b, exponent };
-    });
-    const accumulated = before === 0 ? dotAdd.zeroAccumulator : exponentOf(before, LEAST_EXPONENT);
-    const largest = bare.reduce((most, { exponent }) => Math.max(most, exponent ?? most), accumulated);
-    const unit = largest - dotAdd.alignBits;
-    const kept = (value: number) => Math.trunc(value * 2 ** -unit) * 2 ** unit;
-    const exact = bare.reduce((sum, { product }) => sum + product, before);
-    return {
-      from,
-      to,
-      before,
-      after,
+      explained,
+      fp32,
       exact,
-      largest,
-      unit,
-      accumulator: { product: before, exponent: before === 0 ? undefined : accumulated, kept: kept(before) },
-      terms: bare.map((term) => ({ ...term, kept: kept(term.product) })),
+      row: DATAPATHS[explained.plan.datapath],
+      steps: stepsOf(explained.sum),
+      sums: sumsOf(explained.sum),
+      fp32Sums: sumsOf(fp32.sum),
+      exactSums: sumsOf(exact.sum),
     };
   });
+}
+
+/** The number of which the length of an operand is a multiple. */
+function multipleOf(operand: Operand): number {
+  if (typeof operand === "string") return factsOf(operand).bits < 8 ? 2 : 1;
+  return (BLOCK_FORMATS[operand.quantizer] as BlockFormat).multiple;
+}
+
+function operandOf(x: Tensor<"f32">, operand: Operand): Tensor | QuantizedTensor {
+  if (typeof operand === "string") return encode(x, { format: operand });
+  const { dialect, quantizer, format, tile } = operand;
+  return quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
+}
+
+function stepsOf(sum: ExplainedSum): readonly PlacedStep[] {
+  if (sum.kind !== "tensorCore") return [];
+  return sum.splits.flatMap(({ chains }, split) =>
+    chains.flatMap((chain) => chain.dotAdds.map((step) => ({ step, chain, split }))),
+  );
+}
+
+function sumsOf(sum: ExplainedSum): Sums {
+  if (sum.kind !== "tensorCore") return sum.products.map(({ k, total }) => [k + 1, total]);
+  return stepsOf(sum).map(({ step }) => [step.to, step.total]);
 }

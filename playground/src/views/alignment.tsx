@@ -1,6 +1,7 @@
 /** One step of a tensor core: its products, aligned at the largest exponent, and the bits that are cut off. */
-import type { ProductAnswer, Step, Term } from "../reference/index.js";
-import { show } from "../words.js";
+import type { ExplainedDotAdd, ExplainedFactor, ExplainedTerm } from "lockstep";
+import type { PlacedStep, ProductAnswer } from "../reference/index.js";
+import { show, stepText } from "../words.js";
 
 /** How many bits beyond the cut are shown. */
 const BEYOND = 12;
@@ -28,44 +29,59 @@ function digitsOf(product: number, top: number, unit: number): Digits {
 }
 
 export function AlignmentPanel({
-  answer,
-  step,
+  answer: { steps },
+  step: index,
   onStep,
 }: {
   readonly answer: ProductAnswer;
   readonly step: number;
   readonly onStep: (step: number) => void;
 }) {
-  const shown = answer.steps[step];
-  if (!shown) return null;
-  const { from, to, largest, unit, before, after, exact, accumulator, terms } = shown;
-  const top = topOf(shown);
-  const cut = terms.filter(({ product, kept }) => product !== kept);
-  const lost = exact - after;
+  const placed = steps[index];
+  if (!placed) return null;
+  const { from, to } = placed.step;
   return (
     <section class="panel" aria-labelledby="step-title">
       <div class="head">
         <h2 id="step-title">
-          Step {step + 1} of {answer.steps.length}: products {from} to {to - 1}
+          Step {index + 1} of {steps.length}: products {from} to {to - 1}
         </h2>
         <span class="buttons">
-          <button type="button" class="chip" disabled={step === 0} onClick={() => onStep(step - 1)}>
+          <button type="button" class="chip" disabled={index === 0} onClick={() => onStep(index - 1)}>
             ← step
           </button>
           <button
             type="button"
             class="chip"
-            disabled={step === answer.steps.length - 1}
-            onClick={() => onStep(step + 1)}
+            disabled={index === steps.length - 1}
+            onClick={() => onStep(index + 1)}
           >
             step →
           </button>
         </span>
       </div>
+      <Aligned placed={placed} />
+    </section>
+  );
+}
+
+function Aligned({ placed: { step, chain, split } }: { readonly placed: PlacedStep }) {
+  const { exponent, grid, accumulator, terms, result, exact } = step;
+  if (exponent === undefined || grid === undefined)
+    return (
+      <p>
+        A product or the accumulator is infinite or NaN, so nothing is aligned; the sum is {show(result)}.
+      </p>
+    );
+  const top = topOf(step, exponent);
+  const cut = terms.filter((term) => term.cut !== 0);
+  const lost = exact - result;
+  return (
+    <>
       <p aria-live="polite">
-        The largest exponent is {largest}, so bits below 2<sup>{minus(unit)}</sup> are cut off: {cut.length}{" "}
-        of {terms.length} products lose some. The accumulator goes from {show(before, 9)} to{" "}
-        <strong>{show(after, 9)}</strong>; exact arithmetic would give {show(exact, 9)}
+        The largest exponent is {exponent}, so bits below 2<sup>{minus(grid)}</sup> are cut off: {cut.length}{" "}
+        of {terms.length} terms lose some. The accumulator goes from {show(accumulator.value, 9)} to{" "}
+        <strong>{show(result, 9)}</strong>; exact arithmetic would give {show(exact, 9)}
         {lost === 0 ? ", the same." : `, so the step loses ${show(lost, 4)}.`}
       </p>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keys */}
@@ -85,7 +101,7 @@ export function AlignmentPanel({
                 exponent
               </th>
               <th scope="col" class="digits-head">
-                2<sup>{minus(top)}</sup> … 2<sup>{minus(unit)}</sup> <span class="lost">cut off</span>
+                2<sup>{minus(top)}</sup> … 2<sup>{minus(grid)}</sup> <span class="lost">cut off</span>
               </th>
               <th scope="col" class="aside">
                 lost
@@ -93,36 +109,43 @@ export function AlignmentPanel({
             </tr>
           </thead>
           <tbody>
-            <Row term={accumulator} name="before" top={top} unit={unit} />
+            <Row term={accumulator} name="before" top={top} unit={grid} />
             {terms.map((term) => (
               <Row
-                key={term.k}
+                key={term.products[0]?.k}
                 term={term}
-                name={String(term.k)}
-                x={term.x}
-                w={term.w}
+                name={nameOf(term)}
+                factors={term.products.length === 1 ? term.products[0] : undefined}
                 top={top}
-                unit={unit}
+                unit={grid}
               />
             ))}
-            <Row
-              term={{ product: after, kept: after, exponent: undefined }}
-              name="after"
-              top={top}
-              unit={unit}
-            />
+            <Row term={{ value: result, cut: 0 }} name="after" top={top} unit={grid} />
           </tbody>
         </table>
       </section>
-    </section>
+      {chain.promotion ? (
+        <p class="soft">
+          The chain of products {chain.from} to {chain.to - 1}
+          {split > 0 ? ` of split ${split}` : ""} has the sum {show(chain.sum, 9)}, which joins the total in
+          f32: {chain.promotion.steps.map(stepText).join(", ")}.
+        </p>
+      ) : null}
+    </>
   );
 }
 
+/** The products of a term along K. */
+function nameOf({ products }: ExplainedTerm): string {
+  const [first, last] = [products[0]?.k, products.at(-1)?.k];
+  return first === last ? `${first}` : `${first}–${last}`;
+}
+
 /** The highest power of two that a term of a step has. */
-function topOf({ largest, accumulator, terms, after }: Step): number {
+function topOf({ accumulator, terms, result }: ExplainedDotAdd, largest: number): number {
   const most = [accumulator, ...terms].reduce(
-    (value, { product }) => Math.max(value, Math.abs(product)),
-    Math.abs(after),
+    (most, { value }) => Math.max(most, Math.abs(value)),
+    Math.abs(result),
   );
   return Math.max(largest, Number.isFinite(most) && most > 0 ? Math.floor(Math.log2(most)) : largest);
 }
@@ -131,34 +154,39 @@ function minus(exponent: number): string {
   return exponent < 0 ? `−${-exponent}` : `${exponent}`;
 }
 
+/** An element with the scale of its block where that is in the product, and what is multiplied if that is another number. */
+function factorText({ element, scale, value }: ExplainedFactor): string {
+  if (scale === undefined || value === element) return show(value, 4);
+  const product = `${show(element, 4)} × ${show(scale, 4)}`;
+  return value === element * scale ? product : `${product} → ${show(value, 4)}`;
+}
+
 function Row({
   term,
   name,
-  x,
-  w,
+  factors,
   top,
   unit,
 }: {
-  readonly term: Pick<Term, "product" | "kept" | "exponent">;
+  readonly term: Pick<ExplainedTerm, "value" | "cut" | "exponent">;
   readonly name: string;
-  readonly x?: number;
-  readonly w?: number;
+  readonly factors?: { readonly x: ExplainedFactor; readonly w: ExplainedFactor } | undefined;
   readonly top: number;
   readonly unit: number;
 }) {
-  const { product, kept, exponent } = term;
-  const hasValue = Number.isFinite(product);
-  const digits = digitsOf(hasValue ? product : 0, top, unit);
-  const lost = product - kept;
+  const { value, cut, exponent } = term;
+  const hasValue = Number.isFinite(value);
+  const digits = digitsOf(hasValue ? value : 0, top, unit);
+  const isSum = name === "before" || name === "after";
   return (
-    <tr class={x === undefined ? "accumulator" : ""}>
+    <tr class={isSum ? "accumulator" : ""}>
       <th scope="row">{name}</th>
-      <td class="number aside">{x === undefined ? "" : show(x, 4)}</td>
-      <td class="number aside">{w === undefined ? "" : show(w, 4)}</td>
-      <td class="number">{show(product, 5)}</td>
-      <td class="number soft aside">{exponent === undefined ? "" : minus(exponent)}</td>
+      <td class="number aside">{factors ? factorText(factors.x) : ""}</td>
+      <td class="number aside">{factors ? factorText(factors.w) : ""}</td>
+      <td class="number">{show(value, 5)}</td>
+      <td class="number soft aside">{exponent === undefined || isSum ? "" : minus(exponent)}</td>
       <td class="aligned">
-        <span aria-hidden="true">{product < 0 ? "−" : " "}</span>
+        <span aria-hidden="true">{value < 0 ? "−" : " "}</span>
         <span class="kept" aria-hidden="true">
           {digits.kept}
         </span>
@@ -167,7 +195,7 @@ function Row({
           {digits.goesOn ? "…" : ""}
         </span>
       </td>
-      <td class="number lost aside">{hasValue && lost !== 0 ? show(lost, 3) : ""}</td>
+      <td class="number lost aside">{cut === 0 ? "" : show(cut, 3)}</td>
     </tr>
   );
 }

@@ -1,12 +1,8 @@
-/** The codes of both dialects, element by element, around the one that is looked at. */
+/** Codes element by element, of one tensor or of both dialects, around the one that is looked at. */
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { type Difference, differenceAt, type Pair } from "../reference/index.js";
+import type { Place } from "../parts/heat-map.js";
+import { type Codes, type Difference, differenceAt, type Pair } from "../reference/index.js";
 import { codeText } from "../words.js";
-
-interface Place {
-  readonly row: number;
-  readonly column: number;
-}
 
 const SHOWN = { rows: 16, columns: 8 };
 
@@ -30,7 +26,8 @@ function windowStart(at: number, size: number, count: number): number {
   return Math.max(0, Math.min(Math.floor(at / size) * size, count - size));
 }
 
-export function CellGrid({
+/** The codes of both dialects, with the elements that differ marked. */
+export function CellPanel({
   pair,
   at,
   onSelect,
@@ -39,31 +36,11 @@ export function CellGrid({
   readonly at: Place;
   readonly onSelect: (to: Place) => void;
 }) {
-  const { a, different } = pair;
-  const { rows, columns } = a;
-  const table = useRef<HTMLTableElement>(null);
-  const hasMoved = useRef(false);
-  // before the next key arrives: the cell that had the focus may be gone
-  useLayoutEffect(() => {
-    if (hasMoved.current) table.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus();
-    hasMoved.current = false;
-  }, [at.row, at.column]);
-  const move = (event: KeyboardEvent) => {
-    const by = MOVES[event.key];
-    if (!by) return;
-    event.preventDefault();
-    hasMoved.current = true;
-    const within = (value: number, count: number) => Math.min(count - 1, Math.max(0, value));
-    onSelect({ row: within(at.row + by[0], rows), column: within(at.column + by[1], columns) });
-  };
-  const index = at.row * columns + at.column;
+  const { a, b, different } = pair;
+  const index = at.row * a.columns + at.column;
   const jump = (to: number | undefined) => {
-    if (to !== undefined) onSelect({ row: Math.floor(to / columns), column: to % columns });
+    if (to !== undefined) onSelect({ row: Math.floor(to / a.columns), column: to % a.columns });
   };
-  const top = windowStart(at.row, SHOWN.rows, rows);
-  const left = windowStart(at.column, SHOWN.columns, columns);
-  const shownRows = Array.from({ length: Math.min(SHOWN.rows, rows) }, (_, i) => top + i);
-  const shownColumns = Array.from({ length: Math.min(SHOWN.columns, columns) }, (_, i) => left + i);
   const next = different.find((each) => each > index);
   const previous = different.findLast((each) => each < index);
   return (
@@ -83,71 +60,124 @@ export function CellGrid({
           </button>
         </span>
       </div>
-      <table class="cells" ref={table}>
-        <caption class="hidden">Codes of both dialects; arrow keys move</caption>
-        <thead>
-          <tr>
-            <td />
+      <CellGrid
+        sides={[a, b]}
+        difference={(cell) => differenceAt(a, b, cell)}
+        caption="Codes of both dialects; arrow keys move"
+        at={at}
+        onSelect={onSelect}
+      />
+    </section>
+  );
+}
+
+/** Codes of the elements around one of them, in which the arrow keys move. */
+export function CellGrid({
+  sides,
+  difference,
+  caption,
+  at,
+  onSelect,
+}: {
+  readonly sides: readonly Codes[];
+  readonly difference?: (cell: number) => Difference;
+  readonly caption: string;
+  readonly at: Place;
+  readonly onSelect: (to: Place) => void;
+}) {
+  const { rows, columns } = sides[0] as Codes;
+  const table = useRef<HTMLTableElement>(null);
+  const hasMoved = useRef(false);
+  // before the next key arrives: the cell that had the focus may be gone
+  useLayoutEffect(() => {
+    if (hasMoved.current) table.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus();
+    hasMoved.current = false;
+  }, [at.row, at.column]);
+  const move = (event: KeyboardEvent) => {
+    const by = MOVES[event.key];
+    if (!by) return;
+    event.preventDefault();
+    hasMoved.current = true;
+    const within = (value: number, count: number) => Math.min(count - 1, Math.max(0, value));
+    onSelect({ row: within(at.row + by[0], rows), column: within(at.column + by[1], columns) });
+  };
+  const top = windowStart(at.row, SHOWN.rows, rows);
+  const left = windowStart(at.column, SHOWN.columns, columns);
+  const shownRows = Array.from({ length: Math.min(SHOWN.rows, rows) }, (_, i) => top + i);
+  const shownColumns = Array.from({ length: Math.min(SHOWN.columns, columns) }, (_, i) => left + i);
+  return (
+    <table class="cells" ref={table}>
+      <caption class="hidden">{caption}</caption>
+      <thead>
+        <tr>
+          <td />
+          {shownColumns.map((column) => (
+            <th scope="col" key={column}>
+              {column}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {shownRows.map((row) => (
+          <tr key={row}>
+            <th scope="row">{row}</th>
             {shownColumns.map((column) => (
-              <th scope="col" key={column}>
-                {column}
-              </th>
+              <td key={column}>
+                <Cell
+                  sides={sides}
+                  difference={difference?.(row * columns + column)}
+                  cell={row * columns + column}
+                  isHere={row === at.row && column === at.column}
+                  onChoose={() => onSelect({ row, column })}
+                  onKey={move}
+                />
+              </td>
             ))}
           </tr>
-        </thead>
-        <tbody>
-          {shownRows.map((row) => (
-            <tr key={row}>
-              <th scope="row">{row}</th>
-              {shownColumns.map((column) => (
-                <td key={column}>
-                  <Cell
-                    pair={pair}
-                    cell={row * columns + column}
-                    isHere={row === at.row && column === at.column}
-                    onChoose={() => onSelect({ row, column })}
-                    onKey={move}
-                  />
-                </td>
-              ))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
+        ))}
+      </tbody>
+    </table>
   );
 }
 
 /** A cell; the one that is looked at is the only stop of Tab. */
 function Cell({
-  pair: { a, b },
+  sides,
+  difference,
   cell,
   isHere,
   onChoose,
   onKey,
 }: {
-  readonly pair: Pair;
+  readonly sides: readonly Codes[];
+  readonly difference: Difference | undefined;
   readonly cell: number;
   readonly isHere: boolean;
   readonly onChoose: () => void;
   readonly onKey: (event: KeyboardEvent) => void;
 }) {
-  const difference = differenceAt(a, b, cell);
-  const codes = [a, b].map((q) => codeText(q.codes[cell] as number, q.spec.format).slice(2));
+  const [first = "", second] = sides.map(({ codes, spec }) =>
+    codeText(codes[cell] as number, spec.format).slice(2),
+  );
   return (
     <button
       type="button"
-      class={difference}
+      class={difference ?? "none"}
       aria-pressed={isHere}
       tabIndex={isHere ? 0 : -1}
       onClick={onChoose}
       onKeyDown={onKey}
     >
-      <span class="hidden">A </span>
-      <code>{codes[0]}</code>
-      <span class="hidden">, B </span>
-      <code>{codes[1]}</code>
-      <span class="hidden">, {MEANINGS[difference]}</span>
+      {second === undefined ? null : <span class="hidden">A </span>}
+      <code>{first}</code>
+      {second === undefined ? null : (
+        <>
+          <span class="hidden">, B </span>
+          <code>{second}</code>
+          <span class="hidden">, {MEANINGS[difference ?? "none"]}</span>
+        </>
+      )}
     </button>
   );
 }

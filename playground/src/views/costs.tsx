@@ -6,7 +6,7 @@ const ROWS: readonly { readonly text: string; readonly of: (cost: Cost) => strin
   { text: "bits a value, scales included", of: ({ bitsPerValue }) => show(bitsPerValue, 4) },
   { text: "error, |quantized − input| / |input|", of: ({ error }) => percent(error) },
   { text: "largest error", of: ({ largestError }) => show(largestError, 4) },
-  { text: "saturated elements", of: ({ saturated }) => show(saturated) },
+  { text: "elements at the largest magnitude", of: ({ largest }) => show(largest) },
   { text: "elements that became zero", of: ({ vanished }) => show(vanished) },
   { text: "codes that occur", of: ({ codesUsed }) => show(codesUsed) },
   {

@@ -1,36 +1,27 @@
 /** One element under both dialects, step by step, and why they differ. */
-import type { Backend } from "lockstep";
+import { ELEMENT_SCALINGS, explainDifference, type QuantizeExplanation, SCALE_RULES } from "lockstep";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { Bits } from "../parts/bits.js";
 import { NumberLine } from "../parts/number-line.js";
-import {
-  differenceAt,
-  type ElementAnswer,
-  explainElement,
-  type Pair,
-  type Quantization,
-  reasons,
-} from "../reference/index.js";
-import { codeText, decisionText, percent, show } from "../words.js";
+import { differenceAt, explainElement, type Pair, type Quantization } from "../reference/index.js";
+import { codeText, decisionText, percent, show, stepText } from "../words.js";
 
 export function ElementPanel({
-  backend,
   pair,
   at,
 }: {
-  readonly backend: Backend;
   readonly pair: Pair;
   readonly at: { readonly row: number; readonly column: number };
 }) {
   const { a, b } = pair;
   const { row, column } = at;
   const [first, second] = useMemo(
-    () => [explainElement(backend, a, row, column), explainElement(backend, b, row, column)] as const,
-    [backend, a, b, row, column],
+    () => [explainElement(a, row, column), explainElement(b, row, column)] as const,
+    [a, b, row, column],
   );
   const difference = differenceAt(a, b, row * a.columns + column);
-  const why = difference === "none" ? [] : reasons(first, second, [a.spec.format, b.spec.format]);
+  const why = difference === "none" ? [] : explainDifference(first, second).words;
   return (
     <section class="panel" aria-labelledby="element-title">
       <h2 id="element-title">
@@ -43,8 +34,8 @@ export function ElementPanel({
         ))}
       </div>
       <div class="pair">
-        <Steps answer={first} quantization={a} name="A" />
-        <Steps answer={second} quantization={b} name="B" />
+        <Steps explained={first} quantization={a} name="A" />
+        <Steps explained={second} quantization={b} name="B" />
       </div>
     </section>
   );
@@ -59,54 +50,81 @@ function Step({ title, children }: { readonly title: string; readonly children: 
   );
 }
 
+function Formulas({ of }: { readonly of: QuantizeExplanation["scaled"] }) {
+  return of.steps.map((step) => (
+    <span class="formula" key={stepText(step)}>
+      {stepText(step)}
+    </span>
+  ));
+}
+
 function Steps({
-  answer,
+  explained,
   quantization,
   name,
 }: {
-  readonly answer: ElementAnswer;
+  readonly explained: QuantizeExplanation;
   readonly quantization: Quantization;
   readonly name: "A" | "B";
 }) {
-  const { amax, amaxAt, block, rule, scale, scaling, rounded, element, value, input } = answer;
-  const { spec, scales } = quantization;
-  const [tall, long] = [block.rows[1] - block.rows[0], block.columns[1] - block.columns[0]];
+  const { spec, input, block, tensorAmax, tensorScale, scale, scaled, rounding, code, dequantized } =
+    explained;
   return (
     <div class={`side side-${name.toLowerCase()}`}>
       <h3 class={`name-${name.toLowerCase()}`}>{name}</h3>
       <dl>
-        <Step title={`amax of its ${tall} × ${long} block`}>
-          {show(amax, 9)}{" "}
-          <span class="soft">
-            at row {amaxAt[0]}, column {amaxAt[1]}
-          </span>
-        </Step>
-        {scales.tensorAmax === undefined ? null : (
-          <Step title="amax of the tensor">{show(scales.tensorAmax, 9)}</Step>
-        )}
-        <Step title={`scale, ${spec.scaleRule}`}>
-          {show(scale.value, 9)} <code>{codeText(scale.code, scale.format)}</code>
-          <span class="formula">{rule.formula}</span>
-        </Step>
-        <Step title={`input / scale, ${spec.elementScaling}`}>
-          {rounded ? show(rounded.input, 9) : "not finite"}
-          <span class="formula">{scaling.formula}</span>
-        </Step>
-        {rounded ? (
-          <Step title={`rounded to ${spec.format}`}>
-            <NumberLine rounded={rounded} labels />
-            {decisionText(rounded, "tiesToEven")}
+        {block ? <Block block={block} quantization={quantization} /> : null}
+        {tensorAmax ? <Step title="amax of the tensor">{show(tensorAmax.value, 9)}</Step> : null}
+        {tensorScale ? (
+          <Step title="scale of the tensor">
+            {show(tensorScale.value, 9)}
+            <Formulas of={tensorScale} />
           </Step>
         ) : null}
-        <Step title="code">
-          <Bits code={element.code} format={spec.format} /> <code>{codeText(element.code, spec.format)}</code>{" "}
-          = {show(element.value)}
+        <Step title={`scale, ${spec.scaleRule}: ${SCALE_RULES[spec.scaleRule].formula}`}>
+          {show(scale.value, 9)} <code>{codeText(scale.code, scale.dtype)}</code>
+          <Formulas of={scale} />
         </Step>
-        <Step title="value, code × scale">
-          {show(value, 9)} <span class="soft">{errorText(value, input)}</span>
+        <Step title={`scaled, ${spec.elementScaling}: ${ELEMENT_SCALINGS[spec.elementScaling].formula}`}>
+          {show(scaled.value, 9)}
+          <Formulas of={scaled} />
+        </Step>
+        <Step title={`rounded to ${spec.format}`}>
+          <NumberLine rounding={rounding} labels />
+          {decisionText(rounding)}
+        </Step>
+        <Step title="code">
+          <Bits code={code} format={spec.format} /> <code>{codeText(code, spec.format)}</code> ={" "}
+          {show(rounding.result)}
+        </Step>
+        <Step title="value">
+          {show(dequantized.value, 9)} <span class="soft">{errorText(dequantized.value, input)}</span>
+          <Formulas of={dequantized} />
         </Step>
       </dl>
     </div>
+  );
+}
+
+function Block({
+  block,
+  quantization: { rows, columns },
+}: {
+  readonly block: NonNullable<QuantizeExplanation["block"]>;
+  readonly quantization: Quantization;
+}) {
+  const { top, left, amax } = block;
+  // without the zeros that fill the matrix up
+  const [bottom, right] = [Math.min(block.bottom, rows), Math.min(block.right, columns)];
+  return (
+    <Step title={`amax of its ${bottom - top} × ${right - left} block`}>
+      {show(amax.value, 9)}{" "}
+      {amax.at ? (
+        <span class="soft">
+          at row {amax.at[0]}, column {amax.at[1]}
+        </span>
+      ) : null}
+    </Step>
   );
 }
 

@@ -1,9 +1,15 @@
 /** One format: the neighbourhood of a number, and what every rounding mode makes of it. */
-import { type Backend, factsOf, OVERFLOWS, ROUNDINGS, type RoundingName, type ScalarFormat } from "lockstep";
+import {
+  explainEncode,
+  factsOf,
+  OVERFLOWS,
+  ROUNDINGS,
+  type RoundingExplanation,
+  type ScalarFormat,
+} from "lockstep";
 import { useMemo } from "preact/hooks";
 import { Bits } from "../parts/bits.js";
 import { NumberLine } from "../parts/number-line.js";
-import { type Rounded, roundAll } from "../reference/index.js";
 import { codeText, decisionText, exactly, show } from "../words.js";
 
 /** What a format is, in a sentence. */
@@ -17,41 +23,29 @@ function factsText(format: ScalarFormat): string {
   return `Largest value ${show(max)}, smallest normal ${show(minNormal)}, smallest ${show(minPositive)}. ${specials}`;
 }
 
-export function FormatDetail({
-  backend,
-  x,
-  chosen,
-  rounding,
-}: {
-  readonly backend: Backend;
-  readonly x: number;
-  readonly chosen: Rounded;
-  readonly rounding: RoundingName;
-}) {
-  const { format, result } = chosen;
+export function FormatDetail({ x, chosen }: { readonly x: number; readonly chosen: RoundingExplanation }) {
+  const { format, code, result, rounding } = chosen;
   const all = useMemo(
     () =>
       ROUNDINGS.map((each) => ({
         name: each,
-        results: OVERFLOWS.map(
-          (overflow) => roundAll(backend, [x], format, { rounding: each, overflow })[0] as Rounded,
-        ),
+        results: OVERFLOWS.map((overflow) => explainEncode(x, { format, rounding: each, overflow })),
       })),
-    [backend, x, format],
+    [x, format],
   );
   return (
     <section class="panel detail" aria-labelledby="detail-title">
       <h2 id="detail-title">{format}</h2>
       <p class="soft">{factsText(format)}</p>
       <div class="result">
-        <Bits code={result.code} format={format} />
+        <Bits code={code} format={format} />
         <p>
-          <code>{codeText(result.code, format)}</code> = <span class="digits">{exactly(result.value)}</span>
+          <code>{codeText(code, format)}</code> = <span class="digits">{exactly(result)}</span>
         </p>
       </div>
-      <NumberLine rounded={chosen} labels />
+      <NumberLine rounding={chosen} labels />
       <p class="decision" aria-live="polite">
-        {decisionText(chosen, rounding)}
+        {decisionText(chosen)}
       </p>
       <table class="plain">
         <caption class="hidden">Every rounding mode</caption>
@@ -71,7 +65,7 @@ export function FormatDetail({
               <th scope="row">{name}</th>
               {results.map((each, i) => (
                 <td key={OVERFLOWS[i]} class="number">
-                  {show(each.result.value)} <code>{codeText(each.result.code, format)}</code>
+                  {show(each.result)} <code>{codeText(each.code, format)}</code>
                 </td>
               ))}
             </tr>

@@ -1,16 +1,9 @@
 /** Heat maps of the tensor under both dialects. */
 import { useMemo } from "preact/hooks";
-import { heatMap } from "../../../examples/shared/charts/charts.mjs";
-import { RAMP } from "../../../examples/shared/charts/colours.mjs";
-import { Chart } from "../parts/chart.js";
 import { Segments } from "../parts/controls.js";
+import { domainOf, HeatMap, type Place, Ramp } from "../parts/heat-map.js";
 import { type Pair, type Quantization, scaleIndex } from "../reference/index.js";
 import { show } from "../words.js";
-
-interface Place {
-  readonly row: number;
-  readonly column: number;
-}
 
 /** A map: its values, in one colour scale for both dialects, and how the ends of the scale are written. */
 interface MapKind {
@@ -57,14 +50,6 @@ const KINDS: Readonly<Record<string, MapKind>> = {
   },
 };
 
-/** The ends of the colour scale: all values but the largest thousandth. */
-function domainOf(maps: readonly Float64Array[], from: number | undefined): readonly [number, number] {
-  const sorted = maps.flatMap((map) => Array.from(map).filter(Number.isFinite)).sort((x, y) => x - y);
-  const low = from ?? sorted[0] ?? 0;
-  const high = sorted[Math.floor(0.999 * (sorted.length - 1))] ?? 1;
-  return [low, high > low ? high : low + 1];
-}
-
 export function MapPanel({
   pair,
   at,
@@ -97,24 +82,20 @@ export function MapPanel({
           onChange={onMap}
           options={Object.entries(KINDS).map(([key, { text }]) => [key, text] as const)}
         />
-        <p class="ramp">
-          {kind.end(domain[0])}{" "}
-          <span aria-hidden="true" style={`background: linear-gradient(90deg, ${RAMP.join(", ")})`} />{" "}
-          {kind.end(domain[1])}
-        </p>
+        <Ramp ends={[kind.end(domain[0]), kind.end(domain[1])]} />
       </div>
       <div class="pair">
         {[a, b].map((quantization, i) => (
           <figure key={i === 0 ? "a" : "b"}>
             <figcaption class={i === 0 ? "name-a" : "name-b"}>{i === 0 ? "A" : "B"}</figcaption>
             <HeatMap
-              quantization={quantization}
+              size={[quantization.rows, quantization.columns]}
               values={values[i] as Float64Array}
               domain={domain}
               at={at}
               onSelect={onSelect}
               theme={theme}
-              what={kind.text}
+              label={`${kind.text} of ${quantization.rows} by ${quantization.columns} elements under ${quantization.choice.dialect}`}
             />
           </figure>
         ))}
@@ -122,55 +103,4 @@ export function MapPanel({
       <p class="soft">Click on an element to look at it below; there the arrow keys move.</p>
     </section>
   );
-}
-
-function HeatMap({
-  quantization,
-  values,
-  domain,
-  at,
-  onSelect,
-  theme,
-  what,
-}: {
-  readonly quantization: Quantization;
-  readonly values: Float64Array;
-  readonly domain: readonly [number, number];
-  readonly at: Place;
-  readonly onSelect: (to: Place) => void;
-  readonly theme: string;
-  readonly what: string;
-}) {
-  const { rows, columns, choice } = quantization;
-  const label = `${what} of ${rows} by ${columns} elements under ${choice.dialect}`;
-  const pick = (event: MouseEvent) => {
-    const { left, top, width, height } = (event.currentTarget as Element).getBoundingClientRect();
-    const place = (from: number, size: number, count: number) =>
-      Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
-    onSelect({
-      row: place(event.clientY - top, height, rows),
-      column: place(event.clientX - left, width, columns),
-    });
-  };
-  return (
-    // biome-ignore lint/a11y/noStaticElementInteractions lint/a11y/useKeyWithClickEvents: the grid of cells has the same by keys
-    <div class="map" onClick={pick}>
-      <Chart
-        label={label}
-        inputs={[values, domain, theme]}
-        draw={(width) =>
-          heatMap(values, { rows, columns, domain, width, height: heightOf(width, rows, columns), label })
-        }
-      />
-      <span
-        class="cursor"
-        aria-hidden="true"
-        style={`left: ${(100 * (at.column + 0.5)) / columns}%; top: ${(100 * (at.row + 0.5)) / rows}%`}
-      />
-    </div>
-  );
-}
-
-function heightOf(width: number, rows: number, columns: number): number {
-  return Math.max(24, Math.min(width * 0.75, (width * rows) / columns));
 }

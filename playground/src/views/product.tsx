@@ -6,8 +6,16 @@ import { MAX_SIZE, parseLines } from "../data/numbers.js";
 import { wholeNumber } from "../data/use-matrix.js";
 import type { Params, SetParams } from "../params.js";
 import { Choose, Example, Examples, TextField } from "../parts/controls.js";
-import { answerOrReason, explainProduct, type ProductAnswer } from "../reference/index.js";
-import { show } from "../words.js";
+import {
+  answerOrReason,
+  CHOICES,
+  choiceOf,
+  explainProduct,
+  keyOf,
+  type Operand,
+  type ProductAnswer,
+} from "../reference/index.js";
+import { show, stepText } from "../words.js";
 import { AlignmentPanel } from "./alignment.js";
 import { SumsPanel } from "./sums.js";
 
@@ -19,18 +27,51 @@ const DATAPATHS: readonly { readonly value: DatapathFamily; readonly text: strin
   { value: "exact", text: "exact: rounded once" },
 ];
 
+/** The numbers of splits that can be asked for. */
+const SPLITS = ["1", "2", "3", "4", "8"];
+
+const OPERANDS = [
+  ...Object.keys(SCALAR_FORMATS).map((value) => ({ value, group: "plain, without scales" })),
+  ...CHOICES.map((choice) => ({
+    value: keyOf(choice),
+    text: `${choice.dialect}: ${choice.format}, ${choice.tile}`,
+    group: choice.quantizer,
+  })),
+];
+
+/** The operand that a text of the address says; undefined for another text. */
+function operandOf(text: string): Operand | undefined {
+  return Object.hasOwn(SCALAR_FORMATS, text) ? (text as ScalarFormat) : choiceOf(text);
+}
+
+const textOf = (operand: Operand) => (typeof operand === "string" ? operand : keyOf(operand));
+
+const PLAIN = { operands: "e4m3", operandsW: "", split: "", splitK: "1", datapath: "hopper" } as const;
+const OUTLIERS = { px: "normal(0, 1) + outliers(1%, 60)", pw: "normal(0, 1)", k: "256", ...PLAIN } as const;
+
 const EXAMPLES: readonly (readonly [text: string, changes: Partial<Params>])[] = [
-  ["outliers", { px: "normal(0, 1) + outliers(1%, 60)", pw: "normal(0, 1)", operands: "e4m3", k: "256" }],
-  ["normal data", { px: "normal(0, 1)", pw: "normal(0, 1)", operands: "e4m3", k: "256" }],
-  [
-    "one large product, many small",
-    { px: "first(448, 0.5)", pw: "first(16, 0.5)", operands: "e4m3", k: "256" },
-  ],
+  ["outliers", OUTLIERS],
+  ["normal data", { ...OUTLIERS, px: "normal(0, 1)" }],
+  ["one large product, many small", { ...OUTLIERS, px: "first(448, 0.5)", pw: "first(16, 0.5)" }],
   [
     "a large one that cancels",
-    { px: "96, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, -96", pw: "64, 1, 1, 1, 1, 1, 1, 64", operands: "e4m3" },
+    { ...PLAIN, px: "96, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, -96", pw: "64, 1, 1, 1, 1, 1, 1, 64" },
   ],
-  ["bf16", { px: "normal(0, 1)", pw: "normal(0, 1)", operands: "bf16", k: "256" }],
+  ["bf16", { ...OUTLIERS, px: "normal(0, 1)", operands: "bf16" }],
+  ["FP8, a scale for the tensor", { ...OUTLIERS, operands: "te/fp8-current/e4m3/tensor" }],
+  [
+    "FP8 blocks",
+    {
+      ...OUTLIERS,
+      k: "512",
+      operands: "te/fp8-block/e4m3/1x128",
+      operandsW: "te/fp8-block/e4m3/128x128",
+      split: "1",
+    },
+  ],
+  ["MXFP8", { ...OUTLIERS, operands: "te/mxfp8/e4m3/1x32", datapath: "blackwell" }],
+  ["NVFP4", { ...OUTLIERS, operands: "te/nvfp4/e2m1/1x16", datapath: "blackwell" }],
+  ["two splits of K", { ...OUTLIERS, splitK: "2" }],
 ];
 
 /** A vector: numbers, or draws of a distribution. */
@@ -51,9 +92,9 @@ function attempt(
 }
 
 /** The step of the address; without one, that which loses most. */
-function stepOf({ steps, ends }: ProductAnswer, text: string): number {
-  if (text !== "") return wholeNumber(text, 0, ends.length - 1);
-  const losses = steps.map(({ exact, after }) => Math.abs(exact - after));
+function stepOf({ steps }: ProductAnswer, text: string): number {
+  if (text !== "") return wholeNumber(text, 0, Math.max(0, steps.length - 1));
+  const losses = steps.map(({ step: { exact, result } }) => Math.abs(exact - result));
   return Math.max(0, losses.indexOf(Math.max(...losses)));
 }
 
@@ -70,11 +111,13 @@ export function ProductView({
   const x = useMemo(() => vectorOf(params.px, count, 1n), [params.px, count]);
   const w = useMemo(() => vectorOf(params.pw, count, 2n), [params.pw, count]);
   const datapath = DATAPATHS.find(({ value }) => value === params.datapath)?.value ?? "hopper";
-  const format = (Object.hasOwn(SCALAR_FORMATS, params.operands) ? params.operands : "e4m3") as ScalarFormat;
+  const operand = operandOf(params.operands) ?? "e4m3";
+  const operandW = operandOf(params.operandsW);
   const splitAccumulator = params.split === "1";
+  const splitK = SPLITS.includes(params.splitK) ? Number(params.splitK) : 1;
   const answer = useMemo(
-    () => attempt(backend, x, w, { format, datapath, splitAccumulator }),
-    [backend, x, w, format, datapath, splitAccumulator],
+    () => attempt(backend, x, w, { x: operand, w: operandW ?? operand, datapath, splitAccumulator, splitK }),
+    [backend, x, w, operand, operandW, datapath, splitAccumulator, splitK],
   );
   const step = typeof answer === "object" ? stepOf(answer, params.step) : 0;
   const fault = (vector: Float32Array | string) => (typeof vector === "string" ? vector : undefined);
@@ -105,9 +148,15 @@ export function ProductView({
           />
           <Choose
             label="Operands"
-            value={format}
+            value={textOf(operand)}
             onChange={(operands) => set({ operands, step: "" })}
-            options={Object.keys(SCALAR_FORMATS).map((value) => ({ value }))}
+            options={OPERANDS}
+          />
+          <Choose
+            label="Operands of w"
+            value={operandW ? textOf(operandW) : ""}
+            onChange={(operandsW) => set({ operandsW, step: "" })}
+            options={[{ value: "", text: "as those of x" }, ...OPERANDS]}
           />
           <Choose
             label="Datapath"
@@ -123,6 +172,12 @@ export function ProductView({
               { value: "", text: "one chain" },
               { value: "1", text: "split: chains of 128 in f32" },
             ]}
+          />
+          <Choose
+            label="Splits of K"
+            value={String(splitK)}
+            onChange={(to) => set({ splitK: to, step: "" })}
+            options={SPLITS.map((value) => ({ value }))}
           />
         </div>
         <Examples>
@@ -149,18 +204,20 @@ export function ProductView({
 }
 
 function Results({ answer }: { readonly answer: ProductAnswer }) {
-  const { result, exact, fp32, plan, row, x } = answer;
+  const { depth, explained, fp32, exact, row } = answer;
+  const { datapath, splitK } = explained.plan;
   const rows = [
-    [plan, result],
-    ["fp32, a plain loop", fp32],
-    ["exact, rounded once", exact],
+    [splitK > 1 ? `${datapath}, ${splitK} splits` : datapath, explained.out.value],
+    ["fp32, a plain loop", fp32.out.value],
+    ["exact, rounded once", exact.out.value],
   ] as const;
+  const whole = exact.out.value;
   return (
     <>
       <table class="plain results">
         <thead>
           <tr>
-            <th scope="col">{x.length} products under</th>
+            <th scope="col">{depth} products under</th>
             <th scope="col">sum</th>
             <th scope="col">minus exact</th>
             <th scope="col">relative</th>
@@ -171,17 +228,45 @@ function Results({ answer }: { readonly answer: ProductAnswer }) {
             <tr key={name}>
               <th scope="row">{name}</th>
               <td class="number">{show(value, 9)}</td>
-              <td class="number">{show(value - exact, 4)}</td>
-              <td class="number">{exact === 0 ? "" : show(Math.abs(value - exact) / Math.abs(exact), 3)}</td>
+              <td class="number">{show(value - whole, 4)}</td>
+              <td class="number">{whole === 0 ? "" : show(Math.abs(value - whole) / Math.abs(whole), 3)}</td>
             </tr>
           ))}
         </tbody>
       </table>
       <p class="soft">
         {row.dotAdd
-          ? `${plan} adds ${row.dotAdd.step} products a step, aligned to ${row.dotAdd.alignBits} bits below the largest exponent; the sum keeps ${row.dotAdd.fractionBits} fraction bits. Source: ${row.source}.`
-          : `${plan} is defined by arithmetic and has no steps of a tensor core.`}
+          ? `${datapath} adds ${row.dotAdd.step} products a step, aligned to ${row.dotAdd.alignBits} bits below the largest exponent; the sum keeps ${row.dotAdd.fractionBits} fraction bits. Source: ${row.source}.`
+          : `${datapath} is defined by arithmetic and has no steps of a tensor core.`}{" "}
+        {STAGINGS[explained.staging]}
       </p>
+      <Ending explained={explained} />
     </>
+  );
+}
+
+/** How elements with scales become what is multiplied. */
+const STAGINGS: Readonly<Partial<Record<ProductAnswer["explained"]["staging"], string>>> = {
+  bf16: "It has no instruction for these operands: elements times scales are rounded to bf16 and multiplied.",
+  tf32: "Elements are rounded to tf32.",
+  scaled: "Scales are exponents of what is multiplied.",
+  grouped: "The products of a group are summed exactly, and the scales of its blocks align it.",
+};
+
+/** What follows the steps: splits are added, and scales of whole tensors multiply the sum. */
+function Ending({ explained: { sum, epilogue } }: { readonly explained: ProductAnswer["explained"] }) {
+  const splits = sum.kind === "tensorCore" ? sum.steps : [];
+  // factors that are 1 change nothing
+  const factors = epilogue.steps.filter(({ name, value }) => name !== "d" && value !== 1);
+  if (splits.length + factors.length === 0) return null;
+  return (
+    <details class="ending">
+      <summary>After the steps: {splits.length > 0 ? "splits are added" : "scales of the tensors"}</summary>
+      <ul>
+        {[...splits, ...epilogue.steps].map((step) => (
+          <li key={stepText(step)}>{stepText(step)}</li>
+        ))}
+      </ul>
+    </details>
   );
 }

@@ -119,7 +119,7 @@ function Dropped({
   onOpen,
 }: SourceProps & { readonly onOpen: (file: File | undefined) => void }) {
   const { file, fault } = source;
-  const entry = file?.tensors.get(params.tensor);
+  const shown = file?.quantized.get(params.tensor) ?? file?.tensors.get(params.tensor);
   return (
     <>
       <div class="field wide">
@@ -138,13 +138,21 @@ function Dropped({
             label={`Tensor of ${file.name}`}
             value={params.tensor}
             onChange={(tensor) => set({ tensor, from: "0,0", at: "" })}
-            options={Array.from(file.tensors.values(), ({ name, dtype, shape }) => ({
-              value: name,
-              text: `${name} ${dtype} [${shape.join(", ")}]`,
-            }))}
+            options={[
+              ...Array.from(file.quantized, ([name, { spec, shape }]) => ({
+                value: name,
+                text: `${name} ${spec.quantizer} ${spec.format} ${spec.tile} [${shape.join(", ")}]`,
+                group: "quantized",
+              })),
+              ...Array.from(file.tensors.values(), ({ name, dtype, shape }) => ({
+                value: name,
+                text: `${name} ${dtype} [${shape.join(", ")}]`,
+                group: "as stored",
+              })).filter(({ value }) => !file.quantized.has(value)),
+            ]}
           />
           <TextField
-            label={`From row, column${entry ? ` of ${sizeOf(entry).join(" × ")}` : ""}`}
+            label={`From row, column${shown ? ` of ${sizeOf(shown).join(" × ")}` : ""}`}
             value={params.from}
             onChange={(from) => set({ from, at: "" })}
           />

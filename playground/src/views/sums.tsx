@@ -17,22 +17,24 @@ export function SumsPanel({
   readonly onStep: (step: number) => void;
   readonly theme: string;
 }) {
-  const { ends, sums, fp32Sums, exactSums, plan } = answer;
-  const errorsOf = (of: Float32Array) => [
+  const { sums, fp32Sums, exactSums, steps, explained } = answer;
+  const { datapath } = explained.plan;
+  // exact sums are known up to each product
+  const errorsOf = (of: ProductAnswer["sums"]) => [
     [0, 0],
-    ...ends.map((end, i) => [end, (of[i] as number) - (exactSums[i] as number)]),
+    ...of.map(([end, sum]) => [end, sum - (exactSums[end - 1]?.[1] ?? Number.NaN)]),
   ];
   return (
     <section class="panel detail" aria-labelledby="sums-title">
       <div class="head">
         <h2 id="sums-title">Error of the running sum</h2>
         <p class="soft">
-          <span class="name-a">{plan}</span> and <span class="name-b">fp32</span>, each minus the exact sum,
-          along K
+          <span class="name-a">{datapath}</span> and <span class="name-b">fp32</span>, each minus the exact
+          sum, along K, before scales of whole tensors
         </p>
       </div>
       <Chart
-        label={`Errors of the running sum under ${plan} and in f32`}
+        label={`Errors of the running sum under ${datapath} and in f32`}
         inputs={[answer, theme]}
         draw={(width) =>
           curveChart(
@@ -52,9 +54,9 @@ export function SumsPanel({
       />
       <fieldset class="segments steps">
         <legend class="hidden">Step</legend>
-        {ends.map((end, i) => (
-          <button type="button" key={end} aria-pressed={i === step} onClick={() => onStep(i)}>
-            {end}
+        {steps.map(({ step: { to } }, i) => (
+          <button type="button" key={to} aria-pressed={i === step} onClick={() => onStep(i)}>
+            {to}
           </button>
         ))}
       </fieldset>

@@ -8,34 +8,28 @@ import {
   answerOrReason,
   CHOICES,
   type Choice,
+  choiceOf,
   compare,
   costOf,
+  keyOf,
   type Matrix,
   type Pair,
   type Quantization,
   quantize,
 } from "../reference/index.js";
-import { CellGrid } from "./cells.js";
+import { CellPanel } from "./cells.js";
 import { CostTable } from "./costs.js";
 import { ElementPanel } from "./element.js";
 import { Histograms } from "./histograms.js";
 import { MapPanel } from "./maps.js";
 import { SourcePanel } from "./source.js";
-
-/** The text of a choice in the address. */
-function keyOf({ dialect, quantizer, format, tile }: Choice): string {
-  return [dialect, quantizer, format, tile].join("/");
-}
+import { StoredPanel } from "./stored.js";
 
 const OPTIONS = CHOICES.map((choice) => ({
   value: keyOf(choice),
   text: `${choice.dialect}: ${choice.format}, ${choice.tile}`,
   group: choice.quantizer,
 }));
-
-function choiceOf(key: string): Choice {
-  return CHOICES.find((choice) => keyOf(choice) === key) ?? (CHOICES[0] as Choice);
-}
 
 function attempt(
   backend: Backend,
@@ -55,9 +49,9 @@ export function TensorView({
   readonly params: Params;
   readonly set: SetParams;
 }) {
-  const source = useMatrix(params);
+  const source = useMatrix(backend, params);
   const { matrix } = source;
-  const [first, second] = [choiceOf(params.a), choiceOf(params.b)];
+  const [first, second] = [params.a, params.b].map((key) => choiceOf(key) ?? CHOICES[0]) as [Choice, Choice];
   const a = useMemo(() => attempt(backend, matrix, first), [backend, matrix, first]);
   const b = useMemo(() => attempt(backend, matrix, second), [backend, matrix, second]);
   const pair = useMemo(
@@ -69,6 +63,7 @@ export function TensorView({
   return (
     <>
       <SourcePanel source={source} params={params} set={set} />
+      {source.stored ? <StoredPanel stored={source.stored} params={params} set={set} /> : null}
       <section class="panel" aria-labelledby="dialects-title">
         <h2 id="dialects-title">Under two dialects</h2>
         <div class="pair">
@@ -95,18 +90,16 @@ export function TensorView({
           </div>
         ) : null}
       </section>
-      {pair ? <Shown backend={backend} pair={pair} params={params} set={set} /> : null}
+      {pair ? <Shown pair={pair} params={params} set={set} /> : null}
     </>
   );
 }
 
 function Shown({
-  backend,
   pair,
   params,
   set,
 }: {
-  readonly backend: Backend;
   readonly pair: Pair;
   readonly params: Params;
   readonly set: SetParams;
@@ -128,8 +121,8 @@ function Shown({
         theme={params.theme}
       />
       <div class="beside">
-        <CellGrid pair={pair} at={at} onSelect={select} />
-        <ElementPanel backend={backend} pair={pair} at={at} />
+        <CellPanel pair={pair} at={at} onSelect={select} />
+        <ElementPanel pair={pair} at={at} />
       </div>
     </>
   );

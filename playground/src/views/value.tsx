@@ -1,9 +1,10 @@
 /** One number in every format: bits, neighbours, and why it became its code. */
 import {
-  type Backend,
+  explainEncode,
   OVERFLOWS,
   type OverflowName,
   ROUNDINGS,
+  type RoundingExplanation,
   type RoundingName,
   SCALAR_FORMATS,
   type ScalarFormat,
@@ -14,7 +15,6 @@ import type { Params, SetParams } from "../params.js";
 import { Bits } from "../parts/bits.js";
 import { Choose, Example, Examples, TextField } from "../parts/controls.js";
 import { NumberLine } from "../parts/number-line.js";
-import { type Rounded, roundAll } from "../reference/index.js";
 import { codeText, exactly, hex, percent, show } from "../words.js";
 import { FormatDetail } from "./format-detail.js";
 
@@ -23,7 +23,6 @@ const FORMATS = Object.keys(SCALAR_FORMATS) as ScalarFormat[];
 const EXAMPLES = ["0.3", "1/3", "2.5", "449", "2^-9", "-0", "0x7f7fffff", "nan"];
 
 interface ViewProps {
-  readonly backend: Backend;
   readonly params: Params;
   readonly set: SetParams;
 }
@@ -37,15 +36,15 @@ function settingsOf({ rounding, overflow, format }: Params) {
   };
 }
 
-export function ValueView({ backend, params, set }: ViewProps) {
+export function ValueView({ params, set }: ViewProps) {
   const { rounding, overflow, format } = settingsOf(params);
   const parsed = parseNumber(params.x);
   const x = parsed ?? Number.NaN;
   const rows = useMemo(
-    () => FORMATS.map((each) => roundAll(backend, [x], each, { rounding, overflow })[0] as Rounded),
-    [backend, x, rounding, overflow],
+    () => FORMATS.map((each) => explainEncode(x, { format: each, rounding, overflow })),
+    [x, rounding, overflow],
   );
-  const chosen = rows.find((row) => row.format === format) as Rounded;
+  const chosen = rows.find((row) => row.format === format) as RoundingExplanation;
   return (
     <>
       <section class="panel" aria-labelledby="value-title">
@@ -108,7 +107,7 @@ export function ValueView({ backend, params, set }: ViewProps) {
             </tbody>
           </table>
         </section>
-        <FormatDetail backend={backend} x={x} chosen={chosen} rounding={rounding} />
+        <FormatDetail x={x} chosen={chosen} />
       </div>
     </>
   );
@@ -131,10 +130,11 @@ function Single({ x }: { readonly x: number }) {
   );
 }
 
-function errorText({ input, result, decision }: Rounded): string {
-  if (decision === "nan" || !Number.isFinite(input) || !Number.isFinite(result.value)) return "";
+function errorText({ format, value, result, decision }: RoundingExplanation): string {
   if (decision === "exact") return "exact";
-  return input === 0 ? "" : percent(Math.abs(result.value - input) / Math.abs(input), 2);
+  if (!Number.isFinite(value) || !Number.isFinite(result) || value === 0) return "";
+  const input = SCALAR_FORMATS[format].signed ? value : Math.abs(value);
+  return percent(Math.abs(result - input) / Math.abs(input), 2);
 }
 
 function FormatRow({
@@ -142,11 +142,11 @@ function FormatRow({
   isChosen,
   onChoose,
 }: {
-  readonly row: Rounded;
+  readonly row: RoundingExplanation;
   readonly isChosen: boolean;
   readonly onChoose: () => void;
 }) {
-  const { format, result } = row;
+  const { format, code, result } = row;
   return (
     <tr class={isChosen ? "chosen" : ""}>
       <th scope="row">
@@ -155,14 +155,14 @@ function FormatRow({
         </button>
       </th>
       <td class="cell-bits">
-        <Bits code={result.code} format={format} />
+        <Bits code={code} format={format} />
       </td>
       <td class="cell-code">
-        <code>{codeText(result.code, format)}</code>
+        <code>{codeText(code, format)}</code>
       </td>
-      <td class="cell-value number">{show(result.value)}</td>
+      <td class="cell-value number">{show(result)}</td>
       <td class="cell-line">
-        <NumberLine rounded={row} />
+        <NumberLine rounding={row} />
       </td>
       <td class="cell-error number soft">{errorText(row)}</td>
     </tr>
