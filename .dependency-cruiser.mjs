@@ -19,13 +19,13 @@ const LAYERS = [
   ...[
     "errors",
     "nearest",
-    "value-at",
     "options",
     "formats",
     "random",
     "tensor",
     "backends",
     "ops",
+    "explain",
     "distributed",
     "quantizers",
     "dialects",
@@ -37,7 +37,7 @@ const LAYERS = [
 requireOrdered("src", LAYERS, ["index", "packages", "printable"]);
 
 /** The same of what `lockstep/conformance` publishes; `index` has all of it. */
-const CONFORMANCE = ["oracle", "values", "arbitraries", "operations", "laws", "corpus"];
+const CONFORMANCE = ["oracle", "values", "arbitraries", "operations", "counterexamples", "laws", "corpus"];
 requireOrdered("conformance", CONFORMANCE, ["index", "tests", "vectors"]);
 
 /** Backends, each in a folder that no other reads. */

@@ -81,6 +81,7 @@ function quantizeOptions() {
         `${among("elementScaling")}, as far as the rule allows`,
       ],
       ["`--pow2-scales`, `--no-pow2-scales`, `--amax-epsilon X`", among("pow2Scales")],
+      ["`--amax-limit X`", among("amaxLimit")],
       ["`--scale X`", given.join(", ")],
       [
         "`--rht`, `--stochastic`, `--seed S`, `--offset O`, `--four-over-six`, `--err-mode mae\\|mse`, `--e4m3-max 448\\|256`",
@@ -91,24 +92,29 @@ function quantizeOptions() {
         "`--scales logical\\|padded\\|swizzled`",
         "the layout of scales; `padded` and `swizzled` are the layouts of numerics.md §3 to §5, with zero padding",
       ],
-      ["`--tensors NAME,…`", "quantize these, copy the rest"],
+      [
+        "`--tensors GLOB,…`",
+        "quantize these, copy the rest; `*` stands for any text and `?` for one character",
+      ],
     ],
   );
 }
 
 /** The logical shapes of one tile: "rowwise data, scales" and "columnwise data, scales". */
 function shapesOf({ elements, multiple, replicates, columnwise }, tile) {
-  const per = (size, length) =>
+  const blocks = (size, length) =>
     length === 1 ? size : multiple > 1 ? `${size}/${length}` : `ceil(${size}/${length})`;
+  const per = (size, length) => (length === Number.POSITIVE_INFINITY ? 1 : blocks(size, length));
   const packed = factsOf(elements[0]).bits === 4 ? "/2" : "";
   const [lines, length] = tileSize(tile);
   const scales = (first, second) =>
     length === 0 ? "[1]" : `[${per(first, replicates ? 1 : lines)}, ${per(second, length)}]`;
   const isTransposed = columnwise.data === "transposed";
-  const acrossScales = columnwise.scale === "transposed" ? scales("K", "M") : `[${per("M", length)}, K]`;
+  const rows = multiple > 1 ? "M'" : "M";
+  const acrossScales = columnwise.scale === "transposed" ? scales("K", rows) : `[${per(rows, length)}, K]`;
   return [
     `[M,K${packed}], ${scales("M", "K")}`,
-    `${isTransposed ? `[K,M${packed}]` : "[M,K] (not transposed)"}, ${acrossScales}`,
+    `${isTransposed ? `[K,${rows}${packed}]` : `[${rows},K] (not transposed)`}, ${acrossScales}`,
   ];
 }
 
@@ -130,8 +136,12 @@ function dialects() {
   const rows = DIALECT_NAMES.map((name) => {
     const { forms, summary, source } = DIALECTS[name];
     const how = unique(
-      forms.map(({ fixed: { scaleRule, elementScaling, amaxEpsilon } }) =>
-        [scaleRule, elementScaling, amaxEpsilon && `amaxEpsilon ${Number(amaxEpsilon.toPrecision(3))}`]
+      forms.map(({ fixed: { scaleRule, elementScaling, ...bounds } }) =>
+        [
+          scaleRule,
+          elementScaling,
+          ...Object.entries(bounds).map(([name, bound]) => `${name} ${Number(bound.toPrecision(3))}`),
+        ]
           .filter((each) => each)
           .join(", "),
       ),

@@ -45,7 +45,10 @@ export const TESTS = {
   "src/autocast": at("training/{regions,recipes,delayed}", "recipes/*", "modules/{refusals*,linear}"),
   "src/parallel": at("distributed/data-parallel"),
   "src/distributed": at("distributed/{loopback,plan,devices,data-parallel}", "api/arguments"),
-  "src/io": at("io/*", "api/arguments"),
+  "src/io": at("io/*", "io/sharded/*", "api/arguments"),
   "src/backends/wasm": at("backends/*", "{cast,elementwise,gemm,layout,quantize,rows,update}/*"),
+  "src/backends/steps": at("backends/{whole-blocks,calls}", "quantize/*", "gemm/fused"),
+  "src/dialects": at("dialects/*", "witness/dialects", "cli/{dialects,identify}", "playground/reference"),
+  "src/random.ts": at("core/random", "modules/initial", "api/create"),
   "src/tensor": at("api/*", "layout/*", "quantize/*", "backends/*", "modules/refusals*"),
 };
