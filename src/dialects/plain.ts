@@ -2,6 +2,7 @@
 import { blockFormat, blocksIn, isTensorWide, tileSize } from "../formats/block.js";
 import { valueOfCode } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { unpackFour } from "../tensor/packed.js";
 import { type QuantizedTensor, type QuantizeSpec, requireQuantized } from "../tensor/quantized.js";
 import { asMatrix, storageBits } from "../tensor/shape.js";
 
@@ -17,38 +18,15 @@ export interface PlainQuantized {
   readonly whole?: number;
 }
 
-/** Two codes in a byte, the first in the low nibble, as one code in a byte. */
-export function nibbles(bytes: Uint8Array): Uint8Array {
-  const out = new Uint8Array(2 * bytes.length);
-  for (let i = 0; i < bytes.length; i++) {
-    const byte = bytes[i] as number;
-    out[2 * i] = byte & 15;
-    out[2 * i + 1] = byte >> 4;
-  }
-  return out;
-}
-
 /** The rowwise copy of `t`, whose scales are in the logical layout. It waits for the device. */
 export function plainOf(t: QuantizedTensor): PlainQuantized {
   const { data, scaleInv, amax } = requireQuantized("plainOf", "t", t).copy("rowwise");
   const [rows, columns] = asMatrix(t.shape);
   const bytes = data.dataSync() as Uint8Array;
-  const codes = storageBits(data.dtype) === 4 ? nibbles(bytes).subarray(0, rows * columns) : bytes.slice();
+  const codes = storageBits(data.dtype) === 4 ? unpackFour(bytes).subarray(0, rows * columns) : bytes.slice();
   const scales = scaleInv.dataSync().slice() as Uint8Array | Float32Array;
   const whole = amax && { whole: Number(amax.dataSync()[0]) };
   return { rows, columns, codes, scales, ...whole };
-}
-
-/** The number of scales in a column and in a row of the scales of a [rows, columns] matrix. */
-export function scaleShape(
-  { quantizer, tile }: Pick<QuantizeSpec, "quantizer" | "tile">,
-  rows: number,
-  columns: number,
-): readonly [down: number, across: number] {
-  if (isTensorWide(tile)) return [1, 1];
-  const [height, width] = tileSize(tile);
-  const down = blockFormat(quantizer).replicates ? rows : Math.ceil(rows / height);
-  return [down, blocksIn(columns, width)];
 }
 
 /** The index of the scale of an element. */

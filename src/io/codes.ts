@@ -1,22 +1,13 @@
 /** Codes and values of single elements of a file's tensors. */
 import { valueOfCode } from "../formats/derive.js";
+import { unpackFour, unpackSix } from "../tensor/packed.js";
 import { FILE_DTYPES, type FileDType, fileFormat } from "./dtypes.js";
-import { sixBitDType, unpackSix } from "./six-bit.js";
 
 /** Returns the elements of a file's bytes with codes of 4 and 6 bits in bytes of their own; others as they are. */
 export function unpackCodes(dtype: FileDType, bytes: Uint8Array): Uint8Array {
-  if (FILE_DTYPES[dtype].bits === 4) return unpackFour(bytes);
-  return sixBitDType(dtype) ? unpackSix(bytes) : bytes;
-}
-
-/** Returns the codes of 4 bits in bytes of their own; the low half of a byte comes first. */
-export function unpackFour(bytes: Uint8Array): Uint8Array {
-  const codes = new Uint8Array(bytes.length * 2);
-  for (let i = 0; i < bytes.length; i++) {
-    codes[2 * i] = (bytes[i] as number) & 15;
-    codes[2 * i + 1] = (bytes[i] as number) >> 4;
-  }
-  return codes;
+  const { bits } = FILE_DTYPES[dtype];
+  if (bits === 4) return unpackFour(bytes);
+  return bits === 6 ? unpackSix(bytes) : bytes;
 }
 
 /**

@@ -3,6 +3,7 @@ import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError, FileError, ShapeError } from "../errors.js";
 import { fromBytes } from "../ops/create.js";
 import { anyListOf, anything, describe, optionsOf, text } from "../options.js";
+import { unpackSix } from "../tensor/packed.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { requireTensor } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
@@ -22,7 +23,7 @@ import {
 import { formatRecipe, KEY_PREFIX, type Recipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
-import { packSix, sixBitDType, sixBitFile, unpackSix } from "./six-bit.js";
+import { sixBitBytes, sixBitDType, sixBitFile } from "./six-bit.js";
 
 /** The values that a file can contain. */
 export type NamedTensor = Tensor | QuantizedTensor;
@@ -127,7 +128,7 @@ function planOf(name: string, value: unknown): Part {
   const tensor = requireTensor("saveTensors", name, value);
   const { dtype, shape } = tensor;
   const six = sixBitFile(dtype);
-  const bytes = six ? packSix(name, bytesOf(tensor)) : bytesOf(tensor);
+  const bytes = six ? sixBitBytes(name, bytesOf(tensor)) : bytesOf(tensor);
   return { recipe: [], values: [{ name, dtype: six ?? fileDType(dtype), shape, bytes }] };
 }
 

@@ -110,7 +110,7 @@ export function copyGeometry(
   const isWide = isTensorWide(spec.tile);
   const blocksFirst = direction === "columnwise" && scale === "inPlace";
   const transposesScale = layout === "padded" && isGemmReady(spec);
-  const [lines, blocks] = isWide ? ONE_BY_ONE : linesOf(spec, format, size, direction);
+  const [lines, blocks] = scaleLines(spec, size, direction);
   const logicalScale = Object.freeze(blocksFirst ? ([blocks, lines] as const) : ([lines, blocks] as const));
   const isLogical = layout === "logical" || spec.compact;
   const scaleShape = isWide
@@ -162,15 +162,15 @@ function wholeBlocks(
   return rows === matrix[0] ? matrix : [rows, matrix[1]];
 }
 
-/** Returns the number of lines and the number of blocks per line. */
-function linesOf(
-  { tile }: QuantizeSpec,
-  { replicates }: BlockFormat,
+/** Returns the lines of scales that a copy has, and the blocks per line. Both are 1 for per-tensor scaling. */
+export function scaleLines(
+  { quantizer, tile }: Pick<QuantizeSpec, "quantizer" | "tile">,
   [rows, columns]: readonly [number, number],
   direction: Direction,
 ): readonly [lines: number, blocks: number] {
+  if (isTensorWide(tile)) return ONE_BY_ONE;
   const [tileRows, block] = tileSize(tile);
-  const across = replicates ? 1 : tileRows;
+  const across = blockFormat(quantizer).replicates ? 1 : tileRows;
   return direction === "rowwise"
     ? [Math.ceil(rows / across), blocksIn(columns, block)]
     : [Math.ceil(columns / across), blocksIn(rows, block)];

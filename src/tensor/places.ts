@@ -2,7 +2,6 @@
 import { blockFormat, isTensorWide, tileSize } from "../formats/block.js";
 import type { CopyGeometry } from "./geometry.js";
 import type { QuantizeSpec } from "./quantized.js";
-import { roundUp } from "./shape.js";
 
 /** The line of an element in a copy and its position along the line, in which blocks lie. */
 export interface LinePlace {
@@ -39,12 +38,15 @@ export function scaleIndex(
   const i = blockFormat(quantizer).replicates ? line : Math.floor(line / lines);
   const j = Math.floor(along / length);
   if (!placement.swizzled) return i * placement.lineStride + j * placement.blockStride;
-  const across = roundUp(placement.blocks, SWIZZLED_BLOCKS) / SWIZZLED_BLOCKS;
-  const tileIndex = Math.floor(i / SWIZZLED_LINES) * across + Math.floor(j / SWIZZLED_BLOCKS);
-  const within = (i % 32) * 16 + Math.floor((i % SWIZZLED_LINES) / 32) * 4 + (j % SWIZZLED_BLOCKS);
-  return tileIndex * SWIZZLED_LINES * SWIZZLED_BLOCKS + within;
+  return swizzledIndex(i, j, placement.blocks);
 }
 
 /** The lines and blocks of a tile of the swizzled layout (numerics.md §4.6). */
-const SWIZZLED_LINES = 128;
-const SWIZZLED_BLOCKS = 4;
+export const SWIZZLE_TILE = [128, 4] as const;
+
+/** Returns the index of the scale of block `j` of line `i` in the swizzled layout, where a line has `blocks` blocks. */
+export function swizzledIndex(i: number, j: number, blocks: number): number {
+  const [height, width] = SWIZZLE_TILE;
+  const tile = Math.floor(i / height) * Math.ceil(blocks / width) + Math.floor(j / width);
+  return tile * height * width + (i % 32) * 16 + Math.floor((i % height) / 32) * width + (j % width);
+}

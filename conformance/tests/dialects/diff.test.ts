@@ -7,7 +7,13 @@ import { numberText } from "../../../src/dialects/plain.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../../../src/dialects/table.js";
 import { ArgumentError } from "../../../src/errors.js";
-import { type BlockFormatName, blockFormat, type Tile, tileSize } from "../../../src/formats/block.js";
+import {
+  type BlockFormatName,
+  blockFormat,
+  blocksIn,
+  type Tile,
+  tileSize,
+} from "../../../src/formats/block.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { FORMAT_ALIASES } from "../../../src/formats/scalar.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
@@ -57,7 +63,7 @@ interface Numbers {
 /** The index of the scale of each element: a line of scales is that of a row, or of all rows of a tile. */
 function scaleIndices(tile: Tile, scales: number): readonly number[] {
   const [height, width] = tileSize(tile);
-  const across = Math.max(1, Math.ceil(SIZE[1] / width));
+  const across = blocksIn(SIZE[1], width);
   const each = scales === across * SIZE[0] ? 1 : height;
   return Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => {
     const [row, column] = [Math.floor(i / SIZE[1]), i % SIZE[1]];

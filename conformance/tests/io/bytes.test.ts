@@ -8,7 +8,7 @@ import { ArgumentError, DTypeError, FileError } from "../../../src/errors.js";
 import { codeValue, partsOf, unpackCodes } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
-import { packSix, sixBitDType, unpackSix } from "../../../src/io/six-bit.js";
+import { sixBitBytes, sixBitDType } from "../../../src/io/six-bit.js";
 import { MemorySource } from "../../../src/io/source.js";
 
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
@@ -58,13 +58,13 @@ describe("codes of 6 bits", () => {
       fc.property(fc.array(fc.nat(63), { maxLength: 40 }), (values) => {
         const codes = Uint8Array.from(values);
         if (codes.length % 4 !== 0) {
-          expect(() => packSix("x", codes)).toThrow(DTypeError);
+          expect(() => sixBitBytes("x", codes)).toThrow(DTypeError);
           return;
         }
-        const packed = packSix("x", codes);
+        const packed = sixBitBytes("x", codes);
         expect(packed.length).toBe((codes.length * 3) / 4);
         for (const [i, code] of codes.entries()) expect(bitsOf(packed, 6 * i, 6)).toBe(BigInt(code));
-        expect(unpackSix(packed)).toEqual(codes);
+        expect(unpackCodes("F6_E2M3", packed)).toEqual(codes);
       }),
     );
     const six = DTYPES.filter((each) => sixBitDType(each) !== undefined);

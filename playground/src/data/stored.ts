@@ -8,6 +8,7 @@ import {
   type Tensor,
   tensor,
 } from "lockstep";
+import { isLineWide, isTensorWide, tileSize } from "../../../dist/src/formats/block.js";
 import { allMembers, type Member, requireMembers } from "../../../dist/src/io/quantized/quantized-file.js";
 import type { Recipe } from "../../../dist/src/io/quantized/recipe.js";
 import type { TensorSource } from "../../../dist/src/io/source.js";
@@ -99,8 +100,7 @@ function tensorOf(backend: Backend, { member: { dtype, shape }, bytes }: Part): 
 
 /** The rows and columns of a block; of one that is a tensor or a whole row, those whose codes begin at a byte. */
 function tileOf({ tile }: Recipe["spec"]): readonly [number, number] {
-  const [tall = Number.NaN, long = Number.NaN] = tile.split("x").map(Number);
-  return Number.isNaN(tall) || Number.isNaN(long) ? [1, 2] : [tall, long];
+  return isTensorWide(tile) || isLineWide(tile) ? [1, 2] : tileSize(tile);
 }
 
 /** What is shown from an index on: whole blocks. */

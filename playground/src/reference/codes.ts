@@ -9,6 +9,7 @@ import {
   type Tensor,
   type Tile,
 } from "lockstep";
+import { isLineWide, isTensorWide, tileSize } from "../../../dist/src/formats/block.js";
 
 /** Codes, scales and values of the rowwise copy of a quantized matrix. */
 export interface Codes {
@@ -64,7 +65,7 @@ export function codesOf(
     codes: cropped(unpacked(data.dataSync() as ArrayLike<number>, bits, height * width)),
     elements: cropped(decode(data).dataSync()),
     values: cropped(values.dataSync()),
-    block: blockOf(spec.tile, [height, width]),
+    block: blockOf(spec.tile, height, width),
     scales: {
       format: (BLOCK_FORMATS[spec.quantizer] as BlockFormat).scale,
       ...scalesOf(scaleInv),
@@ -94,15 +95,10 @@ function unpacked(codes: ArrayLike<number>, bits: number, count: number): Uint32
   return Uint32Array.from({ length: count }, (_, i) => ((codes[i >> 1] ?? 0) >> (4 * (i & 1))) & 15);
 }
 
-function blockOf(
-  tile: Tile,
-  [rows, columns]: readonly [number, number],
-): { readonly rows: number; readonly columns: number } {
-  const [tall = Number.NaN, long = Number.NaN] = tile.split("x").map(Number);
-  // tiles of whole lines, such as 1xK, have no number of columns
-  return Number.isNaN(tall)
-    ? { rows, columns }
-    : { rows: tall, columns: Number.isNaN(long) ? columns : long };
+function blockOf(tile: Tile, rows: number, columns: number): Codes["block"] {
+  if (isTensorWide(tile)) return { rows, columns };
+  const [tall, long] = tileSize(tile);
+  return { rows: tall, columns: isLineWide(tile) ? columns : long };
 }
 
 function scalesOf(scales: Tensor): Pick<Scales, "codes" | "values"> {

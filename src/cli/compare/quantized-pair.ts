@@ -3,12 +3,12 @@
 import { div, mul } from "../../explain/steps.js";
 import { tileSize } from "../../formats/block.js";
 import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
-import { unpackFour } from "../../io/codes.js";
 import { allMembers } from "../../io/quantized/quantized-file.js";
 import type { Recipe } from "../../io/quantized/recipe.js";
 import type { TensorSource } from "../../io/source.js";
 import { viewAs } from "../../tensor/data.js";
 import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
+import { unpackFour } from "../../tensor/packed.js";
 import { linePlace, scaleIndex } from "../../tensor/places.js";
 import type { Direction } from "../../tensor/quantized.js";
 import { asMatrix, sameShape, storageBits } from "../../tensor/shape.js";

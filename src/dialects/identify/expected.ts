@@ -5,11 +5,12 @@ import type { ElementScalingName } from "../../formats/element-scalings.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { SCALE_RULES, type ScaleRuleName } from "../../formats/scale-rules.js";
 import { quantizerNamed } from "../../quantizers/named.js";
+import { scaleLines } from "../../tensor/geometry.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { type PlainQuantized, plainOf, scaleAt, scaleShape } from "../plain.js";
+import { type PlainQuantized, plainOf, scaleAt } from "../plain.js";
 import { DIALECTS, type Dialect } from "../table.js";
 
 /** A quantizer with its format and tile. */
@@ -73,7 +74,7 @@ export function amaxesOf(
   shape: Pick<MatrixKind, "quantizer" | "tile">,
   [rows, columns]: readonly [number, number],
 ): Float32Array {
-  const [down, across] = scaleShape(shape, rows, columns);
+  const [down, across] = scaleLines(shape, [rows, columns], "rowwise");
   const at = scaleAt(shape, columns);
   const amaxes = new Float32Array(down * across);
   for (let i = 0; i < x.length; i++) {

@@ -10,9 +10,20 @@ import {
 } from "../../formats/block.js";
 import { factsOf, hasPowersOnly, isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
-import { asMatrix, type DType, isWide, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
+import { scaleLines } from "../../tensor/geometry.js";
+import { unpackFour, unpackSix } from "../../tensor/packed.js";
+import { swizzledIndex } from "../../tensor/places.js";
+import {
+  asMatrix,
+  type DType,
+  isWide,
+  roundUp,
+  type Shape,
+  storageBits,
+  type WideDType,
+} from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { nibbles, scaleShape, scaleValue } from "../plain.js";
+import { scaleValue } from "../plain.js";
 
 /**
  * How codes of elements lie in bytes. `halves`: the first half of a block of 32 (or 16) is in the low nibbles, the second in the
@@ -55,16 +66,11 @@ export interface ScaleReading {
 /** The codes of a packing, one for each stored element. */
 const UNPACK: Readonly<Record<CodePacking, (bytes: Uint8Array) => Uint8Array>> = {
   "byte each": (bytes) => bytes,
-  "low nibble first": nibbles,
-  "high nibble first": (bytes) => nibbles(bytes.map((byte) => (byte >> 4) | ((byte & 15) << 4))),
+  "low nibble first": unpackFour,
+  "high nibble first": (bytes) => unpackFour(bytes.map((byte) => (byte >> 4) | ((byte & 15) << 4))),
   "halves of 32": (bytes) => halves(bytes, 16),
   "halves of 16": (bytes) => halves(bytes, 8),
-  "six bits": (bytes) =>
-    Uint8Array.from({ length: (bytes.length / 3) * 4 }, (_, i) => {
-      const at = i * 6;
-      const word = (bytes[at >> 3] as number) | ((bytes[(at >> 3) + 1] ?? 0) << 8);
-      return (word >> (at & 7)) & 63;
-    }),
+  "six bits": unpackSix,
 };
 
 function halves(bytes: Uint8Array, size: number): Uint8Array {
@@ -144,8 +150,6 @@ export function codeReadings(
   return seen;
 }
 
-const up = (n: number, multiple: number): number => Math.ceil(n / multiple) * multiple;
-
 /** Where the scale of line i and block j lies, and how many are stored, for `down` lines of `across` blocks. */
 interface Arrangement {
   readonly size: (down: number, across: number) => number;
@@ -156,19 +160,11 @@ const ARRANGEMENTS: Readonly<Record<ScaleArrangement, readonly Arrangement[]>> =
   plain: [{ size: (d, a) => d * a, at: (i, j, _, a) => i * a + j }],
   transposed: [{ size: (d, a) => d * a, at: (i, j, d) => j * d + i }],
   padded: [
-    { size: (d, a) => up(d, 128) * up(a, 4), at: (i, j, _, a) => i * up(a, 4) + j },
-    { size: (d, a) => d * up(a, 4), at: (i, j, _, a) => i * up(a, 4) + j },
+    { size: (d, a) => roundUp(d, 128) * roundUp(a, 4), at: (i, j, _, a) => i * roundUp(a, 4) + j },
+    { size: (d, a) => d * roundUp(a, 4), at: (i, j, _, a) => i * roundUp(a, 4) + j },
   ],
-  "padded, transposed": [{ size: (d, a) => a * up(d, 4), at: (i, j, d) => j * up(d, 4) + i }],
-  swizzled: [
-    {
-      size: (d, a) => up(d, 128) * up(a, 4),
-      at: (i, j, _, a) => {
-        const tile = Math.floor(i / 128) * Math.ceil(a / 4) + Math.floor(j / 4);
-        return tile * 512 + (i % 32) * 16 + Math.floor((i % 128) / 32) * 4 + (j % 4);
-      },
-    },
-  ],
+  "padded, transposed": [{ size: (d, a) => a * roundUp(d, 4), at: (i, j, d) => j * roundUp(d, 4) + i }],
+  swizzled: [{ size: (d, a) => roundUp(d, 128) * roundUp(a, 4), at: (i, j, _, a) => swizzledIndex(i, j, a) }],
 };
 
 const NAMES = Object.keys(ARRANGEMENTS) as readonly ScaleArrangement[];
@@ -212,12 +208,12 @@ export function scaleReadings(
   stored: Tensor,
   quantizer: BlockFormatName,
   tile: Tile,
-  [rows, columns]: readonly [number, number],
+  size: readonly [rows: number, columns: number],
 ): readonly ScaleReading[] {
   const { scale: type } = blockFormat(quantizer);
   const all = asScales(stored, type);
   if (!all) return [];
-  const [down, across] = scaleShape({ quantizer, tile }, rows, columns);
+  const [down, across] = scaleLines({ quantizer, tile }, size, "rowwise");
   const isLine = down === 1 || across === 1 || isTensorWide(tile);
   const readings: ScaleReading[] = [];
   for (const arrangement of NAMES) {

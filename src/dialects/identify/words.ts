@@ -1,7 +1,8 @@
 /** What was found, in sentences. */
 import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../formats/block.js";
 import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
-import { codeText, numberText, scaleShape, scaleValue } from "../plain.js";
+import { scaleLines } from "../../tensor/geometry.js";
+import { codeText, numberText, scaleValue } from "../plain.js";
 import type { ElementRounding, ElementZero } from "./elements.js";
 import type { CodeReading } from "./readings.js";
 import type { ElementTrial, Found, Input, ScaleTrial } from "./search.js";
@@ -72,7 +73,7 @@ export function foundWords({ scale, codes, elements }: Found): string {
 function blockName({ shape }: ScaleTrial, { size }: Input, index: number): string {
   if (isTensorWide(shape.tile)) return "of the tensor";
   if (isLineWide(shape.tile)) return `of row ${index}`;
-  const [, across] = scaleShape(shape, ...size);
+  const [, across] = scaleLines(shape, size, "rowwise");
   const [height, width] = tileSize(shape.tile);
   const lines = blockFormat(shape.quantizer).replicates ? 1 : height;
   return `of the block at [${Math.floor(index / across) * lines}, ${(index % across) * width}]`;

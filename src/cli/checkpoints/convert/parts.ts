@@ -3,12 +3,11 @@ import { ShapeError } from "../../../errors.js";
 import { isTensorWide, tileSize } from "../../../formats/block.js";
 import { fileDType } from "../../../io/dtypes.js";
 import type { TensorPlan } from "../../../io/header/header.js";
+import { SWIZZLE_TILE, swizzledIndex } from "../../../tensor/places.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
 import { roundUp, type Shape, type WideDType } from "../../../tensor/shape.js";
-import { SWIZZLE_TILE } from "../recognize/geometry.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import { type Convention, conventionOf, type ScaleKind } from "../stored/conventions.js";
-import { swizzledPlace } from "../stored/scales.js";
 import { matricesOf } from "../stored/weight.js";
 import type { Target } from "./targets.js";
 
@@ -126,6 +125,6 @@ export function inFileOrder({ layout }: Target, scales: Uint8Array, columns: num
   const out = new Uint8Array(roundUp(rows, height) * across * width);
   for (let row = 0, at = 0; row < rows; row++)
     for (let column = 0; column < columns; column++, at++)
-      out[swizzledPlace(row, column, columns)] = scales[at] ?? 0;
+      out[swizzledIndex(row, column, columns)] = scales[at] ?? 0;
   return out;
 }

@@ -1,7 +1,7 @@
 /** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and says what that changed. */
 import type { Backend } from "../../../backends/backend.js";
 import { fileDType } from "../../../io/dtypes.js";
-import { packSix } from "../../../io/six-bit.js";
+import { sixBitBytes } from "../../../io/six-bit.js";
 import { castTo } from "../../../ops/cast/cast.js";
 import { fromBytes, tensor } from "../../../ops/create.js";
 import { quantize } from "../../../ops/quantize/quantize.js";
@@ -80,7 +80,7 @@ export async function quantizeWeight(
     const factor = { global: made.whole ?? 1, divides };
     for (let i = 0; i < scales.length; i++) scales[i] = scaleOf(factor, scales[i] as number);
     if (!compareRows({ blocks, type }, rows, made.codes, scales, changes)) throw notFinite(source.name);
-    await output.append(codes, packsSix ? packSix(source.name, made.codes) : made.codes);
+    await output.append(codes, packsSix ? sixBitBytes(source.name, made.codes) : made.codes);
     if (first || blocks.kind !== "whole")
       await output.append(scale, inFileOrder(target, made.scales, blocks.grid[1]));
     if (first && global) await output.append(global, bytesOf(Float32Array.of(made.whole ?? 1)));

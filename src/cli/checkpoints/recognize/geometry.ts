@@ -1,4 +1,5 @@
 /** Derives from the shapes of codes and scales which elements share a scale. */
+import { SWIZZLE_TILE } from "../../../tensor/places.js";
 import { type Shape, sameShape } from "../../../tensor/shape.js";
 import { type Finding, type FindingName, finding } from "../judge/findings.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
@@ -6,9 +7,6 @@ import type { Claim } from "../stored/config.js";
 import { type Convention, type ConventionName, conventionOf, type ScaleKind } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
 import { matricesOf, type ScaleGeometry } from "../stored/weight.js";
-
-/** The tile of scales that tensor cores read. */
-export const SWIZZLE_TILE = [128, 4] as const;
 
 /** The shape of a weight before quantization; undefined if its bytes hold no whole number of codes in a row. */
 export function logicalShape(

@@ -2,7 +2,7 @@
 import { valueOfCode } from "../../../formats/derive.js";
 import type { FileDType } from "../../../io/dtypes.js";
 import { fileFormat } from "../../../io/dtypes.js";
-import { SWIZZLE_TILE } from "../recognize/geometry.js";
+import { SWIZZLE_TILE, swizzledIndex } from "../../../tensor/places.js";
 import { conventionOf } from "./conventions.js";
 import type { StoredTensor } from "./open.js";
 import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
@@ -48,15 +48,6 @@ export function scaleOf({ global, divides }: Pick<Scales, "global" | "divides">,
   return Math.fround(divides ? block / global : block * global);
 }
 
-/** The index of a scale in the order of tensor cores: tiles of 128 rows and 4 columns, in which every 32nd row is beside. */
-export function swizzledPlace(row: number, column: number, columns: number): number {
-  const [height, width] = SWIZZLE_TILE;
-  const tiles = Math.ceil(columns / width);
-  const tile = Math.floor(row / height) * tiles + Math.floor(column / width);
-  const inner = row % height;
-  return tile * height * width + (inner % 32) * 16 + Math.floor(inner / 32) * width + (column % width);
-}
-
 function permuted(stored: Float32Array, matrices: number, grid: ScaleGeometry["grid"]): Float32Array {
   const [rows, columns] = grid;
   const step = matrices === 0 ? 0 : stored.length / matrices;
@@ -64,7 +55,7 @@ function permuted(stored: Float32Array, matrices: number, grid: ScaleGeometry["g
   for (let matrix = 0, at = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++)
       for (let column = 0; column < columns; column++, at++)
-        values[at] = stored[matrix * step + swizzledPlace(row, column, columns)] ?? Number.NaN;
+        values[at] = stored[matrix * step + swizzledIndex(row, column, columns)] ?? Number.NaN;
   return values;
 }
 

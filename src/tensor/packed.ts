@@ -1,0 +1,38 @@
+/** Codes of four and of six bits back to back, as files and FP4 tensors store them: from the low bits of the first byte up. */
+
+/** Returns the codes of 4 bits in bytes of their own. */
+export function unpackFour(packed: Uint8Array): Uint8Array {
+  const codes = new Uint8Array(packed.length * 2);
+  for (let i = 0; i < packed.length; i++) {
+    const byte = packed[i] as number;
+    codes[2 * i] = byte & 15;
+    codes[2 * i + 1] = byte >> 4;
+  }
+  return codes;
+}
+
+/** Returns the codes of 6 bits, four in three bytes, in bytes of their own. */
+export function unpackSix(packed: Uint8Array): Uint8Array {
+  const codes = new Uint8Array(Math.floor(packed.length / 3) * 4);
+  for (let i = 0, at = 0; i < codes.length; i += 4, at += 3) {
+    const [a, b, c] = [packed[at] as number, packed[at + 1] as number, packed[at + 2] as number];
+    codes[i] = a & 63;
+    codes[i + 1] = (a >> 6) | ((b & 15) << 2);
+    codes[i + 2] = (b >> 4) | ((c & 3) << 4);
+    codes[i + 3] = c >> 2;
+  }
+  return codes;
+}
+
+/** Packs codes of 6 bits, of which there must be a multiple of four. */
+export function packSix(codes: Uint8Array): Uint8Array {
+  const packed = new Uint8Array((codes.length / 4) * 3);
+  for (let i = 0, at = 0; i < codes.length; i += 4, at += 3) {
+    const [a, b] = [codes[i] as number, codes[i + 1] as number];
+    const [c, d] = [codes[i + 2] as number, codes[i + 3] as number];
+    packed[at] = a | (b << 6);
+    packed[at + 1] = (b >> 2) | (c << 4);
+    packed[at + 2] = (c >> 4) | (d << 2);
+  }
+  return packed;
+}
