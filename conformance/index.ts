@@ -37,7 +37,7 @@ export {
   encodeCases,
   quantizeCases,
 } from "./corpus/cases.js";
-export { type CorpusAim, gemmCases } from "./corpus/products.js";
+export { type CorpusAim, type CorpusOperand, gemmCases } from "./corpus/products.js";
 export type { Counterexample } from "./counterexamples/counterexample.js";
 export type { CheckOptions, CheckResult, Failure, Law, LawReport } from "./laws/law.js";
 export { LAWS, lawNamed, lawsFor } from "./laws/laws.js";

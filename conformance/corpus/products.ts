@@ -1,6 +1,16 @@
 /** A corpus of matrix products with operands of every kind that a datapath multiplies. */
 import * as fc from "fast-check";
-import { BLOCK_FORMATS, type BlockFormatName, type Tile, tileSize } from "../../src/formats/block.js";
+import { ArgumentError } from "../../src/errors.js";
+import {
+  BLOCK_FORMATS,
+  type BlockFormat,
+  type BlockFormatName,
+  isLineWide,
+  isTensorWide,
+  scaleGrid,
+  type Tile,
+  tileSize,
+} from "../../src/formats/block.js";
 import {
   DATAPATH_FAMILIES,
   type DatapathFamily,
@@ -8,43 +18,66 @@ import {
   type OperandTraits,
 } from "../../src/formats/datapath.js";
 import { factsOf } from "../../src/formats/derive.js";
-import { boolean, integer, needed, oneOf, optionsOf } from "../../src/options.js";
+import { hasPowersByRule, tensorScaleRole } from "../../src/formats/scale-rules.js";
+import { SCALED_TILES } from "../../src/ops/gemm/operand.js";
+import {
+  anything,
+  boolean,
+  type Domain,
+  integer,
+  needed,
+  oneOf,
+  optionsOf,
+  outside,
+} from "../../src/options.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../src/tensor/geometry.js";
+import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { elementCount, roundUp, type Shape } from "../../src/tensor/shape.js";
+import { requireSpec } from "../../src/tensor/spec.js";
 import { words } from "../arbitraries/random.js";
 import { codesOf } from "../operations/gemm/arbitrary-codes.js";
 import { fromCodes, type PlainTensor, pack } from "../values/plain.js";
 import { type CorpusCase, type CorpusDraw, checkDraw } from "./cases.js";
 
-type ElementType = "e4m3" | "e5m2" | "bf16" | "f16" | "f32";
+/**
+ * An operand of a corpus: elements of a dtype, FP8 also with f32 scales per tile; or a quantized tensor, as a quantizer with this
+ * spec makes it.
+ */
+export type CorpusOperand =
+  | {
+      readonly dtype: "e4m3" | "e5m2" | "bf16" | "f16" | "f32";
+      readonly tile?: "tensor" | "1xK" | "1x128" | "128x128" | undefined;
+    }
+  | { readonly spec: QuantizeSpec };
 
-/** The kind of an operand: elements with or without scales for each tile, or a quantized tensor. */
-type Kind =
-  | { readonly type: ElementType; readonly tile?: Tile }
-  | { readonly quantizer: Exclude<BlockFormatName, "fp8-current" | "fp8-delayed" | "fp8-block"> };
+/** An operand without a recipe. */
+type Elements = Extract<CorpusOperand, { readonly dtype: string }>;
+type ElementType = Elements["dtype"];
 
-const PAIRS: readonly (readonly [a: Kind, b: Kind])[] = [
-  [{ type: "e4m3" }, { type: "e4m3" }],
+const ofQuantizer = (name: BlockFormatName): CorpusOperand => ({ spec: makeSpec(name, {}) });
+
+const PAIRS: readonly (readonly [a: CorpusOperand, b: CorpusOperand])[] = [
+  [{ dtype: "e4m3" }, { dtype: "e4m3" }],
   [
-    { type: "e5m2", tile: "tensor" },
-    { type: "e4m3", tile: "tensor" },
+    { dtype: "e5m2", tile: "tensor" },
+    { dtype: "e4m3", tile: "tensor" },
   ],
   [
-    { type: "e4m3", tile: "1x128" },
-    { type: "e5m2", tile: "1x128" },
+    { dtype: "e4m3", tile: "1x128" },
+    { dtype: "e5m2", tile: "1x128" },
   ],
   [
-    { type: "e4m3", tile: "1x128" },
-    { type: "e4m3", tile: "128x128" },
+    { dtype: "e4m3", tile: "1x128" },
+    { dtype: "e4m3", tile: "128x128" },
   ],
-  [{ type: "bf16" }, { type: "bf16" }],
-  [{ type: "f16" }, { type: "f16" }],
-  [{ type: "f32" }, { type: "f32" }],
-  [{ quantizer: "mxfp8" }, { quantizer: "mxfp8" }],
-  [{ quantizer: "mxfp6" }, { quantizer: "mxfp4" }],
-  [{ quantizer: "mxfp4" }, { quantizer: "mxfp4" }],
-  [{ quantizer: "nvfp4" }, { quantizer: "nvfp4" }],
+  [{ dtype: "bf16" }, { dtype: "bf16" }],
+  [{ dtype: "f16" }, { dtype: "f16" }],
+  [{ dtype: "f32" }, { dtype: "f32" }],
+  [ofQuantizer("mxfp8"), ofQuantizer("mxfp8")],
+  [ofQuantizer("mxfp6"), ofQuantizer("mxfp4")],
+  [ofQuantizer("mxfp4"), ofQuantizer("mxfp4")],
+  [ofQuantizer("nvfp4"), ofQuantizer("nvfp4")],
 ];
 
 /** The options of a product. */
@@ -59,6 +92,8 @@ export interface CorpusAim {
   readonly c: boolean;
   /** Whether a bias vector is added to each row. */
   readonly bias: boolean;
+  /** The operands a and b. Default: every pair of a table that the datapath multiplies. */
+  readonly operands?: readonly [a: CorpusOperand, b: CorpusOperand] | undefined;
 }
 
 const checkAim = optionsOf<CorpusAim>(
@@ -68,24 +103,58 @@ const checkAim = optionsOf<CorpusAim>(
     splitK: needed(integer(1, 2 ** 31 - 1)),
     c: needed(boolean),
     bias: needed(boolean),
+    operands: pairOf(checkOperand),
   },
   "aim",
 );
 
-function traits(kind: Kind): OperandTraits {
-  if ("type" in kind) {
-    const [lines, length] = tileSize(kind.tile ?? "tensor");
-    const format = kind.type;
-    return length === 0 ? { format } : { format, scales: { format: "f32", lines, length, pow2: true } };
+/** Accepts an array of two values that satisfy `each`. */
+function pairOf(each: Domain): Domain {
+  return (user, name, value) => {
+    if (!Array.isArray(value) || value.length !== 2)
+      throw outside(user, name, value, "an array of two operands");
+    for (const [i, one] of value.entries()) each(user, `${name}[${i}]`, one);
+  };
+}
+
+const elements = optionsOf<Elements>({
+  dtype: needed(oneOf(["e4m3", "e5m2", "bf16", "f16", "f32"])),
+  tile: oneOf(SCALED_TILES),
+});
+const ofSpec = optionsOf<Extract<CorpusOperand, { spec: QuantizeSpec }>>({ spec: needed(anything) });
+
+/** Accepts an operand of a corpus. */
+function checkOperand(user: string, name: string, value: unknown): void {
+  if (typeof value === "object" && value !== null && "spec" in value) {
+    ofSpec(user, value as { spec: QuantizeSpec }, name);
+    const { spec } = value as { spec: QuantizeSpec };
+    requireSpec(spec);
+    if (tensorScaleRole(spec.scaleRule) === "divisor")
+      throw new ArgumentError(
+        `${user}: ${name}.spec has scaleRule ${spec.scaleRule}, whose scale of the tensor divides; products take others`,
+      );
+    return;
   }
-  const { format, tile } = makeSpec(kind.quantizer, {});
-  const { scale } = BLOCK_FORMATS[kind.quantizer];
-  return { format, scales: { format: scale, lines: 1, length: tileSize(tile)[1], pow2: scale === "e8m0" } };
+  const { dtype, tile } = elements(user, value as Elements, name);
+  if (tile !== undefined && dtype !== "e4m3" && dtype !== "e5m2")
+    throw new ArgumentError(`${user}: ${name} is ${dtype} with tile ${tile}; only e4m3 and e5m2 have scales`);
+}
+
+function traits(kind: CorpusOperand): OperandTraits {
+  const [format, tile] = "spec" in kind ? [kind.spec.format, kind.spec.tile] : [kind.dtype, kind.tile];
+  if (tile === undefined || isTensorWide(tile) || isLineWide(tile)) return { format };
+  const [lines, length] = tileSize(tile);
+  if (!("spec" in kind)) return { format, scales: { format: "f32", lines, length, pow2: true } };
+  const { quantizer, scaleRule, pow2Scales } = kind.spec;
+  const { scale, replicates }: BlockFormat = BLOCK_FORMATS[quantizer];
+  const pow2 = hasPowersByRule(scaleRule, pow2Scales);
+  return { format, scales: { format: scale, lines: replicates ? 1 : lines, length, pow2 } };
 }
 
 /**
- * Products of every pair of operand kinds that the datapath multiplies, with cancellation, wide exponents, zeros,
- * specials and ragged K. Throws `ArgumentError` for an invalid aim or draw.
+ * Products of every pair of operand kinds that the datapath multiplies, or of the pair that is given, with cancellation, wide
+ * exponents, zeros, specials and ragged K. Throws `ArgumentError` for an invalid aim or draw, and for a pair that the datapath
+ * does not multiply.
  */
 export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase[] {
   checkAim("gemmCases", aim);
@@ -94,16 +163,21 @@ export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase
   const { datapath, splitAccumulator, splitK } = aim;
   const choiceOf = ([a, b]: (typeof PAIRS)[number]) =>
     datapathFor(datapath, traits(a), traits(b), splitAccumulator);
-  const pairs = PAIRS.filter((pair) => choiceOf(pair).ok);
+  const pairs = aim.operands ? [aim.operands] : PAIRS.filter((pair) => choiceOf(pair).ok);
+  for (const pair of pairs) {
+    const choice = choiceOf(pair);
+    if (!choice.ok) throw new ArgumentError(`gemmCases: ${choice.reason}`);
+  }
   const size = fc.oneof(fc.integer({ min: 1, max: 20 }), fc.constantFrom(0, 1, 129));
   const depth = fc.oneof(
     fc.integer({ min: 0, max: 300 }),
     fc.constantFrom(0, 1, 31, 32, 33, 127, 128, 129, 256, 257),
   );
-  /** K is long enough that no split is empty. */
+  /** K is long enough that no split is empty, and that scales of lines are not as many as those of blocks of 128. */
   const lengthened = (k: number, pair: (typeof PAIRS)[number]): number => {
     const choice = choiceOf(pair);
-    return splitK > 1 && choice.ok ? Math.max(k, 1) + (splitK - 1) * choice.splitTile : k;
+    const least = pair.some((kind) => "dtype" in kind && kind.tile === "1xK") ? Math.max(k, 129) : k;
+    return splitK > 1 && choice.ok ? Math.max(least, 1) + (splitK - 1) * choice.splitTile : least;
   };
   const drawn = fc.record({
     pair: fc.constantFrom(...pairs),
@@ -131,8 +205,8 @@ export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase
 
 type Flavour = NonNullable<Parameters<typeof codesOf>[4]>;
 
-function multipleOf(kind: Kind): number {
-  return "type" in kind ? 1 : BLOCK_FORMATS[kind.quantizer].multiple;
+function multipleOf(kind: CorpusOperand): number {
+  return "spec" in kind ? BLOCK_FORMATS[kind.spec.quantizer].multiple : 1;
 }
 
 function values(type: ElementType, shape: Shape, seed: number, how: Flavour): PlainTensor {
@@ -142,49 +216,47 @@ function values(type: ElementType, shape: Shape, seed: number, how: Flavour): Pl
 
 function operand(
   name: string,
-  kind: Kind,
+  kind: CorpusOperand,
   shape: readonly [lines: number, depth: number],
   seed: number,
   flavour: Flavour,
 ): CorpusCase {
-  if ("quantizer" in kind) return quantized(name, kind.quantizer, shape, seed, flavour);
-  const data = { [name]: values(kind.type, shape, seed, flavour) };
-  return { tensors: kind.tile ? { ...data, [`${name}.scale_inv`]: scales(kind.tile, shape, seed) } : data };
+  if ("spec" in kind) return quantized(name, kind.spec, shape, seed, flavour);
+  const data = { [name]: values(kind.dtype, shape, seed, flavour) };
+  if (!kind.tile) return { tensors: data };
+  return { tensors: { ...data, [`${name}.scale_inv`]: scales(scaleShapeOf(kind.tile, shape), seed) } };
+}
+
+function scaleShapeOf(tile: Tile, [lines, depth]: readonly [number, number]): Shape {
+  return isTensorWide(tile) ? [1] : scaleGrid(tile, lines, depth);
 }
 
 /** Scales that are powers of two near one. */
-function scales(tile: Tile, [lines, depth]: readonly [number, number], seed: number): PlainTensor {
-  const [high, wide] = tileSize(tile);
-  const shape = tile === "tensor" ? [1] : [Math.ceil(lines / high), Math.ceil(depth / wide)];
-  const codes = Array.from(
-    words(seed, elementCount(shape)),
-    (word) => 0x3f800000 + ((word % 17) - 8) * 0x00800000,
-  );
+function scales(shape: Shape, seed: number): PlainTensor<"f32"> {
+  const codes = words(seed, elementCount(shape)).map((word) => 0x3f800000 + ((word % 17) - 8) * 0x00800000);
   return fromCodes("f32", shape, codes);
 }
 
 /** The rowwise copy of a quantized tensor with arbitrary codes and scales. */
 function quantized(
   name: string,
-  quantizer: BlockFormatName,
+  spec: QuantizeSpec,
   shape: readonly [lines: number, depth: number],
   seed: number,
   flavour: Flavour,
 ): CorpusCase {
-  const spec = makeSpec(quantizer, {});
-  const { dataShape, scaleType, scaleShape } = copyGeometry(spec, shape, "rowwise", "logical");
+  const { dataShape, scaleType, scaleShape, tensorAmax } = copyGeometry(spec, shape, "rowwise", "logical");
   const codes = codesOf(spec.format, ...shape, seed, flavour).lines.flat();
   const packed = factsOf(spec.format).storageBits === 4;
   const fileShape = packed ? [shape[0], shape[1] / 2] : dataShape;
   const near = (word: number): number => (scaleType === "e8m0" ? 119 + (word % 17) : word % 127);
   const tensors = {
     [`${name}.rowwise.data`]: fromCodes("u8", fileShape, packed ? pack(codes) : codes),
-    [`${name}.rowwise.scale_inv`]: fromCodes(
-      "u8",
-      scaleShape,
-      words(seed, elementCount(scaleShape)).map(near),
-    ),
-    ...(quantizer === "nvfp4" ? { [`${name}.rowwise.amax`]: scales("tensor", shape, seed + 1) } : {}),
+    [`${name}.rowwise.scale_inv`]:
+      scaleType === "f32"
+        ? scales(scaleShape, seed)
+        : fromCodes("u8", scaleShape, words(seed, elementCount(scaleShape)).map(near)),
+    ...(tensorAmax ? { [`${name}.rowwise.amax`]: scales([1], seed + 1) } : {}),
   };
   const recipe = { spec, shape, dtype: "f32", scales: "logical", usage: ["rowwise"] } as const;
   return { tensors, recipes: { [name]: recipe } };

@@ -252,6 +252,16 @@ export function blocksIn(length: number, width: number): number {
   return width === Number.POSITIVE_INFINITY ? Math.min(length, 1) : Math.ceil(length / width);
 }
 
+/** Returns the rows and columns of the scales of a matrix with one scale per tile. */
+export function scaleGrid(
+  tile: Tile,
+  rows: number,
+  columns: number,
+): readonly [rows: number, columns: number] {
+  const [height, width] = tileSize(tile);
+  return isTensorWide(tile) ? [1, 1] : [Math.ceil(rows / height), blocksIn(columns, width)];
+}
+
 /** Returns the number of rows that the columnwise copy of a matrix of `rows` rows has, rows of zeros included. */
 export function blockedRows({ quantizer }: Pick<BlockChoice, "quantizer">, rows: number): number {
   const { multiple } = blockFormat(quantizer);

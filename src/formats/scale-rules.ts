@@ -179,6 +179,11 @@ export function tensorScaleRole(name: ScaleRuleName): TensorScaleRole | undefine
   return rule.tensor;
 }
 
+/** Whether every scale of a quantizer with that rule is a power of two. */
+export function hasPowersByRule(name: ScaleRuleName, pow2Scales: boolean): boolean {
+  return pow2Scales || SCALE_RULES[name].powers === "always";
+}
+
 /** Whether blocks of zeros have scales of other codes than 0, which are the bytes of padding. */
 export function scalesZeros(name: ScaleRuleName): boolean {
   const rule: ScaleRule = SCALE_RULES[name];

@@ -189,6 +189,55 @@ describe("fuzz", () => {
     },
   );
 
+  /** The operands that were asked for, the data of a and of b in the file, and the spec that is recorded of a. */
+  const KINDS = [
+    ["e4m3", "F8_E4M3", "F8_E4M3", undefined],
+    ["e4m3:1x128,e5m2:128x128", "F8_E4M3", "F8_E5M2", undefined],
+    ["e5m2:1xK,e4m3:tensor", "F8_E5M2", "F8_E4M3", undefined],
+    ["bf16", "BF16", "BF16", undefined],
+    ["mxfp6:e3m2,mxfp4", "U8", "U8", { quantizer: "mxfp6", format: "e3m2" }],
+    ["fp8-row", "U8", "U8", { quantizer: "fp8-row", format: "e4m3" }],
+    [
+      "modelopt-nvfp4,torchao-nvfp4",
+      "U8",
+      "U8",
+      { quantizer: "nvfp4", scaleRule: "twoLevelProduct", elementScaling: "divideAdd" },
+    ],
+    ["torchao-mxfp8-even:e5m2", "U8", "U8", { quantizer: "mxfp8", scaleRule: "e8m0Even", format: "e5m2" }],
+  ] as const;
+
+  it.each(KINDS)("multiplies operands of the kinds that are asked for: %s", async (kinds, a, b, spec) => {
+    const own = ["--datapath", "exact", "--out-dtype", "f32"];
+    await w.succeed("fuzz", "--op", "gemm", "--operands", kinds, "--cases", "5", "-o", "@corpus", ...own);
+    const { tensors, metadata } = await w.read("corpus");
+    for (let i = 0; i < 5; i++) {
+      const dtypes = ["a", "b"].map(
+        (x) => (tensors[`in.${i}.${x}`] ?? tensors[`in.${i}.${x}.rowwise.data`])?.dtype,
+      );
+      expect(dtypes).toEqual([a, b]);
+      const recorded = metadata?.[`lockstep.in.${i}.a`];
+      if (spec) expect(JSON.parse(recorded ?? "")).toMatchObject(spec);
+      else expect(recorded).toBeUndefined();
+      expect(tensors[`out.${i}.d`]?.dtype).toBe("F32");
+    }
+  });
+
+  it.each([
+    ["mxfp9", /--operands: "mxfp9" is no dtype, quantizer or dialect; did you mean mxfp[468]\?/],
+    ["mxfp8,mxfp8,mxfp8", /"mxfp8,mxfp8,mxfp8" has more than two kinds/],
+    ["e4m3:1x32", /"1x32" is not one of tensor, 1x128, 128x128, 1xK/],
+    ["bf16:tensor", /bf16 with tile tensor; only e4m3 and e5m2 have scales/],
+    ["mxfp8:e2m1", /mxfp8: format e2m1 is not one of e4m3, e5m2/],
+    ["e4m3:tensor:tensor", /"e4m3:tensor:tensor" is no dtype/],
+    ["", /"" is no dtype, quantizer or dialect/],
+    ["ct-nvfp4", /scaleRule twoLevelDivisor, whose scale of the tensor divides/],
+    ["mxfp8,bf16", /datapath hopper does not multiply/],
+  ])("refuses the kinds %s", async (kinds, why) => {
+    const { status, stderr } = await w.run("fuzz", "--op", "gemm", "--operands", kinds, "-o", "@out");
+    expect(status).toBe(2);
+    expect(stderr).toMatch(why);
+  });
+
   it("contains the results of encode and quantize", async () => {
     const own = ["--format", "e3m2", "--rounding", "towardPositive"];
     await w.succeed("fuzz", "--op", "encode", ...own, "--cases", "30", "-o", "@corpus");

@@ -9,8 +9,9 @@ import { MemorySource } from "../../io/source.js";
 import { requirePackages } from "../../packages.js";
 import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";
+import { operandPair } from "../corpus-operands.js";
 import { VERSION } from "../manifest.js";
-import { integer, type OptionTable, oneOf, type Values, value } from "../options.js";
+import { integer, type OptionTable, oneOf, optional, type Values, value } from "../options.js";
 import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { toJson } from "../session.js";
@@ -52,8 +53,17 @@ const CORPUS = {
   }),
 } as const;
 
+const OPERANDS = {
+  operands: optional({
+    placeholder: "KIND[,KIND]",
+    help: "gemm: kinds of a and b, or one of both: a dtype, FP8 with the tile of its scales (e4m3:1x128), a quantizer or dialect (mxfp8, mxfp8:e5m2); default: all pairs of a table",
+    parse: operandPair,
+  }),
+} as const;
+
 const OPTIONS = {
   ...CORPUS,
+  ...OPERANDS,
   ...GEMM_OPTIONS,
   ...QUANTIZER_OPTIONS,
   ...ENCODING,
@@ -64,7 +74,7 @@ const OPTIONS = {
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
   encode: ["format", "offset", ...Object.keys(ENCODING)],
   quantize: Object.keys(QUANTIZER_OPTIONS),
-  gemm: Object.keys(GEMM_OPTIONS),
+  gemm: Object.keys({ ...OPERANDS, ...GEMM_OPTIONS }),
 };
 
 function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): void {
@@ -106,13 +116,14 @@ const CORPORA: Readonly<Record<Op, Make>> = {
   },
   async gemm(backend, values) {
     const { gemmCases } = await import("lockstep/conformance");
-    const { datapath = backend.datapath, cases, seed, beta, bias } = values;
+    const { datapath = backend.datapath, cases, seed, beta, bias, operands } = values;
     const aim = {
       datapath,
       splitAccumulator: values["split-accumulator"],
       splitK: values["split-k"],
       c: beta !== undefined,
       bias,
+      operands,
     };
     return {
       cases: gemmCases(aim, { cases, seed: Number(seed) }),

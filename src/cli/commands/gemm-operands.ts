@@ -2,7 +2,7 @@
 import type { Backend } from "../../backends/backend.js";
 import { GEMM_OUT_DTYPES } from "../../backends/ops/gemm.js";
 import { FileError } from "../../errors.js";
-import { isTensorWide, type Tile, tileSize } from "../../formats/block.js";
+import { isTensorWide, scaleGrid, type Tile } from "../../formats/block.js";
 import { tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import type { Holder } from "../../io/holder.js";
@@ -197,11 +197,7 @@ function tileOf(
   scale: TensorEntry,
 ): NonNullable<ScaledTensor["tile"]> {
   const [rows, depth] = asMatrix(shape);
-  const shapeOf = (tile: Tile): Shape => {
-    if (isTensorWide(tile)) return [1];
-    const [lines, length] = tileSize(tile);
-    return [Math.ceil(rows / lines), Math.ceil(depth / length)];
-  };
+  const shapeOf = (tile: Tile): Shape => (isTensorWide(tile) ? [1] : scaleGrid(tile, rows, depth));
   const text = file.metadata[recipeKey(name)];
   const told = text === undefined ? undefined : parseRecipe(file.path, name, text).spec.tile;
   const tiles = SCALED_TILES.filter((tile) => told === undefined || tile === told);

@@ -4,9 +4,16 @@
  */
 import type { GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../../errors.js";
-import { blockFormat, blocksIn, isLineWide, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
-import { hasPowersOnly, isSigned } from "../../formats/derive.js";
-import { SCALE_RULES, tensorScaleRole } from "../../formats/scale-rules.js";
+import {
+  blockFormat,
+  isLineWide,
+  isTensorWide,
+  scaleGrid,
+  type Tile,
+  tileSize,
+} from "../../formats/block.js";
+import { isSigned } from "../../formats/derive.js";
+import { hasPowersByRule, tensorScaleRole } from "../../formats/scale-rules.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import {
@@ -147,7 +154,7 @@ function quantizedLines(op: string, name: string, t: QuantizedTensor, direction:
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
   const [tileLines, length] = tileSize(spec.tile);
   const lines = replicates ? 1 : tileLines;
-  const pow2 = hasPowersOnly(format) || spec.pow2Scales || SCALE_RULES[spec.scaleRule].powers === "always";
+  const pow2 = hasPowersByRule(spec.scaleRule, spec.pow2Scales);
   const { placement } = swizzled
     ? copyGeometry(spec, asMatrix(t.shape), direction, "logical")
     : copy.geometry;
@@ -198,9 +205,8 @@ function scaledLines(
     );
   }
   const [lines, length] = tileSize(tile satisfies Tile);
-  const [rows, depth] = asMatrix(data.shape);
-  const [high, wide] = [Math.ceil(rows / lines), blocksIn(depth, length)];
-  const [given] = [asMatrix(scaleInv.shape)];
+  const [high, wide] = scaleGrid(tile, ...asMatrix(data.shape));
+  const given = asMatrix(scaleInv.shape);
   if (given[0] !== high || given[1] !== wide) {
     throw new ShapeError(
       `${op}: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,

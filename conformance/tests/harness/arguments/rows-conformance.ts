@@ -65,8 +65,31 @@ export const CONFORMANCE_ROWS: Rows = {
     costly: true,
   },
   gemmCases: {
-    calls: [() => [AIM, DRAW]],
-    numbers: { ...drawNumbers, "aim.splitK": "count" },
+    calls: [
+      () => [AIM, DRAW],
+      () => [
+        {
+          ...AIM,
+          operands: [
+            { dtype: "e4m3", tile: "1x128" },
+            { dtype: "e5m2", tile: "1x128" },
+          ],
+        },
+        DRAW,
+      ],
+      () => [{ ...AIM, datapath: "exact", operands: [{ spec: SPEC }, { spec: SPEC }] }, DRAW],
+    ],
+    numbers: {
+      ...drawNumbers,
+      "aim.splitK": "count",
+      ...Object.fromEntries(
+        [0, 1].flatMap((i) => [
+          [`aim.operands.${i}.spec.amaxEpsilon`, "atLeastZero"],
+          [`aim.operands.${i}.spec.amaxLimit`, "atLeastZero"],
+          [`aim.operands.${i}.spec.rhtSigns`, "bits16"],
+        ]),
+      ),
+    },
     costly: true,
   },
   encodeCase: { calls: [() => [fc.constant("e4m3")]] },

@@ -1,0 +1,46 @@
+/** The kinds of operands that `lockstep fuzz --op gemm` writes, as text. */
+import type { CorpusOperand } from "lockstep/conformance";
+import { quantizerOf } from "../dialects/quantizer-of.js";
+import { DIALECT_NAMES } from "../dialects/table.js";
+import { ArgumentError } from "../errors.js";
+import { BLOCK_FORMAT_NAMES } from "../formats/block.js";
+import { resolveFormat } from "../formats/derive.js";
+import { nearest } from "../nearest.js";
+import { SCALED_TILES } from "../ops/gemm/operand.js";
+import { makeSpec } from "../quantizers/quantizer.js";
+
+const DTYPES = ["e4m3", "e5m2", "bf16", "f16", "f32"] as const;
+
+/**
+ * Parses the kinds of both operands, or one kind for both: a dtype, FP8 also with the tile of its scales (e4m3:1x128), or a
+ * quantizer or dialect, also with an element format (mxfp8:e5m2). Throws `ArgumentError` for anything else.
+ */
+export function operandPair(text: string): readonly [CorpusOperand, CorpusOperand] {
+  const [a, b, ...more] = text.split(",").map(operandKind);
+  if (!a || more.length > 0) throw new ArgumentError(`"${text}" has more than two kinds`);
+  return [a, b ?? a];
+}
+
+function operandKind(text: string): CorpusOperand {
+  const [name = "", of, ...more] = text.split(":");
+  if (more.length > 0) throw noKind(text);
+  const dtype = DTYPES.find((each) => each === name);
+  if (dtype) return of === undefined ? { dtype } : { dtype, tile: tileNamed(of) };
+  const format = of === undefined ? undefined : resolveFormat(of);
+  const quantizer = BLOCK_FORMAT_NAMES.find((each) => each === name);
+  if (quantizer) return { spec: makeSpec(quantizer, { format }) };
+  const dialect = DIALECT_NAMES.find((each) => each === name);
+  if (dialect) return { spec: quantizerOf({ dialect, format }).spec };
+  throw noKind(text);
+}
+
+function tileNamed(text: string): (typeof SCALED_TILES)[number] {
+  const tile = SCALED_TILES.find((each) => each === text);
+  if (tile) return tile;
+  throw new ArgumentError(`"${text}" is not one of ${SCALED_TILES.join(", ")}`);
+}
+
+function noKind(text: string): ArgumentError {
+  const names = [...DTYPES, ...BLOCK_FORMAT_NAMES, ...DIALECT_NAMES];
+  return new ArgumentError(`"${text}" is no dtype, quantizer or dialect${nearest(text, names)}`);
+}
