@@ -34,6 +34,38 @@ export interface ExplainedValue {
   readonly value: number;
 }
 
+/**
+ * The steps from the scale of a block to the factor of its codes, none where the scale is the factor. `type` is that of the
+ * values.
+ */
+export function factorSteps(
+  spec: QuantizeSpec,
+  { scale, tensorScale, tensorAmax }: Omit<StoredElement, "element">,
+  rule: DialectValues | undefined,
+  type: WideDType,
+): readonly ExplainedStep[] {
+  const format = blockFormat(spec.quantizer);
+  const steps = new Steps();
+  let factor = scale;
+  if (rule?.typedScale && format.scale === "f32" && type !== "f32")
+    factor = steps.add("f", `s, rounded to ${type}`, roundedTo(factor, type));
+  if (tensorScaleRole(spec.scaleRule) === "divisor") {
+    steps.add("f", "SF ⊘ t", div(factor, tensorScale ?? 1));
+  } else if (tensorScale !== undefined) {
+    steps.add("f", "SF ⊗ t", mul(factor, tensorScale));
+  } else if (format.tensorAmax) {
+    const full = 6 * spec.e4m3Max;
+    factor = steps.add("f", "SF ⊗ G", mul(factor, tensorAmax));
+    steps.add("f", `f ⊗ fl(1/${full})`, mul(factor, div(1, full)));
+  }
+  return steps.list;
+}
+
+/** The type of the values that a dialect gives for a tensor of a type; f32 without one. */
+export function valueType(rule: DialectValues | undefined, dtype: WideDType): WideDType {
+  return rule?.type === "source" ? dtype : (rule?.type ?? "f32");
+}
+
 /** The value of an element as `dequantize` gives it in f32, or as a dialect's library does for a tensor of a type. */
 export function dequantizedValue(
   spec: QuantizeSpec,
@@ -41,25 +73,14 @@ export function dequantizedValue(
   rule: DialectValues | undefined,
   dtype: WideDType,
 ): ExplainedValue {
-  const { tensorScale, tensorAmax } = stored;
-  const type = rule?.type === "source" ? dtype : (rule?.type ?? "f32");
-  const { tensorAmax: storesAmax, scale } = blockFormat(spec.quantizer);
+  const type = valueType(rule, dtype);
   const steps = new Steps();
-  let [q, factor] = [stored.element, stored.scale];
+  let q = stored.element;
   if (rule?.plusZero && Object.is(q, -0)) q = steps.add("q", "0, since minus zero is read as zero", 0);
-  if (rule?.typedScale && scale === "f32" && type !== "f32")
-    factor = steps.add("f", `s, rounded to ${type}`, roundedTo(factor, type));
-  if (tensorScaleRole(spec.scaleRule) === "divisor") {
-    factor = steps.add("f", "SF ⊘ t", div(factor, tensorScale ?? 1));
-  } else if (tensorScale !== undefined) {
-    factor = steps.add("f", "SF ⊗ t", mul(factor, tensorScale));
-  } else if (storesAmax) {
-    const full = 6 * spec.e4m3Max;
-    factor = steps.add("f", "SF ⊗ G", mul(factor, tensorAmax));
-    factor = steps.add("f", `f ⊗ fl(1/${full})`, mul(factor, div(1, full)));
-  }
-  const hasFactor = steps.list.some(({ name }) => name === "f");
-  let value = steps.add("value", hasFactor ? "q ⊗ f" : "q ⊗ s", mul(q, factor));
+  const factors = factorSteps(spec, stored, rule, type);
+  steps.list.push(...factors);
+  const factor = factors.at(-1)?.value;
+  let value = steps.add("value", factor === undefined ? "q ⊗ s" : "q ⊗ f", mul(q, factor ?? stored.scale));
   if (type !== "f32") value = steps.add("value", `value, rounded to ${type}`, roundedTo(value, type));
   return { steps: steps.list, value };
 }

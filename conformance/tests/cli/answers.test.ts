@@ -1,5 +1,6 @@
 /** The command line: explain, and statistics of compare. */
 import { describe, expect, it } from "vitest";
+import { DIALECT_NAMES } from "../../../src/dialects/table.js";
 import { type FileTensor, f32, raw, useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();
@@ -197,6 +198,63 @@ describe("compare --stats", () => {
     await w.write("b", [raw("x", dtype, shape, b)]);
     const { tensors } = await report("--stats");
     expect(tensors[0]?.statistics).toMatchObject({ different: 1, maxUlp: ulp });
+  });
+
+  /** Values of bf16, of which the scaled ones are mostly no numbers of that type. */
+  const WIDE = raw(
+    "x",
+    "BF16",
+    [32, 128],
+    Array.from({ length: 32 * 128 }, (_, i) => [
+      (i * 73) % 256,
+      0x3e + (i % 2) + 128 * (i % 3 === 0 ? 1 : 0),
+    ]).flat(),
+  );
+
+  /** The greatest difference of the f32 values of x in two files, and its share of the value in the first. */
+  async function errorsOf(
+    ...options: readonly string[]
+  ): Promise<{ readonly maxAbsError: number; readonly maxRelError: number }> {
+    const values: Float32Array[] = [];
+    for (const side of ["a", "b"]) {
+      await w.succeed("dequantize", `@${side}`, "-o", `@${side}-values`, "--dtype", "f32", ...options);
+      const { tensors } = await w.read(`${side}-values`);
+      values.push(new Float32Array(tensors.x?.bytes.slice().buffer ?? new ArrayBuffer(0)));
+    }
+    const [a = new Float32Array(), b = new Float32Array()] = values;
+    const errors = Array.from(a, (x, i) => Math.abs(x - (b[i] ?? Number.NaN)));
+    expect(errors.filter((error) => error > 0)).toHaveLength(8);
+    return {
+      maxAbsError: Math.max(...errors),
+      maxRelError: Math.max(...errors.map((error, i) => (error > 0 ? error / Math.abs(a[i] ?? 0) : 0))),
+    };
+  }
+
+  it.each(DIALECT_NAMES)(
+    "measures errors of the values that %s reads, and of those of dequantize",
+    async (dialect) => {
+      await w.write("in", [WIDE]);
+      await w.succeed("quantize", "@in", "-o", "@a", "--dialect", dialect);
+      const { tensors, metadata } = await w.read("a");
+      const copies = Object.values(tensors).map((each) => ({ ...each, bytes: each.bytes.slice() }));
+      const codes = copies.find(({ name }) => name.endsWith(".data"))?.bytes ?? new Uint8Array();
+      // one code of eight blocks becomes its neighbour
+      for (let i = 0; i < 8; i++) codes[Math.floor((i * codes.length) / 8) + 5]! ^= 1;
+      await w.write("b", copies, metadata);
+      expect(dataOf(await report("--stats"))?.statistics).toMatchObject(await errorsOf());
+      expect(dataOf(await report("--dialect", dialect))?.statistics).toMatchObject(
+        await errorsOf("--dialect", dialect),
+      );
+    },
+  );
+
+  it("refuses a dialect that does not have the quantizer", async () => {
+    await quantized((codes) => codes.fill(1, 9, 10));
+    const { status, stderr } = await w.run("compare", "@a", "@b", "--dialect", "ct-nvfp4");
+    expect({ status, stderr }).toEqual({
+      status: 2,
+      stderr: expect.stringMatching(/ct-nvfp4 has no quantizer mxfp8; it has nvfp4/),
+    });
   });
 
   it("explains the results of fuzz by its inputs, with its seed", async () => {

@@ -1,4 +1,5 @@
 /** `lockstep compare`: compares two files bit by bit. */
+import { DIALECT_NAMES, type DialectName } from "../../dialects/table.js";
 import { ArgumentError } from "../../errors.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { someNames, type TensorSource } from "../../io/source.js";
@@ -8,7 +9,7 @@ import { Inputs } from "../compare/inputs.js";
 import { allows, isGiven, POLICY_OPTIONS, type Policy } from "../compare/policy.js";
 import { FileStatistics, isExponent, statisticsLines, type TensorStatistics } from "../compare/statistics.js";
 import { diffTensors, onlyOn, type SideFile, type TensorDiff } from "../compare/tensor-diff.js";
-import { flag, integer, optional, someText, value } from "../options.js";
+import { flag, integer, oneOf, optional, someText, value } from "../options.js";
 import { withFile } from "../pieces.js";
 
 /** Describes a tensor that is not equal, in one line. */
@@ -104,6 +105,11 @@ export const compare = defineCommand({
       parse: someText,
       file: "read",
     }),
+    dialect: optional<DialectName>({
+      placeholder: "NAME",
+      help: "statistics of the values that another library computes from codes and scales: one of lockstep dialects",
+      parse: oneOf(DIALECT_NAMES),
+    }),
     examples: value({
       placeholder: "N",
       help: "number of elements of each cause to show of a tensor",
@@ -113,14 +119,14 @@ export const compare = defineCommand({
     }),
   },
   async run({ session, values, inputs: [pathA = "", pathB = ""] }) {
-    const { prefix = "", stats, inputs, examples, ...policy } = values;
-    const wanted = stats || inputs !== undefined || isGiven(policy);
+    const { prefix = "", stats, inputs, examples, dialect, ...policy } = values;
+    const wanted = stats || inputs !== undefined || dialect !== undefined || isGiven(policy);
     const { tensors, compared } = await withFile(session.files.open(pathA), (a) =>
       withFile(session.files.open(pathB), async (b) => {
         const source = inputs === undefined ? undefined : await session.files.open(inputs);
         try {
           const explained = source && new Inputs(source, [a, b]);
-          const collected = wanted ? new FileStatistics(a, b, explained, examples) : undefined;
+          const collected = wanted ? new FileStatistics(a, b, explained, examples, dialect) : undefined;
           const progress = session.progress(bytesOf(a, b, prefix), "B");
           const diffs: Compared[] = [];
           let compared = 0;

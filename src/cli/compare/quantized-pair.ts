@@ -1,8 +1,10 @@
 /** The codes of quantized tensors in two files, compared as values: codes times scales. */
 
-import { div, mul } from "../../explain/steps.js";
+import { type DialectValues, factorSteps, valueType } from "../../explain/dequantized.js";
+import { mul, roundedTo } from "../../explain/steps.js";
 import { tileSize } from "../../formats/block.js";
 import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
+import { tensorScaleRole } from "../../formats/scale-rules.js";
 import { allMembers } from "../../io/quantized/quantized-file.js";
 import type { Recipe } from "../../io/quantized/recipe.js";
 import type { TensorSource } from "../../io/source.js";
@@ -11,8 +13,13 @@ import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import { unpackFour } from "../../tensor/packed.js";
 import { linePlace, scaleIndex } from "../../tensor/places.js";
 import type { Direction } from "../../tensor/quantized.js";
-import { asMatrix, sameShape, storageBits } from "../../tensor/shape.js";
-import { type ChunkScales, Comparison, type ComparisonOptions } from "../../tensor/statistics/comparison.js";
+import { asMatrix, sameShape, storageBits, type WideDType } from "../../tensor/shape.js";
+import {
+  type ChunkScales,
+  Comparison,
+  type ComparisonOptions,
+  type ValueUnder,
+} from "../../tensor/statistics/comparison.js";
 import type { ElementType } from "../../tensor/statistics/elements.js";
 import type { Follower } from "./tensor-diff.js";
 
@@ -28,6 +35,8 @@ export interface QuantizedPair {
   readonly recipe: Recipe;
   readonly direction: Direction;
   readonly geometry: CopyGeometry;
+  /** How the values are computed, if a dialect says so. */
+  readonly values?: DialectValues | undefined;
   readonly a: Scales;
   readonly b: Scales;
 }
@@ -49,27 +58,33 @@ async function bytesOf(
 
 async function scalesIn(
   file: TensorSource,
-  { name, recipe, direction, geometry }: Omit<QuantizedPair, "a" | "b">,
+  { name, recipe, direction, geometry, values }: Omit<QuantizedPair, "a" | "b">,
 ): Promise<Scales | undefined> {
   const members = allMembers(name, recipe).filter((each) => each.direction === direction);
   const planOf = (field: string) => members.find((each) => each.field === field)?.plan;
   const [scalePlan, amaxPlan] = [planOf("scaleInv"), planOf("amax")];
   const bytes = scalePlan && (await bytesOf(file, scalePlan));
   if (!bytes) return undefined;
+  const amax = amaxPlan && (await bytesOf(file, amaxPlan));
+  if (amaxPlan && !amax) return undefined;
   const { scaleType } = geometry;
-  if (scaleType === "f32") {
-    const factors = viewAs("f32", bytes);
-    return { bits: viewAs("u32", bytes), factors };
-  }
-  if (!isScalarFormat(scaleType)) return undefined;
-  // the sign of a scale is ignored
-  const factors = Float32Array.from(bytes, (code) => Math.abs(valueOfCode(scaleType, code)));
-  if (!amaxPlan) return { bits: bytes, factors };
-  const amax = await bytesOf(file, amaxPlan);
-  if (!amax) return undefined;
-  const [g = 0] = viewAs("f32", amax);
-  const inverse = div(1, 6 * recipe.spec.e4m3Max);
-  return { bits: bytes, factors: factors.map((factor) => mul(mul(factor, g), inverse)) };
+  if (scaleType !== "f32" && !isScalarFormat(scaleType)) return undefined;
+  const bits = scaleType === "f32" ? viewAs("u32", bytes) : bytes;
+  // the sign of a narrow scale is ignored
+  const scales =
+    scaleType === "f32"
+      ? viewAs("f32", bytes)
+      : Float32Array.from(bytes, (code) => Math.abs(valueOfCode(scaleType, code)));
+  const [whole = 0] = amax ? viewAs("f32", amax) : [];
+  const { spec } = recipe;
+  const ofTensor =
+    tensorScaleRole(spec.scaleRule) === "amax"
+      ? { tensorAmax: whole }
+      : { tensorAmax: 0, ...(amax ? { tensorScale: whole } : {}) };
+  const type = valueType(values, recipe.dtype);
+  const factorOf = (scale: number): number =>
+    factorSteps(spec, { scale, ...ofTensor }, values, type).at(-1)?.value ?? scale;
+  return { bits, factors: scales.map(factorOf) };
 }
 
 /** Reads the scales of a copy from both files. Returns undefined if one of them lacks them. */
@@ -79,9 +94,10 @@ export async function readPair(
   name: string,
   recipe: Recipe,
   direction: Direction,
+  values: DialectValues | undefined,
 ): Promise<QuantizedPair | undefined> {
   const geometry = copyGeometry(recipe.spec, asMatrix(recipe.shape), direction, recipe.scales);
-  const copy = { name, recipe, direction, geometry };
+  const copy = { name, recipe, direction, geometry, values };
   const [ofA, ofB] = [await scalesIn(a, copy), await scalesIn(b, copy)];
   return ofA && ofB ? { ...copy, a: ofA, b: ofB } : undefined;
 }
@@ -95,7 +111,11 @@ export class QuantizedFollower implements Follower {
     private readonly pair: QuantizedPair,
     options: ComparisonOptions,
   ) {
-    this.comparison = new Comparison(pair.recipe.spec.format as ElementType, options);
+    const { recipe, values } = pair;
+    this.comparison = new Comparison(recipe.spec.format as ElementType, {
+      ...options,
+      ...(values ? { valueUnder: valuesBy(values, valueType(values, recipe.dtype)) } : {}),
+    });
     this.#places = new ScalePlaces(pair);
   }
 
@@ -112,6 +132,11 @@ export class QuantizedFollower implements Follower {
     const scales: ChunkScales = { index, a: pair.a.factors, b: pair.b.factors };
     this.comparison.add(x, y, scales);
   }
+}
+
+/** The values that a dialect's library computes from codes and factors. */
+function valuesBy({ plusZero }: DialectValues, type: WideDType): ValueUnder {
+  return (code, factor) => roundedTo(mul(plusZero && code === 0 ? 0 : code, factor), type);
 }
 
 /** The indices of the scales of consecutive codes. Those of a row are computed once for all rows that have the same. */

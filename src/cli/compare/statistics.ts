@@ -1,4 +1,7 @@
 /** The statistics of tensors in two files, and explanations of the first elements that differ. */
+import { formOf } from "../../dialects/quantizer-of.js";
+import { DIALECTS, type Dialect, type DialectName } from "../../dialects/table.js";
+import type { DialectValues } from "../../explain/dequantized.js";
 import { numberText } from "../../explain/text.js";
 import { hasPowersOnly, isScalarFormat } from "../../formats/derive.js";
 import { unpackCodes } from "../../io/codes.js";
@@ -54,6 +57,7 @@ export class FileStatistics {
     private readonly b: TensorSource,
     private readonly inputs: Inputs | undefined,
     private readonly examples: number,
+    private readonly dialect?: DialectName,
   ) {
     const [ofA, ofB] = [recipesOf(a), recipesOf(b)];
     for (const [name, recipe] of new Map([...ofB, ...ofA])) {
@@ -67,10 +71,18 @@ export class FileStatistics {
     const part = this.#parts.get(entry.name);
     if (part?.field === "data") {
       const { name, recipe, direction } = part;
-      const pair = await readPair(this.a, this.b, name, recipe, direction);
+      const pair = await readPair(this.a, this.b, name, recipe, direction, this.#valuesOf(recipe));
       if (pair) return this.#scaled(pair);
     }
     return new PlainFollower(entry, typeOf(entry, part), this.examples);
+  }
+
+  /** How the dialect computes values. Throws `ArgumentError` if it does not have the quantizer. */
+  #valuesOf({ spec }: Recipe): DialectValues | undefined {
+    if (this.dialect === undefined) return undefined;
+    formOf(this.dialect, spec.quantizer);
+    const { values }: Dialect = DIALECTS[this.dialect];
+    return values;
   }
 
   async #scaled(pair: QuantizedPair): Promise<Follower & { result(): TensorStatistics }> {

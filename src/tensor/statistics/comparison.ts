@@ -22,10 +22,17 @@ export interface ChunkScales {
   readonly b: Float32Array;
 }
 
+/** The value of an element from that of its code and the factor of its scale. */
+export type ValueUnder = (code: number, factor: number) => number;
+
+const product: ValueUnder = (code, factor) => Math.fround(code * factor);
+
 /** Options of a comparison. All fields are optional. */
 export interface ComparisonOptions {
   /** How many differing elements of each cause are kept, the first ones. Default 1. */
   readonly examples?: number;
+  /** The value of a code under the factor of its scale. Default: their product, rounded to f32. */
+  readonly valueUnder?: ValueUnder;
   /** Whether the scaled value of an element lies halfway between two neighbouring codes; asked where these are its codes. */
   readonly isTie?: (index: number, a: number, b: number) => boolean;
 }
@@ -37,6 +44,7 @@ export class Comparison {
   readonly #kept = CAUSES.map(() => 0);
   readonly #table: CodeTable | undefined;
   readonly #limit: number;
+  readonly #valueUnder: ValueUnder;
   #at = 0;
 
   constructor(
@@ -45,6 +53,7 @@ export class Comparison {
   ) {
     this.#table = tableOf(type);
     this.#limit = options.examples ?? 1;
+    this.#valueUnder = options.valueUnder ?? product;
   }
 
   /** The first elements that differ, in their order: as many of each cause as the options ask for. */
@@ -64,8 +73,7 @@ export class Comparison {
   }
 
   /**
-   * Adds the next elements of both sides, as bytes, little endian. With `scales`, values are codes times scales, rounded to
-   * f32.
+   * Adds the next elements of both sides, as bytes, little endian. With `scales`, values are those of codes under them.
    */
   add(a: Uint8Array, b: Uint8Array, scales?: ChunkScales): void {
     const bits = compareBits(this.type);
@@ -100,6 +108,7 @@ export class Comparison {
 
   #addScaled(a: Codes, b: Codes, table: CodeTable, scales: ChunkScales): void {
     const { values } = table;
+    const valueUnder = this.#valueUnder;
     let squares = 0;
     let equal = 0;
     for (let i = 0; i < a.length; i++) {
@@ -107,8 +116,8 @@ export class Comparison {
       const y = b[i] as number;
       const at = scales.index[i] as number;
       const [sa, sb] = [scales.a[at] as number, scales.b[at] as number];
-      const value = Math.fround((values[x] as number) * sa);
-      if (x === y && (Object.is(sa, sb) || Object.is(value, Math.fround((values[y] as number) * sb)))) {
+      const value = valueUnder(values[x] as number, sa);
+      if (x === y && (Object.is(sa, sb) || Object.is(value, valueUnder(values[y] as number, sb)))) {
         equal++;
         if (Number.isFinite(value)) squares += value * value;
       } else this.#differentCodes(i, x, y, table, sa, sb);
@@ -138,8 +147,8 @@ export class Comparison {
         : ulp === 1 && this.#isTie(i, x, y)
           ? TIE
           : -1;
-    const a = Math.fround((values[x] as number) * sa);
-    const cause = this.#collector.different(a, Math.fround((values[y] as number) * sb), ulp, known);
+    const a = this.#valueUnder(values[x] as number, sa);
+    const cause = this.#collector.different(a, this.#valueUnder(values[y] as number, sb), ulp, known);
     if ((this.#kept[cause] as number) < this.#limit) this.#keep(i, BigInt(x), BigInt(y), cause);
   }
 
