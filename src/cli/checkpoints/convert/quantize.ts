@@ -9,6 +9,7 @@ import type { Quantizer } from "../../../quantizers/quantizer.js";
 import { Scope } from "../../../tensor/scope.js";
 import { hasType } from "../../../tensor/tensor.js";
 import { bytesOf } from "../../bytes.js";
+import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
 import { scaleOf, toFloats } from "../stored/scales.js";
@@ -22,6 +23,7 @@ import { Changes } from "./wide.js";
 /** What quantizes weights. */
 export interface Means {
   readonly backend: Backend;
+  readonly kernels: Kernels;
   readonly quantizer: Quantizer;
   readonly target: Target;
 }
@@ -69,17 +71,17 @@ export async function quantizeWeight(
   amax: number | undefined,
   output: Output,
 ): Promise<Changes> {
-  const { target } = means;
+  const { kernels, target } = means;
   const changes = new Changes();
   const packsSix = CODE_TYPES[type].packing.codes === 4;
   const divides = conventionOf(target.convention).global?.role === "divisor";
   let first = true;
-  for await (const rows of source.rows()) {
+  for await (const rows of source.rows(kernels)) {
     const made = quantizeRows(means, rows, source.dtype, amax);
     const scales = made.values;
     const factor = { global: made.whole ?? 1, divides };
     for (let i = 0; i < scales.length; i++) scales[i] = scaleOf(factor, scales[i] as number);
-    if (!compareRows({ blocks, type }, rows, made.codes, scales, changes)) throw notFinite(source.name);
+    if (!compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes)) throw notFinite(source.name);
     await output.append(codes, packsSix ? packSix(source.name, made.codes) : made.codes);
     if (first || blocks.kind !== "whole")
       await output.append(scale, inFileOrder(target, made.scales, blocks.grid[1]));
