@@ -1,7 +1,7 @@
 // `npm run bench:convert -- --size MiB` measures `lockstep convert` on checkpoints of that size in BF16: MB of tensors read per
 // second of CPU time, over all threads, beside a copy of the same file by reads and writes, and a copy in memory. A conversion runs
 // in a process of its own. "Beyond the start" is without what a conversion of a small checkpoint takes. Rounds are interleaved;
-// medians. --only TEXT runs the cases whose name has it, --rounds N as many, --threads N gives the reference so many; --json prints
+// medians. --folder PATH is where files are made (the system's folder for temporary files); --only TEXT runs the cases whose name has it, --rounds N as many, --threads N gives the reference so many; --json prints
 // the rows as JSON.
 
 import { spawn } from "node:child_process";
@@ -19,6 +19,7 @@ const { values: options } = parseArgs({
     rounds: { type: "string", default: "5" },
     only: { type: "string", default: "" },
     threads: { type: "string", default: "1" },
+    folder: { type: "string", default: tmpdir() },
     json: { type: "boolean", default: false },
   },
 });
@@ -111,7 +112,7 @@ async function converted(from, to, output) {
 
 const sizeOf = (folder) => statSync(join(folder, "model.safetensors")).size;
 
-const root = mkdtempSync(join(tmpdir(), "lockstep-bench-"));
+const root = mkdtempSync(join(options.folder, "lockstep-bench-"));
 const rows = [];
 try {
   const models = new Map();
@@ -177,6 +178,7 @@ try {
       MB: bytes / 1e6,
       cpu,
       start,
+      kernel: of(each, "system"),
       wall: of(each, "wall"),
       rate: bytes / 1e6 / cpu,
       beyond: bytes / 1e6 / (cpu - start),
@@ -189,12 +191,13 @@ try {
 
 if (options.json) process.stdout.write(`${JSON.stringify(rows)}\n`);
 else {
-  const head = ["conversion", "MB read", "CPU s", "of it the start", "wall s", "MB/CPU s", "beyond the start", "peak MiB"];
-  const lines = rows.map(({ name, MB, cpu, start, wall, rate, beyond, peakMiB }) => [
+  const head = ["conversion", "MB read", "CPU s", "of it the start", "of it in the kernel", "wall s", "MB/CPU s", "beyond the start", "peak MiB"];
+  const lines = rows.map(({ name, MB, cpu, start, kernel, wall, rate, beyond, peakMiB }) => [
     name,
     MB.toFixed(0),
     cpu.toFixed(2),
     start.toFixed(2),
+    kernel.toFixed(2),
     wall.toFixed(2),
     rate.toFixed(0),
     beyond.toFixed(0),

@@ -50,8 +50,6 @@ function compareRun<V, C>(
   let relative = load<f64>(tally + TallyAt.Relative);
   let bound = boundOf(relative);
   let bounds = f64x2.splat(bound);
-  let finite = f64x2.splat(0);
-  const zero = f64x2.splat(0);
   let i: u32 = 0;
   while (i < count) {
     const end = min(count, i + until);
@@ -78,7 +76,6 @@ function compareRun<V, C>(
         const lowBy = f64x2.abs(f64x2.sub(low, lowAfter));
         const highBy = f64x2.abs(f64x2.sub(high, highAfter));
         max = f64x2.pmax(f64x2.pmax(max, lowBy), highBy);
-        finite = f64x2.add(finite, f64x2.add(f64x2.mul(low, zero), f64x2.mul(high, zero)));
         low = f64x2.abs(low);
         high = f64x2.abs(high);
         const above = v128.or(f64x2.gt(lowBy, f64x2.mul(low, bounds)), f64x2.gt(highBy, f64x2.mul(high, bounds)));
@@ -94,7 +91,6 @@ function compareRun<V, C>(
     for (; i < end; ++i) {
       const own = before<V>(x, i);
       const after = codeValue<C>(codes, i, table) * scale;
-      finite = f64x2.add(finite, f64x2.splat(own * 0));
       if (own === after) continue;
       ++tail;
       const difference = abs(own - after);
@@ -110,15 +106,21 @@ function compareRun<V, C>(
   const second = f64x2.extract_lane(max, 1);
   store<f64>(tally, second > first ? second : first, TallyAt.Max);
   store<f64>(tally, relative, TallyAt.Relative);
-  const sum = f64x2.extract_lane(finite, 0) + f64x2.extract_lane(finite, 1);
-  store<f64>(tally, load<f64>(tally + TallyAt.Finite) + sum, TallyAt.Finite);
+}
+
+/** The f32 of `count` bytes, written to `buffer`, which is returned. */
+function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): usize {
+  for (let i: usize = 0; i < <usize>count; ++i) {
+    store<f32>(buffer + (i << 2), load<f32>(table + ((<usize>load<u8>(bytes + i)) << 2)));
+  }
+  return buffer;
 }
 
 /**
  * Adds to `tally` what `rows` rows of `columns` values became. `type` is that of the values: a Wide type, or 3 for f64. A code has
- * a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each byte. `scales` is the f32
- * scale of each block of `height` rows and `width` columns, in rows of `pitch`; codes are multiplied by it. `buffer` has room for
- * 2048 f32. With pairs, columns and width are even.
+ * a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each byte. `scales` has the
+ * scale of each block of `height` rows and `width` columns, in rows of `pitch`, by which codes are multiplied: f32, or bytes that
+ * stand for the f32 of `scaleTable` if that is not 0. `buffer` has room for 4096 f32. With pairs, columns and width are even.
  */
 export function compareRows(
   values: usize,
@@ -127,6 +129,7 @@ export function compareRows(
   pairs: u32,
   table: usize,
   scales: usize,
+  scaleTable: usize,
   rows: u32,
   columns: u32,
   height: u32,
@@ -136,11 +139,14 @@ export function compareRows(
   tally: usize,
 ): void {
   for (let row: u32 = 0; row < rows; ++row) {
-    const line = scales + ((<usize>(row / height) * pitch) << 2);
+    const line = <usize>(row / height) * pitch;
     for (let column: u32 = 0; column < columns; column += RUN) {
       const count = min(RUN, columns - column);
       const at = <usize>row * columns + column;
-      const block = line + ((<usize>(column / width)) << 2);
+      const first = line + column / width;
+      const block = scaleTable
+        ? spreadScales(scales + first, (column + count - 1) / width - column / width + 1, scaleTable, buffer + 4 * RUN)
+        : scales + (first << 2);
       const until = width - (column % width);
       const own = codes + (pairs ? at >> 1 : at);
       if (type === F64) {

@@ -7,8 +7,6 @@ export const enum TallyAt {
   Changed = 0,
   Max = 8,
   Relative = 16,
-  /** A sum of products with 0: NaN once a value before was NaN or infinite. */
-  Finite = 24,
 }
 
 /**

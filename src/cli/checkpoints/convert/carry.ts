@@ -319,6 +319,6 @@ async function compareCodes(
         (values[i] as number) * (before[first + line + Math.floor((i % columns) / size[1])] as number);
     }
     const before64 = { rows, columns, type: "f64", values } as const;
-    compareRows(kernels, { blocks, type }, before64, codes, after.subarray(first), changes);
+    compareRows(kernels, { blocks, type }, before64, codes, { values: after.subarray(first) }, changes);
   }
 }

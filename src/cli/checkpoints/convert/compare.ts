@@ -8,8 +8,9 @@ import type { Changes } from "./wide.js";
 
 /** What `compareRows` takes for values that are f64, beside the types of `WIDE`. */
 const F64 = 3;
-const TALLY = { fields: 4, bytes: 32 } as const;
-const BUFFER_BYTES = 4 * 2048;
+/** The fields of assembly/checkpoints/tally.ts. */
+const TALLY = { fields: 3, bytes: 24 } as const;
+const BUFFER_BYTES = 4 * 4096;
 
 /** Values as they lie in memory, row by row. */
 export interface Rows {
@@ -19,44 +20,45 @@ export interface Rows {
   readonly values: ArrayBufferView;
 }
 
-/**
- * Adds what rows of a weight became to `changes`. `codes` has one byte per element, or two elements of four bits; `scales` is the
- * scale of each block, row by row, by which codes are multiplied. Returns false if an element is NaN or infinite.
- */
+/** The scale of each block, row by row, by which codes are multiplied: f32, or bytes, each of which stands for one of `table`. */
+export type BlockScales =
+  | { readonly values: Float32Array; readonly table?: never }
+  | { readonly values: Uint8Array; readonly table: Float32Array };
+
+/** Adds what rows of a weight became to `changes`. `codes` has one byte per element, or two elements of four bits. */
 export function compareRows(
   kernels: Kernels,
   { blocks, type }: Pick<Parts, "blocks" | "type">,
   { rows, columns, type: of, values }: Rows,
   codes: Uint8Array,
-  scales: Float32Array,
+  scales: BlockScales,
   changes: Changes,
-): boolean {
+): void {
+  if (rows * columns === 0) return;
   const { kind, size, grid } = blocks;
   const pairs = codes.length < rows * columns;
   const whole = kind === "whole";
   const tally = kernels.place("tally", TALLY.bytes).address;
-  const [changed, max, relative, finite] = [0, 1, 2, 3] as const;
-  const fields = kernels.doubles(tally, TALLY.fields);
-  fields.set([0, changes.max, changes.relative, 0]);
+  kernels.doubles(tally, TALLY.fields).set([0, changes.max, changes.relative]);
   kernels.call("compareRows", {
     values: kernels.put("values", values),
     type: of === "f64" ? F64 : WIDE[of],
     codes: kernels.put("codes", codes),
     pairs: Number(pairs),
     table: pairs ? kernels.put(`pairs of ${type}`, pairTable(type)) : kernels.put(type, singleTable(type)),
-    scales: kernels.put("scales", scales),
+    scales: kernels.put("scales", scales.values),
+    scaleTable: scales.table ? kernels.put("scale table", scales.table) : 0,
     rows,
     columns,
-    height: whole ? Math.max(1, rows) : size[0],
-    width: whole ? Math.max(1, columns) : size[1],
+    height: whole ? rows : size[0],
+    width: whole ? columns : size[1],
     pitch: whole ? 1 : grid[1],
     buffer: kernels.place("buffer", BUFFER_BYTES).address,
     tally,
   });
-  const after = kernels.doubles(tally, TALLY.fields);
+  const [changed = 0, max = 0, relative = 0] = kernels.doubles(tally, TALLY.fields);
   changes.elements += rows * columns;
-  changes.changed += after[changed] as number;
-  changes.max = after[max] as number;
-  changes.relative = after[relative] as number;
-  return after[finite] === 0;
+  changes.changed += changed;
+  changes.max = max;
+  changes.relative = relative;
 }

@@ -1,6 +1,6 @@
 /** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and says what that changed. */
 import type { Backend } from "../../../backends/backend.js";
-import { fileDType } from "../../../io/dtypes.js";
+import { type FileDType, fileBytes, fileDType } from "../../../io/dtypes.js";
 import { packSix } from "../../../io/six-bit.js";
 import { castTo } from "../../../ops/cast/cast.js";
 import { fromBytes, tensor } from "../../../ops/create.js";
@@ -12,11 +12,12 @@ import { bytesOf } from "../../bytes.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
-import { scaleOf, toFloats } from "../stored/scales.js";
-import { compareRows } from "./compare.js";
+import { BYTES } from "../stored/scale-bytes.js";
+import { type GlobalScale, scaleOf, toFloats } from "../stored/scales.js";
+import { type BlockScales, compareRows } from "./compare.js";
 import type { Output } from "./output.js";
 import { inFileOrder, type Parts } from "./parts.js";
-import { notFinite, type Source, type SourceRows } from "./source.js";
+import { largestOf, type Source, type SourceRows } from "./source.js";
 import type { Target } from "./targets.js";
 import { Changes } from "./wide.js";
 
@@ -28,11 +29,11 @@ export interface Means {
   readonly target: Target;
 }
 
-/** The codes of some rows as they lie in memory, the scales of their blocks as bytes and values, and the scale of the tensor. */
+/** The codes of some rows as they lie in memory, the scales of their blocks as bytes of a type, and the scale of the tensor. */
 interface QuantizedRows {
   readonly codes: Uint8Array;
   readonly scales: Uint8Array;
-  readonly values: Float32Array;
+  readonly dtype: FileDType;
   readonly whole: number | undefined;
 }
 
@@ -55,9 +56,16 @@ function quantizeRows(
   return {
     codes: bytesOf(data.dataSync()),
     scales,
-    values: toFloats(fileDType(typed.dtype), scales),
+    dtype: fileDType(typed.dtype),
     whole: made.amax?.dataSync()[0],
   };
+}
+
+/** The scales of blocks with that of the tensor. */
+function scalesOf({ scales, dtype }: QuantizedRows, global: Pick<GlobalScale, "global" | "divides">): BlockScales {
+  const floats = (bytes: Uint8Array): Float32Array =>
+    toFloats(dtype, bytes).map((value) => scaleOf(global, value));
+  return fileBytes(dtype, [1]) === 1 ? { values: scales, table: floats(BYTES) } : { values: floats(scales) };
 }
 
 /**
@@ -77,11 +85,10 @@ export async function quantizeWeight(
   const divides = conventionOf(target.convention).global?.role === "divisor";
   let first = true;
   for await (const rows of source.rows(kernels)) {
+    largestOf(kernels, source.name, rows);
     const made = quantizeRows(means, rows, source.dtype, amax);
-    const scales = made.values;
-    const factor = { global: made.whole ?? 1, divides };
-    for (let i = 0; i < scales.length; i++) scales[i] = scaleOf(factor, scales[i] as number);
-    if (!compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes)) throw notFinite(source.name);
+    const scales = scalesOf(made, { global: made.whole ?? 1, divides });
+    compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes);
     await output.append(codes, packsSix ? packSix(source.name, made.codes) : made.codes);
     if (first || blocks.kind !== "whole")
       await output.append(scale, inFileOrder(target, made.scales, blocks.grid[1]));

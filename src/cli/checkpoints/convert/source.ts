@@ -69,16 +69,19 @@ async function* plainRows(
 /** The largest magnitude of a weight. Throws `FileError` for NaN and infinity. */
 export async function amaxOf(kernels: Kernels, source: Source): Promise<number> {
   let amax = 0;
-  for await (const { type, values } of source.rows(kernels)) {
-    const own = values instanceof Float64Array ? largest(values) : largestOf(kernels, type, values);
-    if (!Number.isFinite(own)) throw notFinite(source.name);
-    if (own > amax) amax = own;
-  }
+  for await (const rows of source.rows(kernels)) amax = Math.max(amax, largestOf(kernels, source.name, rows));
   return Math.fround(amax);
 }
 
+/** The largest magnitude of values. Throws `FileError` for NaN and infinity. */
+export function largestOf(kernels: Kernels, name: string, { type, values }: Rows): number {
+  const own = values instanceof Float64Array ? largest(values) : largestOfType(kernels, type, values);
+  if (!Number.isFinite(own)) throw notFinite(name);
+  return own;
+}
+
 /** The largest magnitude of values of a wide type; NaN or infinity if there is one among them. */
-function largestOf(kernels: Kernels, type: Rows["type"], values: ArrayBufferView): number {
+function largestOfType(kernels: Kernels, type: Rows["type"], values: ArrayBufferView): number {
   if (type === "f64") return Number.NaN;
   const count = (8 * values.byteLength) / storageBits(type);
   const src = kernels.put("values", values);
@@ -99,7 +102,7 @@ function largest(values: Float64Array): number {
 }
 
 /** The error for a weight with NaN or infinity, for which libraries have different rules. */
-export function notFinite(name: string): FileError {
+function notFinite(name: string): FileError {
   return new FileError(
     `tensor "${name}": has NaN or infinity, which is not quantized; leave it out by --tensors`,
   );
