@@ -5,7 +5,7 @@
 // the rows as JSON.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -76,15 +76,22 @@ async function writeModel(folder, layers, shape) {
   }));
   // one draw, shifted: to draw each layer would take longer than to measure
   const bytes = weight(shape, 1);
-  await writeSafetensors(join(folder, "model.safetensors"), { tensors, metadata: { format: "pt" } }, async (put) => {
-    for (const [layer, { name }] of tensors.entries()) {
-      const cut = (bytes.length / 2 / tensors.length) * 2 * layer;
-      const at = cut - (cut % 2);
-      await put(name, bytes.subarray(at), 0);
-      await put(name, bytes.subarray(0, at), bytes.length - at);
-    }
-  });
-  writeFileSync(join(folder, "config.json"), JSON.stringify({ model_type: "llama", torch_dtype: "bfloat16" }));
+  await writeSafetensors(
+    join(folder, "model.safetensors"),
+    { tensors, metadata: { format: "pt" } },
+    async (put) => {
+      for (const [layer, { name }] of tensors.entries()) {
+        const cut = (bytes.length / 2 / tensors.length) * 2 * layer;
+        const at = cut - (cut % 2);
+        await put(name, bytes.subarray(at), 0);
+        await put(name, bytes.subarray(0, at), bytes.length - at);
+      }
+    },
+  );
+  writeFileSync(
+    join(folder, "config.json"),
+    JSON.stringify({ model_type: "llama", torch_dtype: "bfloat16" }),
+  );
 }
 
 /** Runs a script in a process of its own, and returns what it used. */
@@ -191,7 +198,17 @@ try {
 
 if (options.json) process.stdout.write(`${JSON.stringify(rows)}\n`);
 else {
-  const head = ["conversion", "MB read", "CPU s", "of it the start", "of it in the kernel", "wall s", "MB/CPU s", "beyond the start", "peak MiB"];
+  const head = [
+    "conversion",
+    "MB read",
+    "CPU s",
+    "of it the start",
+    "of it in the kernel",
+    "wall s",
+    "MB/CPU s",
+    "beyond the start",
+    "peak MiB",
+  ];
   const lines = rows.map(({ name, MB, cpu, start, kernel, wall, rate, beyond, peakMiB }) => [
     name,
     MB.toFixed(0),

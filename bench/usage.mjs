@@ -4,6 +4,13 @@ import { isMainThread } from "node:worker_threads";
 
 if (isMainThread)
   process.on("exit", () => {
-  const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
-  writeSync(3, JSON.stringify({ cpu: (userCPUTime + systemCPUTime) / 1e6, system: systemCPUTime / 1e6, peak: maxRSS * 1024 }));
-});
+    const { userCPUTime, systemCPUTime, maxRSS } = process.resourceUsage();
+    writeSync(
+      3,
+      JSON.stringify({
+        cpu: (userCPUTime + systemCPUTime) / 1e6,
+        system: systemCPUTime / 1e6,
+        peak: maxRSS * 1024,
+      }),
+    );
+  });

@@ -9,7 +9,6 @@ const RUN: u32 = 2048;
 const F64: u32 = 3;
 
 /** The value of a code in f32, of a byte of two codes if C is u16. */
-@inline
 function codeValue<C>(codes: usize, index: u32, table: usize): f64 {
   if (sizeof<C>() === 1) return <f64>load<f32>(table + ((<usize>load<u8>(codes + index)) << 2));
   const pair = table + ((<usize>load<u8>(codes + (index >> 1))) << 3);
@@ -17,15 +16,16 @@ function codeValue<C>(codes: usize, index: u32, table: usize): f64 {
 }
 
 /** Two values of codes from an even index on. */
-@inline
 function codePair<C>(codes: usize, index: u32, table: usize): v128 {
-  if (sizeof<C>() === 2) return f64x2.promote_low_f32x4(v128.load64_zero(table + ((<usize>load<u8>(codes + (index >> 1))) << 3)));
+  if (sizeof<C>() === 2)
+    return f64x2.promote_low_f32x4(v128.load64_zero(table + ((<usize>load<u8>(codes + (index >> 1))) << 3)));
   const low = v128.load32_zero(table + ((<usize>load<u8>(codes + index)) << 2));
-  return f64x2.promote_low_f32x4(v128.load32_lane(table + ((<usize>load<u8>(codes + index, 1)) << 2), low, 1));
+  return f64x2.promote_low_f32x4(
+    v128.load32_lane(table + ((<usize>load<u8>(codes + index, 1)) << 2), low, 1),
+  );
 }
 
 /** As codeValue, of values before. V is f32 or f64. */
-@inline
 function before<V>(x: usize, index: u32): f64 {
   return sizeof<V>() === 4 ? <f64>load<f32>(x + ((<usize>index) << 2)) : load<f64>(x + ((<usize>index) << 3));
 }
@@ -78,12 +78,35 @@ function compareRun<V, C>(
         max = f64x2.pmax(f64x2.pmax(max, lowBy), highBy);
         low = f64x2.abs(low);
         high = f64x2.abs(high);
-        const above = v128.or(f64x2.gt(lowBy, f64x2.mul(low, bounds)), f64x2.gt(highBy, f64x2.mul(high, bounds)));
+        const above = v128.or(
+          f64x2.gt(lowBy, f64x2.mul(low, bounds)),
+          f64x2.gt(highBy, f64x2.mul(high, bounds)),
+        );
         if (v128.any_true(above)) {
-          relative = largerQuotient(relative, bound, f64x2.extract_lane(lowBy, 0), f64x2.extract_lane(low, 0));
-          relative = largerQuotient(relative, bound, f64x2.extract_lane(lowBy, 1), f64x2.extract_lane(low, 1));
-          relative = largerQuotient(relative, bound, f64x2.extract_lane(highBy, 0), f64x2.extract_lane(high, 0));
-          relative = largerQuotient(relative, bound, f64x2.extract_lane(highBy, 1), f64x2.extract_lane(high, 1));
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(lowBy, 0),
+            f64x2.extract_lane(low, 0),
+          );
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(lowBy, 1),
+            f64x2.extract_lane(low, 1),
+          );
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(highBy, 0),
+            f64x2.extract_lane(high, 0),
+          );
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(highBy, 1),
+            f64x2.extract_lane(high, 1),
+          );
           bound = boundOf(relative);
           bounds = f64x2.splat(bound);
         }
@@ -145,7 +168,12 @@ export function compareRows(
       const at = <usize>row * columns + column;
       const first = line + column / width;
       const block = scaleTable
-        ? spreadScales(scales + first, (column + count - 1) / width - column / width + 1, scaleTable, buffer + 4 * RUN)
+        ? spreadScales(
+            scales + first,
+            (column + count - 1) / width - column / width + 1,
+            scaleTable,
+            buffer + 4 * RUN,
+          )
         : scales + (first << 2);
       const until = width - (column % width);
       const own = codes + (pairs ? at >> 1 : at);

@@ -9,7 +9,8 @@ export function largestBits(src: usize, type: u32, count: usize): u32 {
   if (type === Wide.F32) {
     const magnitude = i32x4.splat(0x7fffffff);
     let max = i32x4.splat(0);
-    for (const whole = count & ~3; i < whole; i += 4) max = i32x4.max_u(max, v128.and(v128.load(src + (i << 2)), magnitude));
+    for (const whole = count & ~3; i < whole; i += 4)
+      max = i32x4.max_u(max, v128.and(v128.load(src + (i << 2)), magnitude));
     const two = i32x4.max_u(max, i64x2.shuffle(max, max, 1, 1));
     largest = <u32>i32x4.extract_lane(i32x4.max_u(two, i32x4.shuffle(two, two, 1, 1, 1, 1)), 0);
     for (; i < count; ++i) largest = umax(largest, load<u32>(src + (i << 2)) & 0x7fffffff);
@@ -30,7 +31,6 @@ export function largestBits(src: usize, type: u32, count: usize): u32 {
   return largest;
 }
 
-@inline
 function umax(a: u32, b: u32): u32 {
   return a > b ? a : b;
 }

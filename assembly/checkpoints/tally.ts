@@ -13,7 +13,6 @@ export const enum TallyAt {
  * A factor f for which difference > f * magnitude holds wherever the rounded quotient of the two is above `relative`, and fails
  * wherever it equals a power of two, as it does for all values that become zero.
  */
-@inline
 export function boundOf(relative: f64): f64 {
   const mantissa = reinterpret<u64>(relative) & 0x000fffffffffffff;
   return mantissa === 0 ? relative : relative * (1 - 2 ** -51);

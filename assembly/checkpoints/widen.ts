@@ -34,7 +34,7 @@ export function wideTable(values: usize, count: u32, scale: f32, type: u32, tabl
   for (let code: usize = 0; code < <usize>count; ++code) {
     const value = load<f64>(values + (code << 3)) * <f64>scale;
     const bits = reinterpret<u32>(<f32>value);
-    const unordered = value !== value;
+    const unordered = isNaN(value);
     let word = unordered ? 0x7fc00000 : bits;
     let after = <f32>value;
     if (type === Wide.Bf16) {
@@ -47,14 +47,15 @@ export function wideTable(values: usize, count: u32, scale: f32, type: u32, tabl
     store<u8>(table + code, changed ? 0xff : 0, TableAt.Changed);
     store<f64>(table + (code << 3), difference, TableAt.Differences);
     store<f64>(table + (code << 3), changed ? difference / abs(value) : 0, TableAt.Quotients);
-    if (code < 16) for (let byte: usize = 0; byte < 4; ++byte) store<u8>(table + TableAt.Planes + (byte << 4) + code, word >> (8 * <u32>byte));
+    if (code < 16)
+      for (let byte: usize = 0; byte < 4; ++byte)
+        store<u8>(table + TableAt.Planes + (byte << 4) + code, word >> (8 * <u32>byte));
     if (changed) any = 1;
   }
   return any;
 }
 
 /** One element of eight codes, the lowest byte of `codes` first. */
-@inline
 function put<D>(dst: usize, table: usize, codes: u64, at: u64): void {
   const code = <usize>((codes >> (8 * at)) & 0xff);
   const to = dst + <usize>at * sizeof<D>();
@@ -82,7 +83,8 @@ function widenRun<D>(codes: usize, count: usize, table: usize, dst: usize): void
 /** The number of codes that change. */
 function countRun(codes: usize, count: usize, table: usize): u32 {
   let changed: u32 = 0;
-  for (let i: usize = 0; i < count; ++i) changed += load<u8>(table + <usize>load<u8>(codes + i), TableAt.Changed) & 1;
+  for (let i: usize = 0; i < count; ++i)
+    changed += load<u8>(table + <usize>load<u8>(codes + i), TableAt.Changed) & 1;
   return changed;
 }
 
@@ -91,7 +93,6 @@ function markRun(codes: usize, count: usize, marks: usize): void {
 }
 
 /** One run under one table. Returns how many values change, 0 unless that is asked. */
-@inline
 function run(codes: usize, count: usize, table: usize, asks: u32, marks: usize, dst: usize, type: u32): u32 {
   if (type === Wide.F32) widenRun<u32>(codes, count, table, dst);
   else widenRun<u16>(codes, count, table, dst);
@@ -152,7 +153,6 @@ export function widenGroups(
 }
 
 /** Sixteen codes of eight bytes, in order. */
-@inline
 function nibbles(codes: usize, low: v128): v128 {
   const pairs = v128.load64_zero(codes);
   const even = v128.and(pairs, low);
@@ -160,18 +160,15 @@ function nibbles(codes: usize, low: v128): v128 {
   return i8x16.shuffle(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
-@inline
 function lowBytes(a: v128, b: v128): v128 {
   return i8x16.shuffle(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
-@inline
 function highBytes(a: v128, b: v128): v128 {
   return i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
 /** Writes sixteen elements. */
-@inline
 function putSixteen(dst: usize, table: usize, codes: v128, type: u32): void {
   const third = i8x16.swizzle(v128.load(table, TableAt.Planes), codes);
   const fourth = i8x16.swizzle(v128.load(table, TableAt.Planes + 16), codes);

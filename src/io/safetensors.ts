@@ -79,7 +79,8 @@ export class SafetensorsFile extends TensorSource {
   override async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
     if (kindOf(into) !== "Uint8Array")
       throw new ArgumentError(`${this.path}: readInto: into is ${describe(into)}; a Uint8Array is needed`);
-    const [from, to] = rangeOf(this.#own(entry), begin, begin + into.length);
+    const end = typeof begin === "number" ? begin + into.length : Number.NaN;
+    const [from, to] = rangeOf(this.#own(entry), begin, end);
     if (to - from <= WINDOW_BYTES / 4) into.set(await this.#read(entry, from, to));
     else await fillAt(this.path, this.#handle, this.#dataStart + entry.begin + from, into);
   }

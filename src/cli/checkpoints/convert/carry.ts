@@ -181,7 +181,8 @@ function nearest(
   const reciprocal = Math.fround(1 / own.global);
   const changed = (global: number): number =>
     values.reduce(
-      (sum, value, i) => sum + (scaleOf({ global, divides }, value) === before[i] ? 0 : (counts[i] as number)),
+      (sum, value, i) =>
+        sum + (scaleOf({ global, divides }, value) === before[i] ? 0 : (counts[i] as number)),
       0,
     );
   const candidates = [0, -1, 1].map((step) => neighbour(reciprocal, step));
@@ -212,7 +213,7 @@ export async function writeCarried(
   for (let matrix = 0; matrix < matrices; matrix++)
     await output.append(
       parts.scale,
-      inFileOrder(target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
+      inFileOrder(kernels, target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
     );
   if (parts.global) await output.append(parts.global, bytesOf(Float32Array.of(global ?? 1)));
   if (before === after) changes.elements = elementCount(weight.shape);
@@ -267,7 +268,11 @@ async function copyCounted(
   kernels: Kernels,
   { codes: { shard, entry }, type }: QuantizedWeight,
   { codes: plan, blocks: { size } }: Parts,
-  { before, after, index }: { readonly before: Float32Array; readonly after: Float32Array; readonly index: Place },
+  {
+    before,
+    after,
+    index,
+  }: { readonly before: Float32Array; readonly after: Float32Array; readonly index: Place },
   output: Output,
   changes: Changes,
 ): Promise<void> {
@@ -276,7 +281,7 @@ async function copyCounted(
   before.forEach((scale, byte) => {
     if (scale !== after[byte]) tables.replace(byte, scale, after[byte] as number, changes);
   });
-    const step = (2 * COPY_BYTES) / width;
+  const step = (2 * COPY_BYTES) / width;
   for (let group = 0; group < index.bytes.length; group += step) {
     const groups = Math.min(step, index.bytes.length - group);
     const codes = kernels.place("codes", (groups * width) / 2);

@@ -38,7 +38,14 @@ export async function planFor(
     const { name, row } = target;
     const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
     const dtype = modelDType(config);
-    const conversions = await quantizations(surveyed, { name, target: row, tensors, backend, kernels, dtype });
+    const conversions = await quantizations(surveyed, {
+      name,
+      target: row,
+      tensors,
+      backend,
+      kernels,
+      dtype,
+    });
     return planConversion(checkpoint, target, conversions);
   }
   const names = surveyed.weights.map(({ name }) => name);

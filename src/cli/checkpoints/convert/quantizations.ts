@@ -97,7 +97,10 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
       way: carries ? "carried" : "quantized",
       outputs: [codes, scale, ...(global ? [global] : [])],
       metadata: weightMetadata(target.announce, source, parts, weight ? wanted.dtype : source.dtype),
-      write: weight && carries ? (output) => writeCarried(wanted.kernels, weight, target, parts, output) : quantized,
+      write:
+        weight && carries
+          ? (output) => writeCarried(wanted.kernels, weight, target, parts, output)
+          : quantized,
     };
     return [place, step];
   });

@@ -62,7 +62,10 @@ function quantizeRows(
 }
 
 /** The scales of blocks with that of the tensor. */
-function scalesOf({ scales, dtype }: QuantizedRows, global: Pick<GlobalScale, "global" | "divides">): BlockScales {
+function scalesOf(
+  { scales, dtype }: QuantizedRows,
+  global: Pick<GlobalScale, "global" | "divides">,
+): BlockScales {
   const floats = (bytes: Uint8Array): Float32Array =>
     toFloats(dtype, bytes).map((value) => scaleOf(global, value));
   return fileBytes(dtype, [1]) === 1 ? { values: scales, table: floats(BYTES) } : { values: floats(scales) };
@@ -91,7 +94,7 @@ export async function quantizeWeight(
     compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes);
     await output.append(codes, packsSix ? packSix(source.name, made.codes) : made.codes);
     if (first || blocks.kind !== "whole")
-      await output.append(scale, inFileOrder(target, made.scales, blocks.grid[1]));
+      await output.append(scale, inFileOrder(kernels, target, made.scales, blocks.grid[1]));
     if (first && global) await output.append(global, bytesOf(Float32Array.of(made.whole ?? 1)));
     first = false;
   }

@@ -1,5 +1,5 @@
 /** The exports of the reference for stored weights, with memory of their own. */
-import type { ExportArgs, Exactly, Immediate } from "../../../backends/wasm/call.js";
+import type { Exactly, ExportArgs, Immediate } from "../../../backends/wasm/call.js";
 import { Heap } from "../../../backends/wasm/heap.js";
 import { type ExportName, type Instance, openInstance } from "../../../backends/wasm/instance.js";
 import { Pool } from "../../../backends/wasm/pool.js";
@@ -45,7 +45,10 @@ export class Kernels {
       block = { address: this.heap.reserve(length + SLACK), size: length };
       this.#blocks.set(name, block);
     }
-    return { address: block.address, bytes: new Uint8Array(this.instance.memory.buffer, block.address, length) };
+    return {
+      address: block.address,
+      bytes: new Uint8Array(this.instance.memory.buffer, block.address, length),
+    };
   }
 
   /** Puts data under a name, and returns its address. Data that is there already is not copied. */

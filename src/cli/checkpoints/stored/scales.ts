@@ -105,8 +105,10 @@ export function toFloats(dtype: FileDType, bytes: Uint8Array): Float32Array {
     for (let i = 0; i < words.length; i++) words[i] = view.getUint16(2 * i, true) << 16;
     return new Float32Array(words.buffer);
   }
-  if (dtype === "F16")
-    return Float32Array.from({ length: bytes.length / 2 }, (_, i) => HALF[view.getUint16(2 * i, true)] ?? 0);
+  if (dtype === "F16") {
+    const table = halfTable();
+    return Float32Array.from({ length: bytes.length / 2 }, (_, i) => table[view.getUint16(2 * i, true)] ?? 0);
+  }
   const table = tableOf(dtype);
   const floats = new Float32Array(bytes.length);
   for (let i = 0; i < bytes.length; i++) floats[i] = table[bytes[i] as number] as number;
@@ -128,4 +130,10 @@ function tableOf(dtype: FileDType): Float32Array {
   return made;
 }
 
-const HALF = Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
+let half: Float32Array | undefined;
+
+/** The value of each f16, made when it is needed first. */
+function halfTable(): Float32Array {
+  half ??= Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
+  return half;
+}
