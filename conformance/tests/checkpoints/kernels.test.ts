@@ -188,6 +188,32 @@ describe("values are compared with codes times scales", () => {
   });
 });
 
+it("the largest relative change is the largest quotient to the last bit", async () => {
+  const kernels = await Kernels.open();
+  fc.assert(
+    fc.property(fc.double({ min: 1 + 2 ** -50, max: 1.75, noNaN: true }), fc.nat(8), (before, place) => {
+      // all but one element equal their code, which stands for 1
+      const columns = 9;
+      const quotient = (before - 1) / before;
+      const bits = new BigUint64Array(Float64Array.of(quotient).buffer);
+      const changes = new Changes();
+      [changes.relative = 0] = new Float64Array(BigUint64Array.of((bits[0] ?? 0n) - 1n).buffer);
+      const values = Float64Array.from({ length: columns }, (_, i) => (i === place ? before : 1));
+      const code = CODE_TYPES.e4m3.values.indexOf(1);
+      compareRows(
+        kernels,
+        { blocks: { kind: "whole", size: [1, columns], grid: [1, 1] }, type: "e4m3" },
+        { rows: 1, columns, type: "f64", values },
+        new Uint8Array(columns).fill(code),
+        { values: Float32Array.of(1) },
+        changes,
+      );
+      expect(changes).toMatchObject({ changed: 1, max: before - 1, relative: quotient });
+    }),
+    { numRuns: 1000 },
+  );
+});
+
 /** Values in a type: their bytes, and what they are there. */
 function heldAs(of: "f32" | "bf16" | "f16" | "f64", wanted: readonly number[]) {
   if (of === "f64") return { bytes: Float64Array.from(wanted), values: wanted };
