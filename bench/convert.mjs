@@ -1,16 +1,19 @@
-// `npm run bench:convert -- --size MiB` measures `lockstep convert` on checkpoints of that size in BF16: MB of tensors read per
-// second of CPU time, over all threads, beside a copy of the same file by reads and writes, and a copy in memory. A conversion runs
-// in a process of its own. "Beyond the start" is without what a conversion of a small checkpoint takes. Rounds are interleaved;
-// medians. --folder PATH is where files are made (the system's folder for temporary files); --only TEXT runs the cases whose name has it, --rounds N as many, --threads N gives the reference so many; --json prints
-// the rows as JSON.
+// `npm run bench:convert -- --size MiB` measures `lockstep convert` on checkpoints of so many MiB in BF16: MB of tensors read per
+// second of CPU time, over all threads, beside a copy of the same file by reads and writes, and one in memory. Each conversion runs
+// in a process of its own; what a conversion of a small checkpoint takes, the start, is left out of the rates. "Of a copy" is the CPU
+// time that only reading and writing the same bytes takes in this run, as a share. Rounds are interleaved; medians. --only TEXT
+// runs the cases whose name has it, --rounds N as many, --threads N gives the reference so many, --folder PATH is where files are
+// made (by default the system's folder for temporary files); --json prints the rows as JSON, --write puts the table into
+// docs/performance.md.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { writeSafetensors } from "../dist/src/io/index.js";
+import { writeSection } from "../scripts/section.mjs";
 import { median } from "./timing.mjs";
 
 const { values: options } = parseArgs({
@@ -21,6 +24,7 @@ const { values: options } = parseArgs({
     threads: { type: "string", default: "1" },
     folder: { type: "string", default: tmpdir() },
     json: { type: "boolean", default: false },
+    write: { type: "boolean", default: false },
   },
 });
 
@@ -134,7 +138,6 @@ try {
         await converted((await model("bf16"))[kind], form, folder);
         continue;
       }
-      const { mkdirSync } = await import("node:fs");
       mkdirSync(folder);
       const large = kind === "large";
       const layers = large ? Math.max(1, Math.round((Number(options.size) * MIB) / (2 * SIDE * SIDE))) : 1;
@@ -149,8 +152,7 @@ try {
     runs.push({
       name: `${from} to ${to}`,
       bytes: sizeOf(large),
-      written: 0,
-      run: () => converted(large, to, output),
+      run: async () => ({ ...(await converted(large, to, output)), written: sizeOf(output) }),
       start: () => converted(small, to, output),
       each: [],
       starts: [],
@@ -177,18 +179,26 @@ try {
         rmSync(output, { recursive: true, force: true });
       }
     }
+  const beyond = ({ each, starts }, key = "cpu") =>
+    median(each.map((one) => one[key])) - median(starts.map((one) => one[key]));
+  const copies = Object.fromEntries(
+    runs.filter(({ name }) => name.startsWith("copy")).map((each) => [each.name, beyond(each) / each.bytes]),
+  );
+  const reads = copies["copy: read"];
+  const writes = copies["copy: read and write"] - reads;
   for (const { name, bytes, each, starts } of runs) {
     const of = (list, key) => median(list.map((one) => one[key]));
-    const [cpu, start] = [of(each, "cpu"), of(starts, "cpu")];
+    const cpu = beyond({ each, starts });
+    const written = each[0].written;
     rows.push({
       name,
       MB: bytes / 1e6,
+      start: of(starts, "cpu"),
       cpu,
-      start,
-      kernel: of(each, "system"),
-      wall: of(each, "wall"),
+      kernel: beyond({ each, starts }, "system"),
+      wall: beyond({ each, starts }, "wall"),
       rate: bytes / 1e6 / cpu,
-      beyond: bytes / 1e6 / (cpu - start),
+      copy: written === undefined ? undefined : (bytes * reads + written * writes) / cpu,
       peakMiB: of(each, "peak") / MIB,
     });
   }
@@ -196,30 +206,41 @@ try {
   rmSync(root, { recursive: true, force: true });
 }
 
-if (options.json) process.stdout.write(`${JSON.stringify(rows)}\n`);
-else {
-  const head = [
-    "conversion",
-    "MB read",
-    "CPU s",
-    "of it the start",
-    "of it in the kernel",
-    "wall s",
-    "MB/CPU s",
-    "beyond the start",
-    "peak MiB",
-  ];
-  const lines = rows.map(({ name, MB, cpu, start, kernel, wall, rate, beyond, peakMiB }) => [
+const HEAD = [
+  "conversion",
+  "MB read",
+  "start, CPU s",
+  "CPU s",
+  "of it in the kernel",
+  "wall s",
+  "MB per CPU s",
+  "of a copy",
+  "peak MiB",
+];
+
+function table() {
+  const lines = rows.map(({ name, MB, start, cpu, kernel, wall, rate, copy, peakMiB }) => [
     name,
     MB.toFixed(0),
-    cpu.toFixed(2),
-    start.toFixed(2),
-    kernel.toFixed(2),
-    wall.toFixed(2),
+    ...[start, cpu, kernel, wall].map((seconds) => seconds.toFixed(2)),
     rate.toFixed(0),
-    beyond.toFixed(0),
+    copy === undefined ? "" : copy.toFixed(2),
     peakMiB.toFixed(0),
   ]);
-  process.stdout.write(`| ${head.join(" | ")} |\n|---|${"---:|".repeat(head.length - 1)}\n`);
-  for (const line of lines) process.stdout.write(`| ${line.join(" | ")} |\n`);
+  return [HEAD, ["---", ...HEAD.slice(1).map(() => "---:")], ...lines]
+    .map((line) => `| ${line.join(" | ")} |\n`)
+    .join("");
+}
+
+if (options.json) process.stdout.write(`${JSON.stringify(rows)}\n`);
+else process.stdout.write(table());
+if (options.write) {
+  const { size, rounds, threads, folder } = options;
+  const flags = `--size ${size} --rounds ${rounds} --threads ${threads}${folder === tmpdir() ? "" : ` --folder ${folder}`} --write`;
+  const host = `${cpus()[0]?.model.trim()}, ${cpus().length} cores, Node ${process.version}`;
+  writeSection(
+    "docs/performance.md",
+    "bench:convert",
+    `${host}; \`npm run bench:convert -- ${flags}\`:\n\n${table()}`,
+  );
 }

@@ -1,5 +1,6 @@
 // Compares the values of rows with codes times scales.
 
+import { Wide } from "../contract";
 import { asF32 } from "../core/wide";
 import { boundOf, largerQuotient, TallyAt } from "./tally";
 
@@ -25,8 +26,9 @@ function codePair<C>(codes: usize, index: u32, table: usize): v128 {
   );
 }
 
-/** As codeValue, of values before. V is f32 or f64. */
+/** As codeValue, of values before. V is f32, f64, or u16 for bf16. */
 function before<V>(x: usize, index: u32): f64 {
+  if (sizeof<V>() === 2) return <f64>reinterpret<f32>((<u32>load<u16>(x + ((<usize>index) << 1))) << 16);
   return sizeof<V>() === 4 ? <f64>load<f32>(x + ((<usize>index) << 2)) : load<f64>(x + ((<usize>index) << 3));
 }
 
@@ -62,8 +64,11 @@ function compareRun<V, C>(
       for (; i + 4 <= end; i += 4) {
         let low: v128;
         let high: v128;
-        if (sizeof<V>() === 4) {
-          const four = v128.load(x + ((<usize>i) << 2));
+        if (sizeof<V>() < 8) {
+          const four =
+            sizeof<V>() === 2
+              ? i32x4.shl(v128.load16x4_u(x + ((<usize>i) << 1)), 16)
+              : v128.load(x + ((<usize>i) << 2));
           low = f64x2.promote_low_f32x4(four);
           high = f64x2.promote_low_f32x4(i64x2.shuffle(four, four, 1, 1));
         } else {
@@ -181,6 +186,10 @@ export function compareRows(
         const x = values + (at << 3);
         if (pairs) compareRun<f64, u16>(x, own, count, table, block, until, width, tally);
         else compareRun<f64, u8>(x, own, count, table, block, until, width, tally);
+      } else if (type === Wide.Bf16) {
+        const x = values + (at << 1);
+        if (pairs) compareRun<u16, u16>(x, own, count, table, block, until, width, tally);
+        else compareRun<u16, u8>(x, own, count, table, block, until, width, tally);
       } else {
         const x = asF32(values, type, at, count, buffer);
         if (pairs) compareRun<f32, u16>(x, own, count, table, block, until, width, tally);

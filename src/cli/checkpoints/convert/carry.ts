@@ -7,7 +7,7 @@ import type { Kernels, Place } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
 import { codeRows } from "../stored/rows.js";
-import { byteValues, hasByteScales, histogram, readScaleBytes } from "../stored/scale-bytes.js";
+import { BYTES, byteValues, hasByteScales, histogram, readScaleBytes } from "../stored/scale-bytes.js";
 import { readGlobal, readScales, scaleOf } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { compareRows } from "./compare.js";
@@ -78,10 +78,12 @@ export async function carried(
   if (!before.every((value) => Number.isFinite(value) && value >= 0)) return undefined;
   const encode = (values: Float32Array): Uint8Array | undefined => {
     const one = values.find((_, i) => occurs(i)) ?? 0;
-    return encodeScales(
+    const bytes = encodeScales(
       parts.scale.dtype,
       values.map((value, i) => (occurs(i) ? value : one)),
     );
+    // bytes that do not occur stand for themselves, so that equal ones are seen as equal
+    return bytes?.length === BYTES.length && index ? bytes.map((byte, i) => (occurs(i) ? byte : i)) : bytes;
   };
   if (!parts.global) {
     const bytes = encode(before);

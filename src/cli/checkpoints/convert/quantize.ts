@@ -7,7 +7,7 @@ import { fromBytes, tensor } from "../../../ops/create.js";
 import { quantize } from "../../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../../quantizers/quantizer.js";
 import { Scope } from "../../../tensor/scope.js";
-import { hasType } from "../../../tensor/tensor.js";
+import { hasType, type Tensor } from "../../../tensor/tensor.js";
 import { bytesOf } from "../../bytes.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
@@ -39,8 +39,17 @@ interface QuantizedRows {
 
 const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "logical" } as const;
 
+/** The codes of a tensor, in memory of the kernels if the backend can copy them there. */
+function codesOf(kernels: Kernels, data: Tensor): Uint8Array {
+  const { memory } = data.backend;
+  if (!memory.readInto) return bytesOf(data.dataSync());
+  const { bytes } = kernels.place("codes", data.byteLength);
+  memory.readInto(data.address, bytes);
+  return bytes;
+}
+
 function quantizeRows(
-  { backend, quantizer, target }: Means,
+  { backend, kernels, quantizer, target }: Means,
   { rows, columns, bytes }: SourceRows,
   dtype: Source["dtype"],
   amax: number | undefined,
@@ -54,7 +63,7 @@ function quantizeRows(
   const typed = target.scale === "source" && hasType(scaleInv, "f32") ? castTo(scaleInv, dtype) : scaleInv;
   const scales = bytesOf(typed.dataSync());
   return {
-    codes: bytesOf(data.dataSync()),
+    codes: codesOf(kernels, data),
     scales,
     dtype: fileDType(typed.dtype),
     whole: made.amax?.dataSync()[0],
