@@ -4,7 +4,7 @@
 import { Wide } from "../contract";
 
 /** Byte offsets of the fields of a table of 256 codes, of which those of four bits use 16. */
-export const enum TableAt {
+const enum TableAt {
   /** The u32 that each code becomes; of bf16 the lower half. */
   Words = 0,
   /** 0xff for each code whose value changes, else 0. */

@@ -64,7 +64,7 @@ export function scaleOf({ global, divides }: Pick<Scales, "global" | "divides">,
 }
 
 /** The index of a scale in the order of tensor cores: tiles of 128 rows and 4 columns, in which every 32nd row is beside. */
-export function swizzledPlace(row: number, column: number, columns: number): number {
+function swizzledPlace(row: number, column: number, columns: number): number {
   const [height, width] = SWIZZLE_TILE;
   const tiles = Math.ceil(columns / width);
   const tile = Math.floor(row / height) * tiles + Math.floor(column / width);
