@@ -1,10 +1,10 @@
-// `npm run bench:convert -- --size MiB` measures `lockstep convert` on checkpoints of so many MiB in BF16: MB of tensors read per
-// second of CPU time, over all threads, beside a copy of the same file by reads and writes, and one in memory. Each conversion runs
-// in a process of its own; what a conversion of a small checkpoint takes, the start, is left out of the rates. "Of a copy" is the CPU
-// time that only reading and writing the same bytes takes in this run, as a share. Rounds are interleaved; medians. --only TEXT
-// runs the cases whose name has it, --rounds N as many, --threads N gives the reference so many, --folder PATH is where files are
-// made (by default the system's folder for temporary files); --json prints the rows as JSON, --write puts the table into
-// docs/performance.md.
+// `npm run bench:convert -- --size MiB` measures `lockstep convert` on checkpoints of so many MiB in BF16: MB of tensors
+// read per second of CPU time, over all threads, beside a copy of the same file by reads and writes, and one in memory.
+// Each conversion runs in a process of its own; the start, which a small checkpoint takes too, is left out of the rates.
+// "Of a copy" is the CPU time that only reading and writing the same bytes takes in this run, as a share. Rounds are
+// interleaved; medians. --only TEXT runs the cases whose name has it, --rounds N as many, --threads N gives the reference
+// so many, --folder PATH is where files are made (by default the system's folder for temporary files); --json prints the
+// rows as JSON, --write puts the table into docs/performance.md.
 
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";

@@ -145,10 +145,11 @@ function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): us
 }
 
 /**
- * Adds to `tally` what `rows` rows of `columns` values became. `type` is that of the values: a Wide type, or 3 for f64. A code has
- * a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each byte. `scales` has the
- * scale of each block of `height` rows and `width` columns, in rows of `pitch`, by which codes are multiplied: f32, or bytes that
- * stand for the f32 of `scaleTable` if that is not 0. `buffer` has room for 4096 f32. With pairs, columns and width are even.
+ * Adds to `tally` what `rows` rows of `columns` values became. `type` is that of the values: a Wide type, or 3 for f64.
+ * A code has a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each
+ * byte. `scales` has the scale of each block of `height` rows and `width` columns, in rows of `pitch`, by which codes
+ * are multiplied: f32, or bytes that stand for the f32 of `scaleTable` if that is not 0. `buffer` has room for 4096 f32.
+ * With pairs, columns and width are even.
  */
 export function compareRows(
   values: usize,

@@ -26,8 +26,8 @@ const enum Asks {
 }
 
 /**
- * Fills a table of `count` codes, whose f64 values are at `values`, under one scale. A value that changes to or from NaN or infinity
- * has an infinite difference. Returns 1 if a value changes, else 0.
+ * Fills a table of `count` codes, whose f64 values are at `values`, under one scale. A value that becomes infinite has an
+ * infinite difference. Returns 1 if a value changes, else 0.
  */
 export function wideTable(values: usize, count: u32, scale: f32, type: u32, table: usize): u32 {
   let any: u32 = 0;
@@ -125,7 +125,7 @@ export function widenBlock(
 }
 
 /**
- * Writes groups of `width` codes of one byte, each under a scale of one byte: that of scale s is the table at tables + s * stride,
+ * Writes groups of `width` codes of one byte, each under a scale of one byte: the table of scale s is at tables + s * stride,
  * asks[s] is what is asked as in `widenBlock`, and its marks are at marks + 256 * s. Returns how many values change.
  */
 export function widenGroups(
