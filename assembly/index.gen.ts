@@ -2,6 +2,9 @@
 export { encode, encodeScalar } from "./cast/cast";
 export { decode } from "./cast/decode";
 export { sweep } from "./cast/sweep";
+export { compareRows } from "./checkpoints/compare";
+export { largestBits } from "./checkpoints/largest";
+export { wideTable, widenBlock, widenGroups, widenNibbles } from "./checkpoints/widen";
 export { release, reserve } from "./core/memory";
 export { columnSum, rowSum } from "./core/reduce";
 export { quotientScale, scaleFromAmax, tensorScale } from "./core/scale";

@@ -81,6 +81,18 @@ export async function readAt(
   length: number,
 ): Promise<Uint8Array> {
   const bytes = new Uint8Array(length);
+  await fillAt(path, handle, position, bytes);
+  return bytes;
+}
+
+/** Fills `bytes` with those of a file from a position on. Throws `FileError` if the file ends before. */
+export async function fillAt(
+  path: string,
+  handle: FileHandle,
+  position: number,
+  bytes: Uint8Array,
+): Promise<void> {
+  const { length } = bytes;
   for (let at = 0; at < length; ) {
     const wanted = Math.min(length - at, MAX_TRANSFER_BYTES);
     const { bytesRead } = await handle.read(bytes, at, wanted, position + at).catch((cause: unknown) => {
@@ -90,7 +102,6 @@ export async function readAt(
       throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
     at += bytesRead;
   }
-  return bytes;
 }
 
 /** Writes bytes to a file. */

@@ -2,7 +2,8 @@
 import type { FileHandle } from "node:fs/promises";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
-import { openFile, readAt, requirePath } from "./files.js";
+import { kindOf } from "../tensor/data.js";
+import { fillAt, openFile, readAt, requirePath } from "./files.js";
 import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/header.js";
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "./header/header-length.js";
 import { TensorSource } from "./source.js";
@@ -69,6 +70,19 @@ export class SafetensorsFile extends TensorSource {
    */
   override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
     return this.#read(this.#own(entry), ...rangeOf(entry, begin, end));
+  }
+
+  /**
+   * Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` for what is no `Uint8Array` and as `read` does,
+   * `FileError` as it does.
+   */
+  override async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
+    if (kindOf(into) !== "Uint8Array")
+      throw new ArgumentError(`${this.path}: readInto: into is ${describe(into)}; a Uint8Array is needed`);
+    const end = typeof begin === "number" ? begin + into.length : Number.NaN;
+    const [from, to] = rangeOf(this.#own(entry), begin, end);
+    if (to - from <= WINDOW_BYTES / 4) into.set(await this.#read(entry, from, to));
+    else await fillAt(this.path, this.#handle, this.#dataStart + entry.begin + from, into);
   }
 
   #own(entry: TensorEntry): TensorEntry {

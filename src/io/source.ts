@@ -50,6 +50,11 @@ export abstract class TensorSource {
 
   /** Returns bytes [begin, end) of a tensor, by default all. */
   abstract read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array>;
+
+  /** Fills `into` with bytes of a tensor from `begin` on. */
+  async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
+    into.set(await this.read(entry, begin, begin + into.length));
+  }
 }
 
 /** Tensors in memory. */

@@ -25,6 +25,8 @@ export interface Memory {
   read(address: number, bytes: number): Promise<Uint8Array>;
   /** The synchronous form of `read`: it blocks until the bytes are there. */
   readSync(address: number, bytes: number): Uint8Array;
+  /** @internal As `readSync`, into memory that is there. Absent if it would take no less time. */
+  readInto?(address: number, into: Uint8Array): void;
   /** @internal During a capture, receives each block whose address is requested. */
   readonly used?: ((block: Storage, address: number) => void) | undefined;
 }

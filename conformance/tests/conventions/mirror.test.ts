@@ -34,7 +34,10 @@ const FLOORS: readonly Floor[] = [
   {
     folder: "assembly",
     ending: ".ts",
-    rooms: { core: "arithmetic and memory that families share" },
+    rooms: {
+      checkpoints: "stored weights, which the command line calls by itself: src/cli/checkpoints/kernels",
+      core: "arithmetic and memory that families share",
+    },
     without: COMPOSED,
   },
   {

@@ -138,6 +138,11 @@ describe("reading a part of a tensor", () => {
           for (const source of [file, memory]) {
             const read = await source.read(source.entry(`t${i}`), begin, end);
             expect(wanted.equals(read)).toBe(true);
+            const into = new Uint8Array(new SharedArrayBuffer(wanted.length + 2), 1, wanted.length);
+            await source.readInto(source.entry(`t${i}`), begin, into);
+            expect(wanted.equals(into)).toBe(true);
+            expect(new Uint8Array(into.buffer).at(0)).toBe(0);
+            expect(new Uint8Array(into.buffer).at(-1)).toBe(0);
             // the result belongs to the caller
             read.fill(0);
           }
@@ -162,6 +167,10 @@ describe("reading a part of a tensor", () => {
         const read = file.read(entry, begin, end);
         if (right) expect((await read).length).toBe(end - begin);
         else await expect(read).rejects.toThrow(ArgumentError);
+        const into = new Uint8Array(7);
+        const filled = file.readInto(entry, begin, into);
+        if (Number.isInteger(begin) && 0 <= begin && begin + 7 <= 100) await filled;
+        else await expect(filled).rejects.toThrow(ArgumentError);
       }),
     );
     const again = await SafetensorsFile.open(file.path);

@@ -104,8 +104,17 @@ export class Heap implements Memory {
   }
 
   readSync(address: number, bytes: number): Uint8Array {
+    return this.#bytes(address, bytes).slice();
+  }
+
+  readInto(address: number, into: Uint8Array): void {
+    into.set(this.#bytes(address, into.length));
+  }
+
+  /** The bytes of a tensor that is read. */
+  #bytes(address: number, bytes: number): Uint8Array {
     if (this.#recording) throw waits("a tensor is read");
-    return new Uint8Array(this.#instance.memory.buffer, address, bytes).slice();
+    return new Uint8Array(this.#instance.memory.buffer, address, bytes);
   }
 
   get recording(): Recording | undefined {

@@ -138,6 +138,20 @@ export function fileRows(folder: CheckpointFolder): Rows {
         ]),
       ),
     },
+    "SafetensorsFile.readInto": {
+      calls: [() => [folder.file.entry("x"), 4, new Uint8Array(4)]],
+      self: () => folder.file,
+      unbound: true,
+      outlives: true,
+      costly: true,
+      numbers: { begin: "index" },
+      free: Object.fromEntries(
+        ["begin", "end", "name", "dtype", "shape"].map((field) => [
+          `entry.${field}`,
+          "an entry comes from the table of its file, which no other object can replace",
+        ]),
+      ),
+    },
     "SafetensorsFile.entry": entry,
     "TensorSource.entry": entry,
   };

@@ -1,10 +1,14 @@
 /** Carries the codes and scales of a quantized weight over to another convention, so that no value is rounded again. */
 import { FileError } from "../../../errors.js";
+import { elementCount } from "../../../tensor/shape.js";
 import { bytesOf } from "../../bytes.js";
+import { CodeTables } from "../kernels/code-tables.js";
+import type { Kernels, Place } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
 import { codeRows } from "../stored/rows.js";
-import { readScales, scaleOf } from "../stored/scales.js";
+import { BYTES, byteValues, hasByteScales, histogram, readScaleBytes } from "../stored/scale-bytes.js";
+import { readGlobal, readScales, scaleOf } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { compareRows } from "./compare.js";
 import { encodeScales } from "./encode-scales.js";
@@ -13,36 +17,77 @@ import { inFileOrder, type Parts } from "./parts.js";
 import type { Target } from "./targets.js";
 import { Changes } from "./wide.js";
 
-const COPY_BYTES = 8 << 20;
+const COPY_BYTES = 4 << 20;
 /** The largest exponent of e4m3. */
 const MAX_POWER = 8;
 
-/** The scales of a weight under a target, for each of its blocks. */
+/** The scales of a weight under a target: those of its blocks one by one, or of each byte that stands for some of them. */
 export interface Carried {
   /** The f32 scales before. */
   readonly before: Float32Array;
   /** The f32 scales afterwards; `before` itself if no value changes. */
   readonly after: Float32Array;
-  /** The scales of blocks in the type of the target. */
+  /** The scales in the type of the target. */
   readonly bytes: Uint8Array;
   /** The scale beside those of blocks. */
   readonly global: number | undefined;
+  /** The byte of each block, by which the others are indexed; absent if they are those of blocks. */
+  readonly index?: Place;
 }
 
-/** The scales of a weight under a target; undefined if its codes or its scales cannot be carried over. Reads all scales. */
+/** Scales, and how often each of them occurs. */
+interface Blocks {
+  readonly values: Float32Array;
+  readonly counts: Float64Array;
+  readonly index?: Place;
+}
+
+/** The scales of the target's blocks as they are in the weight. Scales of one byte are those that occur, and 0 for the others. */
+async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: Parts): Promise<Blocks> {
+  if (!hasByteScales(weight)) {
+    const { values: stored } = await readScales(weight);
+    const values = spread(weight, parts, stored, new Float32Array(blockCount(weight, parts)));
+    return { values, counts: new Float64Array(values.length).fill(1) };
+  }
+  const stored = await readScaleBytes(kernels, weight);
+  const index = hasSameGrid(weight, parts)
+    ? stored
+    : kernels.place("spread scales", blockCount(weight, parts));
+  if (index !== stored) spread(weight, parts, stored.bytes, index.bytes);
+  const counts = histogram(index.bytes);
+  const values = byteValues(weight).map((value, byte) => (counts[byte] === 0 ? 0 : value));
+  return { values, counts, index };
+}
+
+/**
+ * The scales of a weight under a target; undefined if its codes or its scales cannot be carried over. Reads all scales. They are
+ * valid until the next ones are read.
+ */
 export async function carried(
+  kernels: Kernels,
   weight: QuantizedWeight,
   target: Target,
   parts: Parts,
 ): Promise<Carried | undefined> {
   if (weight.type !== parts.type || !isNested(weight, parts)) return undefined;
-  const stored = await readScales(weight);
-  const blocks = spread(weight, parts, stored.values);
-  const before = blocks.map((value) => scaleOf(stored, value));
+  const stored = await readGlobal(weight);
+  const { values: blocks, counts, index } = await blocksOf(kernels, weight, parts);
+  const by = index ? { index } : {};
+  const occurs = (i: number): boolean => counts[i] !== 0;
+  const before = blocks.map((value, i) => (occurs(i) ? scaleOf(stored, value) : 0));
   if (!before.every((value) => Number.isFinite(value) && value >= 0)) return undefined;
+  const encode = (values: Float32Array): Uint8Array | undefined => {
+    const one = values.find((_, i) => occurs(i)) ?? 0;
+    const bytes = encodeScales(
+      parts.scale.dtype,
+      values.map((value, i) => (occurs(i) ? value : one)),
+    );
+    // bytes that do not occur stand for themselves, so that equal ones are seen as equal
+    return bytes?.length === BYTES.length && index ? bytes.map((byte, i) => (occurs(i) ? byte : i)) : bytes;
+  };
   if (!parts.global) {
-    const bytes = encodeScales(parts.scale.dtype, before);
-    return bytes && { before, after: before, bytes, global: undefined };
+    const bytes = encode(before);
+    return bytes && { before, after: before, bytes, global: undefined, ...by };
   }
   const divides = conventionOf(target.convention).global?.role === "divisor";
   const choices =
@@ -51,12 +96,12 @@ export async function carried(
           global: divides ? 1 / factor : factor,
           values: before.map((value) => value / factor),
         }))
-      : [{ global: nearest(blocks, before, stored, divides), values: blocks }];
+      : [{ global: nearest({ values: blocks, counts }, before, stored, divides), values: blocks }];
   for (const { global, values } of choices) {
-    const bytes = encodeScales(parts.scale.dtype, values);
+    const bytes = encode(values);
     if (!bytes || !Number.isFinite(global)) continue;
-    const after = values.map((value) => scaleOf({ global, divides }, value));
-    return { before, after: same(before, after) ? before : after, bytes, global };
+    const after = values.map((value, i) => (occurs(i) ? scaleOf({ global, divides }, value) : 0));
+    return { before, after: same(before, after) ? before : after, bytes, global, ...by };
   }
   return undefined;
 }
@@ -79,13 +124,31 @@ function isNested({ geometry, shape }: QuantizedWeight, { blocks }: Parts): bool
   });
 }
 
-/** The scale of each block of the target, of scales of the weight. */
-function spread({ geometry, shape }: QuantizedWeight, { blocks }: Parts, values: Float32Array): Float32Array {
+/** Whether the target has the blocks of the weight. */
+function hasSameGrid({ geometry, shape }: QuantizedWeight, { blocks }: Parts): boolean {
+  const [, ...sizes] = matricesOf(shape);
+  return sizes.every((size, axis) => {
+    const [own = 1, wanted = 1] = [geometry.block[axis], blocks.size[axis]];
+    return geometry.grid[axis] === blocks.grid[axis] && Math.min(own, size) === Math.min(wanted, size);
+  });
+}
+
+/** The number of blocks of the target. */
+function blockCount({ shape }: QuantizedWeight, { blocks }: Parts): number {
+  return matricesOf(shape)[0] * blocks.grid[0] * blocks.grid[1];
+}
+
+/** Writes the scale of each block of the target, of scales of the weight, to `all`. */
+function spread<T extends Float32Array | Uint8Array>(
+  { geometry, shape }: QuantizedWeight,
+  { blocks }: Parts,
+  values: T,
+  all: T,
+): T {
   const [matrices] = matricesOf(shape);
   const [rows, columns] = blocks.grid;
   const [[height, width], grid] = [blocks.size, geometry.grid];
   const [ownHeight, ownWidth] = geometry.block;
-  const all = new Float32Array(matrices * rows * columns);
   for (let matrix = 0, at = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++) {
       const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row * height) / ownHeight);
@@ -110,18 +173,18 @@ interface Global {
 }
 
 /** The global scale of the other role with which the fewest scales change. */
-function nearest(blocks: Float32Array, before: Float32Array, own: Global, divides: boolean): number {
+function nearest(
+  { values, counts }: Pick<Blocks, "values" | "counts">,
+  before: Float32Array,
+  own: Global,
+  divides: boolean,
+): number {
   if (own.divides === divides) return own.global;
-  const counts = new Map<number, { readonly scale: number; count: number }>();
-  blocks.forEach((value, i) => {
-    const found = counts.get(value);
-    if (found) found.count++;
-    else counts.set(value, { scale: before[i] as number, count: 1 });
-  });
   const reciprocal = Math.fround(1 / own.global);
   const changed = (global: number): number =>
-    [...counts].reduce(
-      (sum, [value, { scale, count }]) => sum + (scaleOf({ global, divides }, value) === scale ? 0 : count),
+    values.reduce(
+      (sum, value, i) =>
+        sum + (scaleOf({ global, divides }, value) === before[i] ? 0 : (counts[i] as number)),
       0,
     );
   const candidates = [0, -1, 1].map((step) => neighbour(reciprocal, step));
@@ -131,34 +194,121 @@ function nearest(blocks: Float32Array, before: Float32Array, own: Global, divide
 
 /** Writes codes and scales. Reads the codes as values only if scales change. */
 export async function writeCarried(
+  open: () => Promise<Kernels>,
   weight: QuantizedWeight,
   target: Target,
   parts: Parts,
   output: Output,
 ): Promise<Changes> {
-  const scales = await carried(weight, target, parts);
+  const kernels = await open();
+  const scales = await carried(kernels, weight, target, parts);
   if (!scales)
     throw new FileError(`tensor "${weight.name}": its scales have changed since they were read first`);
-  const { before, after, bytes, global } = scales;
-  const { shard, entry } = weight.codes;
-  const size = entry.end - entry.begin;
-  for (let at = 0; at < size; at += COPY_BYTES)
-    await output.append(parts.codes, await shard.read(entry, at, Math.min(size, at + COPY_BYTES)));
+  const { before, after, index, global } = scales;
+  const changes = new Changes();
+  const counts = before !== after && index !== undefined && isCounted(weight, parts);
+  if (counts) await copyCounted(kernels, weight, parts, { before, after, index }, output, changes);
+  else await copyCodes(kernels, weight, parts, output);
+  const bytes = index ? expanded(kernels, scales.bytes, index.bytes) : scales.bytes;
   const [matrices] = matricesOf(weight.shape);
   const step = bytes.length / matrices;
   for (let matrix = 0; matrix < matrices; matrix++)
     await output.append(
       parts.scale,
-      inFileOrder(target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
+      inFileOrder(kernels, target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
     );
   if (parts.global) await output.append(parts.global, bytesOf(Float32Array.of(global ?? 1)));
-  const changes = new Changes();
-  if (before === after) changes.elements = weight.shape.reduce((product, length) => product * length, 1);
-  else await compareCodes(weight, parts, before, after, changes);
+  if (before === after) changes.elements = elementCount(weight.shape);
+  else if (!counts)
+    await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
   return changes;
 }
 
+const ofBlocks = (scales: Float32Array, index: Place | undefined): Float32Array =>
+  index ? Float32Array.from(index.bytes, (byte) => scales[byte] as number) : scales;
+
+/** The scale of each block, of those of each byte. */
+function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8Array {
+  const size = bytes.length / 256;
+  if (size === 1) {
+    if (bytes.every((byte, i) => byte === i)) return index;
+    const all = kernels.place("expanded scales", index.length).bytes;
+    for (let i = 0; i < index.length; i++) all[i] = bytes[index[i] as number] as number;
+    return all;
+  }
+  const all = new Uint8Array(index.length * size);
+  for (let i = 0; i < index.length; i++) {
+    const from = (index[i] as number) * size;
+    for (let byte = 0; byte < size; byte++) all[i * size + byte] = bytes[from + byte] as number;
+  }
+  return all;
+}
+
+async function copyCodes(
+  kernels: Kernels,
+  { codes: { shard, entry } }: QuantizedWeight,
+  parts: Parts,
+  output: Output,
+): Promise<void> {
+  const size = entry.end - entry.begin;
+  for (let at = 0; at < size; at += COPY_BYTES) {
+    const { bytes } = kernels.place("codes", Math.min(COPY_BYTES, size - at));
+    await shard.readInto(entry, at, bytes);
+    await output.append(parts.codes, bytes);
+  }
+}
+
+/** Whether codes of four bits lie in whole groups, in which the kernels count changes. */
+function isCounted({ type, shape }: QuantizedWeight, { blocks: { size, grid } }: Parts): boolean {
+  const [, rows, columns] = matricesOf(shape);
+  const whole = grid[0] === rows && grid[1] * size[1] === columns;
+  return CODE_TYPES[type].bits === 4 && whole && size[0] === 1 && size[1] % 16 === 0;
+}
+
+/** Copies codes, and counts what changes as they come by: under equal scales nothing, under others what is not zero. */
+async function copyCounted(
+  kernels: Kernels,
+  { codes: { shard, entry }, type }: QuantizedWeight,
+  { codes: plan, blocks: { size } }: Parts,
+  {
+    before,
+    after,
+    index,
+  }: { readonly before: Float32Array; readonly after: Float32Array; readonly index: Place },
+  output: Output,
+  changes: Changes,
+): Promise<void> {
+  const [, width] = size;
+  const tables = new CodeTables(kernels, type, 256);
+  before.forEach((scale, byte) => {
+    if (scale !== after[byte]) tables.replace(byte, scale, after[byte] as number, changes);
+  });
+  const step = (2 * COPY_BYTES) / width;
+  for (let group = 0; group < index.bytes.length; group += step) {
+    const groups = Math.min(step, index.bytes.length - group);
+    const codes = kernels.place("codes", (groups * width) / 2);
+    await shard.readInto(entry, (group * width) / 2, codes.bytes);
+    const changed = kernels.call("widenNibbles", {
+      codes: codes.address,
+      groups,
+      width,
+      scales: index.address + group,
+      tables: tables.address,
+      stride: tables.stride,
+      asks: tables.asksAddress,
+      marks: tables.marksAddress,
+      dst: 0,
+      type: 0,
+    });
+    changes.elements += groups * width;
+    changes.changed += changed >>> 0;
+    tables.settleAll(changes);
+    await output.append(plan, codes.bytes);
+  }
+}
+
 async function compareCodes(
+  kernels: Kernels,
   weight: QuantizedWeight,
   { blocks, type }: Parts,
   before: Float32Array,
@@ -175,6 +325,7 @@ async function compareCodes(
       values[i] =
         (values[i] as number) * (before[first + line + Math.floor((i % columns) / size[1])] as number);
     }
-    compareRows({ blocks, type }, { rows, columns, values }, codes, after.subarray(first), changes);
+    const before64 = { rows, columns, type: "f64", values } as const;
+    compareRows(kernels, { blocks, type }, before64, codes, { values: after.subarray(first) }, changes);
   }
 }

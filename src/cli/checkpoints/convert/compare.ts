@@ -1,95 +1,64 @@
 /** Compares the values of a weight with those of its codes and scales. */
-import { CODE_TYPES } from "../stored/code-types.js";
+import { WIDE } from "../../../formats/contract.gen.js";
+import type { WideDType } from "../../../tensor/shape.js";
+import type { Kernels } from "../kernels/kernels.js";
+import { pairTable, singleTable } from "../kernels/tables.js";
 import type { Parts } from "./parts.js";
-import type { SourceRows } from "./source.js";
 import type { Changes } from "./wide.js";
 
-/** What a run of elements under one scale changed, and a sum that is NaN if an element is NaN or infinite. */
-interface Run {
-  changed: number;
-  max: number;
-  relative: number;
-  sum: number;
+/** What `compareRows` takes for values that are f64, beside the types of `WIDE`. */
+const F64 = 3;
+/** The fields of assembly/checkpoints/tally.ts. */
+const TALLY = { fields: 3, bytes: 24 } as const;
+const BUFFER_BYTES = 4 * 4096;
+
+/** Values as they lie in memory, row by row. */
+export interface Rows {
+  readonly rows: number;
+  readonly columns: number;
+  readonly type: WideDType | "f64";
+  readonly values: ArrayBufferView;
 }
 
-/**
- * Adds what rows of a weight became to `changes`. `codes` has one byte per element, or two elements of four bits; `scales` is the
- * scale of each block, row by row, by which codes are multiplied. Returns false if an element is NaN or infinite.
- */
+/** The scale of each block, row by row, by which codes are multiplied: f32, or bytes, each of which stands for one of `table`. */
+export type BlockScales =
+  | { readonly values: Float32Array; readonly table?: never }
+  | { readonly values: Uint8Array; readonly table: Float32Array };
+
+/** Adds what rows of a weight became to `changes`. `codes` has one byte per element, or two elements of four bits. */
 export function compareRows(
+  kernels: Kernels,
   { blocks, type }: Pick<Parts, "blocks" | "type">,
-  { rows, columns, values }: Pick<SourceRows, "rows" | "columns" | "values">,
+  { rows, columns, type: of, values }: Rows,
   codes: Uint8Array,
-  scales: Float32Array,
+  scales: BlockScales,
   changes: Changes,
-): boolean {
-  const { values: worth } = CODE_TYPES[type];
+): void {
+  if (rows * columns === 0) return;
   const { kind, size, grid } = blocks;
-  const compare = codes.length < rows * columns ? comparePairs : compareBytes;
-  const run: Run = { changed: 0, max: changes.max, relative: changes.relative, sum: 0 };
+  const pairs = codes.length < rows * columns;
   const whole = kind === "whole";
-  const width = whole ? columns : size[1];
-  for (let row = 0; row < rows; row++) {
-    let index = whole ? 0 : Math.floor(row / size[0]) * grid[1];
-    const end = (row + 1) * columns;
-    for (let at = row * columns; at < end; at += width, index++)
-      compare(run, values, codes, worth, scales[index] as number, at, Math.min(end, at + width));
-  }
+  const tally = kernels.place("tally", TALLY.bytes).address;
+  kernels.doubles(tally, TALLY.fields).set([0, changes.max, changes.relative]);
+  kernels.call("compareRows", {
+    values: kernels.put("values", values),
+    type: of === "f64" ? F64 : WIDE[of],
+    codes: kernels.put("codes", codes),
+    pairs: Number(pairs),
+    table: pairs ? kernels.put(`pairs of ${type}`, pairTable(type)) : kernels.put(type, singleTable(type)),
+    scales: kernels.put("scales", scales.values),
+    scaleTable: scales.table ? kernels.put("scale table", scales.table) : 0,
+    rows,
+    columns,
+    height: whole ? rows : size[0],
+    width: whole ? columns : size[1],
+    pitch: whole ? 1 : grid[1],
+    buffer: kernels.place("buffer", BUFFER_BYTES).address,
+    tally,
+  });
+  const [changed = 0, max = 0, relative = 0] = kernels.doubles(tally, TALLY.fields);
   changes.elements += rows * columns;
-  changes.changed += run.changed;
-  changes.max = run.max;
-  changes.relative = run.relative;
-  return run.sum === 0;
-}
-
-function note(run: Run, before: number, after: number): void {
-  const difference = Math.abs(before - after);
-  run.changed++;
-  if (difference > run.max) run.max = difference;
-  const magnitude = Math.abs(before);
-  if (difference > run.relative * magnitude) run.relative = difference / magnitude;
-}
-
-type Values = Float32Array | Float64Array;
-
-function compareBytes(
-  run: Run,
-  values: Values,
-  codes: Uint8Array,
-  worth: Float64Array,
-  scale: number,
-  begin: number,
-  end: number,
-): void {
-  let sum = 0;
-  for (let at = begin; at < end; at++) {
-    const before = values[at] as number;
-    const after = (worth[codes[at] as number] as number) * scale;
-    sum += before * 0;
-    if (before !== after) note(run, before, after);
-  }
-  run.sum += sum;
-}
-
-function comparePairs(
-  run: Run,
-  values: Values,
-  codes: Uint8Array,
-  worth: Float64Array,
-  scale: number,
-  begin: number,
-  end: number,
-): void {
-  let sum = 0;
-  for (let at = begin; at < end; at += 2) {
-    const byte = codes[at >>> 1] as number;
-    const low = values[at] as number;
-    const high = values[at + 1] as number;
-    const lowAfter = (worth[byte & 15] as number) * scale;
-    const highAfter = (worth[byte >>> 4] as number) * scale;
-    sum += low * 0 + high * 0;
-    if (low !== lowAfter) note(run, low, lowAfter);
-    if (high !== highAfter) note(run, high, highAfter);
-  }
-  run.sum += sum;
+  changes.changed += changed;
+  changes.max = max;
+  changes.relative = relative;
 }

@@ -3,9 +3,10 @@ import { ShapeError } from "../../../errors.js";
 import { isTensorWide, tileSize } from "../../../formats/block.js";
 import { fileDType } from "../../../io/dtypes.js";
 import type { TensorPlan } from "../../../io/header/header.js";
-import { SWIZZLE_TILE, swizzledIndex } from "../../../tensor/places.js";
+import { SWIZZLE_TILE } from "../../../tensor/places.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
 import { roundUp, type Shape, type WideDType } from "../../../tensor/shape.js";
+import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import { type Convention, conventionOf, type ScaleKind } from "../stored/conventions.js";
 import { matricesOf } from "../stored/weight.js";
@@ -116,15 +117,28 @@ function gridShape({ layout }: Target, [rows, columns]: readonly [number, number
   return [roundUp(rows, height) / 4, roundUp(columns, width) * 4];
 }
 
-/** Puts scales of one byte into the order of the file. They are those of a multiple of 128 rows, or of the last ones. */
-export function inFileOrder({ layout }: Target, scales: Uint8Array, columns: number): Uint8Array {
+/**
+ * Puts scales of one byte into the order of the file. They are those of a multiple of 128 rows, or of the last ones. What is
+ * returned is valid until the next ones are put.
+ */
+export function inFileOrder(
+  kernels: Kernels,
+  { layout }: Target,
+  scales: Uint8Array,
+  columns: number,
+): Uint8Array {
   if (layout !== "swizzled") return scales;
   const [height, width] = SWIZZLE_TILE;
   const rows = scales.length / columns;
-  const across = Math.ceil(columns / width);
-  const out = new Uint8Array(roundUp(rows, height) * across * width);
-  for (let row = 0, at = 0; row < rows; row++)
-    for (let column = 0; column < columns; column++, at++)
-      out[swizzledIndex(row, column, columns)] = scales[at] ?? 0;
-  return out;
+  const out = kernels.place("swizzled scales", roundUp(rows, height) * roundUp(columns, width));
+  const src = kernels.put("logical scales", scales);
+  kernels.run("swizzle", Math.ceil(rows / height), {
+    src,
+    dst: out.address,
+    rows,
+    columns,
+    rowStride: columns,
+    columnStride: 1,
+  });
+  return out.bytes;
 }

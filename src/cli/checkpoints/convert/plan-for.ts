@@ -2,6 +2,7 @@
 import { join } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { survey } from "../inspect.js";
+import { Kernels } from "../kernels/kernels.js";
 import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
 import { modelDType } from "./config-out.js";
@@ -27,16 +28,28 @@ export async function planFor(
   { target, tensors, backend }: Wish,
 ): Promise<ConversionPlan> {
   const surveyed = await survey(checkpoint);
+  let opened: Promise<Kernels> | undefined;
+  const kernels = (): Promise<Kernels> => {
+    opened ??= Kernels.open();
+    return opened;
+  };
   if (target.wide === undefined) {
     requireSound(checkpoint, surveyed, () => true);
     const { name, row } = target;
     const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
     const dtype = modelDType(config);
-    const conversions = await quantizations(surveyed, { name, target: row, tensors, backend, dtype });
+    const conversions = await quantizations(surveyed, {
+      name,
+      target: row,
+      tensors,
+      backend,
+      kernels,
+      dtype,
+    });
     return planConversion(checkpoint, target, conversions);
   }
   const names = surveyed.weights.map(({ name }) => name);
   const wanted = wantedBy(tensors, names);
   requireSound(checkpoint, surveyed, wanted);
-  return planConversion(checkpoint, target, wideConversions(surveyed, target.wide, wanted));
+  return planConversion(checkpoint, target, wideConversions(surveyed, target.wide, wanted, kernels));
 }

@@ -4,13 +4,14 @@ import { FileError } from "../../../errors.js";
 import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
 import type { Surveyed } from "../inspect.js";
+import type { Kernels } from "../kernels/kernels.js";
 import { conventionOf } from "../stored/conventions.js";
-import { dequantizedRows } from "../stored/dequantize.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import type { Output } from "./output.js";
 import type { TargetChoice } from "./targets.js";
-import { Changes, toWide, type WideTarget } from "./wide.js";
+import type { Changes, WideTarget } from "./wide.js";
+import { writeWide } from "./widen.js";
 
 /** How a weight gets its new form: its values, its codes and scales as they are, or new codes of its values. */
 export type Way = "dequantized" | "carried" | "quantized";
@@ -75,16 +76,13 @@ export function wideConversions(
   { weights }: Surveyed,
   target: WideTarget,
   wanted: (name: string) => boolean,
+  kernels: () => Promise<Kernels>,
 ): Conversions {
   const quantized = weights.filter(({ name }) => wanted(name));
   const steps = quantized.map((weight): [string, ConvertedWeight] => {
     const output = { name: weight.name, dtype: FILE_DTYPE[target], shape: weight.shape };
-    const write = async (to: Output): Promise<Changes> => {
-      const changes = new Changes();
-      for await (const { values } of dequantizedRows(weight))
-        await to.append(output, toWide(target, values, changes));
-      return changes;
-    };
+    const write = async (to: Output): Promise<Changes> =>
+      writeWide(await kernels(), weight, target, (bytes) => to.append(output, bytes));
     return [
       weight.codes.entry.name,
       { kind: "convert", name: weight.name, way: "dequantized", outputs: [output], write },

@@ -7,6 +7,7 @@ import { usesTensorAmax } from "../../../quantizers/shard.js";
 import { isWide, type WideDType } from "../../../tensor/shape.js";
 import type { Surveyed } from "../inspect.js";
 import { fusedGroup } from "../judge/fused.js";
+import type { Kernels } from "../kernels/kernels.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
 import type { QuantizedWeight } from "../stored/weight.js";
@@ -32,6 +33,8 @@ export interface Wanted {
   readonly dtype: WideDType;
   /** Called at the first weight that has to be quantized. */
   readonly backend: () => Promise<Backend>;
+  /** As `backend`, for what reads and compares. */
+  readonly kernels: () => Promise<Kernels>;
 }
 
 interface Candidate {
@@ -66,7 +69,7 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
     const source = quantizedSource(weight);
     const place = weight.codes.entry.name;
     const parts = partsFor(source, scaleType(weight));
-    const scales = await carried(weight, target, parts);
+    const scales = await carried(await wanted.kernels(), weight, target, parts);
     if (scales) candidates.push({ source, place, weight, parts, carriedBy: scales.global ?? 1 });
     else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
   }
@@ -82,9 +85,10 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
     if (!carries && !quantizer) throw noQuantizer(wanted.name, source.name);
     const quantized = async (output: Output): Promise<Changes> => {
       if (!quantizer) throw noQuantizer(wanted.name, source.name);
-      const amax = usesTensorAmax(quantizer.spec) ? await amaxOfAll(amaxes, group) : undefined;
+      const kernels = await wanted.kernels();
+      const amax = usesTensorAmax(quantizer.spec) ? await amaxOfAll(kernels, amaxes, group) : undefined;
       const backend = await wanted.backend();
-      return quantizeWeight({ backend, quantizer, target }, source, parts, amax, output);
+      return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, amax, output);
     };
     const { codes, scale, global } = parts;
     const step: ConvertedWeight = {
@@ -93,7 +97,10 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
       way: carries ? "carried" : "quantized",
       outputs: [codes, scale, ...(global ? [global] : [])],
       metadata: weightMetadata(target.announce, source, parts, weight ? wanted.dtype : source.dtype),
-      write: weight && carries ? (output) => writeCarried(weight, target, parts, output) : quantized,
+      write:
+        weight && carries
+          ? (output) => writeCarried(wanted.kernels, weight, target, parts, output)
+          : quantized,
     };
     return [place, step];
   });
@@ -194,6 +201,7 @@ function groupsOf(
 }
 
 function amaxOfAll(
+  kernels: Kernels,
   known: Map<readonly Candidate[], Promise<number>>,
   group: readonly Candidate[],
 ): Promise<number> {
@@ -201,7 +209,7 @@ function amaxOfAll(
   if (found) return found;
   const computed = (async () => {
     let largest = 0;
-    for (const { source } of group) largest = Math.max(largest, await amaxOf(source));
+    for (const { source } of group) largest = Math.max(largest, await amaxOf(kernels, source));
     return largest;
   })();
   known.set(group, computed);

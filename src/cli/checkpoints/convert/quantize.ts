@@ -1,43 +1,55 @@
 /** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and says what that changed. */
 import type { Backend } from "../../../backends/backend.js";
-import { fileDType } from "../../../io/dtypes.js";
+import { type FileDType, fileBytes, fileDType } from "../../../io/dtypes.js";
 import { sixBitBytes } from "../../../io/six-bit.js";
 import { castTo } from "../../../ops/cast/cast.js";
 import { fromBytes, tensor } from "../../../ops/create.js";
 import { quantize } from "../../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../../quantizers/quantizer.js";
 import { Scope } from "../../../tensor/scope.js";
-import { hasType } from "../../../tensor/tensor.js";
+import { hasType, type Tensor } from "../../../tensor/tensor.js";
 import { bytesOf } from "../../bytes.js";
+import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
-import { scaleOf, toFloats } from "../stored/scales.js";
-import { compareRows } from "./compare.js";
+import { BYTES } from "../stored/scale-bytes.js";
+import { type GlobalScale, scaleOf, toFloats } from "../stored/scales.js";
+import { type BlockScales, compareRows } from "./compare.js";
 import type { Output } from "./output.js";
 import { inFileOrder, type Parts } from "./parts.js";
-import { notFinite, type Source, type SourceRows } from "./source.js";
+import { largestOf, type Source, type SourceRows } from "./source.js";
 import type { Target } from "./targets.js";
 import { Changes } from "./wide.js";
 
 /** What quantizes weights. */
 export interface Means {
   readonly backend: Backend;
+  readonly kernels: Kernels;
   readonly quantizer: Quantizer;
   readonly target: Target;
 }
 
-/** The codes of some rows as they lie in memory, the scales of their blocks as bytes and values, and the scale of the tensor. */
+/** The codes of some rows as they lie in memory, the scales of their blocks as bytes of a type, and the scale of the tensor. */
 interface QuantizedRows {
   readonly codes: Uint8Array;
   readonly scales: Uint8Array;
-  readonly values: Float32Array;
+  readonly dtype: FileDType;
   readonly whole: number | undefined;
 }
 
 const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "logical" } as const;
 
+/** The codes of a tensor, in memory of the kernels if the backend can copy them there. */
+function codesOf(kernels: Kernels, data: Tensor): Uint8Array {
+  const { memory } = data.backend;
+  if (!memory.readInto) return bytesOf(data.dataSync());
+  const { bytes } = kernels.place("codes", data.byteLength);
+  memory.readInto(data.address, bytes);
+  return bytes;
+}
+
 function quantizeRows(
-  { backend, quantizer, target }: Means,
+  { backend, kernels, quantizer, target }: Means,
   { rows, columns, bytes }: SourceRows,
   dtype: Source["dtype"],
   amax: number | undefined,
@@ -51,11 +63,21 @@ function quantizeRows(
   const typed = target.scale === "source" && hasType(scaleInv, "f32") ? castTo(scaleInv, dtype) : scaleInv;
   const scales = bytesOf(typed.dataSync());
   return {
-    codes: bytesOf(data.dataSync()),
+    codes: codesOf(kernels, data),
     scales,
-    values: toFloats(fileDType(typed.dtype), scales),
+    dtype: fileDType(typed.dtype),
     whole: made.amax?.dataSync()[0],
   };
+}
+
+/** The scales of blocks with that of the tensor. */
+function scalesOf(
+  { scales, dtype }: QuantizedRows,
+  global: Pick<GlobalScale, "global" | "divides">,
+): BlockScales {
+  const floats = (bytes: Uint8Array): Float32Array =>
+    toFloats(dtype, bytes).map((value) => scaleOf(global, value));
+  return fileBytes(dtype, [1]) === 1 ? { values: scales, table: floats(BYTES) } : { values: floats(scales) };
 }
 
 /**
@@ -69,20 +91,19 @@ export async function quantizeWeight(
   amax: number | undefined,
   output: Output,
 ): Promise<Changes> {
-  const { target } = means;
+  const { kernels, target } = means;
   const changes = new Changes();
   const packsSix = CODE_TYPES[type].packing.codes === 4;
   const divides = conventionOf(target.convention).global?.role === "divisor";
   let first = true;
-  for await (const rows of source.rows()) {
+  for await (const rows of source.rows(kernels)) {
+    largestOf(kernels, source.name, rows);
     const made = quantizeRows(means, rows, source.dtype, amax);
-    const scales = made.values;
-    const factor = { global: made.whole ?? 1, divides };
-    for (let i = 0; i < scales.length; i++) scales[i] = scaleOf(factor, scales[i] as number);
-    if (!compareRows({ blocks, type }, rows, made.codes, scales, changes)) throw notFinite(source.name);
+    const scales = scalesOf(made, { global: made.whole ?? 1, divides });
+    compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes);
     await output.append(codes, packsSix ? sixBitBytes(source.name, made.codes) : made.codes);
     if (first || blocks.kind !== "whole")
-      await output.append(scale, inFileOrder(target, made.scales, blocks.grid[1]));
+      await output.append(scale, inFileOrder(kernels, target, made.scales, blocks.grid[1]));
     if (first && global) await output.append(global, bytesOf(Float32Array.of(made.whole ?? 1)));
     first = false;
   }

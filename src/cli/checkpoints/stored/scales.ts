@@ -7,17 +7,21 @@ import { conventionOf } from "./conventions.js";
 import type { StoredTensor } from "./open.js";
 import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 
-/** The scales of a weight as f32, row by row, matrix by matrix. */
-export interface Scales {
-  readonly values: Float32Array;
-  /** The scales as they are if the file has the other layout, swizzled or plain, than it says; absent if it cannot. */
-  readonly relaid?: Float32Array;
+/** The scale of a weight beside those of its blocks. */
+export interface GlobalScale {
   /** What scales are multiplied by: the global scale, or its reciprocal as f32 divides. */
   readonly global: number;
   /** The global scale as it is stored. */
   readonly storedGlobal?: number;
   /** Whether values are products with a global scale, or quotients. */
   readonly divides: boolean;
+}
+
+/** The scales of a weight as f32, row by row, matrix by matrix. */
+export interface Scales extends GlobalScale {
+  readonly values: Float32Array;
+  /** The scales as they are if the file has the other layout, swizzled or plain, than it says; absent if it cannot. */
+  readonly relaid?: Float32Array;
 }
 
 /** Reads all scales of a weight. */
@@ -28,7 +32,6 @@ export async function readScales({
   shape,
   convention,
 }: QuantizedWeight): Promise<Scales> {
-  const divides = conventionOf(convention).global?.role === "divisor";
   const { values: table } = conventionOf(convention).scale;
   const stored = table ? await readByTable(scale, table) : await readFloats(scale);
   const [matrices] = matricesOf(shape);
@@ -38,9 +41,21 @@ export async function readScales({
   const relaid = even
     ? { relaid: geometry.swizzled ? stored : permuted(stored, matrices, geometry.grid) }
     : {};
-  if (!global) return { values, ...relaid, global: 1, divides: false };
+  return { values, ...relaid, ...(await readGlobal({ ...(global ? { global } : {}), convention })) };
+}
+
+/** Reads the scale of a weight beside those of its blocks. */
+export async function readGlobal({
+  global,
+  convention,
+}: Pick<QuantizedWeight, "global" | "convention">): Promise<GlobalScale> {
+  if (!global) return { global: 1, divides: false };
   const [storedGlobal = Number.NaN] = await readFloats(global);
-  return { values, ...relaid, global: storedGlobal, storedGlobal, divides };
+  return {
+    global: storedGlobal,
+    storedGlobal,
+    divides: conventionOf(convention).global?.role === "divisor",
+  };
 }
 
 /** The f32 scale that codes are multiplied by: that of the block with the global one. */
@@ -81,8 +96,10 @@ export function toFloats(dtype: FileDType, bytes: Uint8Array): Float32Array {
     for (let i = 0; i < words.length; i++) words[i] = view.getUint16(2 * i, true) << 16;
     return new Float32Array(words.buffer);
   }
-  if (dtype === "F16")
-    return Float32Array.from({ length: bytes.length / 2 }, (_, i) => HALF[view.getUint16(2 * i, true)] ?? 0);
+  if (dtype === "F16") {
+    const table = halfTable();
+    return Float32Array.from({ length: bytes.length / 2 }, (_, i) => table[view.getUint16(2 * i, true)] ?? 0);
+  }
   const table = tableOf(dtype);
   const floats = new Float32Array(bytes.length);
   for (let i = 0; i < bytes.length; i++) floats[i] = table[bytes[i] as number] as number;
@@ -104,4 +121,10 @@ function tableOf(dtype: FileDType): Float32Array {
   return made;
 }
 
-const HALF = Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
+let half: Float32Array | undefined;
+
+/** The value of each f16, made when it is needed first. */
+function halfTable(): Float32Array {
+  half ??= Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
+  return half;
+}

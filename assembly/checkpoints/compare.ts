@@ -1,0 +1,201 @@
+// Compares the values of rows with codes times scales.
+
+import { Wide } from "../contract";
+import { asF32 } from "../core/wide";
+import { boundOf, largerQuotient, TallyAt } from "./tally";
+
+/** The number of elements compared at a time, a multiple of four. */
+const RUN: u32 = 2048;
+/** Beside the types of Wide: values that are f64. */
+const F64: u32 = 3;
+
+/** The value of a code in f32, of a byte of two codes if C is u16. */
+function codeValue<C>(codes: usize, index: u32, table: usize): f64 {
+  if (sizeof<C>() === 1) return <f64>load<f32>(table + ((<usize>load<u8>(codes + index)) << 2));
+  const pair = table + ((<usize>load<u8>(codes + (index >> 1))) << 3);
+  return <f64>load<f32>(pair + ((index & 1) << 2));
+}
+
+/** Two values of codes from an even index on. */
+function codePair<C>(codes: usize, index: u32, table: usize): v128 {
+  if (sizeof<C>() === 2)
+    return f64x2.promote_low_f32x4(v128.load64_zero(table + ((<usize>load<u8>(codes + (index >> 1))) << 3)));
+  const low = v128.load32_zero(table + ((<usize>load<u8>(codes + index)) << 2));
+  return f64x2.promote_low_f32x4(
+    v128.load32_lane(table + ((<usize>load<u8>(codes + index, 1)) << 2), low, 1),
+  );
+}
+
+/** As codeValue, of values before. V is f32, f64, or u16 for bf16. */
+function before<V>(x: usize, index: u32): f64 {
+  if (sizeof<V>() === 2) return <f64>reinterpret<f32>((<u32>load<u16>(x + ((<usize>index) << 1))) << 16);
+  return sizeof<V>() === 4 ? <f64>load<f32>(x + ((<usize>index) << 2)) : load<f64>(x + ((<usize>index) << 3));
+}
+
+/**
+ * Compares `count` values with their codes. C is u8 for a code in each byte, u16 for two; codes begin with a whole byte. `until`
+ * elements have the first scale, and `width` each further one.
+ */
+function compareRun<V, C>(
+  x: usize,
+  codes: usize,
+  count: u32,
+  table: usize,
+  scales: usize,
+  until: u32,
+  width: u32,
+  tally: usize,
+): void {
+  let changed = i64x2.splat(0);
+  let tail: f64 = 0;
+  let max = v128.load64_splat(tally + TallyAt.Max);
+  let relative = load<f64>(tally + TallyAt.Relative);
+  let bound = boundOf(relative);
+  let bounds = f64x2.splat(bound);
+  let i: u32 = 0;
+  while (i < count) {
+    const end = min(count, i + until);
+    until = width;
+    const scale = <f64>load<f32>(scales);
+    const scaled = f64x2.splat(scale);
+    scales += 4;
+    // the codes of a pair are in one byte
+    if (!(i & 1))
+      for (; i + 4 <= end; i += 4) {
+        let low: v128;
+        let high: v128;
+        if (sizeof<V>() < 8) {
+          const four =
+            sizeof<V>() === 2
+              ? i32x4.shl(v128.load16x4_u(x + ((<usize>i) << 1)), 16)
+              : v128.load(x + ((<usize>i) << 2));
+          low = f64x2.promote_low_f32x4(four);
+          high = f64x2.promote_low_f32x4(i64x2.shuffle(four, four, 1, 1));
+        } else {
+          low = v128.load(x + ((<usize>i) << 3));
+          high = v128.load(x + ((<usize>i) << 3), 16);
+        }
+        const lowAfter = f64x2.mul(codePair<C>(codes, i, table), scaled);
+        const highAfter = f64x2.mul(codePair<C>(codes, i + 2, table), scaled);
+        changed = i64x2.sub(changed, i64x2.add(f64x2.ne(low, lowAfter), f64x2.ne(high, highAfter)));
+        const lowBy = f64x2.abs(f64x2.sub(low, lowAfter));
+        const highBy = f64x2.abs(f64x2.sub(high, highAfter));
+        max = f64x2.pmax(f64x2.pmax(max, lowBy), highBy);
+        low = f64x2.abs(low);
+        high = f64x2.abs(high);
+        const above = v128.or(
+          f64x2.gt(lowBy, f64x2.mul(low, bounds)),
+          f64x2.gt(highBy, f64x2.mul(high, bounds)),
+        );
+        if (v128.any_true(above)) {
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(lowBy, 0),
+            f64x2.extract_lane(low, 0),
+          );
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(lowBy, 1),
+            f64x2.extract_lane(low, 1),
+          );
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(highBy, 0),
+            f64x2.extract_lane(high, 0),
+          );
+          relative = largerQuotient(
+            relative,
+            bound,
+            f64x2.extract_lane(highBy, 1),
+            f64x2.extract_lane(high, 1),
+          );
+          bound = boundOf(relative);
+          bounds = f64x2.splat(bound);
+        }
+      }
+    for (; i < end; ++i) {
+      const own = before<V>(x, i);
+      const after = codeValue<C>(codes, i, table) * scale;
+      if (own === after) continue;
+      ++tail;
+      const difference = abs(own - after);
+      max = f64x2.pmax(max, f64x2.splat(difference));
+      relative = largerQuotient(relative, bound, difference, abs(own));
+      bound = boundOf(relative);
+      bounds = f64x2.splat(bound);
+    }
+  }
+  const whole = <f64>(i64x2.extract_lane(changed, 0) + i64x2.extract_lane(changed, 1));
+  store<f64>(tally, load<f64>(tally + TallyAt.Changed) + whole + tail, TallyAt.Changed);
+  const first = f64x2.extract_lane(max, 0);
+  const second = f64x2.extract_lane(max, 1);
+  store<f64>(tally, second > first ? second : first, TallyAt.Max);
+  store<f64>(tally, relative, TallyAt.Relative);
+}
+
+/** The f32 of `count` bytes, written to `buffer`, which is returned. */
+function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): usize {
+  for (let i: usize = 0; i < <usize>count; ++i) {
+    store<f32>(buffer + (i << 2), load<f32>(table + ((<usize>load<u8>(bytes + i)) << 2)));
+  }
+  return buffer;
+}
+
+/**
+ * Adds to `tally` what `rows` rows of `columns` values became. `type` is that of the values: a Wide type, or 3 for f64.
+ * A code has a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each
+ * byte. `scales` has the scale of each block of `height` rows and `width` columns, in rows of `pitch`, by which codes
+ * are multiplied: f32, or bytes that stand for the f32 of `scaleTable` if that is not 0. `buffer` has room for 4096 f32.
+ * With pairs, columns and width are even.
+ */
+export function compareRows(
+  values: usize,
+  type: u32,
+  codes: usize,
+  pairs: u32,
+  table: usize,
+  scales: usize,
+  scaleTable: usize,
+  rows: u32,
+  columns: u32,
+  height: u32,
+  width: u32,
+  pitch: u32,
+  buffer: usize,
+  tally: usize,
+): void {
+  for (let row: u32 = 0; row < rows; ++row) {
+    const line = <usize>(row / height) * pitch;
+    for (let column: u32 = 0; column < columns; column += RUN) {
+      const count = min(RUN, columns - column);
+      const at = <usize>row * columns + column;
+      const first = line + column / width;
+      const block = scaleTable
+        ? spreadScales(
+            scales + first,
+            (column + count - 1) / width - column / width + 1,
+            scaleTable,
+            buffer + 4 * RUN,
+          )
+        : scales + (first << 2);
+      const until = width - (column % width);
+      const own = codes + (pairs ? at >> 1 : at);
+      if (type === F64) {
+        const x = values + (at << 3);
+        if (pairs) compareRun<f64, u16>(x, own, count, table, block, until, width, tally);
+        else compareRun<f64, u8>(x, own, count, table, block, until, width, tally);
+      } else if (type === Wide.Bf16) {
+        const x = values + (at << 1);
+        if (pairs) compareRun<u16, u16>(x, own, count, table, block, until, width, tally);
+        else compareRun<u16, u8>(x, own, count, table, block, until, width, tally);
+      } else {
+        const x = asF32(values, type, at, count, buffer);
+        if (pairs) compareRun<f32, u16>(x, own, count, table, block, until, width, tally);
+        else compareRun<f32, u8>(x, own, count, table, block, until, width, tally);
+      }
+    }
+  }
+}

@@ -1,0 +1,26 @@
+// What a conversion of stored weights changed: the number of values that are not the ones before, the largest difference, and the
+// largest difference relative to the value before. Values before and after are f64, and exact. A difference is rounded to f64
+// once, and so is a quotient of two; the largest of them depends on no order.
+
+/** Byte offsets of the fields of a tally. All are f64. */
+export const enum TallyAt {
+  Changed = 0,
+  Max = 8,
+  Relative = 16,
+}
+
+/**
+ * A factor f for which difference > f * magnitude holds wherever the rounded quotient of the two is above `relative`, and fails
+ * wherever it equals a power of two, as it does for all values that become zero.
+ */
+export function boundOf(relative: f64): f64 {
+  const mantissa = reinterpret<u64>(relative) & 0x000fffffffffffff;
+  return mantissa === 0 ? relative : relative * (1 - 2 ** -51);
+}
+
+/** The larger one of `relative` and the quotient of a difference and a magnitude, where that is above `bound`. */
+export function largerQuotient(relative: f64, bound: f64, difference: f64, magnitude: f64): f64 {
+  if (!(difference > bound * magnitude)) return relative;
+  const quotient = difference / magnitude;
+  return quotient > relative ? quotient : relative;
+}

@@ -1,0 +1,307 @@
+/** What kernels compute and count for conversions equals plain loops over elements. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { carried, writeCarried } from "../../../src/cli/checkpoints/convert/carry.js";
+import { compareRows } from "../../../src/cli/checkpoints/convert/compare.js";
+import { Output } from "../../../src/cli/checkpoints/convert/output.js";
+import { partsOf } from "../../../src/cli/checkpoints/convert/parts.js";
+import { amaxOf, plainSource } from "../../../src/cli/checkpoints/convert/source.js";
+import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
+import { Changes, WIDE_TARGETS, type WideTarget } from "../../../src/cli/checkpoints/convert/wide.js";
+import { writeWide } from "../../../src/cli/checkpoints/convert/widen.js";
+import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
+import { CODE_TYPES, type CodeTypeName } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
+import { FileError } from "../../../src/errors.js";
+import { valueOfCode } from "../../../src/formats/derive.js";
+import { MemorySource } from "../../../src/io/source.js";
+import { float, floats, KINDS, weights } from "./weights.js";
+
+interface Counted {
+  elements: number;
+  changed: number;
+  max: number;
+  relative: number;
+}
+
+/** What changed, element by element. `same` says of two values whether the second is the first. */
+function counted(
+  pairs: Iterable<readonly [before: number, after: number]>,
+  same: (before: number, after: number) => boolean,
+): Counted {
+  const all = { elements: 0, changed: 0, max: 0, relative: 0 };
+  for (const [before, after] of pairs) {
+    all.elements++;
+    if (same(before, after)) continue;
+    all.changed++;
+    const difference = Math.abs(before - after);
+    if (difference > all.max) all.max = difference;
+    const quotient = difference / Math.abs(before);
+    if (quotient > all.relative) all.relative = quotient;
+  }
+  return all;
+}
+
+const asCounted = ({ elements, changed, max, relative }: Changes): Counted => ({
+  elements,
+  changed,
+  max,
+  relative,
+});
+
+/** An f32 rounded to bf16 as a number, and its bits. */
+function bf16(value: number): { readonly bits: number; readonly value: number } {
+  const f32 = Math.fround(value);
+  if (Number.isNaN(f32)) return { bits: 0x7fc0, value: Number.NaN };
+  const word = new Uint32Array(Float32Array.of(f32).buffer)[0] as number;
+  const low = word % 65536;
+  const high = (word - low) / 65536;
+  const up = low > 32768 || (low === 32768 && high % 2 === 1);
+  const bits = up ? high + 1 : high;
+  return { bits, value: float(bits * 65536) };
+}
+
+describe("a weight becomes a wide type", () => {
+  it.each(KINDS)("$convention, scales $scale by $kind", async (kind) => {
+    const kernels = await Kernels.open();
+    await fc.assert(
+      fc.asyncProperty(
+        weights(kind),
+        fc.constantFrom<WideTarget>(...WIDE_TARGETS),
+        async ({ weight, codes, scales }, target) => {
+          const parts: Uint8Array[] = [];
+          const changes = await writeWide(kernels, weight, target, async (bytes) => {
+            parts.push(bytes.slice());
+          });
+          const values = codes.map(
+            (code, i) => (CODE_TYPES[weight.type].values[code] ?? 0) * (scales[i] ?? 0),
+          );
+          const bytes = Buffer.concat(parts);
+          const rounded = values.map((value) => (target === "bf16" ? bf16(value).value : Math.fround(value)));
+          if (target === "bf16") {
+            const words = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
+            expect([...words]).toEqual(values.map((value) => bf16(value).bits));
+          } else {
+            const words = new Float32Array(new Uint8Array(bytes).buffer);
+            expect([...words]).toEqual(rounded);
+          }
+          const isSame = (a: number, b: number): boolean => a === b || (Number.isNaN(a) && Number.isNaN(b));
+          expect(asCounted(changes)).toEqual(
+            counted(
+              values.map((value, i) => [value, rounded[i] ?? 0]),
+              isSame,
+            ),
+          );
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+});
+
+/** Rows of values, codes and scales under one kind of code. */
+const comparisons = (type: CodeTypeName, pairs: boolean) =>
+  fc
+    .record({
+      rows: fc.integer({ min: 1, max: 9 }),
+      columns: fc.integer({ min: 1, max: 70 }).map((half) => half * (pairs ? 2 : 1)),
+      long: fc.boolean(),
+      height: fc.integer({ min: 1, max: 4 }),
+      width: fc.integer({ min: 1, max: 24 }).map((half) => half * (pairs ? 2 : 1)),
+      whole: fc.boolean(),
+      of: fc.constantFrom("f32" as const, "bf16" as const, "f16" as const, "f64" as const),
+      palette: fc.array(floats, { minLength: 1, maxLength: 8 }),
+      table: fc.boolean(),
+      scales: fc.array(floats, { minLength: 1, maxLength: 5 }),
+      near: fc.boolean(),
+      known: fc.tuple(fc.constantFrom(0, 0.25, 1e30), fc.constantFrom(0, 1, 0.3, Number.POSITIVE_INFINITY)),
+      seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+    })
+    .map(({ long, ...rest }) => ({ type, pairs, ...rest, columns: long ? rest.columns * 50 : rest.columns }));
+
+describe("values are compared with codes times scales", () => {
+  const cases = (Object.keys(CODE_TYPES) as CodeTypeName[]).flatMap((type) =>
+    CODE_TYPES[type].bits === 4 ? [[type, true] as const, [type, false] as const] : [[type, false] as const],
+  );
+
+  it.each(cases)("%s, two in a byte: %s", async (name, inPairs) => {
+    const kernels = await Kernels.open();
+    fc.assert(
+      fc.property(comparisons(name, inPairs), (drawn) => {
+        const { type, pairs, rows, columns, height, width, whole, of, palette, scales, near, known } = drawn;
+        const worth = CODE_TYPES[type].values;
+        let state = drawn.seed;
+        const draw = (below: number): number => {
+          state = (Math.imul(state, 1103515245) + 12345) >>> 0;
+          return Math.floor((state / 2 ** 32) * below);
+        };
+        const count = rows * columns;
+        const codes = Array.from({ length: count }, () => draw(worth.length));
+        const grid = whole
+          ? ([1, 1] as const)
+          : ([Math.ceil(rows / height), Math.ceil(columns / width)] as const);
+        const index = Array.from({ length: grid[0] * grid[1] }, () => draw(scales.length));
+        const scaleAt = (i: number): number => {
+          const line = whole ? 0 : Math.floor(Math.floor(i / columns) / height);
+          const at = whole ? 0 : line * grid[1] + Math.floor((i % columns) / width);
+          return scales[index[at] ?? 0] ?? 0;
+        };
+        // about half of the values are what their codes stand for, so that some do not change
+        const wanted = codes.map((code, i) =>
+          near && draw(2) === 0 ? (worth[code] ?? 0) * scaleAt(i) : (palette[draw(palette.length)] ?? 0),
+        );
+        const held = heldAs(of, wanted);
+        const bytes = pairs
+          ? Uint8Array.from(
+              { length: count / 2 },
+              (_, i) => (codes[2 * i] ?? 0) | ((codes[2 * i + 1] ?? 0) << 4),
+            )
+          : Uint8Array.from(codes);
+        const changes = new Changes();
+        [changes.max, changes.relative] = known;
+        const size = [height, width] as const;
+        compareRows(
+          kernels,
+          { blocks: { kind: whole ? "whole" : "tile", size, grid }, type },
+          { rows, columns, type: of, values: held.bytes },
+          bytes,
+          drawn.table
+            ? {
+                values: Uint8Array.from(index),
+                table: Float32Array.from({ length: 256 }, (_, i) => scales[i] ?? 0),
+              }
+            : { values: Float32Array.from(index, (i) => scales[i] ?? 0) },
+          changes,
+        );
+        const plain = counted(
+          codes.map((code, i) => [held.values[i] ?? 0, (worth[code] ?? 0) * scaleAt(i)]),
+          (before, after) => before === after,
+        );
+        expect(asCounted(changes)).toEqual({
+          ...plain,
+          max: Math.max(known[0], plain.max),
+          relative: Math.max(known[1], plain.relative),
+        });
+      }),
+      { numRuns: 150 },
+    );
+  });
+});
+
+it("the largest relative change is the largest quotient to the last bit", async () => {
+  const kernels = await Kernels.open();
+  fc.assert(
+    fc.property(fc.double({ min: 1 + 2 ** -50, max: 1.75, noNaN: true }), fc.nat(8), (before, place) => {
+      // all but one element equal their code, which stands for 1
+      const columns = 9;
+      const quotient = (before - 1) / before;
+      const bits = new BigUint64Array(Float64Array.of(quotient).buffer);
+      const changes = new Changes();
+      [changes.relative = 0] = new Float64Array(BigUint64Array.of((bits[0] ?? 0n) - 1n).buffer);
+      const values = Float64Array.from({ length: columns }, (_, i) => (i === place ? before : 1));
+      const code = CODE_TYPES.e4m3.values.indexOf(1);
+      compareRows(
+        kernels,
+        { blocks: { kind: "whole", size: [1, columns], grid: [1, 1] }, type: "e4m3" },
+        { rows: 1, columns, type: "f64", values },
+        new Uint8Array(columns).fill(code),
+        { values: Float32Array.of(1) },
+        changes,
+      );
+      expect(changes).toMatchObject({ changed: 1, max: before - 1, relative: quotient });
+    }),
+    { numRuns: 1000 },
+  );
+});
+
+/** Values in a type: their bytes, and what they are there. */
+function heldAs(of: "f32" | "bf16" | "f16" | "f64", wanted: readonly number[]) {
+  if (of === "f64") return { bytes: Float64Array.from(wanted), values: wanted };
+  if (of === "f32") return { bytes: Float32Array.from(wanted), values: wanted.map(Math.fround) };
+  if (of === "bf16") {
+    const all = wanted.map(bf16);
+    return { bytes: Uint16Array.from(all, ({ bits }) => bits), values: all.map(({ value }) => value) };
+  }
+  const all = wanted.map((value) => {
+    const [sign, magnitude] = [Object.is(Math.sign(value), -0) || value < 0 ? 0x8000 : 0, Math.abs(value)];
+    if (Number.isNaN(value)) return { bits: 0x7e00, value };
+    if (magnitude >= 65520) return { bits: sign | 0x7c00, value: sign ? -Infinity : Infinity };
+    const exponent = Math.max(-14, Math.floor(Math.log2(magnitude || 2 ** -30)));
+    const fraction = Math.trunc(magnitude / 2 ** (exponent - 10));
+    const field = fraction < 1024 ? fraction : fraction - 1024 + (exponent + 15) * 1024;
+    return { bits: sign | field, value: (sign ? -1 : 1) * fraction * 2 ** (exponent - 10) };
+  });
+  return { bytes: Uint16Array.from(all, ({ bits }) => bits), values: all.map(({ value }) => value) };
+}
+
+it("the largest magnitude of a tensor is that of its elements; NaN and infinity are refused", async () => {
+  const kernels = await Kernels.open();
+  const dtypes = { f32: "F32", bf16: "BF16", f16: "F16" } as const;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(floats, { minLength: 1, maxLength: 200 }),
+      fc.constantFrom("f32" as const, "bf16" as const, "f16" as const),
+      async (wanted, of) => {
+        const { bytes, values } = heldAs(of, wanted);
+        const plan = { name: "w", dtype: dtypes[of], shape: [1, wanted.length] };
+        const raw = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+        const shard = new MemorySource("drawn", [{ ...plan, bytes: raw }]);
+        const source = plainSource({ shard, entry: shard.entry("w") });
+        if (values.every(Number.isFinite))
+          expect(await amaxOf(kernels, source)).toBe(Math.max(...values.map(Math.abs)));
+        else await expect(amaxOf(kernels, source)).rejects.toThrow(FileError);
+      },
+    ),
+    { numRuns: 300 },
+  );
+});
+
+describe("scales under a global scale of the other role", () => {
+  const roles = [
+    ["ct-nvfp4", "modelopt-nvfp4"],
+    ["modelopt-nvfp4", "ct-nvfp4"],
+  ] as const;
+
+  it.each(roles)("%s as %s: what is said to change is what changes in the file", async (from, to) => {
+    const [kind] = KINDS.filter(({ convention }) => convention === from);
+    const target = targetNamed(to).row;
+    if (!kind || !target) throw new Error("no such kind or target");
+    const kernels = await Kernels.open();
+    const spec = quantizerOf({ dialect: to }).spec;
+    let carriedOver = 0;
+    let changed = 0;
+    await fc.assert(
+      fc.asyncProperty(weights(kind), async ({ weight, codes, scales }) => {
+        const parts = partsOf(target, spec, { name: weight.name, shape: weight.shape, source: "f32" });
+        if (!(await carried(kernels, weight, target, parts))) return;
+        carriedOver++;
+        const files = new Map<string, Uint8Array[]>();
+        const output = new Output(
+          async (name, bytes) => {
+            files.set(name, [...(files.get(name) ?? []), bytes.slice()]);
+          },
+          () => {},
+        );
+        const changes = await writeCarried(async () => kernels, weight, target, parts, output);
+        const bytesOf = (name: string): Buffer => Buffer.concat(files.get(name) ?? []);
+        expect(bytesOf(parts.codes.name)).toEqual(
+          Buffer.from(await weight.codes.shard.read(weight.codes.entry)),
+        );
+        const global = bytesOf(parts.global?.name ?? "").readFloatLE();
+        const written = bytesOf(parts.scale.name);
+        const { values } = CODE_TYPES.e2m1;
+        const all = codes.map((code, i): readonly [number, number] => {
+          const block = valueOfCode("e4m3", written[Math.floor(i / 16)] ?? 0);
+          const scale = Math.fround(to === "ct-nvfp4" ? block / global : block * global);
+          return [(values[code] ?? 0) * (scales[i] ?? 0), (values[code] ?? 0) * scale];
+        });
+        const plain = counted(all, (before, after) => before === after);
+        expect(asCounted(changes)).toEqual(plain);
+        changed += plain.changed;
+      }),
+      { numRuns: 300 },
+    );
+    expect(carriedOver).toBeGreaterThan(30);
+    expect(changed).toBeGreaterThan(0);
+  });
+});
