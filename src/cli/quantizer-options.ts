@@ -106,7 +106,7 @@ export const QUANTIZER_OPTIONS = {
   rht: flag(
     "nvfp4: apply the random Hadamard transform before quantizing the columnwise copy (BF16 tensors only)",
   ),
-  stochastic: flag("nvfp4: round elements stochastically, with the random bits of --seed and --offset"),
+  stochastic: flag("MX formats and nvfp4: round elements stochastically, with the random bits of --seed and --offset"),
   ...RANDOM,
   "four-over-six": flag(
     "nvfp4: scale the largest element of each block to 4 or to 6, whichever gives the smaller error",

@@ -66,7 +66,7 @@ export interface QuantizeSpec {
   readonly rht: boolean;
   /** The signs of the transform: if bit i is set, element i of each 16 is negated before it. */
   readonly rhtSigns: number;
-  /** Whether elements are rounded stochastically (NVFP4). */
+  /** Whether elements are rounded stochastically (MX and NVFP4). */
   readonly stochastic: boolean;
   /** The error measure by which 4over6 chooses between two scales for each block (NVFP4), or `none`. */
   readonly fourOverSix: FourOverSix;
