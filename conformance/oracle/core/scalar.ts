@@ -183,6 +183,25 @@ export function encodeByCarry(bits: number, layout: ScalarLayout, random8: numbe
   return dropped + random8 >= 256 ? cut + 1 : cut;
 }
 
+/**
+ * The code of an f32 bit pattern, rounded stochastically by a given word of 32 bits (numerics.md choice 6): the magnitude is
+ * rounded up if the sum of the word and the dropped fraction, cut to a multiple of 2^-32, is at least 1.
+ */
+export function encodeByWord(
+  bits: number,
+  layout: ScalarLayout,
+  overflow: OverflowName,
+  word: number,
+): number {
+  const x = fromBits(bits);
+  if (!Number.isFinite(x)) return encode(bits, layout, "stochastic", overflow);
+  const { fraction } = locate(magnitude(ofNumber(x)), layout);
+  const isUp = truncate(times(fraction, powerOfTwo(32))) + BigInt(word) >= 1n << 32n;
+  // no fraction has more than 16 random bits that are all ones
+  const away = layout.signed && bits >= F32_SIGN ? "towardNegative" : "towardPositive";
+  return encode(bits, layout, isUp ? away : "stochastic", overflow, 0xffff);
+}
+
 /** The exact value of a code. Layouts may have NaN, infinities and -0. */
 export function decode(code: number, layout: ScalarLayout): number {
   const negative = layout.signed && code >= signBit(layout);

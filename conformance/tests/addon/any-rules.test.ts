@@ -36,9 +36,9 @@ const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } 
 /** The rules with e8m0 scales that only the kernel for any rule has. The others it has with scalings that do not multiply. */
 const OTHERS: readonly ScaleRuleName[] = ["e8m0EvenShort", "e8m0UpLog2", "e8m0UpLeast"];
 
-function isOfAnyRule({ quantizer, scaleRule, elementScaling }: QuantizeSpec): boolean {
+function isOfAnyRule({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): boolean {
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
-  return elementScaling !== "multiply" || OTHERS.includes(scaleRule);
+  return stochastic || elementScaling !== "multiply" || OTHERS.includes(scaleRule);
 }
 
 const NAMES = quantizersWith("scaleRule").filter((name) => blockFormat(name).scale !== "f32");

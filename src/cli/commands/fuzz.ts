@@ -7,6 +7,7 @@ import { fileDType } from "../../io/dtypes.js";
 import { formatRecipe, recipeKey } from "../../io/quantized/recipe.js";
 import { MemorySource } from "../../io/source.js";
 import { requirePackages } from "../../packages.js";
+import { elementCount } from "../../tensor/shape.js";
 import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
@@ -14,6 +15,7 @@ import { integer, type OptionTable, oneOf, type Values, value } from "../options
 import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { toJson } from "../session.js";
+import { RANDOM_BITS, randomBitsName, randomBitsShape, requireStochastic } from "../random-bits.js";
 import { ENCODING, OUTPUT } from "../shared-options.js";
 import { encodePiece } from "./encode.js";
 import { Sources } from "./gemm-operands.js";
@@ -62,7 +64,7 @@ const OPTIONS = {
 
 /** The options of each operation, besides those of the corpus. */
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
-  encode: ["format", "offset", ...Object.keys(ENCODING)],
+  encode: ["format", "offset", ...Object.keys({ ...ENCODING, ...RANDOM_BITS })],
   quantize: Object.keys(QUANTIZER_OPTIONS),
   gemm: Object.keys(GEMM_OPTIONS),
 };
@@ -83,12 +85,21 @@ interface Corpus {
 type Make = (backend: Backend, values: Values<typeof OPTIONS>, given: ReadonlySet<string>) => Promise<Corpus>;
 
 const CORPORA: Readonly<Record<Op, Make>> = {
-  async encode(backend, { format, rounding, overflow, seed, offset, cases }) {
+  async encode(backend, values) {
+    const { format, rounding, overflow, seed, offset, cases, "random-bits": isGiven } = values;
     if (!format) throw new ArgumentError("--format is needed with --op encode");
-    const { encodeCases } = await import("lockstep/conformance");
-    const options = { format, rounding, overflow, seed, offset };
+    requireStochastic(isGiven, rounding === "stochastic", "--rounding stochastic");
+    const { encodeCases, fromCodes, words } = await import("lockstep/conformance");
+    const options = { format, rounding, overflow, seed, offset, "random-bits": isGiven };
     return {
-      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x) => ({ tensors: { "": x } })),
+      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x, i) => ({
+        tensors: {
+          "": x,
+          ...(isGiven
+            ? { [randomBitsName("", "rowwise")]: fromCodes("u32", x.shape, words(i, x.codes.length)) }
+            : {}),
+        },
+      })),
       answer: async (source, input, output) =>
         encodePiece(backend, source, source.entry(input), options, output),
     };
@@ -96,10 +107,22 @@ const CORPORA: Readonly<Record<Op, Make>> = {
   async quantize(backend, options, given) {
     const values = withDialect(options, given);
     requireApplicable(values, given);
-    const { quantizeCases } = await import("lockstep/conformance");
+    const { fromCodes, quantizeCases, words } = await import("lockstep/conformance");
     const draw = { cases: values.cases, seed: Number(values.seed) };
+    const spec = specOf(backend, values);
+    const directions = values["random-bits"] ? values.usage : [];
     return {
-      cases: quantizeCases(specOf(backend, values), draw).map((x) => ({ tensors: { "": x } })),
+      cases: quantizeCases(spec, draw).map((x, i) => {
+        const bits = directions.map((direction) => {
+          const shape = randomBitsShape(spec, x.matrix, direction);
+          const seed = 2 * i + Number(direction === "columnwise");
+          return [
+            randomBitsName("", direction),
+            fromCodes("u32", shape, words(seed, elementCount(shape))),
+          ] as const;
+        });
+        return { tensors: { "": x, ...Object.fromEntries(bits) } };
+      }),
       answer: async (source, input, output) =>
         quantizePiece(backend, source, source.entry(input), values, output),
     };
