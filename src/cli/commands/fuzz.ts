@@ -14,8 +14,8 @@ import { VERSION } from "../manifest.js";
 import { integer, type OptionTable, oneOf, type Values, value } from "../options.js";
 import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
-import { toJson } from "../session.js";
 import { RANDOM_BITS, randomBitsName, randomBitsShape, requireStochastic } from "../random-bits.js";
+import { toJson } from "../session.js";
 import { ENCODING, OUTPUT } from "../shared-options.js";
 import { encodePiece } from "./encode.js";
 import { Sources } from "./gemm-operands.js";
@@ -96,7 +96,13 @@ const CORPORA: Readonly<Record<Op, Make>> = {
         tensors: {
           "": x,
           ...(isGiven
-            ? { [randomBitsName("", "rowwise")]: fromCodes("u32", x.shape, words(i, x.codes.length)) }
+            ? {
+                [randomBitsName("", "rowwise")]: fromCodes(
+                  "u32",
+                  x.shape,
+                  words((Number(seed) * 4099 + i) | 0, x.codes.length),
+                ),
+              }
             : {}),
         },
       })),
@@ -115,7 +121,7 @@ const CORPORA: Readonly<Record<Op, Make>> = {
       cases: quantizeCases(spec, draw).map((x, i) => {
         const bits = directions.map((direction) => {
           const shape = randomBitsShape(spec, x.matrix, direction);
-          const seed = 2 * i + Number(direction === "columnwise");
+          const seed = (Number(values.seed) * 4099 + 2 * i + Number(direction === "columnwise")) | 0;
           return [
             randomBitsName("", direction),
             fromCodes("u32", shape, words(seed, elementCount(shape))),

@@ -23,10 +23,12 @@ interface Made {
   readonly make: (w: World) => Quantizer;
   /** Whether the quantizer holds no tensor. */
   readonly unbound: boolean;
+  /** Whether it rounds stochastically, so that random bits can be given. */
+  readonly given: boolean;
 }
 
 const MADE: readonly Made[] = [
-  { name: "Quantizer", rule: undefined, make: () => new Float8BlockQuantizer(), unbound: true },
+  { name: "Quantizer", rule: undefined, make: () => new Float8BlockQuantizer(), unbound: true, given: false },
   ...BLOCK_FORMAT_NAMES.map((format): Made => {
     const { scaleSource, options, rules } = blockFormat(format);
     const isGiven = scaleSource === "given";
@@ -39,6 +41,7 @@ const MADE: readonly Made[] = [
           ...(options.includes("stochastic") ? { stochastic: true, random: w.random } : {}),
         }),
       unbound: !isGiven,
+      given: options.includes("stochastic"),
     };
   }),
 ];
@@ -117,7 +120,7 @@ const CONSTRUCTORS: DerivedRows = {
   },
 };
 
-function methods({ make, unbound }: Made): Rows {
+function methods({ make, unbound, given }: Made): Rows {
   const source = (w: World) => w.tensor("bf16");
   const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
     calls: [call],
@@ -130,7 +133,10 @@ function methods({ make, unbound }: Made): Rows {
   return {
     setUsage: row(() => [{ rowwise: true, columnwise: true }]),
     makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
-    quantize: row((w) => [source(w)]),
+    quantize: {
+      ...row((w) => [source(w)]),
+      ...(given ? { calls: [(w) => [source(w)], (w) => [source(w), { randomBits: w.tensor("u32") }]] } : {}),
+    },
     activationQuantize: {
       ...row((w) => [w.tensor("bf16"), { kind: "silu", gated: false, grad: w.tensor("bf16") }], {
         numbers: {
@@ -161,7 +167,13 @@ function methods({ make, unbound }: Made): Rows {
     ),
     biasGradQuantize: row((w) => [source(w), "f32"]),
     updateQuantized: {
-      calls: [(w) => [source(w), w.quantized(last ?? make(w)), { noop: w.scalar(0) }]],
+      calls: [
+        (w) => [
+          source(w),
+          w.quantized(last ?? make(w)),
+          { noop: w.scalar(0), ...(given ? { randomBits: w.tensor("u32") } : {}) },
+        ],
+      ],
       self: (w) => {
         last = make(w);
         return last;
