@@ -75,8 +75,8 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
     const { scalings, powers }: ScaleRule = SCALE_RULES[scaleRule];
     if (!scalings.includes(elementScaling) || (pow2Scales && powers !== "asked")) return false;
   }
-  if (scaleRule && tensorScaleRole(scaleRule) !== "amax" && (rht || stochastic || fourOverSix !== "none"))
-    return false;
+  const role = scaleRule && tensorScaleRole(scaleRule);
+  if (role !== undefined && role !== "amax" && (rht || stochastic || fourOverSix !== "none")) return false;
   if (spec.amaxLimit && spec.amaxLimit < (spec.amaxEpsilon ?? 0)) return false;
   if (stochastic && decidesTies(elementScaling)) return false;
   if (compact) return tile === "1x128";

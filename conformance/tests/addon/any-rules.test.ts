@@ -13,6 +13,7 @@ import { tensor } from "../../../src/ops/create.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
+import { matrixShape } from "../../arbitraries/matrices.js";
 import { specsOf } from "../../arbitraries/specs.js";
 import { assertSameAnswer, lawNamed, over } from "../../laws/laws.js";
 import type { Inputs } from "../../laws/run-options.js";
@@ -22,6 +23,7 @@ import { quantizeCaseBy } from "../../operations/quantize/quantize.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { upload } from "../../values/plain.js";
 import { amaxesOf, matrixOfAmaxes, tensorAmaxesOf } from "../arbitraries/amaxes.js";
+import { shardInputs } from "../arbitraries/shards.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
 /**
@@ -69,6 +71,12 @@ describeOnStandIn("kernels for any rule", (addon) => {
     (name) => check("quantize", { quantize: quantizeCaseBy(fc.constantFrom(...specsBy(name))) }),
     TIMEOUT,
   );
+
+  it("quantize shards that are rounded stochastically as the reference does", async () => {
+    const specs = NAMES.flatMap(specsBy).filter(({ stochastic }) => stochastic);
+    const { quantize } = shardInputs((multiple, block) => matrixShape(multiple, block, 2048), specs);
+    await check("quantize", { quantize });
+  });
 
   it("dequantize as the reference does", async () => {
     const cases = dequantizeCase(undefined, ["nvfp4"]);

@@ -52,7 +52,6 @@ describe("usage", () => {
     ],
     ["quantize @in -o @out --quantizer mxfp8 --random-bits", /--random-bits is for stochastic rounding/],
     ["encode @in -o @out --format e4m3 --random-bits", /--random-bits is for stochastic rounding/],
-    ["quantize @in -o @out --quantizer mxfp8 --stochastic --random-bits", /"\w+\.random_bits"/],
     ["quantize @in -o @out --quantizer fp8-block --pow2-scales --no-pow2-scales", /exclude each other/],
     [
       "quantize @in -o @out --quantizer fp8-block --amax-epsilon -1",

@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
-import { blockedRows } from "../../../src/formats/block.js";
+import { blockedRows, blockFormat } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { encode } from "../../../src/ops/cast/cast.js";
@@ -170,6 +170,16 @@ describe("random bits that the caller gives", () => {
 });
 
 describe("stochastic rounding of MX formats", () => {
+  it("is among the specs that are drawn, of each format and tile, by each rule", () => {
+    for (const name of ["mxfp8", "mxfp6", "mxfp4"] as const) {
+      const { elements, tiles, rules } = blockFormat(name);
+      const drawn = STOCHASTIC.filter(
+        ({ quantizer, elementScaling }) => quantizer === name && elementScaling === "multiply",
+      );
+      expect(drawn).toHaveLength(elements.length * tiles.length * rules.length);
+    }
+  });
+
   it("goes with every tile, format and rule, except scalings that decide ties", () => {
     for (const name of ["mxfp8", "mxfp6", "mxfp4"] as const) {
       expect(quantizerNamed(name, { stochastic: true }).spec.stochastic).toBe(true);
