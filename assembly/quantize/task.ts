@@ -271,14 +271,7 @@ export function prepareEncoderOf(task: usize, encoder: usize): void {
  * as the encoder of the task takes them. Bits that are not given are drawn and written to `draws`. Nothing is read or
  * written without stochastic rounding.
  */
-export function randomOf(
-  task: usize,
-  draws: usize,
-  line: u32,
-  first: u32,
-  count: u32,
-  pitch: u32,
-): usize {
+export function randomOf(task: usize, draws: usize, line: u32, first: u32, count: u32, pitch: u32): usize {
   const index = <u64>line * pitch + first;
   const words = get(task, Field.Words);
   if (words !== 0) return words + <usize>(index << 2);
