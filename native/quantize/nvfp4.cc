@@ -16,7 +16,11 @@ using OptionalPointer = OptionalName<calls::QuantizeNvfp4, Kind::kPointer>;
 // The argument names of one quantized copy, "rowwise" or "columnwise": its codes, scales, amax and given amax.
 struct CopyNames {
   consteval CopyNames(const char* name)
-      : codes(name, ".codes"), scales(name), amax(name, ".amax"), givenAmax(name, ".givenAmax"), words(name, ".words") {}
+      : codes(name, ".codes"),
+        scales(name),
+        amax(name, ".amax"),
+        givenAmax(name, ".givenAmax"),
+        words(name, ".words") {}
 
   OptionalPointer codes;
   PlacementNames<calls::QuantizeNvfp4> scales;

@@ -33,7 +33,7 @@ export interface Quantization {
   readonly random: RandomSource;
   /** The position of the quantized matrix in a larger one, whose random bits it takes. Absent: it is the whole matrix. */
   readonly part?: MatrixPart | undefined;
-  /** The random bits that stochastic rounding uses instead: a word for each element of the rowwise copy, in the order of codes. */
+  /** The random bits that stochastic rounding uses instead: a word for each element of the rowwise copy. */
   readonly randomBits?: PlainTensor<"u32"> | undefined;
   /** As `randomBits`, for the columnwise copy. */
   readonly randomBitsColumnwise?: PlainTensor<"u32"> | undefined;

@@ -241,8 +241,7 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint32
 #pragma unroll
     for (int i = 7; i >= 0; --i) {
       const uint32_t random = words == nullptr ? 0 : words[first + i];
-      codes = codes << 4 |
-              encode(x[first + i] * m, format::kE2m1, Rounding::kStochastic, Overflow::kSaturate, random);
+      codes = codes << 4 | encode(x[first + i] * m, format::kE2m1, Rounding::kStochastic, Overflow::kSaturate, random);
     }
     return codes;
   };

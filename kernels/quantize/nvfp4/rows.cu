@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, rounding != Fp4R
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
         const bool inside = numbers[i] < count;
-        codes[i] = encodeFp4(blocks[i], scales[i].multiplier, inside ? p.rowwise.words + numbers[i] * kFp4Block : nullptr);
+        codes[i] =
+            encodeFp4(blocks[i], scales[i].multiplier, inside ? p.rowwise.words + numbers[i] * kFp4Block : nullptr);
       }
     } else if constexpr (rounding == Fp4Rounding::kPart) {
       int64_t draws[kBlocks];

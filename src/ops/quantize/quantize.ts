@@ -119,8 +119,8 @@ export function requireInputs(
 }
 
 /**
- * Throws `ArgumentError` unless the spec rounds stochastically and exactly the copies that are made have random bits, `ShapeError`
- * unless there is a word for each of their elements.
+ * Throws `ArgumentError` unless the spec rounds stochastically and exactly the copies that are made have random bits,
+ * `ShapeError` unless there is a word for each of their elements.
  */
 function requireRandomBits(
   op: string,

@@ -38,7 +38,7 @@ const MADE: readonly Made[] = [
       make: (w) =>
         quantizerNamed(format, {
           ...(isGiven ? { scale: w.scalar() } : {}),
-          ...(options.includes("stochastic") ? { stochastic: true, random: w.random } : {}),
+          ...(options.includes("stochastic") ? { stochastic: true, random: w.random, columnwise: true } : {}),
         }),
       unbound: !isGiven,
       given: options.includes("stochastic"),
@@ -120,6 +120,18 @@ const CONSTRUCTORS: DerivedRows = {
   },
 };
 
+/** Why rows of quantizers that round to nearest give no random bits. */
+const NOT_STOCHASTIC = {
+  "call.randomBits": "it rounds to nearest",
+  "call.randomBitsColumnwise": "it rounds to nearest",
+} as const;
+
+/** Random bits of both copies of a tensor of the default size. */
+const randomBits = (w: World) => ({
+  randomBits: w.tensor("u32"),
+  randomBitsColumnwise: w.tensor("u32", [w.columns, w.rows]),
+});
+
 function methods({ make, unbound, given }: Made): Rows {
   const source = (w: World) => w.tensor("bf16");
   const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
@@ -134,8 +146,8 @@ function methods({ make, unbound, given }: Made): Rows {
     setUsage: row(() => [{ rowwise: true, columnwise: true }]),
     makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
     quantize: {
-      ...row((w) => [source(w)]),
-      ...(given ? { calls: [(w) => [source(w)], (w) => [source(w), { randomBits: w.tensor("u32") }]] } : {}),
+      ...row((w) => [source(w)], given ? {} : { free: NOT_STOCHASTIC }),
+      ...(given ? { calls: [(w) => [source(w)], (w) => [source(w), randomBits(w)]] } : {}),
     },
     activationQuantize: {
       ...row((w) => [w.tensor("bf16"), { kind: "silu", gated: false, grad: w.tensor("bf16") }], {
@@ -171,9 +183,10 @@ function methods({ make, unbound, given }: Made): Rows {
         (w) => [
           source(w),
           w.quantized(last ?? make(w)),
-          { noop: w.scalar(0), ...(given ? { randomBits: w.tensor("u32") } : {}) },
+          { noop: w.scalar(0), ...(given ? randomBits(w) : {}) },
         ],
       ],
+      ...(given ? {} : { free: NOT_STOCHASTIC }),
       self: (w) => {
         last = make(w);
         return last;
@@ -265,6 +278,7 @@ export const QUANTIZER_ROWS: DerivedRows = {
   },
   "QuantizedTensor.quantize_": {
     calls: [(w) => [w.tensor("bf16"), { noop: w.scalar(0) }]],
+    free: NOT_STOCHASTIC,
     self: both,
     writes: ["self"],
   },
