@@ -146,7 +146,7 @@ function methods({ make, unbound, given }: Made): Rows {
     setUsage: row(() => [{ rowwise: true, columnwise: true }]),
     makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
     quantize: {
-      ...row((w) => [source(w)], given ? {} : { free: NOT_STOCHASTIC }),
+      ...row((w) => [source(w), {}], given ? {} : { free: NOT_STOCHASTIC }),
       ...(given ? { calls: [(w) => [source(w)], (w) => [source(w), randomBits(w)]] } : {}),
     },
     activationQuantize: {
