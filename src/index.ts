@@ -251,6 +251,7 @@ export {
   type CopyTensors,
   type Direction,
   type FourOverSix,
+  type GivenRandomBits,
   type QuantizeCall,
   type QuantizedCopy,
   QuantizedTensor,

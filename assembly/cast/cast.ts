@@ -8,7 +8,7 @@
 import { Rounding } from "../contract";
 import { fillRandom16 } from "../core/random";
 import { asF32 } from "../core/wide";
-import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder";
+import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf, takeWords } from "./encoder";
 import { EXACT_LIMIT, encodeAligned, encodeEach, encodeMagic, pack } from "./exact";
 import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./fast";
 
@@ -61,7 +61,7 @@ function encodeBySimd<M>(
  * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, which starts at a whole byte. M selects the multiplier at
  * compile time. M = u32: x[i] has the multiplier at index i >> shift, and 4 <= shift <= 31. M = v128: x[i] has the
  * multiplier at index i. M = u8: there is no multiplier. `random` holds 16 bits per element if the rounding mode is
- * Stochastic. `codes` is scratch memory of CODES_BYTES bytes.
+ * Stochastic, or 32 bits after `takeWords`. `codes` is scratch memory of CODES_BYTES bytes.
  */
 export function encodeRun<M>(
   x: usize,
@@ -81,7 +81,7 @@ export function encodeRun<M>(
     const m = multipliers + ((sizeof<M>() === 16 ? <usize>i : <usize>i >> shift) << 2);
     const from = x + ((<usize>i) << 2);
     const to = dst + (((<usize>i) << storage) >> 3);
-    const draws = random + ((<usize>i) << 1);
+    const draws = random + ((<usize>i) << load<u32>(encoder, At.RandomShift));
     if (whole === 0 || !encodeBySimd<M>(from, to, run, encoder, m, shift, draws, codes)) {
       encodeEach<M>(from, codes, run, encoder, m, shift, draws);
       pack(codes, to, run, storage);
@@ -115,6 +115,37 @@ export function encode(
 ): void {
   prepare(scratch, word, rounding, overflow, storageOf(word));
   encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
+}
+
+/**
+ * As `encode`, rounded stochastically by random bits that the caller gives: a u32 for each element, at the index of the element
+ * in `words`. The magnitude is rounded up if its sum with the discarded fraction, in units of 2^-32, carries.
+ */
+export function encodeByWords(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  word: u32,
+  overflow: i32,
+  scale: f32,
+  words: usize,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  prepare(scratch, word, Rounding.Stochastic, overflow, storageOf(word));
+  takeWords(scratch);
+  const multiplier = scratch + ENCODER_BYTES;
+  const codes = multiplier + 16;
+  const buffer = codes + CODES_BYTES;
+  const storage = load<u32>(scratch, At.Storage);
+  store<f32>(multiplier, scale);
+  for (let i = begin; i < end; i += RUN) {
+    const count = <i32>min<u32>(end - i, RUN);
+    const x = asF32(src, srcType, i, count, buffer);
+    const to = dst + <usize>(((<u64>i) << storage) >> 3);
+    encodeRun<u32>(x, to, count, scratch, multiplier, 31, words + ((<usize>i) << 2), codes);
+  }
 }
 
 /** As `encode`, but one element at a time. Tests and benchmarks compare the SIMD loops with this function. */

@@ -101,10 +101,12 @@ export const enum At {
    * from the patterns. encodeGroups stores the largest unclamped code in each byte instead.
    */
   Seen = 416,
+  /** log2 of the bytes of random bits for each element: 1, or 2 if the caller gives a word for each (takeWords). */
+  RandomShift = 432,
 }
 
 /** The size in bytes of an encoder. */
-export const ENCODER_BYTES: usize = 432;
+export const ENCODER_BYTES: usize = 448;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
@@ -167,6 +169,7 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   store<u32>(encoder, loop, At.Loop);
   store<u32>(encoder, storage, At.Storage);
   store<u32>(encoder, 23 - m, At.Shift);
+  store<u32>(encoder, 1, At.RandomShift);
 
   put(encoder, At.Magnitude, 0x7fffffff);
   put(encoder, At.Floor, hasSubnormals(word) !== 0 ? 0 : 0x00800000);
@@ -201,6 +204,15 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   put(encoder, At.LowByte, 0x00ff00ff);
   put(encoder, At.One, 1);
   put(encoder, At.HalfBf16, 0x7fff);
+}
+
+/**
+ * Makes a prepared encoder read 32 random bits for each element. Stochastic rounding goes up if their sum with the discarded
+ * fraction, in units of 2^-32, carries.
+ */
+export function takeWords(encoder: usize): void {
+  store<u32>(encoder, Loop.Scalar, At.Loop);
+  store<u32>(encoder, 2, At.RandomShift);
 }
 
 /**

@@ -144,6 +144,15 @@ export function encodeAligned<M>(
   v128.store(encoder, seen, At.Seen);
 }
 
+/**
+ * The 32 random bits of element i. A random number of 16 bits, which is compared with a fraction of 16 bits, gives the bits
+ * whose sum with the fraction carries exactly if the number is below it.
+ */
+function randomAt(random: usize, i: i32, shift: u32): u32 {
+  const at = random + ((<usize>i) << shift);
+  return shift === 2 ? load<u32>(at) : (0xffff - <u32>load<u16>(at)) << 16;
+}
+
 /** Encodes one element at a time, in any format. Every value is encoded correctly. */
 export function encodeEach<M>(
   x: usize,
@@ -161,8 +170,8 @@ export function encodeEach<M>(
   for (let i = 0; i < count; ++i) {
     let value = load<f32>(x + ((<usize>i) << 2));
     if (sizeof<M>() !== 1) value *= load<f32>(multiplierAt<M>(multipliers, i, shift));
-    const draw: u32 = stochastic ? load<u16>(random + ((<usize>i) << 1)) : 0;
-    store<u32>(codes + ((<usize>i) << 2), encode(reinterpret<u32>(value), word, rounding, overflow, draw));
+    const bits = stochastic ? randomAt(random, i, load<u32>(encoder, At.RandomShift)) : 0;
+    store<u32>(codes + ((<usize>i) << 2), encode(reinterpret<u32>(value), word, rounding, overflow, bits));
   }
 }
 

@@ -73,7 +73,8 @@ export function minExponent(word: u32): i32 {
 
 /**
  * Whether rounding increments the magnitude. `code` is the code at or below the magnitude, and rest / 2^shift the
- * discarded fraction.
+ * discarded fraction. Stochastic rounding adds the 32 bits of `random` to the fraction in units of 2^-32, and rounds up if
+ * the sum carries.
  */
 function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u64, random: u32): bool {
   const half: u64 = 1 << (shift - 1);
@@ -89,7 +90,7 @@ function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u6
     case Rounding.ToOdd:
       return rest != 0 && (code & 1) == 0;
     case Rounding.Stochastic:
-      return <u64>random < (shift > 16 ? rest >> (shift - 16) : rest << (16 - shift));
+      return <u64>random + (shift > 32 ? rest >> (shift - 32) : rest << (32 - shift)) > 0xffffffff;
     default:
       return false;
   }
@@ -106,7 +107,7 @@ function staysFinite(rounding: i32, negative: bool): bool {
 }
 
 /**
- * The code of an f32 given by its bits. `random` holds 16 bits, which only Stochastic rounding reads. Unsigned formats
+ * The code of an f32 given by its bits. `random` holds 32 bits, which only Stochastic rounding reads. Unsigned formats
  * encode |x|. In a format without zero, everything below the smallest value becomes that value.
  */
 export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, random: u32): u32 {

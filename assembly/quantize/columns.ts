@@ -2,8 +2,8 @@
 // for the amaxes of its columns, once for the codes.
 
 import { CODES_BYTES, encodeRun } from "../cast/cast";
-import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
-import { Overflow, Rounding, Wide } from "../contract";
+import { At, ENCODER_BYTES } from "../cast/encoder";
+import { Wide } from "../contract";
 import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { columnAmaxes, spreadAmaxes } from "./amax";
 import { loadPanel, PANEL } from "./panel";
@@ -11,9 +11,9 @@ import { largestWide } from "./quantize";
 import { isComputed, scaleRun } from "./scaling";
 import {
   columnsOf,
-  drawFor,
+  prepareEncoderOf,
   prepareRuleOf,
-  roundingOf,
+  randomOf,
   rowsOf,
   ruleOf,
   scalesOf,
@@ -54,12 +54,11 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
   const tileColumns = tileColumnsOf(task);
   const rule = ruleOf(task);
   const word = wordOf(task);
-  const rounding = roundingOf(task);
   const scaling = scalingOf(task);
   const computed = isComputed(scaling);
   const dst = targetOf(task);
   const scales = scalesOf(task);
-  prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
+  prepareEncoderOf(task, scratch);
   prepareRuleOf(task, scratch + RULE, largestWide(srcType));
   const width = min<u32>(WIDTH, PANEL / tileRows);
   const amaxes = scratch + AMAXES;
@@ -80,14 +79,9 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
       applyRule(scratch + RULE, amaxes, w, stored, multipliers);
       for (let i: u32 = 0; i < h; ++i) {
         const index = <u64>(r + i) * columns + c;
-        const draws = scratch + RANDOM;
-        const skip = <u32>index & 15;
-        if (rounding === Rounding.Stochastic) {
-          drawFor(task, draws, <u32>index - skip, w + skip);
-        }
+        const random = randomOf(task, scratch + RANDOM, r + i, c, w, columns);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const row = panel + ((<usize>i * pitch) << 2);
-        const random = draws + (skip << 1);
         if (!computed) encodeRun<v128>(row, to, w, scratch, multipliers, 0, random, scratch + CODES);
         else {
           // a row of the input itself may not change

@@ -2,8 +2,8 @@
 // for it; then its amaxes, scales and codes are computed.
 
 import { CODES_BYTES, encodeRun } from "../cast/cast";
-import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
-import { Overflow, Rounding, ScaleRule, Wide } from "../contract";
+import { At, ENCODER_BYTES } from "../cast/encoder";
+import { ScaleRule, Wide } from "../contract";
 import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { blockAmaxes, mergeAmaxes } from "./amax";
 import { chooseScale } from "./four-over-six";
@@ -12,12 +12,11 @@ import { loadPanel, PANEL } from "./panel";
 import { isComputed, scaleRun } from "./scaling";
 import {
   columnsOf,
-  drawFor,
-  drawForPart,
   isPart,
   isTransposed,
+  prepareEncoderOf,
   prepareRuleOf,
-  roundingOf,
+  randomOf,
   rowsOf,
   ruleOf,
   scalesOf,
@@ -65,13 +64,12 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   const word = wordOf(task);
   const rht = transforms(task);
   const signMask = signMaskOf(task);
-  const rounding = roundingOf(task);
   const part = isPart(task);
   const scaling = scalingOf(task);
   const computed = isComputed(scaling);
   const dst = targetOf(task);
   const scales = scalesOf(task);
-  prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
+  prepareEncoderOf(task, scratch);
   prepareRuleOf(task, scratch + RULE, largestWide(srcType));
   const block: u32 = 1 << blockShift;
   let first: u32 = 0;
@@ -117,13 +115,9 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
           quantizeTiles(row, pitch, 1, w, blockShift, rule, scratch, scale);
         }
         const index = <u64>(r + i) * columns + c;
-        const draws = scratch + RANDOM;
-        const skip = <u32>index & 15;
-        if (part) drawForPart(task, draws, r + i, c, w);
-        else if (rounding === Rounding.Stochastic) drawFor(task, draws, <u32>index - skip, w + skip);
+        const random = randomOf(task, scratch + RANDOM, r + i, c, w, columns);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multipliers = scratch + MULTIPLIERS;
-        const random = draws + (skip << 1);
         if (!computed) encodeRun<u32>(row, to, w, scratch, multipliers, blockShift, random, scratch + CODES);
         else {
           // a row of the input itself may not change

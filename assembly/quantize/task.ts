@@ -1,7 +1,8 @@
 // The parameters of a quantization, in a task block of QuantizeTask.Bytes bytes. The caller allocates the block, fills
 // it by the setters below (`quantizeSource` first) and passes it to `quantizeRows` or `quantizeColumns`.
 
-import { QuantizeTask } from "../contract";
+import { prepare, storageOf, takeWords } from "../cast/encoder";
+import { Overflow, QuantizeTask, Rounding } from "../contract";
 import { fillRandom8, fillRandom8From } from "../core/random";
 import { get, getFloat, put, putFloat } from "../core/record";
 import { prepareRule, prepareScaling } from "../core/scale";
@@ -42,6 +43,7 @@ const enum Field {
   Target,
   Scales,
   Limit,
+  Words,
 }
 
 /**
@@ -137,6 +139,15 @@ export function quantizeDraws(
 }
 
 /**
+ * Sets stochastic rounding of the codes by random bits that the caller gives: a u32 at `words` for each code, in the order of the
+ * codes (cast/cast.ts, encodeByWords).
+ */
+export function quantizeWords(task: usize, words: usize): void {
+  put(task, Field.Rounding, Rounding.Stochastic);
+  put(task, Field.Words, words);
+}
+
+/**
  * Declares that this matrix is a part of a larger one, in which lines have `pitch` elements. Each code takes the random
  * bits of its element in the larger matrix. Line l of the part is line firstLine + (l / lineWidth) * lineStride + l %
  * lineWidth of the larger matrix, and element e of a line is element firstElement + (e / width) * stride + e % width.
@@ -214,7 +225,7 @@ export function transforms(task: usize): bool {
 export function signMaskOf(task: usize): u32 {
   return <u32>get(task, Field.SignMask);
 }
-export function roundingOf(task: usize): i32 {
+function roundingOf(task: usize): i32 {
   return <i32>get(task, Field.Rounding);
 }
 export function targetOf(task: usize): usize {
@@ -248,11 +259,37 @@ export function isPart(task: usize): bool {
   return get(task, Field.Pitch) !== 0;
 }
 
+/** Prepares the encoder of a task at `encoder`. Overflow saturates. */
+export function prepareEncoderOf(task: usize, encoder: usize): void {
+  const word = wordOf(task);
+  prepare(encoder, word, roundingOf(task), Overflow.Saturate, storageOf(word));
+  if (get(task, Field.Words) !== 0) takeWords(encoder);
+}
+
+/**
+ * Returns the address of the random bits of elements [first, first + count) of line `line`, where lines have `pitch` elements,
+ * as the encoder of the task takes them. Bits that are not given are drawn and written to `draws`. Nothing is read or
+ * written without stochastic rounding.
+ */
+export function randomOf(task: usize, draws: usize, line: u32, first: u32, count: u32, pitch: u32): usize {
+  const index = <u64>line * pitch + first;
+  const words = get(task, Field.Words);
+  if (words !== 0) return words + <usize>(index << 2);
+  if (isPart(task)) {
+    drawForPart(task, draws, line, first, count);
+    return draws;
+  }
+  if (roundingOf(task) !== Rounding.Stochastic) return draws;
+  const skip = <u32>index & 15;
+  drawFor(task, draws, <u32>index - skip, count + skip);
+  return draws + (skip << 1);
+}
+
 /**
  * Writes the random bits of elements [first, first + count) of line `line` to `draws`, for a part of a larger matrix;
  * `first` is a multiple of 16.
  */
-export function drawForPart(task: usize, draws: usize, line: u32, first: u32, count: u32): void {
+function drawForPart(task: usize, draws: usize, line: u32, first: u32, count: u32): void {
   const lineWidth = <u32>get(task, Field.LineWidth);
   const width = <u32>get(task, Field.Width);
   const whole =
@@ -282,7 +319,7 @@ export function drawForPart(task: usize, draws: usize, line: u32, first: u32, co
  * Writes the random bits of `count` codes to `draws`, as fillRandom8 does. The first code has the index `first`, a
  * multiple of 16.
  */
-export function drawFor(task: usize, draws: usize, first: u32, count: i32): void {
+function drawFor(task: usize, draws: usize, first: u32, count: i32): void {
   fillRandom8(
     draws,
     first,

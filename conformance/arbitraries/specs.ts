@@ -1,7 +1,7 @@
 /** Arbitraries of all options of the quantizers. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
-import type { ElementScalingName } from "../../src/formats/element-scalings.js";
+import { decidesTies, type ElementScalingName } from "../../src/formats/element-scalings.js";
 import {
   SCALE_RULES,
   type ScaleRule,
@@ -25,6 +25,8 @@ const quantizerNames = listOf(quantizerName);
 /** The options of a spec by name: the values that a quantizer takes, the default first. */
 export type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly QuantizeSpec[K][] };
 
+/** The options of the MX formats. */
+const MX: SpecOptions = { stochastic: [false, true] };
 const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 ** -10, 1e-12, 1] };
 
 /** The options that only some quantizers take; formats, tiles and scale rules come from the rows of `BLOCK_FORMATS`. */
@@ -32,6 +34,9 @@ const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
   "fp8-row": { ...F32_SCALE, amaxLimit: [0, 1200, 2 ** -126, 1 / 3] },
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
+  mxfp8: MX,
+  mxfp6: MX,
+  mxfp4: MX,
   nvfp4: {
     rht: [false, true],
     rhtSigns: [0, RHT_SIGNS],
@@ -59,7 +64,10 @@ export function optionsOf(name: BlockFormatName): SpecOptions {
   };
 }
 
-/** Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding. */
+/**
+ * Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding, which excludes
+ * scalings with a rule for ties.
+ */
 function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
   const { scaleRule, elementScaling = "multiply", pow2Scales } = spec;
@@ -67,9 +75,10 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
     const { scalings, powers }: ScaleRule = SCALE_RULES[scaleRule];
     if (!scalings.includes(elementScaling) || (pow2Scales && powers !== "asked")) return false;
   }
-  if (scaleRule && tensorScaleRole(scaleRule) !== "amax" && (rht || stochastic || fourOverSix !== "none"))
-    return false;
+  const role = scaleRule && tensorScaleRole(scaleRule);
+  if (role !== undefined && role !== "amax" && (rht || stochastic || fourOverSix !== "none")) return false;
   if (spec.amaxLimit && spec.amaxLimit < (spec.amaxEpsilon ?? 0)) return false;
+  if (stochastic && decidesTies(elementScaling)) return false;
   if (compact) return tile === "1x128";
   if (rhtSigns !== 0 && !rht) return false;
   if (rht && tile !== "1x16") return false;

@@ -74,9 +74,12 @@ function quantize(evidence: Evidence<QuantizeCase>, isNamed: boolean): readonly 
   const [, own] = asMatrix(input.x.shape);
   if (own !== columns || row >= input.x.matrix[0]) return [];
   const { spec, random } = input;
+  const randomBits = (direction === "rowwise" ? input.randomBits : input.randomBitsColumnwise)?.data as
+    | Uint32Array
+    | undefined;
   const scale = hasGivenScale(spec) ? input.scale : undefined;
   const values = { data: input.x.data, dtype: input.x.dtype, shape: input.x.matrix };
-  const suspicions = new Suspicions(values, { spec, context: { direction, scale, random } });
+  const suspicions = new Suspicions(values, { spec, context: { direction, scale, random, randomBits } });
   const given = (of: ArrayLike<number>, by: ArrayLike<number>) => ({
     code: of[view.codeOf[chosen] as number] as number,
     scale: by[view.scaleOf[chosen] as number] as number,
@@ -91,7 +94,7 @@ function quantize(evidence: Evidence<QuantizeCase>, isNamed: boolean): readonly 
         at: [row, column],
         direction,
         ...(scale === undefined ? {} : { scale }),
-        ...(spec.stochastic ? { random } : {}),
+        ...(spec.stochastic ? { random, randomBits } : {}),
       }),
     ),
   ];

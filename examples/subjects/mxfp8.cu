@@ -87,7 +87,7 @@ frames::Tensors quantize(const frames::Json&, const frames::Tensors& tensors) {
 
 constexpr const char* kSupported = R"({
   "spec.quantizer": ["mxfp8"], "spec.format": ["e4m3"], "spec.tile": ["1x32"],
-  "spec.scaleRule": ["e8m0Up"], "spec.elementScaling": ["multiply"],
+  "spec.scaleRule": ["e8m0Up"], "spec.elementScaling": ["multiply"], "spec.stochastic": [false],
   "usage.rowwise": [true], "usage.columnwise": [false], "scaleLayout": ["logical"],
   "x.dtype": ["f32"], "x.shape.length": [2], "noop": [null]
 })";

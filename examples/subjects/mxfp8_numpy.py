@@ -41,6 +41,7 @@ SUPPORTED = {
     "spec.tile": ["1x32"],
     "spec.scaleRule": ["e8m0Up"],
     "spec.elementScaling": ["multiply"],
+    "spec.stochastic": [False],
     "usage.rowwise": [True],
     "usage.columnwise": [False],
     "scaleLayout": ["logical"],

@@ -22,11 +22,14 @@ struct ByParams {
   using Codes = Bytes<bits>;
   static constexpr int kEights = 1;
   __device__ static Codes encode8(const EncodeParams& p, int64_t eight, const float (&x)[8]) {
-    const uint4 draw = p.rounding == Rounding::kStochastic ? philox(eight, 0, p.random) : uint4{};
+    const bool isDrawn = p.rounding == Rounding::kStochastic && p.words == nullptr;
+    const uint4 draw = isDrawn ? philox(eight, 0, p.random) : uint4{};
     Codes codes{};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      setElement<bits>(codes, i, encode(x[i], p.word, p.rounding, p.overflow, random16(draw, i)));
+      const int64_t index = eight * 8 + i;
+      const uint32_t random = p.words == nullptr ? castBits(draw, i) : index < p.count ? p.words[index] : 0;
+      setElement<bits>(codes, i, encode(x[i], p.word, p.rounding, p.overflow, random));
     }
     return codes;
   }

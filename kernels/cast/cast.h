@@ -20,6 +20,8 @@ struct EncodeParams {
   Overflow overflow;
   // The source of random bits for stochastic rounding, which reads those of copy 0 (kernels/core/random.cuh).
   RandomSource random;
+  // If not null, element i is rounded by words[i] instead (castBits of kernels/core/random.cuh).
+  const uint32_t* words;
   float scale;
   int64_t count;
 };

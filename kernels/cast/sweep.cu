@@ -19,7 +19,7 @@ struct ByParams {
   __device__ static void encode8(const SweepParams& p, uint32_t eight, const float (&x)[8], uint32_t (&codes)[8]) {
     const uint4 draw = p.rounding == Rounding::kStochastic ? philox(eight, 0, p.random) : uint4{};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) codes[i] = encode(x[i], p.word, p.rounding, p.overflow, random16(draw, i));
+    for (int i = 0; i < 8; ++i) codes[i] = encode(x[i], p.word, p.rounding, p.overflow, castBits(draw, i));
   }
 };
 
@@ -37,7 +37,7 @@ struct Stochastic {
   __device__ static void encode8(const SweepParams& p, uint32_t eight, const float (&x)[8], uint32_t (&codes)[8]) {
     const uint4 draw = philox(eight, 0, p.random);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) codes[i] = encodeStochastic<word>(x[i], random16(draw, i));
+    for (int i = 0; i < 8; ++i) codes[i] = encodeStochastic<word>(x[i], castBits(draw, i));
   }
 };
 

@@ -22,9 +22,9 @@ __host__ __device__ constexpr float powerOfTwo(int exponent) {
 
 // Whether rounding increments the magnitude. `code` is the code at or below the magnitude, and rest / 2^shift the
 // discarded fraction. A shift of 25 or more always means a fraction below one half, so 31 can stand for every larger
-// shift, except for stochastic rounding.
+// shift, except for stochastic rounding, which goes up if the sum of `random` and the fraction in units of 2^-32 carries.
 __host__ __device__ inline bool roundsUp(Rounding rounding, bool negative, int code, uint32_t rest, int shift,
-                                         uint32_t random16) {
+                                         uint32_t random) {
   const uint32_t half = 1u << ((shift < 31 ? shift : 31) - 1);
   switch (rounding) {
     case Rounding::kTiesToEven:
@@ -38,7 +38,7 @@ __host__ __device__ inline bool roundsUp(Rounding rounding, bool negative, int c
     case Rounding::kToOdd:
       return rest != 0 && (code & 1) == 0;
     case Rounding::kStochastic:
-      return random16 < (shift > 16 ? rest >> (shift < 47 ? shift - 16 : 31) : rest << (16 - shift));
+      return (shift > 32 ? rest >> (shift < 63 ? shift - 32 : 31) : rest << (32 - shift)) > ~random;
     default:
       return false;
   }
@@ -50,10 +50,10 @@ __host__ __device__ constexpr bool staysFinite(Rounding rounding, bool negative)
          (rounding == Rounding::kTowardPositive && negative) || (rounding == Rounding::kTowardNegative && !negative);
 }
 
-// Returns the code of x. Only stochastic rounding reads `random16`. Unsigned formats encode |x|. In a format without
+// Returns the code of x. Only stochastic rounding reads `random`. Unsigned formats encode |x|. In a format without
 // zero, everything below the smallest value becomes that value.
 __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding rounding, Overflow overflow,
-                                           uint32_t random16) {
+                                           uint32_t random) {
   constexpr uint32_t kInfinity = 0x7f800000u;
   const uint32_t magnitude = bitsOf(x) & 0x7fffffffu;
   if (magnitude > kInfinity) return nanCode(word);
@@ -80,7 +80,7 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   const int dropped = shift < 31 ? shift : 31;
   const uint32_t rest = significand & ((1u << dropped) - 1);
   int code = (binade + exponentBias(word) - 1) * (1 << m) + static_cast<int>(significand >> dropped);
-  if (roundsUp(rounding, negative, code, rest, shift, random16)) ++code;
+  if (roundsUp(rounding, negative, code, rest, shift, random)) ++code;
 
   if (code > static_cast<int>(maxCode(word))) {
     return saturates || staysFinite(rounding, negative) ? sign | maxCode(word) : beyondCode(word, sign);
@@ -226,9 +226,9 @@ __device__ inline uint32_t encodeNearest2(float a, float b) {
   return codes;
 }
 
-// Returns encode(x, word, kStochastic, kSaturate, random16).
+// Returns encode(x, word, kStochastic, kSaturate, random). The lower 16 bits of `random` are zero.
 template <uint32_t word>
-__host__ __device__ inline uint32_t encodeStochastic(float x, uint32_t random16) {
+__host__ __device__ inline uint32_t encodeStochastic(float x, uint32_t random) {
   if constexpr (isNarrow(word)) {
     // An f32 subnormal is treated as a normal number. The shift drops all its bits in either case.
     constexpr uint32_t m = mantissaBits(word);
@@ -239,11 +239,11 @@ __host__ __device__ inline uint32_t encodeStochastic(float x, uint32_t random16)
     const uint32_t shift = 7 - m + binade - exponent;
     // the significand in units of 2^-16 ulp of the format
     const uint32_t fixed = ((magnitude & 0x007fffffu) | 0x00800000u) >> (shift < 31 ? shift : 31);
-    const uint32_t rounded = ((binade - lowest) << m) + ((fixed + (0xffffu ^ random16)) >> 16);
+    const uint32_t rounded = ((binade - lowest) << m) + ((fixed + (random >> 16)) >> 16);
     const uint32_t code = rounded < maxCode(word) ? rounded : maxCode(word);
     return magnitude > 0x7f800000u ? nanCode(word) : code | (bitsOf(x) >> 31 << magnitudeBits(word));
   } else {
-    return encode(x, word, Rounding::kStochastic, Overflow::kSaturate, random16);
+    return encode(x, word, Rounding::kStochastic, Overflow::kSaturate, random);
   }
 }
 

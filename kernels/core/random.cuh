@@ -65,24 +65,26 @@ __host__ __device__ inline uint4 philox(uint64_t draw, uint32_t copy, const Rand
   return Philox(source)(draw, copy);
 }
 
-// The 16 random bits of element i (0 to 7) of the eight that share a draw.
-__host__ __device__ inline uint32_t random16(const uint4& draw, int i) {
+// The functions below return the random bits of an element as 32 bits whose sum with the discarded fraction, in units of
+// 2^-32, carries exactly if the magnitude is rounded up. Bits that a caller gives have this form too.
+
+// The random bits of element i (0 to 7) of the eight of a cast that share a draw. The magnitude is rounded up if 16 bits of
+// the draw are below the upper 16 bits of the fraction.
+__host__ __device__ inline uint32_t castBits(const uint4& draw, int i) {
   const uint32_t low = i & 2 ? draw.y : draw.x;
   const uint32_t high = i & 2 ? draw.w : draw.z;
   const uint32_t word = i & 4 ? high : low;
-  return i & 1 ? word >> 16 : word & 0xffffu;
+  return (0xffffu ^ (i & 1 ? word >> 16 : word & 0xffffu)) << 16;
 }
 
-// Returns a 16-bit number for element i (0 to 15) of the sixteen that share a draw. Encoders round up if this number is
-// below a 16-bit fraction. It is below the fraction exactly if the element's 8 random bits plus the upper 8 bits of the
-// fraction are at least 2^8, which is the rule for 8 random bits.
-__host__ __device__ inline uint32_t carrying16(const uint4& draw, int i) {
+// The random bits of element i (0 to 15) of the sixteen of a quantization that share a draw: 8 bits, which are added to the
+// upper 8 bits of the fraction.
+__host__ __device__ inline uint32_t elementBits(const uint4& draw, int i) {
   const uint32_t low = i & 4 ? draw.y : draw.x;
   const uint32_t high = i & 4 ? draw.w : draw.z;
   const uint32_t word = i & 8 ? high : low;
   // elements take bytes 0, 2, 1 and 3 of 32 bits, in this order
-  const uint32_t byte = word >> ((i & 1) * 16 + (i >> 1 & 1) * 8) & 0xffu;
-  return (0xffu ^ byte) << 8 | 0xffu;
+  return word >> ((i & 1) * 16 + (i >> 1 & 1) * 8) << 24;
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@ void Encode(const Call<calls::Encode>& call) {
   p.rounding = call.member("rounding", Rounding::kStochastic);
   p.overflow = call.member("overflow", Overflow::kNonfinite);
   p.random = readRandom(call);
+  p.words = call.optional<uint32_t>("words", bytesOf(count, 32));
   p.scale = call.f32("scale");
   p.count = static_cast<int64_t>(count);
   call.check("encode", launchEncode(p, call.stream()));

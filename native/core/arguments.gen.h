@@ -298,6 +298,7 @@ struct Encode {
       {"random.seedHigh", Kind::kWord, false},
       {"random.offsetLow", Kind::kWord, false},
       {"random.offsetHigh", Kind::kWord, false},
+      {"words", Kind::kPointer, true},
       {"scale", Kind::kFloat, false},
       {"count", Kind::kCount, false},
   };
@@ -821,6 +822,14 @@ struct QuantizeMx {
       {"random.seedHigh", Kind::kWord, false},
       {"random.offsetLow", Kind::kWord, false},
       {"random.offsetHigh", Kind::kWord, false},
+      {"part.rows", Kind::kCount, true},
+      {"part.columns", Kind::kCount, true},
+      {"part.row", Kind::kCount, true},
+      {"part.column", Kind::kCount, true},
+      {"part.width", Kind::kCount, true},
+      {"part.stride", Kind::kCount, true},
+      {"rowwiseWords", Kind::kPointer, true},
+      {"columnwiseWords", Kind::kPointer, true},
       {"noop", Kind::kPointer, true},
       {"rowwise.codes", Kind::kPointer, true},
       {"rowwise.scales", Kind::kPointer, true},
@@ -957,6 +966,7 @@ struct QuantizeNvfp4 {
       {"rowwise.placement.swizzled", Kind::kFlag, true},
       {"rowwise.amax", Kind::kPointer, true},
       {"rowwise.givenAmax", Kind::kPointer, true},
+      {"rowwise.words", Kind::kPointer, true},
       {"columnwise.codes", Kind::kPointer, true},
       {"columnwise.scales", Kind::kPointer, true},
       {"columnwise.placement.bytes", Kind::kCount, true},
@@ -967,6 +977,7 @@ struct QuantizeNvfp4 {
       {"columnwise.placement.swizzled", Kind::kFlag, true},
       {"columnwise.amax", Kind::kPointer, true},
       {"columnwise.givenAmax", Kind::kPointer, true},
+      {"columnwise.words", Kind::kPointer, true},
   };
 };
 

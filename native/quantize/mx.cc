@@ -18,6 +18,9 @@ static void QuantizeMx(const Call<calls::QuantizeMx>& call) {
   p.square = call.flag("square");
   p.stochastic = call.flag("stochastic");
   p.random = readRandom(call);
+  p.part = readPart(call);
+  p.rowwiseWords = call.optional<uint32_t>("rowwiseWords", bytesOf(count, 32));
+  p.columnwiseWords = call.optional<uint32_t>("columnwiseWords", bytesOf(count, 32));
   const uint64_t bytes = bytesOf(count, storageBits(p.word));
   p.rowwise = call.optional<uint8_t>("rowwise.codes", bytes);
   if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", 1);

@@ -16,38 +16,29 @@ using OptionalPointer = OptionalName<calls::QuantizeNvfp4, Kind::kPointer>;
 // The argument names of one quantized copy, "rowwise" or "columnwise": its codes, scales, amax and given amax.
 struct CopyNames {
   consteval CopyNames(const char* name)
-      : codes(name, ".codes"), scales(name), amax(name, ".amax"), givenAmax(name, ".givenAmax") {}
+      : codes(name, ".codes"),
+        scales(name),
+        amax(name, ".amax"),
+        givenAmax(name, ".givenAmax"),
+        words(name, ".words") {}
 
   OptionalPointer codes;
   PlacementNames<calls::QuantizeNvfp4> scales;
   OptionalPointer amax;
   OptionalPointer givenAmax;
+  OptionalPointer words;
 };
 
-// Reads a quantized copy. `bytes` is the size of its codes. If the copy was not given, the result has no data.
-Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t bytes) {
+// Reads a quantized copy of `count` codes. If the copy was not given, the result has no data.
+Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t count) {
   Nvfp4Copy copy;
-  copy.data = call.optional<uint8_t>(names.codes, bytes);
+  copy.data = call.optional<uint8_t>(names.codes, bytesOf(count, 4));
   if (!copy.data) return copy;
   copy.scales = readPlacement(call, names.scales, 1);
   copy.amax = call.pointer<float>(names.amax, sizeof(float));
   copy.givenAmax = call.optional<float>(names.givenAmax, sizeof(float));
+  copy.words = call.optional<uint32_t>(names.words, bytesOf(count, 32));
   return copy;
-}
-
-// Reads the position in a larger matrix, if it was given.
-Nvfp4Part readPart(const Quantization& call) {
-  Nvfp4Part part;
-  if (!call.has("part.width")) return part;
-  part.rows = call.count("part.rows");
-  part.columns = call.count("part.columns");
-  part.row = call.count("part.row");
-  part.column = call.count("part.column");
-  part.width = call.count("part.width");
-  part.stride = call.count("part.stride");
-  const uint64_t all = part.rows | part.columns | part.row | part.column | part.width | part.stride;
-  if (part.width == 0 || all % 16 != 0) throw Failure{"ARGUMENT", "part has a size that is no multiple of 16"};
-  return part;
 }
 
 // Reads the bits of ElementScaling.
@@ -62,8 +53,8 @@ void QuantizeNvfp4(const Quantization& call) {
   const uint64_t count = readSource(call, p);
   p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
   p.scaling = readScaling(call);
-  p.rowwise = readCopy(call, "rowwise", bytesOf(count, 4));
-  p.columnwise = readCopy(call, "columnwise", bytesOf(count, 4));
+  p.rowwise = readCopy(call, "rowwise", count);
+  p.columnwise = readCopy(call, "columnwise", count);
   p.square = call.flag("square");
   p.transforms = call.flag("transforms");
   p.signs = call.word("signs");

@@ -83,10 +83,8 @@ function quantizeOptions() {
       ["`--pow2-scales`, `--no-pow2-scales`, `--amax-epsilon X`", among("pow2Scales")],
       ["`--amax-limit X`", among("amaxLimit")],
       ["`--scale X`", given.join(", ")],
-      [
-        "`--rht`, `--stochastic`, `--seed S`, `--offset O`, `--four-over-six`, `--err-mode mae\\|mse`, `--e4m3-max 448\\|256`",
-        among("stochastic"),
-      ],
+      ["`--rht`, `--four-over-six`, `--err-mode mae\\|mse`, `--e4m3-max 448\\|256`", among("rht")],
+      ["`--stochastic`, `--seed S`, `--offset O`, `--random-bits`", among("stochastic")],
       ["`--usage rowwise,columnwise`", "which copies to make"],
       [
         "`--scales logical\\|padded\\|swizzled`",

@@ -182,7 +182,7 @@ function quantizers(command) {
   const classes = filesIn(folder, ".ts").flatMap((file) =>
     Array.from(
       readFileSync(file, "utf8").matchAll(
-        /^export class (\w+) extends Quantizer \{.*?makeSpec\("([^"]+)"/gms,
+        /^export class (\w+) extends (?:Stochastic)?Quantizer \{.*?makeSpec\("([^"]+)"/gms,
       ),
       ([, name, format]) => ({ file, name, format }),
     ),

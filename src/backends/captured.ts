@@ -3,7 +3,7 @@ import { ArgumentError, UnsupportedError } from "../errors.js";
 import { disown } from "../tensor/scope.js";
 import type { Storage } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
-import type { OpArgs, OpName } from "./ops.js";
+import type { OpArgs, OpName, QuantizeArgs } from "./ops.js";
 
 /**
  * For each operation that depends on host state, such as a step counter: a function that returns why a replay with the same
@@ -13,13 +13,19 @@ const HOST_COUNTS: { readonly [K in OpName]?: (args: OpArgs[K]) => string | unde
   adamw: () => "the host counts the steps, from which its bias corrections follow",
   sgd: ({ m, first }) =>
     m && first ? "the host counts the steps, and the first one fills the buffer" : undefined,
-  encode: ({ rounding }) => stochastic(rounding === "stochastic"),
+  encode: ({ rounding, randomBits }) => stochastic(rounding === "stochastic" && !randomBits),
   sweep: ({ rounding }) => stochastic(rounding === "stochastic"),
-  quantize: ({ spec }) => stochastic(spec.stochastic),
-  biasGradQuantize: ({ spec }) => stochastic(spec.stochastic),
-  activationQuantize: ({ spec }) => stochastic(spec.stochastic),
-  normQuantize: ({ spec }) => stochastic(spec.stochastic),
+  quantize: drawsElements,
+  biasGradQuantize: drawsElements,
+  activationQuantize: drawsElements,
+  normQuantize: drawsElements,
 };
+
+type Drawn = Pick<QuantizeArgs, "spec" | "randomBits" | "randomBitsColumnwise">;
+
+function drawsElements({ spec, randomBits, randomBitsColumnwise }: Drawn): string | undefined {
+  return stochastic(spec.stochastic && !randomBits && !randomBitsColumnwise);
+}
 
 function stochastic(is: boolean): string | undefined {
   return is ? "the host draws its random bits, and each replay would round with the same ones" : undefined;

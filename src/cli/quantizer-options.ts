@@ -35,6 +35,7 @@ import {
   type Values,
   value,
 } from "./options.js";
+import { RANDOM_BITS, requireStochastic } from "./random-bits.js";
 import { RANDOM } from "./shared-options.js";
 
 /** The scale rules of quantizers that have a choice of them. */
@@ -106,8 +107,11 @@ export const QUANTIZER_OPTIONS = {
   rht: flag(
     "nvfp4: apply the random Hadamard transform before quantizing the columnwise copy (BF16 tensors only)",
   ),
-  stochastic: flag("nvfp4: round elements stochastically, with the random bits of --seed and --offset"),
+  stochastic: flag(
+    "MX formats and nvfp4: round elements stochastically, with the random bits of --seed and --offset",
+  ),
   ...RANDOM,
+  ...RANDOM_BITS,
   "four-over-six": flag(
     "nvfp4: scale the largest element of each block to 4 or to 6, whichever gives the smaller error",
   ),
@@ -153,6 +157,7 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "amax-limit": "amaxLimit",
   rht: "rht",
   stochastic: "stochastic",
+  "random-bits": "stochastic",
   "four-over-six": "fourOverSix",
   "err-mode": "fourOverSix",
   "e4m3-max": "e4m3Max",
@@ -204,6 +209,7 @@ export function requireApplicable({ quantizer }: QuantizerSettings, given: Reado
     if (given.has(option) && !given.has("four-over-six"))
       throw new ArgumentError(`--${option} is for --four-over-six; give both, or leave out --${option}`);
   }
+  requireStochastic(given.has("random-bits"), given.has("stochastic"), "--stochastic");
   if (given.has("pow2-scales") && given.has("no-pow2-scales")) {
     throw new ArgumentError("--pow2-scales and --no-pow2-scales exclude each other");
   }

@@ -19,6 +19,8 @@ export interface ExplainEncodeOptions {
   readonly seed?: bigint | undefined;
   /** The offset of the random bits for rounding `stochastic`. Default 0. */
   readonly offset?: bigint | undefined;
+  /** The random bits that were given instead, a word (numerics.md, choice 6). */
+  readonly randomBits?: number | undefined;
   /** The index of the element in its tensor, which selects its random bits for rounding `stochastic`. Default 0. */
   readonly index?: number | undefined;
 }
@@ -29,6 +31,7 @@ const checkOptions = optionsOf<ExplainEncodeOptions>({
   overflow,
   seed: u64,
   offset: u64,
+  randomBits: integer(0, 2 ** 32 - 1),
   index: integer(0),
 });
 
@@ -42,10 +45,11 @@ const checkOptions = optionsOf<ExplainEncodeOptions>({
 export function explainEncode(x: number, options: ExplainEncodeOptions): RoundingExplanation {
   anyNumber("explainEncode", "x", x);
   checkOptions("explainEncode", options);
-  const { rounding = "tiesToEven", overflow = "saturate", index = 0 } = options;
+  const { rounding = "tiesToEven", overflow = "saturate", index = 0, randomBits } = options;
   const { seed = NO_RANDOM.seed, offset = NO_RANDOM.offset } = options;
   const format: ScalarFormat = resolveFormat(options.format);
-  const random = { bits: castBits({ seed, offset }, index), width: 16 } as const;
+  const drawn = { bits: castBits({ seed, offset }, index), width: 16 } as const;
+  const random = randomBits === undefined ? drawn : ({ bits: randomBits, width: 32 } as const);
   const choice = { format, rounding, overflow, ...(rounding === "stochastic" ? { random } : {}) };
   return roundTo(Math.fround(x), choice);
 }

@@ -1,6 +1,6 @@
 /** The public function that explains one element of a quantization. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
-import { blockFormat, hasGivenScale } from "../formats/block.js";
+import { blockedRows, blockFormat, hasGivenScale } from "../formats/block.js";
 import { requireTransformable } from "../ops/quantize/quantize.js";
 import {
   anything,
@@ -8,6 +8,7 @@ import {
   boolean,
   describe,
   finite,
+  instance,
   needed,
   nested,
   oneOf,
@@ -39,6 +40,8 @@ export interface ExplainQuantizeOptions {
   readonly amax?: number | undefined;
   /** The random bits of stochastic rounding. Default: seed 0 and offset 0. */
   readonly random?: RandomSource | undefined;
+  /** The random bits that were given instead: a word for each element of the copy, in the order of its codes. */
+  readonly randomBits?: Uint32Array | undefined;
   /** How a dialect's library computes values: `values` of a row of `DIALECTS`. Default: as `dequantize` does in f32. */
   readonly values?: DialectValues | undefined;
 }
@@ -64,6 +67,7 @@ const checkOptions = optionsOf<ExplainQuantizeOptions>({
   scale: finite,
   amax: atLeastZero,
   random: nested(checkDraw),
+  randomBits: instance(Uint32Array, "a Uint32Array, a word for each element of the copy"),
   values: nested(checkValueRule),
 });
 
@@ -81,7 +85,7 @@ const checkOptions = optionsOf<ExplainQuantizeOptions>({
 export function explainQuantize(x: TensorValues, options: ExplainQuantizeOptions): QuantizeExplanation {
   checkValues(USER, x, "x");
   checkOptions(USER, options);
-  const { spec, at, direction = "rowwise", scale, amax, random, values: rule } = options;
+  const { spec, at, direction = "rowwise", scale, amax, random, randomBits, values: rule } = options;
   const values = requireData(x);
   requireTaken(spec, options);
   requireTransformable(USER, spec, x.dtype);
@@ -89,8 +93,26 @@ export function explainQuantize(x: TensorValues, options: ExplainQuantizeOptions
   requireQuantizable(USER, spec, columns);
   const index = indexIn(USER, x.shape, at);
   const given = (value: number | undefined) => (value === undefined ? undefined : Math.fround(value));
-  const context = { direction, scale: given(scale), amax: given(amax), random, values: rule };
+  const context = { direction, scale: given(scale), amax: given(amax), random, randomBits, values: rule };
+  if (randomBits) requireRandomBits(x, spec, direction, randomBits);
   return new QuantizeExplainer(values, spec, context).explain(Math.floor(index / columns), index % columns);
+}
+
+/** Throws `ArgumentError` unless the spec rounds stochastically, `ShapeError` unless each element of the copy has a word. */
+function requireRandomBits(
+  x: TensorValues,
+  spec: QuantizeSpec,
+  direction: Direction,
+  given: Uint32Array,
+): void {
+  if (!spec.stochastic)
+    throw new ArgumentError(`${USER}: randomBits are for stochastic rounding; leave them out`);
+  const [rows, columns] = asMatrix(x.shape);
+  const count = (direction === "rowwise" ? rows : blockedRows(spec, rows)) * columns;
+  if (given.length !== count)
+    throw new ShapeError(
+      `${USER}: randomBits has ${given.length} words; the ${direction} copy has ${count} elements, and each takes one`,
+    );
 }
 
 function requireData(x: TensorValues): TensorValues {

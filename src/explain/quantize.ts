@@ -28,6 +28,8 @@ export interface QuantizeContext {
   readonly amax?: number | undefined;
   /** The random bits of a stochastic quantization. */
   readonly random?: RandomSource | undefined;
+  /** The random bits that were given instead: a word for each element of the copy, in the order of its codes. */
+  readonly randomBits?: Uint32Array | undefined;
   /** How a dialect's library dequantizes. Default: as `dequantize` does in f32. */
   readonly values?: DialectValues | undefined;
 }
@@ -163,6 +165,9 @@ export class QuantizeExplainer {
     const geometry = copyGeometry(spec, [rows, columns], direction, "logical");
     const [r, c] = codePlace(geometry, row, column);
     const index = r * (geometry.dataShape[1] as number) + c;
+    const given = context.randomBits?.[index];
+    if (given !== undefined)
+      return roundTo(value, { format, rounding: "stochastic", overflow, random: { bits: given, width: 32 } });
     const bits = elementBits(context.random ?? { seed: 0n, offset: 0n }, index, direction === "columnwise");
     return roundTo(value, { format, rounding: "stochastic", overflow, random: { bits, width: 8 } });
   }

@@ -16,8 +16,8 @@ export interface CodeValue {
 export interface RandomBits {
   /** The random bits of the element, as an integer. */
   readonly bits: number;
-  /** How many there are: 16 in `encode`, 8 in quantizers. */
-  readonly width: 8 | 16;
+  /** How many there are: 16 in `encode`, 8 in quantizers, 32 if the caller gave them. */
+  readonly width: 8 | 16 | 32;
 }
 
 /** A rounding mode of `encode`, or that of element scalings whose ties give the code nearer to zero. */
@@ -217,15 +217,18 @@ function decide(
   }
 }
 
-/** Quantizers round up where the sum of 8 bits carries, `encode` where the random bits are below the fraction (choice 6). */
+/**
+ * Quantizers round up where the sum of 8 bits carries, `encode` where the random bits are below the fraction, both by given bits
+ * where the sum of 32 bits carries (choice 6).
+ */
 function randomly({ bits, width }: RandomBits, discarded: number): readonly [boolean, string] {
   if (width === 16) {
     const isUp = bits < discarded;
     return [isUp, `random ${bits} is ${isUp ? "below" : "not below"} the fraction ${discarded}`];
   }
-  const isUp = bits + discarded >= 256;
+  const isUp = bits + discarded >= 2 ** width;
   return [
     isUp,
-    `random ${bits} + fraction ${discarded} ${isUp ? "carries" : "does not carry"} beyond 8 bits`,
+    `random ${bits} + fraction ${discarded} ${isUp ? "carries" : "does not carry"} beyond ${width} bits`,
   ];
 }

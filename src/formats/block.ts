@@ -98,7 +98,7 @@ const MX = {
   scaleSource: "blocks",
   tensorAmax: false,
   padding: "tiles",
-  options: ["tile", "scaleRule", "elementScaling"],
+  options: ["tile", "scaleRule", "elementScaling", "stochastic"],
 } as const;
 const E8M0_RULES = [
   "e8m0UpQuotient",

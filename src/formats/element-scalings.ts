@@ -50,6 +50,12 @@ export type ElementScalingName = keyof typeof ELEMENT_SCALINGS;
 /** The names of the rows, in table order. */
 export const ELEMENT_SCALING_NAMES = Object.keys(ELEMENT_SCALINGS) as readonly ElementScalingName[];
 
+/** Whether a way rounds to nearest by a rule of its own for ties, so that elements cannot be rounded otherwise. */
+export function decidesTies(name: ElementScalingName): boolean {
+  const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
+  return bits.includes("tiesToZero");
+}
+
 /** The bits of a way as the reference takes them. */
 export function scalingBits(name: ElementScalingName): number {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[name];

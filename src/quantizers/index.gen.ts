@@ -6,3 +6,4 @@ export { type MXQuantizerOptions, MXFP8Quantizer, MXFP6Quantizer, MXFP4Quantizer
 export { type NVFP4QuantizerOptions, NVFP4Quantizer } from "./nvfp4.js";
 export { type QuantizerOptions, Quantizer, RandomState } from "./quantizer.js";
 export { type AmaxReductionGroup, type ShardGroup, type Shard } from "./shard.js";
+export { type StochasticQuantizerOptions, StochasticQuantizer } from "./stochastic.js";

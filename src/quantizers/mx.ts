@@ -3,14 +3,16 @@ import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, optionsOf } from "../options.js";
-import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { makeSpec } from "./quantizer.js";
+import { STOCHASTIC_OPTIONS, StochasticQuantizer, type StochasticQuantizerOptions } from "./stochastic.js";
 
 /** Options of the MX quantizers. All fields are optional. */
-export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOptions {
+export interface MXQuantizerOptions<F extends ScalarFormat> extends StochasticQuantizerOptions {
   /** The element format. Default: e4m3 for MXFP8, e2m3 for MXFP6, e2m1 for MXFP4. */
   readonly format?: F | undefined;
   /**
-   * The block that shares a scale. Default 1x32. With 32x32, as for weights, rowwise and columnwise copies have the same codes.
+   * The block that shares a scale. Default 1x32. With 32x32, as for weights, rowwise and columnwise copies have the same
+   * codes if elements are rounded to nearest.
    */
   readonly tile?: "1x32" | "32x32" | undefined;
   /**
@@ -23,7 +25,7 @@ export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOpt
 }
 
 const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({
-  ...QUANTIZER_OPTIONS,
+  ...STOCHASTIC_OPTIONS,
   format: anything,
   tile: anything,
   scaleRule: anything,
@@ -35,8 +37,9 @@ function specFields<F extends ScalarFormat>({
   tile,
   scaleRule,
   elementScaling,
+  stochastic,
 }: MXQuantizerOptions<F>) {
-  return { format, tile, scaleRule, elementScaling };
+  return { format, tile, scaleRule, elementScaling, stochastic };
 }
 
 /**
@@ -45,7 +48,7 @@ function specFields<F extends ScalarFormat>({
  *
  * @throws `ArgumentError` for an invalid option value.
  */
-export class MXFP8Quantizer extends Quantizer {
+export class MXFP8Quantizer extends StochasticQuantizer {
   constructor(options: MXQuantizerOptions<"e4m3" | "e5m2"> = {}) {
     checkOptions("MXFP8Quantizer", options);
     super(makeSpec("mxfp8", specFields(options)), options);
@@ -58,7 +61,7 @@ export class MXFP8Quantizer extends Quantizer {
  *
  * @throws `ArgumentError` for an invalid option value.
  */
-export class MXFP6Quantizer extends Quantizer {
+export class MXFP6Quantizer extends StochasticQuantizer {
   constructor(options: MXQuantizerOptions<"e2m3" | "e3m2"> = {}) {
     checkOptions("MXFP6Quantizer", options);
     super(makeSpec("mxfp6", specFields(options)), options);
@@ -71,7 +74,7 @@ export class MXFP6Quantizer extends Quantizer {
  *
  * @throws `ArgumentError` for an invalid option value.
  */
-export class MXFP4Quantizer extends Quantizer {
+export class MXFP4Quantizer extends StochasticQuantizer {
   constructor(options: MXQuantizerOptions<"e2m1"> = {}) {
     checkOptions("MXFP4Quantizer", options);
     super(makeSpec("mxfp4", specFields(options)), options);

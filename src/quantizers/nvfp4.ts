@@ -8,17 +8,11 @@ import type { FourOverSix } from "../tensor/quantized.js";
 import { requireScalar, requireTogether } from "../tensor/require.js";
 import { FOUR_OVER_SIX } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
-import {
-  makeSpec,
-  QUANTIZER_OPTIONS,
-  Quantizer,
-  type QuantizerOptions,
-  RandomState,
-  randomState,
-} from "./quantizer.js";
+import { makeSpec } from "./quantizer.js";
+import { STOCHASTIC_OPTIONS, StochasticQuantizer, type StochasticQuantizerOptions } from "./stochastic.js";
 
 /** Options of `NVFP4Quantizer`. All fields are optional. */
-export interface NVFP4QuantizerOptions extends QuantizerOptions {
+export interface NVFP4QuantizerOptions extends StochasticQuantizerOptions {
   /**
    * The block that shares a scale. Default 1x16. With 16x16, as for weights, rowwise and columnwise copies have the same scales
    * and, if rounded to nearest, the same codes. 4over6 is an exception: it sums the errors of a tile in different orders for
@@ -39,10 +33,6 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
   readonly rht?: boolean | undefined;
   /** With `rht`: whether the transform uses the fixed sign vector `RHT_SIGNS`; if false, it uses no signs. Default true. */
   readonly randomSigns?: boolean | undefined;
-  /** Whether elements are rounded stochastically, with random bits from `random`. Default false. */
-  readonly stochastic?: boolean | undefined;
-  /** The source of random bits for stochastic rounding. Default: an own state with seed 0. */
-  readonly random?: RandomState | undefined;
   /** The error measure by which each block chooses between a maximum element of 6 and of 4. Default `none`: always 6. */
   readonly fourOverSix?: FourOverSix | undefined;
   /** The maximum of block scales. Default 448, or 256 with `fourOverSix`. */
@@ -57,14 +47,12 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
 }
 
 const checkOptions = optionsOf<NVFP4QuantizerOptions>({
-  ...QUANTIZER_OPTIONS,
+  ...STOCHASTIC_OPTIONS,
   tile: anything,
   scaleRule: anything,
   elementScaling: anything,
   rht: boolean,
   randomSigns: boolean,
-  stochastic: boolean,
-  random: randomState,
   fourOverSix: oneOf(FOUR_OVER_SIX),
   e4m3Max: oneOf([448, 256]),
   amax: requireScalar,
@@ -77,9 +65,7 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
  * @throws `ArgumentError` for an invalid option value, `DTypeError` or `ShapeError` for an amax that is not f32 [1],
  * `DisposedError` for a disposed tensor.
  */
-export class NVFP4Quantizer extends Quantizer {
-  /** The source of random bits for stochastic rounding. Each quantization uses one offset. */
-  readonly random: RandomState;
+export class NVFP4Quantizer extends StochasticQuantizer {
   readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;
 
   constructor(options: NVFP4QuantizerOptions = {}) {
@@ -97,17 +83,11 @@ export class NVFP4Quantizer extends Quantizer {
     const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);
     const rule = { tile, scaleRule, elementScaling };
     super(makeSpec("nvfp4", { ...rule, rht, rhtSigns, stochastic, fourOverSix, e4m3Max }), options);
-    this.random = options.random ?? new RandomState(0n);
     this.#amax = { amax: options.amax, amaxColumnwise: options.amaxColumnwise };
   }
 
   /** Returns the amaxes that were given and, if elements are rounded stochastically, the next random bits. */
   protected override inputs(): QuantizeInputs {
-    return this.spec.stochastic ? { ...this.#amax, random: this.random.current } : this.#amax;
-  }
-
-  /** Advances the random state if elements are rounded stochastically. */
-  protected override quantized(): void {
-    if (this.spec.stochastic) this.random.next();
+    return { ...super.inputs(), ...this.#amax };
   }
 }

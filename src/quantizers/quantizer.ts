@@ -37,7 +37,9 @@ import {
 import type { RandomSource } from "../random.js";
 import {
   checkCall,
+  checkRandomBits,
   checkUsage,
+  type GivenRandomBits,
   type QuantizeCall,
   type QuantizedCopy,
   type QuantizedTensor,
@@ -239,15 +241,26 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * Quantizes `x` (f32, bf16 or f16). Its leading dimensions are flattened into rows.
+   * Quantizes `x` (f32, bf16 or f16). Its leading dimensions are flattened into rows. Random bits for stochastic rounding can be
+   * given by the caller.
    *
-   * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
-   * divide, `ArgumentError` for a scale or an amax on another backend, `DisposedError` for a disposed tensor.
+   * @throws `DTypeError` for a tensor that is not f32, bf16 or f16 or random bits that are not u32, `ShapeError` for a shape that
+   * the format's blocks do not divide or another number of random bits than elements, `ArgumentError` for a scale, an amax or
+   * random bits on another backend, and for random bits of a quantizer that rounds to nearest or of a copy that is not made,
+   * `DisposedError` for a disposed tensor.
    */
-  quantize(x: Tensor): QuantizedTensor {
-    const result = this.#quantizing("quantize", x, (inputs) => quantize(x, this.#layout(), inputs));
-    this.quantized();
+  quantize(x: Tensor, call: GivenRandomBits = {}): QuantizedTensor {
+    checkRandomBits("quantize", call);
+    const result = this.#quantizing("quantize", x, (inputs) =>
+      quantize(x, this.#layout(), { ...inputs, ...call }),
+    );
+    this.#finish(call);
     return result;
+  }
+
+  /** Ends a quantization: random bits that were given were not taken from the random state. */
+  #finish({ randomBits, randomBitsColumnwise }: GivenRandomBits): void {
+    if (!randomBits && !randomBitsColumnwise) this.quantized();
   }
 
   /**
@@ -329,11 +342,11 @@ export abstract class Quantizer implements QuantizerOps {
     requireWide("updateQuantized", "source", source);
     requireQuantized("updateQuantized", "target", target);
     if (target.spec !== this.spec) this.#requireOwnSpec(target);
-    const { noop } = checkCall("updateQuantized", call);
+    const given = checkCall("updateQuantized", call);
     this.#quantizing("updateQuantized", source, (inputs) =>
-      quantizeInto(source, target, noop ? { ...inputs, noop } : inputs),
+      quantizeInto(source, target, { ...inputs, ...given }),
     );
-    this.quantized();
+    this.#finish(given);
   }
 
   #requireOwnSpec(target: QuantizedTensor): void {

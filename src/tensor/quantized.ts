@@ -10,7 +10,7 @@ import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { boolean, describe, optionsOf } from "../options.js";
 import type { CopyGeometry } from "./geometry.js";
 import { madeFields, quantizerOps } from "./quantized-fields.js";
-import { requireScalar, requireTensor, requireWide, wideDType } from "./require.js";
+import { requireScalar, requireTensor, requireWide, requireWords, wideDType } from "./require.js";
 import { adoptBeside } from "./scope.js";
 import type { Shape, WideDType } from "./shape.js";
 import { backendName, firstValues, INSPECT } from "./show.js";
@@ -66,7 +66,7 @@ export interface QuantizeSpec {
   readonly rht: boolean;
   /** The signs of the transform: if bit i is set, element i of each 16 is negated before it. */
   readonly rhtSigns: number;
-  /** Whether elements are rounded stochastically (NVFP4). */
+  /** Whether elements are rounded stochastically (MX and NVFP4). */
   readonly stochastic: boolean;
   /** The error measure by which 4over6 chooses between two scales for each block (NVFP4), or `none`. */
   readonly fourOverSix: FourOverSix;
@@ -98,8 +98,20 @@ export interface QuantizedCopy extends CopyTensors {
   readonly geometry: CopyGeometry;
 }
 
+/**
+ * Random bits for one stochastic quantization, which the caller gives instead of those of the quantizer's random state. Each is a
+ * u32 tensor of one word for each element of a copy, in the order of its codes (numerics.md, choice 6). Every copy that is
+ * made needs its own. The random state stays as it is.
+ */
+export interface GivenRandomBits {
+  /** The random bits of the rowwise copy, in the order of x. */
+  readonly randomBits?: Tensor<"u32"> | undefined;
+  /** The random bits of the columnwise copy, as it is stored: with rows that fill the last blocks, and transposed if it is. */
+  readonly randomBitsColumnwise?: Tensor<"u32"> | undefined;
+}
+
 /** Options of one quantization. All fields are optional. */
-export interface QuantizeCall {
+export interface QuantizeCall extends GivenRandomBits {
   /** An f32 [1] flag, read on the device. If it is exactly 1, the target is not changed. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
@@ -140,7 +152,9 @@ export interface MadeFields extends QuantizedTensorFields {
 
 /** Checks a change of usage. A copy that it does not name stays as it is. */
 export const checkUsage = optionsOf<Partial<Usage>>({ rowwise: boolean, columnwise: boolean }, "usage");
-export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar }, "call");
+const RANDOM_BITS = { randomBits: requireWords, randomBitsColumnwise: requireWords } as const;
+export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar, ...RANDOM_BITS }, "call");
+export const checkRandomBits = optionsOf<GivenRandomBits>(RANDOM_BITS, "call");
 
 /** The fields of the tensor under construction, if they were already checked; else undefined. */
 let trusted: MadeFields | undefined;

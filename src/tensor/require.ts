@@ -60,6 +60,17 @@ export function requireI32(op: string, name: string, x: unknown): Tensor<"i32"> 
 }
 
 /**
+ * Returns `x` if it is a u32 tensor, or undefined if `x` is undefined. Throws `DTypeError` for another dtype, `DisposedError` if
+ * it is disposed.
+ */
+export function requireWords(op: string, name: string, x: unknown): Tensor<"u32"> | undefined {
+  if (x === undefined) return undefined;
+  const tensor = requireTensor(op, name, x);
+  if (tensor.dtype === "u32") return tensor as Tensor<"u32">;
+  throw new DTypeError(`${op}: ${name} are ${tensor.dtype}; they must be u32, a word for each element`);
+}
+
+/**
  * Returns `x` if it is an f32 tensor of one element, or undefined if `x` is undefined. Throws `DTypeError` for another dtype,
  * `ShapeError` for another size.
  */

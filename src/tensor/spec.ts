@@ -7,6 +7,7 @@ import {
   isSquare,
   quantizersWith,
 } from "../formats/block.js";
+import { decidesTies } from "../formats/element-scalings.js";
 import { SCALE_RULES } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, integer, named, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
@@ -88,6 +89,10 @@ function requireTogether(spec: QuantizeSpec): void {
   if (row.tensorAmax && spec.scaleRule !== ownRule && (rht || stochastic || fourOverSix !== "none"))
     refuse(
       `the Hadamard transform, stochastic rounding and 4over6 go with the rule ${ownRule}; the rule is ${spec.scaleRule}`,
+    );
+  if (stochastic && decidesTies(spec.elementScaling))
+    refuse(
+      `${spec.elementScaling} says what ties become, and stochastic rounding has none; drop one of the two`,
     );
   if (fourOverSix !== "none" && (rht || stochastic))
     refuse("4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one");

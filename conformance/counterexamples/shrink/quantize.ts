@@ -1,6 +1,7 @@
 /** Quantizations of one block, with the plainest options. */
-import { blockFormat, isTensorWide, tileSize } from "../../../src/formats/block.js";
+import { blockedRows, blockFormat, isTensorWide, tileSize } from "../../../src/formats/block.js";
 import type { QuantizeCase } from "../../operations/quantize/quantize.js";
+import { fromCodes, type PlainTensor } from "../../values/plain.js";
 import { cropped } from "./elements.js";
 
 /** Cases with fewer options, then with fewer blocks, the simplest first. */
@@ -19,10 +20,47 @@ export function* simplerQuantizations(input: QuantizeCase): Iterable<QuantizeCas
   const wide = Math.max(length, multiple);
   for (const width of step(columns, wide).filter((each) => each % multiple === 0))
     for (let left = 0; left < columns; left += width)
-      yield { ...input, x: cropped(x, [0, rows], [left, Math.min(columns, left + width)]) };
+      yield croppedCase(input, [0, rows], [left, Math.min(columns, left + width)]);
   for (const height of step(rows, high))
     for (let top = 0; top < rows; top += height)
-      yield { ...input, x: cropped(x, [top, Math.min(rows, top + height)], [0, columns]) };
+      yield croppedCase(input, [top, Math.min(rows, top + height)], [0, columns]);
+}
+
+type Span = readonly [number, number];
+
+/** The case of a part of the matrix. Random bits that are given stay with their elements. */
+function croppedCase(input: QuantizeCase, rows: Span, columns: Span): QuantizeCase {
+  const { x, randomBits, randomBitsColumnwise } = input;
+  return {
+    ...input,
+    x: cropped(x, rows, columns),
+    ...(randomBits ? { randomBits: cropped(randomBits, rows, columns) } : {}),
+    ...(randomBitsColumnwise
+      ? { randomBitsColumnwise: croppedColumnwise(input, randomBitsColumnwise, rows, columns) }
+      : {}),
+  };
+}
+
+/** Random bits of a part of a columnwise copy; the rows that fill its last blocks have zeros. */
+function croppedColumnwise(
+  { spec, x }: QuantizeCase,
+  words: PlainTensor<"u32">,
+  [top, bottom]: Span,
+  [left, right]: Span,
+): PlainTensor<"u32"> {
+  const isTurned = blockFormat(spec.quantizer).columnwise.data === "transposed";
+  const [given, columns] = [blockedRows(spec, x.matrix[0]), x.matrix[1]];
+  const [high, wide] = [blockedRows(spec, bottom - top), right - left];
+  const wordAt = (row: number, column: number): number =>
+    row < bottom - top
+      ? (words.codes[
+          isTurned ? (left + column) * given + top + row : (top + row) * columns + left + column
+        ] as number)
+      : 0;
+  const made = Array.from({ length: high * wide }, (_, i) =>
+    isTurned ? wordAt(i % high, Math.floor(i / high)) : wordAt(Math.floor(i / wide), i % wide),
+  );
+  return fromCodes("u32", isTurned ? [wide, high] : [high, wide], made);
 }
 
 function halves(size: number): readonly number[] {
@@ -34,8 +72,8 @@ function* simplerOptions(input: QuantizeCase): Iterable<QuantizeCase> {
   if (noop !== undefined) yield { ...input, noop: undefined };
   if (part) yield { ...input, part: undefined };
   if (usage.rowwise && usage.columnwise) {
-    yield { ...input, usage: { rowwise: true, columnwise: false } };
-    yield { ...input, usage: { rowwise: false, columnwise: true } };
+    yield { ...input, usage: { rowwise: true, columnwise: false }, randomBitsColumnwise: undefined };
+    yield { ...input, usage: { rowwise: false, columnwise: true }, randomBits: undefined };
   }
   if (scaleLayout !== "logical") yield { ...input, scaleLayout: "logical" };
   if (random.seed !== 0n || random.offset !== 0n) yield { ...input, random: { seed: 0n, offset: 0n } };

@@ -5,9 +5,10 @@ import type { ScalarFormat, ScalarLayout } from "../../../src/formats/scalar.js"
 import { encode } from "../../../src/ops/cast/cast.js";
 import { instance } from "../../../src/options.js";
 import type { RandomSource } from "../../../src/random.js";
-import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import { format, overflow, randomSource, rounding } from "../../arbitraries/formats.js";
 import { narrowed, patternFor } from "../../arbitraries/patterns.js";
+import { words } from "../../arbitraries/random.js";
 import { random16 } from "../../oracle/core/philox.js";
 import { mul } from "../../oracle/core/rational.js";
 import * as oracle from "../../oracle/core/scalar.js";
@@ -27,6 +28,8 @@ export interface EncodeCase {
   readonly overflow: OverflowName;
   /** Seed and offset, which stochastic rounding uses. */
   readonly random: RandomSource;
+  /** The random bits that stochastic rounding uses instead: a word for each element. */
+  readonly randomBits?: PlainTensor<"u32"> | undefined;
   /** The factor that multiplies x before rounding. */
   readonly scale: number;
 }
@@ -47,6 +50,13 @@ function shaped(
     shape,
     usable.map((bits) => narrowed(bits, dtype)),
   );
+}
+
+/** A word for each element, drawn from `seed`: a third of them are next to those that decide about fractions of few bits. */
+function givenWords(shape: Shape, seed: number): PlainTensor<"u32"> {
+  const drawn = words(seed | 0, elementCount(shape));
+  const codes = drawn.map((word) => (word % 3 === 0 ? ((word >>> 8) << 24) - ((word >>> 4) & 1) : word));
+  return fromCodes("u32", shape, codes);
 }
 
 const arbitrary = instance(fc.Arbitrary, "an arbitrary of fast-check");
@@ -71,28 +81,28 @@ export function encodeCase(
         rounding: rounding(),
         overflow: overflow(),
         random: randomSource(),
+        wordsSeed: fc.option(fc.nat(), { nil: undefined }),
         scale: fc.oneof(
           { weight: 4, arbitrary: fc.constant(1) },
           fc.constantFrom(0.5, 3, -1, 2 ** -126, 2 ** 100),
           fc.float({ noNaN: true }),
         ),
       })
-      .map(
-        ({ patterns, columns, dtype, ...rest }): EncodeCase => ({
-          x: shaped(patterns, dtype, columns, to),
-          format: to,
-          ...rest,
-        }),
-      ),
+      .map(({ patterns, columns, dtype, wordsSeed, ...rest }): EncodeCase => {
+        const x = shaped(patterns, dtype, columns, to);
+        const isGiven = rest.rounding === "stochastic" && wordsSeed !== undefined;
+        return { x, format: to, ...(isGiven ? { randomBits: givenWords(x.shape, wordsSeed) } : {}), ...rest };
+      }),
   );
 }
 
 export const encodeOperation: Operation<EncodeCase> = {
   arbitrary: encodeCase(),
-  run(backend, { x, random, ...options }) {
-    return { codes: raw(download(encode(upload(backend, x), { ...options, ...random }))) };
+  run(backend, { x, random, randomBits: given, ...options }) {
+    const randomBits = given && upload(backend, given);
+    return { codes: raw(download(encode(upload(backend, x), { ...options, ...random, randomBits }))) };
   },
-  oracle({ x, format: to, rounding: mode, overflow: policy, random, scale }): Answer {
+  oracle({ x, format: to, rounding: mode, overflow: policy, random, randomBits, scale }): Answer {
     const layout = layoutOf(to);
     const values = wideValues(x);
     const patterns =
@@ -100,8 +110,10 @@ export const encodeOperation: Operation<EncodeCase> = {
         ? new Uint32Array(values.buffer, values.byteOffset, values.length)
         : values.map((value) => mul(value, scale));
     const codes = Array.from(patterns, (pattern, i) => {
+      const bits = scale === 1 ? pattern : bitsOf(pattern);
+      if (randomBits) return oracle.encodeByWord(bits, layout, policy, randomBits.codes[i] as number);
       const word = mode === "stochastic" ? random16(random.seed, random.offset, 0, BigInt(i)) : 0;
-      return oracle.encode(scale === 1 ? pattern : bitsOf(pattern), layout, mode, policy, word);
+      return oracle.encode(bits, layout, mode, policy, word);
     });
     return { codes: stored(codes, to, x.shape) };
   },

@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { MatrixPart } from "../../../src/backends/ops.js";
-import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS, type BlockFormatName, blockedRows } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { callable } from "../../../src/options.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
@@ -33,6 +33,10 @@ export interface Quantization {
   readonly random: RandomSource;
   /** The position of the quantized matrix in a larger one, whose random bits it takes. Absent: it is the whole matrix. */
   readonly part?: MatrixPart | undefined;
+  /** The random bits that stochastic rounding uses instead: a word for each element of the rowwise copy. */
+  readonly randomBits?: PlainTensor<"u32"> | undefined;
+  /** As `randomBits`, for the columnwise copy. */
+  readonly randomBitsColumnwise?: PlainTensor<"u32"> | undefined;
   /** The scale; `fp8-delayed` only. */
   readonly scale: number;
   /** Whether an amax is recorded; `fp8-delayed` only. Default true. */
@@ -95,21 +99,55 @@ export function quantizeCaseBy(
     const { max } = factsOf(spec.format);
     const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
     const noop = fc.oneof({ weight: 5, arbitrary: fc.constant(undefined) }, fc.constantFrom(...NOOPS));
-    return fc
-      .tuple(x, quantizationBy(spec), noop)
-      .map(([source, rest, flag]) => ({ ...rest, x: source, noop: flag }));
+    const wordsSeed = spec.stochastic ? fc.option(fc.nat(), { nil: undefined }) : fc.constant(undefined);
+    return fc.tuple(x, quantizationBy(spec), noop, wordsSeed).map(([source, rest, flag, seed]) => {
+      const bits = seed === undefined ? {} : randomBitsFor(rest, source.matrix, seed);
+      return { ...rest, ...bits, x: source, noop: flag };
+    });
   });
+}
+
+/** The random bits that are drawn most often: a word that always rounds up, one that never does, few bits, and any. */
+const WORDS = [0xffffffff, 0, 0x80000000, 0x7f000000, 0x00ffffff, 1] as const;
+
+/** Random bits for the copies of a matrix of that size: words drawn from `seed`, some of which are those of `WORDS`. */
+export function randomBitsFor(
+  { spec, usage: copies }: Pick<Quantization, "spec" | "usage">,
+  [rows, columns]: readonly [rows: number, columns: number],
+  seed: number,
+): Pick<Quantization, "randomBits" | "randomBitsColumnwise"> {
+  const bits = (shape: Shape, salt: number): PlainTensor<"u32"> => {
+    const drawn = words((seed + salt) | 0, elementCount(shape));
+    const codes = drawn.map((word) =>
+      word % 8 === 0 ? (WORDS[(word >>> 3) % WORDS.length] as number) : word,
+    );
+    return fromCodes("u32", shape, codes);
+  };
+  const whole = blockedRows(spec, rows);
+  const { data } = copyGeometry(spec, [rows, columns], "columnwise", "logical");
+  return {
+    ...(copies.rowwise ? { randomBits: bits([rows, columns], 0) } : {}),
+    ...(copies.columnwise
+      ? { randomBitsColumnwise: bits(data === "transposed" ? [columns, whole] : [whole, columns], 1) }
+      : {}),
+  };
 }
 
 /** Runs `quantize` with these options; the answer contains the recorded amax. */
 export function runQuantizer(
   backend: Backend,
-  { spec, usage: copies, scaleLayout: layout, random, part, scale, records = true }: Quantization,
+  how: Quantization,
   quantize: (quantizer: Quantizer) => QuantizedTensor,
 ): Answer {
+  const { spec, usage: copies, scaleLayout: layout, random, part, scale, records = true } = how;
   const options = { ...copies, scaleLayout: layout };
-  if (spec.quantizer !== "fp8-delayed")
-    return downloadQuantized(quantize(new SpecQuantizer(spec, options, { random, part })));
+  if (spec.quantizer !== "fp8-delayed") {
+    const [randomBits, randomBitsColumnwise] = [how.randomBits, how.randomBitsColumnwise].map(
+      (bits) => bits && upload(backend, bits),
+    );
+    const inputs = { random, part, randomBits, randomBitsColumnwise };
+    return downloadQuantized(quantize(new SpecQuantizer(spec, options, inputs)));
+  }
   const factor = upload(backend, scalar(scale));
   if (!records) return downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor })));
   const amaxRecord = upload(backend, scalar(0));
@@ -119,12 +157,14 @@ export function runQuantizer(
 
 /** The oracle's answer to the same call, for a matrix of that size. */
 export function askOracle(
-  { spec, usage: copies, scaleLayout: layout, random, part, scale, records = true }: Quantization,
+  how: Quantization,
   matrix: readonly [rows: number, columns: number],
   quantize: (spec: oracle.QuantizeSpec) => oracle.Quantized,
 ): Answer {
+  const { spec, usage: copies, scaleLayout: layout, random, part, scale, records = true } = how;
   const wanted = DIRECTIONS.filter((direction) => copies[direction]);
-  const result = quantize({ ...oracleSpec(spec), ...random, part, scale, usage: wanted });
+  const given = { rowwise: how.randomBits?.codes, columnwise: how.randomBitsColumnwise?.codes };
+  const result = quantize({ ...oracleSpec(spec), ...random, words: given, part, scale, usage: wanted });
   const answer: Record<string, PlainTensor> = {};
   for (const direction of wanted) {
     const copy = result[direction];

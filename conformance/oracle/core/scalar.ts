@@ -158,16 +158,26 @@ export function encode(
   const x = fromBits(bits);
   if (Number.isNaN(x)) return layout.specials === "finite" ? maxCode(layout) : nanCode(layout);
   const negative = layout.signed && bits >= F32_SIGN;
-  const sign = negative ? signBit(layout) : 0;
-  const max = sign + maxCode(layout);
-  const beyond = overflow === "nonfinite" ? beyondCode(layout, sign) : max;
-  if (!Number.isFinite(x)) return beyond;
+  if (!Number.isFinite(x)) return signedCode(Number.POSITIVE_INFINITY, negative, layout, overflow);
 
   const toward = direction(rounding, negative);
   const { code, fraction } = locate(magnitude(ofNumber(x)), layout);
   const rounded = roundsUp(code, fraction, toward, random16) ? code + 1 : code;
-  if (rounded > maxCode(layout)) return toward === "down" || toward === "odd" ? max : beyond;
-  return rounded === 0 && layout.specials === "fnuz" ? 0 : sign + rounded;
+  const stays = toward === "down" || toward === "odd";
+  return signedCode(rounded, negative, layout, stays ? "saturate" : overflow);
+}
+
+/** The code with that sign for a magnitude's code, which may lie beyond the largest. */
+function signedCode(
+  magnitudeCode: number,
+  negative: boolean,
+  layout: ScalarLayout,
+  overflow: OverflowName,
+): number {
+  const sign = negative ? signBit(layout) : 0;
+  if (magnitudeCode > maxCode(layout))
+    return overflow === "nonfinite" ? beyondCode(layout, sign) : sign + maxCode(layout);
+  return magnitudeCode === 0 && layout.specials === "fnuz" ? 0 : sign + magnitudeCode;
 }
 
 /**
@@ -181,6 +191,24 @@ export function encodeByCarry(bits: number, layout: ScalarLayout, random8: numbe
   const { fraction } = locate(magnitude(ofNumber(x)), layout);
   const dropped = Number(truncate(times(fraction, powerOfTwo(8))));
   return dropped + random8 >= 256 ? cut + 1 : cut;
+}
+
+/**
+ * The code of an f32 bit pattern, rounded stochastically by a given word of 32 bits (numerics.md choice 6): the magnitude is
+ * rounded up if the sum of the word and the dropped fraction, cut to a multiple of 2^-32, is at least 1.
+ */
+export function encodeByWord(
+  bits: number,
+  layout: ScalarLayout,
+  overflow: OverflowName,
+  word: number,
+): number {
+  const x = fromBits(bits);
+  if (!Number.isFinite(x)) return encode(bits, layout, "stochastic", overflow);
+  const negative = layout.signed && bits >= F32_SIGN;
+  const { code, fraction } = locate(magnitude(ofNumber(x)), layout);
+  const carries = truncate(times(fraction, powerOfTwo(32))) + BigInt(word) >= 1n << 32n;
+  return signedCode(carries ? code + 1 : code, negative, layout, overflow);
 }
 
 /** The exact value of a code. Layouts may have NaN, infinities and -0. */

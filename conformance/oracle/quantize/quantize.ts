@@ -2,7 +2,7 @@
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { random8 } from "../core/philox.js";
 import { add, bitsOf, div, FLT_MAX, fromBits, mul } from "../core/rational.js";
-import { decode, encodeByCarry, type Step, steps } from "../core/scalar.js";
+import { decode, encodeByCarry, encodeByWord, type Step, steps } from "../core/scalar.js";
 import {
   amaxOf,
   type BlockScale,
@@ -67,6 +67,8 @@ export interface QuantizeSpec extends LayoutSpec {
   readonly part?: Part | undefined;
   /** For nvfp4 without rht and stochastic: the error measure that chooses the scale. */
   readonly fourOverSix?: ErrorMetric;
+  /** For stochastic: a word for each element of the copies, in the order of their codes, instead of seed and offset. */
+  readonly words?: { readonly [U in Usage]?: ArrayLike<number> | undefined } | undefined;
   /** Only with fourOverSix. Default 256. */
   readonly e4m3Max?: 256 | 448;
   /** For fp8-current and nvfp4: replaces the tensor's own amax. */
@@ -183,6 +185,9 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     );
     if (isHalfDown(spec.elementScaling)) return halfDownCode(bits, layout, HALF_DOWN[spec.elementScaling]);
     if (!spec.stochastic) return nearestCode(bits, layout);
+    const given = spec.words?.[usage];
+    if (given)
+      return encodeByWord(bits, layout, "saturate", given[drawsTransposed ? c * m + r : r * k + c] ?? 0);
     const [down, across, height, width] = spec.part ? inWhole(spec.part, r, c) : [r, c, m, k];
     const index = drawsTransposed
       ? BigInt(across) * BigInt(height) + BigInt(down)

@@ -13,6 +13,7 @@ import { tensor } from "../../../src/ops/create.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
+import { matrixShape } from "../../arbitraries/matrices.js";
 import { specsOf } from "../../arbitraries/specs.js";
 import { assertSameAnswer, lawNamed, over } from "../../laws/laws.js";
 import type { Inputs } from "../../laws/run-options.js";
@@ -22,6 +23,7 @@ import { quantizeCaseBy } from "../../operations/quantize/quantize.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { upload } from "../../values/plain.js";
 import { amaxesOf, matrixOfAmaxes, tensorAmaxesOf } from "../arbitraries/amaxes.js";
+import { shardInputs } from "../arbitraries/shards.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
 /**
@@ -36,9 +38,9 @@ const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } 
 /** The rules with e8m0 scales that only the kernel for any rule has. The others it has with scalings that do not multiply. */
 const OTHERS: readonly ScaleRuleName[] = ["e8m0EvenShort", "e8m0UpLog2", "e8m0UpLeast"];
 
-function isOfAnyRule({ quantizer, scaleRule, elementScaling }: QuantizeSpec): boolean {
+function isOfAnyRule({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): boolean {
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
-  return elementScaling !== "multiply" || OTHERS.includes(scaleRule);
+  return stochastic || elementScaling !== "multiply" || OTHERS.includes(scaleRule);
 }
 
 const NAMES = quantizersWith("scaleRule").filter((name) => blockFormat(name).scale !== "f32");
@@ -69,6 +71,12 @@ describeOnStandIn("kernels for any rule", (addon) => {
     (name) => check("quantize", { quantize: quantizeCaseBy(fc.constantFrom(...specsBy(name))) }),
     TIMEOUT,
   );
+
+  it("quantize shards that are rounded stochastically as the reference does", async () => {
+    const specs = NAMES.flatMap(specsBy).filter(({ stochastic }) => stochastic);
+    const inputs = shardInputs((multiple, block) => matrixShape(multiple, block, 2048), specs);
+    await check("quantize", inputs);
+  });
 
   it("dequantize as the reference does", async () => {
     const cases = dequantizeCase(undefined, ["nvfp4"]);

@@ -1,6 +1,7 @@
 /** Shards that are rounded stochastically: a quantization of any operation, and where its matrix lies in a larger one. */
 import * as fc from "fast-check";
 import type { MatrixPart } from "../../../src/backends/ops.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { asMatrix, type Shape } from "../../../src/tensor/shape.js";
 import { QUANTIZERS, specsOf } from "../../arbitraries/specs.js";
 import type { Inputs } from "../../laws/run-options.js";
@@ -46,9 +47,9 @@ function inParts<C extends Quantization>(
   return cases.chain((input) => partOf(asMatrix(sizeOf(input))).map((part) => ({ ...input, part })));
 }
 
-/** Inputs of every operation that quantizes, of results with one of `shapes`. */
-export function shardInputs(shapes: Shapes): Inputs {
-  const specs = fc.constantFrom(...STOCHASTIC);
+/** Inputs of every operation that quantizes by one of `choices`, of results with one of `shapes`. */
+export function shardInputs(shapes: Shapes, choices: readonly QuantizeSpec[] = STOCHASTIC): Inputs {
+  const specs = fc.constantFrom(...choices);
   return {
     quantize: inParts(quantizeCaseBy(specs, shapes), ({ x }) => x.shape),
     biasGradQuantize: inParts(biasGradQuantizeCaseBy(specs, shapes), ({ x }) => x.shape),

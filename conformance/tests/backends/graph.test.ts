@@ -11,6 +11,7 @@ import { add } from "../../../src/ops/elementwise/add.js";
 import { captureGraph } from "../../../src/ops/graph.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
@@ -141,6 +142,23 @@ describe("a capture", () => {
     });
     await expect(read).rejects.toThrow(ArgumentError);
     graph.replay();
+  });
+
+  it("captures stochastic rounding by random bits that are given, which a replay reads again", () => {
+    using x = tensor(backend, new Float32Array(32).fill(1.05), [1, 32]);
+    using bits = tensor(backend, new Uint32Array(32), [1, 32], "u32");
+    const quantizer = new MXFP8Quantizer({ stochastic: true });
+    using target = quantizer.makeEmpty(backend, [1, 32], "f32");
+    refused(() => quantizer.updateQuantized(x, target), UnsupportedError);
+    using graph = captureGraph(backend, () => quantizer.updateQuantized(x, target, { randomBits: bits }));
+    const codes = (word: number): Set<number> => {
+      bits.write(new Uint32Array(32).fill(word));
+      graph.replay();
+      return new Set(target.copy("rowwise").data.dataSync());
+    };
+    const [down, up] = [codes(0), codes(0xffffffff)];
+    expect([down.size, up.size]).toEqual([1, 1]);
+    expect([...up]).toEqual([...down].map((code) => code + 1));
   });
 
   it("refuses operations whose counts or random bits the host changes in every call", () => {

@@ -257,21 +257,12 @@ describe("compare --stats", () => {
     });
   });
 
-  it("explains the results of fuzz by its inputs, with its seed", async () => {
-    await w.succeed(
-      "fuzz",
-      "--op",
-      "quantize",
-      "--quantizer",
-      "nvfp4",
-      "--stochastic",
-      "--cases",
-      "6",
-      "--seed",
-      "5",
-      "-o",
-      "@a",
-    );
+  const FUZZED = ["fuzz", "--op", "quantize", "--stochastic", "--cases", "6", "--seed", "5", "-o", "@a"];
+  it.each([
+    ["with its seed", ["--quantizer", "nvfp4"]],
+    ["with its random bits", ["--quantizer", "mxfp6", "--random-bits", "--usage", "rowwise,columnwise"]],
+  ])("explains the results of fuzz by its inputs, %s", async (_, options) => {
+    await w.succeed(...FUZZED, ...options);
     const { tensors, metadata } = await w.read("a");
     const copies = Object.values(tensors).map((each) => ({ ...each, bytes: each.bytes.slice() }));
     for (const { name, bytes } of copies)

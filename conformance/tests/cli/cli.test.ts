@@ -46,7 +46,12 @@ describe("usage", () => {
       /--pow2-scales is for fp8-current, fp8-block, fp8-row; the quantizer is mxfp8/,
     ],
     ["quantize @in -o @out --quantizer mxfp8 --scale 2", /--scale is for fp8-delayed/],
-    ["quantize @in -o @out --quantizer mxfp8 --stochastic", /--stochastic is for nvfp4/],
+    [
+      "quantize @in -o @out --quantizer fp8-block --stochastic",
+      /--stochastic is for mxfp8, mxfp6, mxfp4, nvfp4/,
+    ],
+    ["quantize @in -o @out --quantizer mxfp8 --random-bits", /--random-bits is for stochastic rounding/],
+    ["encode @in -o @out --format e4m3 --random-bits", /--random-bits is for stochastic rounding/],
     ["quantize @in -o @out --quantizer fp8-block --pow2-scales --no-pow2-scales", /exclude each other/],
     [
       "quantize @in -o @out --quantizer fp8-block --amax-epsilon -1",

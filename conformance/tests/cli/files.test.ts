@@ -147,6 +147,23 @@ describe("fuzz", () => {
       "quantize",
       ["--op", "quantize", "--quantizer", "nvfp4", "--usage", "rowwise,columnwise", "--stochastic"],
     ],
+    [
+      "quantize, with random bits",
+      [
+        "--op",
+        "quantize",
+        "--quantizer",
+        "mxfp4",
+        "--usage",
+        "rowwise,columnwise",
+        "--stochastic",
+        "--random-bits",
+      ],
+    ],
+    [
+      "encode, with random bits",
+      ["--op", "encode", "--format", "e4m3", "--rounding", "stochastic", "--random-bits"],
+    ],
     ["quantize, delayed", ["--op", "quantize", "--quantizer", "fp8-delayed", "--scale", "3"]],
     ["gemm", ["--op", "gemm", "--split-accumulator"]],
     [

@@ -150,7 +150,40 @@ describe("quantize", () => {
     expect(a["x.rowwise.data"]?.bytes).toEqual(a["y.rowwise.data"]?.bytes);
     expect(a["x.rowwise.data"]?.bytes).not.toEqual(b["x.rowwise.data"]?.bytes);
   });
+
+  it("rounds by random bits of the file, as explain and encode do, and names those that are missing", async () => {
+    const bits = (name: string, word: number) =>
+      raw(name, "U32", [32, 32], new Uint8Array(new Uint32Array(1024).fill(word).buffer));
+    const file = (word: number) => [
+      f32("x", [32, 32], ramp(1024)),
+      bits("x.random_bits", word),
+      bits("x.random_bits_columnwise", word),
+    ];
+    const args = ["--quantizer", "mxfp8", "--stochastic", "--random-bits"];
+    const made = async (name: string, word: number) => {
+      await w.write(name, file(word));
+      await w.succeed("quantize", `@${name}`, ...args, "--usage", "rowwise,columnwise", "-o", "@q");
+      await w.succeed("encode", `@${name}`, "-o", "@e", "--format", "e2m1", ...RANDOM_ENCODING);
+      const { tensors } = await w.read("q");
+      return [
+        tensors["x.rowwise.data"],
+        tensors["x.columnwise.data"],
+        (await w.read("e")).tensors.x,
+      ] as const;
+    };
+    const [down, up] = [await made("down", 0), await made("up", 0xffffffff)];
+    for (const [i, each] of up.entries()) expect(each?.bytes).not.toEqual(down[i]?.bytes);
+    const at = ["explain", "@up", "--tensor", "x", "--at", "1,2", ...args, "--json"];
+    const { explanation } = JSON.parse(await w.succeed(...at));
+    expect(explanation.code).toBe(up[0]?.bytes[34]);
+    expect(explanation.rounding.random).toMatchObject({ bits: 0xffffffff, width: 32 });
+    await w.write("lacking", [f32("x", [32, 32], ramp(1024))]);
+    const { status, stderr } = await w.run("quantize", "@lacking", ...args, "-o", "@none");
+    expect({ status, named: /x\.random_bits/.test(stderr) }).toEqual({ status: 2, named: true });
+  });
 });
+
+const RANDOM_ENCODING = ["--rounding", "stochastic", "--random-bits"];
 
 describe("quantize of a file that quantize wrote", () => {
   const QUANTIZERS = [

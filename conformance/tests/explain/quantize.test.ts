@@ -38,7 +38,14 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
     const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
     const logical = copyGeometry(spec, [rows, columns], direction, "logical");
     const amax = answer[`${direction}.amax`]?.codes[0];
-    const explainer = new QuantizeExplainer(x, spec, { direction, random, scale: Math.fround(scale) });
+    const bits = direction === "rowwise" ? drawn.randomBits : drawn.randomBitsColumnwise;
+    const randomBits = bits?.data as Uint32Array | undefined;
+    const explainer = new QuantizeExplainer(x, spec, {
+      direction,
+      random,
+      randomBits,
+      scale: Math.fround(scale),
+    });
     for (const pick of picks) {
       const [row, column] = [Math.floor(pick / columns) % rows, pick % columns];
       const explained = explainer.explain(row, column);

@@ -69,17 +69,17 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   },
   mxfp8: {
     make: (options) => new MXFP8Quantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling"],
+    same: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
     others: none,
   },
   mxfp6: {
     make: (options) => new MXFP6Quantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling"],
+    same: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
     others: none,
   },
   mxfp4: {
     make: (options) => new MXFP4Quantizer(options),
-    same: ["format", "tile", "scaleRule", "elementScaling"],
+    same: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
     others: none,
   },
   nvfp4: {

@@ -48,8 +48,11 @@ function quantization(spec: QuantizeSpec) {
 
 /** What a kernel must get of a spec. NVFP4 has one rule, which its kernel does not have to be told. */
 function told({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): object {
-  if (blockFormat(quantizer).tensorAmax) return { stochastic, part: stochastic ? PART : undefined };
-  return { rule: SCALE_RULE[scaleRule], scaling: scalingBits(elementScaling) };
+  const draws = blockFormat(quantizer).options.includes("stochastic")
+    ? { stochastic, part: stochastic ? PART : undefined }
+    : {};
+  if (blockFormat(quantizer).tensorAmax) return draws;
+  return { rule: SCALE_RULE[scaleRule], scaling: scalingBits(elementScaling), ...draws };
 }
 
 /** The kernels that compute something else besides, and the rules that they have. They multiply. */
@@ -91,6 +94,7 @@ describe.each(QUANTIZERS)("a quantization by %s on a GPU", (name) => {
       for (const [call] of calls.filter(([each]) => Object.hasOwn(FUSED, each))) {
         expect(FUSED[call as keyof typeof FUSED]).toContain(spec.scaleRule);
         expect(spec.elementScaling).toBe("multiply");
+        expect(spec.stochastic).toBe(false);
         fused.add(call);
       }
     }

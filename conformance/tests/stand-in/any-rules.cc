@@ -25,7 +25,7 @@ void clears(const ScalePlacement& scales) {
 
 }  // namespace
 
-bool isAnyRule(const QuantizeMxParams& p) { return mxany::isGeneral(p); }
+bool isAnyRule(const QuantizeMxParams& p) { return mxany::isGeneral(p) || p.stochastic; }
 
 void quantizesMx(const QuantizeMxParams& p) {
   using namespace mxany;
@@ -34,7 +34,13 @@ void quantizesMx(const QuantizeMxParams& p) {
   clears(p.columnwiseScales);
   const auto tiles = static_cast<uint32_t>((p.rows / kBlock) * (p.columns / kBlock));
   withWide(p.type, [&](auto type) {
-    launch(static_cast<uint32_t>(ceilDivide(tiles, kThreads / 32)), kThreads, [&] { quantizeAny<type.value, true>(p); });
+    launch(static_cast<uint32_t>(ceilDivide(tiles, kThreads / 32)), kThreads, [&] {
+      if (isGeneral(p)) {
+        quantizeAny<type.value, true>(p);
+      } else {
+        quantizeAny<type.value, false>(p);
+      }
+    });
   });
 }
 

@@ -6,7 +6,7 @@
 
 namespace standin {
 
-// Whether a quantization has a rule or a scaling that only the kernel for any rule has, and that kernel for it.
+// Whether a quantization has a rule, a scaling or a rounding that only the kernel for any rule has, and that kernel for it.
 bool isAnyRule(const lockstep::QuantizeMxParams& p);
 void quantizesMx(const lockstep::QuantizeMxParams& p);
 

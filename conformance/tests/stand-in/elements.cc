@@ -48,6 +48,7 @@ cudaError_t launchAmax(const AmaxParams& p, cudaStream_t stream) {
 cudaError_t launchEncode(const EncodeParams& p, cudaStream_t stream) {
   on(stream);
   readsWide(p.x, p.xType, p.count);
+  reads(p.words, bytesOf(p.count, 32));
   writes(p.out, bytesOf(p.count, storageBits(p.word)));
   return cudaSuccess;
 }

@@ -52,6 +52,7 @@ cudaError_t writesMx(const QuantizeMxParams& p) {
     return cudaErrorInvalidValue;
   }
   readsF32(p.noop, 1);
+  for (const uint32_t* words : {p.rowwiseWords, p.columnwiseWords}) reads(words, bytesOf(p.rows * p.columns, 32));
   if (isAnyRule(p) && keeps(p.noop)) return cudaSuccess;
   for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, bytesOf(p.rows * p.columns, storageBits(p.word)));
   writesScales(p.rowwiseScales, p.rowwiseScales.lines, p.rowwiseScales.blocks, 1);
@@ -179,6 +180,7 @@ cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t strea
   if (!isOwn && keeps(p.noop)) return cudaSuccess;
   for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
     if (!copy->data) continue;
+    reads(copy->words, bytesOf(p.rows * p.columns, 32));
     writes(copy->data, bytesOf(p.rows * p.columns, 4));
     writesScales(copy->scales, copy->scales.lines, copy->scales.blocks, 1);
     readsF32(copy->givenAmax, 1);

@@ -29,7 +29,6 @@ struct Encoder {
   uint32_t carry;
   int maxExponent;
   bool stochastic;
-  RandomSource random;
   Scaler<type, general> scaled;
 
   __device__ explicit Encoder(const QuantizeMxParams& p)
@@ -39,7 +38,6 @@ struct Encoder {
         carry(carryOf(p.rule, p.word)),
         maxExponent(static_cast<int>(maxCode(p.word) >> mantissaBits(p.word)) - exponentBias(p.word)),
         stochastic(p.stochastic),
-        random(p.random),
         scaled{p.scaling} {}
 
   // The scale of a block. `amax` is the bit pattern of the block's amax.
@@ -64,15 +62,28 @@ struct Encoder {
     return e8m0Exponent(amax, carry, maxExponent);
   }
 
-  // Encodes x, which is element `index` of copy 0 (rowwise) or 1 (columnwise), in a block with this multiplier.
-  __device__ uint32_t operator()(float value, float multiplier, int64_t index, uint32_t copy) const {
+  // Encodes an element of a block with this multiplier by these random bits, which only stochastic rounding reads.
+  __device__ uint32_t operator()(float value, float multiplier, uint32_t random) const {
     float x = scaled(value, multiplier);
     if constexpr (general) x = settled(x, decode(1, word) * 0.5f, scaled.scaling);
-    if (!stochastic) return encode(x, word, Rounding::kTiesToEven, Overflow::kSaturate, 0);
-    const uint4 draw = philox(static_cast<uint64_t>(index) >> 4, copy, random);
-    return encode(x, word, Rounding::kStochastic, Overflow::kSaturate, carrying16(draw, static_cast<int>(index & 15)));
+    const Rounding rounding = stochastic ? Rounding::kStochastic : Rounding::kTiesToEven;
+    return encode(x, word, rounding, Overflow::kSaturate, random);
   }
 };
+
+// The random bits of an element, which is element `index` of copy 0 (rowwise) or 1 (columnwise).
+__device__ inline uint32_t randomOf(const QuantizeMxParams& p, int64_t row, int64_t column, int64_t index,
+                                    uint32_t copy) {
+  if (!p.stochastic) return 0;
+  const uint32_t* words = copy == 0 ? p.rowwiseWords : p.columnwiseWords;
+  if (words != nullptr) return words[index];
+  uint64_t place = static_cast<uint64_t>(index);
+  if (p.part.width > 0) {
+    const bool transposed = copy == 1 && storageBits(p.word) == 4;
+    place = indexInWhole(p.part, static_cast<uint64_t>(row), static_cast<uint64_t>(column), transposed);
+  }
+  return elementBits(philox(place >> 4, copy, p.random), static_cast<int>(place & 15));
+}
 
 // A warp quantizes a 32x32 block, with one column per lane, for either copy.
 template <Wide type, bool general>
@@ -105,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
     if (p.rowwise != nullptr) {
       const E8m0Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kFullMask, magnitudeOf(value)));
       const int64_t index = row * p.columns + column;
-      const uint32_t code = encoder(value, ofRow.multiplier, index, 0);
+      const uint32_t code = encoder(value, ofRow.multiplier, randomOf(p, row, column, index, 0));
       const uint32_t next = __shfl_down_sync(kFullMask, code, 1);
       if (!packed) p.rowwise[index] = static_cast<uint8_t>(code);
       if (packed && lane % 2 == 0) p.rowwise[index / 2] = static_cast<uint8_t>(code | next << 4);
@@ -114,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
     }
     if (p.columnwise != nullptr) {
       const int64_t index = packed ? column * p.rows + row : row * p.columns + column;
-      const uint32_t code = encoder(value, ofColumn.multiplier, index, 1);
+      const uint32_t code = encoder(value, ofColumn.multiplier, randomOf(p, row, column, index, 1));
       if (!packed) p.columnwise[index] = static_cast<uint8_t>(code);
       if (packed && r % 2 == 1) p.columnwise[index / 2] = static_cast<uint8_t>(previous | code << 4);
       previous = code;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/core/contract.gen.h"
+#include "kernels/core/matrix-part.h"
 #include "kernels/core/random.cuh"
 #include "kernels/layout/placement.h"
 
@@ -26,6 +27,12 @@ struct QuantizeMxParams {
   // Whether elements are rounded stochastically; otherwise to nearest even.
   bool stochastic = false;
   RandomSource random;
+  // With stochastic rounding: the matrix whose elements have the random bits of this one's.
+  MatrixPart part;
+  // If not null, each element of the copy is rounded by a word of its own, in the order of the codes (elementBits of
+  // kernels/core/random.cuh).
+  const uint32_t* rowwiseWords = nullptr;
+  const uint32_t* columnwiseWords = nullptr;
   // The sum of the bits of ElementScaling by which elements are scaled, without kDivides. 0 is one multiplication.
   uint32_t scaling = 0;
   // The rowwise codes, [rows, columns]; null if they are not wanted.

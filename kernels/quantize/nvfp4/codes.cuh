@@ -232,6 +232,22 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4&
   return make_uint2(eight(0, drawn.x, drawn.y), eight(8, drawn.z, drawn.w));
 }
 
+// Encodes a block that canonicalizeNaN has processed, with stochastic rounding by a word for each element. Nothing is read
+// from `words` if it is null.
+template <Wide type>
+__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint32_t* words) {
+  const auto eight = [&](int first) {
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 7; i >= 0; --i) {
+      const uint32_t random = words == nullptr ? 0 : words[first + i];
+      codes = codes << 4 | encode(x[first + i] * m, format::kE2m1, Rounding::kStochastic, Overflow::kSaturate, random);
+    }
+    return codes;
+  };
+  return make_uint2(eight(0), eight(8));
+}
+
 // Encodes blocks of copy 0 (rowwise) or 1 (columnwise). canonicalizeNaN must have processed the blocks and given
 // `bounds`. draws[i] is the Philox draw of block i.
 template <bool stochastic, Wide type, int count>

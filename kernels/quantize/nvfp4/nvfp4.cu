@@ -76,7 +76,11 @@ __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy
   if (place.inside == 0) return four;
   uint2 codes[2];
   const int64_t block = place.word >> 1;
-  if constexpr (rounding == Fp4Rounding::kPart) {
+  if constexpr (rounding == Fp4Rounding::kGiven) {
+    const uint32_t* words = to.words + block * kFp4Block;
+    codes[0] = encodeFp4(x[0], scales[0].multiplier, words);
+    codes[1] = encodeFp4(x[1], scales[1].multiplier, place.inside > kFp4Block ? words + kFp4Block : nullptr);
+  } else if constexpr (rounding == Fp4Rounding::kPart) {
     const int64_t first = drawInWhole(p.part, p.rows, p.columns, copy, block);
     const int64_t second = drawInWhole(p.part, p.rows, p.columns, copy, block + 1);
     codesOf<true>(x, bounds, scales, {first, second}, copy, p.random, codes);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/core/contract.gen.h"
+#include "kernels/core/matrix-part.h"
 #include "kernels/core/random.cuh"
 #include "kernels/layout/placement.h"
 
@@ -21,18 +22,9 @@ struct Nvfp4Copy {
   float* amax = nullptr;
   // If not null, this amax is used instead of the amax of the source.
   const float* givenAmax = nullptr;
-};
-
-// The position of a matrix in a larger one, [rows, columns]: row r is its row `row` + r, and column c its column `column` +
-// c / width * stride + c % width. All are multiples of 16.
-struct Nvfp4Part {
-  uint64_t rows = 0;
-  uint64_t columns = 0;
-  uint64_t row = 0;
-  uint64_t column = 0;
-  // 0 says that the matrix is no part of another.
-  uint64_t width = 0;
-  uint64_t stride = 0;
+  // If not null, stochastic rounding rounds each element by a word of its own, in the order of the codes (elementBits of
+  // kernels/core/random.cuh). Both copies have words, or neither has.
+  const uint32_t* words = nullptr;
 };
 
 struct QuantizeNvfp4Params {
@@ -68,7 +60,7 @@ struct QuantizeNvfp4Params {
   // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
   // With stochastic rounding: the matrix whose elements have the random bits of this one's.
-  Nvfp4Part part;
+  MatrixPart part;
 };
 
 // Returns cudaErrorInvalidValue in three cases. Sizes, placements, rule or scaling are not as described above. The Hadamard

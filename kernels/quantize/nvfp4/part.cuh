@@ -1,14 +1,14 @@
-// The random bits of a matrix that is a part of a larger one: those of its elements in the larger one (docs/numerics.md,
-// choice 6).
+// Where the random bits of stochastic rounding come from, and those of a matrix that is a part of a larger one: the bits of its
+// elements in the larger one (docs/numerics.md, choice 6).
 #pragma once
 
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
 namespace lockstep {
 
-// How a kernel rounds elements: to nearest even, or stochastically with the random bits of the matrix itself or of the larger
-// one of which it is a part.
-enum class Fp4Rounding { kNearest, kOwn, kPart };
+// How a kernel rounds elements: to nearest even, or stochastically with the random bits of the matrix itself, with those of
+// the larger one of which it is a part, or with given ones.
+enum class Fp4Rounding { kNearest, kOwn, kPart, kGiven };
 
 // Calls `body` with a tag whose constant `value` is the rounding of a quantization.
 template <Fp4Rounding rounding>
@@ -18,6 +18,7 @@ struct RoundingTag {
 template <typename Body>
 void withRounding(const QuantizeNvfp4Params& p, Body body) {
   if (!p.stochastic) return body(RoundingTag<Fp4Rounding::kNearest>{});
+  if (p.rowwise.words != nullptr || p.columnwise.words != nullptr) return body(RoundingTag<Fp4Rounding::kGiven>{});
   if (p.part.width > 0) return body(RoundingTag<Fp4Rounding::kPart>{});
   return body(RoundingTag<Fp4Rounding::kOwn>{});
 }
@@ -25,17 +26,15 @@ void withRounding(const QuantizeNvfp4Params& p, Body body) {
 // Returns the number of the draw of 16 elements in the larger matrix, of copy 0 (rowwise) or 1 (columnwise) of the
 // [rows, columns] matrix `part`. They are block `block` of the copy, counted line by line. All sizes and positions are
 // multiples of 16, so that the 16 elements share a draw in the larger matrix too.
-__host__ __device__ inline int64_t drawInWhole(const Nvfp4Part& part, int64_t rows, int64_t columns, int copy,
+__host__ __device__ inline int64_t drawInWhole(const MatrixPart& part, int64_t rows, int64_t columns, int copy,
                                                int64_t block) {
   constexpr uint64_t kShared = 16;
   const uint64_t blocks = static_cast<uint64_t>(copy == 0 ? columns : rows) / kShared;
   const uint64_t line = static_cast<uint64_t>(block) / blocks;
   const uint64_t first = (static_cast<uint64_t>(block) - line * blocks) * kShared;
-  const uint64_t column = copy == 0 ? first : line;
-  const uint64_t row = part.row + (copy == 0 ? line : first);
-  const uint64_t piece = column < part.width ? 0 : column / part.width;
-  const uint64_t across = part.column + piece * part.stride + (column - piece * part.width);
-  return static_cast<int64_t>((copy == 0 ? row * part.columns + across : across * part.rows + row) / kShared);
+  const bool transposed = copy == 1;
+  const uint64_t index = indexInWhole(part, transposed ? first : line, transposed ? line : first, transposed);
+  return static_cast<int64_t>(index / kShared);
 }
 
 }  // namespace lockstep

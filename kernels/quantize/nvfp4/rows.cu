@@ -66,7 +66,14 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, rounding != Fp4R
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) numbers[i] = first + i * kFp4Threads + threadIdx.x;
     uint2 codes[kBlocks];
-    if constexpr (rounding == Fp4Rounding::kPart) {
+    if constexpr (rounding == Fp4Rounding::kGiven) {
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        const bool inside = numbers[i] < count;
+        codes[i] =
+            encodeFp4(blocks[i], scales[i].multiplier, inside ? p.rowwise.words + numbers[i] * kFp4Block : nullptr);
+      }
+    } else if constexpr (rounding == Fp4Rounding::kPart) {
       int64_t draws[kBlocks];
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) draws[i] = drawInWhole(p.part, p.rows, p.columns, 0, numbers[i]);

@@ -13,6 +13,18 @@ export const RANDOM = {
   random: { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" },
 } as const;
 
+/** The position of a matrix in a larger one. Names and meanings are those of `MatrixPart`. */
+export const PART = {
+  "part?": {
+    rows: "count",
+    columns: "count",
+    row: "count",
+    column: "count",
+    width: "count",
+    stride: "count",
+  },
+} as const;
+
 /** A scale rule, and the bits of an element scaling. See lowering.ts. */
 export const RULE = { rule: "scaleRule", scaling: "word" } as const;
 

@@ -26,6 +26,8 @@ export interface EncodeArgs {
   readonly overflow: OverflowName;
   /** The random bits for rounding `stochastic`, selected by element index. Not read for another mode. */
   readonly random: RandomSource;
+  /** The random bits, instead of those of `random`: a word for each element, in the shape of x. */
+  readonly randomBits?: Tensor<"u32"> | undefined;
   /** An f32 factor that multiplies x, in f32, before the rounding. */
   readonly scale: number;
   /** Output: the codes, in the shape of x. */
@@ -33,7 +35,10 @@ export interface EncodeArgs {
 }
 
 /** Converts values to codes. */
-export const encode: Tensors<EncodeArgs> = { writes: { out: "codes" }, reads: X };
+export const encode: Tensors<EncodeArgs> = {
+  writes: { out: "codes" },
+  reads: { ...X, "randomBits?": "u32" },
+};
 
 /** Arguments of `decode`: out = the values of the codes x, rounded to out's dtype. */
 export interface DecodeArgs {

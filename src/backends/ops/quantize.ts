@@ -8,7 +8,13 @@ import type { ActivationName, SwigluClamp } from "./elementwise.js";
 import { NORM, type NormArgs, STATISTICS } from "./rows.js";
 
 const COPIES = { "rowwise?": "copy", "columnwise?": "copy", "amaxRecord?": "scalar" } as const;
-const GIVEN = { "scale?": "checked", "amax?": "checked", "amaxColumnwise?": "checked" } as const;
+const GIVEN = {
+  "scale?": "checked",
+  "amax?": "checked",
+  "amaxColumnwise?": "checked",
+  "randomBits?": "checked",
+  "randomBitsColumnwise?": "checked",
+} as const;
 
 /** Arguments of `amax`: out[0] = max |x|, where NaN is ignored. */
 export interface AmaxArgs {
@@ -54,6 +60,13 @@ export interface QuantizeArgs {
    * Default: x itself is the whole matrix.
    */
   readonly part?: MatrixPart | undefined;
+  /**
+   * The random bits of the rowwise copy, instead of those of `random`: a word for each element, in the order of the codes
+   * (numerics.md, choice 6). All copies that are written have random bits, or none.
+   */
+  readonly randomBits?: Tensor<"u32"> | undefined;
+  /** The same as `randomBits` for the columnwise copy. */
+  readonly randomBitsColumnwise?: Tensor<"u32"> | undefined;
   /** Output: the rowwise copy, with scale blocks along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;
   /**

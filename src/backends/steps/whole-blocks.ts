@@ -37,6 +37,7 @@ export function quantizeWholeBlocks(args: QuantizeArgs, { zeroFilled, quantize }
     x: zeroFilled(x, whole),
     part: part && { ...part, rows: blockedRows(spec, part.rows) },
     rowwise: all,
+    randomBits: args.randomBits && filled(args.randomBits, whole * asMatrix(x.shape)[1]),
   });
   if (rowwise && all) takeRows(args, all, rowwise);
 }
@@ -86,6 +87,13 @@ function takeRows(args: QuantizeArgs, all: QuantizedCopy, rowwise: QuantizedCopy
   const from = copyGeometry(spec, asMatrix(x.shape), "rowwise", "logical");
   const scales = all.scaleInv.view(0, from.scaleShape);
   x.backend.run("relayout", { x: scales, from, out: rowwise.scaleInv, to: rowwise.geometry });
+}
+
+/** Returns the words with others behind, `count` in all, as a tensor that the open scope disposes of. */
+function filled(words: Tensor<"u32">, count: number): Tensor<"u32"> {
+  const out = new Tensor(words.backend, "u32", [count]);
+  copyFirst(words, out);
+  return out;
 }
 
 function copyMembers(from: QuantizedCopy, to: QuantizedCopy): void {

@@ -15,6 +15,7 @@ import { bytesOf } from "../bytes.js";
 import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
+import { givenRandomBits, RANDOM_BITS, readRandomBits, requireStochastic } from "../random-bits.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "../shared-options.js";
 
 /** The number of elements that are encoded at a time. It is even, so that two chunks share no byte of packed codes. */
@@ -45,6 +46,12 @@ export function wideDType({ dtype }: TensorEntry): WideDType | undefined {
   return type !== undefined && isWide(type) ? type : undefined;
 }
 
+/** How tensors of a file are encoded. With `random-bits`, the file has the random bits of stochastic rounding. */
+type FileEncoding = Omit<EncodeOptions, "randomBits"> & {
+  readonly format: ScalarFormat;
+  readonly "random-bits": boolean;
+};
+
 /**
  * Returns the piece of the output that encodes one tensor under the given name, or undefined if the tensor is not F32, F16 or
  * BF16.
@@ -53,7 +60,7 @@ export function encodePiece(
   backend: Backend,
   file: TensorSource,
   entry: TensorEntry,
-  options: EncodeOptions & { readonly format: ScalarFormat },
+  options: FileEncoding,
   name = entry.name,
 ): Piece | undefined {
   const { shape, dtype } = entry;
@@ -71,7 +78,8 @@ export function encodePiece(
       for (let at = 0; at < size; at += chunk) {
         const count = Math.min(chunk, size - at);
         const bytes = await file.read(entry, fileBytes(dtype, [at]), fileBytes(dtype, [at + count]));
-        const codes = encodeBytes(backend, bytes, type, options);
+        const words = options["random-bits"] ? await readRandomBits(file, entry.name, "rowwise") : undefined;
+        const codes = encodeBytes(backend, bytes, type, options, words);
         await put(name, codes, (at * factsOf(options.format).storageBits) / 8);
       }
     },
@@ -82,23 +90,27 @@ function encodeBytes(
   backend: Backend,
   bytes: Uint8Array,
   dtype: WideDType,
-  options: EncodeOptions,
+  { "random-bits": _, ...options }: FileEncoding,
+  words: Uint32Array | undefined,
 ): Uint8Array {
   using _scope = new Scope();
-  return bytesOf(encodeTensor(fromBytes(backend, bytes, undefined, dtype), options).dataSync());
+  const { randomBits } = givenRandomBits(backend, words ? { rowwise: words } : {});
+  const x = fromBytes(backend, bytes, undefined, dtype);
+  return bytesOf(encodeTensor(x, { ...options, randomBits }).dataSync());
 }
 
 export const encode = defineCommand({
   name: "encode",
   summary: "encodes every F32, F16 and BF16 tensor to codes of a scalar format",
   details: [
-    "Codes of 6 and 8 bits are written as U8 in the same shape. Codes of 4 bits are written as U8 with half the last dimension; the low nibble has the element with the even index. Codes of 16 bits are written as U16, and tf32 as U32 with the code in the low 19 bits. Other tensors are copied.",
+    "Codes of 6 and 8 bits are written as U8 in the same shape. Codes of 4 bits are written as U8 with half the last dimension; the low nibble has the element with the even index. Codes of 16 bits are written as U16, and tf32 as U32 with the code in the low 19 bits. Other tensors are copied. With --random-bits stochastic rounding takes the random bits of the file's tensors NAME.random_bits, which are U32 and have a word for each element.",
   ],
   example: "model.safetensors -o codes.safetensors --format e4m3",
   inputs: ["IN"],
-  options: { output: OUTPUT, format: FORMAT, ...ENCODING, ...RANDOM },
+  options: { output: OUTPUT, format: FORMAT, ...ENCODING, ...RANDOM, ...RANDOM_BITS },
   async run({ session, values, inputs: [input = ""] }) {
     const { output, ...options } = values;
+    requireStochastic(options["random-bits"], options.rounding === "stochastic", "--rounding stochastic");
     await withFile(session.files.open(input), async (file) => {
       requireOwnValues(file, ({ kind }) => kind !== "bytes");
       const backend = await session.backend();

@@ -12,6 +12,7 @@ import type { OpenFile } from "../files.js";
 import { integer, oneOf, optional, someText, type Values, value } from "../options.js";
 import { naming } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
+import { readRandomBits } from "../random-bits.js";
 import type { Session } from "../session.js";
 import { wideDType } from "./encode.js";
 import { Sources } from "./gemm-operands.js";
@@ -113,7 +114,7 @@ async function quantization(session: Session, file: OpenFile, values: Given, giv
   const bytes = await file.read(entry);
   const data = viewAs(dtype, bytes.byteOffset % 4 === 0 ? bytes : bytes.slice());
   const { seed, offset, scale } = settings;
-  const explanation = await naming(entry.name, () =>
+  const explanation = await naming(entry.name, async () =>
     explainQuantize(
       { data, dtype, shape: entry.shape },
       {
@@ -122,6 +123,7 @@ async function quantization(session: Session, file: OpenFile, values: Given, giv
         direction,
         ...(hasGivenScale(spec) ? { scale } : {}),
         ...(spec.stochastic ? { random: { seed, offset } } : {}),
+        ...(settings["random-bits"] ? { randomBits: await readRandomBits(file, entry.name, direction) } : {}),
       },
     ),
   );

@@ -7,16 +7,18 @@ import { fileDType } from "../../io/dtypes.js";
 import { formatRecipe, recipeKey } from "../../io/quantized/recipe.js";
 import { MemorySource } from "../../io/source.js";
 import { requirePackages } from "../../packages.js";
+import { elementCount } from "../../tensor/shape.js";
 import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";
-import { operandPair } from "../corpus-operands.js";
 import { VERSION } from "../manifest.js";
 import { integer, type OptionTable, oneOf, optional, type Values, value } from "../options.js";
 import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
+import { RANDOM_BITS, randomBitsName, randomBitsShape, requireStochastic } from "../random-bits.js";
 import { toJson } from "../session.js";
 import { ENCODING, OUTPUT } from "../shared-options.js";
 import { encodePiece } from "./encode.js";
+import { operandPair } from "./fuzz-operands.js";
 import { Sources } from "./gemm-operands.js";
 import { GEMM_OPTIONS, multiply, type Product } from "./gemm-product.js";
 import { quantizePiece } from "./quantize.js";
@@ -72,7 +74,7 @@ const OPTIONS = {
 
 /** The options of each operation, besides those of the corpus. */
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
-  encode: ["format", "offset", ...Object.keys(ENCODING)],
+  encode: ["format", "offset", ...Object.keys({ ...ENCODING, ...RANDOM_BITS })],
   quantize: Object.keys(QUANTIZER_OPTIONS),
   gemm: Object.keys({ ...OPERANDS, ...GEMM_OPTIONS }),
 };
@@ -93,12 +95,27 @@ interface Corpus {
 type Make = (backend: Backend, values: Values<typeof OPTIONS>, given: ReadonlySet<string>) => Promise<Corpus>;
 
 const CORPORA: Readonly<Record<Op, Make>> = {
-  async encode(backend, { format, rounding, overflow, seed, offset, cases }) {
+  async encode(backend, values) {
+    const { format, rounding, overflow, seed, offset, cases, "random-bits": isGiven } = values;
     if (!format) throw new ArgumentError("--format is needed with --op encode");
-    const { encodeCases } = await import("lockstep/conformance");
-    const options = { format, rounding, overflow, seed, offset };
+    requireStochastic(isGiven, rounding === "stochastic", "--rounding stochastic");
+    const { encodeCases, fromCodes, words } = await import("lockstep/conformance");
+    const options = { format, rounding, overflow, seed, offset, "random-bits": isGiven };
     return {
-      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x) => ({ tensors: { "": x } })),
+      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x, i) => ({
+        tensors: {
+          "": x,
+          ...(isGiven
+            ? {
+                [randomBitsName("", "rowwise")]: fromCodes(
+                  "u32",
+                  x.shape,
+                  words((Number(seed) * 4099 + i) | 0, x.codes.length),
+                ),
+              }
+            : {}),
+        },
+      })),
       answer: async (source, input, output) =>
         encodePiece(backend, source, source.entry(input), options, output),
     };
@@ -106,10 +123,22 @@ const CORPORA: Readonly<Record<Op, Make>> = {
   async quantize(backend, options, given) {
     const values = withDialect(options, given);
     requireApplicable(values, given);
-    const { quantizeCases } = await import("lockstep/conformance");
+    const { fromCodes, quantizeCases, words } = await import("lockstep/conformance");
     const draw = { cases: values.cases, seed: Number(values.seed) };
+    const spec = specOf(backend, values);
+    const directions = values["random-bits"] ? values.usage : [];
     return {
-      cases: quantizeCases(specOf(backend, values), draw).map((x) => ({ tensors: { "": x } })),
+      cases: quantizeCases(spec, draw).map((x, i) => {
+        const bits = directions.map((direction) => {
+          const shape = randomBitsShape(spec, x.matrix, direction);
+          const seed = (Number(values.seed) * 4099 + 2 * i + Number(direction === "columnwise")) | 0;
+          return [
+            randomBitsName("", direction),
+            fromCodes("u32", shape, words(seed, elementCount(shape))),
+          ] as const;
+        });
+        return { tensors: { "": x, ...Object.fromEntries(bits) } };
+      }),
       answer: async (source, input, output) =>
         quantizePiece(backend, source, source.entry(input), values, output),
     };

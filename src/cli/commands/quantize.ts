@@ -30,6 +30,7 @@ import {
   specOf,
   withDialect,
 } from "../quantizer-options.js";
+import { givenRandomBits, type RandomWords, readRandomBits } from "../random-bits.js";
 import { OUTPUT } from "../shared-options.js";
 import { wideDType } from "./encode.js";
 
@@ -52,11 +53,12 @@ function quantizeBytes(
   settings: QuantizerSettings,
   name: string,
   recipe: Recipe,
-  bytes: Uint8Array,
+  { bytes, randomBits }: { readonly bytes: Uint8Array; readonly randomBits: RandomWords },
 ): QuantizedBytes {
   using _scope = new Scope();
   const { quantizer, amaxRecord } = makeQuantizer(backend, settings);
-  const quantized = quantizer.quantize(fromBytes(backend, bytes, recipe.shape, recipe.dtype));
+  const source = fromBytes(backend, bytes, recipe.shape, recipe.dtype);
+  const quantized = quantizer.quantize(source, givenRandomBits(backend, randomBits));
   const written = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
     const member = quantized.copy(direction)[field];
     return member ? [[plan.name, bytesOf(member.dataSync())] as const] : [];
@@ -86,7 +88,10 @@ export function quantizePiece(
     metadata: { [recipeKey(name)]: formatRecipe(recipe, { backend: backend.name, version: VERSION }) },
     async produce(put) {
       const bytes = await file.read(entry);
-      for (const [member, data] of quantizeBytes(backend, settings, name, recipe, bytes))
+      const randomBits: RandomWords = {};
+      for (const direction of settings["random-bits"] ? settings.usage : [])
+        randomBits[direction] = await readRandomBits(file, entry.name, direction);
+      for (const [member, data] of quantizeBytes(backend, settings, name, recipe, { bytes, randomBits }))
         await put(member, data);
     },
   };
@@ -108,7 +113,7 @@ export const quantize = defineCommand({
   summary:
     "quantizes F32, F16 and BF16 tensors to codes and scales: a rowwise copy, a columnwise copy or both",
   details: [
-    "A tensor NAME is treated as a matrix [M,K]. Its rowwise copy is written as NAME.rowwise.data and NAME.rowwise.scale_inv, its columnwise copy as NAME.columnwise.data and NAME.columnwise.scale_inv. nvfp4 also writes NAME.rowwise.amax and NAME.columnwise.amax, and fp8-delayed NAME.amax. Other tensors are copied. The metadata of the file describe the quantization for dequantize and gemm.",
+    "A tensor NAME is treated as a matrix [M,K]. Its rowwise copy is written as NAME.rowwise.data and NAME.rowwise.scale_inv, its columnwise copy as NAME.columnwise.data and NAME.columnwise.scale_inv. nvfp4 also writes NAME.rowwise.amax and NAME.columnwise.amax, and fp8-delayed NAME.amax. Other tensors are copied. With --random-bits stochastic rounding takes the random bits of the file's tensors NAME.random_bits and NAME.random_bits_columnwise, which are U32 and have a word for each element of a copy. The metadata of the file describe the quantization for dequantize and gemm.",
   ],
   example: "model.safetensors -o quantized.safetensors --quantizer mxfp8 --usage rowwise,columnwise",
   inputs: ["IN"],

@@ -6,6 +6,7 @@ import type { TensorSource } from "../../io/source.js";
 import { viewAs } from "../../tensor/data.js";
 import { asMatrix, elementCount } from "../../tensor/shape.js";
 import { wideDType } from "../commands/encode.js";
+import { readRandomBits } from "../random-bits.js";
 import type { QuantizedPair } from "./quantized-pair.js";
 
 /** The metadata entry in which `fuzz` records its options. */
@@ -16,6 +17,8 @@ interface Recorded {
   readonly scale: number;
   readonly seed: bigint;
   readonly offset: bigint;
+  /** Whether the file has the random bits of stochastic rounding. */
+  readonly isGiven: boolean;
 }
 
 /** Finds the input of a quantized tensor: of NAME the tensor NAME, and of out.N in a file of `fuzz` the tensor in.N. */
@@ -39,7 +42,7 @@ export class Inputs {
     if (!entry || dtype !== recipe.dtype || elementCount(entry.shape) !== elementCount(recipe.shape))
       return undefined;
     const { spec } = recipe;
-    const { scale, seed, offset } = this.#recorded;
+    const { scale, seed, offset, isGiven } = this.#recorded;
     const bytes = await this.file.read(entry);
     const data = viewAs(dtype, bytes.byteOffset % 4 === 0 ? bytes : bytes.slice());
     const values = { data, dtype, shape: asMatrix(recipe.shape) };
@@ -47,6 +50,9 @@ export class Inputs {
       direction,
       ...(hasGivenScale(spec) ? { scale } : {}),
       ...(spec.stochastic ? { random: { seed, offset } } : {}),
+      ...(spec.stochastic && isGiven
+        ? { randomBits: await readRandomBits(this.file, entry.name, direction) }
+        : {}),
     };
     return new Suspicions(values, { spec, context });
   }
@@ -62,9 +68,10 @@ function recordedIn(files: readonly TensorSource[]): Recorded {
       scale: scale > 0 ? Math.fround(scale) : 1,
       seed: u64(options.seed),
       offset: u64(options.offset),
+      isGiven: options["random-bits"] === true,
     };
   }
-  return { scale: 1, seed: 0n, offset: 0n };
+  return { scale: 1, seed: 0n, offset: 0n, isGiven: false };
 }
 
 function parsed(text: string | undefined): Readonly<Record<string, unknown>> | undefined {

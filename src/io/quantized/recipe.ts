@@ -1,5 +1,5 @@
 /** The metadata of quantized tensors in files, which say how codes and scales are to be interpreted. */
-import { blockFormat } from "../../formats/block.js";
+import { blockFormat, type QuantizerOption } from "../../formats/block.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
 import { makeSpec } from "../../quantizers/quantizer.js";
 import {
@@ -33,6 +33,14 @@ const SPEC_FIELDS = [
   "stochastic",
   "compact",
 ] as const;
+
+/**
+ * Whether metadata leave out an option because it has its default, and files written before the quantizer had it do not have it.
+ * Quantizers with an amax of the tensor rounded stochastically from the first.
+ */
+function isLater({ quantizer, stochastic }: QuantizeSpec, option: QuantizerOption): boolean {
+  return option === "stochastic" && !stochastic && !blockFormat(quantizer).tensorAmax;
+}
 
 /** The values of the option `fourOverSix` as metadata spell them. */
 const FOUR_OVER_SIX = { none: false, mae: true, mse: "mse" } as const;
@@ -75,7 +83,9 @@ export interface Provenance {
  */
 export function formatRecipe({ spec, shape, dtype, scales, usage }: Recipe, by?: Provenance): string {
   const { quantizer, format } = spec;
-  const special = blockFormat(quantizer).options.filter((option) => !isOmitted(spec, option));
+  const special = blockFormat(quantizer).options.filter(
+    (option) => !isOmitted(spec, option) && !isLater(spec, option),
+  );
   const granted = { ...makeSpec(quantizer, { format }), rhtSigns: spec.rht ? RHT_SIGNS : 0 };
   const written = (field: keyof QuantizeSpec): readonly [string, unknown] =>
     field === "fourOverSix" ? [field, FOUR_OVER_SIX[spec.fourOverSix]] : [recordedField(field), spec[field]];

@@ -1,16 +1,16 @@
 /** Elementwise conversion of f32, bf16 and f16 tensors to codes of a scalar format, and back. */
 import type { OverflowName, RoundingName } from "../../backends/ops.js";
-import { DTypeError, ShapeError } from "../../errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { OVERFLOW, ROUNDING } from "../../formats/contract.gen.js";
 import { derive, type FormatFacts, factsOf, resolveFormat } from "../../formats/derive.js";
 import type { ScalarLayout } from "../../formats/scalar.js";
 import { anything, needed, notNaN, oneOf, optionsOf, u64 } from "../../options.js";
 import type { RandomSource } from "../../random.js";
-import { requireTensor, requireWide, wideDType } from "../../tensor/require.js";
+import { requireTensor, requireWide, requireWords, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { execute } from "../execute.js";
+import { execute, requireBackendOf } from "../execute.js";
 
 /** A scalar format: its name, an alias, or a layout. */
 export type FormatLike = string | ScalarLayout;
@@ -27,6 +27,11 @@ export interface EncodeOptions {
   readonly seed?: bigint | undefined;
   /** The offset of the random bits for rounding `stochastic`. Default 0. */
   readonly offset?: bigint | undefined;
+  /**
+   * Random bits for rounding `stochastic` that are used instead of those of `seed` and `offset`: a u32 tensor in the shape of x,
+   * one word for each element (numerics.md, choice 6).
+   */
+  readonly randomBits?: Tensor<"u32"> | undefined;
   /** A factor that is rounded to f32 and multiplies x, in f32, before the conversion. Default 1. */
   readonly scale?: number | undefined;
 }
@@ -50,6 +55,7 @@ const checkEncode = optionsOf<EncodeOptions>({
   overflow,
   seed: u64,
   offset: u64,
+  randomBits: requireWords,
   scale: notNaN,
 });
 
@@ -66,19 +72,36 @@ const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: W
  * codes of a layout are packed two per byte, which halves the last dimension. For NaN, infinities, overflow and signed zeros
  * see numerics.md, choices 2 to 6.
  *
- * @throws `ShapeError` for 4-bit codes and an odd last dimension, `DTypeError` for an x that is not f32, bf16 or f16,
- * `ArgumentError` for an unknown format or an invalid option value, `DisposedError` for a disposed tensor.
+ * @throws `ShapeError` for 4-bit codes and an odd last dimension, or another number of random bits than elements, `DTypeError`
+ * for an x that is not f32, bf16 or f16 or random bits that are not u32, `ArgumentError` for an unknown format, an invalid
+ * option value, or random bits for another rounding or on another backend, `DisposedError` for a disposed tensor.
  */
 export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const source = requireWide("encode", "x", x);
   checkEncode("encode", options);
   const { rounding = "tiesToEven", overflow = "saturate", scale = 1, seed = 0n, offset = 0n } = options;
+  const { randomBits } = options;
+  if (randomBits) requireRandomBits(source, rounding, randomBits);
   const { facts, dtype } = lookUp(options.format);
   using scope = new Scope();
   const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));
   const random = { seed, offset };
-  execute(x.backend, "encode", { x: source, word: facts.word, rounding, overflow, random, scale, out });
+  const how = { word: facts.word, rounding, overflow, random, randomBits, scale };
+  execute(x.backend, "encode", { x: source, ...how, out });
   return scope.keep(out);
+}
+
+/** Throws unless random bits go with an encoding of `x`: `ArgumentError` for another rounding, `ShapeError` for another size. */
+function requireRandomBits(x: Tensor, rounding: RoundingName, randomBits: Tensor<"u32">): void {
+  if (rounding !== "stochastic")
+    throw new ArgumentError(
+      `encode: randomBits are for rounding stochastic; the rounding is ${rounding}; leave them out`,
+    );
+  requireBackendOf("encode", x, randomBits);
+  if (randomBits.size !== x.size)
+    throw new ShapeError(
+      `encode: randomBits are [${randomBits.shape}]; x is [${x.shape}], and each of its elements takes a word`,
+    );
 }
 
 /**

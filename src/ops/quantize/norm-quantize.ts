@@ -30,30 +30,14 @@ export function normQuantize(
 ): NormQuantizeResult {
   const source = normSource(OP, x, norm);
   const { x: rows, gamma, beta, eps, zeroCenteredGamma } = source;
-  const { spec, random, part, scale, amaxRecord, amax, amaxColumnwise } = requireInputs(
-    OP,
-    rows,
-    layout,
-    inputs,
-  );
+  const given = requireInputs(OP, rows, layout, inputs);
   const { backend, shape, dtype } = rows;
   return orDispose((made) => {
     const out = allocateQuantized(backend, shape, dtype, layout, made);
     const { rstd, mean } = allocateStatistics(source, made);
     const { rowwise, columnwise } = out;
     const norm = { x: rows, gamma, beta, eps, zeroCenteredGamma, rstd, mean };
-    execute(backend, OP, {
-      ...norm,
-      spec,
-      random,
-      part,
-      rowwise,
-      columnwise,
-      scale,
-      amaxRecord,
-      amax,
-      amaxColumnwise,
-    });
+    execute(backend, OP, { ...norm, ...given, rowwise, columnwise });
     return mean ? { out, rstd, mean } : { out, rstd };
   });
 }

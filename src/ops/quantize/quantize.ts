@@ -4,10 +4,10 @@
  */
 import type { MatrixPart } from "../../backends/ops.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
-import { hasGivenScale } from "../../formats/block.js";
+import { blockedRows, hasGivenScale } from "../../formats/block.js";
 import type { RandomSource } from "../../random.js";
-import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantized.js";
-import { requireScalar, requireWide } from "../../tensor/require.js";
+import { DIRECTIONS, type QuantizedTensor, type QuantizeSpec, type Usage } from "../../tensor/quantized.js";
+import { requireScalar, requireWide, requireWords } from "../../tensor/require.js";
 import { orDispose } from "../../tensor/scope.js";
 import { asMatrix, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
@@ -25,6 +25,13 @@ export interface QuantizeInputs {
    * of its numbers must be multiples of 16, except the number of rows of a matrix that is not divided along its rows.
    */
   readonly part?: MatrixPart | undefined;
+  /**
+   * Random bits that are used instead of those of `random` and `part`: a u32 for each element of the rowwise copy, in the order
+   * of its codes (numerics.md, choice 6). If one copy has them, each that is made needs them.
+   */
+  readonly randomBits?: Tensor<"u32"> | undefined;
+  /** The same as `randomBits` for the columnwise copy. */
+  readonly randomBitsColumnwise?: Tensor<"u32"> | undefined;
   /** For fp8-delayed, where it is required: the factor by which elements are multiplied. */
   readonly scale?: Tensor<"f32"> | undefined;
   /** For fp8-delayed: a tensor that is set to the maximum of its value and max |x|. */
@@ -94,6 +101,7 @@ export function requireInputs(
   inputs: QuantizeInputs,
 ) {
   const { random = NO_RANDOM, part, scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
+  const { randomBits, randomBitsColumnwise } = inputs;
   requireScalar(op, "scale", scale);
   requireScalar(op, "amaxRecord", amaxRecord);
   requireScalar(op, "amax", amax);
@@ -105,7 +113,40 @@ export function requireInputs(
   }
   if (usage.columnwise) requireTransformable(op, spec, values.dtype);
   if (part && spec.stochastic) requirePart(op, part, asMatrix(values.shape));
-  return { spec, random, part, scale, amaxRecord, amax, amaxColumnwise, noop };
+  if (randomBits || randomBitsColumnwise) requireRandomBits(op, values, { spec, usage }, inputs);
+  const words = { randomBits, randomBitsColumnwise };
+  return { spec, random, part, ...words, scale, amaxRecord, amax, amaxColumnwise, noop };
+}
+
+/**
+ * Throws `ArgumentError` unless the spec rounds stochastically and exactly the copies that are made have random bits,
+ * `ShapeError` unless there is a word for each of their elements.
+ */
+function requireRandomBits(
+  op: string,
+  values: Pick<Tensor<WideDType>, "backend" | "shape">,
+  { spec, usage }: Pick<QuantizedLayout, "spec"> & { readonly usage: Usage },
+  inputs: QuantizeInputs,
+): void {
+  if (!spec.stochastic)
+    throw new ArgumentError(
+      `${op}: randomBits are for stochastic rounding; this quantizer rounds to nearest; leave them out`,
+    );
+  const [rows, columns] = asMatrix(values.shape);
+  for (const direction of DIRECTIONS) {
+    const name = direction === "rowwise" ? "randomBits" : "randomBitsColumnwise";
+    const words = requireWords(op, name, inputs[name]);
+    if ((words !== undefined) !== usage[direction])
+      throw new ArgumentError(
+        `${op}: ${name} are ${words ? "given" : "missing"}, and ${usage[direction] ? "a" : "no"} ${direction} copy is made; each copy has its own`,
+      );
+    const count = (direction === "rowwise" ? rows : blockedRows(spec, rows)) * columns;
+    if (words && words.size !== count)
+      throw new ShapeError(
+        `${op}: ${name} are [${words.shape}]; the ${direction} copy has ${count} elements, and each takes a word`,
+      );
+    requireBackendOf(op, values, words);
+  }
 }
 
 /** The number of elements that share one draw of random bits. */

@@ -56,6 +56,7 @@ export const OPERATION_ROWS: DerivedRows = {
         { format: "e4m3", rounding: "stochastic", overflow: "saturate", seed: 1n, offset: 2n, scale: 1 },
       ],
       (w) => [w.tensor(), { format: LAYOUT }],
+      (w) => [w.tensor(), { format: "e4m3", rounding: "stochastic", randomBits: w.tensor("u32") }],
     ],
     numbers: {
       "options.scale": "notNaN",

@@ -68,6 +68,14 @@ export const OTHER_ROWS: Rows = {
         },
       ],
       () => [VALUES, { spec: makeSpec("fp8-delayed", {}), at: [3, 17], scale: 2 }],
+      () => [
+        VALUES,
+        {
+          spec: makeSpec("mxfp8", { stochastic: true }),
+          at: [3, 17],
+          randomBits: new Uint32Array(VALUES.data.length),
+        },
+      ],
     ],
     numbers: { "options.scale": "finite", "options.amax": "atLeastZero", ...SPEC_NUMBERS },
   },
@@ -77,8 +85,9 @@ export const OTHER_ROWS: Rows = {
         0.3,
         { format: "e4m3", rounding: "stochastic", overflow: "saturate", seed: 1n, offset: 2n, index: 3 },
       ],
+      () => [0.3, { format: "e4m3", rounding: "stochastic", randomBits: 5 }],
     ],
-    numbers: { x: "any", "options.index": "index" },
+    numbers: { x: "any", "options.index": "index", "options.randomBits": "index" },
   },
   explainGemm: {
     calls: [

@@ -23,10 +23,12 @@ interface Made {
   readonly make: (w: World) => Quantizer;
   /** Whether the quantizer holds no tensor. */
   readonly unbound: boolean;
+  /** Whether it rounds stochastically, so that random bits can be given. */
+  readonly given: boolean;
 }
 
 const MADE: readonly Made[] = [
-  { name: "Quantizer", rule: undefined, make: () => new Float8BlockQuantizer(), unbound: true },
+  { name: "Quantizer", rule: undefined, make: () => new Float8BlockQuantizer(), unbound: true, given: false },
   ...BLOCK_FORMAT_NAMES.map((format): Made => {
     const { scaleSource, options, rules } = blockFormat(format);
     const isGiven = scaleSource === "given";
@@ -36,9 +38,10 @@ const MADE: readonly Made[] = [
       make: (w) =>
         quantizerNamed(format, {
           ...(isGiven ? { scale: w.scalar() } : {}),
-          ...(options.includes("stochastic") ? { stochastic: true, random: w.random } : {}),
+          ...(options.includes("stochastic") ? { stochastic: true, random: w.random, columnwise: true } : {}),
         }),
       unbound: !isGiven,
+      given: options.includes("stochastic"),
     };
   }),
 ];
@@ -117,7 +120,19 @@ const CONSTRUCTORS: DerivedRows = {
   },
 };
 
-function methods({ make, unbound }: Made): Rows {
+/** Why rows of quantizers that round to nearest give no random bits. */
+const NOT_STOCHASTIC = {
+  "call.randomBits": "it rounds to nearest",
+  "call.randomBitsColumnwise": "it rounds to nearest",
+} as const;
+
+/** Random bits of both copies of a tensor of the default size. */
+const randomBits = (w: World) => ({
+  randomBits: w.tensor("u32"),
+  randomBitsColumnwise: w.tensor("u32", [w.columns, w.rows]),
+});
+
+function methods({ make, unbound, given }: Made): Rows {
   const source = (w: World) => w.tensor("bf16");
   const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
     calls: [call],
@@ -130,7 +145,10 @@ function methods({ make, unbound }: Made): Rows {
   return {
     setUsage: row(() => [{ rowwise: true, columnwise: true }]),
     makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
-    quantize: row((w) => [source(w)]),
+    quantize: {
+      ...row((w) => [source(w), {}], given ? {} : { free: NOT_STOCHASTIC }),
+      ...(given ? { calls: [(w) => [source(w)], (w) => [source(w), randomBits(w)]] } : {}),
+    },
     activationQuantize: {
       ...row((w) => [w.tensor("bf16"), { kind: "silu", gated: false, grad: w.tensor("bf16") }], {
         numbers: {
@@ -161,7 +179,14 @@ function methods({ make, unbound }: Made): Rows {
     ),
     biasGradQuantize: row((w) => [source(w), "f32"]),
     updateQuantized: {
-      calls: [(w) => [source(w), w.quantized(last ?? make(w)), { noop: w.scalar(0) }]],
+      calls: [
+        (w) => [
+          source(w),
+          w.quantized(last ?? make(w)),
+          { noop: w.scalar(0), ...(given ? randomBits(w) : {}) },
+        ],
+      ],
+      ...(given ? {} : { free: NOT_STOCHASTIC }),
       self: (w) => {
         last = make(w);
         return last;
@@ -253,6 +278,7 @@ export const QUANTIZER_ROWS: DerivedRows = {
   },
   "QuantizedTensor.quantize_": {
     calls: [(w) => [w.tensor("bf16"), { noop: w.scalar(0) }]],
+    free: NOT_STOCHASTIC,
     self: both,
     writes: ["self"],
   },

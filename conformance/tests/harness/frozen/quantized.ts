@@ -46,17 +46,20 @@ function specs(): readonly QuantizeSpec[] {
     makeSpec("nvfp4", { fourOverSix: "mae", e4m3Max: 256 }),
     makeSpec("nvfp4", { fourOverSix: "mse", e4m3Max: 448, tile: "16x16" }),
     ...plainSpecs(NEWER),
+    makeSpec("mxfp8", { stochastic: true }),
+    makeSpec("mxfp6", { format: "e3m2", stochastic: true, tile: "32x32" }),
+    makeSpec("mxfp4", { stochastic: true }),
   ];
 }
 
 function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
-  const { quantizer, format, tile, rht, fourOverSix, compact, amaxEpsilon } = spec;
+  const { quantizer, format, tile, rht, stochastic, fourOverSix, compact, amaxEpsilon } = spec;
   const label = [
     quantizer,
     format,
     tile,
     ...others,
-    rht ? "rht" : "",
+    rht ? "rht" : stochastic ? "stochastic" : "",
     fourOverSix === "none" ? "" : fourOverSix,
     compact ? "compact" : "",
     amaxEpsilon ? "epsilon" : "",

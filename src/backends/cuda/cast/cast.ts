@@ -1,6 +1,6 @@
 /** The operations encode, decode and amax on a GPU. */
 import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
-import { type Lowering, randomWords, wideOf } from "../lowering.js";
+import { addressOf, type Lowering, randomWords, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { OUT, RANDOM, X } from "../shared-arguments.js";
 
@@ -12,6 +12,7 @@ export const CAST_CALLS = {
     rounding: "rounding",
     overflow: "overflow",
     ...RANDOM,
+    "words?": "pointer",
     scale: "float",
     count: "count",
   },
@@ -22,7 +23,7 @@ export const CAST_CALLS = {
 } as const satisfies Declarations;
 
 export const encode: Lowering<"encode"> = {
-  run({ addon, device }, { x, word, rounding, overflow, random, scale, out }) {
+  run({ addon, device }, { x, word, rounding, overflow, random, randomBits, scale, out }) {
     addon.encode(device, {
       x: x.address,
       xType: wideOf(x),
@@ -31,6 +32,7 @@ export const encode: Lowering<"encode"> = {
       rounding: ROUNDING[rounding],
       overflow: OVERFLOW[overflow],
       random: randomWords(random),
+      words: addressOf(randomBits),
       scale,
       count: x.size,
     });

@@ -60,8 +60,8 @@ const MX_KERNEL: {
 
 /**
  * Whether the MX kernel supports the arguments. The quantizer must have the scale rule and the element scaling of the kernel and
- * 1x32 blocks, the inputs must be bf16, the rows must fill whole blocks, and the number of columns (of each half, if gated) must
- * be a multiple of 32.
+ * 1x32 blocks and round to nearest, the inputs must be bf16, the rows must fill whole blocks, and the number of columns (of each
+ * half, if gated) must be a multiple of 32.
  */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
   const block = gated ? 64 : 32;
@@ -69,7 +69,7 @@ function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean 
   const fits = columns % block === 0 && rows === blockedRows(spec, rows);
   const isRead = [x, grad].every((each) => !each || each.dtype === MX_KERNEL.dtype);
   const scales = spec.scaleRule === MX_KERNEL.rule && spec.elementScaling === MX_KERNEL.scaling;
-  return scales && !isSquare(spec.tile) && isRead && fits;
+  return scales && !isSquare(spec.tile) && !spec.stochastic && isRead && fits;
 }
 
 /** Returns the arguments of the activation. `rows` and `columns` are the size of x or, if gated, of each half of x. */

@@ -6,7 +6,7 @@ import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, randomWords, ruleOf, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { COPIES, RANDOM, RULE, SOURCE } from "../shared-arguments.js";
+import { COPIES, PART, RANDOM, RULE, SOURCE } from "../shared-arguments.js";
 
 export const MX_CALLS = {
   quantizeMx: {
@@ -16,13 +16,16 @@ export const MX_CALLS = {
     square: "flag",
     stochastic: "flag",
     ...RANDOM,
+    ...PART,
+    "rowwiseWords?": "pointer",
+    "columnwiseWords?": "pointer",
     "noop?": "pointer",
     ...COPIES,
   },
 } as const satisfies Declarations;
 
 export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, random, noop } = args;
+  const { x, spec, random, part, noop } = args;
   const [rows, columns] = asMatrix(x.shape);
   addon.quantizeMx(device, {
     x: x.address,
@@ -34,6 +37,9 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     square: isSquare(spec.tile),
     stochastic: spec.stochastic,
     random: randomWords(random),
+    part: spec.stochastic ? part : undefined,
+    rowwiseWords: addressOf(args.randomBits),
+    columnwiseWords: addressOf(args.randomBitsColumnwise),
     noop: addressOf(noop),
     ...copiesOf(args),
   });

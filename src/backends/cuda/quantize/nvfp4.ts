@@ -10,19 +10,9 @@ import type { QuantizeArgs } from "../../ops.js";
 import { copyOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, randomWords, ruleOf, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { COPY, RANDOM, RULE, SOURCE } from "../shared-arguments.js";
+import { COPY, PART, RANDOM, RULE, SOURCE } from "../shared-arguments.js";
 
-const NVFP4_COPY = { ...COPY, amax: "pointer", "givenAmax?": "pointer" } as const;
-
-/** Names and meanings are those of `MatrixPart`. */
-const PART = {
-  rows: "count",
-  columns: "count",
-  row: "count",
-  column: "count",
-  width: "count",
-  stride: "count",
-} as const;
+const NVFP4_COPY = { ...COPY, amax: "pointer", "givenAmax?": "pointer", "words?": "pointer" } as const;
 
 export const NVFP4_CALLS = {
   quantizeNvfp4: {
@@ -33,7 +23,7 @@ export const NVFP4_CALLS = {
     signs: "word",
     stochastic: "flag",
     ...RANDOM,
-    "part?": PART,
+    ...PART,
     fourOverSix: "flag",
     squaredError: "flag",
     e4m3Max: "float",
@@ -45,6 +35,7 @@ export const NVFP4_CALLS = {
 
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, random, part, rowwise, columnwise, amax, noop } = args;
+  const { randomBits, randomBitsColumnwise } = args;
   const [rows, columns] = asMatrix(x.shape);
   // without the transform, a given amax serves both copies (numerics.md §5.2)
   const amaxColumnwise = args.amaxColumnwise ?? (spec.rht ? undefined : amax);
@@ -64,15 +55,16 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     random: randomWords(random),
     part: spec.stochastic ? part : undefined,
     noop: addressOf(noop),
-    rowwise: rowwise && withAmax(rowwise, amax),
-    columnwise: columnwise && withAmax(columnwise, amaxColumnwise),
+    rowwise: rowwise && withInputs(rowwise, amax, randomBits),
+    columnwise: columnwise && withInputs(columnwise, amaxColumnwise, randomBitsColumnwise),
   });
 }
 
 /**
- * Returns the arguments for one copy: its codes, scales and amax, and the address of a given amax. A copy of NVFP4 always has
- * an amax.
+ * Returns the arguments for one copy: its codes, scales and amax, and the addresses of a given amax and of given random bits. A
+ * copy of NVFP4 always has an amax.
  */
-function withAmax(copy: QuantizedCopy, given: Tensor | undefined) {
-  return { amax: copy.amax!.address, givenAmax: addressOf(given), ...copyOf(copy) };
+function withInputs(copy: QuantizedCopy, given: Tensor | undefined, words: Tensor | undefined) {
+  const [amax, givenAmax] = [copy.amax!.address, addressOf(given)];
+  return { amax, givenAmax, words: addressOf(words), ...copyOf(copy) };
 }

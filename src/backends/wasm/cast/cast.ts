@@ -11,7 +11,13 @@ import { type Lowering, type LoweringContext, randomWords, sourceOf, targetOf } 
 const GRAIN = 64;
 
 export const encode: Lowering<"encode"> = {
-  run({ pool }, { x, word, rounding, overflow, random, scale, out }: EncodeArgs) {
+  run({ pool }, { x, word, rounding, overflow, random, randomBits, scale, out }: EncodeArgs) {
+    if (randomBits) {
+      const given = { words: randomBits.address, overflow: OVERFLOW[overflow], scale };
+      const job = { total: x.size, grain: GRAIN };
+      pool.run("encodeByWords", job, { dst: out.address, word, ...given, ...sourceOf(x) });
+      return;
+    }
     pool.run(
       "encode",
       { total: x.size, grain: GRAIN },

@@ -227,7 +227,7 @@ interface Tiled extends TileShape {
 function describeCopy(
   { pool }: LoweringContext,
   task: number,
-  { x, spec, random, part }: QuantizeArgs,
+  { x, spec, random, part, randomBits, randomBitsColumnwise }: QuantizeArgs,
   direction: Direction,
   { rows, columns, transposed, tileRows, tileColumns, sharedScales }: Tiled,
 ): void {
@@ -242,6 +242,11 @@ function describeCopy(
   });
   const scaling = scalingBits(spec.elementScaling);
   if (scaling !== 0) pool.call("quantizeScaling", { task, scaling });
+  const words = direction === "rowwise" ? randomBits : randomBitsColumnwise;
+  if (words) {
+    pool.call("quantizeWords", { task, words: words.address });
+    return;
+  }
   if (spec.stochastic)
     pool.call("quantizeDraws", {
       task,

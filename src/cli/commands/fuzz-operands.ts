@@ -1,13 +1,13 @@
 /** The kinds of operands that `lockstep fuzz --op gemm` writes, as text. */
 import type { CorpusOperand } from "lockstep/conformance";
-import { quantizerOf } from "../dialects/quantizer-of.js";
-import { DIALECT_NAMES } from "../dialects/table.js";
-import { ArgumentError } from "../errors.js";
-import { BLOCK_FORMAT_NAMES } from "../formats/block.js";
-import { resolveFormat } from "../formats/derive.js";
-import { nearest } from "../nearest.js";
-import { SCALED_TILES } from "../ops/gemm/operand.js";
-import { makeSpec } from "../quantizers/quantizer.js";
+import { quantizerOf } from "../../dialects/quantizer-of.js";
+import { DIALECT_NAMES } from "../../dialects/table.js";
+import { ArgumentError } from "../../errors.js";
+import { BLOCK_FORMAT_NAMES } from "../../formats/block.js";
+import { resolveFormat } from "../../formats/derive.js";
+import { nearest } from "../../nearest.js";
+import { SCALED_TILES } from "../../ops/gemm/operand.js";
+import { makeSpec } from "../../quantizers/quantizer.js";
 
 const DTYPES = ["e4m3", "e5m2", "bf16", "f16", "f32"] as const;
 
