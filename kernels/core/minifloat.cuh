@@ -110,6 +110,9 @@ __host__ __device__ constexpr float decode(uint32_t code, uint32_t word) {
   return floatOf(sign | bitsOf(normal * powerOfTwo(exponent < -126 ? exponent + 126 : 0)));
 }
 
+// A template argument for kernels that read the format word at run time. Their codes take one byte each.
+constexpr uint32_t kAnyWord = 0;
+
 // Converts a and b to FP8 in hardware (sm_89 and later): to nearest even, saturating, every NaN to 0x7f. The low byte
 // of the result is the code of b.
 template <uint32_t word>

@@ -88,6 +88,8 @@ export interface BlockFormat {
 }
 
 const FP8 = ["e4m3", "e5m2"] as const;
+/** FP8 under f32 scales: OCP's formats, and those of AMD's MI300 and its software (fnuz). */
+const FP8_ALL = [...FP8, "e4m3fnuz", "e5m2fnuz"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
 const F32_OPTIONS = ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"] as const;
 const F32_RULES = ["f32", "f32Quotient", "f32QuotientTyped", "f32QuotientLeast", "f32QuotientUp"] as const;
@@ -115,7 +117,7 @@ const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 /** Every block format by the name of its quantizer. */
 export const BLOCK_FORMATS = {
   "fp8-current": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["tensor"],
     scale: "f32",
     rules: F32_RULES,
@@ -128,7 +130,7 @@ export const BLOCK_FORMATS = {
     options: F32_OPTIONS,
   },
   "fp8-delayed": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["tensor"],
     scale: "f32",
     rules: ["f32"],
@@ -141,7 +143,7 @@ export const BLOCK_FORMATS = {
     options: [],
   },
   "fp8-block": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["1x128", "128x128"],
     scale: "f32",
     rules: [...F32_RULES, "f32Reciprocal"],
@@ -155,7 +157,7 @@ export const BLOCK_FORMATS = {
     options: ["tile", ...F32_OPTIONS],
   },
   "fp8-row": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["1xK"],
     scale: "f32",
     rules: [...F32_RULES, "f32Reciprocal"],

@@ -59,7 +59,7 @@ export interface AmaxScaleOptions {
 
 /** The multiplier max / amax (numerics.md §2.3); 1 for an amax of 0, infinity or NaN. */
 export function scaleFromAmax(amax: number, { max, pow2, epsilon, overflow }: AmaxScaleOptions): number {
-  const floored = amax < epsilon ? epsilon : amax;
+  const floored = Math.max(amax, Math.fround(epsilon));
   if (!Number.isFinite(floored) || floored === 0) return 1;
   const quotient = div(max, floored);
   const scale = Number.isFinite(quotient) ? quotient : overflow;
@@ -97,7 +97,7 @@ export function reciprocalScale(
   amax: number,
   { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
 ): number {
-  const floored = Math.max(amax, roundedIn(epsilon, type));
+  const floored = Math.max(amax, roundedIn(Math.fround(epsilon), type));
   return floored === 0 ? 1 : mul(div(1, floored), max);
 }
 
@@ -115,7 +115,7 @@ export function quotient(
   amax: number,
   { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
 ): number {
-  return QUOTIENTS[rule](div(Math.max(amax, epsilon), max), type);
+  return QUOTIENTS[rule](div(Math.max(amax, Math.fround(epsilon)), max), type);
 }
 
 /** The multiplier 2^(127 - code) (numerics.md §1.4); NaN for code 255. */
