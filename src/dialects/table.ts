@@ -58,6 +58,7 @@ const CT = "compressed-tensors 0.20.0";
 const MODELOPT = "nvidia-modelopt 0.47.0";
 const DEEPGEMM = "DeepGEMM, deep_gemm/utils/math.py";
 
+const OCP_FP8 = ["e4m3", "e5m2"] as const;
 const OF_SOURCE: DialectValues = { type: "source" };
 const OF_BF16: DialectValues = { type: "bf16" };
 
@@ -128,8 +129,8 @@ export const DIALECTS = {
     summary: "TransformerEngine: what quantizers of this library do by default",
     forms: [
       { quantizer: "mxfp8", fixed: { scaleRule: "e8m0Up", elementScaling: "multiply" } },
-      { quantizer: "fp8-current", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
-      { quantizer: "fp8-block", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
+      { quantizer: "fp8-current", formats: OCP_FP8, fixed: { scaleRule: "f32", elementScaling: "multiply" } },
+      { quantizer: "fp8-block", formats: OCP_FP8, fixed: { scaleRule: "f32", elementScaling: "multiply" } },
       { quantizer: "nvfp4", fixed: { scaleRule: "twoLevel", elementScaling: "multiply" } },
     ],
     tensors: [],
