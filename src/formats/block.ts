@@ -169,6 +169,19 @@ export const BLOCK_FORMATS = {
     padding: "none",
     options: [...F32_OPTIONS, "amaxLimit"],
   },
+  "int8-row": {
+    elements: ["int8"],
+    tiles: ["1xK"],
+    scale: "f32",
+    rules: ["f32Quotient", "f32QuotientTyped", "f32QuotientLeast", "f32QuotientRange", "f32QuotientUp", "f32", "f32Reciprocal"],
+    replicates: false,
+    columnwise: TRANSPOSED,
+    multiple: 1,
+    scaleSource: "blocks",
+    tensorAmax: false,
+    padding: "none",
+    options: [...F32_OPTIONS, "amaxLimit"],
+  },
   mxfp8: {
     elements: FP8,
     tiles: ["1x32", "32x32"],
@@ -188,6 +201,13 @@ export const BLOCK_FORMATS = {
     tiles: ["1x32", "32x32"],
     rules: ROUNDED_DOWN,
     columnwise: { data: "transposed", scale: "inPlace" },
+    ...MX,
+  },
+  mxint8: {
+    elements: ["s2f6"],
+    tiles: ["1x32", "32x32"],
+    rules: ROUNDED_DOWN,
+    columnwise: IN_PLACE,
     ...MX,
   },
   nvfp4: {

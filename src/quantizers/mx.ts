@@ -7,7 +7,7 @@ import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from ".
 
 /** Options of the MX quantizers. All fields are optional. */
 export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOptions {
-  /** The element format. Default: e4m3 for MXFP8, e2m3 for MXFP6, e2m1 for MXFP4. */
+  /** The element format. Default: e4m3 for MXFP8, e2m3 for MXFP6, e2m1 for MXFP4, s2f6 for MXINT8. */
   readonly format?: F | undefined;
   /**
    * The block that shares a scale. Default 1x32. With 32x32, as for weights, rowwise and columnwise copies have the same codes.
@@ -15,7 +15,7 @@ export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOpt
   readonly tile?: "1x32" | "32x32" | undefined;
   /**
    * The rule by which the amax of a block becomes its scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §4.1). Default:
-   * e8m0Up for MXFP8, as TransformerEngine; e8m0Floor for MXFP6 and MXFP4, as OCP MX.
+   * e8m0Up for MXFP8, as TransformerEngine; e8m0Floor for the others, as OCP MX.
    */
   readonly scaleRule?: ScaleRuleName | undefined;
   /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
@@ -75,5 +75,18 @@ export class MXFP4Quantizer extends Quantizer {
   constructor(options: MXQuantizerOptions<"e2m1"> = {}) {
     checkOptions("MXFP4Quantizer", options);
     super(makeSpec("mxfp4", specFields(options)), options);
+  }
+}
+
+/**
+ * Quantizes to MXINT8 as OCP MX 1.0 §6.3 defines, if no other rule is chosen. Elements are multiples of 2^-6 in two's complement
+ * from -127/64 to 127/64; the code of -2 is not written, so that the range is symmetric. NaN becomes 0.
+ *
+ * @throws `ArgumentError` for an invalid option value.
+ */
+export class MXINT8Quantizer extends Quantizer {
+  constructor(options: MXQuantizerOptions<"s2f6"> = {}) {
+    checkOptions("MXINT8Quantizer", options);
+    super(makeSpec("mxint8", specFields(options)), options);
   }
 }
