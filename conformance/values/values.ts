@@ -31,7 +31,8 @@ export function valueOfCode(code: number, layout: ScalarLayout): number {
   const { maxCode, hasInfinity } = derive(layout);
   const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
   const negative = layout.signed && code >= signBit;
-  if (isInteger(layout)) return (negative ? -1 : 1) * magnitudeOf(negative ? 2 * signBit - code : code, layout);
+  if (isInteger(layout))
+    return (negative ? -1 : 1) * magnitudeOf(negative ? 2 * signBit - code : code, layout);
   const bare = negative ? code - signBit : code;
   if (layout.specials === "fnuz" && negative && bare === 0) return Number.NaN;
   if (bare > maxCode && !(hasInfinity && bare === maxCode + 1)) return Number.NaN;

@@ -212,7 +212,9 @@ export const DIALECTS = {
   },
   "ct-int8-channel": {
     summary: "compressed-tensors' int-quantized, strategy channel",
-    forms: [{ quantizer: "int8-row", fixed: { scaleRule: "f32QuotientRange", elementScaling: "divideTypedAdd" } }],
+    forms: [
+      { quantizer: "int8-row", fixed: { scaleRule: "f32QuotientRange", elementScaling: "divideTypedAdd" } },
+    ],
     values: OF_SOURCE,
     tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
     source: CT,
@@ -292,7 +294,9 @@ export const DIALECTS = {
   },
   "modelopt-int8-row": {
     summary: "ModelOpt's INT8QTensor with a scale for each row",
-    forms: [{ quantizer: "int8-row", fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divideTyped" } }],
+    forms: [
+      { quantizer: "int8-row", fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divideTyped" } },
+    ],
     values: OF_SOURCE,
     tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
     source: `${MODELOPT}, INT8QTensor.quantize`,

@@ -105,11 +105,9 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
   const places = neighbours(layout, format, cut, last, negative);
   if (cut > last) {
     const stays = direction === "down" || direction === "odd";
-    return made(
-      stays ? largest : beyond,
-      `beyond the largest value: ${stays ? "becomes it" : overflows}`,
-      { lower: places.lower },
-    );
+    return made(stays ? largest : beyond, `beyond the largest value: ${stays ? "becomes it" : overflows}`, {
+      lower: places.lower,
+    });
   }
   const discarded = random && Math.floor(fraction * 2 ** random.width);
   const more = {

@@ -3,7 +3,13 @@
 import { ArgumentError } from "../errors.js";
 import { boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import { SPECIALS } from "./contract.gen.js";
-import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout, type SpecialsName } from "./scalar.js";
+import {
+  FORMAT_ALIASES,
+  SCALAR_FORMATS,
+  type ScalarFormat,
+  type ScalarLayout,
+  type SpecialsName,
+} from "./scalar.js";
 
 /** The bit of a format word that is set if codes have a sign. */
 const SIGNED = 1 << 8;
@@ -157,7 +163,11 @@ export function lastCode({ specials }: ScalarLayout, maxCode: number, isNegative
  *
  * @shared
  */
-export function codeOf({ exponentBits, mantissaBits, specials }: ScalarLayout, isNegative: boolean, code: number): number {
+export function codeOf(
+  { exponentBits, mantissaBits, specials }: ScalarLayout,
+  isNegative: boolean,
+  code: number,
+): number {
   const signBit = 2 ** (exponentBits + mantissaBits);
   if (isIntegral(specials)) return isNegative && code > 0 ? 2 * signBit - code : code;
   return isNegative && !(code === 0 && specials === "fnuz") ? signBit + code : code;
@@ -170,7 +180,8 @@ export function valueOfCode(format: ScalarFormat, code: number): number {
   const signBit = 2 ** (bits - (signed ? 1 : 0));
   const [own, bare] = [code % 2 ** bits, code % signBit];
   const sign = own === bare ? 1 : -1;
-  if (isIntegral(specials)) return sign * magnitudeOf(SCALAR_FORMATS[format], sign > 0 ? own : 2 ** bits - own);
+  if (isIntegral(specials))
+    return sign * magnitudeOf(SCALAR_FORMATS[format], sign > 0 ? own : 2 ** bits - own);
   if (bare > maxCode) return hasInfinity && bare === maxCode + 1 ? sign * Infinity : Number.NaN;
   if (specials === "fnuz" && sign < 0 && bare === 0) return Number.NaN;
   return sign * magnitudeOf(SCALAR_FORMATS[format], bare);

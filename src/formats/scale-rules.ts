@@ -76,7 +76,8 @@ export const SCALE_RULES = {
   f32QuotientRange: {
     ...QUOTIENT,
     powers: "never",
-    formula: "amax / half of the range of an integer format, rounded to the type of the input; 0 becomes the epsilon of that type",
+    formula:
+      "amax / half of the range of an integer format, rounded to the type of the input; 0 becomes the epsilon of that type",
     source: "compressed-tensors' INT8",
   },
   f32Reciprocal: {

@@ -257,9 +257,7 @@ function halfSteps(
   const max = maxCode(layout) + (negative && layout.specials === "integer" ? 1 : 0);
   const toward = direction(rounding, negative);
   const stays = overflow === "saturate" || isInteger(layout);
-  const beyond = stays
-    ? signed(layout, negative, max)
-    : beyondCode(layout, negative ? signBit(layout) : 0);
+  const beyond = stays ? signed(layout, negative, max) : beyondCode(layout, negative ? signBit(layout) : 0);
   const result: Step[] = [{ first: 0, code: signed(layout, negative, 0) }];
   for (let code = 0; code <= max; code++) {
     if (code === max && (toward === "down" || toward === "odd")) break;

@@ -4,13 +4,13 @@ import { random8 } from "../core/philox.js";
 import { add, bitsOf, div, FLT_MAX, fromBits, mul } from "../core/rational.js";
 import { decode, encodeByCarry, type Step, steps } from "../core/scalar.js";
 import {
-  halfRange,
   amaxOf,
   type BlockScale,
   E8M0_RULES,
   type ErrorMetric,
   f32Scale,
   fourOverSix,
+  halfRange,
   largest,
   quotient,
   reciprocalScale,

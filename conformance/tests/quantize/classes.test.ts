@@ -12,7 +12,12 @@ import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/qua
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
 import { Int8RowQuantizer } from "../../../src/quantizers/int8-row.js";
-import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, MXINT8Quantizer } from "../../../src/quantizers/mx.js";
+import {
+  MXFP4Quantizer,
+  MXFP6Quantizer,
+  MXFP8Quantizer,
+  MXINT8Quantizer,
+} from "../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import {
