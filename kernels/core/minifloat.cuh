@@ -158,7 +158,8 @@ __device__ inline uint32_t magnitudeE2m1(float x) {
 // and stay far from the ends of f32's exponent range.
 __host__ __device__ constexpr bool isNarrow(uint32_t word) {
   return isSigned(word) && hasSubnormals(word) && specials(word) != Specials::kFnuz && !isInteger(word) &&
-         exponentBits(word) <= 5 && mantissaBits(word) >= 1 && mantissaBits(word) <= 7 && exponentBias(word) > -32 && exponentBias(word) < 64;
+         exponentBits(word) <= 5 && mantissaBits(word) >= 1 && mantissaBits(word) <= 7 && exponentBias(word) > -32 &&
+         exponentBias(word) < 64;
 }
 
 // Returns the f32 bits of the format's smallest normal number, 2^minExponent(word).

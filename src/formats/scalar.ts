@@ -12,7 +12,8 @@ export type SpecialsName = "finite" | "nanOnly" | "ieee" | "fnuz" | "integer" | 
 /**
  * The layout of a scalar format. A code consists of sign s, exponent field e and mantissa m, from the highest bit down; its
  * value is (-1)^s * 2^(e - bias) * 1.m. An integer is a format whose exponent field of one bit is the highest bit of its
- * magnitude, because subnormals and the first binade have the same steps; a negative code is the two's complement of its magnitude.
+ * magnitude, because subnormals and the first binade have the same steps; a negative code is the two's complement of its
+ * magnitude.
  */
 export interface ScalarLayout {
   /** The number of bits of the exponent field, 1 to 8. */

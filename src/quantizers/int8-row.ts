@@ -29,8 +29,8 @@ const checkOptions = optionsOf<Int8RowQuantizerOptions>({
 
 /**
  * Quantizes to integers from -128 to 127, ties to even, with one f32 scale for each row from the amax of the whole row
- * (numerics.md §3.8). The columnwise copy has one for each column, and is quantized separately. Rows and columns may have any size.
- * NaN becomes 0.
+ * (numerics.md §3.8). The columnwise copy has one for each column, and is quantized separately. Rows and columns may have any
+ * size. NaN becomes 0.
  *
  * @throws `ArgumentError` for an invalid option value, and for a limit below `amaxEpsilon`.
  */

@@ -1,7 +1,8 @@
 /**
  * MXINT8 gives the values that microxcaling gives with ties to even (its option round='even'), in every bit. It gives no codes.
- * It rounds magnitudes and multiplies by the sign, so that a negative number that becomes zero is minus zero, which two's complement
- * has not: there the sign is set before the comparison. Its exponent is the floor of a logarithm that is rounded first, so that the sweeps next to powers of two are left out.
+ * It rounds magnitudes and multiplies by the sign, so that a negative number that becomes zero is minus zero, which two's
+ * complement has not: there the sign is set before the comparison. Its exponent is the floor of a logarithm that is rounded
+ * first, so that the sweeps next to powers of two are left out.
  */
 import { expect, it } from "vitest";
 import { tensor } from "../../../src/ops/create.js";

@@ -14,8 +14,8 @@ interface SweepFile {
 }
 
 /**
- * Roundings to integer formats whose digests are still to be recorded, by `scripts/sweep-digests.mjs`. Until then the laws of encode
- * and the oracle alone hold them.
+ * Roundings to integer formats whose digests are still to be recorded, by `scripts/sweep-digests.mjs`. Until then the laws of
+ * encode and the oracle alone hold them.
  */
 const TO_RECORD: { readonly [F in ScalarFormat]?: readonly RoundingName[] } = {
   int8: ["stochastic"],
