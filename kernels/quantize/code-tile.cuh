@@ -64,12 +64,46 @@ __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::
   }
 }
 
+// Returns encode(x, word, kTiesToEven, kSaturate) for a format of 8 bits, given by `word` or, if that is kAnyWord, by
+// `anyWord`.
+template <uint32_t word>
+__device__ inline uint32_t encodeElement(float x, uint32_t anyWord) {
+  if constexpr (word == kAnyWord) {
+    return encode(x, anyWord, Rounding::kTiesToEven, Overflow::kSaturate, 0);
+  } else {
+    return encodeNearest<word>(x);
+  }
+}
+
+// Returns the largest finite value of such a format.
+template <uint32_t word>
+__device__ inline float largestElement(uint32_t anyWord) {
+  if constexpr (word == kAnyWord) {
+    return decode(maxCode(anyWord), anyWord);
+  } else {
+    constexpr float kLargest = decode(maxCode(word), word);
+    return kLargest;
+  }
+}
+
+// Whether a kernel has a template of its own for a format that the hardware converts to.
+__host__ __device__ constexpr bool isConverted(uint32_t word) { return word == format::kE4m3 || word == format::kE5m2; }
+
+// Whether the elements of quantizers with f32 scales can have this format: 8 bits with a sign.
+__host__ __device__ constexpr bool isElement(uint32_t word) { return isSigned(word) && storageBits(word) == 8; }
+
 // Encodes scaled(x, i) for each element x of a 16-byte chunk; i is its index.
-template <Wide type, uint32_t format, typename Scaled>
-__device__ inline void encodeChunk(const Bytes16& chunk, Scaled scaled, uint32_t (&codes)[TileThread<type>::kWords]) {
+template <Wide type, uint32_t word, typename Scaled>
+__device__ inline void encodeChunk(const Bytes16& chunk, Scaled scaled, uint32_t anyWord,
+                                   uint32_t (&codes)[TileThread<type>::kWords]) {
   const auto pair = [&](int i) {
     const float low = scaled(element<type>(chunk, i), i);
-    return convertPair<format>(scaled(element<type>(chunk, i + 1), i + 1), low);
+    const float high = scaled(element<type>(chunk, i + 1), i + 1);
+    if constexpr (word == kAnyWord) {
+      return encodeElement<word>(low, anyWord) | encodeElement<word>(high, anyWord) << 8;
+    } else {
+      return convertPair<word>(high, low);
+    }
   };
 #pragma unroll
   for (int w = 0; w < TileThread<type>::kWords; ++w) codes[w] = pair(4 * w) | pair(4 * w + 2) << 16;

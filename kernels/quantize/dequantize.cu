@@ -10,9 +10,6 @@ namespace lockstep {
 
 namespace {
 
-// A template argument for kernels that read the format word at run time. Their codes take one byte each.
-constexpr uint32_t kAnyWord = 0;
-
 template <Wide type>
 using Storage = typename WideOf<type>::Storage;
 

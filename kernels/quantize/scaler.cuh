@@ -43,9 +43,15 @@ struct ScaleOf<true> {
   __device__ float stored() const { return scale; }
 };
 
-// The scale of a block or tensor by another rule than kF32. `p` are the parameters of its quantization.
+// The scale of a block or tensor by any rule. `p` are the parameters of its quantization; by kF32, a scale that overflows
+// becomes `overflow`.
 template <Wide type, typename Params>
-__device__ inline ScaleOf<true> generalScale(const Params& p, float amax, float max) {
+__device__ inline ScaleOf<true> generalScale(const Params& p, float amax, float max, float overflow) {
+  if (p.rule == ScaleRule::kF32) {
+    const float factor = scaleFromAmax(amax, max, p.pow2, p.epsilon, overflow);
+    return {factor, 1 / factor};
+  }
+  if (p.rule == ScaleRule::kF32QuotientRange) max = halfRange(p.word);
   const F32Scale scale = f32Scale(p.rule, p.scaling, amax, max, p.epsilon, type, rounded<type>);
   return {scale.factor, scale.stored};
 }

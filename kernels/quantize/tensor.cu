@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) tensorAmax(const void* x, int64_t co
 // Returns the scale of the tensor. The first thread of the grid also stores its inverse, 1 / scale, for each copy.
 template <uint32_t word>
 __device__ float tensorScale(const QuantizeTensorParams& p) {
-  const float largest = decode(maxCode(word), word);
+  const float largest = largestElement<word>(p.word);
   const float scale =
       p.scale != nullptr ? *p.scale : scaleFromAmax(*p.amax, largest, p.pow2, p.epsilon, largestWide(Wide::kF32));
   if (blockIdx.x == 0 && threadIdx.x == 0) storeInverse(p, scale);
@@ -80,7 +80,7 @@ template <Wide type, uint32_t word, bool general>
 __device__ float tensorFactor(const QuantizeTensorParams& p) {
   if constexpr (general) {
     if (p.scale == nullptr) {
-      const ScaleOf<true> scale = generalScale<type>(p, *p.amax, decode(maxCode(word), word));
+      const ScaleOf<true> scale = generalScale<type>(p, *p.amax, largestElement<word>(p.word), largestWide(Wide::kF32));
       if (blockIdx.x == 0 && threadIdx.x == 0) storeScaleInv(p, scale.stored());
       return scale.factor;
     }
@@ -107,13 +107,13 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
   for (int i = 0; i < kChunks; ++i) {
     const int64_t index = first + i * kThreads;
     uint32_t codes[Thread::kWords];
-    encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, scale); }, codes);
+    encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, scale); }, p.word, codes);
     if (index < whole) storeCodes(p.rowwise + index * Thread::kWidth, codes, Thread::kWidth, true);
     if (wantsAmax) largest = largestOf<type>(chunks[i], largest);
   }
   if (const int64_t i = leftover<type>(count); i < count) {
     const float x = elementAt<type>(p.x, i);
-    p.rowwise[i] = static_cast<uint8_t>(encodeNearest<word>(scaled(x, scale)));
+    p.rowwise[i] = static_cast<uint8_t>(encodeElement<word>(scaled(x, scale), p.word));
     largest = fmaxf(largest, fabsf(x));
   }
   if (wantsAmax) raiseAmax(p.amaxOut, largest);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const Bytes16& chunk = chunks[4 * pass + i];
-      encodeChunk<type, word>(chunk, [&](float x, int) { return scaled(x, scale); }, codes[i]);
+      encodeChunk<type, word>(chunk, [&](float x, int) { return scaled(x, scale); }, p.word, codes[i]);
       if (p.rowwise != nullptr) storeRow<type, whole>(p.rowwise, at, 4 * pass + i, codes[i]);
       if (p.amaxOut != nullptr) largest = largestOf<type>(chunk, largest);
     }
@@ -195,15 +195,28 @@ void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
   }
 }
 
+template <Wide type>
+void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
+  switch (p.word) {
+    case format::kE4m3:
+      return quantize<type, format::kE4m3>(p, stream);
+    case format::kE5m2:
+      return quantize<type, format::kE5m2>(p, stream);
+    default:
+      return quantize<type, kAnyWord, true>(p, stream);
+  }
+}
+
 }  // namespace
 
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream) {
   QuantizeTensorParams p = params;
-  if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (!isElement(p.word)) return cudaErrorInvalidValue;
   if (p.rowwise == nullptr && p.columnwise == nullptr) return cudaErrorInvalidValue;
   const bool isGeneral = p.rule != ScaleRule::kF32;
   if (!hasF32Scales(p.rule) || (p.scaling != 0 && !isGeneral)) return cudaErrorInvalidValue;
-  if (p.chunkSums != nullptr && (p.type == Wide::kF32 || isGeneral)) return cudaErrorInvalidValue;
+  const bool sums = p.type != Wide::kF32 && !isGeneral && isConverted(p.word);
+  if (p.chunkSums != nullptr && !sums) return cudaErrorInvalidValue;
   const bool needsAmax = p.scale == nullptr && p.amax == nullptr;
   if (needsAmax) {
     if (p.workspace == nullptr) return cudaErrorInvalidValue;
@@ -214,11 +227,7 @@ cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_
     constexpr Wide kType = type.value;
     const int64_t count = p.rows * p.columns;
     if (needsAmax) tensorAmax<kType><<<flatBlocks<kType>(count), kThreads, 0, stream>>>(p.x, count, p.workspace);
-    if (p.word == format::kE4m3) {
-      quantize<kType, format::kE4m3>(p, stream);
-    } else {
-      quantize<kType, format::kE5m2>(p, stream);
-    }
+    quantize<kType>(p, stream);
   });
   return cudaGetLastError();
 }

@@ -17,7 +17,7 @@ struct QuantizeTensorParams {
   ScaleRule rule = ScaleRule::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
-  // The format word of e4m3 or e5m2.
+  // The format word of a signed format of 8 bits; fused kernels write e4m3 and e5m2.
   uint32_t word = 0;
   // The sum of the bits of ElementScaling by which elements are scaled. 0 is one multiplication, the only scaling of kF32.
   uint32_t scaling = 0;

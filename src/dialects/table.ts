@@ -58,6 +58,7 @@ const CT = "compressed-tensors 0.20.0";
 const MODELOPT = "nvidia-modelopt 0.47.0";
 const DEEPGEMM = "DeepGEMM, deep_gemm/utils/math.py";
 
+const OCP_FP8 = ["e4m3", "e5m2"] as const;
 const OF_SOURCE: DialectValues = { type: "source" };
 const OF_BF16: DialectValues = { type: "bf16" };
 
@@ -128,8 +129,8 @@ export const DIALECTS = {
     summary: "TransformerEngine: what quantizers of this library do by default",
     forms: [
       { quantizer: "mxfp8", fixed: { scaleRule: "e8m0Up", elementScaling: "multiply" } },
-      { quantizer: "fp8-current", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
-      { quantizer: "fp8-block", fixed: { scaleRule: "f32", elementScaling: "multiply" } },
+      { quantizer: "fp8-current", formats: OCP_FP8, fixed: { scaleRule: "f32", elementScaling: "multiply" } },
+      { quantizer: "fp8-block", formats: OCP_FP8, fixed: { scaleRule: "f32", elementScaling: "multiply" } },
       { quantizer: "nvfp4", fixed: { scaleRule: "twoLevel", elementScaling: "multiply" } },
     ],
     tensors: [],
@@ -138,6 +139,7 @@ export const DIALECTS = {
   "ocp-mxfp8": ocp("mxfp8"),
   "ocp-mxfp6": ocp("mxfp6"),
   "ocp-mxfp4": ocp("mxfp4"),
+  "ocp-mxint8": ocp("mxint8"),
   "torchao-mxfp8-floor": torchao("mxfp8", "FLOOR", "e8m0Floor"),
   "torchao-mxfp8-rceil": torchao("mxfp8", "RCEIL", "e8m0UpLog2"),
   "torchao-mxfp8-ceil": torchao("mxfp8", "CEIL", "e8m0Ceil"),
@@ -206,6 +208,15 @@ export const DIALECTS = {
     forms: [row("f32QuotientLeast", "divideTypedAdd")],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", "[N, 1]")],
+    source: CT,
+  },
+  "ct-int8-channel": {
+    summary: "compressed-tensors' int-quantized, strategy channel",
+    forms: [
+      { quantizer: "int8-row", fixed: { scaleRule: "f32QuotientRange", elementScaling: "divideTypedAdd" } },
+    ],
+    values: OF_SOURCE,
+    tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
     source: CT,
   },
   "ct-fp8-block": {
@@ -280,6 +291,15 @@ export const DIALECTS = {
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", BLOCKS)],
     source: `${MODELOPT}, FP8QTensor.quantize`,
+  },
+  "modelopt-int8-row": {
+    summary: "ModelOpt's INT8QTensor with a scale for each row",
+    forms: [
+      { quantizer: "int8-row", fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divideTyped" } },
+    ],
+    values: OF_SOURCE,
+    tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
+    source: `${MODELOPT}, INT8QTensor.quantize`,
   },
   "modelopt-mxfp8": {
     summary: "ModelOpt's MXFP8QTensor",

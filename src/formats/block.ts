@@ -88,9 +88,12 @@ export interface BlockFormat {
 }
 
 const FP8 = ["e4m3", "e5m2"] as const;
+/** FP8 under f32 scales: OCP's formats, and those of AMD's MI300 and its software (fnuz). */
+const FP8_ALL = [...FP8, "e4m3fnuz", "e5m2fnuz"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
 const F32_OPTIONS = ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"] as const;
 const F32_RULES = ["f32", "f32Quotient", "f32QuotientTyped", "f32QuotientLeast", "f32QuotientUp"] as const;
+const MX_OPTIONS = ["tile", "scaleRule", "elementScaling"] as const;
 const MX = {
   scale: "e8m0",
   replicates: true,
@@ -98,7 +101,7 @@ const MX = {
   scaleSource: "blocks",
   tensorAmax: false,
   padding: "tiles",
-  options: ["tile", "scaleRule", "elementScaling", "stochastic"],
+  options: [...MX_OPTIONS, "stochastic"],
 } as const;
 const E8M0_RULES = [
   "e8m0UpQuotient",
@@ -115,7 +118,7 @@ const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 /** Every block format by the name of its quantizer. */
 export const BLOCK_FORMATS = {
   "fp8-current": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["tensor"],
     scale: "f32",
     rules: F32_RULES,
@@ -128,7 +131,7 @@ export const BLOCK_FORMATS = {
     options: F32_OPTIONS,
   },
   "fp8-delayed": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["tensor"],
     scale: "f32",
     rules: ["f32"],
@@ -141,7 +144,7 @@ export const BLOCK_FORMATS = {
     options: [],
   },
   "fp8-block": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["1x128", "128x128"],
     scale: "f32",
     rules: [...F32_RULES, "f32Reciprocal"],
@@ -155,10 +158,31 @@ export const BLOCK_FORMATS = {
     options: ["tile", ...F32_OPTIONS],
   },
   "fp8-row": {
-    elements: FP8,
+    elements: FP8_ALL,
     tiles: ["1xK"],
     scale: "f32",
     rules: [...F32_RULES, "f32Reciprocal"],
+    replicates: false,
+    columnwise: TRANSPOSED,
+    multiple: 1,
+    scaleSource: "blocks",
+    tensorAmax: false,
+    padding: "none",
+    options: [...F32_OPTIONS, "amaxLimit"],
+  },
+  "int8-row": {
+    elements: ["int8"],
+    tiles: ["1xK"],
+    scale: "f32",
+    rules: [
+      "f32Quotient",
+      "f32QuotientTyped",
+      "f32QuotientLeast",
+      "f32QuotientRange",
+      "f32QuotientUp",
+      "f32",
+      "f32Reciprocal",
+    ],
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
@@ -187,6 +211,14 @@ export const BLOCK_FORMATS = {
     rules: ROUNDED_DOWN,
     columnwise: { data: "transposed", scale: "inPlace" },
     ...MX,
+  },
+  mxint8: {
+    elements: ["s2f6"],
+    tiles: ["1x32", "32x32"],
+    rules: ROUNDED_DOWN,
+    columnwise: IN_PLACE,
+    ...MX,
+    options: MX_OPTIONS,
   },
   nvfp4: {
     elements: ["e2m1"],

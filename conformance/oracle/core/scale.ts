@@ -45,6 +45,12 @@ export function largest(layout: ScalarLayout): number {
   return decode(maxCode(layout), layout);
 }
 
+/** Half of the distance from the least value of an integer format to the largest, such as 127.5. */
+export function halfRange(layout: ScalarLayout): number {
+  const least = decode(encode(bitsOf(-FLT_MAX), layout, "tiesToEven", "saturate"), layout);
+  return (largest(layout) - least) / 2;
+}
+
 function encodeSaturating(value: number, layout: ScalarLayout): number {
   return encode(bitsOf(value), layout, "tiesToEven", "saturate");
 }
@@ -59,7 +65,7 @@ export interface AmaxScaleOptions {
 
 /** The multiplier max / amax (numerics.md §2.3); 1 for an amax of 0, infinity or NaN. */
 export function scaleFromAmax(amax: number, { max, pow2, epsilon, overflow }: AmaxScaleOptions): number {
-  const floored = amax < epsilon ? epsilon : amax;
+  const floored = Math.max(amax, Math.fround(epsilon));
   if (!Number.isFinite(floored) || floored === 0) return 1;
   const quotient = div(max, floored);
   const scale = Number.isFinite(quotient) ? quotient : overflow;
@@ -97,7 +103,7 @@ export function reciprocalScale(
   amax: number,
   { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
 ): number {
-  const floored = Math.max(amax, roundedIn(epsilon, type));
+  const floored = Math.max(amax, roundedIn(Math.fround(epsilon), type));
   return floored === 0 ? 1 : mul(div(1, floored), max);
 }
 
@@ -106,6 +112,7 @@ export const QUOTIENTS = {
   f32Quotient: (scale: number) => scale,
   f32QuotientTyped: roundedIn,
   f32QuotientUp: powerFrom,
+  f32QuotientRange: (scale: number, type: WideName) => roundedIn(scale, type) || EPSILONS[type],
   f32QuotientLeast: (scale: number, type: WideName) => roundedIn(scale, type) || EPSILONS[type],
 } as const satisfies Readonly<Record<string, (scale: number, type: WideName) => number>>;
 
@@ -115,7 +122,7 @@ export function quotient(
   amax: number,
   { max, epsilon, type }: { readonly max: number; readonly epsilon: number; readonly type: WideName },
 ): number {
-  return QUOTIENTS[rule](div(Math.max(amax, epsilon), max), type);
+  return QUOTIENTS[rule](div(Math.max(amax, Math.fround(epsilon)), max), type);
 }
 
 /** The multiplier 2^(127 - code) (numerics.md §1.4); NaN for code 255. */

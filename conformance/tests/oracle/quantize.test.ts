@@ -142,6 +142,24 @@ describe("per-tensor FP8", () => {
     expect([hex(limited?.scale ?? []), hex(limited?.codes ?? [])]).toEqual(["3F800000", "7E 78"]);
   });
 
+  it("gives fnuz codes: half the largest value of e4m3's bits, one zero, NaN at 0x80", () => {
+    // 240 / 3 = 80: -3 is 240, 1 is 80, -0 is 0
+    const fnuz = rowwise([1, -3, -0, NAN], { quantizer: "fp8-current", format: "e4m3fnuz" });
+    expect(hex(fnuz.scale)).toBe("3C4CCCCD");
+    expect(hex(fnuz.codes)).toBe("72 FF 00 80");
+    // 57344 / 7 = 8192
+    const wide = rowwise([-7, 1, 2 ** -31], { quantizer: "fp8-row", format: "e5m2fnuz" });
+    expect(hex(wide.scale)).toBe("39000000");
+    expect(hex(wide.codes)).toBe("FF 74 00");
+    const epsilon = rowwise([0], {
+      quantizer: "fp8-row",
+      format: "e4m3fnuz",
+      amaxEpsilon: 1e-12,
+      scaleRule: "f32Quotient",
+    });
+    expect(hex(epsilon.scale)).toBe("27961EB7"); // fl(1e-12) / 240, not 1e-12 / 240
+  });
+
   it("uses scale 1 for amax 0 and infinity, and the epsilon where amax is below it", () => {
     expect(rowwise([INF, 500, -2], { quantizer: "fp8-current" })).toMatchObject({ scale: [0x3f800000] });
     expect(hex(rowwise([INF, 500, -2], { quantizer: "fp8-current" }).codes)).toBe("7E 7E C0");

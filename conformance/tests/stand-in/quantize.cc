@@ -22,7 +22,11 @@ namespace lockstep {
 
 namespace {
 
+// Whether fused kernels write elements of this format.
 bool isFp8(uint32_t word) { return word == format::kE4m3 || word == format::kE5m2; }
+
+// Whether kernels of quantizers with f32 scales write elements of this format.
+bool isElement(uint32_t word) { return isSigned(word) && storageBits(word) == 8; }
 
 template <typename Params>
 bool hasF32Rule(const Params& p) {
@@ -70,7 +74,7 @@ void readsForm(const ActivationSource& source) {
 
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.word) || !hasF32Rule(p) || (!p.rowwise && !p.columnwise) || (!p.scale && !p.amax && !p.workspace)) {
+  if (!isElement(p.word) || !hasF32Rule(p) || (!p.rowwise && !p.columnwise) || (!p.scale && !p.amax && !p.workspace)) {
     return cudaErrorInvalidValue;
   }
   readsWide(p.x, p.type, p.rows * p.columns);
@@ -136,7 +140,7 @@ cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const Bias
 
 cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
+  if (!isElement(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
   readsWide(p.x, p.type, count);
   readsF32(p.noop, 1);
@@ -150,7 +154,7 @@ cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
 // Scales are not written for a placement without lines or blocks.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
+  if (!isElement(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
   readsWide(p.x, p.type, count);
   readsF32(p.noop, 1);

@@ -22,9 +22,9 @@ struct Shared {
 
 template <Wide type, uint32_t word, bool general>
 __device__ ScaleOf<general> blockScale(const QuantizeBlockParams& p, float amax) {
-  constexpr float largest = decode(maxCode(word), word);
+  const float largest = largestElement<word>(p.word);
   if constexpr (general) {
-    return generalScale<type>(p, amax, largest);
+    return generalScale<type>(p, amax, largest, largestWide(type));
   } else {
     return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.type))};
   }
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
     for (int i = 0; i < Thread::kRows; ++i) {
       const float ofRow = __shfl_sync(kFullMask, factor, 2 * i, Thread::kLanes);
       uint32_t codes[Thread::kWords];
-      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, ofRow); }, codes);
+      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, ofRow); }, p.word, codes);
       storeRow<type, whole>(p.rowwise, at, i, codes);
     }
   }
@@ -175,7 +175,8 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
     uint32_t codes[4][Thread::kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      encodeChunk<type, word>(chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, codes[i]);
+      encodeChunk<type, word>(
+          chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
       if (p.inPlace) storeRow<type, whole>(p.columnwise, at, 4 * pass + i, codes[i]);
     }
     if (!p.inPlace) putTransposed<type>(shared.tile, pass, codes);
@@ -203,25 +204,32 @@ void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream)
   quantize<type, word, false, false>(p, tiles, stream);
 }
 
+template <Wide type>
+void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
+  switch (p.word) {
+    case format::kE4m3:
+      return quantize<type, format::kE4m3>(p, tiles, stream);
+    case format::kE5m2:
+      return quantize<type, format::kE5m2>(p, tiles, stream);
+    default:
+      return quantize<type, kAnyWord, false, true>(p, tiles, stream);
+  }
+}
+
 }  // namespace
 
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
-  if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (!isElement(p.word)) return cudaErrorInvalidValue;
   const bool isGeneral = p.rule != ScaleRule::kF32;
   if (!hasF32Scales(p.rule) || (p.scaling != 0 && !isGeneral)) return cudaErrorInvalidValue;
-  if (p.chunkSums != nullptr && (p.type == Wide::kF32 || isGeneral)) return cudaErrorInvalidValue;
+  const bool sums = p.type != Wide::kF32 && !isGeneral && isConverted(p.word);
+  if (p.chunkSums != nullptr && !sums) return cudaErrorInvalidValue;
   for (const ScalePlacement* scales : {&p.rowwiseScales, &p.columnwiseScales}) {
     if (cudaError_t error = clearPadding(*scales, p.noop, stream); error != cudaSuccess) return error;
   }
   const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
   if (tiles == 0) return cudaSuccess;
-  withWide(p.type, [&](auto type) {
-    if (p.word == format::kE4m3) {
-      quantize<type.value, format::kE4m3>(p, static_cast<uint32_t>(tiles), stream);
-    } else {
-      quantize<type.value, format::kE5m2>(p, static_cast<uint32_t>(tiles), stream);
-    }
-  });
+  withWide(p.type, [&](auto type) { quantize<type.value>(p, static_cast<uint32_t>(tiles), stream); });
   return cudaGetLastError();
 }
 

@@ -61,11 +61,11 @@ __global__ void __launch_bounds__(kTileThreads) raiseAmaxes(const QuantizeRowPar
 
 template <Wide type, uint32_t word, bool general>
 __device__ ScaleOf<general> lineScale(const QuantizeRowParams& p, uint32_t bits) {
-  constexpr float largest = decode(maxCode(word), word);
+  const float largest = largestElement<word>(p.word);
   float amax = floatOf(bits);
   if (p.limit > 0) amax = fminf(amax, rounded<type>(p.limit));
   if constexpr (general) {
-    return generalScale<type>(p, amax, largest);
+    return generalScale<type>(p, amax, largest, largestWide(type));
   } else {
     return {scaleFromAmax(amax, largest, p.pow2, p.epsilon, largestWide(p.type))};
   }
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowPar
     for (int i = 0; i < Thread::kRows; ++i) {
       const float factor = shared.rows[Thread::row(i)];
       uint32_t codes[Thread::kWords];
-      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, factor); }, codes);
+      encodeChunk<type, word>(chunks[i], [&](float x, int) { return scaled(x, factor); }, p.word, codes);
       storeRow<type, whole>(p.rowwise, at, i, codes);
     }
   }
@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowPar
     uint32_t codes[4][Thread::kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      encodeChunk<type, word>(chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, codes[i]);
+      encodeChunk<type, word>(
+          chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
     putTransposed<type>(shared.tile, pass, codes);
   }
   __syncthreads();
@@ -148,17 +149,20 @@ void encode(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
 template <Wide type, bool whole>
 void quantize(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
   raiseAmaxes<type, whole><<<tiles, kTileThreads, 0, stream>>>(p);
-  if (p.word == format::kE4m3) {
-    encode<type, format::kE4m3, whole>(p, tiles, stream);
-  } else {
-    encode<type, format::kE5m2, whole>(p, tiles, stream);
+  switch (p.word) {
+    case format::kE4m3:
+      return encode<type, format::kE4m3, whole>(p, tiles, stream);
+    case format::kE5m2:
+      return encode<type, format::kE5m2, whole>(p, tiles, stream);
+    default:
+      encodeLines<type, kAnyWord, whole, true><<<tiles, kTileThreads, 0, stream>>>(p);
   }
 }
 
 }  // namespace
 
 cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
-  if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (!isElement(p.word)) return cudaErrorInvalidValue;
   if (!hasF32Scales(p.rule) || (p.scaling != 0 && p.rule == ScaleRule::kF32)) return cudaErrorInvalidValue;
   const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
   const int64_t lines = (p.rowwise == nullptr ? 0 : p.rows) + (p.columnwise == nullptr ? 0 : p.columns);

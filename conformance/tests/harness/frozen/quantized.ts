@@ -9,6 +9,7 @@ import {
   tileSize,
 } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
+import type { ScalarFormat } from "../../../../src/formats/scalar.js";
 import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
 import { makeSpec } from "../../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../../src/tensor/geometry.js";
@@ -25,27 +26,45 @@ import { fromCodes, type PlainTensor } from "../../../values/plain.js";
 import { wideValuesOf } from "../products.js";
 import { type FrozenCase, frozenCase, values } from "./case.js";
 
-/** Quantizers that are newer than the recording. Their specs come last, since the index of a spec is the seed of its inputs. */
-const NEWER: readonly BlockFormatName[] = ["fp8-row"];
+/**
+ * Quantizers and element formats that are newer than the recording, the oldest first. Their specs come last, since the index of a
+ * spec is the seed of its inputs.
+ */
+const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = [
+  ["fp8-row", ["e4m3", "e5m2"]],
+  ...(["fp8-current", "fp8-delayed", "fp8-block", "fp8-row"] as const).map(
+    (name) => [name, ["e4m3fnuz", "e5m2fnuz"]] as const,
+  ),
+  ["int8-row", ["int8"]],
+  ["mxint8", ["s2f6"]],
+];
 
-function plainSpecs(names: readonly BlockFormatName[]): readonly QuantizeSpec[] {
-  return names.flatMap((name) =>
-    BLOCK_FORMATS[name].elements.flatMap((format) =>
-      BLOCK_FORMATS[name].tiles.map((tile) => makeSpec(name, { format, tile })),
-    ),
+/** The specs of a quantizer with these element formats and every tile. */
+function plainSpecs(name: BlockFormatName, formats: readonly ScalarFormat[]): readonly QuantizeSpec[] {
+  return formats.flatMap((format) =>
+    BLOCK_FORMATS[name].tiles.map((tile) => makeSpec(name, { format, tile })),
   );
+}
+
+function isNewer(name: BlockFormatName, format: ScalarFormat): boolean {
+  return NEWER.some(([newer, formats]) => newer === name && formats.includes(format));
 }
 
 /** Specs that together have every format, tile and option. */
 function specs(): readonly QuantizeSpec[] {
   return [
-    ...plainSpecs(BLOCK_FORMAT_NAMES.filter((name) => !NEWER.includes(name))),
+    ...BLOCK_FORMAT_NAMES.flatMap((name) =>
+      plainSpecs(
+        name,
+        BLOCK_FORMATS[name].elements.filter((format) => !isNewer(name, format)),
+      ),
+    ),
     makeSpec("fp8-block", { compact: true, pow2Scales: false }),
     makeSpec("fp8-current", { pow2Scales: true, amaxEpsilon: 0.5 }),
     makeSpec("nvfp4", { rht: true, rhtSigns: 0xd7e8, stochastic: true }),
     makeSpec("nvfp4", { fourOverSix: "mae", e4m3Max: 256 }),
     makeSpec("nvfp4", { fourOverSix: "mse", e4m3Max: 448, tile: "16x16" }),
-    ...plainSpecs(NEWER),
+    ...NEWER.flatMap(([name, formats]) => plainSpecs(name, formats)),
     makeSpec("mxfp8", { stochastic: true }),
     makeSpec("mxfp6", { format: "e3m2", stochastic: true, tile: "32x32" }),
     makeSpec("mxfp4", { stochastic: true }),

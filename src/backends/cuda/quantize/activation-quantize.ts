@@ -14,6 +14,7 @@ import { copiesOf } from "../layout/copies.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { CLAMP, COPIES, DELAYED, SOURCE } from "../shared-arguments.js";
+import { hasFusedFormat } from "./tensor.js";
 
 const ACTIVATED = { ...SOURCE, gated: "flag", kind: "activation", "clamp?": CLAMP, word: "word" } as const;
 
@@ -31,7 +32,7 @@ export const ACTIVATION_QUANTIZE_CALLS = {
 export const activationQuantize: Lowering<"activationQuantize"> = {
   run({ addon, device }, args) {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
-    if (hasGivenScale(spec) && scale) {
+    if (hasGivenScale(spec) && hasFusedFormat(spec) && scale) {
       addon.activationQuantizeTensor(device, {
         word: factsOf(spec.format).word,
         rowwise: addressOf(rowwise?.data),
@@ -59,8 +60,9 @@ const MX_KERNEL: {
 } = { rule: "e8m0Up", scaling: "multiply", dtype: "bf16" };
 
 /**
- * Whether the MX kernel supports the arguments. The quantizer must have the scale rule and the element scaling of the kernel and
- * 1x32 blocks and round to nearest, the inputs must be bf16, the rows must fill whole blocks, and the number of columns (of each
+ * Whether the MX kernel supports the arguments. The quantizer must have the scale rule, the element scaling and an element format
+ * of the kernel and 1x32 blocks, and round to nearest, the inputs must be bf16, the rows must fill whole blocks, and the number of
+ * columns (of each
  * half, if gated) must be a multiple of 32.
  */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
@@ -69,7 +71,8 @@ function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean 
   const fits = columns % block === 0 && rows === blockedRows(spec, rows);
   const isRead = [x, grad].every((each) => !each || each.dtype === MX_KERNEL.dtype);
   const scales = spec.scaleRule === MX_KERNEL.rule && spec.elementScaling === MX_KERNEL.scaling;
-  return scales && !isSquare(spec.tile) && !spec.stochastic && isRead && fits;
+  const rounds = scales && hasFusedFormat(spec) && !spec.stochastic;
+  return rounds && !isSquare(spec.tile) && isRead && fits;
 }
 
 /** Returns the arguments of the activation. `rows` and `columns` are the size of x or, if gated, of each half of x. */

@@ -13,7 +13,7 @@ import type { Declarations } from "../native-arguments.js";
 import { chunkSumBytes } from "../rows/norm.js";
 import { OUT } from "../shared-arguments.js";
 import { BLOCK, blockSource } from "./block.js";
-import { TENSOR, tensorSource } from "./tensor.js";
+import { hasFusedFormat, TENSOR, tensorSource } from "./tensor.js";
 
 export const BIAS_GRAD_QUANTIZE_CALLS = {
   biasGradQuantizeBlock: { ...BLOCK, ...OUT, workspace: "pointer" },
@@ -28,7 +28,7 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
     const { addon, device } = context;
     const { spec, biasGrad } = args;
     const [out, outType] = [biasGrad.address, wideOf(biasGrad)];
-    if (spec.scaleRule !== KERNEL_RULE || isLineWide(spec.tile)) {
+    if (spec.scaleRule !== KERNEL_RULE || !hasFusedFormat(spec) || isLineWide(spec.tile)) {
       runBiasGradSteps(args);
     } else if (isTensorWide(spec.tile)) {
       withSums(context, args, (workspace) =>

@@ -15,6 +15,7 @@ import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lower
 import type { Declarations } from "../native-arguments.js";
 import { normSource } from "../rows/norm.js";
 import { DELAYED, NORM_SOURCE } from "../shared-arguments.js";
+import { hasFusedFormat } from "./tensor.js";
 
 export const NORM_QUANTIZE_CALLS = {
   normQuantizeTensor: { ...NORM_SOURCE, word: "word", rowwise: "pointer", ...DELAYED },
@@ -23,7 +24,8 @@ export const NORM_QUANTIZE_CALLS = {
 export const normQuantize: Lowering<"normQuantize"> = {
   run(context, args) {
     const { spec, rowwise, scale } = args;
-    if (hasGivenScale(spec) && rowwise && scale) castNorm(context, args, rowwise, scale);
+    if (hasGivenScale(spec) && hasFusedFormat(spec) && rowwise && scale)
+      castNorm(context, args, rowwise, scale);
     else if (wantsAmax(args)) measureNorm(context, args);
     else runNormSteps(args);
   },

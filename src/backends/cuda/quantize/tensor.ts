@@ -1,5 +1,7 @@
 /** Quantization to per-tensor FP8 on a GPU. The scale is read or computed on the device. */
 import { factsOf } from "../../../formats/derive.js";
+import type { ScalarFormat } from "../../../formats/scalar.js";
+import type { QuantizeSpec } from "../../../tensor/quantized.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { addressOf, type LoweringContext, ruleOf, wideOf } from "../lowering.js";
@@ -20,6 +22,14 @@ export const TENSOR = {
   "amaxRecord?": "pointer",
   "noop?": "pointer",
 } as const;
+
+/** The element formats that fused kernels write, which the hardware converts to. */
+const FUSED_FORMATS: readonly ScalarFormat[] = ["e4m3", "e5m2"];
+
+/** Whether fused kernels write elements of the format of a spec. */
+export function hasFusedFormat({ format }: Pick<QuantizeSpec, "format">): boolean {
+  return FUSED_FORMATS.includes(format);
+}
 
 export const TENSOR_CALLS = {
   quantizeTensor: { ...TENSOR, "workspace?": "pointer" },
