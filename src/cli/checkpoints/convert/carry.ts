@@ -142,8 +142,6 @@ export async function writeCarried(
   const { before, after, bytes, global } = scales;
   const { shard, entry } = weight.codes;
   const size = entry.end - entry.begin;
-  for (let at = 0; at < size; at += COPY_BYTES)
-    await output.append(parts.codes, await shard.read(entry, at, Math.min(size, at + COPY_BYTES)));
   const [matrices] = matricesOf(weight.shape);
   const step = bytes.length / matrices;
   for (let matrix = 0; matrix < matrices; matrix++)
@@ -151,6 +149,8 @@ export async function writeCarried(
       parts.scale,
       inFileOrder(target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
     );
+  for (let at = 0; at < size; at += COPY_BYTES)
+    await output.append(parts.codes, await shard.read(entry, at, Math.min(size, at + COPY_BYTES)));
   if (parts.global) await output.append(parts.global, bytesOf(Float32Array.of(global ?? 1)));
   const changes = new Changes();
   if (before === after) changes.elements = weight.shape.reduce((product, length) => product * length, 1);

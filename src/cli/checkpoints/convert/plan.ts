@@ -4,6 +4,7 @@ import { FileError } from "../../../errors.js";
 import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
 import type { Surveyed } from "../inspect.js";
+import { ggufTensors } from "../gguf/writer.js";
 import { conventionOf } from "../stored/conventions.js";
 import { dequantizedRows } from "../stored/dequantize.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
@@ -115,14 +116,17 @@ export function planConversion(
     }
     return { name: basename(shard.path), steps: own };
   });
+  const gguf = isGgufTarget(target);
   const [only] = shards;
   const single = shards.length === 1 && only && checkpoint.index === undefined;
-  const named = single ? [{ ...only, name: "model.safetensors" }] : shards;
+  const all = single ? [{ ...only, name: "model.safetensors" }] : shards.filter(({ steps }) => steps.length > 0);
+  const named = gguf ? ggufNamed(all) : all;
   requireUnique(named);
+  if (gguf) for (const { name, steps } of named) ggufTensors(name, outputsOf(steps));
   return {
     target,
-    shards: named.filter((shard) => shard.steps.length > 0 || single),
-    indexed: !single,
+    shards: named,
+    indexed: !single && !gguf,
     converted: new Map([...steps.values()].map(({ name, way }) => [name, way])),
     kept,
     left,
@@ -132,11 +136,28 @@ export function planConversion(
   };
 }
 
+/** Whether the files of a target are GGUF. */
+export function isGgufTarget({ row }: TargetChoice): boolean {
+  return row !== undefined && conventionOf(row.convention).container === "gguf";
+}
+
+/** Shards under the names of a GGUF file, or of a split one, by which llama.cpp finds its parts. */
+function ggufNamed(shards: readonly ShardPlan[]): readonly ShardPlan[] {
+  const digits = (value: number): string => String(value).padStart(5, "0");
+  return shards.map((shard, i) => ({
+    ...shard,
+    name: shards.length === 1 ? "model.gguf" : `model-${digits(i + 1)}-of-${digits(shards.length)}.gguf`,
+  }));
+}
+
+/** The tensors that steps write. */
+export function outputsOf(steps: readonly Step[]): readonly TensorPlan[] {
+  return steps.flatMap(({ outputs }) => outputs);
+}
+
 /** The bytes of the tensors of a file. */
 export function bytesOfShard({ steps }: ShardPlan): number {
-  return steps
-    .flatMap(({ outputs }) => outputs)
-    .reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0);
+  return outputsOf(steps).reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0);
 }
 
 function partsOf({ codes, scale, global }: QuantizedWeight): readonly string[] {

@@ -9,6 +9,7 @@ import type { Surveyed } from "../inspect.js";
 import { fusedGroup } from "../judge/fused.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
+import { twinOf } from "../stored/twins.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { wantedBy } from "../tensor-globs.js";
 import { weightMetadata } from "./announce.js";
@@ -16,6 +17,7 @@ import { carried, writeCarried } from "./carry.js";
 import type { Output } from "./output.js";
 import { type Parts, partsOf, whyUnfit } from "./parts.js";
 import type { Conversions, ConvertedWeight } from "./plan.js";
+import { quantizeByGgml } from "./ggml.js";
 import { quantizeWeight } from "./quantize.js";
 import { isEmbedding, isLayer, isLinear, isQuantizable } from "./select.js";
 import { amaxOf, plainSource, quantizedSource, type Source } from "./source.js";
@@ -66,8 +68,9 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
     const source = quantizedSource(weight);
     const place = weight.codes.entry.name;
     const parts = partsFor(source, scaleType(weight));
-    const scales = await carried(weight, target, parts);
-    if (scales) candidates.push({ source, place, weight, parts, carriedBy: scales.global ?? 1 });
+    const twin = twinOf(weight);
+    const scales = await carried(twin, target, parts);
+    if (scales) candidates.push({ source, place, weight: twin, parts, carriedBy: scales.global ?? 1 });
     else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
   }
   if (candidates.length === 0) throw nothing(wanted.name, left);
@@ -79,8 +82,9 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
     const carries = group.every(
       ({ carriedBy }) => carriedBy !== undefined && carriedBy === group[0]?.carriedBy,
     );
-    if (!carries && !quantizer) throw noQuantizer(wanted.name, source.name);
+    if (!carries && !quantizer && !target.ggml) throw noQuantizer(wanted.name, source.name);
     const quantized = async (output: Output): Promise<Changes> => {
+      if (target.ggml) return quantizeByGgml(source, parts, output);
       if (!quantizer) throw noQuantizer(wanted.name, source.name);
       const amax = usesTensorAmax(quantizer.spec) ? await amaxOfAll(amaxes, group) : undefined;
       const backend = await wanted.backend();

@@ -8,6 +8,7 @@ import { DIALECT_NAMES } from "../../../dialects/table.js";
 import { ArgumentError } from "../../../errors.js";
 import type { FileDType } from "../../../io/dtypes.js";
 import type { JsonObject } from "../../../io/header/header.js";
+import type { CodeTypeName } from "../stored/code-types.js";
 import type { ConventionName } from "../stored/conventions.js";
 import { WIDE_TARGETS, type WideTarget } from "./wide.js";
 
@@ -17,7 +18,8 @@ export type Announcement =
   | { readonly method: "modelopt"; readonly algorithm: string; readonly weights: JsonObject }
   | { readonly method: "fp8"; readonly scaleFormat?: string }
   | { readonly method: "experts"; readonly quantMethod: string }
-  | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: Subclass };
+  | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: Subclass }
+  | { readonly method: "gguf"; readonly fileType: number };
 
 /** The class of torchao that a weight becomes, and its fields beside those of the tensor. */
 export interface Subclass {
@@ -33,6 +35,10 @@ export interface Subclass {
 export interface Target {
   /** The dialect that quantizes; absent if codes and scales can only be carried over from a checkpoint that has the same ones. */
   readonly dialect?: DialectName;
+  /** Whether weights are quantized as ggml does it, which is no dialect. */
+  readonly ggml?: true;
+  /** The kind of codes that are written, if the convention has another name for them. */
+  readonly type?: CodeTypeName;
   readonly convention: ConventionName;
   /** The type of scales. `source`: that of the weight before quantization. */
   readonly scale: FileDType | "source";
@@ -44,6 +50,8 @@ export interface Target {
   readonly layout?: "swizzled" | "flat";
   /** Whether the library reads whole blocks only. */
   readonly even?: true;
+  /** The number of elements by which rows must be divisible, if it is not that of a group. */
+  readonly columns?: number;
   readonly announce: Announcement;
 }
 
@@ -226,6 +234,22 @@ const ROWS: Readonly<Record<string, Target>> = {
     },
   },
   "gpt-oss": { convention: "gpt-oss", scale: "U8", announce: { method: "experts", quantMethod: "mxfp4" } },
+  "gguf-mxfp4": {
+    ggml: true,
+    convention: "gguf-mxfp4",
+    type: "e2m1",
+    scale: "F8_E8M0",
+    announce: { method: "gguf", fileType: 38 },
+  },
+  "gguf-nvfp4": {
+    dialect: "modelopt-nvfp4",
+    convention: "gguf-nvfp4",
+    type: "e2m1",
+    scale: "F8_E4M3",
+    global: [1],
+    columns: 64,
+    announce: { method: "gguf", fileType: 39 },
+  },
 };
 
 /** Why a dialect has no files that a checkpoint can be converted into. */

@@ -45,6 +45,7 @@ export class GgufFile extends TensorSource {
   readonly facts: GgufFacts;
   readonly #handle: FileHandle;
   readonly #views: ReadonlyMap<string, View>;
+  readonly #spans: GgufHeader["spans"];
 
   private constructor(
     path: string,
@@ -56,6 +57,7 @@ export class GgufFile extends TensorSource {
     super(path, { tensors: new Map(entries), metadata: {} });
     this.#handle = handle;
     this.#views = views;
+    this.#spans = header.spans;
     const { version, tensors, values } = header;
     this.facts = { version, tensors: tensors.length, metadata: Object.fromEntries(values) };
   }
@@ -85,6 +87,18 @@ export class GgufFile extends TensorSource {
       throw new ArgumentError(`read: ${begin} to ${end} are not within the ${size} bytes of "${entry.name}"`);
     if (view.part) return this.#gather(view.tensor.begin, view.part, begin, end);
     return readAt(this.path, this.#handle, entry.begin + begin, end - begin);
+  }
+
+  /** The keys of the metadata, in the order of the file. */
+  get keys(): readonly string[] {
+    return [...this.#spans.keys()];
+  }
+
+  /** The bytes of an entry of the metadata: key, type and value. Throws `ArgumentError` if there is no such key. */
+  async readMetadata(key: string): Promise<Uint8Array> {
+    const span = this.#spans.get(key);
+    if (!span) throw new ArgumentError(`${this.path}: the metadata have no "${key}"`);
+    return readAt(this.path, this.#handle, span[0], span[1] - span[0]);
   }
 
   /** Bytes [begin, end) of a part of blocks that begin at a byte of the file. */

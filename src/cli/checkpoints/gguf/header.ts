@@ -8,10 +8,12 @@ import { blockBytes, type GgmlType, ggmlType, READ_TYPES } from "./types.js";
 
 /** The first bytes of a file, as text. */
 export const MAGIC = "GGUF";
-const MAGIC_WORD = 0x46554747;
+/** The same as a number. */
+export const MAGIC_WORD = 0x46554747;
 /** Versions with lengths of 64 bits; 1 has others. */
 const VERSIONS: readonly number[] = [2, 3];
-const MOST_DIMENSIONS = 4;
+/** The largest number of dimensions. */
+export const MOST_DIMENSIONS = 4;
 /** The least bytes of a tensor's description: the length of the name, the number of dimensions, type and offset. */
 const LEAST_TENSOR = 24;
 

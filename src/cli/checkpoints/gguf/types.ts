@@ -40,6 +40,11 @@ const READ: Readonly<Record<string, GgmlType>> = {
   F32: { dtype: "F32" },
   F16: { dtype: "F16" },
   BF16: { dtype: "BF16" },
+  F64: { dtype: "F64" },
+  I8: { dtype: "I8" },
+  I16: { dtype: "I16" },
+  I32: { dtype: "I32" },
+  I64: { dtype: "I64" },
   MXFP4: { elements: 32, scales: 1, scaleDType: "F8_E8M0" },
   NVFP4: { elements: 64, scales: 4, scaleDType: "F8_E4M3" },
 };
@@ -53,6 +58,25 @@ export function ggmlType(number: number): { readonly name: string; readonly type
   if (name === undefined) return { name: `number ${number}` };
   const type = READ[name];
   return { name: `${name} (${number})`, ...(type ? { type } : {}) };
+}
+
+/** A type with its number in files. */
+export type NumberedType<T extends GgmlType = GgmlType> = T & { readonly number: number };
+
+const NUMBERED: readonly NumberedType[] = Object.entries(NAMES).flatMap(([number, name]) => {
+  const type = READ[name];
+  return type ? [{ ...type, number: Number(number) }] : [];
+});
+
+/** The type of elements that lie one after the other; undefined if GGUF has none. */
+export function plainType(dtype: FileDType): NumberedType | undefined {
+  return NUMBERED.find((type) => "dtype" in type && type.dtype === dtype);
+}
+
+/** The type of blocks whose scales have a type; undefined if there is none. */
+export function blockType(scaleDType: FileDType): NumberedType<BlockType> | undefined {
+  const isBlock = (type: NumberedType): type is NumberedType<BlockType> => "scales" in type;
+  return NUMBERED.filter(isBlock).find((type) => type.scaleDType === scaleDType);
 }
 
 /** The bytes of codes in a block. */

@@ -76,6 +76,28 @@ function scalePart(type: BlockType): BlockPart {
   return { bytes: scales, stride: blockBytes(type), gather };
 }
 
+/**
+ * Packs codes, two in a byte with the even column in the low half, and scales into blocks: the inverse of the views. Both are
+ * those of whole blocks.
+ */
+export function packBlocks(type: BlockType, codes: Uint8Array, scales: Uint8Array): Uint8Array {
+  const half = codeBytes(type) / type.scales;
+  const stride = blockBytes(type);
+  const blocks = scales.length / type.scales;
+  const all = new Uint8Array(blocks * stride);
+  for (let block = 0, from = 0; block < blocks; block++) {
+    all.set(scales.subarray(block * type.scales, (block + 1) * type.scales), block * stride);
+    let to = block * stride + type.scales;
+    for (let scale = 0; scale < type.scales; scale++, from += half)
+      for (let i = 0; i < half; i += 2, to += 2) {
+        const [low, high] = [codes[from + i / 2] as number, codes[from + (half + i) / 2] as number];
+        all[to] = (low & 15) | ((high & 15) << 4);
+        all[to + 1] = (low >>> 4) | (high & 0xf0);
+      }
+  }
+  return all;
+}
+
 /** Under each scale, byte j of h holds elements j and j + h. */
 function codePart(type: BlockType): BlockPart {
   const half = codeBytes(type) / type.scales;
