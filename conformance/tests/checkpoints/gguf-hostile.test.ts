@@ -152,7 +152,7 @@ it("every other type is refused by its name", async () => {
     );
     expect(found, String(type)).toBeInstanceOf(FileError);
     expect(String(found)).toMatch(
-      /tensor "x": has type .*, which is not read; F32, F16, BF16, MXFP4, NVFP4 are/,
+      /tensor "x": has type .*, which is not read; F32, F16, BF16, F64, I8, I16, I32, I64, MXFP4, NVFP4 are/,
     );
     expect(String(found)).toContain(names[type] ?? `${type}`);
   }

@@ -19,7 +19,8 @@ const COPY_BYTES = 8 << 20;
 const MODELOPT_FILE = "hf_quant_config.json";
 /** The file in an unfinished output that says which conversion it is, and what each finished shard changed. */
 const PROGRESS_FILE = "lockstep-convert.json";
-const SKIPPED = /\.safetensors$|\.gguf$|\.safetensors\.index\.json$|^\.|^config\.json$|^hf_quant_config\.json$/;
+const SKIPPED =
+  /\.safetensors$|\.gguf$|\.safetensors\.index\.json$|^\.|^config\.json$|^hf_quant_config\.json$/;
 
 /** What a conversion changed in one weight. */
 export interface WeightChanges {

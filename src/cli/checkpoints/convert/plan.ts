@@ -3,8 +3,8 @@ import { basename } from "node:path";
 import { FileError } from "../../../errors.js";
 import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
-import type { Surveyed } from "../inspect.js";
 import { ggufTensors } from "../gguf/writer.js";
+import type { Surveyed } from "../inspect.js";
 import { conventionOf } from "../stored/conventions.js";
 import { dequantizedRows } from "../stored/dequantize.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
@@ -119,7 +119,9 @@ export function planConversion(
   const gguf = isGgufTarget(target);
   const [only] = shards;
   const single = shards.length === 1 && only && checkpoint.index === undefined;
-  const all = single ? [{ ...only, name: "model.safetensors" }] : shards.filter(({ steps }) => steps.length > 0);
+  const all = single
+    ? [{ ...only, name: "model.safetensors" }]
+    : shards.filter(({ steps }) => steps.length > 0);
   const named = gguf ? ggufNamed(all) : all;
   requireUnique(named);
   if (gguf) for (const { name, steps } of named) ggufTensors(name, outputsOf(steps));

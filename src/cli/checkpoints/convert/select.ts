@@ -8,7 +8,8 @@ const STAYS =
   /(^|\.)(lm_head|embed_out|output|embed\w*|\w*embeddings?|wte|wpe|tok_embeddings|\w*_embd|gate|router|\w*_gate|score|classifier)\.weight$/;
 /** In GGUF: the weights of layers, and those of them that stay, as llama.cpp leaves them. */
 const GGML_LAYER = /(^|\.)blk\.\d+\./;
-const GGML_STAYS = /\.(\w*_norm\w*|ffn_gate_inp\w*|\w*_router|ssm_conv1d\w*|shortconv\.conv|\w*_embd|time_mix_\w+)\.weight$/;
+const GGML_STAYS =
+  /\.(\w*_norm\w*|ffn_gate_inp\w*|\w*_router|ssm_conv1d\w*|shortconv\.conv|\w*_embd|time_mix_\w+)\.weight$/;
 /** Layers that take indices, not vectors: their weights are no matrices of products. */
 const EMBEDS = /(^|\.)(embed_tokens|\w*embeddings?|wte|wpe|\w*_embd)\.weight$/;
 

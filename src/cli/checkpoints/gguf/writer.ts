@@ -93,7 +93,11 @@ function headerOf(
   const described = tensors.map(({ name, type, shape, bytes }) => {
     const at = offset;
     offset += padded(bytes);
-    return { at, name, pieces: [text(name), u32(shape.length), ...shape.toReversed().map(u64), u32(type), u64(at)] };
+    return {
+      at,
+      name,
+      pieces: [text(name), u32(shape.length), ...shape.toReversed().map(u64), u32(type), u64(at)],
+    };
   });
   const head = [u32(MAGIC_WORD), u32(VERSION), u64(tensors.length), u64(metadata.length)];
   const bytes = Buffer.concat([...head, ...metadata, ...described.flatMap(({ pieces }) => pieces)]);
@@ -155,7 +159,9 @@ class Packer {
 
   async put(part: "codes" | "scales", bytes: Uint8Array, at: number): Promise<void> {
     if (at !== this.#at[part])
-      throw new ArgumentError(`put: byte ${at} of ${part} comes after byte ${this.#at[part]}; write them in order`);
+      throw new ArgumentError(
+        `put: byte ${at} of ${part} comes after byte ${this.#at[part]}; write them in order`,
+      );
     this.#at[part] += bytes.length;
     const before = this.#waiting[part];
     this.#waiting[part] = before.length === 0 ? bytes.slice() : Buffer.concat([before, bytes]);
