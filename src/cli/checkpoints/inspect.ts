@@ -1,7 +1,8 @@
 /** Everything that is to be said about a checkpoint. */
+import type { PackedLayoutName } from "../../dialects/packed/packed.js";
 import { type FileDType, fileBytes } from "../../io/dtypes.js";
 import { elementCount, type Shape } from "../../tensor/shape.js";
-import type { GgufFacts } from "./gguf/file.js";
+import { type GgufFacts, packedAs } from "./gguf/file.js";
 import { judgeClaims } from "./judge/claims.js";
 import { judgeCompanions } from "./judge/companions.js";
 import type { Finding } from "./judge/findings.js";
@@ -46,6 +47,8 @@ export interface PlainReport {
   readonly name: string;
   readonly dtype: FileDType;
   readonly shape: Shape;
+  /** The layout of a packed tensor of a GGUF file, whose values are read as F32. */
+  readonly layout?: PackedLayoutName;
 }
 
 /** What is known of a checkpoint. */
@@ -176,7 +179,8 @@ function wholeOf(
     ...plain.map(({ entry }) => entry.shape),
   ].reduce((sum, shape) => sum + elementCount(shape), 0);
   let bytes = 0;
-  for (const { entry } of tensors.values()) bytes += entry.end - entry.begin;
+  for (const { entry, shard } of tensors.values())
+    bytes += packedAs(shard, entry.name)?.bytes ?? entry.end - entry.begin;
   const shown = claim && {
     path: claim.path,
     method: claim.method,
@@ -191,7 +195,10 @@ function wholeOf(
     ...(gguf ? { gguf } : {}),
     ...(shown ? { claim: shown } : {}),
     own: own.map(({ name }) => name),
-    unquantized: plain.map(({ entry: { name, dtype, shape } }) => ({ name, dtype, shape })),
+    unquantized: plain.map(({ entry: { name, dtype, shape }, shard }) => {
+      const packed = packedAs(shard, name);
+      return { name, dtype, shape, ...(packed ? { layout: packed.layout } : {}) };
+    }),
     elements,
     bitsPerWeight: elements === 0 ? 0 : (8 * bytes) / elements,
   };

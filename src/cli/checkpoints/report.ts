@@ -95,12 +95,14 @@ export function wholeLines(report: CheckpointReport): string[] {
   const gguf = report.gguf
     ? [`GGUF version ${report.gguf.version}: ${architecture}, ${Object.keys(metadata).length} metadata`]
     : [];
-  const wide = unquantized.map(({ name, dtype, shape }) => `${name} ${dtype} [${shape}]`);
+  const wide = unquantized.map(({ name, dtype, shape, layout }) =>
+    layout ? `packed as ${layout}, read as F32: ${name} [${shape}]` : `unquantized: ${name} ${dtype} [${shape}]`,
+  );
   return [
     `${report.path}: ${tensors} tensors in ${shards} shards, ${elements} weights of ${number(bitsPerWeight)} bits`,
     ...gguf,
     `configuration: ${claimed}; ${weights.length + own.length} quantized, ${unquantized.length} not`,
-    ...wide.map((each) => `unquantized: ${each}`),
+    ...wide,
     ...own.map((name) => `quantized by lockstep: ${name}`),
   ];
 }

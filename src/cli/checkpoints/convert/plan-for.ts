@@ -5,7 +5,13 @@ import { survey } from "../inspect.js";
 import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
 import { modelDType } from "./config-out.js";
-import { type ConversionPlan, planConversion, requireSound, wideConversions } from "./plan.js";
+import {
+  type ConversionPlan,
+  dequantizable,
+  planConversion,
+  requireSound,
+  wideConversions,
+} from "./plan.js";
 import { quantizations } from "./quantizations.js";
 import type { TargetChoice } from "./targets.js";
 
@@ -35,8 +41,7 @@ export async function planFor(
     const conversions = await quantizations(surveyed, { name, target: row, tensors, backend, dtype });
     return planConversion(checkpoint, target, conversions);
   }
-  const names = surveyed.weights.map(({ name }) => name);
-  const wanted = wantedBy(tensors, names);
+  const wanted = wantedBy(tensors, dequantizable(surveyed));
   requireSound(checkpoint, surveyed, wanted);
   return planConversion(checkpoint, target, wideConversions(surveyed, target.wide, wanted));
 }

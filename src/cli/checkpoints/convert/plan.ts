@@ -3,6 +3,7 @@ import { basename } from "node:path";
 import { FileError } from "../../../errors.js";
 import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
+import { packedAs } from "../gguf/file.js";
 import { ggufTensors } from "../gguf/writer.js";
 import type { Surveyed } from "../inspect.js";
 import { conventionOf } from "../stored/conventions.js";
@@ -10,6 +11,7 @@ import { dequantizedRows } from "../stored/dequantize.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import type { Output } from "./output.js";
+import { plainSource } from "./source.js";
 import type { TargetChoice } from "./targets.js";
 import { Changes, toWide, type WideTarget } from "./wide.js";
 
@@ -71,9 +73,15 @@ export interface Conversions {
 
 const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
 
-/** Conversions of the quantized weights that `wanted` chooses to a wide type. */
+/** The tensors that a conversion to a wide type can choose: quantized weights, and packed tensors of GGUF files. */
+export function dequantizable({ weights, plain }: Surveyed): readonly string[] {
+  const packed = plain.filter(({ shard, entry }) => packedAs(shard, entry.name));
+  return [...weights.map(({ name }) => name), ...packed.map(({ entry }) => entry.name)];
+}
+
+/** Conversions of the quantized weights and packed tensors that `wanted` chooses to a wide type. */
 export function wideConversions(
-  { weights }: Surveyed,
+  { weights, plain }: Surveyed,
   target: WideTarget,
   wanted: (name: string) => boolean,
 ): Conversions {
@@ -91,6 +99,17 @@ export function wideConversions(
       { kind: "convert", name: weight.name, way: "dequantized", outputs: [output], write },
     ];
   });
+  for (const stored of plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && wanted(name))) {
+    const { name, shape } = stored.entry;
+    const output = { name, dtype: FILE_DTYPE[target], shape };
+    const write = async (to: Output): Promise<Changes> => {
+      const changes = new Changes();
+      for await (const { values } of plainSource(stored).rows())
+        await to.append(output, toWide(target, Float64Array.from(values), changes));
+      return changes;
+    };
+    steps.push([name, { kind: "convert", name, way: "dequantized", outputs: [output], write }]);
+  }
   const kept = weights.filter(({ name }) => !wanted(name)).map(({ name }) => name);
   return { steps: new Map(steps), quantized, kept, left: new Map(), ignored: [] };
 }

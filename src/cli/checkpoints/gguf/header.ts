@@ -4,7 +4,7 @@ import { fileBytes } from "../../../io/dtypes.js";
 import { elementCount, type Shape } from "../../../tensor/shape.js";
 import type { Cursor } from "./cursor.js";
 import { type GgufMetadata, metadataCount, readMetadata } from "./metadata.js";
-import { blockBytes, type GgmlType, ggmlType, READ_TYPES } from "./types.js";
+import { blockSize, type GgmlType, ggmlType, READ_TYPES } from "./types.js";
 
 /** The first bytes of a file, as text. */
 export const MAGIC = "GGUF";
@@ -96,7 +96,7 @@ function bytesOf(cursor: Cursor, what: string, type: GgmlType, shape: Shape): nu
     throw cursor.fail(
       `${what}: [${shape}] has rows of ${columns}; they must be whole blocks of ${type.elements}`,
     );
-  return (elementCount(shape) / type.elements) * blockBytes(type);
+  return (elementCount(shape) / type.elements) * blockSize(type);
 }
 
 /** Throws `FileError` if a tensor reaches beyond the file or into another one. */

@@ -1,4 +1,5 @@
 /** The element types of GGUF files: the names of all, and how those that are read lie in bytes. */
+import { PACKED_LAYOUT_NAMES, PACKED_LAYOUTS, type PackedLayoutName } from "../../../dialects/packed/packed.js";
 import type { FileDType } from "../../../io/dtypes.js";
 
 /** Elements that lie one after the other. */
@@ -15,8 +16,17 @@ export interface BlockType {
   readonly scaleDType: FileDType;
 }
 
+/** Blocks of a row in a packed layout, whose values are read as F32. */
+export interface PackedType {
+  readonly layout: PackedLayoutName;
+  /** The elements of a block. */
+  readonly elements: number;
+  /** The bytes of a block. */
+  readonly bytes: number;
+}
+
 /** How a type lies in bytes. */
-export type GgmlType = PlainType | BlockType;
+export type GgmlType = PlainType | BlockType | PackedType;
 
 /** The names of types by their numbers. */
 const NAMES: Readonly<Record<number, string>> = {
@@ -33,10 +43,18 @@ const NAMES: Readonly<Record<number, string>> = {
     23: "IQ4_XS",
   },
   ...{ 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16" },
-  ...{ 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0" },
+  ...{ 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0" },
 };
 
+const PACKED: Readonly<Record<string, PackedType>> = Object.fromEntries(
+  PACKED_LAYOUT_NAMES.map((layout) => [
+    layout.slice("gguf:".length).toUpperCase(),
+    { layout, ...PACKED_LAYOUTS[layout] },
+  ]),
+);
+
 const READ: Readonly<Record<string, GgmlType>> = {
+  ...PACKED,
   F32: { dtype: "F32" },
   F16: { dtype: "F16" },
   BF16: { dtype: "BF16" },
@@ -87,4 +105,9 @@ export function codeBytes({ elements }: BlockType): number {
 /** The bytes of a block. */
 export function blockBytes(type: BlockType): number {
   return type.scales + codeBytes(type);
+}
+
+/** The bytes of a block of either kind. */
+export function blockSize(type: BlockType | PackedType): number {
+  return "layout" in type ? type.bytes : blockBytes(type);
 }
