@@ -75,7 +75,7 @@ def digest(values):
 
 def main():
     library = ctypes.CDLL(str(Path(libggml.__file__).parent / "lib64" / "libggml-base.so"))
-    rows = {}
+    rows = []
     for index, (name, (elements, size)) in enumerate(LAYOUTS.items()):
         raw = draw(index, size)
         given = {"ggml": by_ggml(library, name, raw, elements), "gguf": by_gguf(name, raw)}
@@ -83,14 +83,15 @@ def main():
         if len({digest(values) for values in known.values()}) > 1:
             a, b = (values.view(np.uint32) for values in known.values())
             print(f"{name}: the libraries differ in {int(((a != b) & ~np.isnan(known['ggml'])).sum())} elements")
-        rows[name] = {
-            "elements": elements, "bytes": size, "blocks": raw.shape[0], "inputs": hashlib.sha256(raw.tobytes()).hexdigest(),
+        rows.append({
+            "layout": name, "elements": elements, "bytes": size, "blocks": raw.shape[0], "inputs": hashlib.sha256(raw.tobytes()).hexdigest(),
             "values": {each: digest(values) for each, values in known.items()},
-        }
+        })
         print(name, *known)
-    origin = {"libggml-python": version("libggml-python"), "gguf": version("gguf"), "numpy": np.__version__}
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
-    OUT.write_text(f'{{"origin": {json.dumps(origin)},\n"layouts": {{\n{lines}\n}}}}\n')
+    versions = f"libggml-python {version('libggml-python')}, gguf {version('gguf')}, numpy {np.__version__}"
+    origin = {"project": "ggml, gguf-py", "version": versions}
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    OUT.write_text(f'{{"origin": {json.dumps(origin)},\n"layouts": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":

@@ -139,7 +139,9 @@ describe("an error says what is wrong:", () => {
 
 it("every other type is refused by its number", async () => {
   const plain = [0, 1, 24, 25, 26, 27, 28, 30];
-  const packed = [2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 29, 34, 35, 39, 40, 41, 42];
+  const packed = [
+    2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 29, 34, 35, 39, 40, 41, 42,
+  ];
   expect(packed).toHaveLength(PACKED_LAYOUT_NAMES.length);
   for (let type = 0; type < 64; type++) {
     if (plain.includes(type) || packed.includes(type)) continue;

@@ -114,7 +114,10 @@ it("packed tensors are quantized from their values, any range of which is read",
     const source = pathOf("gguf-packed");
     const [wide, there] = [join(folder, "wide"), join(folder, "there")];
     await convertTo(backend(), source, wide, "f32");
-    const { plan } = await convertTo(backend(), source, there, "ct-mxfp8", ["*.q4_k.weight", "*.iq1_m.weight"]);
+    const { plan } = await convertTo(backend(), source, there, "ct-mxfp8", [
+      "*.q4_k.weight",
+      "*.iq1_m.weight",
+    ]);
     expect([...plan.converted]).toEqual([
       ["blk.0.q4_k.weight", "quantized"],
       ["blk.0.iq1_m.weight", "quantized"],

@@ -96,7 +96,9 @@ export function wholeLines(report: CheckpointReport): string[] {
     ? [`GGUF version ${report.gguf.version}: ${architecture}, ${Object.keys(metadata).length} metadata`]
     : [];
   const wide = unquantized.map(({ name, dtype, shape, layout }) =>
-    layout ? `packed as ${layout}, read as F32: ${name} [${shape}]` : `unquantized: ${name} ${dtype} [${shape}]`,
+    layout
+      ? `packed as ${layout}, read as F32: ${name} [${shape}]`
+      : `unquantized: ${name} ${dtype} [${shape}]`,
   );
   return [
     `${report.path}: ${tensors} tensors in ${shards} shards, ${elements} weights of ${number(bitsPerWeight)} bits`,

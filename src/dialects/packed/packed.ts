@@ -12,7 +12,9 @@ import { PLAIN_LAYOUTS } from "./plain.js";
 
 /** A packed layout: the elements of a block, which lie one after the other in a row, and the bytes that hold them. */
 export interface PackedLayout {
+  /** The number of elements of a block. */
   readonly elements: number;
+  /** The number of bytes of a block. */
   readonly bytes: number;
 }
 
@@ -69,10 +71,10 @@ const checkName = oneOf(PACKED_LAYOUT_NAMES);
 /**
  * The values of packed blocks, in the order of their elements, as f32: what `DequantizePacked` of ONNX (opset 29) gives for
  * `format` and the output type FLOAT. `bytes` are whole blocks, little endian. Each product and sum is rounded to f32. A scale
- * that is NaN or infinite gives NaN or infinity; no bytes give no values. Throws `ArgumentError` for another layout and for what is
- * no `Uint8Array`, `ShapeError` for bytes that are not whole blocks.
+ * that is NaN or infinite gives NaN or infinity; no bytes give no values.
  *
- * @throws {ArgumentError} @throws {ShapeError}
+ * @throws `ArgumentError` for another layout and for bytes that are no `Uint8Array`, `ShapeError` for bytes that are not whole
+ * blocks.
  */
 export function dequantizePacked(bytes: Uint8Array, layout: PackedLayoutName): Float32Array {
   if (kindOf(bytes) !== "Uint8Array")

@@ -19,8 +19,8 @@ const MIDPOINTS = Float64Array.from(
 const OVERFLOW = { byte: 253, code: 5 } as const;
 
 /**
- * The byte of a block: floor(log2(amax)) - 2 + 127, where log2 is rounded to f32; 0 for amax 0. Below 2^-125 the value is negative,
- * which is no byte in C; it is 0 here.
+ * The byte of a block: floor(log2(amax)) - 2 + 127, where log2 is rounded to f32; 0 for amax 0. Below 2^-125 the value is
+ * negative, which is no byte in C; it is 0 here.
  */
 export function ggmlScale(amax: number): number {
   if (amax === 0) return 0;

@@ -28,9 +28,9 @@ const entry = (key: string, type: number, value: Uint8Array): Uint8Array =>
   joined(text(key), u32(type), value);
 
 /**
- * The entries of one file. Those of a GGUF file are copied, but for what says how its tensors are stored; from other files only the
- * architecture is known, by the `model_type` of the configuration. Parts of a split model after the first have no more than what
- * says so.
+ * The entries of one file. Those of a GGUF file are copied, but for what says how its tensors are stored; from other files only
+ * the architecture is known, by the `model_type` of the configuration. Parts of a split model after the first have no more than
+ * what says so.
  */
 export async function ggufMetadata(
   checkpoint: Checkpoint,

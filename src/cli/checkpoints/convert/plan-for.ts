@@ -5,13 +5,7 @@ import { survey } from "../inspect.js";
 import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
 import { modelDType } from "./config-out.js";
-import {
-  type ConversionPlan,
-  dequantizable,
-  planConversion,
-  requireSound,
-  wideConversions,
-} from "./plan.js";
+import { type ConversionPlan, dequantizable, planConversion, requireSound, wideConversions } from "./plan.js";
 import { quantizations } from "./quantizations.js";
 import type { TargetChoice } from "./targets.js";
 

@@ -1,5 +1,9 @@
 /** The element types of GGUF files: the names of all, and how those that are read lie in bytes. */
-import { PACKED_LAYOUT_NAMES, PACKED_LAYOUTS, type PackedLayoutName } from "../../../dialects/packed/packed.js";
+import {
+  PACKED_LAYOUT_NAMES,
+  PACKED_LAYOUTS,
+  type PackedLayoutName,
+} from "../../../dialects/packed/packed.js";
 import type { FileDType } from "../../../io/dtypes.js";
 
 /** Elements that lie one after the other. */

@@ -4,8 +4,8 @@ import type { ConventionName } from "./conventions.js";
 import type { QuantizedWeight } from "./weight.js";
 
 /**
- * The twins of conventions with doubled codes and halved scales. Bytes that stand for no number in the twin, such as 0x7F of e4m3,
- * do so there; code 8 is minus zero.
+ * The twins of conventions with doubled codes and halved scales. Bytes that stand for no number in the twin, such as 0x7F of
+ * e4m3, do so there; code 8 is minus zero.
  */
 const TWINS: Readonly<Partial<Record<ConventionName, ConventionName>>> = {
   "gguf-mxfp4": "torchao-mxfp4",
