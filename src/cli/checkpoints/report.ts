@@ -86,6 +86,12 @@ export function weightLine(weight: WeightReport): string {
   ].join("; ");
 }
 
+function recipeText(recipe: CheckpointReport["recipes"][string] | undefined): string {
+  return recipe
+    ? `, ${recipe.quantizer}, ${recipe.format} [${recipe.shape}], ${recipe.usage.join(" and ")}`
+    : "";
+}
+
 /** What is said of the whole. */
 export function wholeLines(report: CheckpointReport): string[] {
   const { shards, tensors, weights, own, unquantized, elements, bitsPerWeight, claim } = report;
@@ -105,6 +111,6 @@ export function wholeLines(report: CheckpointReport): string[] {
     ...gguf,
     `configuration: ${claimed}; ${weights.length + own.length} quantized, ${unquantized.length} not`,
     ...wide,
-    ...own.map((name) => `quantized by lockstep: ${name}`),
+    ...own.map((name) => `quantized by lockstep: ${name}${recipeText(report.recipes[name])}`),
   ];
 }

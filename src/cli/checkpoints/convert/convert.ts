@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { ArgumentError, FileError } from "../../../errors.js";
 import { codeOf, fileError, writeAt } from "../../../io/files.js";
 import type { JsonObject, Metadata, TensorPlan } from "../../../io/header/header.js";
+import { recipeSubject } from "../../../io/quantized/recipe.js";
 import { replaceFile } from "../../../io/replace/replace.js";
 import { type PutTensor, writeSafetensors } from "../../../io/safetensors-writer.js";
 import { writeGguf } from "../gguf/writer.js";
@@ -114,13 +115,22 @@ async function begin(partial: string, conversion: string): Promise<Progress> {
 }
 
 /** The metadata of a file of the output: what the library reads of its weights, and that the file is one for PyTorch. */
-function metadataOf({ metadata }: Checkpoint, { target }: ConversionPlan, { steps }: ShardPlan): Metadata {
+function metadataOf(
+  { metadata }: Checkpoint,
+  { target, kept }: ConversionPlan,
+  { steps }: ShardPlan,
+): Metadata {
   const weights = steps.flatMap((step) =>
     step.kind === "convert" ? Object.entries(step.metadata ?? {}) : [],
   );
   const plain = steps.flatMap((step) => (step.kind === "copy" ? [step.from.entry.name] : []));
   const told = target.row && fileMetadata(target.row.announce, Object.fromEntries(weights), plain);
-  return told ?? { format: metadata.format ?? "pt" };
+  const recipes = Object.entries(metadata).filter(([key]) => {
+    const name = recipeSubject(key);
+    return name !== undefined && kept.includes(name) && plain.some((part) => part.startsWith(`${name}.`));
+  });
+  const own = { ...Object.fromEntries(recipes), ...(target.own ? Object.fromEntries(weights) : {}) };
+  return told ?? { format: metadata.format ?? "pt", ...own };
 }
 
 async function writeShard(

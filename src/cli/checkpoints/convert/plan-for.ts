@@ -6,7 +6,7 @@ import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
 import { modelDType } from "./config-out.js";
 import { type ConversionPlan, dequantizable, planConversion, requireSound, wideConversions } from "./plan.js";
-import { quantizations } from "./quantizations.js";
+import { ownConversions, quantizations } from "./quantizations.js";
 import type { TargetChoice } from "./targets.js";
 
 /** What the user wants. */
@@ -29,7 +29,11 @@ export async function planFor(
   const surveyed = await survey(checkpoint);
   if (target.wide === undefined) {
     requireSound(checkpoint, surveyed, () => true);
-    const { name, row } = target;
+    const { name, row, own } = target;
+    if (own !== undefined) {
+      const conversions = ownConversions(surveyed, { name, quantizer: own, tensors, backend });
+      return planConversion(checkpoint, target, conversions);
+    }
     const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
     const dtype = modelDType(config);
     const conversions = await quantizations(surveyed, { name, target: row, tensors, backend, dtype });
@@ -37,5 +41,5 @@ export async function planFor(
   }
   const wanted = wantedBy(tensors, dequantizable(surveyed));
   requireSound(checkpoint, surveyed, wanted);
-  return planConversion(checkpoint, target, wideConversions(surveyed, target.wide, wanted));
+  return planConversion(checkpoint, target, wideConversions(surveyed, target.wide, wanted, backend));
 }

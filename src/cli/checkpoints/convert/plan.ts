@@ -1,5 +1,6 @@
 /** What a conversion makes of each tensor of a checkpoint. */
 import { basename } from "node:path";
+import type { Backend } from "../../../backends/backend.js";
 import { FileError } from "../../../errors.js";
 import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
@@ -9,9 +10,11 @@ import type { Surveyed } from "../inspect.js";
 import { conventionOf } from "../stored/conventions.js";
 import { dequantizedRows } from "../stored/dequantize.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
+import type { OwnWeight } from "../stored/own.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import type { Output } from "./output.js";
-import { plainSource } from "./source.js";
+import { ownParts, ownSource } from "./own.js";
+import { plainSource, type Source } from "./source.js";
 import type { TargetChoice } from "./targets.js";
 import { Changes, toWide, type WideTarget } from "./wide.js";
 
@@ -66,6 +69,8 @@ export interface Conversions {
   readonly steps: ReadonlyMap<string, ConvertedWeight>;
   /** The quantized weights that are converted. */
   readonly quantized: readonly QuantizedWeight[];
+  /** The weights that `lockstep quantize` wrote, of those that are converted. */
+  readonly own: readonly OwnWeight[];
   readonly kept: readonly string[];
   readonly left: ReadonlyMap<string, string>;
   readonly ignored: readonly string[];
@@ -74,16 +79,17 @@ export interface Conversions {
 const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
 
 /** The tensors that a conversion to a wide type can choose: quantized weights, and packed tensors of GGUF files. */
-export function dequantizable({ weights, plain }: Surveyed): readonly string[] {
+export function dequantizable({ weights, own, plain }: Surveyed): readonly string[] {
   const packed = plain.filter(({ shard, entry }) => packedAs(shard, entry.name));
-  return [...weights.map(({ name }) => name), ...packed.map(({ entry }) => entry.name)];
+  return [...[...weights, ...own].map(({ name }) => name), ...packed.map(({ entry }) => entry.name)];
 }
 
 /** Conversions of the quantized weights and packed tensors that `wanted` chooses to a wide type. */
 export function wideConversions(
-  { weights, plain }: Surveyed,
+  { weights, own: all, plain }: Surveyed,
   target: WideTarget,
   wanted: (name: string) => boolean,
+  backend: () => Promise<Backend>,
 ): Conversions {
   const quantized = weights.filter(({ name }) => wanted(name));
   const steps = quantized.map((weight): [string, ConvertedWeight] => {
@@ -99,28 +105,34 @@ export function wideConversions(
       { kind: "convert", name: weight.name, way: "dequantized", outputs: [output], write },
     ];
   });
-  for (const stored of plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && wanted(name))) {
-    const { name, shape } = stored.entry;
+  const own = all.filter(({ name }) => wanted(name));
+  const packed = plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && wanted(name));
+  const sources: readonly (readonly [place: string | undefined, Source])[] = [
+    ...packed.map((stored) => [stored.entry.name, plainSource(stored)] as const),
+    ...own.map((weight) => [ownParts(weight)[0], ownSource(weight, backend)] as const),
+  ];
+  for (const [place = "", source] of sources) {
+    const { name, shape } = source;
     const output = { name, dtype: FILE_DTYPE[target], shape };
     const write = async (to: Output): Promise<Changes> => {
       const changes = new Changes();
-      for await (const { values } of plainSource(stored).rows())
+      for await (const { values } of source.rows())
         await to.append(output, toWide(target, Float64Array.from(values), changes));
       return changes;
     };
-    steps.push([name, { kind: "convert", name, way: "dequantized", outputs: [output], write }]);
+    steps.push([place, { kind: "convert", name, way: "dequantized", outputs: [output], write }]);
   }
-  const kept = weights.filter(({ name }) => !wanted(name)).map(({ name }) => name);
-  return { steps: new Map(steps), quantized, kept, left: new Map(), ignored: [] };
+  const kept = [...weights, ...all].filter(({ name }) => !wanted(name)).map(({ name }) => name);
+  return { steps: new Map(steps), quantized, own, kept, left: new Map(), ignored: [] };
 }
 
 /** The plan that carries out `conversions`. Throws `FileError` if the output would have a tensor twice. */
 export function planConversion(
   checkpoint: Checkpoint,
   target: TargetChoice,
-  { steps, quantized, kept, left, ignored }: Conversions,
+  { steps, quantized, own: fromOwn, kept, left, ignored }: Conversions,
 ): ConversionPlan {
-  const parts = new Set(quantized.flatMap(partsOf));
+  const parts = new Set([...quantized.flatMap(partsOf), ...fromOwn.flatMap(ownParts)]);
   const isCompanion = companionsOf(quantized);
   const dropped: string[] = [];
   const shards = checkpoint.shards.map((shard) => {
@@ -197,17 +209,13 @@ function companionsOf(converted: readonly QuantizedWeight[]): (name: string) => 
 }
 
 /**
- * Throws `FileError` if anything would be read wrong, if a chosen weight has a zero point, or if the file has quantized tensors
- * that this library wrote, which `dequantize` reads.
+ * Throws `FileError` if anything would be read wrong, or if a chosen weight has a zero point.
  */
 export function requireSound(
   { path }: Checkpoint,
-  { findings, own }: Surveyed,
+  { findings }: Surveyed,
   wanted: (name: string) => boolean,
 ): void {
-  const [first] = own;
-  if (first)
-    throw new FileError(`${path}: tensor "${first.name}": lockstep wrote it; lockstep dequantize reads it`);
   const stops = findings.filter(
     ({ name, severity, subject }) => severity === "error" || (name === "zero-point" && wanted(subject)),
   );

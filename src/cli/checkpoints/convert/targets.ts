@@ -6,10 +6,12 @@
 import type { DialectName } from "../../../dialects/table.js";
 import { DIALECT_NAMES } from "../../../dialects/table.js";
 import { ArgumentError } from "../../../errors.js";
+import type { BlockFormatName } from "../../../formats/block.js";
 import type { FileDType } from "../../../io/dtypes.js";
 import type { JsonObject } from "../../../io/header/header.js";
 import type { CodeTypeName } from "../stored/code-types.js";
 import type { ConventionName } from "../stored/conventions.js";
+import { OWN_TARGETS } from "./own.js";
 import { WIDE_TARGETS, type WideTarget } from "./wide.js";
 
 /** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
@@ -283,8 +285,9 @@ export const QUANTIZED_TARGETS = Object.keys(ROWS);
 
 /** A type or a quantization that a checkpoint is converted into. */
 export type TargetChoice =
-  | { readonly name: WideTarget; readonly wide: WideTarget; readonly row?: never }
-  | { readonly name: string; readonly wide?: never; readonly row: Target };
+  | { readonly name: WideTarget; readonly wide: WideTarget; readonly row?: never; readonly own?: never }
+  | { readonly name: string; readonly wide?: never; readonly row: Target; readonly own?: never }
+  | { readonly name: string; readonly wide?: never; readonly row?: never; readonly own: BlockFormatName };
 
 /** Parses the name of a target. Throws `ArgumentError` for another one, with the reason if it is that of a dialect. */
 export function targetNamed(name: string): TargetChoice {
@@ -293,7 +296,9 @@ export function targetNamed(name: string): TargetChoice {
   const row = Object.hasOwn(ROWS, name) ? ROWS[name] : undefined;
   const dialect = DIALECT_NAMES.find((each) => each === name);
   if (row) return { name, row: dialect === undefined ? row : { ...row, dialect } };
-  const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS].join(", ");
+  const own = OWN_TARGETS.get(name);
+  if (own) return { name, own };
+  const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS, ...OWN_TARGETS.keys()].join(", ");
   const why = dialect && WHY_NOT[dialect];
   if (why) throw new ArgumentError(`${name} cannot be written: ${UNWRITTEN[why]}; there are ${all}`);
   throw new ArgumentError(`"${name}" is not one of ${all}`);
