@@ -220,7 +220,9 @@ function changed(draws: Draws, change: Change, bytes: Uint8Array): Uint8Array {
 
 /** The files with one to three changes. */
 export function damaged(draws: Draws, { path, files }: Files): Files {
-  const out = new Map(files);
+  const out = new Map<string, Uint8Array>(
+    [...files].map(([name, bytes]) => [name, new Uint8Array(bytes)] as const),
+  );
   for (let i = draws.below(3); i >= 0; i--) {
     const [name, bytes] = draws.of([...out]);
     const kinds: readonly Change[] = name.endsWith(".json")
