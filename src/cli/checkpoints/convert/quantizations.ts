@@ -133,8 +133,8 @@ function scaleType({ scale }: QuantizedWeight): WideDType {
 }
 
 /**
- * Conversions of weights to the form that `lockstep quantize` writes, of the same weights as those of `quantizations`. Throws as that
- * does.
+ * Conversions of weights to the form that `lockstep quantize` writes, of the same weights as those of `quantizations`. Throws as
+ * that does.
  */
 export function ownConversions(
   surveyed: Surveyed,
