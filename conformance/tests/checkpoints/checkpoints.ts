@@ -20,6 +20,9 @@ import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 /** The folder of what libraries wrote. */
 export const VECTORS = new URL("../../vectors/checkpoints/", import.meta.url).pathname;
 
+/** The folder of what gguf-py wrote. */
+export const GGUF = new URL("../../vectors/gguf/", import.meta.url).pathname;
+
 /** The checkpoints that libraries quantized. */
 export const FIXTURES = readdirSync(VECTORS).filter((name) => name !== "original" && !name.includes("."));
 

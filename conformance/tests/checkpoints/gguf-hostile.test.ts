@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 import { type Checkpoint, openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { PACKED_LAYOUT_NAMES } from "../../../src/dialects/packed/packed.js";
 import { FileError } from "../../../src/errors.js";
-import { inFolder, VECTORS } from "./checkpoints.js";
+import { GGUF, inFolder } from "./checkpoints.js";
 import {
   bytesOf,
   type Contents,
@@ -19,7 +19,7 @@ import {
   u64,
 } from "./gguf-files.js";
 
-const MODEL = readFileSync(join(VECTORS, "gguf-model.gguf"));
+const MODEL = readFileSync(join(GGUF, "gguf-model.gguf"));
 
 /** Opens bytes as a file; returns what was thrown. */
 async function opened(bytes: Uint8Array): Promise<Checkpoint | Error> {

@@ -20,6 +20,7 @@ import { difference, recordedPackages } from "../witness/dialects/recorded.js";
 import {
   convertTo,
   errorsIn,
+  GGUF,
   type Held,
   inFolder,
   readContents,
@@ -40,7 +41,7 @@ describe.each(["mxfp4", "nvfp4"])("the original as gguf-%s", (name) => {
       const out = join(folder, "out");
       await convertTo(backend(), ORIGINAL, out, `gguf-${name}`);
       expect(readdirSync(out).toSorted()).toEqual(["config.json", "model.gguf"]);
-      const written = readFileSync(join(VECTORS, `gguf-written-${name}.gguf`));
+      const written = readFileSync(join(GGUF, `gguf-written-${name}.gguf`));
       expect(Buffer.compare(readFileSync(join(out, "model.gguf")), written)).toBe(0);
       const config = JSON.parse(readFileSync(join(out, "config.json"), "utf8"));
       expect(config.quantization_config).toBeUndefined();
@@ -255,7 +256,7 @@ describe("a model of several shards", () => {
 
 it("metadata of a GGUF file are kept, but for what says how tensors are stored", () =>
   inFolder(async (folder) => {
-    const source = join(VECTORS, "gguf-model.gguf");
+    const source = join(GGUF, "gguf-model.gguf");
     await convertTo(backend(), source, join(folder, "out"), "gguf-mxfp4");
     const [before, after] = [await reportOf(source), await reportOf(join(folder, "out"))];
     const { "general.alignment": _, ...kept } = before.gguf?.metadata ?? {};

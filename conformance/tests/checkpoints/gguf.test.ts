@@ -10,7 +10,7 @@ import { PACKED_LAYOUTS } from "../../../src/dialects/packed/packed.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { useBackend } from "../harness/suite.js";
-import { convertTo, errorsIn, inFolder, readContents, reportOf, VECTORS, valuesIn } from "./checkpoints.js";
+import { convertTo, errorsIn, GGUF, inFolder, readContents, reportOf, valuesIn } from "./checkpoints.js";
 import { ggufBytes, TYPE } from "./gguf-files.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -27,12 +27,12 @@ interface Witness {
   readonly version: string;
   readonly files: Readonly<Record<string, Readonly<Record<string, Recorded>>>>;
 }
-const WITNESS: Witness = JSON.parse(readFileSync(join(VECTORS, "gguf.json"), "utf8"));
+const WITNESS: Witness = JSON.parse(readFileSync(join(GGUF, "gguf.json"), "utf8"));
 const COMPARED = { "gguf-model": 6, "gguf-codes": 3, "gguf-packed": 22 } as const;
 const NAMES = Object.keys(COMPARED) as readonly (keyof typeof COMPARED)[];
 const SCALED = "blk.0.ffn_down";
 
-const pathOf = (name: string): string => join(VECTORS, `${name}.gguf`);
+const pathOf = (name: string): string => join(GGUF, `${name}.gguf`);
 const digest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 
 it("the package and its version are recorded, with every file", () => {

@@ -21,7 +21,7 @@ import { inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
 import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { LockstepError } from "../../../src/errors.js";
 import { useBackend } from "../harness/suite.js";
-import { convertTo, errorsIn, FIXTURES, inFolder, VECTORS } from "./checkpoints.js";
+import { convertTo, errorsIn, FIXTURES, GGUF, inFolder, VECTORS } from "./checkpoints.js";
 import { Draws, damaged, type Files } from "./malformed-files.js";
 
 const RUNS = Number(process.env.RUNS ?? 3000);
@@ -53,8 +53,8 @@ function filesOf(path: string): Map<string, Uint8Array> {
 /** Files of every form: those of libraries, GGUF, those of this library, and a model of several shards. */
 async function forms(): Promise<readonly Files[]> {
   const all: Files[] = FIXTURES.map((name) => ({ path: "", files: filesOf(join(VECTORS, name)) }));
-  for (const name of readdirSync(VECTORS).filter((each) => each.endsWith(".gguf")))
-    all.push({ path: name, files: new Map([[name, readFileSync(join(VECTORS, name))]]) });
+  for (const name of readdirSync(GGUF).filter((each) => each.endsWith(".gguf")))
+    all.push({ path: name, files: new Map([[name, readFileSync(join(GGUF, name))]]) });
   await inFolder(async (room) => {
     for (const to of ["lockstep-mxfp8", "lockstep-nvfp4"]) {
       await convertTo(backend(), join(VECTORS, "original"), join(room, to), to);

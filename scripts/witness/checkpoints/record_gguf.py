@@ -15,7 +15,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader, GGUFWriter, dequantize, quantize
 from gguf.quants import NVFP4
 
-ROOT = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "checkpoints"
+ROOT = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "gguf"
 SEED = 20250
 
 

@@ -44,7 +44,7 @@ def nvfp4_blocks(codes, scales):
 
 
 def write(name, file_type, put):
-    made = GGUFWriter(ROOT / f"gguf-written-{name}.gguf", json.loads((ROOT / "original" / "config.json").read_text())["model_type"])
+    made = GGUFWriter(ROOT.parent / "gguf" / f"gguf-written-{name}.gguf", json.loads((ROOT / "original" / "config.json").read_text())["model_type"])
     made.add_file_type(file_type)
     made.add_quantization_version(GGML_QUANT_VERSION)
     for tensor, _, shape, raw in tensors_of(ROOT / "original" / "model.safetensors"):
