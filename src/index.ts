@@ -41,6 +41,13 @@ export {
 } from "./dialects/identify/identify.js";
 export type { CodePacking, ScaleArrangement, ScaleForm } from "./dialects/identify/readings.js";
 export type { TensorScaleForm } from "./dialects/identify/search.js";
+export {
+  dequantizePacked,
+  PACKED_LAYOUT_NAMES,
+  PACKED_LAYOUTS,
+  type PackedLayout,
+  type PackedLayoutName,
+} from "./dialects/packed/packed.js";
 export { type QuantizerOfOptions, quantizerOf } from "./dialects/quantizer-of.js";
 export {
   DIALECT_NAMES,

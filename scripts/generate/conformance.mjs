@@ -61,6 +61,7 @@ const KINDS = {
   nvfp4: "quantizations",
   functions: "results of norms and activations",
   modules: "programs of modules",
+  layouts: "packed layouts",
 };
 
 async function witnessTable() {

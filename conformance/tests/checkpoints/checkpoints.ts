@@ -1,5 +1,5 @@
 /** Checkpoints for tests: those that libraries wrote, copies of them with something planted, and made ones. */
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -7,6 +7,7 @@ import { convert, type WeightChanges } from "../../../src/cli/checkpoints/conver
 import type { ConversionPlan } from "../../../src/cli/checkpoints/convert/plan.js";
 import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
 import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
+import { GgufFile } from "../../../src/cli/checkpoints/gguf/file.js";
 import { type CheckpointReport, inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
 import type { Finding } from "../../../src/cli/checkpoints/judge/findings.js";
 import { dequantizedRows } from "../../../src/cli/checkpoints/stored/dequantize.js";
@@ -18,6 +19,9 @@ import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 
 /** The folder of what libraries wrote. */
 export const VECTORS = new URL("../../vectors/checkpoints/", import.meta.url).pathname;
+
+/** The folder of what gguf-py wrote. */
+export const GGUF = new URL("../../vectors/gguf/", import.meta.url).pathname;
 
 /** The checkpoints that libraries quantized. */
 export const FIXTURES = readdirSync(VECTORS).filter((name) => name !== "original" && !name.includes("."));
@@ -37,9 +41,12 @@ export interface Contents {
   readonly json: Map<string, Record<string, unknown>>;
 }
 
-/** Reads a checkpoint of one file. */
+/** Reads a checkpoint of one file; blocks of a GGUF file as codes and scales. */
 export async function readContents(folder: string): Promise<Contents> {
-  const file = await SafetensorsFile.open(join(folder, "model.safetensors"));
+  const gguf = join(folder, "model.gguf");
+  const file = existsSync(gguf)
+    ? await GgufFile.open(gguf)
+    : await SafetensorsFile.open(join(folder, "model.safetensors"));
   const tensors = new Map<string, Held>();
   for (const entry of file.tensors.values())
     tensors.set(entry.name, { dtype: entry.dtype, shape: entry.shape, bytes: await file.read(entry) });

@@ -6,10 +6,11 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { GgufFile } from "../../../src/cli/checkpoints/gguf/file.js";
 import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import { PACKED_LAYOUTS } from "../../../src/dialects/packed/packed.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { useBackend } from "../harness/suite.js";
-import { convertTo, errorsIn, inFolder, reportOf, VECTORS, valuesIn } from "./checkpoints.js";
+import { convertTo, errorsIn, GGUF, inFolder, readContents, reportOf, valuesIn } from "./checkpoints.js";
 import { ggufBytes, TYPE } from "./gguf-files.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -26,11 +27,12 @@ interface Witness {
   readonly version: string;
   readonly files: Readonly<Record<string, Readonly<Record<string, Recorded>>>>;
 }
-const WITNESS: Witness = JSON.parse(readFileSync(join(VECTORS, "gguf.json"), "utf8"));
-const NAMES = ["gguf-model", "gguf-codes"] as const;
+const WITNESS: Witness = JSON.parse(readFileSync(join(GGUF, "gguf.json"), "utf8"));
+const COMPARED = { "gguf-model": 6, "gguf-codes": 3, "gguf-packed": 22 } as const;
+const NAMES = Object.keys(COMPARED) as readonly (keyof typeof COMPARED)[];
 const SCALED = "blk.0.ffn_down";
 
-const pathOf = (name: string): string => join(VECTORS, `${name}.gguf`);
+const pathOf = (name: string): string => join(GGUF, `${name}.gguf`);
 const digest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
 
 it("the package and its version are recorded, with every file", () => {
@@ -52,12 +54,12 @@ describe.each(NAMES)("%s", (name) => {
         if (key.startsWith(`${SCALED}.`)) continue;
         const entry = file.entry(key);
         expect(entry.shape, key).toEqual(shape);
-        const quantized = /FP4/.test(type);
+        const quantized = !/^B?F\d+$/.test(type);
         expect(entry.dtype, key).toBe(quantized ? to.toUpperCase() : type);
         expect(digest(await file.read(entry)), key).toBe(quantized ? values[to] : stored);
         compared.push(key);
       }
-      expect(compared.length).toBe(name === "gguf-model" ? 6 : 3);
+      expect(compared.length).toBe(COMPARED[name]);
       await file.close();
     }),
   );
@@ -92,6 +94,48 @@ it("inspect and verify list each tensor with its shape, and find no error in a s
     },
   });
 });
+
+it("inspect says how packed tensors are stored, and counts their own bytes", async () => {
+  const report = await reportOf(pathOf("gguf-packed"));
+  expect(errorsIn(report.findings)).toEqual([]);
+  const packed = report.unquantized.filter(({ layout }) => layout !== undefined);
+  expect(packed.map(({ layout }) => layout)).toEqual(
+    Object.values(WITNESS.files["gguf-packed"] ?? {})
+      .filter(({ type }) => type !== "F32")
+      .map(({ type }) => `gguf:${type.toLowerCase()}`),
+  );
+  const blocks = packed.map(({ layout = "gguf:q4_0" }) => PACKED_LAYOUTS[layout]);
+  const bytes = blocks.reduce((sum, { elements, bytes: size }) => sum + (768 / elements) * size, 4 * 256);
+  expect(report.bitsPerWeight).toBeCloseTo((8 * bytes) / (21 * 768 + 256), 10);
+});
+
+it("packed tensors are quantized from their values, any range of which is read", () =>
+  inFolder(async (folder) => {
+    const source = pathOf("gguf-packed");
+    const [wide, there] = [join(folder, "wide"), join(folder, "there")];
+    await convertTo(backend(), source, wide, "f32");
+    const { plan } = await convertTo(backend(), source, there, "ct-mxfp8", [
+      "*.q4_k.weight",
+      "*.iq1_m.weight",
+    ]);
+    expect([...plan.converted]).toEqual([
+      ["blk.0.q4_k.weight", "quantized"],
+      ["blk.0.iq1_m.weight", "quantized"],
+    ]);
+    const [values, file] = [await readContents(wide), await GgufFile.open(source)];
+    for (const entry of file.tensors.values()) {
+      const whole = values.tensors.get(entry.name)?.bytes ?? new Uint8Array();
+      for (const [begin, end] of [
+        [0, 4],
+        [124, 132],
+        [4, 3068],
+        [1000, 1000],
+      ])
+        if ((end ?? 0) <= whole.length)
+          expect(await file.read(entry, begin, end)).toEqual(whole.slice(begin, end));
+    }
+    await file.close();
+  }));
 
 it("the scale of a whole NVFP4 tensor multiplies, and is not left in the output", () =>
   inFolder(async (folder) => {

@@ -82,10 +82,9 @@ const bf16 = (values: Float64Array): Uint8Array => toWide("bf16", values, new Ch
 /** The values of a checkpoint in bf16, as its library computes them. */
 async function bytesIn(folder: string, to: string): Promise<Map<string, Uint8Array>> {
   const values = await valuesIn(folder);
-  const { tensors } = await readContents(folder);
   for (const [name, own] of values) {
-    const scale = tensors.get(`${name}_scale`)?.bytes;
-    if (TYPED.includes(to) && scale) {
+    const scale = TYPED.includes(to) && (await readContents(folder)).tensors.get(`${name}_scale`)?.bytes;
+    if (scale) {
       const given = new DataView(scale.buffer, scale.byteOffset).getFloat32(0, true);
       const [low = 0, high = 0] = bf16(Float64Array.of(given));
       const typed = new Float32Array(Uint32Array.of((low | (high << 8)) << 16).buffer)[0] ?? 0;

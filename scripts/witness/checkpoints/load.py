@@ -45,11 +45,13 @@ TARGETS = [
     "ct-fp8-tensor", "ct-fp8-block", "ct-mxfp8", "ct-mxfp6", "ct-mxfp4", "ct-nvfp4", "modelopt-fp8", "modelopt-mxfp8", "modelopt-nvfp4",
     "deepseek-fp8-block", "deepseek-ue8m0", "transformers-fp8-block", *(f"torchao-mxfp8-{mode}" for mode in MODES),
     *(f"torchao-mxfp4-{mode}" for mode in MODES), "torchao-nvfp4", "torchao-nvfp4-two-level", "torchao-fp8-tensor",
+    "gguf-mxfp4", "gguf-nvfp4",
 ]
 PAIRS = [
     "modelopt-nvfp4:ct-nvfp4", "ct-nvfp4:modelopt-nvfp4", "torchao-nvfp4-two-level:ct-nvfp4", "ct-mxfp4:torchao-mxfp4-rceil",
     "torchao-mxfp8-floor:ct-mxfp8", "ct-mxfp4:ct-nvfp4", "modelopt-fp8:ct-fp8-tensor", "ct-fp8-tensor:deepseek-fp8-block",
-    "modelopt-nvfp4:ct-fp8-block", "deepseek-fp8-block:torchao-nvfp4-two-level",
+    "modelopt-nvfp4:ct-fp8-block", "deepseek-fp8-block:torchao-nvfp4-two-level", "ct-mxfp4:gguf-mxfp4", "modelopt-nvfp4:gguf-nvfp4",
+    "ct-nvfp4:gguf-nvfp4", "ct-mxfp4:gguf-nvfp4",
 ]
 
 
@@ -114,12 +116,21 @@ def modelopt(folder):
     return values
 
 
+def gguf(folder):
+    """What gguf-py dequantizes, multiplied by the scale of the tensor where there is one, which llama.cpp applies to products."""
+    from gguf import GGUFReader, dequantize
+
+    tensors = {each.name: torch.from_numpy(dequantize(each.data, each.tensor_type).copy()) for each in GGUFReader(folder / "model.gguf").tensors}
+    return {name: tensors[name] * tensors.get(name.replace(".weight", ".scale"), torch.ones(1)) for name in LINEAR}
+
+
 LOADERS = {
     "ct": (compressed, ("transformers", "compressed-tensors")),
     "deepseek": (fine_grained, ("transformers",)),
     "transformers": (fine_grained, ("transformers",)),
     "torchao": (by_transformers, ("transformers", "torchao")),
     "modelopt": (modelopt, ("nvidia-modelopt",)),
+    "gguf": (gguf, ("gguf",)),
 }
 
 
@@ -147,7 +158,8 @@ def record(work, chain):
 
 def main():
     warnings.filterwarnings("ignore")
-    known = json.loads(RECORD.read_text())["loaded"] if RECORD.exists() else {}
+    before = json.loads(RECORD.read_text()) if RECORD.exists() else {"versions": {}, "loaded": {}}
+    known, used = before["loaded"], {"torch", "safetensors"}
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -155,14 +167,14 @@ def main():
         for chain in sys.argv[1:] or [*TARGETS, *PAIRS]:
             try:
                 known[chain] = record(work, chain)
+                used.update(known[chain]["packages"])
             except Exception as error:
                 failed += 1
                 print(f"witness: {chain}: {error!r}", file=sys.stderr)
                 continue
             print(f"{chain}: {known[chain]['differing']} differing", file=sys.stderr)
-    packages = sorted({package for each in known.values() for package in each["packages"]} | {"torch", "safetensors"})
     lines = ",\n".join(f"{json.dumps(chain)}: {json.dumps(known[chain])}" for chain in sorted(known))
-    versions = {package: version(package) for package in packages}
+    versions = dict(sorted({**before["versions"], **{package: version(package) for package in used}}.items()))
     RECORD.write_text(f'{{"versions": {json.dumps(versions)},\n"loaded": {{\n{lines}\n}}}}\n')
     raise SystemExit(1 if failed else 0)
 

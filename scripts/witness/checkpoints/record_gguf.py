@@ -1,7 +1,7 @@
 """Writes GGUF files with gguf-py's own writer, and gguf.json: its version, and what it dequantizes each tensor to.
 
 `gguf-model.gguf` is a small model whose weights the package quantized (NVFP4, which it does not quantize, has the codes and scales
-of draws). `gguf-codes.gguf` has every scale byte with every code in both halves of a byte. The package is gguf==0.19.0.
+of draws). `gguf-codes.gguf` has every scale byte with every code in both halves of a byte, `gguf-packed.gguf` every other packed type. The package is gguf==0.19.0.
 """
 
 import hashlib
@@ -10,11 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader, GGUFWriter, dequantize, quantize
 from gguf.quants import NVFP4
 
-ROOT = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "checkpoints"
+ROOT = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "gguf"
 SEED = 20250
 
 
@@ -81,6 +82,40 @@ def codes(path):
     finish(made)
 
 
+PACKED = (
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S",
+    "IQ1_M", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0",
+)
+
+
+def drawn(random, kind, rows):
+    """Blocks of any bytes whose values are finite."""
+    elements, size = GGML_QUANT_SIZES[kind]
+    blocks = np.empty((rows * 256 // elements, size), dtype=np.uint8)
+    for block in blocks:
+        while True:
+            block[:] = random.integers(0, 256, size, dtype=np.uint8)
+            with np.errstate(all="ignore"):
+                if np.isfinite(dequantize(block, kind)).all():
+                    break
+    return blocks.reshape(rows, -1)
+
+
+def packed(path):
+    """A tensor of each other type that the package dequantizes: quantized by it where it can, else of draws."""
+    random = np.random.default_rng(SEED)
+    made = writer(path)
+    for name in PACKED:
+        kind = Type[name]
+        try:
+            data = quantize((random.standard_normal((3, 256)) * 0.04).astype(np.float32), kind)
+        except NotImplementedError:
+            data = drawn(random, kind, 3)
+        made.add_tensor(f"blk.0.{name.lower()}.weight", data, raw_dtype=kind)
+    made.add_tensor("output_norm.weight", np.ones(256, dtype=np.float32))
+    finish(made)
+
+
 def digest(array):
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
@@ -100,7 +135,7 @@ def read(path):
 
 def main():
     files = {}
-    for name, make in (("gguf-model", model), ("gguf-codes", codes)):
+    for name, make in (("gguf-model", model), ("gguf-codes", codes), ("gguf-packed", packed)):
         path = ROOT / f"{name}.gguf"
         make(path)
         files[name] = read(path)

@@ -1,7 +1,9 @@
 /** Everything that is to be said about a checkpoint. */
+import type { PackedLayoutName } from "../../dialects/packed/packed.js";
 import { type FileDType, fileBytes } from "../../io/dtypes.js";
-import { elementCount, type Shape } from "../../tensor/shape.js";
-import type { GgufFacts } from "./gguf/file.js";
+import type { Direction, QuantizeSpec, ScaleLayout } from "../../tensor/quantized.js";
+import { elementCount, type Shape, type WideDType } from "../../tensor/shape.js";
+import { type GgufFacts, packedAs } from "./gguf/file.js";
 import { judgeClaims } from "./judge/claims.js";
 import { judgeCompanions } from "./judge/companions.js";
 import type { Finding } from "./judge/findings.js";
@@ -46,6 +48,17 @@ export interface PlainReport {
   readonly name: string;
   readonly dtype: FileDType;
   readonly shape: Shape;
+  /** The layout of a packed tensor of a GGUF file, whose values are read as F32. */
+  readonly layout?: PackedLayoutName;
+}
+
+/** How a tensor is quantized that this library wrote. */
+export interface OwnReport extends Pick<QuantizeSpec, "quantizer" | "format" | "tile"> {
+  readonly shape: Shape;
+  /** The type before quantization. */
+  readonly dtype: WideDType;
+  readonly scales: ScaleLayout;
+  readonly usage: readonly Direction[];
 }
 
 /** What is known of a checkpoint. */
@@ -60,6 +73,8 @@ export interface CheckpointReport {
   readonly weights: readonly WeightReport[];
   /** The names of quantized tensors that this library wrote. */
   readonly own: readonly string[];
+  /** How each of them is quantized, by its name. */
+  readonly recipes: Readonly<Record<string, OwnReport>>;
   readonly unquantized: readonly PlainReport[];
   /** The elements of all weights and plain tensors, and the bits of the file for each. */
   readonly elements: number;
@@ -176,7 +191,8 @@ function wholeOf(
     ...plain.map(({ entry }) => entry.shape),
   ].reduce((sum, shape) => sum + elementCount(shape), 0);
   let bytes = 0;
-  for (const { entry } of tensors.values()) bytes += entry.end - entry.begin;
+  for (const { entry, shard } of tensors.values())
+    bytes += packedAs(shard, entry.name)?.bytes ?? entry.end - entry.begin;
   const shown = claim && {
     path: claim.path,
     method: claim.method,
@@ -191,7 +207,16 @@ function wholeOf(
     ...(gguf ? { gguf } : {}),
     ...(shown ? { claim: shown } : {}),
     own: own.map(({ name }) => name),
-    unquantized: plain.map(({ entry: { name, dtype, shape } }) => ({ name, dtype, shape })),
+    recipes: Object.fromEntries(
+      own.map(({ name, recipe: { spec, shape, dtype, scales, usage } }) => [
+        name,
+        { quantizer: spec.quantizer, format: spec.format, tile: spec.tile, shape, dtype, scales, usage },
+      ]),
+    ),
+    unquantized: plain.map(({ entry: { name, dtype, shape }, shard }) => {
+      const packed = packedAs(shard, name);
+      return { name, dtype, shape, ...(packed ? { layout: packed.layout } : {}) };
+    }),
     elements,
     bitsPerWeight: elements === 0 ? 0 : (8 * bytes) / elements,
   };

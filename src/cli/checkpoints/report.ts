@@ -86,6 +86,12 @@ export function weightLine(weight: WeightReport): string {
   ].join("; ");
 }
 
+function recipeText(recipe: CheckpointReport["recipes"][string] | undefined): string {
+  return recipe
+    ? `, ${recipe.quantizer}, ${recipe.format} [${recipe.shape}], ${recipe.usage.join(" and ")}`
+    : "";
+}
+
 /** What is said of the whole. */
 export function wholeLines(report: CheckpointReport): string[] {
   const { shards, tensors, weights, own, unquantized, elements, bitsPerWeight, claim } = report;
@@ -95,12 +101,16 @@ export function wholeLines(report: CheckpointReport): string[] {
   const gguf = report.gguf
     ? [`GGUF version ${report.gguf.version}: ${architecture}, ${Object.keys(metadata).length} metadata`]
     : [];
-  const wide = unquantized.map(({ name, dtype, shape }) => `${name} ${dtype} [${shape}]`);
+  const wide = unquantized.map(({ name, dtype, shape, layout }) =>
+    layout
+      ? `packed as ${layout}, read as F32: ${name} [${shape}]`
+      : `unquantized: ${name} ${dtype} [${shape}]`,
+  );
   return [
     `${report.path}: ${tensors} tensors in ${shards} shards, ${elements} weights of ${number(bitsPerWeight)} bits`,
     ...gguf,
     `configuration: ${claimed}; ${weights.length + own.length} quantized, ${unquantized.length} not`,
-    ...wide.map((each) => `unquantized: ${each}`),
-    ...own.map((name) => `quantized by lockstep: ${name}`),
+    ...wide,
+    ...own.map((name) => `quantized by lockstep: ${name}${recipeText(report.recipes[name])}`),
   ];
 }

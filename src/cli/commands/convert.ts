@@ -6,6 +6,7 @@ import {
   requireFree,
   type WeightChanges,
 } from "../checkpoints/convert/convert.js";
+import { OWN_TARGETS } from "../checkpoints/convert/own.js";
 import { planFor } from "../checkpoints/convert/plan-for.js";
 import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../checkpoints/convert/targets.js";
 import { WIDE_TARGETS } from "../checkpoints/convert/wide.js";
@@ -26,7 +27,7 @@ const OUTPUT_FOLDER = required({ short: "o", placeholder: "DIR", help: "folder t
 const TO: Option<TargetChoice> = {
   ...value<TargetChoice>({
     placeholder: [...WIDE_TARGETS, "DIALECT"].join("|"),
-    help: `what weights become: ${WIDE_TARGETS.join(" or ")}, or codes and scales of ${QUANTIZED_TARGETS.join(", ")}`,
+    help: `what weights become: ${WIDE_TARGETS.join(" or ")}, codes and scales of ${QUANTIZED_TARGETS.join(", ")}, or what quantize writes: ${[...OWN_TARGETS.keys()].join(", ")}`,
     parse: targetNamed,
     fallback: targetNamed("bf16"),
   }),
@@ -38,7 +39,7 @@ export const convert = defineCommand({
   summary:
     "converts the weights of a checkpoint to BF16 or F32, or to the codes and scales of another library",
   details: [
-    "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. DIR gets the same shards, the index, a config.json that says what is quantized, and the other files of the folder. Anything that verify calls an error in names, shapes and configuration stops the conversion before it begins.",
+    "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. DIR gets the same shards, or GGUF files, the index, a config.json that says what is quantized, and the other files of the folder. Anything that verify calls an error in names, shapes and configuration stops the conversion before it begins.",
     "To BF16 and F32: a value is code times scale, rounded to F32 and, for bf16, that to BF16. To a dialect: the weights of linear layers are quantized as its library does; embeddings, the output layer, routers and norms stay as they are, unless --tensors names them. Codes and scales of a quantized checkpoint are carried over where the other form can have them; other weights are quantized anew from their exact values.",
     "For each weight it says whether the conversion was exact, and if not, how many values changed and by how much. The output appears when it is complete; an interrupted run is continued by the same command.",
   ],

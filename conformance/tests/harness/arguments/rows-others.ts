@@ -50,6 +50,7 @@ export const OTHER_ROWS: Rows = {
   formatWord: { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS },
   factsOf: { calls: [() => ["e4m3"]] },
   resolveFormat: { calls: [() => ["e4m3"]] },
+  dequantizePacked: { calls: [() => [new Uint8Array(18), "gguf:q4_0"]] },
   RandomState: { calls: [() => [1n, 2n]] },
   normal: { calls: [() => [DRAW, 5, 1]], numbers: { count: "index", std: "finite" } },
   permutation: { calls: [() => [DRAW, 5]], numbers: { count: "index" } },

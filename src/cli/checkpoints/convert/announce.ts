@@ -43,8 +43,11 @@ export function fileMetadata(
   return { ...weights, ...Object.fromEntries(others), tensor_names: JSON.stringify(names) };
 }
 
-/** The `quantization_config` of config.json. `ignored` are the modules that are not quantized. */
-export function quantizationConfig(announce: Announcement, ignored: readonly string[]): JsonObject {
+/** The `quantization_config` of config.json; undefined if there is none. `ignored` are the modules that are not quantized. */
+export function quantizationConfig(
+  announce: Announcement,
+  ignored: readonly string[],
+): JsonObject | undefined {
   switch (announce.method) {
     case "compressed-tensors": {
       const { method, format, weights } = announce;
@@ -89,6 +92,8 @@ export function quantizationConfig(announce: Announcement, ignored: readonly str
       };
     case "experts":
       return { modules_to_not_convert: ignored, quant_method: announce.quantMethod };
+    case "gguf":
+      return undefined;
     case "torchao":
       return {
         quant_method: announce.method,

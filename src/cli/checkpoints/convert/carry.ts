@@ -206,9 +206,6 @@ export async function writeCarried(
     throw new FileError(`tensor "${weight.name}": its scales have changed since they were read first`);
   const { before, after, index, global } = scales;
   const changes = new Changes();
-  const counts = before !== after && index !== undefined && isCounted(weight, parts);
-  if (counts) await copyCounted(kernels, weight, parts, { before, after, index }, output, changes);
-  else await copyCodes(kernels, weight, parts, output);
   const bytes = index ? expanded(kernels, scales.bytes, index.bytes) : scales.bytes;
   const [matrices] = matricesOf(weight.shape);
   const step = bytes.length / matrices;
@@ -217,6 +214,9 @@ export async function writeCarried(
       parts.scale,
       inFileOrder(kernels, target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
     );
+  const counts = before !== after && index !== undefined && isCounted(weight, parts);
+  if (counts) await copyCounted(kernels, weight, parts, { before, after, index }, output, changes);
+  else await copyCodes(kernels, weight, parts, output);
   if (parts.global) await output.append(parts.global, bytesOf(Float32Array.of(global ?? 1)));
   if (before === after) changes.elements = elementCount(weight.shape);
   else if (!counts)

@@ -24,8 +24,10 @@ export function modelDType(config: JsonObject | undefined): WideDType {
 export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonObject {
   const { quantization_config: quantization, compression_config: _, ...rest } = config;
   const { target, kept, ignored } = plan;
-  if (target.wide === undefined)
-    return { ...rest, quantization_config: quantizationConfig(target.row.announce, ignored) };
+  if (target.wide === undefined) {
+    const told = target.row && quantizationConfig(target.row.announce, ignored);
+    return told ? { ...rest, quantization_config: told } : rest;
+  }
   const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
   if (kept.length === 0) return { ...rest, [key]: TORCH_DTYPES[target.wide] };
   return isObject(quantization) ? { ...config, quantization_config: leftOut(quantization, plan) } : config;
@@ -37,7 +39,7 @@ export function convertedModelopt(
   plan: ConversionPlan,
 ): JsonObject | undefined {
   const { target, ignored, kept } = plan;
-  if (target.wide === undefined) return modeloptConfig(target.row.announce, ignored);
+  if (target.wide === undefined) return target.row && modeloptConfig(target.row.announce, ignored);
   if (kept.length === 0 || !config) return undefined;
   const { quantization } = config;
   return isObject(quantization)

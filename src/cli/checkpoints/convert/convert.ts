@@ -5,19 +5,23 @@ import { join } from "node:path";
 import { ArgumentError, FileError } from "../../../errors.js";
 import { codeOf, fileError, writeAt } from "../../../io/files.js";
 import type { JsonObject, Metadata, TensorPlan } from "../../../io/header/header.js";
+import { recipeSubject } from "../../../io/quantized/recipe.js";
 import { replaceFile } from "../../../io/replace/replace.js";
-import { writeSafetensors } from "../../../io/safetensors-writer.js";
+import { type PutTensor, writeSafetensors } from "../../../io/safetensors-writer.js";
+import { writeGguf } from "../gguf/writer.js";
 import { type Checkpoint, readJsonFile, readOptionalJson, type StoredTensor } from "../stored/open.js";
 import { fileMetadata } from "./announce.js";
 import { convertedConfig, convertedModelopt } from "./config-out.js";
+import { ggufMetadata } from "./gguf-metadata.js";
 import { Output } from "./output.js";
-import { bytesOfShard, type ConversionPlan, type ShardPlan, type Way } from "./plan.js";
+import { bytesOfShard, type ConversionPlan, isGgufTarget, type ShardPlan, type Way } from "./plan.js";
 
 const COPY_BYTES = 8 << 20;
 const MODELOPT_FILE = "hf_quant_config.json";
 /** The file in an unfinished output that says which conversion it is, and what each finished shard changed. */
 const PROGRESS_FILE = "lockstep-convert.json";
-const SKIPPED = /\.safetensors$|\.safetensors\.index\.json$|^\.|^config\.json$|^hf_quant_config\.json$/;
+const SKIPPED =
+  /\.safetensors$|\.gguf$|\.safetensors\.index\.json$|^\.|^config\.json$|^hf_quant_config\.json$/;
 
 /** What a conversion changed in one weight. */
 export interface WeightChanges {
@@ -111,13 +115,22 @@ async function begin(partial: string, conversion: string): Promise<Progress> {
 }
 
 /** The metadata of a file of the output: what the library reads of its weights, and that the file is one for PyTorch. */
-function metadataOf({ metadata }: Checkpoint, { target }: ConversionPlan, { steps }: ShardPlan): Metadata {
+function metadataOf(
+  { metadata }: Checkpoint,
+  { target, kept }: ConversionPlan,
+  { steps }: ShardPlan,
+): Metadata {
   const weights = steps.flatMap((step) =>
     step.kind === "convert" ? Object.entries(step.metadata ?? {}) : [],
   );
   const plain = steps.flatMap((step) => (step.kind === "copy" ? [step.from.entry.name] : []));
   const told = target.row && fileMetadata(target.row.announce, Object.fromEntries(weights), plain);
-  return told ?? { format: metadata.format ?? "pt" };
+  const recipes = Object.entries(metadata).filter(([key]) => {
+    const name = recipeSubject(key);
+    return name !== undefined && kept.includes(name) && plain.some((part) => part.startsWith(`${name}.`));
+  });
+  const own = { ...Object.fromEntries(recipes), ...(target.own ? Object.fromEntries(weights) : {}) };
+  return told ?? { format: metadata.format ?? "pt", ...own };
 }
 
 async function writeShard(
@@ -129,14 +142,17 @@ async function writeShard(
 ): Promise<readonly WeightChanges[]> {
   const all: WeightChanges[] = [];
   const tensors = shard.steps.flatMap(({ outputs }) => outputs);
-  const file = { tensors, metadata: metadataOf(checkpoint, plan, shard) };
-  await writeSafetensors(join(folder, shard.name), file, async (put) => {
+  const body = async (put: PutTensor): Promise<void> => {
     const output = new Output(put, onBytes);
     for (const step of shard.steps) {
       if (step.kind === "copy") await copy(step.from, step.outputs[0], output);
       else all.push({ name: step.name, way: step.way, ...(await step.write(output)) });
     }
-  });
+  };
+  const path = join(folder, shard.name);
+  if (isGgufTarget(plan.target))
+    await writeGguf(path, { tensors, metadata: await ggufMetadata(checkpoint, plan, shard) }, body);
+  else await writeSafetensors(path, { tensors, metadata: metadataOf(checkpoint, plan, shard) }, body);
   return all;
 }
 

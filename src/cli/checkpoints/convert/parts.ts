@@ -51,13 +51,14 @@ export function whyUnfit(
   const row = conventionOf(target.convention);
   const named = row.codes.suffix.includes("weight");
   if (named && !name.endsWith(WEIGHT_END)) return `its name does not end in ${WEIGHT_END}`;
-  if (!named && name.endsWith(WEIGHT_END))
+  if (!named && row.codes.suffix !== "" && name.endsWith(WEIGHT_END))
     return `its name ends in ${WEIGHT_END}, which ${target.convention} has not`;
   const [, rows, columns] = matricesOf(shape);
   if (shape.length < 2 || rows * columns === 0) return `its shape is [${shape}]; a matrix is needed`;
   const { kind, size, grid } = blocksOf(row, spec, shape);
-  if (kind === "group" && columns % size[1] !== 0)
-    return `its last dimension ${columns} is no multiple of ${size[1]}`;
+  const step = target.columns ?? size[1];
+  if (kind === "group" && columns % step !== 0)
+    return `its last dimension ${columns} is no multiple of ${step}`;
   const cut = [rows, columns].some((length, axis) => {
     const [block = 1, count = 1] = [size[axis], grid[axis]];
     if (kind !== "tile" || length % block === 0) return false;
@@ -80,7 +81,7 @@ export function partsOf(
   const blocks = blocksOf(row, spec, shape);
   const prefix = row.codes.suffix.includes("weight") ? name.slice(0, -WEIGHT_END.length) : name;
   const lead = shape.slice(0, -2);
-  const type = codeTypeOf(row, spec);
+  const type = target.type ?? codeTypeOf(row, spec);
   const { codes: count, bytes } = CODE_TYPES[type].packing;
   const [codesDType] = row.codes.dtypes;
   const wide = shape.at(-1) ?? 1;

@@ -6,8 +6,8 @@ import { Kernels } from "../kernels/kernels.js";
 import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
 import { modelDType } from "./config-out.js";
-import { type ConversionPlan, planConversion, requireSound, wideConversions } from "./plan.js";
-import { quantizations } from "./quantizations.js";
+import { type ConversionPlan, dequantizable, planConversion, requireSound, wideConversions } from "./plan.js";
+import { ownConversions, quantizations } from "./quantizations.js";
 import type { TargetChoice } from "./targets.js";
 
 /** What the user wants. */
@@ -35,7 +35,11 @@ export async function planFor(
   };
   if (target.wide === undefined) {
     requireSound(checkpoint, surveyed, () => true);
-    const { name, row } = target;
+    const { name, row, own } = target;
+    if (own !== undefined) {
+      const conversions = ownConversions(surveyed, { name, quantizer: own, tensors, backend, kernels });
+      return planConversion(checkpoint, target, conversions);
+    }
     const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
     const dtype = modelDType(config);
     const conversions = await quantizations(surveyed, {
@@ -48,8 +52,8 @@ export async function planFor(
     });
     return planConversion(checkpoint, target, conversions);
   }
-  const names = surveyed.weights.map(({ name }) => name);
-  const wanted = wantedBy(tensors, names);
+  const wanted = wantedBy(tensors, dequantizable(surveyed));
   requireSound(checkpoint, surveyed, wanted);
-  return planConversion(checkpoint, target, wideConversions(surveyed, target.wide, wanted, kernels));
+  const wide = wideConversions(surveyed, target.wide, wanted, { kernels, backend });
+  return planConversion(checkpoint, target, wide);
 }

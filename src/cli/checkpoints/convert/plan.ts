@@ -1,16 +1,22 @@
 /** What a conversion makes of each tensor of a checkpoint. */
 import { basename } from "node:path";
+import type { Backend } from "../../../backends/backend.js";
 import { FileError } from "../../../errors.js";
 import { fileBytes } from "../../../io/dtypes.js";
 import type { Metadata, TensorPlan } from "../../../io/header/header.js";
+import { packedAs } from "../gguf/file.js";
+import { ggufTensors } from "../gguf/writer.js";
 import type { Surveyed } from "../inspect.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
+import type { OwnWeight } from "../stored/own.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import type { Output } from "./output.js";
+import { ownParts, ownSource } from "./own.js";
+import { numbersOf, plainSource, type Source } from "./source.js";
 import type { TargetChoice } from "./targets.js";
-import type { Changes, WideTarget } from "./wide.js";
+import { Changes, toWide, type WideTarget } from "./wide.js";
 import { writeWide } from "./widen.js";
 
 /** How a weight gets its new form: its values, its codes and scales as they are, or new codes of its values. */
@@ -64,6 +70,8 @@ export interface Conversions {
   readonly steps: ReadonlyMap<string, ConvertedWeight>;
   /** The quantized weights that are converted. */
   readonly quantized: readonly QuantizedWeight[];
+  /** The weights that `lockstep quantize` wrote, of those that are converted. */
+  readonly own: readonly OwnWeight[];
   readonly kept: readonly string[];
   readonly left: ReadonlyMap<string, string>;
   readonly ignored: readonly string[];
@@ -71,12 +79,18 @@ export interface Conversions {
 
 const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
 
-/** Conversions of the quantized weights that `wanted` chooses to a wide type. */
+/** The tensors that a conversion to a wide type can choose: quantized weights, and packed tensors of GGUF files. */
+export function dequantizable({ weights, own, plain }: Surveyed): readonly string[] {
+  const packed = plain.filter(({ shard, entry }) => packedAs(shard, entry.name));
+  return [...[...weights, ...own].map(({ name }) => name), ...packed.map(({ entry }) => entry.name)];
+}
+
+/** Conversions of the quantized weights and packed tensors that `wanted` chooses to a wide type. */
 export function wideConversions(
-  { weights }: Surveyed,
+  { weights, own: all, plain }: Surveyed,
   target: WideTarget,
   wanted: (name: string) => boolean,
-  kernels: () => Promise<Kernels>,
+  { kernels, backend }: { kernels: () => Promise<Kernels>; backend: () => Promise<Backend> },
 ): Conversions {
   const quantized = weights.filter(({ name }) => wanted(name));
   const steps = quantized.map((weight): [string, ConvertedWeight] => {
@@ -88,17 +102,34 @@ export function wideConversions(
       { kind: "convert", name: weight.name, way: "dequantized", outputs: [output], write },
     ];
   });
-  const kept = weights.filter(({ name }) => !wanted(name)).map(({ name }) => name);
-  return { steps: new Map(steps), quantized, kept, left: new Map(), ignored: [] };
+  const own = all.filter(({ name }) => wanted(name));
+  const packed = plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && wanted(name));
+  const sources: readonly (readonly [place: string | undefined, Source])[] = [
+    ...packed.map((stored) => [stored.entry.name, plainSource(stored)] as const),
+    ...own.map((weight) => [ownParts(weight)[0], ownSource(weight, backend)] as const),
+  ];
+  for (const [place = "", source] of sources) {
+    const { name, shape } = source;
+    const output = { name, dtype: FILE_DTYPE[target], shape };
+    const write = async (to: Output): Promise<Changes> => {
+      const changes = new Changes();
+      for await (const rows of source.rows(await kernels()))
+        await to.append(output, toWide(target, Float64Array.from(numbersOf(rows)), changes));
+      return changes;
+    };
+    steps.push([place, { kind: "convert", name, way: "dequantized", outputs: [output], write }]);
+  }
+  const kept = [...weights, ...all].filter(({ name }) => !wanted(name)).map(({ name }) => name);
+  return { steps: new Map(steps), quantized, own, kept, left: new Map(), ignored: [] };
 }
 
 /** The plan that carries out `conversions`. Throws `FileError` if the output would have a tensor twice. */
 export function planConversion(
   checkpoint: Checkpoint,
   target: TargetChoice,
-  { steps, quantized, kept, left, ignored }: Conversions,
+  { steps, quantized, own: fromOwn, kept, left, ignored }: Conversions,
 ): ConversionPlan {
-  const parts = new Set(quantized.flatMap(partsOf));
+  const parts = new Set([...quantized.flatMap(partsOf), ...fromOwn.flatMap(ownParts)]);
   const isCompanion = companionsOf(quantized);
   const dropped: string[] = [];
   const shards = checkpoint.shards.map((shard) => {
@@ -113,14 +144,19 @@ export function planConversion(
     }
     return { name: basename(shard.path), steps: own };
   });
+  const gguf = isGgufTarget(target);
   const [only] = shards;
   const single = shards.length === 1 && only && checkpoint.index === undefined;
-  const named = single ? [{ ...only, name: "model.safetensors" }] : shards;
+  const all = single
+    ? [{ ...only, name: "model.safetensors" }]
+    : shards.filter(({ steps }) => steps.length > 0);
+  const named = gguf ? ggufNamed(all) : all;
   requireUnique(named);
+  if (gguf) for (const { name, steps } of named) ggufTensors(name, outputsOf(steps));
   return {
     target,
-    shards: named.filter((shard) => shard.steps.length > 0 || single),
-    indexed: !single,
+    shards: named,
+    indexed: !single && !gguf,
     converted: new Map([...steps.values()].map(({ name, way }) => [name, way])),
     kept,
     left,
@@ -130,11 +166,28 @@ export function planConversion(
   };
 }
 
+/** Whether the files of a target are GGUF. */
+export function isGgufTarget({ row }: TargetChoice): boolean {
+  return row !== undefined && conventionOf(row.convention).container === "gguf";
+}
+
+/** Shards under the names of a GGUF file, or of a split one, by which llama.cpp finds its parts. */
+function ggufNamed(shards: readonly ShardPlan[]): readonly ShardPlan[] {
+  const digits = (value: number): string => String(value).padStart(5, "0");
+  return shards.map((shard, i) => ({
+    ...shard,
+    name: shards.length === 1 ? "model.gguf" : `model-${digits(i + 1)}-of-${digits(shards.length)}.gguf`,
+  }));
+}
+
+/** The tensors that steps write. */
+export function outputsOf(steps: readonly Step[]): readonly TensorPlan[] {
+  return steps.flatMap(({ outputs }) => outputs);
+}
+
 /** The bytes of the tensors of a file. */
 export function bytesOfShard({ steps }: ShardPlan): number {
-  return steps
-    .flatMap(({ outputs }) => outputs)
-    .reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0);
+  return outputsOf(steps).reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0);
 }
 
 function partsOf({ codes, scale, global }: QuantizedWeight): readonly string[] {
@@ -153,17 +206,13 @@ function companionsOf(converted: readonly QuantizedWeight[]): (name: string) => 
 }
 
 /**
- * Throws `FileError` if anything would be read wrong, if a chosen weight has a zero point, or if the file has quantized tensors
- * that this library wrote, which `dequantize` reads.
+ * Throws `FileError` if anything would be read wrong, or if a chosen weight has a zero point.
  */
 export function requireSound(
   { path }: Checkpoint,
-  { findings, own }: Surveyed,
+  { findings }: Surveyed,
   wanted: (name: string) => boolean,
 ): void {
-  const [first] = own;
-  if (first)
-    throw new FileError(`${path}: tensor "${first.name}": lockstep wrote it; lockstep dequantize reads it`);
   const stops = findings.filter(
     ({ name, severity, subject }) => severity === "error" || (name === "zero-point" && wanted(subject)),
   );

@@ -2,6 +2,7 @@
 import type { Backend } from "../../../backends/backend.js";
 import { quantizerOf } from "../../../dialects/quantizer-of.js";
 import { ArgumentError, FileError } from "../../../errors.js";
+import type { BlockFormatName } from "../../../formats/block.js";
 import { tensorDType } from "../../../io/dtypes.js";
 import { usesTensorAmax } from "../../../quantizers/shard.js";
 import { isWide, type WideDType } from "../../../tensor/shape.js";
@@ -10,11 +11,16 @@ import { fusedGroup } from "../judge/fused.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
+import type { OwnWeight } from "../stored/own.js";
+import { twinOf } from "../stored/twins.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { wantedBy } from "../tensor-globs.js";
 import { weightMetadata } from "./announce.js";
 import { carried, writeCarried } from "./carry.js";
+import { quantizeByGgml } from "./ggml.js";
 import type { Output } from "./output.js";
+import { ownParts, ownSource } from "./own.js";
+import { ownStep, whyNotOwn } from "./own-step.js";
 import { type Parts, partsOf, whyUnfit } from "./parts.js";
 import type { Conversions, ConvertedWeight } from "./plan.js";
 import { quantizeWeight } from "./quantize.js";
@@ -37,6 +43,9 @@ export interface Wanted {
   readonly kernels: () => Promise<Kernels>;
 }
 
+/** What errors call the form that `lockstep quantize` writes. */
+const OWN = "lockstep";
+
 interface Candidate {
   readonly source: Source;
   /** The tensor that the new form takes the place of. */
@@ -56,7 +65,7 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
   const { target } = wanted;
   const quantizer = target.dialect === undefined ? undefined : quantizerOf({ dialect: target.dialect });
   const spec = quantizer?.spec;
-  const { weights, plain, left } = chosen(surveyed, wanted, (name, shape) =>
+  const { weights, own, plain, left } = chosen(surveyed, wanted, (name, shape) =>
     whyUnfit(target, spec, name, shape),
   );
   const partsFor = (source: Source, scales: WideDType): Parts =>
@@ -65,12 +74,18 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
     const source = plainSource(stored);
     return { source, place: stored.entry.name, parts: partsFor(source, source.dtype) };
   });
+  for (const weight of own) {
+    const source = ownSource(weight, wanted.backend);
+    const [place = ""] = ownParts(weight);
+    candidates.push({ source, place, parts: partsFor(source, source.dtype) });
+  }
   for (const weight of weights) {
     const source = quantizedSource(weight);
     const place = weight.codes.entry.name;
     const parts = partsFor(source, scaleType(weight));
-    const scales = await carried(await wanted.kernels(), weight, target, parts);
-    if (scales) candidates.push({ source, place, weight, parts, carriedBy: scales.global ?? 1 });
+    const twin = twinOf(weight);
+    const scales = await carried(await wanted.kernels(), twin, target, parts);
+    if (scales) candidates.push({ source, place, weight: twin, parts, carriedBy: scales.global ?? 1 });
     else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
   }
   if (candidates.length === 0) throw nothing(wanted.name, left);
@@ -82,10 +97,11 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
     const carries = group.every(
       ({ carriedBy }) => carriedBy !== undefined && carriedBy === group[0]?.carriedBy,
     );
-    if (!carries && !quantizer) throw noQuantizer(wanted.name, source.name);
+    if (!carries && !quantizer && !target.ggml) throw noQuantizer(wanted.name, source.name);
     const quantized = async (output: Output): Promise<Changes> => {
-      if (!quantizer) throw noQuantizer(wanted.name, source.name);
       const kernels = await wanted.kernels();
+      if (target.ggml) return quantizeByGgml(kernels, source, parts, output);
+      if (!quantizer) throw noQuantizer(wanted.name, source.name);
       const amax = usesTensorAmax(quantizer.spec) ? await amaxOfAll(kernels, amaxes, group) : undefined;
       const backend = await wanted.backend();
       return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, amax, output);
@@ -110,6 +126,7 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
   return {
     steps: new Map(steps),
     quantized: weights,
+    own,
     kept: [],
     left,
     ignored: named.map(({ entry: { name } }) => name.replace(/\.weight$/, "")),
@@ -122,42 +139,65 @@ function scaleType({ scale }: QuantizedWeight): WideDType {
   return type !== undefined && isWide(type) ? type : "f32";
 }
 
+/**
+ * Conversions of weights to the form that `lockstep quantize` writes, of the same weights as those of `quantizations`. Throws as
+ * that does.
+ */
+export function ownConversions(
+  surveyed: Surveyed,
+  wanted: Omit<Wanted, "target" | "dtype"> & { readonly quantizer: BlockFormatName },
+): Conversions {
+  const { quantizer, backend } = wanted;
+  const { weights, own, plain, left } = chosen(surveyed, wanted, (_, shape) => whyNotOwn(quantizer, shape));
+  const sources: readonly (readonly [place: string | undefined, Source])[] = [
+    ...plain.map((stored) => [stored.entry.name, plainSource(stored)] as const),
+    ...weights.map((weight) => [weight.codes.entry.name, quantizedSource(weight)] as const),
+    ...own.map((weight) => [ownParts(weight)[0], ownSource(weight, backend)] as const),
+  ];
+  if (sources.length === 0) throw nothing(wanted.name, left);
+  const steps = sources.map(([place = "", source]) => [place, ownStep(source, quantizer, wanted)] as const);
+  return { steps: new Map(steps), quantized: weights, own, kept: [], left, ignored: [] };
+}
+
 interface Chosen {
   readonly weights: readonly QuantizedWeight[];
+  readonly own: readonly OwnWeight[];
   readonly plain: readonly StoredTensor[];
   readonly left: ReadonlyMap<string, string>;
 }
 
 function chosen(
-  { weights, plain }: Surveyed,
-  { name, tensors }: Wanted,
+  { weights, own: all, plain }: Surveyed,
+  { name, tensors }: Pick<Wanted, "name" | "tensors">,
   whyNot: (name: string, shape: readonly number[]) => string | undefined,
 ): Chosen {
   const quantizable = plain.filter(isQuantizable);
+  const own = all.map((weight) => ({ ...weight, shape: weight.recipe.shape, convention: OWN }));
+  const before = [...weights, ...own];
   const why = (weight: { readonly name: string; readonly shape: readonly number[] }): string | undefined =>
     whyNot(weight.name, weight.shape);
   if (!tensors) {
     const left = new Map<string, string>();
-    for (const weight of weights) requireFit(name, weight.name, why(weight));
-    const linear = weights.length > 0 ? [] : quantizable.filter(isLinear);
+    for (const weight of before) requireFit(name, weight.name, why(weight));
+    const linear = before.length > 0 ? [] : quantizable.filter(isLinear);
     const fit = linear.filter(({ entry }) => {
       const reason = why(entry);
       if (reason !== undefined) left.set(entry.name, reason);
       return reason === undefined;
     });
-    return { weights, plain: fit, left };
+    return { weights, own, plain: fit, left };
   }
-  const names = [...weights.map((weight) => weight.name), ...quantizable.map(({ entry }) => entry.name)];
+  const names = [...before.map((weight) => weight.name), ...quantizable.map(({ entry }) => entry.name)];
   const wanted = wantedBy(tensors, names);
-  const [other] = weights.filter((weight) => !wanted(weight.name));
+  const [other] = before.filter((weight) => !wanted(weight.name));
   if (other)
     throw new ArgumentError(
       `--tensors: "${other.name}" is quantized already (${other.convention}) and would stay so; a checkpoint has one quantization: convert all, or convert to bf16 first`,
     );
-  const own = quantizable.filter(({ entry }) => wanted(entry.name));
-  for (const weight of [...weights, ...own.map(({ entry }) => entry)])
+  const more = quantizable.filter(({ entry }) => wanted(entry.name));
+  for (const weight of [...before, ...more.map(({ entry }) => entry)])
     requireFit(name, weight.name, why(weight));
-  return { weights, plain: own, left: new Map() };
+  return { weights, own, plain: more, left: new Map() };
 }
 
 function requireFit(target: string, name: string, why: string | undefined): void {

@@ -5,9 +5,13 @@ import type { StoredTensor } from "../stored/open.js";
 
 /** Layers that stay: embeddings, the output layer, and what routes tokens to experts. */
 const STAYS =
-  /(^|\.)(lm_head|embed_out|output|embed\w*|\w*embeddings?|wte|wpe|tok_embeddings|gate|router|\w*_gate|score|classifier)\.weight$/;
+  /(^|\.)(lm_head|embed_out|output|embed\w*|\w*embeddings?|wte|wpe|tok_embeddings|\w*_embd|gate|router|\w*_gate|score|classifier)\.weight$/;
+/** In GGUF: the weights of layers, and those of them that stay, as llama.cpp leaves them. */
+const GGML_LAYER = /(^|\.)blk\.\d+\./;
+const GGML_STAYS =
+  /\.(\w*_norm\w*|ffn_gate_inp\w*|\w*_router|ssm_conv1d\w*|shortconv\.conv|\w*_embd|time_mix_\w+)\.weight$/;
 /** Layers that take indices, not vectors: their weights are no matrices of products. */
-const EMBEDS = /(^|\.)(embed_tokens|\w*embeddings?|wte|wpe)\.weight$/;
+const EMBEDS = /(^|\.)(embed_tokens|\w*embeddings?|wte|wpe|\w*_embd)\.weight$/;
 
 const WEIGHT = /\.weight$/;
 
@@ -17,9 +21,10 @@ export function isQuantizable({ entry: { dtype, shape } }: StoredTensor): boolea
   return type !== undefined && isWide(type) && shape.length >= 2;
 }
 
-/** Whether the rule quantizes a tensor: a matrix that is the weight of a linear layer. */
+/** Whether the rule quantizes a tensor: a matrix that is the weight of a linear layer, or in GGUF those of experts too. */
 export function isLinear(stored: StoredTensor): boolean {
   const { name, shape } = stored.entry;
+  if (GGML_LAYER.test(name)) return isQuantizable(stored) && WEIGHT.test(name) && !GGML_STAYS.test(name);
   return isQuantizable(stored) && shape.length === 2 && WEIGHT.test(name) && !STAYS.test(name);
 }
 

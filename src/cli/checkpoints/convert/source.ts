@@ -66,6 +66,13 @@ async function* plainRows(
   }
 }
 
+/** The values of rows as numbers. */
+export function numbersOf({ type, values }: Rows): Float32Array | Float64Array {
+  if (values instanceof Float64Array || values instanceof Float32Array) return values;
+  if (type === "f64") throw new TypeError("f64 values are a Float64Array");
+  return toFloats(fileDType(type), bytesOf(values));
+}
+
 /** The largest magnitude of a weight. Throws `FileError` for NaN and infinity. */
 export async function amaxOf(kernels: Kernels, source: Source): Promise<number> {
   let amax = 0;
@@ -102,7 +109,7 @@ function largest(values: Float64Array): number {
 }
 
 /** The error for a weight with NaN or infinity, for which libraries have different rules. */
-function notFinite(name: string): FileError {
+export function notFinite(name: string): FileError {
   return new FileError(
     `tensor "${name}": has NaN or infinity, which is not quantized; leave it out by --tensors`,
   );

@@ -6,9 +6,12 @@
 import type { DialectName } from "../../../dialects/table.js";
 import { DIALECT_NAMES } from "../../../dialects/table.js";
 import { ArgumentError } from "../../../errors.js";
+import type { BlockFormatName } from "../../../formats/block.js";
 import type { FileDType } from "../../../io/dtypes.js";
 import type { JsonObject } from "../../../io/header/header.js";
+import type { CodeTypeName } from "../stored/code-types.js";
 import type { ConventionName } from "../stored/conventions.js";
+import { OWN_TARGETS } from "./own.js";
 import { WIDE_TARGETS, type WideTarget } from "./wide.js";
 
 /** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
@@ -17,7 +20,8 @@ export type Announcement =
   | { readonly method: "modelopt"; readonly algorithm: string; readonly weights: JsonObject }
   | { readonly method: "fp8"; readonly scaleFormat?: string }
   | { readonly method: "experts"; readonly quantMethod: string }
-  | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: Subclass };
+  | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: Subclass }
+  | { readonly method: "gguf"; readonly fileType: number };
 
 /** The class of torchao that a weight becomes, and its fields beside those of the tensor. */
 export interface Subclass {
@@ -33,6 +37,10 @@ export interface Subclass {
 export interface Target {
   /** The dialect that quantizes; absent if codes and scales can only be carried over from a checkpoint that has the same ones. */
   readonly dialect?: DialectName;
+  /** Whether weights are quantized as ggml does it, which is no dialect. */
+  readonly ggml?: true;
+  /** The kind of codes that are written, if the convention has another name for them. */
+  readonly type?: CodeTypeName;
   readonly convention: ConventionName;
   /** The type of scales. `source`: that of the weight before quantization. */
   readonly scale: FileDType | "source";
@@ -44,6 +52,8 @@ export interface Target {
   readonly layout?: "swizzled" | "flat";
   /** Whether the library reads whole blocks only. */
   readonly even?: true;
+  /** The number of elements by which rows must be divisible, if it is not that of a group. */
+  readonly columns?: number;
   readonly announce: Announcement;
 }
 
@@ -226,6 +236,22 @@ const ROWS: Readonly<Record<string, Target>> = {
     },
   },
   "gpt-oss": { convention: "gpt-oss", scale: "U8", announce: { method: "experts", quantMethod: "mxfp4" } },
+  "gguf-mxfp4": {
+    ggml: true,
+    convention: "gguf-mxfp4",
+    type: "e2m1",
+    scale: "F8_E8M0",
+    announce: { method: "gguf", fileType: 38 },
+  },
+  "gguf-nvfp4": {
+    dialect: "modelopt-nvfp4",
+    convention: "gguf-nvfp4",
+    type: "e2m1",
+    scale: "F8_E4M3",
+    global: [1],
+    columns: 64,
+    announce: { method: "gguf", fileType: 39 },
+  },
 };
 
 /** Why a dialect has no files that a checkpoint can be converted into. */
@@ -259,8 +285,9 @@ export const QUANTIZED_TARGETS = Object.keys(ROWS);
 
 /** A type or a quantization that a checkpoint is converted into. */
 export type TargetChoice =
-  | { readonly name: WideTarget; readonly wide: WideTarget; readonly row?: never }
-  | { readonly name: string; readonly wide?: never; readonly row: Target };
+  | { readonly name: WideTarget; readonly wide: WideTarget; readonly row?: never; readonly own?: never }
+  | { readonly name: string; readonly wide?: never; readonly row: Target; readonly own?: never }
+  | { readonly name: string; readonly wide?: never; readonly row?: never; readonly own: BlockFormatName };
 
 /** Parses the name of a target. Throws `ArgumentError` for another one, with the reason if it is that of a dialect. */
 export function targetNamed(name: string): TargetChoice {
@@ -269,7 +296,9 @@ export function targetNamed(name: string): TargetChoice {
   const row = Object.hasOwn(ROWS, name) ? ROWS[name] : undefined;
   const dialect = DIALECT_NAMES.find((each) => each === name);
   if (row) return { name, row: dialect === undefined ? row : { ...row, dialect } };
-  const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS].join(", ");
+  const own = OWN_TARGETS.get(name);
+  if (own) return { name, own };
+  const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS, ...OWN_TARGETS.keys()].join(", ");
   const why = dialect && WHY_NOT[dialect];
   if (why) throw new ArgumentError(`${name} cannot be written: ${UNWRITTEN[why]}; there are ${all}`);
   throw new ArgumentError(`"${name}" is not one of ${all}`);

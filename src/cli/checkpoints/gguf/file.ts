@@ -1,13 +1,16 @@
 /** Reads GGUF files without loading them. */
 import type { FileHandle } from "node:fs/promises";
+import { dequantizePacked, type PackedLayoutName } from "../../../dialects/packed/packed.js";
 import { ArgumentError } from "../../../errors.js";
 import { openFile, readAt } from "../../../io/files.js";
 import type { TensorEntry } from "../../../io/header/header.js";
 import { MAX_HEADER_BYTES } from "../../../io/limits.js";
 import { TensorSource } from "../../../io/source.js";
+import { bytesOf } from "../../bytes.js";
 import { Cursor, MoreBytes } from "./cursor.js";
 import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
 import type { MetadataValue } from "./metadata.js";
+import type { PackedType } from "./types.js";
 import { type BlockPart, type View, viewsByName } from "./views.js";
 
 /** The bytes of the header that are read first; then four times as many. */
@@ -45,6 +48,7 @@ export class GgufFile extends TensorSource {
   readonly facts: GgufFacts;
   readonly #handle: FileHandle;
   readonly #views: ReadonlyMap<string, View>;
+  readonly #spans: GgufHeader["spans"];
 
   private constructor(
     path: string,
@@ -56,6 +60,7 @@ export class GgufFile extends TensorSource {
     super(path, { tensors: new Map(entries), metadata: {} });
     this.#handle = handle;
     this.#views = views;
+    this.#spans = header.spans;
     const { version, tensors, values } = header;
     this.facts = { version, tensors: tensors.length, metadata: Object.fromEntries(values) };
   }
@@ -84,7 +89,20 @@ export class GgufFile extends TensorSource {
     if (!Number.isSafeInteger(begin) || !Number.isSafeInteger(end) || begin < 0 || begin > end || end > size)
       throw new ArgumentError(`read: ${begin} to ${end} are not within the ${size} bytes of "${entry.name}"`);
     if (view.part) return this.#gather(view.tensor.begin, view.part, begin, end);
+    if (view.packed) return this.#decode(view.tensor.begin, view.packed, begin, end);
     return readAt(this.path, this.#handle, entry.begin + begin, end - begin);
+  }
+
+  /** The keys of the metadata, in the order of the file. */
+  get keys(): readonly string[] {
+    return [...this.#spans.keys()];
+  }
+
+  /** The bytes of an entry of the metadata: key, type and value. Throws `ArgumentError` if there is no such key. */
+  async readMetadata(key: string): Promise<Uint8Array> {
+    const span = this.#spans.get(key);
+    if (!span) throw new ArgumentError(`${this.path}: the metadata have no "${key}"`);
+    return readAt(this.path, this.#handle, span[0], span[1] - span[0]);
   }
 
   /** Bytes [begin, end) of a part of blocks that begin at a byte of the file. */
@@ -100,6 +118,27 @@ export class GgufFile extends TensorSource {
       for (let i = 0; i < count; i++) gather(raw, i * stride, all, (block - first + i) * bytes);
     }
     return all.subarray(begin - first * bytes, end - first * bytes);
+  }
+
+  /** Bytes [begin, end) of the values of packed blocks that begin at a byte of the file. */
+  async #decode(start: number, { layout, elements, bytes }: PackedType, begin: number, end: number) {
+    const size = 4 * elements;
+    const first = Math.floor(begin / size);
+    const last = Math.ceil(end / size);
+    const all = new Uint8Array((last - first) * size);
+    const step = Math.floor(CHUNK_BYTES / size);
+    for (let block = first; block < last; block += step) {
+      const count = Math.min(step, last - block);
+      const raw = await readAt(this.path, this.#handle, start + block * bytes, count * bytes);
+      all.set(bytesOf(dequantizePacked(raw, layout)), (block - first) * size);
+    }
+    return all.subarray(begin - first * size, end - first * size);
+  }
+
+  /** How a tensor is packed whose values are read as F32, and its bytes in the file; undefined for other tensors. */
+  packed(name: string): { readonly layout: PackedLayoutName; readonly bytes: number } | undefined {
+    const view = this.#views.get(name);
+    return view?.packed && { layout: view.packed.layout, bytes: view.tensor.end - view.tensor.begin };
   }
 
   /** Closes the file. Later reads throw `FileError`. */
@@ -121,4 +160,9 @@ async function readHeader(path: string, handle: FileHandle, size: number): Promi
       length = Math.min(size, MAX_HEADER_BYTES, Math.max(error.needed, 4 * length));
     }
   }
+}
+
+/** As `GgufFile.packed`, of a tensor of any file. */
+export function packedAs(shard: TensorSource, name: string): ReturnType<GgufFile["packed"]> {
+  return shard instanceof GgufFile ? shard.packed(name) : undefined;
 }

@@ -4,14 +4,16 @@ import { fileBytes } from "../../../io/dtypes.js";
 import { elementCount, type Shape } from "../../../tensor/shape.js";
 import type { Cursor } from "./cursor.js";
 import { type GgufMetadata, metadataCount, readMetadata } from "./metadata.js";
-import { blockBytes, type GgmlType, ggmlType, READ_TYPES } from "./types.js";
+import { blockSize, type GgmlType, ggmlType, READ_TYPES } from "./types.js";
 
 /** The first bytes of a file, as text. */
 export const MAGIC = "GGUF";
-const MAGIC_WORD = 0x46554747;
+/** The same as a number. */
+export const MAGIC_WORD = 0x46554747;
 /** Versions with lengths of 64 bits; 1 has others. */
 const VERSIONS: readonly number[] = [2, 3];
-const MOST_DIMENSIONS = 4;
+/** The largest number of dimensions. */
+export const MOST_DIMENSIONS = 4;
 /** The least bytes of a tensor's description: the length of the name, the number of dimensions, type and offset. */
 const LEAST_TENSOR = 24;
 
@@ -94,7 +96,7 @@ function bytesOf(cursor: Cursor, what: string, type: GgmlType, shape: Shape): nu
     throw cursor.fail(
       `${what}: [${shape}] has rows of ${columns}; they must be whole blocks of ${type.elements}`,
     );
-  return (elementCount(shape) / type.elements) * blockBytes(type);
+  return (elementCount(shape) / type.elements) * blockSize(type);
 }
 
 /** Throws `FileError` if a tensor reaches beyond the file or into another one. */

@@ -28,8 +28,10 @@ const BOOL = 7;
 const TEXT = 8;
 const ARRAY = 9;
 
-const ALIGNMENT_KEY = "general.alignment";
-const DEFAULT_ALIGNMENT = 32;
+/** The key of the metadata that says what offsets of tensors are multiples of. */
+export const ALIGNMENT_KEY = "general.alignment";
+/** What offsets of tensors are multiples of where a file does not say so. */
+export const DEFAULT_ALIGNMENT = 32;
 /** The longest text that is kept. */
 const MOST_TEXT = 1024;
 /** The least bytes of an entry: the length of its key, its type, and a byte. */
@@ -40,6 +42,8 @@ const LEAST_TEXT = 8;
 /** What the metadata of a file say. */
 export interface GgufMetadata {
   readonly values: ReadonlyMap<string, MetadataValue>;
+  /** Where each entry begins and ends in the file, by its key. */
+  readonly spans: ReadonlyMap<string, readonly [begin: number, end: number]>;
   /** The bytes of which offsets of tensors are multiples: a power of two. */
   readonly alignment: number;
 }
@@ -52,16 +56,19 @@ export function metadataCount(cursor: Cursor): number {
 /** Reads `count` entries. Throws `FileError` for a key that occurs twice, and for anything that the format forbids. */
 export function readMetadata(cursor: Cursor, count: number): GgufMetadata {
   const values = new Map<string, MetadataValue>();
+  const spans = new Map<string, readonly [number, number]>();
   let alignment = DEFAULT_ALIGNMENT;
   for (let i = 0; i < count; i++) {
+    const begin = cursor.at;
     const key = cursor.text("a key of the metadata");
     if (values.has(key)) throw cursor.fail(`the key "${key}" occurs twice in the metadata`);
     const type = cursor.u32(`the type of "${key}"`);
     const value = readValue(cursor, key, type);
     values.set(key, value);
+    spans.set(key, [begin, cursor.at]);
     if (key === ALIGNMENT_KEY) alignment = requireAlignment(cursor, type, value);
   }
-  return { values, alignment };
+  return { values, spans, alignment };
 }
 
 function requireAlignment(cursor: Cursor, type: number, value: MetadataValue): number {

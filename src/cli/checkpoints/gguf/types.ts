@@ -1,4 +1,9 @@
 /** The element types of GGUF files: the names of all, and how those that are read lie in bytes. */
+import {
+  PACKED_LAYOUT_NAMES,
+  PACKED_LAYOUTS,
+  type PackedLayoutName,
+} from "../../../dialects/packed/packed.js";
 import type { FileDType } from "../../../io/dtypes.js";
 
 /** Elements that lie one after the other. */
@@ -15,8 +20,17 @@ export interface BlockType {
   readonly scaleDType: FileDType;
 }
 
+/** Blocks of a row in a packed layout, whose values are read as F32. */
+export interface PackedType {
+  readonly layout: PackedLayoutName;
+  /** The elements of a block. */
+  readonly elements: number;
+  /** The bytes of a block. */
+  readonly bytes: number;
+}
+
 /** How a type lies in bytes. */
-export type GgmlType = PlainType | BlockType;
+export type GgmlType = PlainType | BlockType | PackedType;
 
 /** The names of types by their numbers. */
 const NAMES: Readonly<Record<number, string>> = {
@@ -33,13 +47,26 @@ const NAMES: Readonly<Record<number, string>> = {
     23: "IQ4_XS",
   },
   ...{ 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16" },
-  ...{ 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0" },
+  ...{ 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0" },
 };
 
+const PACKED: Readonly<Record<string, PackedType>> = Object.fromEntries(
+  PACKED_LAYOUT_NAMES.map((layout) => [
+    layout.slice("gguf:".length).toUpperCase(),
+    { layout, ...PACKED_LAYOUTS[layout] },
+  ]),
+);
+
 const READ: Readonly<Record<string, GgmlType>> = {
+  ...PACKED,
   F32: { dtype: "F32" },
   F16: { dtype: "F16" },
   BF16: { dtype: "BF16" },
+  F64: { dtype: "F64" },
+  I8: { dtype: "I8" },
+  I16: { dtype: "I16" },
+  I32: { dtype: "I32" },
+  I64: { dtype: "I64" },
   MXFP4: { elements: 32, scales: 1, scaleDType: "F8_E8M0" },
   NVFP4: { elements: 64, scales: 4, scaleDType: "F8_E4M3" },
 };
@@ -55,6 +82,25 @@ export function ggmlType(number: number): { readonly name: string; readonly type
   return { name: `${name} (${number})`, ...(type ? { type } : {}) };
 }
 
+/** A type with its number in files. */
+export type NumberedType<T extends GgmlType = GgmlType> = T & { readonly number: number };
+
+const NUMBERED: readonly NumberedType[] = Object.entries(NAMES).flatMap(([number, name]) => {
+  const type = READ[name];
+  return type ? [{ ...type, number: Number(number) }] : [];
+});
+
+/** The type of elements that lie one after the other; undefined if GGUF has none. */
+export function plainType(dtype: FileDType): NumberedType | undefined {
+  return NUMBERED.find((type) => "dtype" in type && type.dtype === dtype);
+}
+
+/** The type of blocks whose scales have a type; undefined if there is none. */
+export function blockType(scaleDType: FileDType): NumberedType<BlockType> | undefined {
+  const isBlock = (type: NumberedType): type is NumberedType<BlockType> => "scales" in type;
+  return NUMBERED.filter(isBlock).find((type) => type.scaleDType === scaleDType);
+}
+
 /** The bytes of codes in a block. */
 export function codeBytes({ elements }: BlockType): number {
   return elements / 2;
@@ -63,4 +109,9 @@ export function codeBytes({ elements }: BlockType): number {
 /** The bytes of a block. */
 export function blockBytes(type: BlockType): number {
   return type.scales + codeBytes(type);
+}
+
+/** The bytes of a block of either kind. */
+export function blockSize(type: BlockType | PackedType): number {
+  return "layout" in type ? type.bytes : blockBytes(type);
 }

@@ -1,11 +1,12 @@
 /**
  * Tensors of blocks as two tensors, as other conventions have them: codes, two in a byte, and scales. The low half of a byte is
- * the even column.
+ * the even column. Other packed tensors are one of F32, whose values are decoded as they are read.
  */
 import { FileError } from "../../../errors.js";
+import { fileBytes } from "../../../io/dtypes.js";
 import type { TensorEntry } from "../../../io/header/header.js";
 import type { GgufTensor } from "./header.js";
-import { type BlockType, blockBytes, codeBytes } from "./types.js";
+import { type BlockType, blockBytes, codeBytes, type PackedType } from "./types.js";
 
 /** The end of the name under which the scales of a tensor are listed. */
 export const BLOCK_SCALES = ".block_scales";
@@ -16,6 +17,8 @@ export interface View {
   readonly tensor: GgufTensor;
   /** The part of each block that is read; if absent, all bytes are. */
   readonly part?: BlockPart;
+  /** The layout whose values are read, as F32. */
+  readonly packed?: PackedType;
 }
 
 /** The bytes of blocks that belong to a view. */
@@ -32,6 +35,10 @@ export interface BlockPart {
 function viewsOf(tensor: GgufTensor): readonly View[] {
   const { name, type, shape, begin, end } = tensor;
   if ("dtype" in type) return [{ tensor, entry: { name, dtype: type.dtype, shape, begin, end } }];
+  if ("layout" in type) {
+    const size = fileBytes("F32", shape);
+    return [{ tensor, packed: type, entry: { name, dtype: "F32", shape, begin, end: begin + size } }];
+  }
   const lead = shape.slice(0, -1);
   const columns = shape.at(-1) ?? 0;
   const blocks = (end - begin) / blockBytes(type);
@@ -74,6 +81,28 @@ function scalePart(type: BlockType): BlockPart {
   const { scales } = type;
   const gather: BlockPart["gather"] = (from, at, into, to) => into.set(from.subarray(at, at + scales), to);
   return { bytes: scales, stride: blockBytes(type), gather };
+}
+
+/**
+ * Packs codes, two in a byte with the even column in the low half, and scales into blocks: the inverse of the views. Both are
+ * those of whole blocks.
+ */
+export function packBlocks(type: BlockType, codes: Uint8Array, scales: Uint8Array): Uint8Array {
+  const half = codeBytes(type) / type.scales;
+  const stride = blockBytes(type);
+  const blocks = scales.length / type.scales;
+  const all = new Uint8Array(blocks * stride);
+  for (let block = 0, from = 0; block < blocks; block++) {
+    all.set(scales.subarray(block * type.scales, (block + 1) * type.scales), block * stride);
+    let to = block * stride + type.scales;
+    for (let scale = 0; scale < type.scales; scale++, from += half)
+      for (let i = 0; i < half; i += 2, to += 2) {
+        const [low, high] = [codes[from + i / 2] as number, codes[from + (half + i) / 2] as number];
+        all[to] = (low & 15) | ((high & 15) << 4);
+        all[to + 1] = (low >>> 4) | (high & 0xf0);
+      }
+  }
+  return all;
 }
 
 /** Under each scale, byte j of h holds elements j and j + h. */

@@ -1,4 +1,4 @@
-/** Opens a checkpoint: a safetensors file, the index of a sharded one, the folder of either, or a GGUF file. */
+/** Opens a checkpoint: a safetensors file, the index of a sharded one, a GGUF file, or the folder of any of them. */
 import { readdir, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { FileError } from "../../../errors.js";
@@ -15,6 +15,7 @@ import type { Container } from "./conventions.js";
 
 const INDEX_END = ".index.json";
 const FILE_END = ".safetensors";
+const GGUF_END = ".gguf";
 
 /** A tensor of a checkpoint, and the shard that it lies in. */
 export interface StoredTensor {
@@ -57,6 +58,8 @@ interface Places {
   readonly names: readonly string[];
   /** Whether the path is that of one file. */
   readonly single?: true;
+  /** Whether the files of a folder are GGUF files. */
+  readonly gguf?: true;
   readonly index?: {
     readonly name: string;
     readonly map: ReadonlyMap<string, string>;
@@ -70,7 +73,8 @@ interface Places {
  */
 export async function openCheckpoint(path: string): Promise<Checkpoint> {
   const places = await placesOf(path);
-  if (places.single && (await isGguf(path))) return openGguf(path, places.folder);
+  if (places.gguf) return openGguf(path, places);
+  if (places.single && (await isGguf(path))) return openGguf(path, places);
   const findings: Finding[] = [];
   const shards: SafetensorsFile[] = [];
   try {
@@ -101,23 +105,36 @@ export async function openCheckpoint(path: string): Promise<Checkpoint> {
   };
 }
 
-async function openGguf(path: string, folder: string): Promise<Checkpoint> {
-  const file = await GgufFile.open(path);
+/** Opens a GGUF file, or all of a folder, of which the first one has the metadata of the model. */
+async function openGguf(path: string, { folder, names, single }: Places): Promise<Checkpoint> {
+  const shards: GgufFile[] = [];
+  const findings: Finding[] = [];
+  try {
+    for (const name of names) shards.push(await GgufFile.open(single ? path : join(folder, name)));
+  } catch (error) {
+    await closeAll(shards);
+    throw error;
+  }
+  const [first] = shards;
+  const gguf = first && {
+    ...first.facts,
+    tensors: shards.reduce((sum, { facts }) => sum + facts.tensors, 0),
+  };
   return {
     path,
     folder,
-    shards: [file],
-    tensors: collect([file], []),
+    shards,
+    tensors: collect(shards, findings),
     metadata: {},
     container: "gguf",
-    whole: false,
-    gguf: file.facts,
-    findings: [],
-    close: () => file.close(),
+    whole: !single,
+    ...(gguf ? { gguf } : {}),
+    findings,
+    close: () => closeAll(shards),
   };
 }
 
-async function closeAll(shards: readonly SafetensorsFile[]): Promise<void> {
+async function closeAll(shards: readonly (SafetensorsFile | GgufFile)[]): Promise<void> {
   for (const shard of shards) await shard.close();
 }
 
@@ -194,8 +211,10 @@ async function placesOf(path: string): Promise<Places> {
   const files = names.filter((name) => name.endsWith(FILE_END) && !name.startsWith("."));
   const whole = files.filter((name) => name === `model${FILE_END}`);
   if (files.length > 0) return { folder: path, names: whole.length > 0 ? whole : files };
+  const gguf = names.filter((name) => name.endsWith(GGUF_END) && !name.startsWith("."));
+  if (gguf.length > 0) return { folder: path, names: gguf, gguf: true };
   throw new FileError(
-    `${path}: has neither model${FILE_END}${INDEX_END} nor a ${FILE_END} file; give the folder of a checkpoint`,
+    `${path}: has neither model${FILE_END}${INDEX_END} nor a ${FILE_END} or ${GGUF_END} file; give the folder of a checkpoint`,
   );
 }
 

@@ -2,6 +2,7 @@
 import { LockstepError } from "../../../errors.js";
 import { quantizedPlans, recipesOf, requireMembers } from "../../../io/quantized/quantized-file.js";
 import type { Recipe } from "../../../io/quantized/recipe.js";
+import type { TensorSource } from "../../../io/source.js";
 import { type Finding, finding } from "../judge/findings.js";
 import type { CheckpointTensors } from "./open.js";
 
@@ -9,6 +10,8 @@ import type { CheckpointTensors } from "./open.js";
 export interface OwnWeight {
   readonly name: string;
   readonly recipe: Recipe;
+  /** The file that has it. */
+  readonly shard: TensorSource;
 }
 
 /** Finds the quantized tensors of each shard, adds the names of their tensors to `taken`, and checks that all are there. */
@@ -31,7 +34,7 @@ export function ownTensors(
       try {
         for (const plan of quantizedPlans(name, recipe)) taken.add(plan.name);
         for (const direction of recipe.usage) requireMembers(shard, name, recipe, direction);
-        own.push({ name, recipe });
+        own.push({ name, recipe, shard });
       } catch (error) {
         if (!(error instanceof LockstepError)) throw error;
         findings.push(finding("companion-shape", name, error.message));

@@ -1,0 +1,237 @@
+/** Damaged files for tests: those of a checkpoint with something changed, by seeds. */
+
+/** The files of a checkpoint by their names, of which `path` is the one to open; "" stands for the folder. */
+export interface Files {
+  readonly path: string;
+  readonly files: ReadonlyMap<string, Uint8Array>;
+}
+
+/** Draws from a seed. */
+export class Draws {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = Math.imul(seed, 0x9e3779b1) >>> 0;
+  }
+
+  /** A number from 0 on, below `count`. */
+  below(count: number): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let h = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
+    h ^= h + Math.imul(h ^ (h >>> 7), h | 61);
+    return Math.floor((((h ^ (h >>> 14)) >>> 0) / 2 ** 32) * count);
+  }
+
+  of<T>(list: readonly T[]): T {
+    return list[this.below(list.length)] as T;
+  }
+}
+
+const HUGE = [
+  0n,
+  1n,
+  255n,
+  2n ** 31n,
+  2n ** 32n - 1n,
+  2n ** 40n,
+  2n ** 53n,
+  2n ** 62n,
+  2n ** 63n,
+  2n ** 64n - 1n,
+];
+const ODD: readonly unknown[] = [
+  ...[null, true, 0, -1, 1.5, 1e300, 2 ** 53, 4294967296, "", "x", "BF16", "F4", "__proto__", [], {}, [[[]]]],
+  ...[[0, 1], [-1], [2 ** 40, 2 ** 40], { a: 1 }, ["q", 3], "re:(a+)+$", "re:.*", "*".repeat(200)],
+];
+const NAMES = [
+  ...[
+    "m.weight",
+    "m.weight_scale",
+    "m.weight_packed",
+    "m.weight_global_scale",
+    "m.weight_scale_2",
+    "m.weight_scale_inv",
+  ],
+  ...[
+    "m_blocks",
+    "m_scales",
+    "m._weight_qdata",
+    "m._weight_scale",
+    "__metadata__",
+    "__proto__",
+    "m.block_scales",
+    "",
+  ],
+];
+const DTYPES = [
+  "F32",
+  "BF16",
+  "U8",
+  "I8",
+  "I32",
+  "F8_E4M3",
+  "F8_E8M0",
+  "F4",
+  "F64",
+  "BOOL",
+  "F6_E2M3",
+  "C64",
+  "Q4",
+];
+const DEEP = 20_000;
+
+type Json = Record<string, unknown>;
+type Change = (draws: Draws, bytes: Uint8Array) => Uint8Array;
+
+const flip: Change = (draws, bytes) => {
+  const out = bytes.slice();
+  const reach = draws.below(2) ? Math.min(out.length, 2048) : out.length;
+  for (let i = draws.below(8); i >= 0 && reach > 0; i--) {
+    const at = draws.below(reach);
+    out[at] = (out[at] as number) ^ (1 << draws.below(8));
+  }
+  return out;
+};
+
+const cut: Change = (draws, bytes) => bytes.slice(0, draws.below(bytes.length + 1));
+
+const extend: Change = (draws, bytes) => {
+  const more = Uint8Array.from({ length: 1 + draws.below(64) }, () => draws.below(256));
+  return Buffer.concat([bytes, more]);
+};
+
+const splice: Change = (draws, bytes) => {
+  const out = bytes.slice();
+  const length = draws.below(Math.min(64, out.length) + 1);
+  const from = draws.below(out.length - length + 1);
+  out.copyWithin(draws.below(out.length - length + 1), from, from + length);
+  return out;
+};
+
+/** A count, a length or an offset becomes another one. */
+const count: Change = (draws, bytes) => {
+  const out = Buffer.from(bytes);
+  if (out.length < 8) return out;
+  const at = draws.below(Math.min(out.length - 7, 4096));
+  out.writeBigUInt64LE(draws.of(HUGE), at);
+  return out;
+};
+
+/** Puts an odd value somewhere into a tree. */
+function disturb(draws: Draws, value: unknown, depth = 0): unknown {
+  const isTree = typeof value === "object" && value !== null;
+  if (!isTree || depth > 6 || draws.below(4) === 0) return draws.of(ODD);
+  if (Array.isArray(value)) {
+    const at = draws.below(value.length + 1);
+    return [...value.slice(0, at), disturb(draws, value[at], depth + 1), ...value.slice(at + 1)];
+  }
+  const entries = Object.entries(value);
+  if (entries.length === 0) return draws.of(ODD);
+  const [key] = draws.of(entries);
+  if (draws.below(6) === 0) return Object.fromEntries(entries.filter(([each]) => each !== key));
+  return { ...value, [key]: disturb(draws, (value as Json)[key], depth + 1) };
+}
+
+/** Changes the text of JSON: a value, nesting, a key that occurs twice, or what is no JSON. */
+function disturbText(draws: Draws, text: string): string {
+  const kind = draws.below(8);
+  if (kind === 0) return text.replace("{", `{"deep":${"[".repeat(DEEP)}${"]".repeat(DEEP)},`);
+  if (kind === 1) return "[".repeat(DEEP);
+  if (kind === 2) return text.slice(0, draws.below(text.length + 1));
+  try {
+    const json: unknown = JSON.parse(text);
+    const first = Object.entries(json as Json)[draws.below(3)];
+    if (kind === 3 && first)
+      return text.replace("{", `{${JSON.stringify(first[0])}:${JSON.stringify(first[1])},`);
+    return JSON.stringify(disturb(draws, json));
+  } catch {
+    return text;
+  }
+}
+
+/** The header of a safetensors file, changed; its length is that of the text, or not. */
+const header: Change = (draws, bytes) => {
+  if (bytes.length < 8) return bytes;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const length = Number(view.getBigUint64(0, true));
+  if (length > bytes.length - 8) return flip(draws, bytes);
+  const text = new TextDecoder().decode(bytes.subarray(8, 8 + length));
+  const changed = draws.below(3) === 0 ? disturbText(draws, text) : disturbHeader(draws, text);
+  const out = new TextEncoder().encode(changed);
+  const size = Buffer.alloc(8);
+  size.writeBigUInt64LE(draws.below(8) === 0 ? draws.of(HUGE) : BigInt(out.length));
+  return Buffer.concat([size, out, bytes.subarray(8 + length)]);
+};
+
+interface Entry {
+  dtype?: unknown;
+  shape?: unknown;
+  data_offsets?: unknown;
+}
+
+function disturbHeader(draws: Draws, text: string): string {
+  let json: Record<string, Entry>;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    return text;
+  }
+  const names = Object.keys(json);
+  const name = draws.of(names);
+  const entry = { ...json[name] };
+  const other = json[draws.of(names)];
+  const dims = [0, 1, 2, 3, 16, 31, 32, 64, 2 ** 31, 2 ** 53, -1];
+  const changes: readonly (() => void)[] = [
+    () => Object.assign(entry, { dtype: draws.of(DTYPES) }),
+    () => Object.assign(entry, { shape: Array.from({ length: draws.below(6) }, () => draws.of(dims)) }),
+    () => Object.assign(entry, { data_offsets: other?.data_offsets }),
+    () =>
+      Object.assign(entry, { shape: other?.shape, dtype: other?.dtype, data_offsets: other?.data_offsets }),
+    () => Object.assign(entry, { data_offsets: [draws.of(dims), draws.of(dims)] }),
+    () => Object.assign(entry, { shape: [...((entry.shape as number[] | undefined) ?? [])].reverse?.() }),
+  ];
+  draws.of(changes)();
+  const kind = draws.below(4);
+  if (kind === 0) {
+    const { [name]: gone, ...rest } = json;
+    return JSON.stringify({ ...rest, [draws.of(NAMES)]: gone });
+  }
+  if (kind === 1) {
+    const { [name]: _, ...rest } = json;
+    return JSON.stringify(rest);
+  }
+  return JSON.stringify({ ...json, [name]: entry });
+}
+
+const text: Change = (draws, bytes) =>
+  new TextEncoder().encode(disturbText(draws, new TextDecoder().decode(bytes)));
+
+const BYTES = [flip, cut, extend, splice, count] as const;
+
+/** The change, or a flipped bit where JSON is nested too deep already to be changed again. */
+function changed(draws: Draws, change: Change, bytes: Uint8Array): Uint8Array {
+  try {
+    return change(draws, bytes);
+  } catch (error) {
+    if (error instanceof RangeError) return flip(draws, bytes);
+    throw error;
+  }
+}
+
+/** The files with one to three changes. */
+export function damaged(draws: Draws, { path, files }: Files): Files {
+  const out = new Map<string, Uint8Array>(
+    [...files].map(([name, bytes]) => [name, new Uint8Array(bytes)] as const),
+  );
+  for (let i = draws.below(3); i >= 0; i--) {
+    const [name, bytes] = draws.of([...out]);
+    const kinds: readonly Change[] = name.endsWith(".json")
+      ? [text, text, text, ...BYTES]
+      : name.endsWith(".safetensors")
+        ? [header, header, header, header, ...BYTES]
+        : [count, count, ...BYTES];
+    if (draws.below(40) === 0 && out.size > 1) out.delete(name);
+    else if (bytes.length > 0) out.set(name, changed(draws, draws.of(kinds), bytes));
+  }
+  return { path, files: out };
+}

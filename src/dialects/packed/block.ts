@@ -1,0 +1,47 @@
+/** One block of a packed layout: its bytes by their offsets, little endian. */
+import { valueOfCode } from "../../formats/derive.js";
+
+const HALF = Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
+
+/** A block of a tensor, which moves from one to the next. */
+export class Block {
+  /** The offset of the block in the bytes of the tensor. */
+  at = 0;
+  readonly #view: DataView;
+
+  constructor(private readonly bytes: Uint8Array) {
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  u8(offset: number): number {
+    return this.bytes[this.at + offset] as number;
+  }
+
+  i8(offset: number): number {
+    return this.#view.getInt8(this.at + offset);
+  }
+
+  u16(offset: number): number {
+    return this.#view.getUint16(this.at + offset, true);
+  }
+
+  u32(offset: number): number {
+    return this.#view.getUint32(this.at + offset, true);
+  }
+
+  f16(offset: number): number {
+    return HALF[this.u16(offset)] as number;
+  }
+
+  f32(offset: number): number {
+    return this.#view.getFloat32(this.at + offset, true);
+  }
+}
+
+/** The value of bits that are those of an f16. */
+export function halfOf(bits: number): number {
+  return HALF[bits] as number;
+}
+
+/** Decodes one block: gives the element at each index. Products and sums are rounded to f32, one after the other. */
+export type Decode = (block: Block, put: (index: number, value: number) => void) => void;
