@@ -7,8 +7,8 @@
 //   bits  4-7   mantissa bits, 0 to 15          bit  9      exponent field 0 is zero and subnormals
 //   bits 16-31  bias, two's complement          bits 10-12  Specials
 //
-// A code is sign | exponent field | mantissa field; in integers its negation in two's complement. Without subnormals, exponent field 0 is one more
-// ordinary binade, and the format has no zero (e8m0).
+// A code is sign | exponent field | mantissa field; in integers, a negative code is the two's complement of its magnitude's.
+// Without subnormals, exponent field 0 is one more ordinary binade, and the format has no zero (e8m0).
 
 /** Which codes are not finite numbers. */
 export const enum Specials {

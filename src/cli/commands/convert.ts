@@ -6,7 +6,7 @@ import {
   requireFree,
   type WeightChanges,
 } from "../checkpoints/convert/convert.js";
-import { OWN_TARGETS } from "../checkpoints/convert/own.js";
+import { OWN_TARGETS } from "../checkpoints/convert/own-targets.js";
 import { planFor } from "../checkpoints/convert/plan-for.js";
 import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../checkpoints/convert/targets.js";
 import { WIDE_TARGETS } from "../checkpoints/convert/wide.js";

@@ -61,9 +61,8 @@ const MX_KERNEL: {
 
 /**
  * Whether the MX kernel supports the arguments. The quantizer must have the scale rule, the element scaling and an element format
- * of the kernel and 1x32 blocks, and round to nearest, the inputs must be bf16, the rows must fill whole blocks, and the number of
- * columns (of each
- * half, if gated) must be a multiple of 32.
+ * of the kernel and 1x32 blocks, and round to nearest, the inputs must be bf16, the rows must fill whole blocks, and the number
+ * of columns (of each half, if gated) must be a multiple of 32.
  */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
   const block = gated ? 64 : 32;

@@ -1,6 +1,5 @@
 /** Weights in the form that `lockstep quantize` writes, as sources of a conversion. */
 import type { Backend } from "../../../backends/backend.js";
-import { BLOCK_FORMAT_NAMES, type BlockFormatName, hasGivenScale } from "../../../formats/block.js";
 import { Holder } from "../../../io/holder.js";
 import { quantizedPlans, readQuantized } from "../../../io/quantized/quantized-file.js";
 import { dequantize } from "../../../ops/quantize/dequantize.js";
@@ -12,16 +11,7 @@ import type { OwnWeight } from "../stored/own.js";
 import { matricesOf } from "../stored/weight.js";
 import type { Source, SourceRows } from "./source.js";
 
-const PREFIX = "lockstep-";
 const ROW_STEP = 128;
-
-/** The quantizers whose form weights can be converted to; those that are given a scale need a history of amaxes. */
-const OWN_QUANTIZERS = BLOCK_FORMAT_NAMES.filter((quantizer) => !hasGivenScale({ quantizer }));
-
-/** The targets by their names. */
-export const OWN_TARGETS: ReadonlyMap<string, BlockFormatName> = new Map(
-  OWN_QUANTIZERS.map((name) => [PREFIX + name, name]),
-);
 
 /** The names of all tensors of a weight in a file. */
 export function ownParts({ name, recipe }: OwnWeight): readonly string[] {

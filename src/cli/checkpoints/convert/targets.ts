@@ -11,7 +11,7 @@ import type { FileDType } from "../../../io/dtypes.js";
 import type { JsonObject } from "../../../io/header/header.js";
 import type { CodeTypeName } from "../stored/code-types.js";
 import type { ConventionName } from "../stored/conventions.js";
-import { OWN_TARGETS } from "./own.js";
+import { OWN_TARGETS } from "./own-targets.js";
 import { WIDE_TARGETS, type WideTarget } from "./wide.js";
 
 /** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
