@@ -189,7 +189,7 @@ export const BLOCK_FORMATS = {
     scaleSource: "blocks",
     tensorAmax: false,
     padding: "none",
-    options: ["scaleRule", "elementScaling", "amaxEpsilon", "amaxLimit"],
+    options: [...F32_OPTIONS, "amaxLimit"],
   },
   mxfp8: {
     elements: FP8,
