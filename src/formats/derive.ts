@@ -80,7 +80,7 @@ export function formatWord(layout: ScalarLayout): number {
 }
 
 /** Whether codes are two's complement. */
-export function isIntegral(specials: SpecialsName): boolean {
+function isIntegral(specials: SpecialsName): boolean {
   return specials === "integer" || specials === "symmetric";
 }
 
