@@ -80,8 +80,7 @@ template <Wide type, uint32_t word, bool general>
 __device__ float tensorFactor(const QuantizeTensorParams& p) {
   if constexpr (general) {
     if (p.scale == nullptr) {
-      const ScaleOf<true> scale =
-          generalScale<type>(p, *p.amax, largestElement<word>(p.word), largestWide(Wide::kF32));
+      const ScaleOf<true> scale = generalScale<type>(p, *p.amax, largestElement<word>(p.word), largestWide(Wide::kF32));
       if (blockIdx.x == 0 && threadIdx.x == 0) storeScaleInv(p, scale.stored());
       return scale.factor;
     }

@@ -175,7 +175,8 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
     uint32_t codes[4][Thread::kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      encodeChunk<type, word>(chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
+      encodeChunk<type, word>(
+          chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
       if (p.inPlace) storeRow<type, whole>(p.columnwise, at, 4 * pass + i, codes[i]);
     }
     if (!p.inPlace) putTransposed<type>(shared.tile, pass, codes);

@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kTileThreads) encodeLines(const QuantizeRowPar
     uint32_t codes[4][Thread::kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      encodeChunk<type, word>(chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
+      encodeChunk<type, word>(
+          chunks[4 * pass + i], [&](float x, int j) { return scaled(x, factors[j]); }, p.word, codes[i]);
     putTransposed<type>(shared.tile, pass, codes);
   }
   __syncthreads();
