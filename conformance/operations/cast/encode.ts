@@ -99,7 +99,8 @@ export function encodeCase(
 export const encodeOperation: Operation<EncodeCase> = {
   arbitrary: encodeCase(),
   run(backend, { x, random, randomBits: given, ...options }) {
-    const randomBits = given && upload(backend, given);
+    // like the source of random bits, words are those of stochastic rounding
+    const randomBits = given && options.rounding === "stochastic" ? upload(backend, given) : undefined;
     return { codes: raw(download(encode(upload(backend, x), { ...options, ...random, randomBits }))) };
   },
   oracle({ x, format: to, rounding: mode, overflow: policy, random, randomBits, scale }): Answer {
@@ -111,7 +112,8 @@ export const encodeOperation: Operation<EncodeCase> = {
         : values.map((value) => mul(value, scale));
     const codes = Array.from(patterns, (pattern, i) => {
       const bits = scale === 1 ? pattern : bitsOf(pattern);
-      if (randomBits) return oracle.encodeByWord(bits, layout, policy, randomBits.codes[i] as number);
+      if (randomBits && mode === "stochastic")
+        return oracle.encodeByWord(bits, layout, policy, randomBits.codes[i] as number);
       const word = mode === "stochastic" ? random16(random.seed, random.offset, 0, BigInt(i)) : 0;
       return oracle.encode(bits, layout, mode, policy, word);
     });

@@ -11,6 +11,7 @@ import type { OpArgs, OpName } from "../../../src/backends/ops.js";
 import type { TensorRule } from "../../../src/backends/tensors.js";
 import { TENSOR_ROWS, type TensorRow } from "../../../src/backends/writes.js";
 import { DTypeError } from "../../../src/errors.js";
+import { encode } from "../../../src/ops/cast/cast.js";
 import { empty } from "../../../src/ops/create.js";
 import { execute } from "../../../src/ops/execute.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
@@ -158,6 +159,14 @@ describe("a tensor of a type that the operation cannot have", () => {
     quantizer.normQuantize(x, { gamma: empty(witness, "bf16", [32]) });
     quantizer.activationQuantize(x, { kind: "relu" });
     quantizer.biasGradQuantize(x);
+    expect([...witness.faults]).toEqual([]);
+  });
+
+  it("is refused as random bits of encode", () => {
+    using _ = new Scope();
+    witness.faults.clear();
+    const [x, randomBits] = [empty(witness, "bf16", [32, 32]), empty(witness, "u32", [32, 32])];
+    encode(x, { format: "e4m3", rounding: "stochastic", randomBits });
     expect([...witness.faults]).toEqual([]);
   });
 

@@ -240,13 +240,13 @@ describe("fuzz", () => {
   });
 
   it.each([
-    ["mxfp9", /--operands: "mxfp9" is no dtype, quantizer or dialect; did you mean mxfp[468]\?/],
+    ["mxfp9", /--operands: "mxfp9" is not a dtype, quantizer or dialect; did you mean mxfp[468]\?/],
     ["mxfp8,mxfp8,mxfp8", /"mxfp8,mxfp8,mxfp8" has more than two kinds/],
     ["e4m3:1x32", /"1x32" is not one of tensor, 1x128, 128x128, 1xK/],
     ["bf16:tensor", /bf16 with tile tensor; only e4m3 and e5m2 have scales/],
     ["mxfp8:e2m1", /mxfp8: format e2m1 is not one of e4m3, e5m2/],
-    ["e4m3:tensor:tensor", /"e4m3:tensor:tensor" is no dtype/],
-    ["", /"" is no dtype, quantizer or dialect/],
+    ["e4m3:tensor:tensor", /"e4m3:tensor:tensor" is not a dtype/],
+    ["", /"" is not a dtype, quantizer or dialect/],
     ["ct-nvfp4", /scaleRule twoLevelDivisor, whose scale of the tensor divides/],
     ["mxfp8,bf16", /datapath hopper does not multiply/],
   ])("refuses the kinds %s", async (kinds, why) => {

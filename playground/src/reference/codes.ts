@@ -57,7 +57,7 @@ export function codesOf(
   const cropped = <T extends Float32Array | Uint32Array>(all: T): T => crop(all, width, rows, columns);
   const bits = factsOf(spec.format).bits;
   const whole = amax?.dataSync()[0];
-  const [lines, blocks] = geometry.logicalScale;
+  const [, blocks] = geometry.logicalScale;
   return {
     spec,
     rows,
@@ -70,7 +70,7 @@ export function codesOf(
       format: (BLOCK_FORMATS[spec.quantizer] as BlockFormat).scale,
       ...scalesOf(scaleInv),
       blocks,
-      lineRows: Math.ceil(height / lines),
+      lineRows: linesOf(spec, height),
       ...(whole === undefined ? {} : { whole }),
     },
   };
@@ -93,6 +93,13 @@ export function crop<T extends Float32Array | Uint32Array>(
 function unpacked(codes: ArrayLike<number>, bits: number, count: number): Uint32Array {
   if (bits > 4) return Uint32Array.from(codes);
   return Uint32Array.from({ length: count }, (_, i) => ((codes[i >> 1] ?? 0) >> (4 * (i & 1))) & 15);
+}
+
+/** The rows that a line of scales covers, in a matrix of `height` rows. */
+function linesOf({ quantizer, tile }: QuantizeSpec, height: number): number {
+  if (isTensorWide(tile)) return height;
+  const { replicates }: BlockFormat = BLOCK_FORMATS[quantizer];
+  return replicates ? 1 : tileSize(tile)[0];
 }
 
 function blockOf(tile: Tile, rows: number, columns: number): Codes["block"] {

@@ -42,5 +42,5 @@ function tileNamed(text: string): (typeof SCALED_TILES)[number] {
 
 function noKind(text: string): ArgumentError {
   const names = [...DTYPES, ...BLOCK_FORMAT_NAMES, ...DIALECT_NAMES];
-  return new ArgumentError(`"${text}" is no dtype, quantizer or dialect${nearest(text, names)}`);
+  return new ArgumentError(`"${text}" is not a dtype, quantizer or dialect${nearest(text, names)}`);
 }

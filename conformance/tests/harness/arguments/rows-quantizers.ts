@@ -29,6 +29,13 @@ interface Made {
 
 const MADE: readonly Made[] = [
   { name: "Quantizer", rule: undefined, make: () => new Float8BlockQuantizer(), unbound: true, given: false },
+  {
+    name: "StochasticQuantizer",
+    rule: undefined,
+    make: () => new MXFP8Quantizer(),
+    unbound: true,
+    given: false,
+  },
   ...BLOCK_FORMAT_NAMES.map((format): Made => {
     const { scaleSource, options, rules } = blockFormat(format);
     const isGiven = scaleSource === "given";
