@@ -5,6 +5,7 @@ import type { ScaleRuleName } from "../../../../src/formats/scale-rules.js";
 import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
 import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../../src/quantizers/quantizer.js";
