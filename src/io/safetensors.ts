@@ -2,11 +2,10 @@
 import type { FileHandle } from "node:fs/promises";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
-import { kindOf } from "../tensor/data.js";
 import { fillAt, openFile, readAt, requirePath } from "./files.js";
 import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/header.js";
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "./header/header-length.js";
-import { TensorSource } from "./source.js";
+import { endOf, rangeOf, TensorSource } from "./source.js";
 
 /** A small tensor is read together with the bytes that follow it. */
 const WINDOW_BYTES = 1 << 20;
@@ -69,7 +68,7 @@ export class SafetensorsFile extends TensorSource {
    * of the tensor, `FileError` if the file cannot be read or was closed.
    */
   override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
-    return this.#read(this.#own(entry), ...rangeOf(entry, begin, end));
+    return this.#read(this.#own(entry), ...rangeOf(this.path, entry, begin, end));
   }
 
   /**
@@ -77,10 +76,7 @@ export class SafetensorsFile extends TensorSource {
    * `FileError` as it does.
    */
   override async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
-    if (kindOf(into) !== "Uint8Array")
-      throw new ArgumentError(`${this.path}: readInto: into is ${describe(into)}; a Uint8Array is needed`);
-    const end = typeof begin === "number" ? begin + into.length : Number.NaN;
-    const [from, to] = rangeOf(this.#own(entry), begin, end);
+    const [from, to] = rangeOf(this.path, this.#own(entry), begin, endOf(this.path, begin, into));
     if (to - from <= WINDOW_BYTES / 4) into.set(await this.#read(entry, from, to));
     else await fillAt(this.path, this.#handle, this.#dataStart + entry.begin + from, into);
   }
@@ -113,18 +109,6 @@ export class SafetensorsFile extends TensorSource {
   async close(): Promise<void> {
     await this.#handle.close();
   }
-}
-
-function rangeOf(
-  { name, begin: from, end: to }: TensorEntry,
-  begin = 0,
-  end = to - from,
-): readonly [number, number] {
-  const inside = Number.isSafeInteger(begin) && Number.isSafeInteger(end) && 0 <= begin && begin <= end;
-  if (inside && end <= to - from) return [begin, end];
-  throw new ArgumentError(
-    `read: begin is ${describe(begin)} and end is ${describe(end)}; tensor "${name}" has ${to - from} bytes, from 0 on`,
-  );
 }
 
 async function headerLength(path: string, handle: FileHandle, fileSize: number): Promise<number> {

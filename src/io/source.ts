@@ -1,6 +1,7 @@
 /** Sources of tensors: a file, or memory. */
-import { FileError } from "../errors.js";
-import { text } from "../options.js";
+import { ArgumentError, FileError } from "../errors.js";
+import { describe, text } from "../options.js";
+import { kindOf } from "../tensor/data.js";
 import type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
 import { planEntries } from "./header/header-write.js";
 
@@ -51,10 +52,35 @@ export abstract class TensorSource {
   /** Returns bytes [begin, end) of a tensor, by default all. */
   abstract read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array>;
 
-  /** Fills `into` with bytes of a tensor from `begin` on. */
+  /** Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` for what is no `Uint8Array`, and as `read` does. */
   async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
-    into.set(await this.read(entry, begin, begin + into.length));
+    const end = endOf(this.path, begin, into);
+    into.set(await this.read(entry, begin, end));
   }
+}
+
+/**
+ * The bytes [begin, end) of a tensor, by default all. Throws `ArgumentError` for a range that is not within the tensor. `path` names
+ * the source in errors.
+ */
+export function rangeOf(
+  path: string,
+  { name, begin: from, end: to }: TensorEntry,
+  begin = 0,
+  end = to - from,
+): readonly [number, number] {
+  const inside = Number.isSafeInteger(begin) && Number.isSafeInteger(end) && 0 <= begin && begin <= end;
+  if (inside && end <= to - from) return [begin, end];
+  throw new ArgumentError(
+    `${path}: read: begin is ${describe(begin)} and end is ${describe(end)}; tensor "${name}" has ${to - from} bytes, from 0 on`,
+  );
+}
+
+/** The end of the range that fills `into` from `begin` on; NaN, which `rangeOf` refuses, if `begin` is no number. */
+export function endOf(path: string, begin: number, into: Uint8Array): number {
+  if (kindOf(into) !== "Uint8Array")
+    throw new ArgumentError(`${path}: readInto: into is ${describe(into)}; a Uint8Array is needed`);
+  return typeof begin === "number" ? begin + into.length : Number.NaN;
 }
 
 /** Tensors in memory. */
@@ -70,7 +96,7 @@ export class MemorySource extends TensorSource {
     this.#bytes = new Map(tensors.map(({ name, bytes }) => [name, bytes]));
   }
 
-  override async read({ name }: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
-    return this.#bytes.get(name)?.slice(begin, end) ?? new Uint8Array();
+  override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
+    return this.#bytes.get(entry.name)?.slice(...rangeOf(this.path, entry, begin, end)) ?? new Uint8Array();
   }
 }

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, FileError } from "../../../src/errors.js";
 import { codeValue, partsOf, unpackCodes } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
+import { encodeFrame, Frame } from "../../../src/io/frames/frame.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { sixBitBytes, sixBitDType } from "../../../src/io/six-bit.js";
 import { MemorySource } from "../../../src/io/source.js";
@@ -98,6 +99,8 @@ describe("reading a part of a tensor", () => {
     "memory",
     SIZES.map((size, i) => ({ name: `t${i}`, dtype: "U8", shape: [size], bytes: contentOf(i) })),
   );
+  const small = { name: "t9", dtype: "U8", shape: [100], bytes: contentOf(9) } as const;
+  const frame = Frame.decode("frame", Buffer.concat(encodeFrame("frame", [small], {}).slice(1)));
   function contentOf(i: number): Uint8Array {
     const begin = SIZES.slice(0, i).reduce((a, b) => a + b, 0);
     return data.subarray(begin, begin + SIZES[i]!);
@@ -161,18 +164,31 @@ describe("reading a part of a tensor", () => {
     );
     await fc.assert(
       fc.asyncProperty(bound, bound, async (begin, end) => {
-        const entry = file.entry("t9");
         const right =
           Number.isInteger(begin) && Number.isInteger(end) && 0 <= begin && begin <= end && end <= 100;
-        const read = file.read(entry, begin, end);
-        if (right) expect((await read).length).toBe(end - begin);
-        else await expect(read).rejects.toThrow(ArgumentError);
-        const into = new Uint8Array(7);
-        const filled = file.readInto(entry, begin, into);
-        if (Number.isInteger(begin) && 0 <= begin && begin + 7 <= 100) await filled;
-        else await expect(filled).rejects.toThrow(ArgumentError);
+        for (const source of [file, memory, frame]) {
+          const entry = source.entry("t9");
+          const read = source.read(entry, begin, end);
+          if (right) expect((await read).length).toBe(end - begin);
+          else await expect(read).rejects.toThrow(ArgumentError);
+          const into = new Uint8Array(7);
+          const filled = source.readInto(entry, begin, into);
+          if (Number.isInteger(begin) && 0 <= begin && begin + 7 <= 100) await filled;
+          else await expect(filled).rejects.toThrow(ArgumentError);
+        }
       }),
     );
+    for (const source of [file, memory, frame]) {
+      const entry = source.entry("t9");
+      for (const into of [undefined, null, 7, "bytes", [1, 2], {}, new Float32Array(2), new ArrayBuffer(7)])
+        await expect(source.readInto(entry, 0, into as never)).rejects.toThrow(
+          /readInto: into is .* Uint8Array/,
+        );
+      for (const begin of [undefined, null, "0", 0n, {}])
+        await expect(source.readInto(entry, begin as never, new Uint8Array(7))).rejects.toThrow(
+          ArgumentError,
+        );
+    }
     const again = await SafetensorsFile.open(file.path);
     for (const wrong of [
       again.entry("t1"),

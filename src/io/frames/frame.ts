@@ -9,7 +9,7 @@ import {
 } from "../header/header.js";
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "../header/header-length.js";
 import { encodeHeader, planEntries } from "../header/header-write.js";
-import { TensorSource } from "../source.js";
+import { rangeOf, TensorSource } from "../source.js";
 
 /** The metadata key of a frame that holds a message: JSON as a text. */
 export const MESSAGE_KEY = "lockstep";
@@ -59,7 +59,7 @@ export class Frame extends TensorSource {
   }
 
   override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
-    return this.bytesOf(entry).subarray(begin, end);
+    return this.bytesOf(entry).subarray(...rangeOf(this.path, entry, begin, end));
   }
 
   /** All bytes of a tensor. */

@@ -70,6 +70,20 @@ function run(w: World) {
 
 export function fileRows(folder: CheckpointFolder): Rows {
   const entry: Row = { calls: [() => ["x"]], self: () => folder.file, unbound: true, outlives: true };
+  const readInto: Row = {
+    calls: [() => [folder.file.entry("x"), 4, new Uint8Array(4)]],
+    self: () => folder.file,
+    unbound: true,
+    outlives: true,
+    costly: true,
+    numbers: { begin: "index" },
+    free: Object.fromEntries(
+      ["begin", "end", "name", "dtype", "shape"].map((field) => [
+        `entry.${field}`,
+        "an entry comes from the table of its file, which no other object can replace",
+      ]),
+    ),
+  };
   return {
     saveCheckpoint: {
       calls: [(w) => [folder.written, { ...run(w), extra: { step: 1 } }]],
@@ -138,21 +152,9 @@ export function fileRows(folder: CheckpointFolder): Rows {
         ]),
       ),
     },
-    "SafetensorsFile.readInto": {
-      calls: [() => [folder.file.entry("x"), 4, new Uint8Array(4)]],
-      self: () => folder.file,
-      unbound: true,
-      outlives: true,
-      costly: true,
-      numbers: { begin: "index" },
-      free: Object.fromEntries(
-        ["begin", "end", "name", "dtype", "shape"].map((field) => [
-          `entry.${field}`,
-          "an entry comes from the table of its file, which no other object can replace",
-        ]),
-      ),
-    },
+    "SafetensorsFile.readInto": readInto,
     "SafetensorsFile.entry": entry,
     "TensorSource.entry": entry,
+    "TensorSource.readInto": readInto,
   };
 }

@@ -5,7 +5,7 @@ import { ArgumentError } from "../../../errors.js";
 import { openFile, readAt } from "../../../io/files.js";
 import type { TensorEntry } from "../../../io/header/header.js";
 import { MAX_HEADER_BYTES } from "../../../io/limits.js";
-import { TensorSource } from "../../../io/source.js";
+import { rangeOf, TensorSource } from "../../../io/source.js";
 import { bytesOf } from "../../bytes.js";
 import { Cursor, MoreBytes } from "./cursor.js";
 import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
@@ -81,13 +81,11 @@ export class GgufFile extends TensorSource {
   }
 
   /** Throws `ArgumentError` for an entry of another file or a range outside of it, `FileError` if it cannot be read. */
-  override async read(entry: TensorEntry, begin = 0, end = entry.end - entry.begin): Promise<Uint8Array> {
+  override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
     const view = this.#views.get(entry.name);
     if (!view || view.entry !== entry)
       throw new ArgumentError(`${this.path}: read: "${entry.name}" is no entry of this file`);
-    const size = entry.end - entry.begin;
-    if (!Number.isSafeInteger(begin) || !Number.isSafeInteger(end) || begin < 0 || begin > end || end > size)
-      throw new ArgumentError(`read: ${begin} to ${end} are not within the ${size} bytes of "${entry.name}"`);
+    const [begin, end] = rangeOf(this.path, entry, from, to);
     if (view.part) return this.#gather(view.tensor.begin, view.part, begin, end);
     if (view.packed) return this.#decode(view.tensor.begin, view.packed, begin, end);
     return readAt(this.path, this.#handle, entry.begin + begin, end - begin);
