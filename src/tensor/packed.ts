@@ -1,8 +1,10 @@
 /** Codes of four and of six bits back to back, as files and FP4 tensors store them: from the low bits of the first byte up. */
 
-/** Returns the codes of 4 bits in bytes of their own. */
-export function unpackFour(packed: Uint8Array): Uint8Array {
-  const codes = new Uint8Array(packed.length * 2);
+/** Returns the codes of 4 bits in bytes of their own: in `codes` if it is given, as many as it has room for. */
+export function unpackFour(
+  packed: Uint8Array,
+  codes: Uint8Array = new Uint8Array(packed.length * 2),
+): Uint8Array {
   for (let i = 0; i < packed.length; i++) {
     const byte = packed[i] as number;
     codes[2 * i] = byte & 15;
@@ -11,11 +13,16 @@ export function unpackFour(packed: Uint8Array): Uint8Array {
   return codes;
 }
 
-/** Returns the codes of 6 bits, four in three bytes, in bytes of their own. */
-export function unpackSix(packed: Uint8Array): Uint8Array {
-  const codes = new Uint8Array(Math.floor(packed.length / 3) * 4);
-  for (let i = 0, at = 0; i < codes.length; i += 4, at += 3) {
-    const [a, b, c] = [packed[at] as number, packed[at + 1] as number, packed[at + 2] as number];
+/**
+ * Returns the codes of 6 bits, four in three bytes, in bytes of their own: in `codes` if it is given, as many as it has room for.
+ * Bits that are missing in the last three bytes are 0.
+ */
+export function unpackSix(
+  packed: Uint8Array,
+  codes: Uint8Array = new Uint8Array(Math.floor(packed.length / 3) * 4),
+): Uint8Array {
+  for (let i = 0, at = 0; at < packed.length; i += 4, at += 3) {
+    const [a, b, c] = [packed[at] as number, packed[at + 1] ?? 0, packed[at + 2] ?? 0];
     codes[i] = a & 63;
     codes[i + 1] = (a >> 6) | ((b & 15) << 2);
     codes[i + 2] = (b >> 4) | ((c & 3) << 4);

@@ -82,10 +82,9 @@ export function partsOf(
   const prefix = row.codes.suffix.includes("weight") ? name.slice(0, -WEIGHT_END.length) : name;
   const lead = shape.slice(0, -2);
   const type = target.type ?? codeTypeOf(row, spec);
-  const { codes: count, bytes } = CODE_TYPES[type].packing;
   const [codesDType] = row.codes.dtypes;
   const wide = shape.at(-1) ?? 1;
-  const last = (wide * bytes) / count;
+  const last = (wide * CODE_TYPES[type].bits) / 8;
   const folded = row.codes.suffix === "_blocks" ? [last / FOLDED, FOLDED] : [last];
   const scaleDType = target.scale === "source" ? fileDType(source) : target.scale;
   const scaleShape =

@@ -93,7 +93,7 @@ export async function quantizeWeight(
 ): Promise<Changes> {
   const { kernels, target } = means;
   const changes = new Changes();
-  const packsSix = CODE_TYPES[type].packing.codes === 4;
+  const packsSix = CODE_TYPES[type].bits === 6;
   const divides = conventionOf(target.convention).global?.role === "divisor";
   let first = true;
   for await (const rows of source.rows(kernels)) {

@@ -54,7 +54,7 @@ const READINGS: readonly Reading[] = [
     finding: "nibbles-swapped",
     what: "with the codes of a byte exchanged, these are the values of the original",
     factor: 1,
-    scales: ({ values }, { type }) => (CODE_TYPES[type].packing.codes === 2 ? values : undefined),
+    scales: ({ values }, { type }) => (CODE_TYPES[type].bits === 4 ? values : undefined),
     swapped: true,
   },
   {

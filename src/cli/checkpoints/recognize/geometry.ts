@@ -14,11 +14,10 @@ export function logicalShape(
   type: CodeTypeName,
   { entry }: StoredTensor,
 ): Shape | undefined {
-  const { packing } = CODE_TYPES[type];
   const wordBytes = entry.dtype === "I32" ? 4 : 1;
   const folded = row.codes.suffix === "_blocks" && entry.shape.length >= 3;
   const last = folded ? (entry.shape.at(-1) ?? 0) * (entry.shape.at(-2) ?? 0) : (entry.shape.at(-1) ?? 1);
-  const columns = (last * wordBytes * packing.codes) / packing.bytes;
+  const columns = (last * wordBytes * 8) / CODE_TYPES[type].bits;
   if (!Number.isInteger(columns)) return undefined;
   return [...entry.shape.slice(0, folded ? -2 : -1), columns];
 }
