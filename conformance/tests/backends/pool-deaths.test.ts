@@ -114,6 +114,7 @@ function script(death: string, { threads, worker, jobs, op }: Case, dispose: boo
     const after = backend.memoryUse();
     console.log("keeps nothing", after.live === before.live && after.blocks === before.blocks);
     console.log("reads", guard.dataSync().join());
+    guard.dispose();
     ${dispose ? "await backend.dispose();" : ""}
     const next = await openBackend("wasm", { threads: ${threads} });
     console.log("next", attempt(next).first === expected);
