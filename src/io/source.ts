@@ -52,7 +52,10 @@ export abstract class TensorSource {
   /** Returns bytes [begin, end) of a tensor, by default all. */
   abstract read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array>;
 
-  /** Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` for what is no `Uint8Array`, and as `read` does. */
+  /**
+   * Fills `into` with bytes of a tensor from `begin` on. Throws `ArgumentError` if `into` is no `Uint8Array`, and what `read`
+   * throws.
+   */
   async readInto(entry: TensorEntry, begin: number, into: Uint8Array): Promise<void> {
     const end = endOf(this.path, begin, into);
     into.set(await this.read(entry, begin, end));
@@ -60,8 +63,8 @@ export abstract class TensorSource {
 }
 
 /**
- * The bytes [begin, end) of a tensor, by default all. Throws `ArgumentError` for a range that is not within the tensor. `path` names
- * the source in errors.
+ * The bytes [begin, end) of a tensor, by default all. Throws `ArgumentError` for a range that is not within the tensor. `path`
+ * names the source in errors.
  */
 export function rangeOf(
   path: string,
