@@ -5,10 +5,10 @@
 //
 //   bits  0-3   exponent bits, 1 to 8           bit  8      has a sign
 //   bits  4-7   mantissa bits, 0 to 15          bit  9      exponent field 0 is zero and subnormals
-//   bits 16-31  bias, two's complement          bits 10-11  Specials
+//   bits 16-31  bias, two's complement          bits 10-12  Specials
 //
-// A code is sign | exponent field | mantissa field. Without subnormals, exponent field 0 is one more
-// ordinary binade, and the format has no zero (e8m0).
+// A code is sign | exponent field | mantissa field; in integers, a negative code is the two's complement of its magnitude's.
+// Without subnormals, exponent field 0 is one more ordinary binade, and the format has no zero (e8m0).
 
 /** Which codes are not finite numbers. */
 export const enum Specials {
@@ -20,6 +20,10 @@ export const enum Specials {
   Ieee = 2,
   /** One NaN, encoded as minus zero; a single zero and no infinities. */
   Fnuz = 3,
+  /** None. Codes are two's complement, so that the least value is one step beyond the negated largest. */
+  Integer = 4,
+  /** As Integer, but encoding does not give the least value. */
+  Symmetric = 5,
 }
 
 export const enum Rounding {
@@ -99,6 +103,8 @@ export const enum ScaleRule {
   TwoLevelDivisor = 18,
   /** As E8m0UpQuotient, of an amax from 10^-4. */
   E8m0UpLeast = 19,
+  /** As F32QuotientLeast, of amax / half of the distance from the least value of an integer format to the largest. */
+  F32QuotientRange = 20,
 }
 
 /** How an element is brought to the range of its format, other than by the multiplier of its block: a sum of these bits. */

@@ -13,10 +13,12 @@ import {
   exponentBias,
   exponentBits,
   hasSubnormals,
+  isInteger,
   isSigned,
   magnitudeBits,
   mantissaBits,
   maxCode,
+  maxNegative,
   minExponent,
   signBit,
   specials,
@@ -26,7 +28,7 @@ import {
 export const enum Loop {
   /** Encodes one element at a time, in any format. */
   Scalar = 0,
-  /** The magic sum, for ties to even, saturation, and signed formats of at most 8 bits other than fnuz. */
+  /** The magic sum, for ties to even, saturation, and signed formats of at most 8 bits other than fnuz and integers. */
   Fast = 1,
   /** Rounds to bf16, ties to even, in integer arithmetic. */
   Bf16 = 2,
@@ -97,16 +99,22 @@ export const enum At {
    */
   Floor = 400,
   /**
+   * All ones if negative codes are two's complement; Sign is then 0.
+   */
+  Complement = 416,
+  /** All ones as wide as a code. */
+  Code = 432,
+  /**
    * Written by the loops: the largest bit pattern of |x ⊗ multiplier| in each lane. encodeAligned subtracts At.Floor
    * from the patterns. encodeGroups stores the largest unclamped code in each byte instead.
    */
-  Seen = 416,
+  Seen = 448,
   /** log2 of the bytes of random bits for each element: 1, or 2 if the caller gives a word for each (takeWords). */
-  RandomShift = 432,
+  RandomShift = 464,
 }
 
 /** The size in bytes of an encoder. */
-export const ENCODER_BYTES: usize = 448;
+export const ENCODER_BYTES: usize = 480;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
@@ -152,7 +160,7 @@ function loopFor(word: u32, rounding: i32, overflow: i32, storage: u32): Loop {
     overflow === Overflow.Saturate &&
     storage <= 3 &&
     isSigned(word) !== 0 &&
-    specials(word) !== Specials.Fnuz;
+    specials(word) < <u32>Specials.Fnuz;
   return fast ? Loop.Fast : Loop.Magic;
 }
 
@@ -180,7 +188,9 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   put(encoder, At.Bias, bias);
   put(encoder, At.Bias16, (bias & 0xffff) * 0x10001);
   put(encoder, At.Clamp, fieldAbove(word) << 23);
-  put(encoder, At.Sign, sign);
+  put(encoder, At.Sign, isInteger(word) ? 0 : sign);
+  put(encoder, At.Complement, mask(isInteger(word)));
+  put(encoder, At.Code, (1 << (magnitudeBits(word) + isSigned(word))) - 1);
   put(encoder, At.Sign8, (sign & 0xff) * 0x01010101);
   put(encoder, At.SignedZero, mask(specials(word) !== Specials.Fnuz));
 
@@ -191,10 +201,11 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   const positiveStays = saturates || truncates || downward;
   const negativeStays = signed ? saturates || truncates || upward : positiveStays;
   const beyond = beyondCode(word, 0);
+  const least = maxNegative(word);
   put(encoder, At.MaxCode, maxCode(word));
   put(encoder, At.MaxCode8, (maxCode(word) & 0xff) * 0x01010101);
   put(encoder, At.PositiveOver, positiveStays ? maxCode(word) : beyond);
-  put(encoder, At.NegativeOver, negativeStays ? maxCode(word) : beyond);
+  put(encoder, At.NegativeOver, negativeStays || isInteger(word) ? least : beyond);
   put(encoder, At.PositiveDown, mask(cuts || downward));
   put(encoder, At.NegativeDown, mask(cuts || (signed ? upward : downward)));
   put(encoder, At.PositiveUp, mask(upward));

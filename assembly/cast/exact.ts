@@ -33,7 +33,10 @@ function finish(code: v128, negative: v128, encoder: usize): v128 {
   );
   const bounded = v128.bitselect(beyond, code, over);
   const keepsSign = v128.or(i32x4.ne(code, i32x4.splat(0)), v128.load(encoder, At.SignedZero));
-  return v128.or(bounded, v128.and(v128.and(negative, keepsSign), v128.load(encoder, At.Sign)));
+  const signs = v128.and(v128.and(negative, keepsSign), v128.load(encoder, At.Sign));
+  const complement = v128.and(negative, v128.load(encoder, At.Complement));
+  const stored = i32x4.sub(v128.xor(bounded, complement), complement);
+  return v128.or(v128.and(stored, v128.load(encoder, At.Code)), signs);
 }
 
 /**

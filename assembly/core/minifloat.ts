@@ -23,7 +23,7 @@ export function hasSubnormals(word: u32): u32 {
 }
 
 export function specials(word: u32): u32 {
-  return (word >> 10) & 3;
+  return (word >> 10) & 7;
 }
 
 export function exponentBias(word: u32): i32 {
@@ -40,6 +40,11 @@ export function signBit(word: u32): u32 {
   return isSigned(word) << magnitudeBits(word);
 }
 
+/** Whether codes are two's complement. */
+export function isInteger(word: u32): bool {
+  return specials(word) >= <u32>Specials.Integer;
+}
+
 /** The code of the largest finite value. */
 export function maxCode(word: u32): u32 {
   const ones: u32 = (1 << magnitudeBits(word)) - 1;
@@ -48,11 +53,22 @@ export function maxCode(word: u32): u32 {
   return kind == Specials.NanOnly ? ones - 1 : ones;
 }
 
+/** The largest magnitude of a negative number, in steps; that of a positive number is maxCode. */
+export function maxNegative(word: u32): u32 {
+  return specials(word) == Specials.Integer ? maxCode(word) + 1 : maxCode(word);
+}
+
+/** The code of a number with this sign bit, or 0, and this code without sign. */
+function signed(word: u32, sign: u32, code: u32): u32 {
+  return isInteger(word) && sign != 0 ? (0 - code) & ((sign << 1) - 1) : sign | code;
+}
+
 /**
  * The code of NaN: all ones below the sign bit; in fnuz formats their single NaN; in formats without NaN the largest
- * finite value.
+ * finite value, in integers 0.
  */
 function nanCode(word: u32): u32 {
+  if (isInteger(word)) return 0;
   return specials(word) == Specials.Fnuz ? signBit(word) : (1 << magnitudeBits(word)) - 1;
 }
 
@@ -63,6 +79,7 @@ function nanCode(word: u32): u32 {
 export function beyondCode(word: u32, sign: u32): u32 {
   const kind = specials(word);
   if (kind == Specials.Fnuz) return signBit(word);
+  if (isInteger(word)) return signed(word, sign, sign ? maxNegative(word) : maxCode(word));
   return sign | (kind == Specials.Finite ? maxCode(word) : maxCode(word) + 1);
 }
 
@@ -116,9 +133,10 @@ export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, rando
 
   const negative = isSigned(word) != 0 && bits >> 31 != 0;
   const sign = negative ? signBit(word) : 0;
-  const zeroSign = specials(word) == Specials.Fnuz ? 0 : sign;
+  const zeroSign = specials(word) >= <u32>Specials.Fnuz ? 0 : sign;
   const saturates = overflow == Overflow.Saturate;
-  if (magnitude == F32_INFINITY) return saturates ? sign | maxCode(word) : beyondCode(word, sign);
+  const last = negative ? maxNegative(word) : maxCode(word);
+  if (magnitude == F32_INFINITY) return saturates ? signed(word, sign, last) : beyondCode(word, sign);
   if (magnitude == 0) return zeroSign;
 
   // |x| = significand * 2^(exponent - 23), the significand in [2^23, 2^24)
@@ -135,18 +153,18 @@ export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, rando
   let code = ((binade + exponentBias(word) - 1) << m) + <i32>(<u64>significand >> shift);
   if (roundsUp(rounding, negative, code, rest, shift, random)) code++;
 
-  if (code > <i32>maxCode(word)) {
-    return saturates || staysFinite(rounding, negative) ? sign | maxCode(word) : beyondCode(word, sign);
+  if (code > <i32>last) {
+    return saturates || staysFinite(rounding, negative) ? signed(word, sign, last) : beyondCode(word, sign);
   }
-  return (code == 0 ? zeroSign : sign) | code;
+  return signed(word, code == 0 ? zeroSign : sign, code);
 }
 
 /** The exact value of a code, as f32 bits. Every NaN is 0x7fffffff. */
 export function decode(code: u32, word: u32): u32 {
   const m = mantissaBits(word);
   const ones: u32 = (1 << magnitudeBits(word)) - 1;
-  const magnitude = code & ones;
   const negative = (code & signBit(word)) != 0;
+  const magnitude = isInteger(word) && negative ? ones + 1 - (code & ones) : code & ones;
   const kind = specials(word);
   if (kind == Specials.Fnuz && negative && magnitude == 0) return F32_NAN;
   if (kind == Specials.NanOnly && magnitude == ones) return F32_NAN;

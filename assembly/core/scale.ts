@@ -3,7 +3,7 @@
 // definition (numerics.md §2.3, §3.1, §4.1, §5.1).
 
 import { ElementScaling, ScaleRule, Wide } from "../contract";
-import { decode, exponentBias, magnitudeBits, mantissaBits, maxCode } from "./minifloat";
+import { decode, exponentBias, magnitudeBits, mantissaBits, maxCode, maxNegative } from "./minifloat";
 import { roundFour, roundWide } from "./wide";
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
@@ -73,6 +73,14 @@ function globalScale(g: f32, max: f32): f32 {
   return g === 0 || scale === 0 ? 1 : scale;
 }
 
+/** The value that a rule maps an amax to: the largest one, or half of the distance to it from the least one. */
+function largestOf(kind: i32, word: u32): f32 {
+  const largest = reinterpret<f32>(decode(maxCode(word), word));
+  if (kind !== ScaleRule.F32QuotientRange) return largest;
+  const step = reinterpret<f32>(decode(1, word));
+  return <f32>(maxCode(word) + maxNegative(word)) * 0.5 * step;
+}
+
 /**
  * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type. Only NVFP4
  * uses `g` (the amax of the tensor, or its `tensorScale`), `e4m3Max` (448 or 256) and `squared`.
@@ -88,7 +96,7 @@ export function prepareRule(
   e4m3Max: f32,
   squared: u32,
 ): void {
-  const largest = reinterpret<f32>(decode(maxCode(word), word));
+  const largest = largestOf(kind, word);
   const encodeScale = globalScale(g, 6 * e4m3Max);
   store<i32>(rule, kind, RuleAt.Rule);
   store<f32>(rule, largest, RuleAt.Max);
@@ -112,7 +120,8 @@ export function prepareScaling(rule: usize, scaling: u32, type: u32): void {
 }
 
 function isF32(kind: i32): bool {
-  return kind === ScaleRule.F32 || (kind >= ScaleRule.F32Quotient && kind <= ScaleRule.F32Reciprocal);
+  if (kind === ScaleRule.F32 || kind === ScaleRule.F32QuotientRange) return true;
+  return kind >= ScaleRule.F32Quotient && kind <= ScaleRule.F32Reciprocal;
 }
 
 /** Whether blocks of e4m3 scales have a scale of the tensor, or none, by `tensorScale`. */
@@ -233,7 +242,7 @@ function epsilonOf(type: u32): f32 {
 export function quotientScale(rule: i32, amax: f32, max: f32, epsilon: f32, type: u32): f32 {
   const scale = (amax < epsilon ? epsilon : amax) / max;
   if (rule === ScaleRule.F32QuotientTyped) return roundWide(type, scale);
-  if (rule === ScaleRule.F32QuotientLeast) {
+  if (rule === ScaleRule.F32QuotientLeast || rule === ScaleRule.F32QuotientRange) {
     const typed = roundWide(type, scale);
     return typed === 0 ? epsilonOf(type) : typed;
   }

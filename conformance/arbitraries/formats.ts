@@ -46,7 +46,22 @@ export function scalarLayout(): fc.Arbitrary<ScalarLayout> {
     subnormals: fc.boolean().map((without) => !without),
     specials: fc.constantFrom("finite", "nanOnly", "ieee", "fnuz"),
   } as const);
-  return drawn.map(({ shift, ...fields }) => withBias(fields, shift)).filter(isLayout);
+  const floating = drawn.map(({ shift, ...fields }) => withBias(fields, shift)).filter(isLayout);
+  return fc.oneof({ weight: 7, arbitrary: floating }, integerLayout());
+}
+
+/** Any integer layout of 2 to 16 bits. Shrinks to two bits and steps of 1. */
+function integerLayout(): fc.Arbitrary<ScalarLayout> {
+  return fc
+    .tuple(fc.nat(14), fc.integer({ min: -100, max: 100 }), fc.constantFrom("integer", "symmetric"))
+    .map(([mantissaBits, fraction, specials]) => ({
+      exponentBits: 1,
+      mantissaBits,
+      bias: 1 - mantissaBits + fraction,
+      signed: true,
+      subnormals: true,
+      specials,
+    }));
 }
 
 /** A named format or any layout. */

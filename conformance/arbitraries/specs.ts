@@ -33,6 +33,7 @@ const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 *
 const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
   "fp8-row": { ...F32_SCALE, amaxLimit: [0, 1200, 2 ** -126, 1 / 3] },
+  "int8-row": { ...F32_SCALE, amaxLimit: [0, 1200] },
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
   mxfp8: MX,
   mxfp6: MX,

@@ -21,11 +21,18 @@ export function magnitudeOf(code: number, layout: ScalarLayout): number {
   return significand * 2 ** ((isSubnormal ? 1 : field) - layout.bias - layout.mantissaBits);
 }
 
+/** Whether the codes of a layout are two's complement. */
+export function isInteger({ specials }: ScalarLayout): boolean {
+  return specials === "integer" || specials === "symmetric";
+}
+
 /** The value of a code, NaN, infinities and -0 included. */
 export function valueOfCode(code: number, layout: ScalarLayout): number {
   const { maxCode, hasInfinity } = derive(layout);
   const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
   const negative = layout.signed && code >= signBit;
+  if (isInteger(layout))
+    return (negative ? -1 : 1) * magnitudeOf(negative ? 2 * signBit - code : code, layout);
   const bare = negative ? code - signBit : code;
   if (layout.specials === "fnuz" && negative && bare === 0) return Number.NaN;
   if (bare > maxCode && !(hasInfinity && bare === maxCode + 1)) return Number.NaN;

@@ -8,6 +8,8 @@ enum class Specials : int {
   kNanOnly = 1,
   kIeee = 2,
   kFnuz = 3,
+  kInteger = 4,
+  kSymmetric = 5,
 };
 
 enum class Rounding : int {
@@ -52,6 +54,7 @@ enum class ScaleRule : int {
   kTwoLevelProduct = 17,
   kTwoLevelDivisor = 18,
   kE8m0UpLeast = 19,
+  kF32QuotientRange = 20,
 };
 
 enum class ElementScaling : int {

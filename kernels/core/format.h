@@ -14,7 +14,7 @@ __host__ __device__ constexpr uint32_t exponentBits(uint32_t word) { return word
 __host__ __device__ constexpr uint32_t mantissaBits(uint32_t word) { return word >> 4 & 15; }
 __host__ __device__ constexpr bool isSigned(uint32_t word) { return word >> 8 & 1; }
 __host__ __device__ constexpr bool hasSubnormals(uint32_t word) { return word >> 9 & 1; }
-__host__ __device__ constexpr Specials specials(uint32_t word) { return static_cast<Specials>(word >> 10 & 3); }
+__host__ __device__ constexpr Specials specials(uint32_t word) { return static_cast<Specials>(word >> 10 & 7); }
 __host__ __device__ constexpr int exponentBias(uint32_t word) { return static_cast<int32_t>(word) >> 16; }
 // Number of bits below the sign bit.
 __host__ __device__ constexpr uint32_t magnitudeBits(uint32_t word) { return exponentBits(word) + mantissaBits(word); }
@@ -35,9 +35,25 @@ __host__ __device__ constexpr uint32_t maxCode(uint32_t word) {
   return specials(word) == Specials::kNanOnly ? ones - 1 : ones;
 }
 
+// Whether codes are two's complement.
+__host__ __device__ constexpr bool isInteger(uint32_t word) {
+  return specials(word) == Specials::kInteger || specials(word) == Specials::kSymmetric;
+}
+
+// The largest magnitude of a negative number, in steps; that of a positive number is maxCode.
+__host__ __device__ constexpr uint32_t maxNegative(uint32_t word) {
+  return specials(word) == Specials::kInteger ? maxCode(word) + 1 : maxCode(word);
+}
+
+// The code of a number with the sign bit `sign`, or 0, and the code `code` without sign.
+__host__ __device__ constexpr uint32_t withSign(uint32_t word, uint32_t sign, uint32_t code) {
+  return isInteger(word) && sign != 0 ? (0u - code) & ((sign << 1) - 1) : sign | code;
+}
+
 // The code of NaN: all ones below the sign bit; in fnuz formats their single NaN; in formats without NaN the largest
-// finite value.
+// finite value, in integers 0.
 __host__ __device__ constexpr uint32_t nanCode(uint32_t word) {
+  if (isInteger(word)) return 0;
   return specials(word) == Specials::kFnuz ? signBit(word) : magnitudeMask(word);
 }
 
@@ -45,6 +61,7 @@ __host__ __device__ constexpr uint32_t nanCode(uint32_t word) {
 // value. `sign` is the sign bit to set.
 __host__ __device__ constexpr uint32_t beyondCode(uint32_t word, uint32_t sign) {
   if (specials(word) == Specials::kFnuz) return signBit(word);
+  if (isInteger(word)) return withSign(word, sign, sign != 0 ? maxNegative(word) : maxCode(word));
   return sign | (specials(word) == Specials::kFinite ? maxCode(word) : maxCode(word) + 1);
 }
 

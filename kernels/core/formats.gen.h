@@ -18,5 +18,7 @@ constexpr uint32_t kE4m3ieee = 0x00070b34;
 constexpr uint32_t kBf16 = 0x007f0b78;
 constexpr uint32_t kF16 = 0x000f0ba5;
 constexpr uint32_t kTf32 = 0x007f0ba8;
+constexpr uint32_t kInt8 = 0xfffb1361;
+constexpr uint32_t kS2f6 = 0x00011761;
 
 }  // namespace lockstep::format

@@ -60,9 +60,10 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
 
   const bool negative = isSigned(word) && bitsOf(x) >> 31 != 0;
   const uint32_t sign = negative ? signBit(word) : 0;
-  const uint32_t zeroSign = specials(word) == Specials::kFnuz ? 0 : sign;
+  const uint32_t zeroSign = specials(word) == Specials::kFnuz || isInteger(word) ? 0 : sign;
   const bool saturates = overflow == Overflow::kSaturate;
-  if (magnitude == kInfinity) return saturates ? sign | maxCode(word) : beyondCode(word, sign);
+  const uint32_t last = negative ? maxNegative(word) : maxCode(word);
+  if (magnitude == kInfinity) return saturates ? withSign(word, sign, last) : beyondCode(word, sign);
   if (magnitude == 0) return zeroSign;
 
   // |x| = significand * 2^(exponent - 23), where significand is in [2^23, 2^24). The bits of a subnormal, converted to a
@@ -82,17 +83,18 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   int code = (binade + exponentBias(word) - 1) * (1 << m) + static_cast<int>(significand >> dropped);
   if (roundsUp(rounding, negative, code, rest, shift, random)) ++code;
 
-  if (code > static_cast<int>(maxCode(word))) {
-    return saturates || staysFinite(rounding, negative) ? sign | maxCode(word) : beyondCode(word, sign);
+  if (code > static_cast<int>(last)) {
+    return saturates || staysFinite(rounding, negative) ? withSign(word, sign, last) : beyondCode(word, sign);
   }
-  return (code == 0 ? zeroSign : sign) | static_cast<uint32_t>(code);
+  return withSign(word, code == 0 ? zeroSign : sign, static_cast<uint32_t>(code));
 }
 
 // Returns the exact value of a code. Bits above the format's width are ignored.
 __host__ __device__ constexpr float decode(uint32_t code, uint32_t word) {
   const int m = static_cast<int>(mantissaBits(word));
-  const uint32_t magnitude = code & magnitudeMask(word);
   const bool negative = (code & signBit(word)) != 0;
+  const uint32_t mask = magnitudeMask(word);
+  const uint32_t magnitude = isInteger(word) && negative ? mask + 1 - (code & mask) : code & mask;
   const Specials kind = specials(word);
   const float nan = floatOf(0x7fffffffu);
   if (kind == Specials::kFnuz && negative && magnitude == 0) return nan;
@@ -155,8 +157,9 @@ __device__ inline uint32_t magnitudeE2m1(float x) {
 // Whether the short form of encodeNearest and encodeStochastic serves a format. The format must be signed, have a zero,
 // and stay far from the ends of f32's exponent range.
 __host__ __device__ constexpr bool isNarrow(uint32_t word) {
-  return isSigned(word) && hasSubnormals(word) && specials(word) != Specials::kFnuz && exponentBits(word) <= 5 &&
-         mantissaBits(word) >= 1 && mantissaBits(word) <= 7 && exponentBias(word) > -32 && exponentBias(word) < 64;
+  return isSigned(word) && hasSubnormals(word) && specials(word) != Specials::kFnuz && !isInteger(word) &&
+         exponentBits(word) <= 5 && mantissaBits(word) >= 1 && mantissaBits(word) <= 7 && exponentBias(word) > -32 &&
+         exponentBias(word) < 64;
 }
 
 // Returns the f32 bits of the format's smallest normal number, 2^minExponent(word).

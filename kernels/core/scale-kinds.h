@@ -11,7 +11,8 @@ namespace lockstep {
 
 // Whether a rule gives f32 scales.
 __host__ __device__ constexpr bool hasF32Scales(ScaleRule rule) {
-  return rule == ScaleRule::kF32 || (rule >= ScaleRule::kF32Quotient && rule <= ScaleRule::kF32Reciprocal);
+  return rule == ScaleRule::kF32 || rule == ScaleRule::kF32QuotientRange ||
+         (rule >= ScaleRule::kF32Quotient && rule <= ScaleRule::kF32Reciprocal);
 }
 
 // Whether a rule gives e4m3 scales and a scale of the tensor, which is no amax.

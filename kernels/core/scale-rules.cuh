@@ -19,6 +19,11 @@ __host__ __device__ constexpr float epsilonOf(Wide type) {
   return powerOfTwo(type == Wide::kF32 ? -23 : type == Wide::kBf16 ? -7 : -10);
 }
 
+// Half of the distance from the least value of an integer format to the largest, to which kF32QuotientRange maps an amax.
+__host__ __device__ inline float halfRange(uint32_t word) {
+  return static_cast<float>(maxCode(word) + maxNegative(word)) * 0.5f * decode(1, word);
+}
+
 // Returns amax / max as `rule` has it, one of kF32Quotient. First, an amax below `epsilon` is replaced by `epsilon`.
 template <typename Round>
 __host__ __device__ inline float quotientScale(ScaleRule rule, float amax, float max, float epsilon, Wide type,
@@ -27,7 +32,8 @@ __host__ __device__ inline float quotientScale(ScaleRule rule, float amax, float
   switch (rule) {
     case ScaleRule::kF32QuotientTyped:
       return round(scale);
-    case ScaleRule::kF32QuotientLeast: {
+    case ScaleRule::kF32QuotientLeast:
+    case ScaleRule::kF32QuotientRange: {
       const float typed = round(scale);
       return typed == 0 ? epsilonOf(type) : typed;
     }

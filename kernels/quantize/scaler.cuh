@@ -51,6 +51,7 @@ __device__ inline ScaleOf<true> generalScale(const Params& p, float amax, float 
     const float factor = scaleFromAmax(amax, max, p.pow2, p.epsilon, overflow);
     return {factor, 1 / factor};
   }
+  if (p.rule == ScaleRule::kF32QuotientRange) max = halfRange(p.word);
   const F32Scale scale = f32Scale(p.rule, p.scaling, amax, max, p.epsilon, type, rounded<type>);
   return {scale.factor, scale.stored};
 }

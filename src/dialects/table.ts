@@ -139,6 +139,7 @@ export const DIALECTS = {
   "ocp-mxfp8": ocp("mxfp8"),
   "ocp-mxfp6": ocp("mxfp6"),
   "ocp-mxfp4": ocp("mxfp4"),
+  "ocp-mxint8": ocp("mxint8"),
   "torchao-mxfp8-floor": torchao("mxfp8", "FLOOR", "e8m0Floor"),
   "torchao-mxfp8-rceil": torchao("mxfp8", "RCEIL", "e8m0UpLog2"),
   "torchao-mxfp8-ceil": torchao("mxfp8", "CEIL", "e8m0Ceil"),
@@ -207,6 +208,15 @@ export const DIALECTS = {
     forms: [row("f32QuotientLeast", "divideTypedAdd")],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", "[N, 1]")],
+    source: CT,
+  },
+  "ct-int8-channel": {
+    summary: "compressed-tensors' int-quantized, strategy channel",
+    forms: [
+      { quantizer: "int8-row", fixed: { scaleRule: "f32QuotientRange", elementScaling: "divideTypedAdd" } },
+    ],
+    values: OF_SOURCE,
+    tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
     source: CT,
   },
   "ct-fp8-block": {
@@ -281,6 +291,15 @@ export const DIALECTS = {
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", BLOCKS)],
     source: `${MODELOPT}, FP8QTensor.quantize`,
+  },
+  "modelopt-int8-row": {
+    summary: "ModelOpt's INT8QTensor with a scale for each row",
+    forms: [
+      { quantizer: "int8-row", fixed: { scaleRule: "f32QuotientTyped", elementScaling: "divideTyped" } },
+    ],
+    values: OF_SOURCE,
+    tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
+    source: `${MODELOPT}, INT8QTensor.quantize`,
   },
   "modelopt-mxfp8": {
     summary: "ModelOpt's MXFP8QTensor",

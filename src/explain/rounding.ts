@@ -1,6 +1,6 @@
 /** The rounding of one number to a scalar format, with what decided it (numerics.md §1.2). */
 import type { OverflowName, RoundingName } from "../backends/ops.js";
-import { factsOf, valueOfCode } from "../formats/derive.js";
+import { codeOf, factsOf, lastCode, valueOfCode } from "../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../formats/scalar.js";
 import { floorLog2 } from "./binary.js";
 
@@ -70,10 +70,12 @@ export interface RoundingChoice {
 export function roundTo(value: number, choice: RoundingChoice): RoundingExplanation {
   const { format, rounding, overflow, random } = choice;
   const layout: ScalarLayout = SCALAR_FORMATS[format];
-  const { maxCode, hasInfinity } = factsOf(format);
+  const { maxCode, hasInfinity, hasNaN } = factsOf(format);
   const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
   const negative = layout.signed && (value < 0 || Object.is(value, -0));
   const sign = negative ? signBit : 0;
+  const last = lastCode(layout, maxCode, negative);
+  const largest = codeOf(layout, negative, last);
   const made = (code: number, decision: string, more: Partial<RoundingExplanation> = {}) => ({
     ...{ format, rounding, overflow, value, fraction: 0, tie: false },
     ...more,
@@ -85,25 +87,27 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
     const code = nanCode(layout, maxCode, signBit);
     return made(
       code,
-      layout.specials === "finite" ? "NaN, which the format lacks: the largest value" : "NaN",
+      layout.specials === "finite"
+        ? "NaN, which the format lacks: the largest value"
+        : hasNaN
+          ? "NaN"
+          : "NaN, which the format lacks: zero",
     );
   }
-  const beyond = overflow === "saturate" ? sign + maxCode : beyondCode(layout, maxCode, sign, signBit);
-  const overflows = beyond === sign + maxCode ? "saturates" : `becomes ${hasInfinity ? "infinity" : "NaN"}`;
+  const beyond = overflow === "saturate" || !hasNaN ? largest : beyondCode(layout, maxCode, sign, signBit);
+  const overflows = beyond === largest ? "saturates" : `becomes ${hasInfinity ? "infinity" : "NaN"}`;
   if (!Number.isFinite(value)) return made(beyond, `infinity: ${overflows}`);
   const magnitude = Math.abs(value);
   if (!layout.subnormals && magnitude < valueOfCode(format, 0))
     return made(sign, "below the smallest value, which it becomes");
   const { code: cut, fraction } = locate(magnitude, layout);
   const direction = directionOf(rounding, negative);
-  const places = neighbours(layout, format, cut, maxCode, sign);
-  if (cut > maxCode) {
+  const places = neighbours(layout, format, cut, last, negative);
+  if (cut > last) {
     const stays = direction === "down" || direction === "odd";
-    return made(
-      stays ? sign + maxCode : beyond,
-      `beyond the largest value: ${stays ? "becomes it" : overflows}`,
-      { lower: places.lower },
-    );
+    return made(stays ? largest : beyond, `beyond the largest value: ${stays ? "becomes it" : overflows}`, {
+      lower: places.lower,
+    });
   }
   const discarded = random && Math.floor(fraction * 2 ** random.width);
   const more = {
@@ -114,23 +118,21 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
   };
   const [isUp, why] = decide(direction, cut, fraction, random, discarded ?? 0);
   const rounded = cut + (isUp ? 1 : 0);
-  if (rounded > maxCode) {
+  if (rounded > last) {
     if (direction === "down" || direction === "odd")
-      return made(sign + maxCode, `${why}, so it stays at the largest value`, more);
+      return made(largest, `${why}, so it stays at the largest value`, more);
     return made(beyond, `${why}, beyond the largest value: ${overflows}`, more);
   }
-  // fnuz has no minus zero
-  const code = rounded === 0 && layout.specials === "fnuz" ? 0 : sign + rounded;
-  return made(code, why, more);
+  return made(codeOf(layout, negative, rounded), why, more);
 }
 
 function nanCode({ specials }: ScalarLayout, maxCode: number, signBit: number): number {
   if (specials === "finite") return maxCode;
+  if (specials === "integer" || specials === "symmetric") return 0;
   return specials === "fnuz" ? signBit : signBit - 1;
 }
 
 function beyondCode({ specials }: ScalarLayout, maxCode: number, sign: number, signBit: number): number {
-  if (specials === "finite") return sign + maxCode;
   if (specials === "fnuz") return signBit;
   return sign + (specials === "ieee" ? maxCode + 1 : signBit - 1);
 }
@@ -160,14 +162,14 @@ function neighbours(
   layout: ScalarLayout,
   format: ScalarFormat,
   cut: number,
-  maxCode: number,
-  sign: number,
+  last: number,
+  isNegative: boolean,
 ): Required<Pick<RoundingExplanation, "lower" | "upper">> {
-  const at = Math.min(cut, maxCode);
-  const own = (code: number): number => (code === 0 && layout.specials === "fnuz" ? 0 : sign + code);
+  const at = Math.min(cut, last);
+  const own = (code: number): number => codeOf(layout, isNegative, code);
   const lower = { code: own(at), value: valueOfCode(format, own(at)) };
-  const next = magnitudeOf(at + 1, layout) * (sign > 0 ? -1 : 1);
-  return { lower, upper: at < maxCode ? { code: own(at + 1), value: next } : { value: next } };
+  const next = magnitudeOf(at + 1, layout) * (isNegative ? -1 : 1);
+  return { lower, upper: at < last ? { code: own(at + 1), value: next } : { value: next } };
 }
 
 type Direction = "even" | "away" | "zero" | "down" | "up" | "odd" | "random";

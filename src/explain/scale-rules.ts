@@ -1,5 +1,5 @@
 /** The steps of each scale rule, from an amax to the stored scale and the multiplier (numerics.md §2.3, §3.6, §4.1, §5.1). */
-import { FLT_MAX, factsOf, valueOfCode } from "../formats/derive.js";
+import { FLT_MAX, factsOf, lastCode, valueOfCode } from "../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import type { WideDType } from "../tensor/shape.js";
@@ -50,7 +50,8 @@ function f32Scale(scale: number, multiplier: number): RuleResult {
 }
 
 function floored({ steps, amax, epsilon }: RuleInput): number {
-  return amax < epsilon ? steps.add("amax", "amaxEpsilon, since amax is smaller", epsilon) : amax;
+  const least = Math.fround(epsilon);
+  return amax < least ? steps.add("amax", "amaxEpsilon, since amax is smaller", least) : amax;
 }
 
 /** 1 / m, where m = max / amax multiplies. */
@@ -72,10 +73,14 @@ const f32: Rule = (input) => {
 };
 
 /** amax / max, and what becomes of it. */
-function quotient(after: (input: RuleInput, scale: number) => number): Rule {
+function quotient(
+  after: (input: RuleInput, scale: number) => number,
+  name = "max",
+  top: (format: ScalarFormat) => number = (format) => factsOf(format).max,
+): Rule {
   return (input) => {
     const { steps, format } = input;
-    const s = after(input, steps.add("s", "amax ⊘ max", div(floored(input), factsOf(format).max)));
+    const s = after(input, steps.add("s", `amax ⊘ ${name}`, div(floored(input), top(format))));
     return f32Scale(s, steps.add("m", "1 ⊘ s", div(1, s)));
   };
 }
@@ -239,22 +244,31 @@ function typedQuotient({ steps }: RuleInput, a: number, dtype: WideDType): numbe
   return dtype === "f32" ? a : steps.add("a", `a, rounded to ${dtype}`, roundedTo(a, dtype));
 }
 
+/** A quotient rounded to the type of the input, but the epsilon of that type for 0. */
+function typedLeast(input: RuleInput, s: number): number {
+  const rounded = typed(input, s);
+  const { steps, dtype } = input;
+  return rounded === 0 ? steps.add("s", `the epsilon of ${dtype}, since s is 0`, epsilonOf(dtype)) : rounded;
+}
+
+/** Half of the distance from the least value to the largest. */
+function halfRange(format: ScalarFormat): number {
+  const { max, maxCode, minPositive } = factsOf(format);
+  const least = lastCode(SCALAR_FORMATS[format], maxCode, true) * minPositive;
+  return (max + least) / 2;
+}
+
 /** Every rule by its name. */
 export const RULE_STEPS = {
   f32,
   f32Quotient: quotient((_, s) => s),
   f32QuotientTyped: quotient(typed),
-  f32QuotientLeast: quotient((input, s) => {
-    const rounded = typed(input, s);
-    const { steps, dtype } = input;
-    return rounded === 0
-      ? steps.add("s", `the epsilon of ${dtype}, since s is 0`, epsilonOf(dtype))
-      : rounded;
-  }),
+  f32QuotientLeast: quotient(typedLeast),
+  f32QuotientRange: quotient(typedLeast, "half of the range", halfRange),
   f32QuotientUp: quotient(powerUp),
   f32Reciprocal: (input) => {
     const { steps, epsilon, dtype, format } = input;
-    const a = floored({ ...input, epsilon: roundedTo(epsilon, dtype) });
+    const a = floored({ ...input, epsilon: roundedTo(Math.fround(epsilon), dtype) });
     if (a === 0) {
       const m = steps.add("m", "1, since amax is 0", 1);
       return f32Scale(steps.add("s", "1 ⊘ m", 1), m);

@@ -93,6 +93,7 @@ const FP8_ALL = [...FP8, "e4m3fnuz", "e5m2fnuz"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
 const F32_OPTIONS = ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon"] as const;
 const F32_RULES = ["f32", "f32Quotient", "f32QuotientTyped", "f32QuotientLeast", "f32QuotientUp"] as const;
+const MX_OPTIONS = ["tile", "scaleRule", "elementScaling"] as const;
 const MX = {
   scale: "e8m0",
   replicates: true,
@@ -100,7 +101,7 @@ const MX = {
   scaleSource: "blocks",
   tensorAmax: false,
   padding: "tiles",
-  options: ["tile", "scaleRule", "elementScaling", "stochastic"],
+  options: [...MX_OPTIONS, "stochastic"],
 } as const;
 const E8M0_RULES = [
   "e8m0UpQuotient",
@@ -169,6 +170,27 @@ export const BLOCK_FORMATS = {
     padding: "none",
     options: [...F32_OPTIONS, "amaxLimit"],
   },
+  "int8-row": {
+    elements: ["int8"],
+    tiles: ["1xK"],
+    scale: "f32",
+    rules: [
+      "f32Quotient",
+      "f32QuotientTyped",
+      "f32QuotientLeast",
+      "f32QuotientRange",
+      "f32QuotientUp",
+      "f32",
+      "f32Reciprocal",
+    ],
+    replicates: false,
+    columnwise: TRANSPOSED,
+    multiple: 1,
+    scaleSource: "blocks",
+    tensorAmax: false,
+    padding: "none",
+    options: [...F32_OPTIONS, "amaxLimit"],
+  },
   mxfp8: {
     elements: FP8,
     tiles: ["1x32", "32x32"],
@@ -189,6 +211,14 @@ export const BLOCK_FORMATS = {
     rules: ROUNDED_DOWN,
     columnwise: { data: "transposed", scale: "inPlace" },
     ...MX,
+  },
+  mxint8: {
+    elements: ["s2f6"],
+    tiles: ["1x32", "32x32"],
+    rules: ROUNDED_DOWN,
+    columnwise: IN_PLACE,
+    ...MX,
+    options: MX_OPTIONS,
   },
   nvfp4: {
     elements: ["e2m1"],

@@ -5,6 +5,8 @@ export const SPECIALS = {
   nanOnly: 1,
   ieee: 2,
   fnuz: 3,
+  integer: 4,
+  symmetric: 5,
 } as const;
 
 export const ROUNDING = {
@@ -49,6 +51,7 @@ export const SCALE_RULE = {
   twoLevelProduct: 17,
   twoLevelDivisor: 18,
   e8m0UpLeast: 19,
+  f32QuotientRange: 20,
 } as const;
 
 export const ELEMENT_SCALING = {

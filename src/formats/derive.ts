@@ -3,7 +3,13 @@
 import { ArgumentError } from "../errors.js";
 import { boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import { SPECIALS } from "./contract.gen.js";
-import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./scalar.js";
+import {
+  FORMAT_ALIASES,
+  SCALAR_FORMATS,
+  type ScalarFormat,
+  type ScalarLayout,
+  type SpecialsName,
+} from "./scalar.js";
 
 /** The bit of a format word that is set if codes have a sign. */
 const SIGNED = 1 << 8;
@@ -19,7 +25,7 @@ export interface FormatFacts {
   readonly bits: number;
   /** The number of bits that a code takes in a tensor: 4 (two codes per byte), 8, 16 or 32. */
   readonly storageBits: number;
-  /** The largest finite value. */
+  /** The largest finite value. The least one of an `integer` format is one step below its negation. */
   readonly max: number;
   /** The code of `max`. */
   readonly maxCode: number;
@@ -61,6 +67,8 @@ export function formatWord(layout: ScalarLayout): number {
   if (e + m + (signed ? 1 : 0) > 16 && !isTf32) fail("a code has more than 16 bits");
   if (specials === "ieee" && (m === 0 || e === 1)) fail("ieee needs a mantissa and two exponent bits");
   if (specials === "fnuz" && !(signed && subnormals)) fail("fnuz needs a sign and a zero");
+  if (isIntegral(specials) && !(signed && subnormals && e === 1))
+    fail("an integer needs a sign, a zero and one exponent bit");
   if (specials === "nanOnly" && e + m < 2) fail("every code would be zero or NaN");
   if (!subnormals && signed && m + e < 2) fail("a code has too few bits");
   const top = topField(layout);
@@ -69,6 +77,11 @@ export function formatWord(layout: ScalarLayout): number {
     fail(`its smallest value 2^${(subnormals ? 1 : 0) - bias - m} is beyond f32`);
   const flags = (signed ? SIGNED : 0) | (subnormals ? 1 << 9 : 0) | (SPECIALS[specials] << 10);
   return (e | (m << 4) | flags | (bias << 16)) >>> 0;
+}
+
+/** Whether codes are two's complement. */
+function isIntegral(specials: SpecialsName): boolean {
+  return specials === "integer" || specials === "symmetric";
 }
 
 /** Returns a name of the layout for error messages. The layout may be invalid. */
@@ -108,7 +121,7 @@ export function derive(layout: ScalarLayout): FormatFacts {
     minNormal,
     minPositive: subnormals ? minNormal * 2 ** -m : minNormal,
     hasInfinity: specials === "ieee",
-    hasNaN: specials !== "finite",
+    hasNaN: specials !== "finite" && !isIntegral(specials),
   };
 }
 
@@ -135,6 +148,31 @@ export function factsOf(format: ScalarFormat): FormatFacts {
   return facts;
 }
 
+/**
+ * Returns the code of the largest magnitude of either sign.
+ *
+ * @shared
+ */
+export function lastCode({ specials }: ScalarLayout, maxCode: number, isNegative: boolean): number {
+  return maxCode + (isNegative && specials === "integer" ? 1 : 0);
+}
+
+/**
+ * Returns the code of a number of which the sign and the code of the magnitude are known; the magnitude of a negative integer may
+ * be one step above `maxCode`.
+ *
+ * @shared
+ */
+export function codeOf(
+  { exponentBits, mantissaBits, specials }: ScalarLayout,
+  isNegative: boolean,
+  code: number,
+): number {
+  const signBit = 2 ** (exponentBits + mantissaBits);
+  if (isIntegral(specials)) return isNegative && code > 0 ? 2 * signBit - code : code;
+  return isNegative && !(code === 0 && specials === "fnuz") ? signBit + code : code;
+}
+
 /** Returns the exact value of a code. Bits above those of the format are ignored. */
 export function valueOfCode(format: ScalarFormat, code: number): number {
   const { bits, maxCode, hasInfinity } = factsOf(format);
@@ -142,6 +180,8 @@ export function valueOfCode(format: ScalarFormat, code: number): number {
   const signBit = 2 ** (bits - (signed ? 1 : 0));
   const [own, bare] = [code % 2 ** bits, code % signBit];
   const sign = own === bare ? 1 : -1;
+  if (isIntegral(specials))
+    return sign * magnitudeOf(SCALAR_FORMATS[format], sign > 0 ? own : 2 ** bits - own);
   if (bare > maxCode) return hasInfinity && bare === maxCode + 1 ? sign * Infinity : Number.NaN;
   if (specials === "fnuz" && sign < 0 && bare === 0) return Number.NaN;
   return sign * magnitudeOf(SCALAR_FORMATS[format], bare);

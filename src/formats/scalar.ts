@@ -3,12 +3,17 @@
  * row.
  */
 
-/** Which codes of a format are infinities or NaN. See `Specials` in assembly/contract.ts. */
-export type SpecialsName = "finite" | "nanOnly" | "ieee" | "fnuz";
+/**
+ * Which codes of a format are infinities or NaN, and whether codes are two's complement (`integer`; `symmetric` does not use the
+ * least one). See `Specials` in assembly/contract.ts.
+ */
+export type SpecialsName = "finite" | "nanOnly" | "ieee" | "fnuz" | "integer" | "symmetric";
 
 /**
  * The layout of a scalar format. A code consists of sign s, exponent field e and mantissa m, from the highest bit down; its
- * value is (-1)^s * 2^(e - bias) * 1.m.
+ * value is (-1)^s * 2^(e - bias) * 1.m. An integer is a format whose exponent field of one bit is the highest bit of its
+ * magnitude, because subnormals and the first binade have the same steps; a negative code is the two's complement of its
+ * magnitude.
  */
 export interface ScalarLayout {
   /** The number of bits of the exponent field, 1 to 8. */
@@ -36,6 +41,12 @@ function row(
   return { exponentBits, mantissaBits, bias, signed, subnormals, specials };
 }
 
+/** Integers of `bits` bits in two's complement, times 2^-fraction. */
+function integer(bits: number, fraction: number, specials: "integer" | "symmetric"): ScalarLayout {
+  const mantissaBits = bits - 2;
+  return row(1, mantissaBits, 1 - mantissaBits + fraction, specials);
+}
+
 /** Every scalar format by its OCP or IEEE name. */
 export const SCALAR_FORMATS = {
   e4m3: row(4, 3, 7, "nanOnly"), // OCP OFP8
@@ -51,6 +62,8 @@ export const SCALAR_FORMATS = {
   bf16: row(8, 7, 127, "ieee"),
   f16: row(5, 10, 15, "ieee"), // IEEE 754 binary16
   tf32: row(8, 10, 127, "ieee"), // stored in 32 bits, the code in the low 19
+  int8: integer(8, 0, "integer"),
+  s2f6: integer(8, 6, "symmetric"), // OCP MX 1.0 INT8: steps of 2^-6; the name is PTX's
 } as const satisfies Record<string, ScalarLayout>;
 
 /** The name of a scalar format. */
@@ -90,4 +103,6 @@ export const FORMAT_ALIASES: Readonly<Record<string, ScalarFormat>> = {
   half: "f16",
   fp16: "f16",
   tfloat32: "tf32",
+  i8: "int8",
+  mxint8: "s2f6",
 };

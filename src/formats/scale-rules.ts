@@ -73,6 +73,13 @@ export const SCALE_RULES = {
     formula: "amax / max, rounded to the type of the input; 0 becomes the epsilon of that type",
     source: "compressed-tensors' FP8",
   },
+  f32QuotientRange: {
+    ...QUOTIENT,
+    powers: "never",
+    formula:
+      "amax / half of the range of an integer format, rounded to the type of the input; 0 becomes the epsilon of that type",
+    source: "compressed-tensors' INT8",
+  },
   f32Reciprocal: {
     scale: "f32",
     powers: "never",

@@ -3,7 +3,7 @@ import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, optionsOf } from "../options.js";
-import { makeSpec } from "./quantizer.js";
+import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 import { STOCHASTIC_OPTIONS, StochasticQuantizer, type StochasticQuantizerOptions } from "./stochastic.js";
 
 /** Options of the MX quantizers. All fields are optional. */
@@ -17,20 +17,20 @@ export interface MXQuantizerOptions<F extends ScalarFormat> extends StochasticQu
   readonly tile?: "1x32" | "32x32" | undefined;
   /**
    * The rule by which the amax of a block becomes its scale, one of `BLOCK_FORMATS[name].rules` (numerics.md §4.1). Default:
-   * e8m0Up for MXFP8, as TransformerEngine; e8m0Floor for MXFP6 and MXFP4, as OCP MX.
+   * e8m0Up for MXFP8, as TransformerEngine; e8m0Floor for the others, as OCP MX.
    */
   readonly scaleRule?: ScaleRuleName | undefined;
   /** How elements are brought to the range of the format (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
 }
 
-const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({
-  ...STOCHASTIC_OPTIONS,
-  format: anything,
-  tile: anything,
-  scaleRule: anything,
-  elementScaling: anything,
-});
+/** Options of `MXINT8Quantizer`, which rounds to nearest. All fields are optional. */
+export type MXINT8QuantizerOptions = Omit<MXQuantizerOptions<"s2f6">, keyof StochasticQuantizerOptions> &
+  QuantizerOptions;
+
+const OWN = { format: anything, tile: anything, scaleRule: anything, elementScaling: anything } as const;
+const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({ ...STOCHASTIC_OPTIONS, ...OWN });
+const checkNearest = optionsOf<MXINT8QuantizerOptions>({ ...QUANTIZER_OPTIONS, ...OWN });
 
 function specFields<F extends ScalarFormat>({
   format,
@@ -78,5 +78,18 @@ export class MXFP4Quantizer extends StochasticQuantizer {
   constructor(options: MXQuantizerOptions<"e2m1"> = {}) {
     checkOptions("MXFP4Quantizer", options);
     super(makeSpec("mxfp4", specFields(options)), options);
+  }
+}
+
+/**
+ * Quantizes to MXINT8 as OCP MX 1.0 §6.3 defines, if no other rule is chosen. Elements are multiples of 2^-6 in two's complement
+ * from -127/64 to 127/64; the code of -2 is not written, so that the range is symmetric. NaN becomes 0.
+ *
+ * @throws `ArgumentError` for an invalid option value.
+ */
+export class MXINT8Quantizer extends Quantizer {
+  constructor(options: MXINT8QuantizerOptions = {}) {
+    checkNearest("MXINT8Quantizer", options);
+    super(makeSpec("mxint8", specFields(options)), options);
   }
 }

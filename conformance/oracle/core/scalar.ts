@@ -59,8 +59,20 @@ export function maxCode(layout: ScalarLayout): number {
   return layout.specials === "ieee" ? last - 2 ** layout.mantissaBits : last;
 }
 
+/** Whether negative codes are 2^bits minus the code of the magnitude. */
+function isInteger({ specials }: ScalarLayout): boolean {
+  return specials === "integer" || specials === "symmetric";
+}
+
+/** The code of a number with the code `code` without sign. */
+function signed(layout: ScalarLayout, negative: boolean, code: number): number {
+  if (!negative || (code === 0 && layout.specials === "fnuz")) return code;
+  return isInteger(layout) ? (2 * signBit(layout) - code) % (2 * signBit(layout)) : signBit(layout) + code;
+}
+
 /** The code of NaN input of either sign. */
 function nanCode(layout: ScalarLayout): number {
+  if (isInteger(layout)) return 0;
   return layout.specials === "fnuz" ? signBit(layout) : signBit(layout) - 1;
 }
 
@@ -174,10 +186,10 @@ function signedCode(
   layout: ScalarLayout,
   overflow: OverflowName,
 ): number {
-  const sign = negative ? signBit(layout) : 0;
-  if (magnitudeCode > maxCode(layout))
-    return overflow === "nonfinite" ? beyondCode(layout, sign) : sign + maxCode(layout);
-  return magnitudeCode === 0 && layout.specials === "fnuz" ? 0 : sign + magnitudeCode;
+  const last = maxCode(layout) + (negative && layout.specials === "integer" ? 1 : 0);
+  if (magnitudeCode <= last) return signed(layout, negative, magnitudeCode);
+  if (overflow === "saturate" || isInteger(layout)) return signed(layout, negative, last);
+  return beyondCode(layout, negative ? signBit(layout) : 0);
 }
 
 /**
@@ -214,6 +226,10 @@ export function encodeByWord(
 /** The exact value of a code. Layouts may have NaN, infinities and -0. */
 export function decode(code: number, layout: ScalarLayout): number {
   const negative = layout.signed && code >= signBit(layout);
+  if (isInteger(layout)) {
+    const steps = BigInt(negative ? code - 2 * signBit(layout) : code);
+    return toNumber(times(rational(steps), powerOfTwo(1 - layout.bias - layout.mantissaBits)));
+  }
   const bare = negative ? code - signBit(layout) : code;
   if (layout.specials === "fnuz" && negative && bare === 0) return Number.NaN;
   if (bare > maxCode(layout)) {
@@ -265,19 +281,18 @@ function halfSteps(
   high: boolean,
 ): Step[] {
   const negative = layout.signed && high;
-  const sign = negative ? signBit(layout) : 0;
-  const max = maxCode(layout);
+  const max = maxCode(layout) + (negative && layout.specials === "integer" ? 1 : 0);
   const toward = direction(rounding, negative);
-  const beyond = overflow === "nonfinite" ? beyondCode(layout, sign) : sign + max;
-  const zero = layout.specials === "fnuz" ? 0 : sign;
-  const result: Step[] = [{ first: 0, code: zero }];
+  const stays = overflow === "saturate" || isInteger(layout);
+  const beyond = stays ? signed(layout, negative, max) : beyondCode(layout, negative ? signBit(layout) : 0);
+  const result: Step[] = [{ first: 0, code: signed(layout, negative, 0) }];
   for (let code = 0; code <= max; code++) {
     if (code === max && (toward === "down" || toward === "odd")) break;
     const first = firstPattern(decision(code, toward, layout));
     if (first >= F32_INFINITY) break;
-    result.push({ first, code: code === max ? beyond : sign + code + 1 });
+    result.push({ first, code: code === max ? beyond : signed(layout, negative, code + 1) });
   }
-  const nan = layout.specials === "finite" ? max : nanCode(layout);
+  const nan = layout.specials === "finite" ? maxCode(layout) : nanCode(layout);
   result.push({ first: F32_INFINITY, code: beyond }, { first: F32_INFINITY + 1, code: nan });
   return result;
 }

@@ -45,6 +45,12 @@ export function largest(layout: ScalarLayout): number {
   return decode(maxCode(layout), layout);
 }
 
+/** Half of the distance from the least value of an integer format to the largest, such as 127.5. */
+export function halfRange(layout: ScalarLayout): number {
+  const least = decode(encode(bitsOf(-FLT_MAX), layout, "tiesToEven", "saturate"), layout);
+  return (largest(layout) - least) / 2;
+}
+
 function encodeSaturating(value: number, layout: ScalarLayout): number {
   return encode(bitsOf(value), layout, "tiesToEven", "saturate");
 }
@@ -106,6 +112,7 @@ export const QUOTIENTS = {
   f32Quotient: (scale: number) => scale,
   f32QuotientTyped: roundedIn,
   f32QuotientUp: powerFrom,
+  f32QuotientRange: (scale: number, type: WideName) => roundedIn(scale, type) || EPSILONS[type],
   f32QuotientLeast: (scale: number, type: WideName) => roundedIn(scale, type) || EPSILONS[type],
 } as const satisfies Readonly<Record<string, (scale: number, type: WideName) => number>>;
 

@@ -17,7 +17,7 @@ interface Family {
   /** The number of elements along a line that share a scale; 0 for the whole tensor, infinity for the whole line. */
   readonly block: number;
   /** The default element format. */
-  readonly format: "e4m3" | "e2m3" | "e2m1";
+  readonly format: "e4m3" | "e2m3" | "e2m1" | "int8" | "s2f6";
   /** The rule, where the spec names none. */
   readonly rule: ScaleRule;
   /** The format of the stored scales. */
@@ -35,6 +35,8 @@ export const FAMILIES = {
   "fp8-delayed": { block: 0, format: "e4m3", rule: "given", scale: "f32" },
   "fp8-block": { block: 128, format: "e4m3", rule: "block", scale: "f32", pow2: true },
   "fp8-row": { block: Number.POSITIVE_INFINITY, format: "e4m3", rule: "block", scale: "f32" },
+  "int8-row": { block: Number.POSITIVE_INFINITY, format: "int8", rule: "f32Quotient", scale: "f32" },
+  mxint8: { block: 32, format: "s2f6", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, whole: true },
   mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", scale: "e8m0", keepsRows: true, whole: true },
   mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, whole: true },
   mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0", whole: true },
@@ -98,7 +100,7 @@ export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling 
   const tile: Shape = isSquare(spec) ? [length, length] : line;
   const compact = spec.compact === true && !isSquare(spec);
   const gemmReady =
-    quantizer === "nvfp4" || quantizer === "fp8-row" || (quantizer === "fp8-block" && !compact);
+    quantizer === "nvfp4" || length === Number.POSITIVE_INFINITY || (quantizer === "fp8-block" && !compact);
   return {
     tile,
     step: quantizer === "fp8-block" ? tile : line,
@@ -140,7 +142,7 @@ export function padScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage):
 }
 
 function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Shape {
-  if (spec.quantizer === "fp8-row") return [rows, columns];
+  if (familyOf(spec).block === Number.POSITIVE_INFINITY) return [rows, columns];
   if (spec.quantizer === "fp8-block") return [rows, roundUp(columns, 4)];
   if (blocksRunDown(spec, usage)) return [roundUp(rows, 4), roundUp(columns, 128)];
   return [roundUp(rows, 128), roundUp(columns, 4)];

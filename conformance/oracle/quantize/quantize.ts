@@ -10,6 +10,7 @@ import {
   type ErrorMetric,
   f32Scale,
   fourOverSix,
+  halfRange,
   largest,
   quotient,
   reciprocalScale,
@@ -40,7 +41,7 @@ export interface Source {
 
 /** The options in the command line's metadata; an absent option has the command line's default. */
 export interface QuantizeSpec extends LayoutSpec {
-  readonly format?: "e4m3" | "e5m2" | "e4m3fnuz" | "e5m2fnuz" | "e2m3" | "e3m2" | "e2m1";
+  readonly format?: "e4m3" | "e5m2" | "e4m3fnuz" | "e5m2fnuz" | "e2m3" | "e3m2" | "e2m1" | "int8" | "s2f6";
   readonly usage?: readonly Usage[];
   /** The rule, if it is not the quantizer's own. */
   readonly scaleRule?: ScaleRule;
@@ -338,10 +339,12 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
     case "f32Quotient":
     case "f32QuotientTyped":
     case "f32QuotientLeast":
+    case "f32QuotientRange":
     case "f32QuotientUp":
       return (lines) => {
         const amax = spec.amax !== undefined && isPerTensor(spec) ? spec.amax : bounded(lines);
-        const scale = quotient(rule, amax, { max, epsilon, type: x.dtype });
+        const top = rule === "f32QuotientRange" ? halfRange(layout) : max;
+        const scale = quotient(rule, amax, { max: top, epsilon, type: x.dtype });
         return { stored: bitsOf(scale), multiplier: div(1, scale) };
       };
     default:

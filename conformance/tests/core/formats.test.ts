@@ -99,6 +99,22 @@ const PUBLISHED: Readonly<Record<ScalarFormat, Published>> = {
     infinity: true,
     nans: 2046,
   },
+  int8: {
+    source: "C23, int8_t; the smallest normal is the value of the highest bit",
+    max: 127,
+    minNormal: 64,
+    minPositive: 1,
+    infinity: false,
+    nans: 0,
+  },
+  s2f6: {
+    source: "OCP MX 1.0, INT8 with an implicit scale of 2^-6",
+    max: 127 / 64,
+    minNormal: 1,
+    minPositive: 2 ** -6,
+    infinity: false,
+    nans: 0,
+  },
 };
 
 describe("published limits", () => {

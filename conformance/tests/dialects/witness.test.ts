@@ -59,6 +59,8 @@ const HELD: Readonly<Record<string, Held>> = {
   "ct-fp8-channel": { dialect: "ct-fp8-channel" },
   "fbgemm-fp8": { dialect: "fbgemm-fp8" },
   "fbgemm-fp8-ub1200": { dialect: "fbgemm-fp8-ub1200" },
+  "ct-int8-channel": { dialect: "ct-int8-channel" },
+  "modelopt-int8-row": { dialect: "modelopt-int8-row" },
   "ct-fp8-tensor": { dialect: "ct-fp8-tensor" },
   "ct-fp8-block": { dialect: "ct-fp8-block" },
   "ct-mxfp8": { dialect: "ct-mxfp8" },
@@ -247,7 +249,7 @@ describe.each(Object.entries(HELD))("%s", (name, held) => {
 describe("the table of dialects", () => {
   it("has a witness for each row", () => {
     const held = new Set(Object.values(HELD).map(({ dialect }) => dialect));
-    const elsewhere = ["te", "ocp-mxfp8", "ocp-mxfp6", "ocp-mxfp4"];
+    const elsewhere = ["te", "ocp-mxfp8", "ocp-mxfp6", "ocp-mxfp4", "ocp-mxint8"];
     expect([...held, ...elsewhere].sort()).toEqual([...DIALECT_NAMES].sort());
   });
 });

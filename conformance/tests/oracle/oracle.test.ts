@@ -53,7 +53,13 @@ const OVERFLOWS: readonly OverflowName[] = ["saturate", "nonfinite"];
 
 const anyBits = fc.integer({ min: 0, max: 0xffffffff });
 const anyF32 = anyBits.map(fromBits);
-const anyLayout: fc.Arbitrary<ScalarLayout> = fc
+const anyInteger: fc.Arbitrary<ScalarLayout> = fc
+  .tuple(fc.nat(6), fc.integer({ min: -8, max: 40 }), fc.constantFrom("integer", "symmetric"))
+  .map(([mantissaBits, bias, specials]) => ({
+    ...{ exponentBits: 1, signed: true, subnormals: true },
+    ...{ mantissaBits, bias, specials },
+  }));
+const anyFloat: fc.Arbitrary<ScalarLayout> = fc
   .record({
     exponentBits: fc.integer({ min: 1, max: 6 }),
     mantissaBits: fc.integer({ min: 0, max: 4 }),
@@ -64,6 +70,7 @@ const anyLayout: fc.Arbitrary<ScalarLayout> = fc
   } as const)
   .filter(({ specials, mantissaBits }) => specials !== "ieee" || mantissaBits > 0)
   .filter(({ specials, signed, subnormals }) => specials !== "fnuz" || (signed && subnormals));
+const anyLayout = fc.oneof({ weight: 5, arbitrary: anyFloat }, anyInteger);
 
 function hex(n: number, digits = 8): string {
   return n.toString(16).toUpperCase().padStart(digits, "0");

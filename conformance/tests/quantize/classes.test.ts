@@ -11,7 +11,13 @@ import { tensor, zeros } from "../../../src/ops/create.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
-import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { Int8RowQuantizer } from "../../../src/quantizers/int8-row.js";
+import {
+  MXFP4Quantizer,
+  MXFP6Quantizer,
+  MXFP8Quantizer,
+  MXINT8Quantizer,
+} from "../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import {
@@ -65,6 +71,16 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   "fp8-row": {
     make: (options) => new Float8RowQuantizer(options),
     same: ["format", "scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon", "amaxLimit"],
+    others: none,
+  },
+  "int8-row": {
+    make: (options) => new Int8RowQuantizer(options),
+    same: ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon", "amaxLimit"],
+    others: none,
+  },
+  mxint8: {
+    make: (options) => new MXINT8Quantizer(options),
+    same: ["format", "tile", "scaleRule", "elementScaling"],
     others: none,
   },
   mxfp8: {

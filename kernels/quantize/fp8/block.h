@@ -17,7 +17,7 @@ struct QuantizeBlockParams {
   ScaleRule rule = ScaleRule::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
-  // The format word of e4m3 or e5m2.
+  // The format word of a signed format of 8 bits.
   uint32_t word = 0;
   // Whether blocks have 128x128 elements; otherwise 1x128.
   bool square = false;

@@ -16,7 +16,7 @@ struct QuantizeRowParams {
   ScaleRule rule = ScaleRule::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
-  // The format word of e4m3 or e5m2.
+  // The format word of a signed format of 8 bits.
   uint32_t word = 0;
   // The rowwise codes, [rows, columns], and scales, [rows]; null if they are not wanted.
   uint8_t* rowwise = nullptr;

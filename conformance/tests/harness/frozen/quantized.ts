@@ -35,6 +35,8 @@ const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = 
   ...(["fp8-current", "fp8-delayed", "fp8-block", "fp8-row"] as const).map(
     (name) => [name, ["e4m3fnuz", "e5m2fnuz"]] as const,
   ),
+  ["int8-row", ["int8"]],
+  ["mxint8", ["s2f6"]],
 ];
 
 /** The specs of a quantizer with these element formats and every tile. */
