@@ -80,7 +80,7 @@ export function formatWord(layout: ScalarLayout): number {
 }
 
 /** Whether codes are two's complement. */
-function isIntegral(specials: SpecialsName): boolean {
+export function isIntegral(specials: SpecialsName): boolean {
   return specials === "integer" || specials === "symmetric";
 }
 

@@ -1,8 +1,8 @@
 /** The committed digests of all 2^32 inputs, and the list of encodings. */
 import { readFileSync } from "node:fs";
 import type { RoundingName } from "../../../src/backends/ops.js";
-import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
-import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { isIntegral, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
 import type { Encoding } from "./exhaustive.js";
 
@@ -22,10 +22,15 @@ const TO_RECORD: { readonly [F in ScalarFormat]?: readonly RoundingName[] } = {
   s2f6: ["tiesToAway", "towardZero", "towardPositive", "towardNegative", "toOdd", "stochastic"],
 };
 
+/** The policies of overflow that differ: to integers, which have no special codes, both saturate. */
+function policiesOf(format: ScalarFormat) {
+  return isIntegral(SCALAR_FORMATS[format].specials) ? (["saturate"] as const) : OVERFLOWS;
+}
+
 /** Every combination of format, rounding and overflow that has digests. */
 export const ENCODINGS: readonly Encoding[] = SCALAR_FORMAT_NAMES.flatMap((format) =>
   ROUNDINGS.filter((rounding) => !TO_RECORD[format]?.includes(rounding)).flatMap((rounding) =>
-    OVERFLOWS.map((overflow) => ({ format, rounding, overflow })),
+    policiesOf(format).map((overflow) => ({ format, rounding, overflow })),
   ),
 );
 
