@@ -1,7 +1,9 @@
 /** Arbitraries of all options of the quantizers. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
+import { isIntegral } from "../../src/formats/derive.js";
 import { decidesTies, type ElementScalingName } from "../../src/formats/element-scalings.js";
+import { SCALAR_FORMATS } from "../../src/formats/scalar.js";
 import {
   SCALE_RULES,
   type ScaleRule,
@@ -27,13 +29,16 @@ export type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly Quanti
 
 /** The options of the MX formats. */
 const MX: SpecOptions = { stochastic: [false, true] };
-const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 ** -10, 1e-12, 1] };
+const F32_SCALE = {
+  pow2Scales: [false, true],
+  amaxEpsilon: [0, 2 ** -10, 1e-12, 1],
+} as const satisfies SpecOptions;
 
 /** The options that only some quantizers take; formats, tiles and scale rules come from the rows of `BLOCK_FORMATS`. */
 const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
   "fp8-row": { ...F32_SCALE, amaxLimit: [0, 1200, 2 ** -126, 1 / 3] },
-  "int8-row": { ...F32_SCALE, amaxLimit: [0, 1200] },
+  "int8-row": { amaxEpsilon: F32_SCALE.amaxEpsilon, amaxLimit: [0, 1200] },
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
   mxfp8: MX,
   mxfp6: MX,
@@ -67,7 +72,7 @@ export function optionsOf(name: BlockFormatName): SpecOptions {
 
 /**
  * Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding, which excludes
- * scalings with a rule for ties.
+ * scalings with a rule for ties, as integers do.
  */
 function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
@@ -79,7 +84,8 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const role = scaleRule && tensorScaleRole(scaleRule);
   if (role !== undefined && role !== "amax" && (rht || stochastic || fourOverSix !== "none")) return false;
   if (spec.amaxLimit && spec.amaxLimit < (spec.amaxEpsilon ?? 0)) return false;
-  if (stochastic && decidesTies(elementScaling)) return false;
+  const isInteger = spec.format !== undefined && isIntegral(SCALAR_FORMATS[spec.format].specials);
+  if ((stochastic || isInteger) && decidesTies(elementScaling)) return false;
   if (compact) return tile === "1x128";
   if (rhtSigns !== 0 && !rht) return false;
   if (rht && tile !== "1x16") return false;

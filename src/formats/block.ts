@@ -189,7 +189,7 @@ export const BLOCK_FORMATS = {
     scaleSource: "blocks",
     tensorAmax: false,
     padding: "none",
-    options: [...F32_OPTIONS, "amaxLimit"],
+    options: ["scaleRule", "elementScaling", "amaxEpsilon", "amaxLimit"],
   },
   mxfp8: {
     elements: FP8,

@@ -1,7 +1,7 @@
 /** The quantizer of INT8 with one f32 scale for each row, and in the columnwise copy for each column. */
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
-import { anything, atLeastZero, boolean, optionsOf } from "../options.js";
+import { anything, atLeastZero, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 /** Options of `Int8RowQuantizer`. All fields are optional. */
@@ -10,8 +10,6 @@ export interface Int8RowQuantizerOptions extends QuantizerOptions {
   readonly scaleRule?: ScaleRuleName | undefined;
   /** How elements are brought to the range of the integers (numerics.md §3.6). Default: `multiply`. */
   readonly elementScaling?: ElementScalingName | undefined;
-  /** Whether scales are rounded down to powers of two; only under the rule f32. Default false. */
-  readonly pow2Scales?: boolean | undefined;
   /** A lower bound of the amax from which a scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
   /** An upper bound of the amax from which a scale is computed; larger elements saturate. Default 0, which is none. */
@@ -22,7 +20,6 @@ const checkOptions = optionsOf<Int8RowQuantizerOptions>({
   ...QUANTIZER_OPTIONS,
   scaleRule: anything,
   elementScaling: anything,
-  pow2Scales: boolean,
   amaxEpsilon: atLeastZero,
   amaxLimit: atLeastZero,
 });
@@ -37,7 +34,7 @@ const checkOptions = optionsOf<Int8RowQuantizerOptions>({
 export class Int8RowQuantizer extends Quantizer {
   constructor(options: Int8RowQuantizerOptions = {}) {
     checkOptions("Int8RowQuantizer", options);
-    const { scaleRule, elementScaling, pow2Scales, amaxEpsilon, amaxLimit } = options;
-    super(makeSpec("int8-row", { scaleRule, elementScaling, pow2Scales, amaxEpsilon, amaxLimit }), options);
+    const { scaleRule, elementScaling, amaxEpsilon, amaxLimit } = options;
+    super(makeSpec("int8-row", { scaleRule, elementScaling, amaxEpsilon, amaxLimit }), options);
   }
 }

@@ -7,7 +7,9 @@ import {
   isSquare,
   quantizersWith,
 } from "../formats/block.js";
+import { isIntegral } from "../formats/derive.js";
 import { decidesTies } from "../formats/element-scalings.js";
+import { SCALAR_FORMATS } from "../formats/scalar.js";
 import { SCALE_RULES } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, integer, named, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
@@ -64,6 +66,8 @@ function requireTogether(spec: QuantizeSpec): void {
   if (compact && !hasGemmReadyTile(spec))
     refuse(`COMPACT is a layout of 1x128 tiles; the tile is ${tile}; leave dataLayout out`);
   if (pow2Scales && row.scale !== "f32") refuse("pow2Scales is for f32 scales; leave it out");
+  if (pow2Scales && !row.options.includes("pow2Scales"))
+    refuse(`pow2Scales belongs to ${quantizersWith("pow2Scales").join(", ")}; leave it out`);
   if (pow2Scales && SCALE_RULES[spec.scaleRule].powers !== "asked")
     refuse(`pow2Scales is for other rules than ${spec.scaleRule}; leave it out`);
   const { amaxEpsilon, amaxLimit } = spec;
@@ -90,6 +94,8 @@ function requireTogether(spec: QuantizeSpec): void {
     refuse(
       `the Hadamard transform, stochastic rounding and 4over6 go with the rule ${ownRule}; the rule is ${spec.scaleRule}`,
     );
+  if (decidesTies(spec.elementScaling) && isIntegral(SCALAR_FORMATS[spec.format].specials))
+    refuse(`${spec.elementScaling} is for formats with a minus zero; ${spec.format} has none`);
   if (stochastic && decidesTies(spec.elementScaling))
     refuse(
       `${spec.elementScaling} says what ties become, and stochastic rounding has none; drop one of the two`,
