@@ -264,10 +264,12 @@ function e8m0Up(p: v128): v128 {
 
 /**
  * The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus `carry`;
- * infinity gives 254.
+ * infinity gives 254. Below 2^-126, where only the binade from 2^-127 matters, a mantissa has one bit less and the carry is half.
  */
 function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
-  const field = i32x4.shr_u(i32x4.add(amax, carry), 23);
+  const tiny = i32x4.lt_s(amax, i32x4.splat(0x00800000));
+  const added = v128.bitselect(i32x4.shr_u(carry, 1), carry, tiny);
+  const field = i32x4.shr_u(i32x4.add(amax, added), 23);
   const code = i32x4.max_s(i32x4.sub(field, maxExponent), i32x4.splat(0));
   const isInfinite = i32x4.eq(amax, i32x4.splat(0x7f800000));
   return v128.bitselect(i32x4.splat(254), i32x4.min_s(code, i32x4.splat(254)), isInfinite);

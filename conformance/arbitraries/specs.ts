@@ -1,13 +1,13 @@
 /** Arbitraries of all options of the quantizers. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
-import { isIntegral } from "../../src/formats/derive.js";
 import { decidesTies, type ElementScalingName } from "../../src/formats/element-scalings.js";
-import { SCALAR_FORMATS } from "../../src/formats/scalar.js";
+import type { ScalarFormat } from "../../src/formats/scalar.js";
 import {
   SCALE_RULES,
   type ScaleRule,
   type ScaleRuleName,
+  scalingsOf,
   tensorScaleRole,
 } from "../../src/formats/scale-rules.js";
 import { RHT_SIGNS } from "../../src/ops/quantize/hadamard.js";
@@ -52,9 +52,12 @@ const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   },
 };
 
-/** All element scalings of these rules, the default first. */
-function scalingsOf(rules: readonly ScaleRuleName[]): readonly ElementScalingName[] {
-  return [...new Set(rules.flatMap((rule) => SCALE_RULES[rule].scalings))];
+/** All element scalings of these rules for these formats, the default first. */
+function allScalings(
+  rules: readonly ScaleRuleName[],
+  formats: readonly ScalarFormat[],
+): readonly ElementScalingName[] {
+  return [...new Set(rules.flatMap((rule) => formats.flatMap((format) => scalingsOf(rule, format))))];
 }
 
 /** Every option of a quantizer with its values. Throws `ArgumentError` for an unknown name. */
@@ -65,27 +68,27 @@ export function optionsOf(name: BlockFormatName): SpecOptions {
     format: elements,
     tile: tiles,
     scaleRule: rules,
-    elementScaling: scalingsOf(rules),
+    elementScaling: allScalings(rules, elements),
     ...OPTIONS[name],
   };
 }
 
 /**
  * Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding, which excludes
- * scalings with a rule for ties, as integers do.
+ * scalings with a rule for ties.
  */
 function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
-  const { scaleRule, elementScaling = "multiply", pow2Scales } = spec;
+  const { format = "e4m3", scaleRule, elementScaling = "multiply", pow2Scales } = spec;
   if (scaleRule) {
-    const { scalings, powers }: ScaleRule = SCALE_RULES[scaleRule];
+    const scalings = scalingsOf(scaleRule, format);
+    const { powers }: ScaleRule = SCALE_RULES[scaleRule];
     if (!scalings.includes(elementScaling) || (pow2Scales && powers !== "asked")) return false;
   }
   const role = scaleRule && tensorScaleRole(scaleRule);
   if (role !== undefined && role !== "amax" && (rht || stochastic || fourOverSix !== "none")) return false;
   if (spec.amaxLimit && spec.amaxLimit < (spec.amaxEpsilon ?? 0)) return false;
-  const isInteger = spec.format !== undefined && isIntegral(SCALAR_FORMATS[spec.format].specials);
-  if ((stochastic || isInteger) && decidesTies(elementScaling)) return false;
+  if (stochastic && decidesTies(elementScaling)) return false;
   if (compact) return tile === "1x128";
   if (rhtSigns !== 0 && !rht) return false;
   if (rht && tile !== "1x16") return false;

@@ -43,10 +43,12 @@ __host__ __device__ inline uint32_t e8m0Up(float p) {
 }
 
 // The e8m0 code 127 + floor(log2 r) - maxExponent, clamped to [0, 254], where the bits of r are those of amax plus
-// `carry`; infinity gives 254.
+// `carry`; infinity gives 254. Below 2^-126, where only the binade from 2^-127 matters, a mantissa has one bit less and the
+// carry is half.
 __host__ __device__ inline uint32_t e8m0Exponent(float amax, uint32_t carry, int maxExponent) {
-  if (bitsOf(amax) == 0x7f800000) return 254;
-  const int code = static_cast<int>((bitsOf(amax) + carry) >> 23) - maxExponent;
+  const uint32_t bits = bitsOf(amax);
+  if (bits == 0x7f800000) return 254;
+  const int code = static_cast<int>((bits + (bits < 0x00800000 ? carry >> 1 : carry)) >> 23) - maxExponent;
   return code < 0 ? 0 : code < 254 ? code : 254;
 }
 

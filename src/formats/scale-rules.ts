@@ -3,7 +3,9 @@
  * Which quantizer has which rules stands in its row of `BLOCK_FORMATS`. Their numbers in the backends are those of `ScaleRule`
  * in assembly/contract.ts, under the same names.
  */
-import type { ElementScalingName } from "./element-scalings.js";
+import { isIntegral } from "./derive.js";
+import { decidesTies, type ElementScalingName } from "./element-scalings.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "./scalar.js";
 
 /** One row of `SCALE_RULES`. */
 export interface ScaleRule {
@@ -15,7 +17,7 @@ export interface ScaleRule {
   readonly source: string;
   /** Whether its scales are powers of two: always, if `pow2Scales` asks for it, or never. */
   readonly powers: "always" | "asked" | "never";
-  /** How elements are scaled under it. The first is the default. */
+  /** How elements are scaled under it; `scalingsOf` says which of them a format has. The first is the default. */
   readonly scalings: readonly ElementScalingName[];
   /**
    * What is stored for the tensor, beside the scales of blocks: its amax, a scale that multiplies those of blocks, or one that
@@ -179,6 +181,13 @@ export const SCALE_RULES = {
 
 /** The name of a scale rule. */
 export type ScaleRuleName = keyof typeof SCALE_RULES;
+
+/** How elements of a format are scaled under a rule, the default first. Integers have no minus zero, so no rule that makes it. */
+export function scalingsOf(name: ScaleRuleName, format: ScalarFormat): readonly ElementScalingName[] {
+  const { scalings }: ScaleRule = SCALE_RULES[name];
+  if (!isIntegral(SCALAR_FORMATS[format].specials)) return scalings;
+  return scalings.filter((scaling) => !decidesTies(scaling));
+}
 
 /** What a rule stores for the tensor. Undefined if nothing. */
 export function tensorScaleRole(name: ScaleRuleName): TensorScaleRole | undefined {

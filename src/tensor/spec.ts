@@ -7,10 +7,8 @@ import {
   isSquare,
   quantizersWith,
 } from "../formats/block.js";
-import { isIntegral } from "../formats/derive.js";
 import { decidesTies } from "../formats/element-scalings.js";
-import { SCALAR_FORMATS } from "../formats/scalar.js";
-import { SCALE_RULES } from "../formats/scale-rules.js";
+import { SCALE_RULES, scalingsOf } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, integer, named, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
 
@@ -46,7 +44,7 @@ export function requireSpec(spec: QuantizeSpec): void {
   among(quantizer, "format", format, row.elements);
   among(quantizer, "tile", tile, row.tiles);
   among(quantizer, "scaleRule", scaleRule, row.rules);
-  among(`${quantizer} by ${scaleRule}`, "elementScaling", elementScaling, SCALE_RULES[scaleRule].scalings);
+  among(`${quantizer} by ${scaleRule}`, "elementScaling", elementScaling, scalingsOf(scaleRule, format));
   requireTogether(spec);
   if (Object.isFrozen(spec)) known.add(spec);
 }
@@ -94,8 +92,6 @@ function requireTogether(spec: QuantizeSpec): void {
     refuse(
       `the Hadamard transform, stochastic rounding and 4over6 go with the rule ${ownRule}; the rule is ${spec.scaleRule}`,
     );
-  if (decidesTies(spec.elementScaling) && isIntegral(SCALAR_FORMATS[spec.format].specials))
-    refuse(`${spec.elementScaling} is for formats with a minus zero; ${spec.format} has none`);
   if (stochastic && decidesTies(spec.elementScaling))
     refuse(
       `${spec.elementScaling} says what ties become, and stochastic rounding has none; drop one of the two`,

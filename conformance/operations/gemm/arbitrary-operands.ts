@@ -48,6 +48,7 @@ const any = fc.oneof(
   fp8Block,
   mx,
   quantized("nvfp4"),
+  quantized("int8-row"),
   narrow,
   plain("bf16", "f16", "f32", "tf32"),
 );

@@ -100,7 +100,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     format: format as NonNullable<oracle.QuantizeSpec["format"]>,
     ...(tile === "tensor" ? {} : { tile }),
     elementScaling,
-    ...(scaleRule === "f32" ? {} : { scaleRule }),
+    scaleRule,
     ...(fourOverSix === "none" ? {} : { fourOverSix, e4m3Max }),
   };
 }

@@ -1,7 +1,10 @@
 /** Storage of elements and scales: tiles, transposes, padding, the 128x4 swizzle, packed 4-bit codes. */
 import type { E8M0_RULES, QUOTIENTS, TENSOR_RULES } from "../core/scale.js";
 
-/** The rule that computes a block's scale. */
+/**
+ * The rule that computes a block's scale. `given`, `whole` and `block` are the three forms of the rule f32: a scale that is given,
+ * and the multipliers of tensors and of blocks.
+ */
 export type ScaleRule =
   | "given"
   | "whole"

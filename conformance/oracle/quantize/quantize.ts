@@ -44,7 +44,7 @@ export interface QuantizeSpec extends LayoutSpec {
   readonly format?: "e4m3" | "e5m2" | "e4m3fnuz" | "e5m2fnuz" | "e2m3" | "e3m2" | "e2m1" | "int8" | "s2f6";
   readonly usage?: readonly Usage[];
   /** The rule, if it is not the quantizer's own. */
-  readonly scaleRule?: ScaleRule;
+  readonly scaleRule?: ScaleRule | "f32";
   /** How elements are scaled, if not by one multiplication. */
   readonly elementScaling?: keyof typeof SCALINGS;
   /** For fp8-current and fp8-row (default false) and fp8-block (default true). */
@@ -303,10 +303,16 @@ function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, w
   return width === 1 ? [rows.flat()] : rows;
 }
 
+function ruleOf(spec: QuantizeSpec): ScaleRule {
+  const own: ScaleRule = familyOf(spec).rule;
+  if (spec.scaleRule !== "f32") return spec.scaleRule ?? own;
+  return own === "given" || own === "whole" ? own : "block";
+}
+
 function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {
   const max = largest(layout);
   const epsilon = spec.amaxEpsilon ?? 0;
-  const rule = spec.scaleRule ?? familyOf(spec).rule;
+  const rule = ruleOf(spec);
   const limit = spec.amaxLimit ? roundedIn(Math.fround(spec.amaxLimit), x.dtype) : Number.POSITIVE_INFINITY;
   const bounded = (lines: Lines): number => Math.min(amaxOf(lines.flat()), limit);
   switch (rule) {

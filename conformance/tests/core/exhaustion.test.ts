@@ -39,7 +39,12 @@ describe("every code", () => {
 
     scoped(`a finite code of ${format} is the encoding of its value under every rounding`, () => {
       const x = upload(backend(), values);
-      const numbers = Array.from(values.codes, (bits) => Number.isFinite(fromBits(bits)));
+      // encoding does not write the least code of a symmetric integer
+      const unwritten = SCALAR_FORMATS[format].specials === "symmetric" ? values.codes.length / 2 : -1;
+      const numbers = Array.from(
+        values.codes,
+        (bits, code) => Number.isFinite(fromBits(bits)) && code !== unwritten,
+      );
       for (const rounding of ROUNDINGS) {
         for (const overflow of OVERFLOWS) {
           const back = download(encode(x, { format, rounding, overflow, seed: 1n })).codes;

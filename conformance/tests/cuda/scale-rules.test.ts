@@ -5,7 +5,7 @@
 import { describe, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { blockFormat, quantizersWith } from "../../../src/formats/block.js";
-import { SCALE_RULES } from "../../../src/formats/scale-rules.js";
+import { scalingsOf } from "../../../src/formats/scale-rules.js";
 import { tensor } from "../../../src/ops/create.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
@@ -25,8 +25,10 @@ const SPECS: readonly QuantizeSpec[] = quantizersWith("scaleRule")
   .filter((name) => blockFormat(name).scaleSource === "blocks")
   .flatMap((name) =>
     blockFormat(name).rules.flatMap((scaleRule) =>
-      SCALE_RULES[scaleRule].scalings.flatMap((elementScaling) =>
-        blockFormat(name).elements.map((format) => makeSpec(name, { scaleRule, elementScaling, format })),
+      blockFormat(name).elements.flatMap((format) =>
+        scalingsOf(scaleRule, format).map((elementScaling) =>
+          makeSpec(name, { scaleRule, elementScaling, format }),
+        ),
       ),
     ),
   );

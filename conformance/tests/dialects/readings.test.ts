@@ -11,8 +11,8 @@ import {
 import { identifyDialect } from "../../../src/dialects/identify/identify.js";
 import { codeReadings, scaleReadings } from "../../../src/dialects/identify/readings.js";
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, blockFormat } from "../../../src/formats/block.js";
-import { factsOf, valueOfCode } from "../../../src/formats/derive.js";
-import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { factsOf, isIntegral, valueOfCode } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { tensor } from "../../../src/ops/create.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
@@ -22,7 +22,7 @@ import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
-const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2"] as const;
+const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2", "int8", "s2f6"] as const;
 
 /** The magnitudes of a format from 0 on, and the one that would be next. */
 function gridOf(format: ScalarFormat): readonly number[] {
@@ -68,10 +68,12 @@ function codesOf(
 ): Set<number> {
   const { bits, maxCode, hasInfinity, hasNaN } = factsOf(format);
   const signBit = 2 ** (bits - 1);
+  const { specials }: ScalarLayout = SCALAR_FORMATS[format];
   const isNegative = value < 0 || Object.is(value, -0);
+  const last = maxCode + (specials === "integer" && isNegative ? 1 : 0);
   // beyond the largest number nothing lies between two codes, so that random bits decide nothing
   const known =
-    index === maxCode && rule.rounding === "stochastic" ? { ...rule, rounding: "tiesToEven" as const } : rule;
+    index >= last && rule.rounding === "stochastic" ? { ...rule, rounding: "tiesToEven" as const } : rule;
   const [lower, upper] = place === 0 ? [true, false] : neighbours(known, place, index, isNegative);
   const reached = [...(lower ? [index] : []), ...(upper ? [index + 1] : [])];
   const zeroIsNegative = {
@@ -83,7 +85,8 @@ function codesOf(
   const codes = reached.flatMap((each) => {
     if (each > maxCode && rule.overflow === "nonfinite" && (hasInfinity || hasNaN))
       return Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) => code % signBit > maxCode);
-    const bare = Math.min(each, maxCode);
+    const bare = Math.min(each, last);
+    if (isIntegral(specials)) return [isNegative && bare > 0 ? 2 ** bits - bare : bare];
     return [bare + ((bare === 0 ? zeroIsNegative : isNegative) ? signBit : 0)];
   });
   return new Set(codes);

@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type ExplainEncodeOptions, explainEncode } from "../../../src/explain/explain-encode.js";
-import { factsOf, valueOfCode } from "../../../src/formats/derive.js";
+import { factsOf, isIntegral, valueOfCode } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { encode, OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
@@ -54,7 +54,7 @@ function requireTrue(x: number, options: ExplainEncodeOptions & { readonly forma
   const explained = explainEncode(x, options);
   const { format, rounding } = options;
   const { lower, upper, fraction, tie, decision, code, result, random } = explained;
-  const { signed, subnormals } = SCALAR_FORMATS[format];
+  const { signed, subnormals, specials } = SCALAR_FORMATS[format];
   const { maxCode, max, minPositive, bits } = factsOf(format);
   const input = signed ? x : Math.abs(x);
   const magnitude = Math.abs(x);
@@ -71,19 +71,24 @@ function requireTrue(x: number, options: ExplainEncodeOptions & { readonly forma
     return;
   }
   const signBit = signed ? 2 ** (bits - 1) : 2 ** bits;
+  // the place of a code among those of its sign, from zero up, and the last one
+  const place = (code: number) =>
+    isIntegral(specials) && code >= signBit ? 2 * signBit - code : code % signBit;
+  const last = maxCode + (specials === "integer" && x < 0 ? 1 : 0);
   expect(Math.abs(lower.value)).toBeLessThanOrEqual(magnitude);
   expect(lower.value).toBe(valueOfCode(format, lower.code));
   if (!upper) {
-    expect([lower.code % signBit, fraction, Math.abs(lower.value)]).toEqual([maxCode, 0, max]);
+    expect([place(lower.code), fraction]).toEqual([last, 0]);
+    if (last === maxCode) expect(Math.abs(lower.value)).toBe(max);
     expect(decision).toMatch(/^beyond the largest value: /);
     return;
   }
   // the neighbours are two codes one after the other, and the number lies at the fraction between them
   expect(Math.abs(upper.value)).toBeGreaterThan(magnitude);
   expect(Math.abs(lower.value) + fraction * (Math.abs(upper.value) - Math.abs(lower.value))).toBe(magnitude);
-  if (upper.code === undefined) expect(lower.code % signBit).toBe(maxCode);
+  if (upper.code === undefined) expect(place(lower.code)).toBe(last);
   else {
-    expect((upper.code % signBit) - (lower.code % signBit)).toBe(1);
+    expect(place(upper.code) - place(lower.code)).toBe(1);
     expect(upper.value).toBe(valueOfCode(format, upper.code));
   }
   const isEnd = [lower.code, upper.code].includes(code);

@@ -5,12 +5,12 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
-import type { DatapathFamily } from "../../../src/formats/datapath.js";
+import { type DatapathFamily, datapathFor } from "../../../src/formats/datapath.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
-import type { QuantizedTensor, Usage } from "../../../src/tensor/quantized.js";
+import type { QuantizedTensor, QuantizeSpec, Usage } from "../../../src/tensor/quantized.js";
 import { DIRECTIONS, type Direction } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix, elementCount, type WideDType } from "../../../src/tensor/shape.js";
@@ -103,6 +103,13 @@ describe("a matrix of any number of rows", () => {
 
 const FAMILIES: readonly DatapathFamily[] = ["exact", "fp32", "hopper", "blackwell", "ada"];
 
+/** The datapaths that multiply two operands of a spec. */
+function familiesOf({ quantizer, format, tile }: QuantizeSpec): readonly DatapathFamily[] {
+  const { scale } = BLOCK_FORMATS[quantizer];
+  const operand = { format, scales: { format: scale, lines: 1, length: tileSize(tile)[1], pow2: true } };
+  return FAMILIES.filter((family) => datapathFor(family, operand, operand, true).ok);
+}
+
 /** All three products of a linear layer: of `x` [M, K], `w` [N, K] and the gradient `dy` [M, N]. */
 function productsOf(
   quantize: (x: Tensor<WideDType>, usage: Usage) => QuantizedTensor,
@@ -126,7 +133,11 @@ function productsOf(
 /** The specs whose operands a product takes: no scale of the tensor divides. */
 const multipliable = quantizeSpec(WHOLE).filter(({ scaleRule }) => tensorScaleRole(scaleRule) !== "divisor");
 
-const matrices = fc.tuple(multipliable, fc.constantFrom(...FAMILIES), rows).chain(([spec, family, count]) => {
+const setting = multipliable.chain((spec) =>
+  fc.tuple(fc.constant(spec), fc.constantFrom(...familiesOf(spec)), rows),
+);
+
+const matrices = setting.chain(([spec, family, count]) => {
   const [block, { max }] = [tileSize(spec.tile)[1], factsOf(spec.format)];
   const side = fc.integer({ min: 1, max: 2 }).map((n) => n * BLOCK_FORMATS[spec.quantizer].multiple);
   return fc.tuple(side, side, sourceType(spec)).chain(([k, n, dtype]) => {

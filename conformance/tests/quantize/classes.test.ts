@@ -75,7 +75,7 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   },
   "int8-row": {
     make: (options) => new Int8RowQuantizer(options),
-    same: ["scaleRule", "elementScaling", "pow2Scales", "amaxEpsilon", "amaxLimit"],
+    same: ["scaleRule", "elementScaling", "amaxEpsilon", "amaxLimit"],
     others: none,
   },
   mxint8: {

@@ -18,6 +18,7 @@ import { bitsOf, FLT_MAX, fromBits } from "../../oracle/core/rational.js";
 import {
   E8M0_RULES,
   f32Scale,
+  halfRange,
   largest,
   QUOTIENTS,
   quotient,
@@ -86,7 +87,7 @@ function stepPatterns(): Uint32Array {
 function wanted(rule: ScaleRuleName, format: ScalarFormat, value: number, type: WideName): number {
   const amax = Number.isNaN(value) ? 0 : Math.abs(value);
   const layout = SCALAR_FORMATS[format];
-  const max = largest(layout);
+  const max = rule === "f32QuotientRange" ? halfRange(layout) : largest(layout);
   if (isAmong(E8M0_RULES, rule)) return E8M0_RULES[rule](amax, layout).stored;
   if (isAmong(QUOTIENTS, rule)) return bitsOf(quotient(rule, amax, { max, epsilon: 0, type }));
   if (rule === "f32Reciprocal") return f32Scale(reciprocalScale(amax, { max, epsilon: 0, type })).stored;

@@ -1,6 +1,6 @@
 /** How a number could have become a code: roundings, zeros and overflows, also those that no dialect has. */
-import { factsOf, valueOfCode } from "../../formats/derive.js";
-import type { ScalarFormat } from "../../formats/scalar.js";
+import { codeOf, factsOf, isIntegral, lastCode, valueOfCode } from "../../formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../formats/scalar.js";
 
 /** How a value between two codes is rounded. `stochastic`: to either of them, as random bits decide. */
 export type ElementRounding =
@@ -46,18 +46,20 @@ export const ELEMENT_ROUNDINGS = [...Object.keys(TAKES_UPPER), "stochastic"] as 
 export const ELEMENT_ZEROS = ["kept", "addsZero", "plusZero", "minusZero"] as const;
 export const ELEMENT_OVERFLOWS = ["saturate", "nonfinite"] as const;
 
-/** The codes of a format without a sign, up to the largest, as values. */
-const MAGNITUDES = new Map<ScalarFormat, Float64Array>();
-
-function magnitudesOf(format: ScalarFormat): Float64Array {
-  const known = MAGNITUDES.get(format);
+/** The magnitudes of all finite numbers of a sign, from 0 or the smallest up. */
+function magnitudesOf(format: ScalarFormat, isNegative: boolean): Float64Array {
+  const known = MAGNITUDES[Number(isNegative)]?.get(format);
   if (known) return known;
-  const made = Float64Array.from({ length: factsOf(format).maxCode + 1 }, (_, code) =>
-    valueOfCode(format, code),
+  const layout: ScalarLayout = SCALAR_FORMATS[format];
+  const last = lastCode(layout, factsOf(format).maxCode, isNegative);
+  const made = Float64Array.from({ length: last + 1 }, (_, code) =>
+    Math.abs(valueOfCode(format, code > 0 ? codeOf(layout, isNegative, code) : 0)),
   );
-  MAGNITUDES.set(format, made);
+  MAGNITUDES[Number(isNegative)]?.set(format, made);
   return made;
 }
+
+const MAGNITUDES = [new Map<ScalarFormat, Float64Array>(), new Map<ScalarFormat, Float64Array>()];
 
 /** The greatest code whose value is at most `magnitude`. */
 function codeBelow(values: Float64Array, magnitude: number): number {
@@ -72,22 +74,23 @@ function codeBelow(values: Float64Array, magnitude: number): number {
 
 /** Whether `code` is what a finite value becomes by a rule. */
 export function becomes(format: ScalarFormat, rule: ElementRule, value: number, code: number): boolean {
+  const layout: ScalarLayout = SCALAR_FORMATS[format];
   const { bits, maxCode, hasInfinity, hasNaN } = factsOf(format);
   const signBit = 2 ** (bits - 1);
-  const values = magnitudesOf(format);
   const magnitude = Math.abs(value);
   const isNegative = value < 0 || Object.is(value, -0);
-  const [bare, sign] = [code % signBit, code >= signBit];
+  const values = magnitudesOf(format, isNegative);
+  const last = values.length - 1;
   const lower = codeBelow(values, magnitude);
-  const isCode = (each: number): boolean =>
-    bare === each && sign === (each === 0 ? zeroSign(rule.zero, value, isNegative) : isNegative);
-  if (rule.rounding === "stochastic" && lower < maxCode && magnitude > (values[lower] as number))
+  const zero = !isIntegral(layout.specials) && zeroSign(rule.zero, value, isNegative) ? signBit : 0;
+  const isCode = (each: number): boolean => code === (each === 0 ? zero : codeOf(layout, isNegative, each));
+  if (rule.rounding === "stochastic" && lower < last && magnitude > (values[lower] as number))
     return isCode(lower) || isCode(lower + 1);
   const rounding = rule.rounding === "stochastic" ? "tiesToEven" : rule.rounding;
-  const isBeyond = lower === maxCode && isAbove(values, magnitude, rounding, isNegative);
-  if (isBeyond && rule.overflow === "nonfinite" && (hasInfinity || hasNaN)) return bare > maxCode;
+  const isBeyond = lower === last && isAbove(values, magnitude, rounding, isNegative);
+  if (isBeyond && rule.overflow === "nonfinite" && (hasInfinity || hasNaN)) return code % signBit > maxCode;
   return isCode(
-    lower === maxCode ? maxCode : lower + Number(steps(values, magnitude, lower, rounding, isNegative)),
+    lower === last ? last : lower + Number(steps(values, magnitude, lower, rounding, isNegative)),
   );
 }
 

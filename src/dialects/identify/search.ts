@@ -3,7 +3,7 @@ import { BLOCK_FORMAT_NAMES, blockFormat } from "../../formats/block.js";
 import { factsOf } from "../../formats/derive.js";
 import type { ElementScalingName } from "../../formats/element-scalings.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
-import { SCALE_RULES, tensorScaleRole } from "../../formats/scale-rules.js";
+import { SCALE_RULES, scalingsOf, tensorScaleRole } from "../../formats/scale-rules.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { tensor } from "../../ops/create.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
@@ -170,7 +170,7 @@ const USUAL: ElementRule = { rounding: "tiesToEven", zero: "kept", overflow: "sa
 /** The ways by which a rule's scales and these codes go together: those of the library, or others if it has none. */
 export function elementTrials(input: Input, scale: ScaleTrial, codes: CodeReading): readonly ElementTrial[] {
   const { settings } = scale;
-  const known = settings ? SCALE_RULES[settings.scaleRule].scalings : [];
+  const known = settings ? scalingsOf(settings.scaleRule, scale.shape.format) : [];
   const fitting = known.flatMap((scaling): readonly ElementTrial[] => {
     if (!settings) return [];
     const { plain, spec } = quantizedBy(input.x, scale.shape, settings, scaling);

@@ -1,5 +1,5 @@
 /** Element types whose codes can be compared: their width, the values of their codes, and the order of these values. */
-import { factsOf, isScalarFormat, valueOfCode } from "../../formats/derive.js";
+import { factsOf, isIntegral, isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../formats/scalar.js";
 
 /** The widths of numbers that are no scalar formats, in bits. c64 is a complex number, two f32. */
@@ -66,11 +66,13 @@ function makeTable(type: ElementType): CodeTable | undefined {
 
 function formatTable(format: ScalarFormat): CodeTable {
   const { bits } = factsOf(format);
-  const { signed, subnormals } = SCALAR_FORMATS[format];
+  const { signed, subnormals, specials } = SCALAR_FORMATS[format];
   const signBit = 2 ** (bits - 1);
   // a format without zero has codes in the order of their values, from 1 so that none has the rank of zero
-  const rankOf = (code: number): number =>
-    signed && code >= signBit ? signBit - code : subnormals ? code : code + 1;
+  const rankOf = (code: number): number => {
+    if (signed && code >= signBit) return isIntegral(specials) ? code - 2 * signBit : signBit - code;
+    return subnormals ? code : code + 1;
+  };
   const values = Float64Array.from({ length: 2 ** bits }, (_, code) => valueOfCode(format, code));
   const ranks = Int32Array.from(values, (value, code) => (Number.isNaN(value) ? NAN_RANK : rankOf(code)));
   return { values, ranks };
