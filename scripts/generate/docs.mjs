@@ -19,16 +19,22 @@ function table(header, rows) {
 const SOURCES = { whole: ", from the tensor's amax", given: ", given", blocks: "" };
 const RULES = {
   f32: "",
+  f32Quotient: ", amax / max",
   e8m0Up: ", rounded up",
   e8m0Floor: ", OCP's floor",
   twoLevel: " under one f32 amax",
 };
 
+function wordsOf(rule) {
+  if (rule in RULES) return RULES[rule];
+  throw new Error(`a quantizer's first rule is ${rule}; say in RULES what the guide calls it`);
+}
+
 function quantizers() {
   const rows = ROWS.map(({ name, elements, scale, rules, scaleSource, tiles }) => [
     `\`${QUANTIZER_CLASSES[name].name}\``,
     elements.join(", "),
-    scale + SOURCES[scaleSource] + RULES[rules[0]],
+    scale + SOURCES[scaleSource] + wordsOf(rules[0]),
     tiles.map((tile) => (tile === "tensor" ? "the tensor" : tile)).join(", "),
   ]);
   return table(["class", "format", "scale", "tiles"], rows);
@@ -80,7 +86,8 @@ function quantizeOptions() {
         `\`--element-scaling ${alternatives(ELEMENT_SCALING_NAMES)}\``,
         `${among("elementScaling")}, as far as the rule allows`,
       ],
-      ["`--pow2-scales`, `--no-pow2-scales`, `--amax-epsilon X`", among("pow2Scales")],
+      ["`--pow2-scales`, `--no-pow2-scales`", among("pow2Scales")],
+      ["`--amax-epsilon X`", among("amaxEpsilon")],
       ["`--amax-limit X`", among("amaxLimit")],
       ["`--scale X`", given.join(", ")],
       ["`--rht`, `--four-over-six`, `--err-mode mae\\|mse`, `--e4m3-max 448\\|256`", among("rht")],
