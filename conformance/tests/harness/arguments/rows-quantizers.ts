@@ -106,6 +106,21 @@ const CONSTRUCTORS: DerivedRows = {
     calls: [() => [{ ...COMMON, format: "e4m3", ...DIVIDED, amaxLimit: 1200 }], () => [{ scaleRule: "f32" }]],
     numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECES },
   },
+  Int8RowQuantizer: {
+    calls: [
+      () => [
+        {
+          ...COMMON,
+          scaleRule: "f32QuotientTyped",
+          elementScaling: "divide",
+          amaxEpsilon: 0,
+          amaxLimit: 1200,
+        },
+      ],
+      () => [{ scaleRule: "f32Quotient" }],
+    ],
+    numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECES },
+  },
   NVFP4Quantizer: {
     numbers: PIECES,
     calls: [

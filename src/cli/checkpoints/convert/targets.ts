@@ -267,6 +267,7 @@ const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = 
   "ocp-mxfp8": "none",
   "ocp-mxfp6": "none",
   "ocp-mxfp4": "none",
+  "ocp-mxint8": "none",
   "fbgemm-fp8-block": "none",
   "torchao-mxfp6-floor": "six",
   "torchao-mxfp6-rceil": "six",
@@ -276,6 +277,8 @@ const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = 
   "modelopt-mxfp4": "shape",
   "torchao-fp8-row": "rows",
   "ct-fp8-channel": "rows",
+  "ct-int8-channel": "rows",
+  "modelopt-int8-row": "rows",
   "fbgemm-fp8": "rows",
   "fbgemm-fp8-ub1200": "rows",
 };
