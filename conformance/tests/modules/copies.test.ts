@@ -226,8 +226,8 @@ it("so it is on each rank of a layer that is divided, with rows or columns of ea
           await group.barrier();
         }),
       );
-      // work is enqueued, so that the runs of a recomputed layer cannot be told apart; and an input that is kept wide is quantized
-      // again in the backward pass, rowwise too where its columnwise copy is derived after the rows are gathered
+      // work is enqueued, so that the runs of a recomputed layer cannot be told apart; and an input that is kept wide is
+      // quantized again in the backward pass, rowwise too where its columnwise copy is derived after the rows are gathered
       const again = (fault: string): boolean =>
         drawn.way === "recomputed" ||
         (saveOriginalInput && sequenceParallel && !isRow && fault.startsWith("rowwise "));
