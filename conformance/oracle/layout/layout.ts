@@ -2,8 +2,8 @@
 import type { E8M0_RULES, QUOTIENTS, TENSOR_RULES } from "../core/scale.js";
 
 /**
- * The rule that computes a block's scale. `given`, `whole` and `block` are the three forms of the rule f32: a given scale, and the
- * multipliers of tensors and of blocks.
+ * The rule that computes a block's scale. `given`, `whole` and `block` are the three forms of the rule f32: a given scale, and
+ * the multipliers of tensors and of blocks.
  */
 export type ScaleRule =
   | "given"
