@@ -9,10 +9,12 @@ import { amaxOf, plainSource } from "../../../src/cli/checkpoints/convert/source
 import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
 import { Changes, WIDE_TARGETS, type WideTarget } from "../../../src/cli/checkpoints/convert/wide.js";
 import { writeWide } from "../../../src/cli/checkpoints/convert/widen.js";
+import { ASKS, CodeTables } from "../../../src/cli/checkpoints/kernels/code-tables.js";
 import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
 import { CODE_TYPES, type CodeTypeName } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { FileError } from "../../../src/errors.js";
+import { WIDE } from "../../../src/formats/contract.gen.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { float, floats, KINDS, weights } from "./weights.js";
@@ -95,6 +97,50 @@ describe("a weight becomes a wide type", () => {
         },
       ),
       { numRuns: 60 },
+    );
+  });
+});
+
+describe("codes of eight bits under one scale become bf16, many at a time", () => {
+  const scales = fc.oneof(
+    floats,
+    fc.integer({ min: -149, max: 127 }).map((exponent) => 2 ** exponent),
+  );
+
+  it.each(["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "int8"] as const)("%s", async (type) => {
+    const kernels = await Kernels.open();
+    const { values } = CODE_TYPES[type];
+    fc.assert(
+      fc.property(
+        scales,
+        fc.uint8Array({ minLength: 1, maxLength: 100 }),
+        fc.integer({ min: 0, max: 255 }),
+        (scale, drawn, mask) => {
+          // with fewer codes, those that lie apart from the others are in some vectors only
+          const codes = drawn.map((code) => code & mask);
+          const changes = new Changes();
+          const tables = new CodeTables(kernels, type, 1);
+          tables.widen(0, scale, WIDE.bf16, changes);
+          const out = kernels.place("wide", 2 * codes.length);
+          const changed = kernels.call("widenBlock", {
+            codes: kernels.put("codes", codes),
+            rows: 1,
+            width: codes.length,
+            pitch: codes.length,
+            table: tables.address,
+            asks: ASKS.mark,
+            marks: tables.marksAddress,
+            dst: out.address,
+            type: WIDE.bf16,
+          });
+          const products = [...codes].map((code) => (values[code] ?? 0) * scale);
+          const words = new Uint16Array(out.bytes.slice().buffer);
+          expect([...words]).toEqual(products.map((value) => bf16(value).bits));
+          const differ = products.filter((value) => !Object.is(value + 0, bf16(value).value + 0));
+          expect(changed).toBe(differ.length);
+        },
+      ),
+      { numRuns: 1000 },
     );
   });
 });
