@@ -18,7 +18,7 @@ export function isFiltered(scale: f32): bool {
 }
 
 /** What rounded products add to differences relative to values: 0 if all products with a scale of at most 16 bits are exact. */
-export function roundedShare(scale: f32): f32 {
+function roundedShare(scale: f32): f32 {
   return reinterpret<u32>(scale) & 0xff ? ROUNDED : 0;
 }
 
