@@ -2,6 +2,7 @@
 
 import { Wide } from "../contract";
 import { asF32 } from "../core/wide";
+import { exempted, isFiltered, maxThreshold, relativeThreshold, settledChanges } from "./settled";
 import { boundOf, largerQuotient, TallyAt } from "./tally";
 
 /** The number of elements compared at a time, a multiple of four. */
@@ -32,6 +33,11 @@ function before<V>(x: usize, index: u32): f64 {
   return sizeof<V>() === 4 ? <f64>load<f32>(x + ((<usize>index) << 2)) : load<f64>(x + ((<usize>index) << 3));
 }
 
+/** The larger lane. */
+function maxOf(lanes: v128): f64 {
+  return max(f64x2.extract_lane(lanes, 0), f64x2.extract_lane(lanes, 1));
+}
+
 /**
  * Compares `count` values with their codes. C is u8 for a code in each byte, u16 for two; codes begin with a whole byte. `until`
  * elements have the first scale, and `width` each further one.
@@ -52,6 +58,10 @@ function compareRun<V, C>(
   let relative = load<f64>(tally + TallyAt.Relative);
   let bound = boundOf(relative);
   let bounds = f64x2.splat(bound);
+  let maxes = maxThreshold(maxOf(max));
+  let bounded = relativeThreshold(relative);
+  let exempt = exempted(relative);
+  let settled: u32 = 0;
   let i: u32 = 0;
   while (i < count) {
     const end = min(count, i + until);
@@ -59,80 +69,96 @@ function compareRun<V, C>(
     const scale = <f64>load<f32>(scales);
     const scaled = f64x2.splat(scale);
     scales += 4;
-    // the codes of a pair are in one byte
-    if (!(i & 1))
-      for (; i + 4 <= end; i += 4) {
-        let low: v128;
-        let high: v128;
-        if (sizeof<V>() < 8) {
-          const four =
-            sizeof<V>() === 2
-              ? i32x4.shl(v128.load16x4_u(x + ((<usize>i) << 1)), 16)
-              : v128.load(x + ((<usize>i) << 2));
-          low = f64x2.promote_low_f32x4(four);
-          high = f64x2.promote_low_f32x4(i64x2.shuffle(four, four, 1, 1));
-        } else {
-          low = v128.load(x + ((<usize>i) << 3));
-          high = v128.load(x + ((<usize>i) << 3), 16);
+    // sixteen values of which no exact difference is asked cost a fraction; a pair of codes is in one byte
+    const isQuick = sizeof<V>() < 8 && isFiltered(<f32>scale) && !(i & 1);
+    while (i < end) {
+      let stop = end;
+      if (isQuick && i + 16 <= end) {
+        const some = settledChanges<V, C>(x, codes, i, table, <f32>scale, maxes, bounded, exempt);
+        if (some >= 0) {
+          settled += some;
+          i += 16;
+          continue;
         }
-        const lowAfter = f64x2.mul(codePair<C>(codes, i, table), scaled);
-        const highAfter = f64x2.mul(codePair<C>(codes, i + 2, table), scaled);
-        changed = i64x2.sub(changed, i64x2.add(f64x2.ne(low, lowAfter), f64x2.ne(high, highAfter)));
-        const lowBy = f64x2.abs(f64x2.sub(low, lowAfter));
-        const highBy = f64x2.abs(f64x2.sub(high, highAfter));
-        max = f64x2.pmax(f64x2.pmax(max, lowBy), highBy);
-        low = f64x2.abs(low);
-        high = f64x2.abs(high);
-        const above = v128.or(
-          f64x2.gt(lowBy, f64x2.mul(low, bounds)),
-          f64x2.gt(highBy, f64x2.mul(high, bounds)),
-        );
-        if (v128.any_true(above)) {
-          relative = largerQuotient(
-            relative,
-            bound,
-            f64x2.extract_lane(lowBy, 0),
-            f64x2.extract_lane(low, 0),
-          );
-          relative = largerQuotient(
-            relative,
-            bound,
-            f64x2.extract_lane(lowBy, 1),
-            f64x2.extract_lane(low, 1),
-          );
-          relative = largerQuotient(
-            relative,
-            bound,
-            f64x2.extract_lane(highBy, 0),
-            f64x2.extract_lane(high, 0),
-          );
-          relative = largerQuotient(
-            relative,
-            bound,
-            f64x2.extract_lane(highBy, 1),
-            f64x2.extract_lane(high, 1),
-          );
-          bound = boundOf(relative);
-          bounds = f64x2.splat(bound);
-        }
+        stop = i + 16;
       }
-    for (; i < end; ++i) {
-      const own = before<V>(x, i);
-      const after = codeValue<C>(codes, i, table) * scale;
-      if (own === after) continue;
-      ++tail;
-      const difference = abs(own - after);
-      max = f64x2.pmax(max, f64x2.splat(difference));
-      relative = largerQuotient(relative, bound, difference, abs(own));
-      bound = boundOf(relative);
-      bounds = f64x2.splat(bound);
+      if (!(i & 1))
+        for (; i + 4 <= stop; i += 4) {
+          let low: v128;
+          let high: v128;
+          if (sizeof<V>() < 8) {
+            const four =
+              sizeof<V>() === 2
+                ? i32x4.shl(v128.load16x4_u(x + ((<usize>i) << 1)), 16)
+                : v128.load(x + ((<usize>i) << 2));
+            low = f64x2.promote_low_f32x4(four);
+            high = f64x2.promote_low_f32x4(i64x2.shuffle(four, four, 1, 1));
+          } else {
+            low = v128.load(x + ((<usize>i) << 3));
+            high = v128.load(x + ((<usize>i) << 3), 16);
+          }
+          const lowAfter = f64x2.mul(codePair<C>(codes, i, table), scaled);
+          const highAfter = f64x2.mul(codePair<C>(codes, i + 2, table), scaled);
+          changed = i64x2.sub(changed, i64x2.add(f64x2.ne(low, lowAfter), f64x2.ne(high, highAfter)));
+          const lowBy = f64x2.abs(f64x2.sub(low, lowAfter));
+          const highBy = f64x2.abs(f64x2.sub(high, highAfter));
+          max = f64x2.pmax(f64x2.pmax(max, lowBy), highBy);
+          low = f64x2.abs(low);
+          high = f64x2.abs(high);
+          const above = v128.or(
+            f64x2.gt(lowBy, f64x2.mul(low, bounds)),
+            f64x2.gt(highBy, f64x2.mul(high, bounds)),
+          );
+          if (v128.any_true(above)) {
+            relative = largerQuotient(
+              relative,
+              bound,
+              f64x2.extract_lane(lowBy, 0),
+              f64x2.extract_lane(low, 0),
+            );
+            relative = largerQuotient(
+              relative,
+              bound,
+              f64x2.extract_lane(lowBy, 1),
+              f64x2.extract_lane(low, 1),
+            );
+            relative = largerQuotient(
+              relative,
+              bound,
+              f64x2.extract_lane(highBy, 0),
+              f64x2.extract_lane(high, 0),
+            );
+            relative = largerQuotient(
+              relative,
+              bound,
+              f64x2.extract_lane(highBy, 1),
+              f64x2.extract_lane(high, 1),
+            );
+            bound = boundOf(relative);
+            bounds = f64x2.splat(bound);
+          }
+        }
+      for (; i < stop; ++i) {
+        const own = before<V>(x, i);
+        const after = codeValue<C>(codes, i, table) * scale;
+        if (own === after) continue;
+        ++tail;
+        const difference = abs(own - after);
+        max = f64x2.pmax(max, f64x2.splat(difference));
+        relative = largerQuotient(relative, bound, difference, abs(own));
+        bound = boundOf(relative);
+        bounds = f64x2.splat(bound);
+      }
+      if (sizeof<V>() < 8) {
+        maxes = maxThreshold(maxOf(max));
+        bounded = relativeThreshold(relative);
+        exempt = exempted(relative);
+      }
     }
   }
-  const whole = <f64>(i64x2.extract_lane(changed, 0) + i64x2.extract_lane(changed, 1));
+  const whole = <f64>(settled + i64x2.extract_lane(changed, 0) + i64x2.extract_lane(changed, 1));
   store<f64>(tally, load<f64>(tally + TallyAt.Changed) + whole + tail, TallyAt.Changed);
-  const first = f64x2.extract_lane(max, 0);
-  const second = f64x2.extract_lane(max, 1);
-  store<f64>(tally, second > first ? second : first, TallyAt.Max);
+  store<f64>(tally, maxOf(max), TallyAt.Max);
   store<f64>(tally, relative, TallyAt.Relative);
 }
 
@@ -147,8 +173,9 @@ function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): us
 /**
  * Adds to `tally` what `rows` rows of `columns` values became. `type` is that of the values: a Wide type, or 3 for f64.
  * A code has a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each
- * byte. `scales` has the scale of each block of `height` rows and `width` columns, in rows of `pitch`, by which codes
- * are multiplied: f32, or bytes that stand for the f32 of `scaleTable` if that is not 0. `buffer` has room for 4096 f32.
+ * byte, which are as settled.ts takes them. `scales` has the scale of each block of `height` rows and `width` columns, in
+ * rows of `pitch`, by which codes are multiplied: f32, or bytes that stand for the f32 of `scaleTable` if that is not 0.
+ * `buffer` has room for 4096 f32.
  * With pairs, columns and width are even.
  */
 export function compareRows(

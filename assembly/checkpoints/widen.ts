@@ -2,6 +2,7 @@
 // product is rounded to f32 and, for bf16, that to bf16, ties to even; a NaN is 0x7fc00000 or 0x7fc0.
 
 import { Wide } from "../contract";
+import { fold, gives, isFolded, putFolded } from "./octaves";
 
 /** Byte offsets of the fields of a table of 256 codes, of which those of four bits use 16. */
 const enum TableAt {
@@ -15,6 +16,8 @@ const enum TableAt {
   Quotients = 3328,
   /** Bytes 0 to 3 of the words of 16 codes, each 16 bytes. */
   Planes = 5376,
+  /** The table folded, of 256 codes in bf16 (octaves.ts). */
+  Folded = 5440,
 }
 
 /** What is to be known of the elements under a scale. */
@@ -52,6 +55,8 @@ export function wideTable(values: usize, count: u32, scale: f32, type: u32, tabl
         store<u8>(table + TableAt.Planes + (byte << 4) + code, word >> (8 * <u32>byte));
     if (changed) any = 1;
   }
+  if (count === 256 && type === Wide.Bf16)
+    fold(table + TableAt.Words, table + TableAt.Changed, table + TableAt.Folded);
   return any;
 }
 
@@ -61,6 +66,23 @@ function put<D>(dst: usize, table: usize, codes: u64, at: u64): void {
   const to = dst + <usize>at * sizeof<D>();
   if (sizeof<D>() === 2) store<u16>(to, load<u16>(table + (code << 2)));
   else store<u32>(to, load<u32>(table + (code << 2)));
+}
+
+/** Writes a run, and returns how many of its values change. */
+function foldedRun(codes: usize, count: usize, table: usize, dst: usize): u32 {
+  let changed: u32 = 0;
+  let i: usize = 0;
+  for (; i + 16 <= count; i += 16) {
+    const sixteen = v128.load(codes + i);
+    const to = dst + (i << 1);
+    if (gives(table + TableAt.Folded, sixteen)) changed += putFolded(sixteen, table + TableAt.Folded, to);
+    else {
+      widenRun<u16>(codes + i, 16, table, to);
+      changed += countRun(codes + i, 16, table);
+    }
+  }
+  widenRun<u16>(codes + i, count - i, table, dst + (i << 1));
+  return changed + countRun(codes + i, count - i, table);
 }
 
 function widenRun<D>(codes: usize, count: usize, table: usize, dst: usize): void {
@@ -94,9 +116,13 @@ function markRun(codes: usize, count: usize, marks: usize): void {
 
 /** One run under one table. Returns how many values change, 0 unless that is asked. */
 function run(codes: usize, count: usize, table: usize, asks: u32, marks: usize, dst: usize, type: u32): u32 {
+  if (asks === Asks.Mark) markRun(codes, count, marks);
+  if (type === Wide.Bf16 && isFolded(table + TableAt.Folded)) {
+    const changed = foldedRun(codes, count, table, dst);
+    return asks ? changed : 0;
+  }
   if (type === Wide.F32) widenRun<u32>(codes, count, table, dst);
   else widenRun<u16>(codes, count, table, dst);
-  if (asks === Asks.Mark) markRun(codes, count, marks);
   return asks ? countRun(codes, count, table) : 0;
 }
 

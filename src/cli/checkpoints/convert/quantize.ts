@@ -97,7 +97,8 @@ export async function quantizeWeight(
   const divides = conventionOf(target.convention).global?.role === "divisor";
   let first = true;
   for await (const rows of source.rows(kernels)) {
-    largestOf(kernels, source.name, rows);
+    // where there is an amax, all values have been read for it, and were finite
+    if (amax === undefined) largestOf(kernels, source.name, rows);
     const made = quantizeRows(means, rows, source.dtype, amax);
     const scales = scalesOf(made, { global: made.whole ?? 1, divides });
     compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes);

@@ -4,7 +4,7 @@ import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Kernels } from "./kernels.js";
 
 /** The fields of a table in assembly/checkpoints/widen.ts, as byte offsets. */
-const TABLE = { changed: 1024, differences: 1280, quotients: 3328, stride: 5440 } as const;
+const TABLE = { changed: 1024, differences: 1280, quotients: 3328, stride: 5504 } as const;
 
 /** What is asked of the elements under a scale: nothing, how many change, or also which codes occur. */
 export const ASKS = { nothing: 0, count: 1, mark: 2 } as const;

@@ -1,0 +1,118 @@
+// A filter in f32 before the exact comparison in f64: sixteen values under one scale are settled where no difference can be above
+// the largest ones known. Codes are 0 or magnitudes of 2^-20 to 2^20 of at most eight significant bits, or infinite, or NaN.
+//
+// Let p be an exact product and q its f32, of value x. Where q is not x, p is not either. Since q is normal or zero,
+// |x - p| <= d (1 + 2^-21) + 2^-23 |x|, where d is the f32 of |x - q|; the last term is 0 where q is p.
+
+/** The scales between which every product is a normal f32, and far from the least one. */
+const LEAST: f32 = 2 ** -60;
+const LARGEST: f32 = 2 ** 60;
+/** By how much the f32 thresholds are below the exact ones. */
+const MARGIN: f64 = 2 ** -19;
+/** What a rounded product adds to a difference relative to the value. */
+const ROUNDED: f32 = 2 ** -22;
+
+/** Whether the filter takes a scale. */
+export function isFiltered(scale: f32): bool {
+  return abs(scale) >= LEAST && abs(scale) <= LARGEST;
+}
+
+/** What rounded products add to differences relative to values: 0 if all products with a scale of at most 16 bits are exact. */
+function roundedShare(scale: f32): f32 {
+  return reinterpret<u32>(scale) & 0xff ? ROUNDED : 0;
+}
+
+/** A threshold of differences. Those not above it are not above `max`. */
+export function maxThreshold(max: f64): v128 {
+  return f32x4.splat(max >= 2 ** -100 && max <= 2 ** 100 ? <f32>(max * (1 - MARGIN)) : 0);
+}
+
+/**
+ * A threshold of quotients. Those not above it are not above `relative`. Of values that become zero, whose quotient is 1, it is
+ * not asked where `relative` is 1 or more; else it is at most a half, so that products with it are below those values.
+ */
+export function relativeThreshold(relative: f64): v128 {
+  const threshold = <f32>min<f64>(2 ** 60, max<f64>(0, relative * (1 - MARGIN) - 2 ** -22));
+  return f32x4.splat(relative >= 1 ? threshold : min<f32>(threshold, 0.5));
+}
+
+/** What a product is compared with: zero where no product of zero is asked about, NaN, which nothing equals, where each is. */
+export function exempted(relative: f64): v128 {
+  return f32x4.splat(relative >= 1 ? 0 : f32.NaN);
+}
+
+/** Four values from index `i` on. V is f32, or u16 for bf16. */
+function fourValues<V>(x: usize, i: u32): v128 {
+  return sizeof<V>() === 2
+    ? i32x4.shl(v128.load16x4_u(x + ((<usize>i) << 1)), 16)
+    : v128.load(x + ((<usize>i) << 2));
+}
+
+/** The f32 values of four codes. C is u8 for a code in each byte, u16 for two. */
+function fourCodes<C>(codes: usize, i: u32, table: usize): v128 {
+  if (sizeof<C>() === 2) {
+    const low = v128.load64_zero(table + ((<usize>load<u8>(codes + (i >> 1))) << 3));
+    return v128.load64_lane(table + ((<usize>load<u8>(codes + (i >> 1), 1)) << 3), low, 1);
+  }
+  let four = v128.load32_zero(table + ((<usize>load<u8>(codes + i)) << 2));
+  four = v128.load32_lane(table + ((<usize>load<u8>(codes + i, 1)) << 2), four, 1);
+  four = v128.load32_lane(table + ((<usize>load<u8>(codes + i, 2)) << 2), four, 2);
+  return v128.load32_lane(table + ((<usize>load<u8>(codes + i, 3)) << 2), four, 3);
+}
+
+/** Lanes of four in which a quotient may be larger than those known. */
+function isOpen(product: v128, difference: v128, magnitude: v128, relative: v128, exempt: v128): v128 {
+  return v128.and(f32x4.gt(difference, f32x4.mul(magnitude, relative)), f32x4.ne(product, exempt));
+}
+
+/** How many of sixteen values change; -1 if they are not settled. */
+export function settledChanges<V, C>(
+  x: usize,
+  codes: usize,
+  i: u32,
+  table: usize,
+  scale: f32,
+  max: v128,
+  relative: v128,
+  exempt: v128,
+): i32 {
+  const scales = f32x4.splat(scale);
+  const rounded = roundedShare(scale);
+  const x0 = fourValues<V>(x, i);
+  const x1 = fourValues<V>(x, i + 4);
+  const x2 = fourValues<V>(x, i + 8);
+  const x3 = fourValues<V>(x, i + 12);
+  const p0 = f32x4.mul(fourCodes<C>(codes, i, table), scales);
+  const p1 = f32x4.mul(fourCodes<C>(codes, i + 4, table), scales);
+  const p2 = f32x4.mul(fourCodes<C>(codes, i + 8, table), scales);
+  const p3 = f32x4.mul(fourCodes<C>(codes, i + 12, table), scales);
+  const d0 = f32x4.abs(f32x4.sub(x0, p0));
+  const d1 = f32x4.abs(f32x4.sub(x1, p1));
+  const d2 = f32x4.abs(f32x4.sub(x2, p2));
+  const d3 = f32x4.abs(f32x4.sub(x3, p3));
+  const a0 = f32x4.abs(x0);
+  const a1 = f32x4.abs(x1);
+  const a2 = f32x4.abs(x2);
+  const a3 = f32x4.abs(x3);
+  // NaN is no difference: pmax(m, v) is m if v is NaN
+  const zero = f32x4.splat(0);
+  const most = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
+  const largest = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, a0), a1), a2), a3);
+  const bound = f32x4.add(
+    f32x4.mul(most, f32x4.splat(1 + 4 * ROUNDED)),
+    f32x4.mul(largest, f32x4.splat(rounded)),
+  );
+  const low = v128.or(isOpen(p0, d0, a0, relative, exempt), isOpen(p1, d1, a1, relative, exempt));
+  const high = v128.or(isOpen(p2, d2, a2, relative, exempt), isOpen(p3, d3, a3, relative, exempt));
+  const above = v128.not(f32x4.le(bound, max));
+  if (v128.any_true(v128.or(above, v128.or(low, high)))) return -1;
+  const s0 = f32x4.eq(x0, p0);
+  const s1 = f32x4.eq(x1, p1);
+  const s2 = f32x4.eq(x2, p2);
+  const s3 = f32x4.eq(x3, p3);
+  if (!v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)))) return 16;
+  // a rounded product may equal a value that the exact one does not
+  if (rounded !== 0) return -1;
+  const same = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
+  return 16 - popcnt(i8x16.bitmask(same));
+}

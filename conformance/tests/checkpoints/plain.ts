@@ -1,0 +1,68 @@
+/** Plain loops over elements, and values as types hold them. */
+import type { Changes } from "../../../src/cli/checkpoints/convert/wide.js";
+import { float } from "./weights.js";
+
+interface Counted {
+  elements: number;
+  changed: number;
+  max: number;
+  relative: number;
+}
+
+/** What changed, element by element. `same` says of two values whether the second is the first. */
+export function counted(
+  pairs: Iterable<readonly [before: number, after: number]>,
+  same: (before: number, after: number) => boolean,
+): Counted {
+  const all = { elements: 0, changed: 0, max: 0, relative: 0 };
+  for (const [before, after] of pairs) {
+    all.elements++;
+    if (same(before, after)) continue;
+    all.changed++;
+    const difference = Math.abs(before - after);
+    if (difference > all.max) all.max = difference;
+    const quotient = difference / Math.abs(before);
+    if (quotient > all.relative) all.relative = quotient;
+  }
+  return all;
+}
+
+/** What changed, as `counted` gives it. */
+export const asCounted = ({ elements, changed, max, relative }: Changes): Counted => ({
+  elements,
+  changed,
+  max,
+  relative,
+});
+
+/** An f32 rounded to bf16 as a number, and its bits. */
+export function bf16(value: number): { readonly bits: number; readonly value: number } {
+  const f32 = Math.fround(value);
+  if (Number.isNaN(f32)) return { bits: 0x7fc0, value: Number.NaN };
+  const word = new Uint32Array(Float32Array.of(f32).buffer)[0] as number;
+  const low = word % 65536;
+  const high = (word - low) / 65536;
+  const up = low > 32768 || (low === 32768 && high % 2 === 1);
+  const bits = up ? high + 1 : high;
+  return { bits, value: float(bits * 65536) };
+}
+
+/** Values in a type: their bytes, and what they are there. */
+export function heldAs(of: "f32" | "bf16" | "f16" | "f64", wanted: readonly number[]) {
+  if (of === "f64") return { bytes: Float64Array.from(wanted), values: wanted };
+  if (of === "f32") return { bytes: Float32Array.from(wanted), values: wanted.map(Math.fround) };
+  if (of === "bf16") {
+    const all = wanted.map(bf16);
+    return { bytes: Uint16Array.from(all, ({ bits }) => bits), values: all.map(({ value }) => value) };
+  }
+  const all = wanted.map((value) => {
+    const [sign, magnitude] = [Object.is(Math.sign(value), -0) || value < 0 ? 0x8000 : 0, Math.abs(value)];
+    if (Number.isNaN(value)) return { bits: 0x7e00, value };
+    if (magnitude >= 65520) return { bits: sign | 0x7c00, value: sign ? -Infinity : Infinity };
+    const exponent = Math.max(-14, Math.floor(Math.log2(magnitude || 2 ** -30)));
+    const fraction = Math.trunc(magnitude / 2 ** (exponent - 10));
+    const field = fraction < 1024 ? fraction : fraction - 1024 + (exponent + 15) * 1024;
+    return { bits: sign | field, value: (sign ? -1 : 1) * fraction * 2 ** (exponent - 10) };
+  });
+  return { bytes: Uint16Array.from(all, ({ bits }) => bits), values: all.map(({ value }) => value) };
+}
