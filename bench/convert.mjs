@@ -2,12 +2,23 @@
 // read per second of CPU time, over all threads, beside a copy of the same file by reads and writes, and one in memory.
 // Each conversion runs in a process of its own; the start, which a small checkpoint takes too, is left out of the rates.
 // "Of a copy" is the CPU time that only reading and writing the same bytes takes in this run, as a share. Rounds are
-// interleaved; medians. --only TEXT runs the cases whose name has it, --rounds N as many, --threads N gives the reference
-// so many, --folder PATH is where files are made (by default the system's folder for temporary files); --json prints the
-// rows as JSON, --write puts the table into docs/performance.md.
+// interleaved; medians. Beside them stands `lockstep compare --stats` of the checkpoint, with itself and with a copy in which
+// 1 % of the elements differ: MB of one of the two files. --only TEXT runs the cases whose name has it, --rounds N as many,
+// --threads N gives the reference so many, --folder PATH is where files are made (by default the system's folder for
+// temporary files); --json prints the rows as JSON, --write puts the table into docs/performance.md.
 
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -98,8 +109,37 @@ async function writeModel(folder, layers, shape) {
   );
 }
 
+/** The names of comparisons, and the share of elements that differ. */
+const COMPARISONS = [
+  { name: "compare --stats, bf16, equal", share: 0 },
+  { name: "compare --stats, bf16, 1 % differ", share: 0.01 },
+].filter(({ name }) => name.includes(options.only));
+
+/** Writes a copy of a checkpoint in which a share of the elements, of two bytes, have another lowest bit. */
+function writeOther(from, to, share) {
+  const [input, output] = [openSync(from, "r"), openSync(to, "w")];
+  // pieces, because a child's peak of memory begins with that of its parent
+  const piece = new Uint8Array(4 * MIB);
+  const head = new Uint8Array(8);
+  readSync(input, head, 0, 8, 0);
+  const begin = 8 + Number(new DataView(head.buffer).getBigUint64(0, true));
+  let state = 1;
+  for (let at = 0; ; ) {
+    const count = readSync(input, piece);
+    if (count === 0) break;
+    for (let i = Math.max(0, begin - at); i < count; i += 2) {
+      state = (Math.imul(state, 1664525) + 1013904223) | 0;
+      if ((state >>> 0) / 2 ** 32 < share) piece[i] ^= 1;
+    }
+    writeSync(output, piece, 0, count);
+    at += count;
+  }
+  closeSync(input);
+  closeSync(output);
+}
+
 /** Runs a script in a process of its own, and returns what it used. */
-function used(script, args) {
+function used(script, args, wanted = 0) {
   return new Promise((resolve, reject) => {
     const begin = performance.now();
     const stdio = ["ignore", "ignore", "inherit", "pipe"];
@@ -109,7 +149,7 @@ function used(script, args) {
       text += chunk;
     });
     child.on("close", (status) => {
-      if (status !== 0) reject(new Error(`${args.join(" ")} ended with ${status}`));
+      if (status !== wanted) reject(new Error(`${args.join(" ")} ended with ${status}`));
       else resolve({ ...JSON.parse(text), wall: (performance.now() - begin) / 1000 });
     });
   });
@@ -158,7 +198,16 @@ try {
       starts: [],
     });
   }
-  const { large } = await model("bf16");
+  const { large, small } = await model("bf16");
+  for (const [i, { name, share }] of COMPARISONS.entries()) {
+    const compared = (folder) => {
+      const [a, b] = [join(folder, "model.safetensors"), join(folder, `other-${i}.safetensors`)];
+      writeOther(a, b, share);
+      return () => used(CLI, ["compare", a, b, "--stats", "--quiet"], share === 0 ? 0 : 1);
+    };
+    const [run, start] = [compared(large), compared(small)];
+    runs.push({ name, bytes: sizeOf(large), run, start, each: [], starts: [] });
+  }
   const file = join(large, "model.safetensors");
   for (const name of ["read", "read and write", "memory"])
     runs.unshift({

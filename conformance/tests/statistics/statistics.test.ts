@@ -3,8 +3,9 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { factsOf, isScalarFormat, SCALAR_FORMAT_NAMES, valueOfCode } from "../../../src/formats/derive.js";
 import { Comparison } from "../../../src/tensor/statistics/comparison.js";
+import { DifferenceCount } from "../../../src/tensor/statistics/difference-count.js";
 import { compareBits, type ElementType } from "../../../src/tensor/statistics/elements.js";
-import type { Cause } from "../../../src/tensor/statistics/statistics.js";
+import type { Cause, ErrorStatistics } from "../../../src/tensor/statistics/statistics.js";
 
 const PLAIN = ["f32", "f64", "c64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"] as const;
 const TYPES: readonly ElementType[] = [...SCALAR_FORMAT_NAMES, ...PLAIN];
@@ -94,6 +95,13 @@ function bytesOf(type: ElementType, codes: readonly bigint[]): Uint8Array {
   );
 }
 
+/** The bytes at an offset in their buffer. */
+function shifted(bytes: Uint8Array, offset: number): Uint8Array {
+  const moved = new Uint8Array(offset + bytes.length);
+  moved.set(bytes, offset);
+  return moved.subarray(offset);
+}
+
 interface Counted {
   different: number;
   nansOfOtherBits: number;
@@ -157,6 +165,106 @@ describe("statistics of differences", () => {
         const indices = comparison.examples.map(({ index }) => index);
         expect(indices).toEqual([...new Set(indices)].sort((x, y) => x - y));
         for (const { index, a, b } of comparison.examples) expect([a, b]).toEqual(codes[index]);
+      }),
+    );
+  });
+
+  it.each(TYPES)("of %s have the elements that differ, and the first one, without errors too", (type) => {
+    fc.assert(
+      fc.property(fc.array(pairs(type), { maxLength: 40 }), fc.nat(20), fc.nat(7), (codes, cut, offset) => {
+        const counted = new DifferenceCount(type);
+        const comparison = new Comparison(type);
+        for (const part of [codes.slice(0, cut), [], codes.slice(cut)]) {
+          const [a, b] = [0, 1].map((side) =>
+            shifted(
+              bytesOf(
+                type,
+                part.map((pair) => pair[side] as bigint),
+              ),
+              offset * side,
+            ),
+          ) as [Uint8Array, Uint8Array];
+          counted.add(a, b);
+          comparison.add(a, b);
+        }
+        const { different, nansOfOtherBits } = count(type, codes);
+        expect({ different: counted.different, nans: counted.nansOfOtherBits }).toEqual({
+          different,
+          nans: nansOfOtherBits,
+        });
+        const [first] = comparison.examples;
+        expect(counted.first).toEqual(first && { index: first.index, a: first.a, b: first.b });
+      }),
+    );
+  });
+
+  it.each(["f32", "bf16"] as const)("of %s add squares of equal elements in their order", (type) => {
+    const shift = type === "bf16" ? 16n : 0n;
+    const codeOf = (value: number): bigint =>
+      BigInt(new Uint32Array(Float32Array.of(value).buffer)[0] as number) >> shift;
+    // squares of 80 binades: another order of the sum rounds otherwise
+    const value = fc
+      .tuple(fc.integer({ min: 0, max: 2 ** 23 - 1 }), fc.integer({ min: 87, max: 127 }))
+      .map(([fraction, exponent]) => BigInt((exponent << 23) | fraction) >> shift);
+    fc.assert(
+      fc.property(fc.array(value, { minLength: 30, maxLength: 100 }), fc.nat(29), (codes, at) => {
+        const numbers = codes.map((code) => valuesOf(type, code)[0] as number);
+        const whole = numbers.reduce((sum, x) => sum + x * x, 0);
+        // noise about as large as the signal: near 0 dB the logarithm shows the last bit of their quotient
+        const others = codes.map((code, i) =>
+          i === at ? codeOf((numbers[i] as number) + Math.sqrt(whole)) : code,
+        );
+        const comparison = new Comparison(type);
+        comparison.add(bytesOf(type, codes), bytesOf(type, others));
+        const x = numbers[at] as number;
+        const error = Math.abs((valuesOf(type, others[at] as bigint)[0] as number) - x);
+        const equal = numbers.reduce((sum, each, i) => (i === at ? sum : sum + each * each), 0);
+        expect(comparison.result().sqnr).toBe(10 * Math.log10((x * x + equal) / (error * error)));
+      }),
+    );
+  });
+
+  it("have the values of codes under scales, element by element", () => {
+    const scale = fc.constantFrom(0, -0, 0.5, 1, 3, Number.POSITIVE_INFINITY, Number.NaN);
+    const scales = fc.array(
+      fc.oneof(
+        scale.map((s) => [s, s]),
+        fc.tuple(scale, scale),
+      ),
+      {
+        minLength: 3,
+        maxLength: 3,
+      },
+    );
+    const element = fc.tuple(pairs("e4m3"), fc.nat(2));
+    fc.assert(
+      fc.property(fc.array(element, { maxLength: 40 }), scales, (elements, factors) => {
+        const [ofA, ofB] = [0, 1].map((side) => Float32Array.from(factors, (pair) => pair[side] as number));
+        const index = Uint32Array.from(elements, ([, at]) => at);
+        const [a, b] = [0, 1].map((side) =>
+          Uint8Array.from(elements, ([pair]) => Number(pair[side] as bigint)),
+        );
+        const results = [undefined, (code: number, factor: number) => Math.fround(code * factor)].map(
+          (valueUnder) => {
+            const comparison = new Comparison("e4m3", valueUnder ? { valueUnder } : {});
+            comparison.add(a as Uint8Array, b as Uint8Array, {
+              index,
+              a: ofA as Float32Array,
+              b: ofB as Float32Array,
+            });
+            return comparison.result();
+          },
+        );
+        expect(results[0]).toEqual(results[1]);
+        const same = elements.filter(([[p, q], at]) => {
+          const [x, y] = [
+            Math.fround(valueOfCode("e4m3", Number(p)) * (ofA?.[at] ?? 0)),
+            Math.fround(valueOfCode("e4m3", Number(q)) * (ofB?.[at] ?? 0)),
+          ];
+          return p === q && (Object.is(x, y) || Object.is(ofA?.[at], ofB?.[at]));
+        });
+        const { elements: all, different, nansOfOtherBits } = results[0] as ErrorStatistics;
+        expect(all - different - nansOfOtherBits).toBe(same.length);
       }),
     );
   });

@@ -69,12 +69,6 @@ async function scalesIn(
   if (amaxPlan && !amax) return undefined;
   const { scaleType } = geometry;
   if (scaleType !== "f32" && !isScalarFormat(scaleType)) return undefined;
-  const bits = scaleType === "f32" ? viewAs("u32", bytes) : bytes;
-  // the sign of a narrow scale is ignored
-  const scales =
-    scaleType === "f32"
-      ? viewAs("f32", bytes)
-      : Float32Array.from(bytes, (code) => Math.abs(valueOfCode(scaleType, code)));
   const [whole = 0] = amax ? viewAs("f32", amax) : [];
   const { spec } = recipe;
   const ofTensor =
@@ -84,7 +78,15 @@ async function scalesIn(
   const type = valueType(values, recipe.dtype);
   const factorOf = (scale: number): number =>
     factorSteps(spec, { scale, ...ofTensor }, values, type).at(-1)?.value ?? scale;
-  return { bits, factors: scales.map(factorOf) };
+  if (scaleType === "f32") return { bits: viewAs("u32", bytes), factors: viewAs("f32", bytes).map(factorOf) };
+  // the sign of a narrow scale is ignored
+  const ofCodes = Float32Array.from({ length: 256 }, (_, code) =>
+    factorOf(Math.abs(valueOfCode(scaleType, code))),
+  );
+  return {
+    bits: bytes,
+    factors: new Float32Array(bytes.length).map((_, i) => ofCodes[bytes[i] as number] as number),
+  };
 }
 
 /** Reads the scales of a copy from both files. Returns undefined if one of them lacks them. */
@@ -142,15 +144,17 @@ function valuesBy({ plusZero }: DialectValues, type: WideDType): ValueUnder {
 /** The indices of the scales of consecutive codes. Those of a row are computed once for all rows that have the same. */
 export class ScalePlaces {
   readonly #columns: number;
+  #indices = new Uint32Array(0);
   #known: { readonly key: number; readonly row: Uint32Array } | undefined;
 
   constructor(private readonly pair: Pick<QuantizedPair, "recipe" | "geometry">) {
     this.#columns = pair.geometry.dataShape[1] as number;
   }
 
-  /** The indices of the scales of codes `first` to `first + count - 1`, in the order of the codes. */
+  /** The indices of the scales of codes `first` to `first + count - 1`, in their order. The next call overwrites them. */
   indices(first: number, count: number): Uint32Array {
-    const index = new Uint32Array(count);
+    if (this.#indices.length < count) this.#indices = new Uint32Array(count);
+    const index = this.#indices.subarray(0, count);
     const columns = this.#columns;
     for (let i = 0; i < count; ) {
       const [row, column] = [Math.floor((first + i) / columns), (first + i) % columns];
@@ -166,12 +170,15 @@ export class ScalePlaces {
     // rows of codes that are blocks of lines apart have scales of their own
     const isLine = geometry.direction === "rowwise" || geometry.data === "transposed";
     const [, length] = tileSize(recipe.spec.tile);
-    const key = isLine || length === 0 ? row : Math.floor(row / length);
+    const key = length === 0 ? 0 : isLine ? row : Math.floor(row / length);
     if (this.#known?.key === key) return this.#known.row;
-    const made = Uint32Array.from({ length: this.#columns }, (_, column) => {
+    const made = new Uint32Array(this.#columns);
+    // along a line, the codes of a block have one scale
+    const step = isLine && length > 0 ? length : 1;
+    for (let column = 0; column < made.length; column += step) {
       const [r, c] = geometry.data === "transposed" ? [column, row] : [row, column];
-      return scaleIndex(recipe.spec, geometry, linePlace(geometry, r, c));
-    });
+      made.fill(scaleIndex(recipe.spec, geometry, linePlace(geometry, r, c)), column, column + step);
+    }
     this.#known = { key, row: made };
     return made;
   }

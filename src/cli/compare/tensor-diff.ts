@@ -4,8 +4,7 @@ import { compareType, FILE_DTYPES, type FileDType, fileBytes } from "../../io/dt
 import type { TensorEntry } from "../../io/header/header.js";
 import type { TensorSource } from "../../io/source.js";
 import { elementCount, type Shape, sameShape } from "../../tensor/shape.js";
-import { Comparison, type ComparisonOptions, type Difference } from "../../tensor/statistics/comparison.js";
-import type { ErrorStatistics } from "../../tensor/statistics/statistics.js";
+import { DifferenceCount, type FirstDifference } from "../../tensor/statistics/difference-count.js";
 
 /** The value and the code of an element, as text. */
 interface Side {
@@ -51,7 +50,7 @@ export interface SideFile {
 
 /** What else is done with two tensors of one dtype and shape while they are compared. */
 export interface Follower {
-  /** Called with each chunk of both tensors and the index of its first byte. */
+  /** Called with each chunk of both tensors and the index of its first byte. The next chunk overwrites it. */
   readonly chunk: (a: Uint8Array, b: Uint8Array, at: number) => void;
 }
 
@@ -79,20 +78,21 @@ export async function diffTensors(
     const status = dtype === otherType ? "shape" : "type";
     return { ...base, status, different: elements, other: { dtype: otherType, shape: otherShape } };
   }
-  const comparison = new FileComparison(dtype);
+  const counted = new DifferenceCount(compareType(dtype));
   const size = fileBytes(dtype, shape);
+  const length = Math.min(size, CHUNK_BYTES);
+  const chunks = [new Uint8Array(length), new Uint8Array(length)] as const;
   for (let at = 0; at < size; at += CHUNK_BYTES) {
     const end = Math.min(size, at + CHUNK_BYTES);
-    const [bytesA, bytesB] = await Promise.all([
-      a.file.read(a.entry, at, end),
-      b.file.read(b.entry, at, end),
-    ]);
-    comparison.add(bytesA, bytesB);
+    const bytesA = chunks[0].subarray(0, end - at);
+    const bytesB = chunks[1].subarray(0, end - at);
+    await Promise.all([a.file.readInto(a.entry, at, bytesA), b.file.readInto(b.entry, at, bytesB)]);
+    if (Buffer.compare(bytesA, bytesB) === 0) counted.skip((bytesA.length * 8) / FILE_DTYPES[dtype].bits);
+    else counted.add(unpackCodes(dtype, bytesA), unpackCodes(dtype, bytesB));
     follower?.chunk(bytesA, bytesB, at);
     onBytes(end - at);
   }
-  const { different, nansOfOtherBits } = comparison.result();
-  const [first] = comparison.examples;
+  const { different, nansOfOtherBits, first } = counted;
   return {
     ...base,
     status: different > 0 ? "different" : "equal",
@@ -102,33 +102,7 @@ export async function diffTensors(
   };
 }
 
-/** Compares the elements of tensors of one dtype, which may be packed, chunk by chunk. */
-class FileComparison {
-  readonly #comparison: Comparison;
-
-  constructor(
-    private readonly dtype: FileDType,
-    options: ComparisonOptions = {},
-  ) {
-    this.#comparison = new Comparison(compareType(dtype), options);
-  }
-
-  get examples(): readonly Difference[] {
-    return this.#comparison.examples;
-  }
-
-  result(): ErrorStatistics {
-    return this.#comparison.result();
-  }
-
-  add(a: Uint8Array, b: Uint8Array): void {
-    const { dtype } = this;
-    if (Buffer.compare(a, b) === 0) this.#comparison.skip((a.length * 8) / FILE_DTYPES[dtype].bits);
-    else this.#comparison.add(unpackCodes(dtype, a), unpackCodes(dtype, b));
-  }
-}
-
-function located(dtype: FileDType, shape: Shape, { index, a, b }: Difference): LocatedDifference {
+function located(dtype: FileDType, shape: Shape, { index, a, b }: FirstDifference): LocatedDifference {
   return {
     index,
     coordinate: coordinateOf(shape, index),

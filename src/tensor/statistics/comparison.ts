@@ -1,4 +1,5 @@
 /** Comparison of codes, chunk by chunk. */
+import { aligned, type Codes, codesOf, eachDiffering } from "./differing.js";
 import { type CodeTable, compareBits, type ElementType, f32Rank, NAN_RANK, tableOf } from "./elements.js";
 import { CAUSES, type Cause, type ErrorStatistics, SCALE, StatisticsCollector, TIE } from "./statistics.js";
 import { type WidePair, widePair } from "./wide.js";
@@ -66,58 +67,59 @@ export class Comparison {
     return this.#collector.result();
   }
 
-  /** Passes over `count` elements that are equal and whose values do not matter. */
-  skip(count: number): void {
-    this.#collector.equal(count, 0);
-    this.#at += count;
-  }
-
   /**
    * Adds the next elements of both sides, as bytes, little endian. With `scales`, values are those of codes under them.
    */
   add(a: Uint8Array, b: Uint8Array, scales?: ChunkScales): void {
     const bits = compareBits(this.type);
     const count = (a.length * 8) / bits;
-    if (this.#table) this.#addCodes(codesOf(a, bits), codesOf(b, bits), this.#table, scales);
+    if (this.#table && scales) this.#addScaled(codesOf(a, bits), codesOf(b, bits), this.#table, scales);
+    else if (this.#table) this.#addCodes(a, b, this.#table);
     else if (this.type === "f32") this.#addFloats(aligned(a, 4), aligned(b, 4));
     else this.#addWide(widePair(this.type, a, b), count);
     this.#at += count;
   }
 
-  #addCodes(a: Codes, b: Codes, table: CodeTable, scales: ChunkScales | undefined): void {
-    if (scales) {
-      this.#addScaled(a, b, table, scales);
-      return;
-    }
-    const { values } = table;
+  #addCodes(a: Uint8Array, b: Uint8Array, table: CodeTable): void {
+    const bits = compareBits(this.type);
+    const [x, y] = [codesOf(a, bits), codesOf(b, bits)];
     let squares = 0;
     let equal = 0;
-    for (let i = 0; i < a.length; i++) {
-      const x = a[i] as number;
-      const y = b[i] as number;
-      if (x !== y) {
-        this.#differentCodes(i, x, y, table, 1, 1);
-        continue;
-      }
-      equal++;
-      const value = values[x] as number;
-      if (Number.isFinite(value)) squares += value * value;
-    }
+    let from = 0;
+    const addEqual = (to: number): void => {
+      squares = plusSquares(squares, x, table.squares, from, to);
+      equal += to - from;
+      from = to + 1;
+    };
+    eachDiffering(a, b, (bits / 8) as 1 | 2 | 4, (i) => {
+      addEqual(i);
+      this.#differentCodes(i, x[i] as number, y[i] as number, table, 1, 1);
+    });
+    addEqual(x.length);
     this.#collector.equal(equal, squares);
   }
 
   #addScaled(a: Codes, b: Codes, table: CodeTable, scales: ChunkScales): void {
     const { values } = table;
     const valueUnder = this.#valueUnder;
+    // a call of the function costs more than the product
+    const isProduct = valueUnder === product;
     let squares = 0;
     let equal = 0;
+    let [at, sa, sb, isSame] = [-1, 0, 0, true];
     for (let i = 0; i < a.length; i++) {
       const x = a[i] as number;
       const y = b[i] as number;
-      const at = scales.index[i] as number;
-      const [sa, sb] = [scales.a[at] as number, scales.b[at] as number];
-      const value = valueUnder(values[x] as number, sa);
-      if (x === y && (Object.is(sa, sb) || Object.is(value, valueUnder(values[y] as number, sb)))) {
+      const scale = scales.index[i] as number;
+      if (scale !== at) {
+        at = scale;
+        sa = scales.a[at] as number;
+        sb = scales.b[at] as number;
+        isSame = Object.is(sa, sb);
+      }
+      const number = values[x] as number;
+      const value = isProduct ? Math.fround(number * sa) : valueUnder(number, sa);
+      if (x === y && (isSame || Object.is(value, valueUnder(number, sb)))) {
         equal++;
         if (Number.isFinite(value)) squares += value * value;
       } else this.#differentCodes(i, x, y, table, sa, sb);
@@ -169,15 +171,17 @@ export class Comparison {
     ];
     let squares = 0;
     let equal = 0;
-    for (let i = 0; i < count; i++) {
-      const [p, q] = [x[i] as number, y[i] as number];
-      const value = u[i] as number;
-      if (p !== q) this.#differentFloats(i, p, q, value, v[i] as number);
-      else {
-        equal++;
-        if (Number.isFinite(value)) squares += value * value;
-      }
-    }
+    let from = 0;
+    const addEqual = (to: number): void => {
+      squares = plusFloatSquares(squares, u, from, to);
+      equal += to - from;
+      from = to + 1;
+    };
+    eachDiffering(a, b, 4, (i) => {
+      addEqual(i);
+      this.#differentFloats(i, x[i] as number, y[i] as number, u[i] as number, v[i] as number);
+    });
+    addEqual(count);
     this.#collector.equal(equal, squares);
   }
 
@@ -211,16 +215,19 @@ export class Comparison {
   }
 }
 
-type Codes = Uint8Array | Uint16Array | Uint32Array;
-
-function codesOf(bytes: Uint8Array, bits: 8 | 16 | 32 | 64): Codes {
-  if (bits === 8) return bytes;
-  const { buffer, byteOffset, length } = aligned(bytes, bits / 8);
-  if (bits === 16) return new Uint16Array(buffer, byteOffset, length / 2);
-  return new Uint32Array(buffer, byteOffset, length / 4);
+/** `sum` plus the squares of the values of codes `from` to `to - 1`, one after another. */
+function plusSquares(sum: number, codes: Codes, squares: Float64Array, from: number, to: number): number {
+  let total = sum;
+  for (let i = from; i < to; i++) total += squares[codes[i] as number] as number;
+  return total;
 }
 
-/** The bytes at a multiple of `unit`, copied where they are not. */
-function aligned(bytes: Uint8Array, unit: number): Uint8Array {
-  return bytes.byteOffset % unit === 0 ? bytes : bytes.slice();
+/** `sum` plus the squares of the finite ones of numbers `from` to `to - 1`, one after another. */
+function plusFloatSquares(sum: number, numbers: Float32Array, from: number, to: number): number {
+  let total = sum;
+  for (let i = from; i < to; i++) {
+    const value = numbers[i] as number;
+    if (Number.isFinite(value)) total += value * value;
+  }
+  return total;
 }

@@ -32,6 +32,8 @@ export const NAN_RANK = 0x7fffffff;
 export interface CodeTable {
   readonly values: Float64Array;
   readonly ranks: Int32Array;
+  /** The squares of the values, 0 where they are not finite. */
+  readonly squares: Float64Array;
 }
 
 /** Returns the number of bits of an element as it is compared: packed codes are compared in bytes of their own. */
@@ -61,7 +63,7 @@ function makeTable(type: ElementType): CodeTable | undefined {
   const values = Float64Array.from({ length: 2 ** bits }, (_, code) =>
     type.startsWith("i") && code >= 2 ** (bits - 1) ? code - 2 ** bits : code,
   );
-  return { values, ranks: Int32Array.from(values) };
+  return { values, ranks: Int32Array.from(values), squares: squaresOf(values) };
 }
 
 function formatTable(format: ScalarFormat): CodeTable {
@@ -75,7 +77,11 @@ function formatTable(format: ScalarFormat): CodeTable {
   };
   const values = Float64Array.from({ length: 2 ** bits }, (_, code) => valueOfCode(format, code));
   const ranks = Int32Array.from(values, (value, code) => (Number.isNaN(value) ? NAN_RANK : rankOf(code)));
-  return { values, ranks };
+  return { values, ranks, squares: squaresOf(values) };
+}
+
+function squaresOf(values: Float64Array): Float64Array {
+  return values.map((value) => (Number.isFinite(value) ? value * value : 0));
 }
 
 /** Returns the rank of an f32 by its bits as a signed integer, as tables have it. */

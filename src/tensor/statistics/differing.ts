@@ -1,0 +1,60 @@
+/** The elements of two chunks of bytes that differ. */
+
+/**
+ * Calls `found` with the index of each element, of `unit` bytes, whose bits differ, in their order. Bytes are compared four at a
+ * time, because few elements differ as a rule.
+ */
+export function eachDiffering(
+  a: Uint8Array,
+  b: Uint8Array,
+  unit: 1 | 2 | 4 | 8,
+  found: (index: number) => void,
+): void {
+  const words = a.length >> 2;
+  const x = asWords(a);
+  const y = asWords(b);
+  for (let i = 0; i < words; i++) {
+    const p = x[i] as number;
+    const q = y[i] as number;
+    if (p === q) continue;
+    if (unit === 4) found(i);
+    else if (unit < 4) eachIn(p ^ q, i * 4, unit, found);
+    // the second half of an element is passed over where the first one differs
+    else if (i % 2 === 0 || x[i - 1] === y[i - 1]) found(i >> 1);
+  }
+  let rest = 0;
+  for (let at = words * 4; at < a.length; at++)
+    rest |= ((a[at] as number) ^ (b[at] as number)) << (8 * (at % 4));
+  if (rest !== 0) eachIn(rest, words * 4, unit, found);
+}
+
+/** Calls `found` with the index of each element that has a bit of `bits`, which are those of the four bytes at `at`. */
+function eachIn(bits: number, at: number, unit: 1 | 2 | 4 | 8, found: (index: number) => void): void {
+  const mask = unit === 1 ? 0xff : 0xffff;
+  for (let rest = bits; rest !== 0; ) {
+    const lowest = ((31 - Math.clz32(rest & -rest)) >> 3) & -unit;
+    found(unit === 1 ? at + lowest : (at + lowest) >> 1);
+    rest &= ~(mask << (8 * lowest));
+  }
+}
+
+function asWords(bytes: Uint8Array): Int32Array {
+  const { buffer, byteOffset, length } = aligned(bytes, 4);
+  return new Int32Array(buffer, byteOffset, length >> 2);
+}
+
+/** The bytes at a multiple of `unit`, copied where they are not. */
+export function aligned(bytes: Uint8Array, unit: number): Uint8Array {
+  return bytes.byteOffset % unit === 0 ? bytes : bytes.slice();
+}
+
+/** Codes of one width. */
+export type Codes = Uint8Array | Uint16Array | Uint32Array;
+
+/** The codes in bytes, little endian. */
+export function codesOf(bytes: Uint8Array, bits: 8 | 16 | 32 | 64): Codes {
+  if (bits === 8) return bytes;
+  const { buffer, byteOffset, length } = aligned(bytes, bits / 8);
+  if (bits === 16) return new Uint16Array(buffer, byteOffset, length / 2);
+  return new Uint32Array(buffer, byteOffset, length / 4);
+}
