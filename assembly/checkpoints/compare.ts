@@ -38,6 +38,14 @@ function maxOf(lanes: v128): f64 {
   return max(f64x2.extract_lane(lanes, 0), f64x2.extract_lane(lanes, 1));
 }
 
+/** `largerQuotient` of both lanes, one after the other. */
+function largerOfLanes(relative: f64, bound: f64, differences: v128, magnitudes: v128): f64 {
+  const low = f64x2.extract_lane(magnitudes, 0);
+  const high = f64x2.extract_lane(magnitudes, 1);
+  const larger = largerQuotient(relative, bound, f64x2.extract_lane(differences, 0), low);
+  return largerQuotient(larger, bound, f64x2.extract_lane(differences, 1), high);
+}
+
 /**
  * Compares `count` values with their codes. C is u8 for a code in each byte, u16 for two; codes begin with a whole byte. `until`
  * elements have the first scale, and `width` each further one.
@@ -110,30 +118,8 @@ function compareRun<V, C>(
             f64x2.gt(highBy, f64x2.mul(high, bounds)),
           );
           if (v128.any_true(above)) {
-            relative = largerQuotient(
-              relative,
-              bound,
-              f64x2.extract_lane(lowBy, 0),
-              f64x2.extract_lane(low, 0),
-            );
-            relative = largerQuotient(
-              relative,
-              bound,
-              f64x2.extract_lane(lowBy, 1),
-              f64x2.extract_lane(low, 1),
-            );
-            relative = largerQuotient(
-              relative,
-              bound,
-              f64x2.extract_lane(highBy, 0),
-              f64x2.extract_lane(high, 0),
-            );
-            relative = largerQuotient(
-              relative,
-              bound,
-              f64x2.extract_lane(highBy, 1),
-              f64x2.extract_lane(high, 1),
-            );
+            relative = largerOfLanes(relative, bound, lowBy, low);
+            relative = largerOfLanes(relative, bound, highBy, high);
             bound = boundOf(relative);
             bounds = f64x2.splat(bound);
           }

@@ -1,6 +1,6 @@
 /** The rounding of one number to a scalar format, with what decided it (numerics.md §1.2). */
 import type { OverflowName, RoundingName } from "../backends/ops.js";
-import { codeOf, factsOf, lastCode, valueOfCode } from "../formats/derive.js";
+import { codeOf, factsOf, isIntegral, lastCode, valueOfCode } from "../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../formats/scalar.js";
 import { floorLog2 } from "./binary.js";
 
@@ -128,7 +128,7 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
 
 function nanCode({ specials }: ScalarLayout, maxCode: number, signBit: number): number {
   if (specials === "finite") return maxCode;
-  if (specials === "integer" || specials === "symmetric") return 0;
+  if (isIntegral(specials)) return 0;
   return specials === "fnuz" ? signBit : signBit - 1;
 }
 
