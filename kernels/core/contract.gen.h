@@ -109,4 +109,35 @@ enum class GemmTask : int {
   kNoExponent = -16384,
 };
 
+// The last member of an enumeration whose members are numbered from 0.
+template <typename E>
+extern const E kLastMember;
+
+template <>
+inline constexpr Specials kLastMember<Specials> = Specials::kSymmetric;
+
+template <>
+inline constexpr Rounding kLastMember<Rounding> = Rounding::kStochastic;
+
+template <>
+inline constexpr Overflow kLastMember<Overflow> = Overflow::kNonfinite;
+
+template <>
+inline constexpr Wide kLastMember<Wide> = Wide::kF16;
+
+template <>
+inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kF32QuotientRange;
+
+template <>
+inline constexpr Activation kLastMember<Activation> = Activation::kSigmoid;
+
+template <>
+inline constexpr Kernel kLastMember<Kernel> = Kernel::kExact;
+
+template <>
+inline constexpr Promotion kLastMember<Promotion> = Promotion::kScaleChain;
+
+template <>
+inline constexpr Staging kLastMember<Staging> = Staging::kGrouped;
+
 }  // namespace lockstep

@@ -17,8 +17,8 @@ void Encode(const Call<calls::Encode>& call) {
   p.xType = call.wide("xType");
   p.x = call.pointer("x", bytesOf(count, bitsOf(p.xType)));
   p.out = call.pointer("out", bytesOf(count, storageBits(p.word)));
-  p.rounding = call.member("rounding", Rounding::kStochastic);
-  p.overflow = call.member("overflow", Overflow::kNonfinite);
+  p.rounding = call.member<Rounding>("rounding");
+  p.overflow = call.member<Overflow>("overflow");
   p.random = readRandom(call);
   p.words = call.optional<uint32_t>("words", bytesOf(count, 32));
   p.scale = call.f32("scale");

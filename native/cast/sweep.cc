@@ -12,8 +12,8 @@ namespace {
 void Sweep(const Call<calls::Sweep>& call) {
   SweepParams p{};
   p.word = call.word("word");
-  p.rounding = call.member("rounding", Rounding::kStochastic);
-  p.overflow = call.member("overflow", Overflow::kNonfinite);
+  p.rounding = call.member<Rounding>("rounding");
+  p.overflow = call.member<Overflow>("overflow");
   p.random = readRandom(call);
   p.chunk = static_cast<uint32_t>(call.bounded("chunk", kSweepChunks - 1));
   p.out = call.pointer<uint32_t>("out", 2 * sizeof(uint32_t));

@@ -102,12 +102,12 @@ class Call : public AnyCall {
   }
   float f32(Name<Declared, Kind::kFloat> name) const { return static_cast<float>(f64(name)); }
   bool flag(Name<Declared, Kind::kFlag> name) const { return AnyCall::flag(name); }
-  // Returns a member of an enumeration of the contract. Its number must be from 0 to that of `last`.
+  // Returns a member of an enumeration of the contract. Its number must be from 0 to that of the last one.
   template <typename E>
-  E member(std::type_identity_t<Name<Declared, kindOf<E>()>> name, E last) const {
-    return static_cast<E>(AnyCall::bounded(name, static_cast<uint64_t>(last)));
+  E member(Name<Declared, kindOf<E>()> name) const {
+    return static_cast<E>(AnyCall::bounded(name, static_cast<uint64_t>(kLastMember<E>)));
   }
-  Wide wide(Name<Declared, Kind::kWide> name) const { return member(name, Wide::kF16); }
+  Wide wide(Name<Declared, Kind::kWide> name) const { return member<Wide>(name); }
 
   // Returns the device address in an argument, as AnyCall::pointer does.
   template <typename T = void>

@@ -16,7 +16,7 @@ ActivationParams readActivation(const Call<Declared>& call) {
   p.x = call.pointer("x", bytesOf(count, bitsOf(p.xType)));
   p.outType = call.wide("outType");
   p.out = call.pointer("out", bytesOf(count, bitsOf(p.outType)));
-  p.kind = call.member("kind", Activation::kSigmoid);
+  p.kind = call.template member<Activation>("kind");
   p.count = static_cast<int64_t>(count);
   return p;
 }

@@ -13,7 +13,7 @@ namespace {
 template <typename Declared>
 void readForm(const Call<Declared>& call, GatedParams& p) {
   if constexpr (declares<Declared>("kind")) {
-    p.kind = call.member("kind", Activation::kSigmoid);
+    p.kind = call.template member<Activation>("kind");
     p.alpha = alphaOf(p.kind);
   } else {
     p.kind = Activation::kSilu;

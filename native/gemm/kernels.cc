@@ -85,7 +85,8 @@ void GemmOperand(const Call<calls::GemmOperand>& call) {
   p.scales = readScales(call, lines, depth);
   if (p.scales.data && batch > 1)
     throw Failure{"ARGUMENT", "scales were given for a batch of operands; only a batch of 1 can have them"};
-  p.staging = call.member("staging", Staging::kScaled);
+  p.staging = call.member<Staging>("staging");
+  if (p.staging == Staging::kGrouped) throw Failure{"ARGUMENT", "staging is kGrouped, which only the reference has"};
   p.out = call.pointer("out", product({batch, outLines, outPitch}));
   p.outLines = static_cast<int64_t>(outLines);
   p.outPitch = static_cast<int64_t>(outPitch);

@@ -25,7 +25,7 @@ ActivationSource readSource(const Call<Declared>& call) {
     form.gradType = call.wide("grad.type");
     form.grad = call.pointer("grad.data", bytesOf(product({rows, columns}), bitsOf(form.gradType)));
   }
-  form.kind = call.member("kind", Activation::kSigmoid);
+  form.kind = call.template member<Activation>("kind");
   form.alpha = alphaOf(form.kind);
   if (call.has("clamp.limit")) {
     form.alpha = call.f32("clamp.alpha");

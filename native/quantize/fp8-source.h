@@ -14,7 +14,7 @@ QuantizeTensorParams readQuantizeTensor(const Call<Declared>& call) {
   QuantizeTensorParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
-  p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
+  p.rule = call.template member<ScaleRule>("rule");
   p.scaling = call.word("scaling");
   p.rowwise = call.template optional<uint8_t>("rowwise", count);
   p.columnwise = call.template optional<uint8_t>("columnwise", count);
@@ -34,7 +34,7 @@ QuantizeBlockParams readQuantizeBlock(const Call<Declared>& call) {
   QuantizeBlockParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
-  p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
+  p.rule = call.template member<ScaleRule>("rule");
   p.scaling = call.word("scaling");
   p.square = call.flag("square");
   p.rowwise = call.template optional<uint8_t>("rowwise.codes", count);

@@ -13,7 +13,7 @@ static void QuantizeMx(const Call<calls::QuantizeMx>& call) {
   QuantizeMxParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
-  p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
+  p.rule = call.member<ScaleRule>("rule");
   p.scaling = call.word("scaling");
   p.square = call.flag("square");
   p.stochastic = call.flag("stochastic");

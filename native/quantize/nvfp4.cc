@@ -51,7 +51,7 @@ uint16_t readScaling(const Quantization& call) {
 void QuantizeNvfp4(const Quantization& call) {
   QuantizeNvfp4Params p;
   const uint64_t count = readSource(call, p);
-  p.rule = call.member("rule", ScaleRule::kE8m0UpLeast);
+  p.rule = call.member<ScaleRule>("rule");
   p.scaling = readScaling(call);
   p.rowwise = readCopy(call, "rowwise", count);
   p.columnwise = readCopy(call, "columnwise", count);

@@ -12,7 +12,7 @@ static void QuantizeRow(const Call<calls::QuantizeRow>& call) {
   const uint64_t rows = static_cast<uint64_t>(p.rows);
   const uint64_t columns = static_cast<uint64_t>(p.columns);
   p.word = call.word("word");
-  p.rule = call.member("rule", ScaleRule::kF32Reciprocal);
+  p.rule = call.member<ScaleRule>("rule");
   p.scaling = call.word("scaling");
   p.rowwise = call.optional<uint8_t>("rowwise", count);
   if (p.rowwise) p.rowwiseScales = call.pointer<float>("rowwiseScaleInv", bytesOf(rows, 32));
