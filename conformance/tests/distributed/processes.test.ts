@@ -154,6 +154,17 @@ describe("a job", () => {
     expect(ends.filter(({ said }) => said && !("error" in said))).toHaveLength(3);
   });
 
+  it.each([0, 1])(
+    'refuses the transport "device" on all ranks where it is not there, if rank %i is late',
+    async (late) => {
+      const ends = await job(["device", String(late)], 3);
+      for (const end of ends) {
+        expect(toldBy(end)).toMatchObject({ type: "BackendError" });
+        expect(toldBy(end).message).toMatch(/the wasm backend exchanges through the host/);
+      }
+    },
+  );
+
   it("refuses a rank with another version of the protocol", async () => {
     const port = await freePort();
     const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));

@@ -34,8 +34,14 @@ export async function openProcessGroup(
   const ranks = Array.from({ length: place.size }, (_, rank) => rank);
   const of = { id: "world", rank: place.rank, ranks };
   const host = new ProcessCommunicator(backend, link, of);
-  const transport = chooseTransport(user, host, options.transport);
-  if (transport.kind === "host" || !backend.exchange)
-    return new ProcessGroup(new ProcessCommunicator(backend, link, of, undefined, transport));
-  return new ProcessGroup(new DeviceCommunicator(backend, backend.exchange, link, host, transport, user));
+  try {
+    const transport = chooseTransport(user, host, options.transport);
+    if (transport.kind === "host" || !backend.exchange)
+      return new ProcessGroup(new ProcessCommunicator(backend, link, of, undefined, transport));
+    return new ProcessGroup(new DeviceCommunicator(backend, backend.exchange, link, host, transport, user));
+  } catch (error) {
+    // leaves the job, so that no slower rank takes this one for lost and reports that instead of this error
+    await host.dispose().catch(() => undefined);
+    throw error;
+  }
 }

@@ -1,6 +1,6 @@
 // One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs
 // in that file and prints their results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error
-// that it gets.
+// that it gets. `device RANK` requires the transport "device", and that rank takes a second to say what its own supports.
 import { readFileSync } from "node:fs";
 import { add, empty, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
@@ -70,8 +70,19 @@ async function fault() {
 }
 FAULTS.evenly = (group) => group.allToAll(values(group.backend, group.size));
 
+async function device() {
+  const backend = await open();
+  const exchange = () => void sleep(String(process.env.RANK) === name ? 1000 : 0);
+  Object.defineProperty(backend, "exchange", { get: exchange });
+  const timeoutMs = Number(process.env.TIMEOUT_MS);
+  await openProcessGroup(backend, { timeoutMs, transport: "device" });
+  return {};
+}
+
+const JOBS = { programs, fault, device };
+
 try {
-  console.log(JSON.stringify(await (what === "programs" ? programs() : fault())));
+  console.log(JSON.stringify(await JOBS[what]()));
 } catch (error) {
   const { name: type, failure, operation, rank, message } = error;
   if (error.code === undefined) throw error;
