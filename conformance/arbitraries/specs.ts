@@ -12,10 +12,9 @@ import {
 } from "../../src/formats/scale-rules.js";
 import { RHT_SIGNS } from "../../src/ops/quantize/hadamard.js";
 import { listOf, oneOf } from "../../src/options.js";
-import { makeSpec } from "../../src/quantizers/quantizer.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../src/tensor/quantized.js";
 import { WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
-import { requireSpec } from "../../src/tensor/spec.js";
+import { makeSpec, requireSpec } from "../../src/tensor/spec.js";
 import { product } from "./covering.js";
 
 /** The names of all quantizers, the keys of `BLOCK_FORMATS`. */

@@ -30,11 +30,10 @@ import {
   optionsOf,
   outside,
 } from "../../src/options.js";
-import { makeSpec } from "../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../src/tensor/geometry.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { elementCount, roundUp, type Shape } from "../../src/tensor/shape.js";
-import { requireSpec } from "../../src/tensor/spec.js";
+import { makeSpec, requireSpec } from "../../src/tensor/spec.js";
 import { words } from "../arbitraries/random.js";
 import { codesOf } from "../operations/gemm/arbitrary-codes.js";
 import { fromCodes, type PlainTensor, pack } from "../values/plain.js";

@@ -1,7 +1,7 @@
 /** Laws of block scales that need no reference: they are stated over codes and scales. */
 import * as fc from "fast-check";
 import { factsOf } from "../../src/formats/derive.js";
-import { makeSpec } from "../../src/quantizers/quantizer.js";
+import { makeSpec } from "../../src/tensor/spec.js";
 import { wideMatrix } from "../arbitraries/matrices.js";
 import type { QuantizeCase } from "../operations/quantize/quantize.js";
 import { MismatchError } from "../values/difference.js";

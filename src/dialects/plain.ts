@@ -1,5 +1,5 @@
 /** Quantized tensors as plain numbers: one code for each element, and one scale for each block. */
-import { blockFormat, blocksIn, isTensorWide, tileSize } from "../formats/block.js";
+import { blocksIn, isTensorWide, scaleSpan } from "../formats/block.js";
 import { valueOfCode } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { unpackFour } from "../tensor/packed.js";
@@ -31,14 +31,13 @@ export function plainOf(t: QuantizedTensor): PlainQuantized {
 
 /** The index of the scale of an element. */
 export function scaleAt(
-  { quantizer, tile }: Pick<QuantizeSpec, "quantizer" | "tile">,
+  spec: Pick<QuantizeSpec, "quantizer" | "tile">,
   columns: number,
 ): (row: number, column: number) => number {
-  if (isTensorWide(tile)) return () => 0;
-  const [height, width] = tileSize(tile);
-  const across = blocksIn(columns, width);
-  const lines = blockFormat(quantizer).replicates ? 1 : height;
-  return (row, column) => Math.floor(row / lines) * across + Math.floor(column / width);
+  if (isTensorWide(spec.tile)) return () => 0;
+  const [lines, length] = scaleSpan(spec);
+  const across = blocksIn(columns, length);
+  return (row, column) => Math.floor(row / lines) * across + Math.floor(column / length);
 }
 
 /** The value of a stored scale of that type. */

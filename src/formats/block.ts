@@ -279,6 +279,18 @@ export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
   );
 }
 
+/**
+ * Returns how many lines of a copy have a stored scale in common, and how many elements along a line. These are the sizes of the
+ * tile, except that a quantizer which replicates scales stores one for each line of a square tile. Both are 0 for "tensor".
+ */
+export function scaleSpan({
+  quantizer,
+  tile,
+}: Pick<BlockChoice, "quantizer" | "tile">): readonly [lines: number, length: number] {
+  const [lines, length] = tileSize(tile);
+  return [blockFormat(quantizer).replicates ? Math.min(lines, 1) : lines, length];
+}
+
 /** Returns the number of blocks of `width` elements, as `tileSize` gives it, in a line of `length`; the last may be partial. */
 export function blocksIn(length: number, width: number): number {
   return width === Number.POSITIVE_INFINITY ? Math.min(length, 1) : Math.ceil(length / width);
@@ -329,8 +341,8 @@ export function hasGemmReadyTile({ quantizer, tile }: Pick<BlockChoice, "quantiz
  * Whether the columnwise copy can be derived from the rowwise one. It can if scales are per tensor or stored once per square
  * tile.
  */
-export function isDirectionless({ quantizer, tile }: Pick<BlockChoice, "quantizer" | "tile">): boolean {
-  return isTensorWide(tile) || (isSquare(tile) && !blockFormat(quantizer).replicates);
+export function isDirectionless(choice: Pick<BlockChoice, "quantizer" | "tile">): boolean {
+  return isTensorWide(choice.tile) || scaleSpan(choice)[0] > 1;
 }
 
 /** Whether the caller gives the scale. Fused operations then quantize their f32 values directly (numerics.md §7.3). */

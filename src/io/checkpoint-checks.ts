@@ -3,7 +3,7 @@ import { FileError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Optimizer, type OptimizerSlot } from "../optimizers/optimizer.js";
 import { anything, type Domain, instance, needed, type OptionTable, optionsOf, outside } from "../options.js";
-import type { RandomState } from "../quantizers/quantizer.js";
+import type { RandomState } from "../quantizers/random-state.js";
 import { sameShape } from "../tensor/shape.js";
 import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";

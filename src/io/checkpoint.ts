@@ -4,7 +4,7 @@
  */
 import { DisposedError, FileError } from "../errors.js";
 import { defaultRandom } from "../modules/module.js";
-import type { RandomState } from "../quantizers/quantizer.js";
+import type { RandomState } from "../quantizers/random-state.js";
 import {
   type CheckpointState,
   checkSaved,

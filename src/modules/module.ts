@@ -2,7 +2,7 @@
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { describe, integer, type OptionTable, optionsOf, u64 } from "../options.js";
-import { RandomState, randomState } from "../quantizers/quantizer.js";
+import { RandomState, randomState } from "../quantizers/random-state.js";
 import { dtypeOf } from "../tensor/require.js";
 import { type Shape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { type InitMethod, newParameter, Parameter } from "./parameter.js";

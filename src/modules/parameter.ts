@@ -4,7 +4,7 @@ import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast/cast.js";
 import { setZero, tensor } from "../ops/create.js";
 import { anyNumber, atLeastZero, describe } from "../options.js";
-import { type RandomState, randomState } from "../quantizers/quantizer.js";
+import { type RandomState, randomState } from "../quantizers/random-state.js";
 import { normal } from "../random.js";
 import { USES } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";

@@ -2,7 +2,8 @@
 import type { Region } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import type { RandomState } from "../quantizers/random-state.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { requireRecipeSupport } from "../recipes/support.js";
 import type { ForwardRole } from "../recipes/table.js";

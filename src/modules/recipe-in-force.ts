@@ -2,7 +2,8 @@
 import type { Backend } from "../backends/backend.js";
 import { zeros } from "../ops/create.js";
 import { execute } from "../ops/execute.js";
-import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import type { RandomState } from "../quantizers/random-state.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import { type QuantizerState, quantizerFor } from "../recipes/quantizer-for.js";

@@ -3,7 +3,8 @@ import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { SCALE_RULE_NAMES, SCALE_RULES, type ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
-import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { makeSpec } from "../tensor/spec.js";
+import { QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 /** Options of `Float8BlockQuantizer`. All fields are optional. */
 export interface Float8BlockQuantizerOptions extends QuantizerOptions {

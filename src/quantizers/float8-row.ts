@@ -3,7 +3,8 @@ import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, atLeastZero, boolean, optionsOf } from "../options.js";
-import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { makeSpec } from "../tensor/spec.js";
+import { QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 /** Options of `Float8RowQuantizer`. All fields are optional. */
 export interface Float8RowQuantizerOptions extends QuantizerOptions {

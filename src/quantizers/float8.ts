@@ -9,8 +9,9 @@ import type { ScaleRuleName } from "../formats/scale-rules.js";
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { anything, atLeastZero, boolean, needed, optionsOf } from "../options.js";
 import { requireScalar, requireTogether } from "../tensor/require.js";
+import { makeSpec } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 /** Options of `Float8Quantizer`. Only `scale` is required. */
 export interface Float8QuantizerOptions extends QuantizerOptions {

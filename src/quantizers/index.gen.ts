@@ -5,6 +5,7 @@ export { type Float8QuantizerOptions, Float8Quantizer, type Float8CurrentScaling
 export { type Int8RowQuantizerOptions, Int8RowQuantizer } from "./int8-row.js";
 export { type MXQuantizerOptions, type MXINT8QuantizerOptions, MXFP8Quantizer, MXFP6Quantizer, MXFP4Quantizer, MXINT8Quantizer } from "./mx.js";
 export { type NVFP4QuantizerOptions, NVFP4Quantizer } from "./nvfp4.js";
-export { type QuantizerOptions, Quantizer, RandomState } from "./quantizer.js";
+export { type QuantizerOptions, Quantizer } from "./quantizer.js";
+export { RandomState } from "./random-state.js";
 export { type AmaxReductionGroup, type ShardGroup, type Shard } from "./shard.js";
 export { type StochasticQuantizerOptions, StochasticQuantizer } from "./stochastic.js";

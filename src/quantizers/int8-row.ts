@@ -2,7 +2,8 @@
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, atLeastZero, optionsOf } from "../options.js";
-import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { makeSpec } from "../tensor/spec.js";
+import { QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 /** Options of `Int8RowQuantizer`. All fields are optional. */
 export interface Int8RowQuantizerOptions extends QuantizerOptions {

@@ -3,7 +3,8 @@ import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { anything, optionsOf } from "../options.js";
-import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { makeSpec } from "../tensor/spec.js";
+import { QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 import { STOCHASTIC_OPTIONS, StochasticQuantizer, type StochasticQuantizerOptions } from "./stochastic.js";
 
 /** Options of the MX quantizers. All fields are optional. */

@@ -13,9 +13,11 @@ import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { describe } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
+import { makeSpec } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { QUANTIZER_CLASSES } from "./classes.gen.js";
-import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } from "./quantizer.js";
+import type { Quantizer, QuantizerOptions } from "./quantizer.js";
+import type { RandomState } from "./random-state.js";
 
 /**
  * The options of all quantizers together. An option that a quantizer does not have must have its off value or be left out.

@@ -6,9 +6,8 @@ import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { anything, boolean, oneOf, optionsOf } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { requireScalar, requireTogether } from "../tensor/require.js";
-import { FOUR_OVER_SIX } from "../tensor/spec.js";
+import { FOUR_OVER_SIX, makeSpec } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { makeSpec } from "./quantizer.js";
 import { STOCHASTIC_OPTIONS, StochasticQuantizer, type StochasticQuantizerOptions } from "./stochastic.js";
 
 /** Options of `NVFP4Quantizer`. All fields are optional. */

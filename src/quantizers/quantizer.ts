@@ -1,19 +1,10 @@
 /**
- * The base class of quantizers, and the state of random bits. A quantized [M, K] matrix has a rowwise copy (scale blocks along
+ * The base class of quantizers. A quantized [M, K] matrix has a rowwise copy (scale blocks along
  * K), a columnwise copy (scale blocks along M), or both.
  */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import {
-  type BlockFormatName,
-  blockFormat,
-  isDirectionless,
-  isLineWide,
-  type Tile,
-} from "../formats/block.js";
-import { resolveFormat } from "../formats/derive.js";
-import type { ScalarFormat } from "../formats/scalar.js";
-import type { ScaleRuleName } from "../formats/scale-rules.js";
+import { isDirectionless, isLineWide } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { transposeCopy } from "../ops/layout/layout.js";
@@ -24,17 +15,7 @@ import { type NormQuantizeResult, normQuantize } from "../ops/quantize/norm-quan
 import { type QuantizeInputs, quantize, quantizeInto } from "../ops/quantize/quantize.js";
 import { emptyQuantized, type QuantizedLayout } from "../ops/quantize/target.js";
 import { layerNorm, type NormParameters, type NormResult, rmsNorm } from "../ops/rows/norm.js";
-import {
-  boolean,
-  type Given,
-  instance,
-  nested,
-  type OptionTable,
-  oneOf,
-  optionsOf,
-  u64,
-} from "../options.js";
-import type { RandomSource } from "../random.js";
+import { boolean, nested, type OptionTable, oneOf, optionsOf } from "../options.js";
 import {
   checkCall,
   checkRandomBits,
@@ -52,7 +33,7 @@ import {
 import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
-import { requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
+import { requireSameSpec, requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { checkShard, partOf, type Shard, shardAmaxes, usesTensorAmax, wholeAmaxes } from "./shard.js";
 
@@ -81,37 +62,6 @@ export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
 };
 
 const checkOwn = optionsOf(QUANTIZER_OPTIONS);
-
-/**
- * Returns a frozen spec. Settings that are not given have their default or off values. Throws `ArgumentError` for an invalid
- * spec.
- *
- * @shared
- */
-export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
-  const row = blockFormat(quantizer);
-  const defaults: QuantizeSpec = {
-    quantizer,
-    format: row.elements[0] as ScalarFormat,
-    tile: row.tiles[0] as Tile,
-    scaleRule: row.rules[0] as ScaleRuleName,
-    elementScaling: "multiply",
-    pow2Scales: false,
-    amaxEpsilon: 0,
-    amaxLimit: 0,
-    rht: false,
-    rhtSigns: 0,
-    stochastic: false,
-    fourOverSix: "none",
-    e4m3Max: 448,
-    compact: false,
-  };
-  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
-  const spec: QuantizeSpec = { ...defaults, ...given };
-  const made = Object.freeze({ ...spec, format: resolveFormat(spec.format) });
-  requireSpec(made);
-  return made;
-}
 
 /**
  * The base class of quantizers, which quantize f32, bf16 and f16 tensors as a spec says. Subclasses choose the spec and supply
@@ -341,25 +291,12 @@ export abstract class Quantizer implements QuantizerOps {
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
     requireWide("updateQuantized", "source", source);
     requireQuantized("updateQuantized", "target", target);
-    if (target.spec !== this.spec) this.#requireOwnSpec(target);
+    requireSameSpec("updateQuantized", this.spec, target.spec);
     const given = checkCall("updateQuantized", call);
     this.#quantizing("updateQuantized", source, (inputs) =>
       quantizeInto(source, target, { ...inputs, ...given }),
     );
     this.#finish(given);
-  }
-
-  #requireOwnSpec(target: QuantizedTensor): void {
-    const differs = Object.entries(this.spec).find(
-      ([key, value]) => target.spec[key as keyof QuantizeSpec] !== value,
-    );
-    if (differs) {
-      const [key, value] = differs;
-      const theirs = target.spec[key as keyof QuantizeSpec];
-      throw new ArgumentError(
-        `updateQuantized: the target was made with ${key} ${theirs}, this quantizer has ${value}; use the one that made it`,
-      );
-    }
   }
 
   /**
@@ -398,53 +335,3 @@ function activated(x: Tensor, options: ActivationQuantizeOptions): Tensor<WideDT
 function normed(x: Tensor, { gamma, beta, ...options }: NormParameters): NormResult {
   return beta ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
 }
-
-/** A sequence of random sources. Each quantization uses the next offset, so results depend on the order of calls. */
-export class RandomState {
-  #seed = 0n;
-  #offset = 0n;
-
-  /**
-   * Throws `ArgumentError` for a seed or offset that is not an unsigned 64-bit integer. Assignments to `seed` and `offset`
-   * throw the same.
-   */
-  constructor(seed: bigint, offset = 0n) {
-    this.seed = seed;
-    this.offset = offset;
-  }
-
-  /** The key of all random bits, an unsigned 64-bit integer. */
-  get seed(): bigint {
-    return this.#seed;
-  }
-
-  set seed(value: bigint) {
-    u64("RandomState", "seed", value);
-    this.#seed = value;
-  }
-
-  /** The offset that the next quantization uses, an unsigned 64-bit integer. */
-  get offset(): bigint {
-    return this.#offset;
-  }
-
-  set offset(value: bigint) {
-    u64("RandomState", "offset", value);
-    this.#offset = value;
-  }
-
-  /** The random source that `next` will return. */
-  get current(): RandomSource {
-    return { seed: this.#seed, offset: this.#offset };
-  }
-
-  /** Returns the current random source and advances the offset by 1. The last offset is followed by 0. */
-  next(): RandomSource {
-    const { current } = this;
-    this.#offset = BigInt.asUintN(64, this.#offset + 1n);
-    return current;
-  }
-}
-
-/** @shared */
-export const randomState = instance(RandomState, "a RandomState, such as new RandomState(1n)");

@@ -2,13 +2,8 @@
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { boolean, type OptionTable } from "../options.js";
 import type { QuantizeSpec } from "../tensor/quantized.js";
-import {
-  QUANTIZER_OPTIONS,
-  Quantizer,
-  type QuantizerOptions,
-  RandomState,
-  randomState,
-} from "./quantizer.js";
+import { QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { RandomState, randomState } from "./random-state.js";
 
 /** Options of quantizers that can round elements stochastically. All fields are optional. */
 export interface StochasticQuantizerOptions extends QuantizerOptions {

@@ -1,7 +1,8 @@
 /** Construction of the quantizer of a tensor role under a recipe. */
 import { ArgumentError } from "../errors.js";
 import { quantizerNamed } from "../quantizers/named.js";
-import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import type { RandomState } from "../quantizers/random-state.js";
 import type { Shard } from "../quantizers/shard.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { CustomRecipe } from "./custom.js";

@@ -3,7 +3,7 @@ import { type Backend, requireBackend } from "../backends/backend.js";
 import { UnsupportedError } from "../errors.js";
 import { datapathFor, hasBlockScaling, isEmulated } from "../formats/datapath.js";
 import { linesOf } from "../ops/gemm/operand.js";
-import { RandomState } from "../quantizers/quantizer.js";
+import { RandomState } from "../quantizers/random-state.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { Tensor } from "../tensor/tensor.js";

@@ -11,6 +11,7 @@ import {
   isGemmReady,
   isTensorWide,
   type Placement,
+  scaleSpan,
   tileSize,
 } from "../formats/block.js";
 import type { Direction, QuantizeSpec, ScaleLayout, Usage } from "./quantized.js";
@@ -164,16 +165,15 @@ function wholeBlocks(
 
 /** Returns the lines of scales that a copy has, and the blocks per line. Both are 1 for per-tensor scaling. */
 export function scaleLines(
-  { quantizer, tile }: Pick<QuantizeSpec, "quantizer" | "tile">,
+  spec: Pick<QuantizeSpec, "quantizer" | "tile">,
   [rows, columns]: readonly [number, number],
   direction: Direction,
 ): readonly [lines: number, blocks: number] {
-  if (isTensorWide(tile)) return ONE_BY_ONE;
-  const [tileRows, block] = tileSize(tile);
-  const across = blockFormat(quantizer).replicates ? 1 : tileRows;
+  if (isTensorWide(spec.tile)) return ONE_BY_ONE;
+  const [lines, length] = scaleSpan(spec);
   return direction === "rowwise"
-    ? [Math.ceil(rows / across), blocksIn(columns, block)]
-    : [Math.ceil(columns / across), blocksIn(rows, block)];
+    ? [Math.ceil(rows / lines), blocksIn(columns, length)]
+    : [Math.ceil(columns / lines), blocksIn(rows, length)];
 }
 
 function noSwizzle(spec: QuantizeSpec): ArgumentError {

@@ -1,5 +1,5 @@
 /** Where the code and the scale of one element lie in a copy of a quantized matrix. */
-import { blockFormat, isTensorWide, tileSize } from "../formats/block.js";
+import { isTensorWide, scaleSpan } from "../formats/block.js";
 import type { CopyGeometry } from "./geometry.js";
 import type { QuantizeSpec } from "./quantized.js";
 
@@ -29,13 +29,13 @@ export function codePlace(
 
 /** Returns the index, in the stored scales of a copy, of the scale at a place. */
 export function scaleIndex(
-  { quantizer, tile }: Pick<QuantizeSpec, "quantizer" | "tile">,
+  spec: Pick<QuantizeSpec, "quantizer" | "tile">,
   { placement }: Pick<CopyGeometry, "placement">,
   { line, along }: LinePlace,
 ): number {
-  if (isTensorWide(tile)) return 0;
-  const [lines, length] = tileSize(tile);
-  const i = blockFormat(quantizer).replicates ? line : Math.floor(line / lines);
+  if (isTensorWide(spec.tile)) return 0;
+  const [lines, length] = scaleSpan(spec);
+  const i = Math.floor(line / lines);
   const j = Math.floor(along / length);
   if (!placement.swizzled) return i * placement.lineStride + j * placement.blockStride;
   return swizzledIndex(i, j, placement.blocks);

@@ -1,15 +1,29 @@
-/** Checks of a `QuantizeSpec`: each field must have a valid value, and the fields must be a combination that exists. */
+/** Makes and checks a `QuantizeSpec`: each field must have a valid value, and the fields must be a combination that exists. */
 import { ArgumentError } from "../errors.js";
 import {
   BLOCK_FORMAT_NAMES,
+  type BlockFormatName,
   blockFormat,
   hasGemmReadyTile,
   isSquare,
   quantizersWith,
+  type Tile,
 } from "../formats/block.js";
+import { resolveFormat } from "../formats/derive.js";
 import { decidesTies } from "../formats/element-scalings.js";
-import { SCALE_RULES, scalingsOf } from "../formats/scale-rules.js";
-import { anything, atLeastZero, boolean, integer, named, needed, oneOf, optionsOf } from "../options.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import { SCALE_RULES, type ScaleRuleName, scalingsOf } from "../formats/scale-rules.js";
+import {
+  anything,
+  atLeastZero,
+  boolean,
+  type Given,
+  integer,
+  named,
+  needed,
+  oneOf,
+  optionsOf,
+} from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
 
 export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const;
@@ -103,4 +117,47 @@ function requireTogether(spec: QuantizeSpec): void {
   if (rhtSigns && !rht) refuse("signs are those of the Hadamard transform; set rht, or leave them out");
   if (e4m3Max === 256 && fourOverSix === "none")
     refuse("e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448");
+}
+
+/**
+ * Returns a frozen spec. Settings that are not given have their default or off values. Throws `ArgumentError` for an invalid
+ * spec.
+ *
+ * @shared
+ */
+export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
+  const row = blockFormat(quantizer);
+  const defaults: QuantizeSpec = {
+    quantizer,
+    format: row.elements[0] as ScalarFormat,
+    tile: row.tiles[0] as Tile,
+    scaleRule: row.rules[0] as ScaleRuleName,
+    elementScaling: "multiply",
+    pow2Scales: false,
+    amaxEpsilon: 0,
+    amaxLimit: 0,
+    rht: false,
+    rhtSigns: 0,
+    stochastic: false,
+    fourOverSix: "none",
+    e4m3Max: 448,
+    compact: false,
+  };
+  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  const spec: QuantizeSpec = { ...defaults, ...given };
+  const made = Object.freeze({ ...spec, format: resolveFormat(spec.format) });
+  requireSpec(made);
+  return made;
+}
+
+/** Throws `ArgumentError` unless a target was made with the spec of the quantizer that updates it. */
+export function requireSameSpec(op: string, own: QuantizeSpec, made: QuantizeSpec): void {
+  if (own === made) return;
+  const fields = Object.entries(own) as [keyof QuantizeSpec, unknown][];
+  const differs = fields.find(([key, value]) => made[key] !== value);
+  if (!differs) return;
+  const [key, value] = differs;
+  throw new ArgumentError(
+    `${op}: the target was made with ${key} ${made[key]}, this quantizer has ${value}; use the one that made it`,
+  );
 }

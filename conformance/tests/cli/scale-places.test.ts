@@ -4,9 +4,9 @@ import { describe, expect, it } from "vitest";
 import { ScalePlaces } from "../../../src/cli/compare/quantized-pair.js";
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../src/formats/block.js";
 import type { Recipe } from "../../../src/io/quantized/recipe.js";
-import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import { linePlace, scaleIndex } from "../../../src/tensor/places.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
 
 const COPIES = BLOCK_FORMAT_NAMES.flatMap((quantizer) =>
   blockFormat(quantizer).tiles.flatMap((tile) =>

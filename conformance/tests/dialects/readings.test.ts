@@ -15,8 +15,8 @@ import { factsOf, isIntegral, valueOfCode } from "../../../src/formats/derive.js
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { tensor } from "../../../src/ops/create.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
-import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { useBackend } from "../harness/suite.js";

@@ -1,8 +1,8 @@
 /** Products of operands made from a seed: the pairs of operand kinds that tensor cores multiply. */
 import type { Backend } from "../../../src/backends/backend.js";
-import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import type { QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { asMatrix, type WideDType } from "../../../src/tensor/shape.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";

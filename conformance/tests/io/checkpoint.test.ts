@@ -15,7 +15,7 @@ import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { zeros } from "../../../src/ops/create.js";
 import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";

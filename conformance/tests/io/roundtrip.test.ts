@@ -18,7 +18,7 @@ import { Module } from "../../../src/modules/module.js";
 import { constantInit, Parameter } from "../../../src/modules/parameter.js";
 import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { useBackend } from "../harness/suite.js";
 

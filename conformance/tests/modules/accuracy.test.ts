@@ -6,7 +6,7 @@ import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";

@@ -12,7 +12,7 @@ import { zeros } from "../../../src/ops/create.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { columnSum } from "../../../src/ops/rows/norm.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import type { Role } from "../../../src/recipes/table.js";
 import { Variable } from "../../../src/tape/variable.js";

@@ -12,7 +12,7 @@ import { tensor, zeros } from "../../../src/ops/create.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { columnSum } from "../../../src/ops/rows/norm.js";
 import { softmax, softmaxBackward } from "../../../src/ops/rows/softmax.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
 import { Variable } from "../../../src/tape/variable.js";

@@ -11,7 +11,7 @@ import { empty, tensor } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { castMasterWeights } from "../../../src/optimizers/cast-master-weights.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";

@@ -13,7 +13,7 @@ import { LayerNorm, RMSNorm } from "../../../src/modules/norm.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { zeros } from "../../../src/ops/create.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import {
   Float8BlockScaling,
   MXFP8BlockScaling,

@@ -18,7 +18,7 @@ import { adamw, sgd } from "../../../src/ops/update/optimizer.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { clipGradNorm, type Optimized, type Optimizer } from "../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Variable } from "../../../src/tape/variable.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";

@@ -7,7 +7,7 @@ import { Linear } from "../../../src/modules/linear.js";
 import { wideTensor } from "../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { DelayedScaling } from "../../../src/recipes/per-tensor.js";

@@ -6,7 +6,7 @@ import { Linear } from "../../../src/modules/linear.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";

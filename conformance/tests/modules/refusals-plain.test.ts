@@ -8,7 +8,7 @@ import { Sequential } from "../../../src/modules/sequential.js";
 import { tensor, zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { CustomRecipe } from "../../../src/recipes/custom.js";

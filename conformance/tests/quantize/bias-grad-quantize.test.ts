@@ -12,7 +12,8 @@ import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/qua
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
-import { type Quantizer, RandomState } from "../../../src/quantizers/quantizer.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { CustomRecipe } from "../../../src/recipes/custom.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";

@@ -20,15 +20,12 @@ import {
 } from "../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
-import {
-  makeSpec,
-  Quantizer,
-  type QuantizerOptions,
-  RandomState,
-} from "../../../src/quantizers/quantizer.js";
+import { Quantizer, type QuantizerOptions } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { layoutsOf, QUANTIZERS, sourceTypes, specsOf, USAGES } from "../../arbitraries/specs.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";

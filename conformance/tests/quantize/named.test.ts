@@ -16,7 +16,7 @@ import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import { tensor } from "../../../src/ops/create.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
 import { type QParams, RECIPES, type RecipeRow, ROLES, type Role } from "../../../src/recipes/table.js";

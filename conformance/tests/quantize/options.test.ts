@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
-import { makeSpec } from "../../../src/quantizers/quantizer.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
 import { covering, product, tuplesAmong } from "../../arbitraries/covering.js";
 import { drawnBlock, wideMatrix } from "../../arbitraries/matrices.js";
 import { optionsOf, QUANTIZERS } from "../../arbitraries/specs.js";

@@ -9,7 +9,8 @@ import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/qua
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
-import { type Quantizer, type QuantizerOptions, RandomState } from "../../../src/quantizers/quantizer.js";
+import type { Quantizer, QuantizerOptions } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import type { Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";

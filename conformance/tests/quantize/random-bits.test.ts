@@ -9,7 +9,7 @@ import { encode } from "../../../src/ops/cast/cast.js";
 import { zeros } from "../../../src/ops/create.js";
 import { MXFP4Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { QUANTIZERS, specsOf } from "../../arbitraries/specs.js";

@@ -9,9 +9,9 @@ import {
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { SCALE_RULES, type ScaleRuleName, scalesZeros } from "../../../src/formats/scale-rules.js";
 import { fromBytes, tensor } from "../../../src/ops/create.js";
-import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
 import { drawnBlock } from "../../arbitraries/matrices.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { bitsOf, FLT_MAX, fromBits } from "../../oracle/core/rational.js";

@@ -13,7 +13,7 @@ import {
   type StandardRecipe,
   Variable,
 } from "../../../src/index.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import type { Role } from "../../../src/recipes/table.js";
 import {

@@ -14,7 +14,7 @@ import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { clipGradNorm } from "../../../src/optimizers/optimizer.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useBackend } from "../harness/suite.js";

@@ -9,7 +9,7 @@ import {
   type Tensor,
   type Tile,
 } from "lockstep";
-import { isLineWide, isTensorWide, tileSize } from "../../../dist/src/formats/block.js";
+import { isLineWide, isTensorWide, scaleSpan, tileSize } from "../../../dist/src/formats/block.js";
 
 /** Codes, scales and values of the rowwise copy of a quantized matrix. */
 export interface Codes {
@@ -70,7 +70,7 @@ export function codesOf(
       format: (BLOCK_FORMATS[spec.quantizer] as BlockFormat).scale,
       ...scalesOf(scaleInv),
       blocks,
-      lineRows: linesOf(spec, height),
+      lineRows: isTensorWide(spec.tile) ? height : scaleSpan(spec)[0],
       ...(whole === undefined ? {} : { whole }),
     },
   };
@@ -93,13 +93,6 @@ export function crop<T extends Float32Array | Uint32Array>(
 function unpacked(codes: ArrayLike<number>, bits: number, count: number): Uint32Array {
   if (bits > 4) return Uint32Array.from(codes);
   return Uint32Array.from({ length: count }, (_, i) => ((codes[i >> 1] ?? 0) >> (4 * (i & 1))) & 15);
-}
-
-/** The rows that a line of scales covers, in a matrix of `height` rows. */
-function linesOf({ quantizer, tile }: QuantizeSpec, height: number): number {
-  if (isTensorWide(tile)) return height;
-  const { replicates }: BlockFormat = BLOCK_FORMATS[quantizer];
-  return replicates ? 1 : tileSize(tile)[0];
 }
 
 function blockOf(tile: Tile, rows: number, columns: number): Codes["block"] {

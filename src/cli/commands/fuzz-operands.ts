@@ -7,7 +7,7 @@ import { BLOCK_FORMAT_NAMES } from "../../formats/block.js";
 import { resolveFormat } from "../../formats/derive.js";
 import { nearest } from "../../nearest.js";
 import { SCALED_TILES } from "../../ops/gemm/operand.js";
-import { makeSpec } from "../../quantizers/quantizer.js";
+import { makeSpec } from "../../tensor/spec.js";
 
 const DTYPES = ["e4m3", "e5m2", "bf16", "f16", "f32"] as const;
 

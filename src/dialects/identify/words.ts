@@ -1,5 +1,5 @@
 /** What was found, in sentences. */
-import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../formats/block.js";
+import { blockFormat, isLineWide, isTensorWide, scaleSpan } from "../../formats/block.js";
 import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
 import { scaleLines } from "../../tensor/geometry.js";
 import { codeText, numberText, scaleValue } from "../plain.js";
@@ -74,9 +74,8 @@ function blockName({ shape }: ScaleTrial, { size }: Input, index: number): strin
   if (isTensorWide(shape.tile)) return "of the tensor";
   if (isLineWide(shape.tile)) return `of row ${index}`;
   const [, across] = scaleLines(shape, size, "rowwise");
-  const [height, width] = tileSize(shape.tile);
-  const lines = blockFormat(shape.quantizer).replicates ? 1 : height;
-  return `of the block at [${Math.floor(index / across) * lines}, ${(index % across) * width}]`;
+  const [lines, length] = scaleSpan(shape);
+  return `of the block at [${Math.floor(index / across) * lines}, ${(index % across) * length}]`;
 }
 
 /** Why a rule did not make these scales. Undefined if it could have. */

@@ -5,11 +5,10 @@ import { resolveFormat } from "../../formats/derive.js";
 import { ELEMENT_SCALING_NAMES, type ElementScalingName } from "../../formats/element-scalings.js";
 import { SCALE_RULE_NAMES, type ScaleRuleName } from "../../formats/scale-rules.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
-import { makeSpec } from "../../quantizers/quantizer.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
 import { DIRECTIONS, type Direction, type FourOverSix } from "../../tensor/quantized.js";
 import { asMatrix, type Shape, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
-import { SCALE_LAYOUTS } from "../../tensor/spec.js";
+import { makeSpec, SCALE_LAYOUTS } from "../../tensor/spec.js";
 import { type Recipe, recipeKey } from "./recipe.js";
 import { recordedField } from "./recorded-spec.js";
 

@@ -1,7 +1,6 @@
 /** The metadata of quantized tensors in files, which say how codes and scales are to be interpreted. */
 import { blockFormat, type QuantizerOption } from "../../formats/block.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
-import { makeSpec } from "../../quantizers/quantizer.js";
 import {
   DIRECTIONS,
   type Direction,
@@ -10,6 +9,7 @@ import {
   type ScaleLayout,
 } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
+import { makeSpec } from "../../tensor/spec.js";
 import { isObject } from "../header/header.js";
 import { isOmitted, recordedField } from "./recorded-spec.js";
 

@@ -1,6 +1,7 @@
 /** The names of a spec's fields in files. */
-import { makeSpec } from "../../quantizers/quantizer.js";
+
 import type { QuantizeSpec } from "../../tensor/quantized.js";
+import { makeSpec } from "../../tensor/spec.js";
 
 /** The fields whose names in files differ from those in the API. */
 const RECORDED: Partial<Record<keyof QuantizeSpec, string>> = { amaxEpsilon: "epsilon" };

@@ -9,6 +9,7 @@ import {
   isLineWide,
   isTensorWide,
   scaleGrid,
+  scaleSpan,
   type Tile,
   tileSize,
 } from "../../formats/block.js";
@@ -138,7 +139,7 @@ function oriented(
 function quantizedLines(op: string, name: string, t: QuantizedTensor, direction: Direction): GemmOperand {
   const { spec } = t;
   const copy = t.copy(direction);
-  const { replicates, scale: format } = blockFormat(spec.quantizer);
+  const { scale: format } = blockFormat(spec.quantizer);
   const swizzled = t.scaleLayout === "swizzled";
   const inPlace = direction === "columnwise" && copy.geometry.data === "inPlace";
   const { data, transposed } = oriented(op, name, copy.data, inPlace ? "columnwise" : "rowwise");
@@ -152,8 +153,7 @@ function quantizedLines(op: string, name: string, t: QuantizedTensor, direction:
     return { data, transposed, traits: { format: spec.format }, ...linesScaledBy(lineScales) };
   }
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
-  const [tileLines, length] = tileSize(spec.tile);
-  const lines = replicates ? 1 : tileLines;
+  const [lines, length] = scaleSpan(spec);
   const pow2 = hasPowersByRule(spec.scaleRule, spec.pow2Scales);
   const { placement } = swizzled
     ? copyGeometry(spec, asMatrix(t.shape), direction, "logical")

@@ -7,7 +7,7 @@ import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import type { Module } from "../../../../src/modules/module.js";
 import { wideTensor } from "../../../../src/modules/parameter.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";

@@ -9,7 +9,8 @@ import { gatherQuantized } from "../../../../src/distributed/quantized.js";
 import { BLOCK_FORMATS, isDirectionless, isLineWide, tileSize } from "../../../../src/formats/block.js";
 import { wideTensor } from "../../../../src/modules/parameter.js";
 import { quantizerNamed } from "../../../../src/quantizers/named.js";
-import { type Quantizer, RandomState } from "../../../../src/quantizers/quantizer.js";
+import type { Quantizer } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import type { Shard } from "../../../../src/quantizers/shard.js";
 import { normal } from "../../../../src/random.js";
 import {

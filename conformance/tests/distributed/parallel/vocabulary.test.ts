@@ -7,7 +7,7 @@ import { crossEntropyLoss } from "../../../../src/functional/loss.js";
 import { Embedding } from "../../../../src/modules/embedding.js";
 import { wideTensor } from "../../../../src/modules/parameter.js";
 import { tensor } from "../../../../src/ops/create.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";

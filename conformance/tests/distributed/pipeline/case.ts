@@ -17,7 +17,7 @@ import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
 import { Pipeline } from "../../../../src/parallel/pipeline.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import { variable } from "../../../../src/tape/differentiable.js";
 import { membersOf } from "../../../../src/tape/value.js";

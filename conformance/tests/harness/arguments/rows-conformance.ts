@@ -1,6 +1,6 @@
 /** Rows of `lockstep/conformance`. */
 import * as fc from "fast-check";
-import { makeSpec } from "../../../../src/quantizers/quantizer.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
 import { LAWS } from "../../../laws/laws.js";
 import { OPERATION_NAMES, OPERATIONS, ORACLE } from "../../../operations/operations.js";
 import { fromCodes } from "../../../values/plain.js";

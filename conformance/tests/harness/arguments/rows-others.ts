@@ -1,7 +1,7 @@
 /** Rows of formats, random states, scopes, tensors, and `openBackend`. */
 import { empty } from "../../../../src/ops/create.js";
-import { makeSpec } from "../../../../src/quantizers/quantizer.js";
 import { Scope } from "../../../../src/tensor/scope.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
 import type { Row, Rows } from "./row.js";
 import type { World } from "./world.js";
 

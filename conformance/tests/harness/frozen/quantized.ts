@@ -11,7 +11,6 @@ import {
 import { factsOf } from "../../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../../src/formats/scalar.js";
 import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
-import { makeSpec } from "../../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../../src/tensor/geometry.js";
 import {
   DIRECTIONS,
@@ -20,6 +19,7 @@ import {
   type ScaleLayout,
 } from "../../../../src/tensor/quantized.js";
 import { elementCount, WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
 import { words } from "../../../arbitraries/random.js";
 import type { Quantization } from "../../../operations/quantize/quantize.js";
 import { fromCodes, type PlainTensor } from "../../../values/plain.js";

@@ -7,7 +7,7 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import { encode } from "../../../../src/ops/cast/cast.js";
 import { empty, tensor } from "../../../../src/ops/create.js";
 import { captureGraph } from "../../../../src/ops/graph.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import {
   Float8BlockScaling,
   MXFP8BlockScaling,

@@ -10,7 +10,7 @@ import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
 import { fullyShard } from "../../../../src/parallel/fully-shard.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";

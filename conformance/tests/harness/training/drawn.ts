@@ -13,7 +13,7 @@ import { type Layer, Sequential } from "../../../../src/modules/sequential.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";

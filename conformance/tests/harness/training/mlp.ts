@@ -7,7 +7,7 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import { encode } from "../../../../src/ops/cast/cast.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
-import type { RandomState } from "../../../../src/quantizers/quantizer.js";
+import type { RandomState } from "../../../../src/quantizers/random-state.js";
 import { permutation } from "../../../../src/random.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import { loadDigits, PIXELS } from "./digits.js";

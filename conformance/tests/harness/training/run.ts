@@ -5,7 +5,7 @@ import type { Backend } from "../../../../src/backends/backend.js";
 import { loadCheckpoint, saveCheckpoint } from "../../../../src/io/checkpoint.js";
 import type { Module } from "../../../../src/modules/module.js";
 import { clipGradNorm, type Optimizer } from "../../../../src/optimizers/optimizer.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import {
   Float8BlockScaling,
   MXFP8BlockScaling,

@@ -15,7 +15,7 @@ import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
 import { Pipeline, type PipelineStage } from "../../../../src/parallel/pipeline.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { type VariableLike, variable } from "../../../../src/tape/differentiable.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";

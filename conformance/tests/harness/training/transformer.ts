@@ -12,7 +12,7 @@ import { Linear } from "../../../../src/modules/linear.js";
 import { Module } from "../../../../src/modules/module.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
-import type { RandomState } from "../../../../src/quantizers/quantizer.js";
+import type { RandomState } from "../../../../src/quantizers/random-state.js";
 import { randomWords } from "../../../../src/random.js";
 import { type VariableLike, variable } from "../../../../src/tape/differentiable.js";
 import type { Variable } from "../../../../src/tape/variable.js";

@@ -9,7 +9,7 @@ import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../../src/io/index.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
 
 const backends = useBackends(1);

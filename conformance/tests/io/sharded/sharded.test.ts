@@ -23,7 +23,7 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal, randomWords } from "../../../../src/random.js";
 import { membersOf } from "../../../../src/tape/value.js";
 import { partAlong, shapeOfPart, type TensorPart, wholePart } from "../../../../src/tensor/part.js";

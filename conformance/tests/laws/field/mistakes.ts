@@ -1,6 +1,7 @@
 /** Mistakes of published quantizers, each planted in the small kernel: what changes, and what the tool has to call it. */
-import { makeSpec } from "../../../../src/quantizers/quantizer.js";
+
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
 import { encodeBy } from "./narrow.js";
 import { bits, type Convention, type Mistake, type Stored } from "./quantizer.js";
 

@@ -1,5 +1,5 @@
 /** Dequantization on a GPU. */
-import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
+import { blockFormat, isTensorWide, scaleSpan } from "../../../formats/block.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
 import { tensorScaleRole } from "../../../formats/scale-rules.js";
 import { Scope } from "../../../tensor/scope.js";
@@ -59,9 +59,8 @@ function launch({ addon, device }: LoweringContext, { spec, copy, out }: Dequant
   const { data, direction, placement } = copy.geometry;
   const [outRows, outColumns] = asMatrix(out.shape);
   const [rows, columns] = data === "transposed" ? [outColumns, outRows] : [outRows, outColumns];
-  const format = blockFormat(spec.quantizer);
   const isWhole = isTensorWide(spec.tile);
-  const [tileRows, block] = tileSize(spec.tile);
+  const [lines, length] = scaleSpan(spec);
   addon.dequantize(device, {
     codes: copy.data.address,
     word: factsOf(spec.format).word,
@@ -71,9 +70,9 @@ function launch({ addon, device }: LoweringContext, { spec, copy, out }: Dequant
     across: direction === "columnwise" && data === "inPlace",
     scales: copy.scaleInv.address,
     placement,
-    scaleWord: wordOf(format.scale),
-    lineShift: isWhole ? ALL : format.replicates ? 0 : Math.log2(tileRows),
-    blockShift: isWhole ? ALL : Math.min(Math.log2(block), ALL),
+    scaleWord: wordOf(blockFormat(spec.quantizer).scale),
+    lineShift: isWhole ? ALL : Math.log2(lines),
+    blockShift: isWhole ? ALL : Math.min(Math.log2(length), ALL),
     amax: addressOf(copy.amax),
     ...tensorFactor(spec),
     out: out.address,

@@ -1,5 +1,5 @@
 /** Dequantization on the reference. */
-import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
+import { blockFormat, isTensorWide, scaleSpan } from "../../../formats/block.js";
 import { WIDE } from "../../../formats/contract.gen.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
 import { tensorScaleRole } from "../../../formats/scale-rules.js";
@@ -62,9 +62,8 @@ function decodeCopy(
     context.pool.run("decode", job, { src: codes, word, ...target, scale });
     return;
   }
-  const format = blockFormat(spec.quantizer);
-  const [tileRows, block] = tileSize(spec.tile);
-  const scaleWord = wordOf(format.scale);
+  const [tileRows, block] = scaleSpan(spec);
+  const scaleWord = wordOf(blockFormat(spec.quantizer).scale);
   const factors = tensorFactors(args);
   const job = { total: lines, weight: length };
   withLogicalScales(context, copy, (scales) => {
@@ -72,9 +71,8 @@ function decodeCopy(
     if (copy.geometry.blocksFirst) {
       context.pool.run("dequantizeColumns", job, { tileRows: block, ...copied });
     } else {
-      const height = format.replicates ? 1 : tileRows;
       const blockShift = Math.min(Math.log2(block), WHOLE_LINE);
-      context.pool.run("dequantizeRows", job, { tileRows: height, blockShift, ...copied });
+      context.pool.run("dequantizeRows", job, { tileRows, blockShift, ...copied });
     }
   });
 }

@@ -1,5 +1,5 @@
 /** Quantization on the reference. Each copy takes one pass over the source. */
-import { blockedRows, blockFormat, isLineWide, isTensorWide, tileSize } from "../../../formats/block.js";
+import { blockedRows, isLineWide, isTensorWide, scaleSpan, tileSize } from "../../../formats/block.js";
 import {
   ELEMENT_SCALING,
   OVERFLOW,
@@ -179,7 +179,7 @@ function quantizeBlocks(
     }
     const transposed = data === "transposed";
     const [lines, length] = transposed ? [columns, rows] : [rows, columns];
-    const sharedScales = tileRows > 1 && !blockFormat(spec.quantizer).replicates;
+    const sharedScales = scaleSpan(spec)[0] > 1;
     const matrix = { rows: lines, columns: length, transposed };
     const isLine = isLineWide(spec.tile);
     const tile = { tileRows, tileColumns: isLine ? 0 : block, sharedScales };
