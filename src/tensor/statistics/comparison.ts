@@ -38,6 +38,23 @@ export interface ComparisonOptions {
   readonly isTie?: (index: number, a: number, b: number) => boolean;
 }
 
+/** The runs of equal elements between those that differ: their number and the sum of their squares, in their order. */
+class EqualRuns {
+  count = 0;
+  squares = 0;
+  #from = 0;
+
+  /** `plus` adds the squares of elements `from` to `to` to a sum. */
+  constructor(private readonly plus: (squares: number, from: number, to: number) => number) {}
+
+  /** Adds the run that ends before element `i`, which differs. */
+  endBefore(i: number): void {
+    this.squares = this.plus(this.squares, this.#from, i);
+    this.count += i - this.#from;
+    this.#from = i + 1;
+  }
+}
+
 /** Compares two sequences of elements of one type, which are given in chunks. Packed codes are unpacked before. */
 export class Comparison {
   readonly #collector = new StatisticsCollector();
@@ -83,20 +100,13 @@ export class Comparison {
   #addCodes(a: Uint8Array, b: Uint8Array, table: CodeTable): void {
     const bits = compareBits(this.type);
     const [x, y] = [codesOf(a, bits), codesOf(b, bits)];
-    let squares = 0;
-    let equal = 0;
-    let from = 0;
-    const addEqual = (to: number): void => {
-      squares = plusSquares(squares, x, table.squares, from, to);
-      equal += to - from;
-      from = to + 1;
-    };
+    const equal = new EqualRuns((squares, from, to) => plusSquares(squares, x, table.squares, from, to));
     eachDiffering(a, b, (bits / 8) as 1 | 2 | 4, (i) => {
-      addEqual(i);
+      equal.endBefore(i);
       this.#differentCodes(i, x[i] as number, y[i] as number, table, 1, 1);
     });
-    addEqual(x.length);
-    this.#collector.equal(equal, squares);
+    equal.endBefore(x.length);
+    this.#collector.equal(equal.count, equal.squares);
   }
 
   #addScaled(a: Codes, b: Codes, table: CodeTable, scales: ChunkScales): void {
@@ -169,20 +179,13 @@ export class Comparison {
       new Float32Array(a.buffer, a.byteOffset, count),
       new Float32Array(b.buffer, b.byteOffset, count),
     ];
-    let squares = 0;
-    let equal = 0;
-    let from = 0;
-    const addEqual = (to: number): void => {
-      squares = plusFloatSquares(squares, u, from, to);
-      equal += to - from;
-      from = to + 1;
-    };
+    const equal = new EqualRuns((squares, from, to) => plusFloatSquares(squares, u, from, to));
     eachDiffering(a, b, 4, (i) => {
-      addEqual(i);
+      equal.endBefore(i);
       this.#differentFloats(i, x[i] as number, y[i] as number, u[i] as number, v[i] as number);
     });
-    addEqual(count);
-    this.#collector.equal(equal, squares);
+    equal.endBefore(count);
+    this.#collector.equal(equal.count, equal.squares);
   }
 
   #differentFloats(i: number, p: number, q: number, a: number, b: number): void {
