@@ -12,10 +12,8 @@ namespace lockstep {
 template <typename Declared>
 QuantizeTensorParams readQuantizeTensor(const Call<Declared>& call) {
   QuantizeTensorParams p;
-  const uint64_t count = readSource(call, p);
+  const uint64_t count = readQuantized(call, p);
   p.word = call.word("word");
-  p.rule = call.template member<ScaleRule>("rule");
-  p.scaling = call.word("scaling");
   p.rowwise = call.template optional<uint8_t>("rowwise", count);
   p.columnwise = call.template optional<uint8_t>("columnwise", count);
   p.rowwiseScaleInv = call.template optional<float>("rowwiseScaleInv", sizeof(float));
@@ -25,17 +23,14 @@ QuantizeTensorParams readQuantizeTensor(const Call<Declared>& call) {
   p.pow2 = call.flag("pow2");
   p.epsilon = call.f32("epsilon");
   p.amaxOut = call.template optional<float>("amaxRecord", sizeof(float));
-  p.noop = call.template optional<float>("noop", sizeof(float));
   return p;
 }
 
 template <typename Declared>
 QuantizeBlockParams readQuantizeBlock(const Call<Declared>& call) {
   QuantizeBlockParams p;
-  const uint64_t count = readSource(call, p);
+  const uint64_t count = readQuantized(call, p);
   p.word = call.word("word");
-  p.rule = call.template member<ScaleRule>("rule");
-  p.scaling = call.word("scaling");
   p.square = call.flag("square");
   p.rowwise = call.template optional<uint8_t>("rowwise.codes", count);
   if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", sizeof(float));
@@ -44,7 +39,6 @@ QuantizeBlockParams readQuantizeBlock(const Call<Declared>& call) {
   p.inPlace = call.flag("inPlace");
   p.pow2 = call.flag("pow2");
   p.epsilon = call.f32("epsilon");
-  p.noop = call.template optional<float>("noop", sizeof(float));
   return p;
 }
 

@@ -11,10 +11,8 @@ namespace lockstep {
 
 static void QuantizeMx(const Call<calls::QuantizeMx>& call) {
   QuantizeMxParams p;
-  const uint64_t count = readSource(call, p);
+  const uint64_t count = readQuantized(call, p);
   p.word = call.word("word");
-  p.rule = call.member<ScaleRule>("rule");
-  p.scaling = call.word("scaling");
   p.square = call.flag("square");
   p.stochastic = call.flag("stochastic");
   p.random = readRandom(call);
@@ -26,7 +24,6 @@ static void QuantizeMx(const Call<calls::QuantizeMx>& call) {
   if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", 1);
   p.columnwise = call.optional<uint8_t>("columnwise.codes", bytes);
   if (p.columnwise) p.columnwiseScales = readPlacement(call, "columnwise", 1);
-  p.noop = call.optional<float>("noop", sizeof(float));
   call.check("quantizeMx", launchQuantizeMx(p, call.stream()));
 }
 

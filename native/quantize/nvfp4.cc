@@ -41,18 +41,9 @@ Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t count) {
   return copy;
 }
 
-// Reads the bits of ElementScaling.
-uint16_t readScaling(const Quantization& call) {
-  const uint32_t scaling = call.word("scaling");
-  if (scaling > UINT16_MAX) throw Failure{"ARGUMENT", "scaling has bits that no element scaling has"};
-  return static_cast<uint16_t>(scaling);
-}
-
 void QuantizeNvfp4(const Quantization& call) {
   QuantizeNvfp4Params p;
-  const uint64_t count = readSource(call, p);
-  p.rule = call.member<ScaleRule>("rule");
-  p.scaling = readScaling(call);
+  const uint64_t count = readQuantized(call, p);
   p.rowwise = readCopy(call, "rowwise", count);
   p.columnwise = readCopy(call, "columnwise", count);
   p.square = call.flag("square");
@@ -64,7 +55,6 @@ void QuantizeNvfp4(const Quantization& call) {
   p.fourOverSix = call.flag("fourOverSix");
   p.squaredError = call.flag("squaredError");
   p.e4m3Max = call.f32("e4m3Max");
-  p.noop = call.optional<float>("noop", sizeof(float));
   call.check("quantizeNvfp4", launchQuantizeNvfp4(p, call.stream()));
 }
 

@@ -8,12 +8,10 @@ namespace lockstep {
 
 static void QuantizeRow(const Call<calls::QuantizeRow>& call) {
   QuantizeRowParams p;
-  const uint64_t count = readSource(call, p);
+  const uint64_t count = readQuantized(call, p);
   const uint64_t rows = static_cast<uint64_t>(p.rows);
   const uint64_t columns = static_cast<uint64_t>(p.columns);
   p.word = call.word("word");
-  p.rule = call.member<ScaleRule>("rule");
-  p.scaling = call.word("scaling");
   p.rowwise = call.optional<uint8_t>("rowwise", count);
   if (p.rowwise) p.rowwiseScales = call.pointer<float>("rowwiseScaleInv", bytesOf(rows, 32));
   p.columnwise = call.optional<uint8_t>("columnwise", count);
@@ -21,7 +19,6 @@ static void QuantizeRow(const Call<calls::QuantizeRow>& call) {
   p.pow2 = call.flag("pow2");
   p.epsilon = call.f32("epsilon");
   p.limit = call.f32("limit");
-  p.noop = call.optional<float>("noop", sizeof(float));
   p.amaxes = call.workspace<uint32_t>(bytesOf((p.rowwise ? rows : 0) + (p.columnwise ? columns : 0), 32));
   call.check("quantizeRow", launchQuantizeRow(p, call.stream()));
 }

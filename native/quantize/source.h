@@ -18,4 +18,16 @@ uint64_t readSource(const Call<Declared>& call, Params& p) {
   return count;
 }
 
+// As readSource. Also reads "rule", "scaling" and "noop", which the calls of all quantizers have.
+template <typename Declared, typename Params>
+uint64_t readQuantized(const Call<Declared>& call, Params& p) {
+  const uint64_t count = readSource(call, p);
+  p.rule = call.template member<ScaleRule>("rule");
+  const uint32_t scaling = call.word("scaling");
+  p.scaling = static_cast<decltype(p.scaling)>(scaling);
+  if (p.scaling != scaling) throw Failure{"ARGUMENT", "scaling has bits that no element scaling has"};
+  p.noop = call.template optional<float>("noop", sizeof(float));
+  return count;
+}
+
 }  // namespace lockstep

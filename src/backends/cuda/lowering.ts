@@ -1,8 +1,6 @@
 /** The interface by which operations are lowered to calls of the CUDA addon. */
-import { SCALE_RULE, WIDE } from "../../formats/contract.gen.js";
-import { scalingBits } from "../../formats/element-scalings.js";
+import { WIDE } from "../../formats/contract.gen.js";
 import type { RandomSource } from "../../random.js";
-import type { QuantizeSpec } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Support } from "../backend.js";
@@ -52,8 +50,3 @@ export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">
  */
 const wholes = new BigUint64Array(2);
 const halves = new Uint32Array(wholes.buffer);
-
-/** Returns the scale rule and the element scaling of a spec as native/ takes them. */
-export function ruleOf({ scaleRule, elementScaling }: QuantizeSpec) {
-  return { rule: SCALE_RULE[scaleRule], scaling: scalingBits(elementScaling) };
-}

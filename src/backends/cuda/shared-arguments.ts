@@ -25,9 +25,6 @@ export const PART = {
   },
 } as const;
 
-/** A scale rule, and the bits of an element scaling. See lowering.ts. */
-export const RULE = { rule: "scaleRule", scaling: "word" } as const;
-
 /** Block scales and their layout. See tensor/geometry.ts and native/layout/placement.h. */
 export const SCALES = {
   scales: "pointer",

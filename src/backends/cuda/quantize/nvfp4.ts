@@ -4,20 +4,19 @@
  */
 import { isSquare } from "../../../formats/block.js";
 import type { QuantizedCopy } from "../../../tensor/quantized.js";
-import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copyOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext, randomWords, ruleOf, wideOf } from "../lowering.js";
+import { addressOf, type LoweringContext, randomWords } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { COPY, PART, RANDOM, RULE, SOURCE } from "../shared-arguments.js";
+import { COPY, PART, RANDOM } from "../shared-arguments.js";
+import { QUANTIZED, quantizedSource } from "./source.js";
 
 const NVFP4_COPY = { ...COPY, amax: "pointer", "givenAmax?": "pointer", "words?": "pointer" } as const;
 
 export const NVFP4_CALLS = {
   quantizeNvfp4: {
-    ...SOURCE,
-    ...RULE,
+    ...QUANTIZED,
     square: "flag",
     transforms: "flag",
     signs: "word",
@@ -27,24 +26,18 @@ export const NVFP4_CALLS = {
     fourOverSix: "flag",
     squaredError: "flag",
     e4m3Max: "float",
-    "noop?": "pointer",
     "rowwise?": NVFP4_COPY,
     "columnwise?": NVFP4_COPY,
   },
 } as const satisfies Declarations;
 
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, random, part, rowwise, columnwise, amax, noop } = args;
+  const { spec, random, part, rowwise, columnwise, amax } = args;
   const { randomBits, randomBitsColumnwise } = args;
-  const [rows, columns] = asMatrix(x.shape);
   // without the transform, a given amax serves both copies (numerics.md §5.2)
   const amaxColumnwise = args.amaxColumnwise ?? (spec.rht ? undefined : amax);
   addon.quantizeNvfp4(device, {
-    x: x.address,
-    xType: wideOf(x),
-    rows,
-    columns,
-    ...ruleOf(spec),
+    ...quantizedSource(args),
     square: isSquare(spec.tile),
     transforms: spec.rht,
     signs: spec.rhtSigns,
@@ -54,7 +47,6 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     e4m3Max: spec.e4m3Max,
     random: randomWords(random),
     part: spec.stochastic ? part : undefined,
-    noop: addressOf(noop),
     rowwise: rowwise && withInputs(rowwise, amax, randomBits),
     columnwise: columnwise && withInputs(columnwise, amaxColumnwise, randomBitsColumnwise),
   });

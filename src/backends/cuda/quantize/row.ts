@@ -2,39 +2,34 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { addressOf, type LoweringContext, ruleOf, wideOf } from "../lowering.js";
+import { addressOf, type LoweringContext } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { RULE, SCALE_OUT, SOURCE } from "../shared-arguments.js";
+import { SCALE_OUT } from "../shared-arguments.js";
+import { QUANTIZED, quantizedSource } from "./source.js";
 
 export const ROW_CALLS = {
   quantizeRow: {
-    ...SOURCE,
+    ...QUANTIZED,
     word: "word",
-    ...RULE,
     "rowwise?": "pointer",
     "columnwise?": "pointer",
     ...SCALE_OUT,
     pow2: "flag",
     epsilon: "float",
     limit: "float",
-    "noop?": "pointer",
     workspace: "pointer",
   },
 } as const satisfies Declarations;
 
 export function quantizeRow({ addon, device, withTemporary }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, rowwise, columnwise, noop } = args;
+  const { x, spec, rowwise, columnwise } = args;
   const [rows, columns] = asMatrix(x.shape);
   if (x.size === 0) return;
   const lines = (rowwise ? rows : 0) + (columnwise ? columns : 0);
   withTemporary(4 * lines, (workspace) =>
     addon.quantizeRow(device, {
-      x: x.address,
-      xType: wideOf(x),
-      rows,
-      columns,
+      ...quantizedSource(args),
       word: factsOf(spec.format).word,
-      ...ruleOf(spec),
       rowwise: addressOf(rowwise?.data),
       columnwise: addressOf(columnwise?.data),
       rowwiseScaleInv: addressOf(rowwise?.scaleInv),
@@ -42,7 +37,6 @@ export function quantizeRow({ addon, device, withTemporary }: LoweringContext, a
       pow2: spec.pow2Scales,
       epsilon: spec.amaxEpsilon,
       limit: spec.amaxLimit,
-      noop: addressOf(noop),
       workspace,
     }),
   );

@@ -2,16 +2,15 @@
 import { factsOf } from "../../../formats/derive.js";
 import type { ScalarFormat } from "../../../formats/scalar.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
-import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { addressOf, type LoweringContext, ruleOf, wideOf } from "../lowering.js";
+import { addressOf, type LoweringContext } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { RULE, SCALE_OUT, SOURCE } from "../shared-arguments.js";
+import { SCALE_OUT } from "../shared-arguments.js";
+import { QUANTIZED, quantizedSource } from "./source.js";
 
 export const TENSOR = {
-  ...SOURCE,
+  ...QUANTIZED,
   word: "word",
-  ...RULE,
   "rowwise?": "pointer",
   "columnwise?": "pointer",
   ...SCALE_OUT,
@@ -20,7 +19,6 @@ export const TENSOR = {
   pow2: "flag",
   epsilon: "float",
   "amaxRecord?": "pointer",
-  "noop?": "pointer",
 } as const;
 
 /** The element formats that fused kernels write, which the hardware converts to. */
@@ -49,15 +47,10 @@ function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspac
  * is given.
  */
 export function tensorSource<W extends number | undefined>(args: QuantizeArgs, workspace: W) {
-  const { x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop } = args;
-  const [rows, columns] = asMatrix(x.shape);
+  const { spec, rowwise, columnwise, scale, amax, amaxRecord } = args;
   return {
-    x: x.address,
-    xType: wideOf(x),
-    rows,
-    columns,
+    ...quantizedSource(args),
     word: factsOf(spec.format).word,
-    ...ruleOf(spec),
     rowwise: addressOf(rowwise?.data),
     columnwise: addressOf(columnwise?.data),
     rowwiseScaleInv: addressOf(rowwise?.scaleInv),
@@ -68,6 +61,5 @@ export function tensorSource<W extends number | undefined>(args: QuantizeArgs, w
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
     amaxRecord: addressOf(amaxRecord),
-    noop: addressOf(noop),
   };
 }
