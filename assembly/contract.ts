@@ -105,6 +105,11 @@ export const enum ScaleRule {
   E8m0UpLeast = 19,
   /** As F32QuotientLeast, of amax / half of the distance from the least value of an integer format to the largest. */
   F32QuotientRange = 20,
+  /**
+   * As E8m0Floor, of the f32 logarithm of amax: just below a power of two, the logarithm is that power's. A code below 0 is taken
+   * modulo 256, up to 255; its elements are 0.
+   */
+  E8m0FloorLog2 = 21,
 }
 
 /** How an element is brought to the range of its format, other than by the multiplier of its block: a sum of these bits. */
@@ -125,6 +130,8 @@ export const enum ElementScaling {
   PlusZero = 64,
   /** Plus zero becomes minus zero. */
   MinusZero = 128,
+  /** An element of a magnitude above 1.5 * 2^127 becomes that, with its sign, before it is scaled. */
+  Bounded = 256,
 }
 
 export const enum Activation {

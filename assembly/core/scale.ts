@@ -165,7 +165,9 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     else if (kind === ScaleRule.E8m0UpLeast) {
       const least = f32x4.max(amax, f32x4.splat(<f32>1e-4));
       code = e8m0Up(f32x4.div(least, v128.load32_splat(rule, RuleAt.Max)));
-    } else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    } else if (kind === ScaleRule.E8m0FloorLog2)
+      code = e8m0FloorLog2(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
+    else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
     else if (hasTensorScale(kind)) code = ofTensor(rule, amax, multipliers + ((<usize>i) << 2));
     else {
       const carry = v128.load32_splat(rule, RuleAt.Carry);
@@ -290,6 +292,26 @@ function e8m0UpLog2(p: v128): v128 {
   return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
 }
 
+/**
+ * The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity. l
+ * is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the f32 before it.
+ */
+function e8m0FloorLog2(amax: v128, maxExponent: v128): v128 {
+  const tiny = i32x4.lt_s(amax, i32x4.splat(0x00800000));
+  // a subnormal amax is a whole multiple of 2^-149
+  const y = v128.bitselect(f32x4.convert_i32x4_s(amax), amax, tiny);
+  const unit = v128.and(tiny, i32x4.splat(-149));
+  const next = i32x4.sub(i32x4.add(i32x4.shr_u(y, 23), unit), i32x4.splat(126));
+  // towards zero from a power of two, the distance is that of the binade below
+  const below = v128.and(i32x4.gt_s(next, i32x4.splat(0)), f32x4.splat(0.5));
+  const binade = v128.and(f32x4.sub(f32x4.abs(f32x4.convert_i32x4_s(next)), below), i32x4.splat(0x7f800000));
+  const same = i32x4.trunc_sat_f32x4_s(f32x4.mul(binade, f32x4.splat(<f32>Math.LN2)));
+  const field = i32x4.add(i32x4.shr_u(i32x4.add(y, same), 23), unit);
+  const wrapped = v128.and(i32x4.sub(field, maxExponent), i32x4.splat(255));
+  const code = v128.bitselect(i32x4.splat(254), wrapped, i32x4.eq(amax, i32x4.splat(0x7f800000)));
+  return v128.andnot(code, i32x4.eq(amax, i32x4.splat(0)));
+}
+
 /** The multiplier of the elements of a block with this scale. */
 function e8m0Multiplier(rule: usize, code: v128): v128 {
   const scaling = load<u32>(rule, RuleAt.Scaling);
@@ -299,7 +321,7 @@ function e8m0Multiplier(rule: usize, code: v128): v128 {
   return v128.bitselect(f32x4.splat(1), multiplier, i32x4.eq(code, i32x4.splat(0)));
 }
 
-/** 2^(127 - code) for codes up to 254; code 254 gives a subnormal. */
+/** 2^(127 - code) for codes up to 254, which gives a subnormal; 255 gives the same. */
 function e8m0Reciprocal(code: v128): v128 {
   return i32x4.max_s(i32x4.shl(i32x4.sub(i32x4.splat(254), code), 23), i32x4.splat(0x00400000));
 }

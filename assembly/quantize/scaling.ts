@@ -8,7 +8,13 @@ import { roundFour } from "../core/wide";
 /** Whether elements are to be computed before they are encoded. */
 export function isComputed(scaling: u32): bool {
   return (
-    (scaling & (ElementScaling.Divides | ElementScaling.Typed | ElementScaling.AddsZero | SETTLES)) !== 0
+    (scaling &
+      (ElementScaling.Divides |
+        ElementScaling.Typed |
+        ElementScaling.AddsZero |
+        ElementScaling.Bounded |
+        SETTLES)) !==
+    0
   );
 }
 
@@ -40,6 +46,20 @@ function settled(v: v128, half: v128, odd: v128, minus: v128, keeps: v128): v128
   v = v128.or(v, v128.and(minus, isZero));
   const kept = v128.or(keeps, f32x4.gt(f32x4.abs(v), half));
   return v128.and(v, v128.or(kept, f32x4.ne(v, v)));
+}
+
+/** Writes `count` elements x[i], those above 1.5 * 2^127 in magnitude as that, to `dst`, which may be x. */
+function boundRun(x: usize, dst: usize, count: i32): void {
+  for (const end = x + ((<usize>(count & -4)) << 2); x < end; x += 16, dst += 16)
+    v128.store(dst, bounded(v128.load(x)));
+  for (const end = x + ((<usize>(count & 3)) << 2); x < end; x += 4, dst += 4)
+    v128.store32_lane(dst, bounded(v128.load32_splat(x)), 0);
+}
+
+/** Four elements of boundRun; NaN stays what it is. */
+function bounded(v: v128): v128 {
+  const bound = reinterpret<f32>(0x7f400000);
+  return f32x4.pmax(f32x4.pmin(v, f32x4.splat(bound)), f32x4.splat(-bound));
 }
 
 /** Four values rounded to bf16; NaN stays what it is. */
@@ -104,6 +124,10 @@ export function scaleRun<M>(
   const zero = f32x4.splat(scaling & ElementScaling.AddsZero ? <f32>0 : <f32>-0.0);
   const divides = (scaling & ElementScaling.Divides) !== 0;
   const rounded = scaling & ElementScaling.Typed ? type : Wide.F32;
+  if (scaling & ElementScaling.Bounded) {
+    boundRun(x, dst, count);
+    x = dst;
+  }
   const span = sizeof<M>() === 16 || shift > 30 ? count : 1 << shift;
   for (let first = 0; first < count; first += span) {
     const length = min(count - first, span);

@@ -55,6 +55,7 @@ enum class ScaleRule : int {
   kTwoLevelDivisor = 18,
   kE8m0UpLeast = 19,
   kF32QuotientRange = 20,
+  kE8m0FloorLog2 = 21,
 };
 
 enum class ElementScaling : int {
@@ -66,6 +67,7 @@ enum class ElementScaling : int {
   kTiesToZero = 32,
   kPlusZero = 64,
   kMinusZero = 128,
+  kBounded = 256,
 };
 
 enum class Activation : int {
@@ -126,7 +128,7 @@ template <>
 inline constexpr Wide kLastMember<Wide> = Wide::kF16;
 
 template <>
-inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kF32QuotientRange;
+inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kE8m0FloorLog2;
 
 template <>
 inline constexpr Activation kLastMember<Activation> = Activation::kSigmoid;

@@ -84,6 +84,23 @@ __host__ __device__ inline uint32_t e8m0UpLeast(float amax, float max) {
   return e8m0Up((amax < 1e-4f ? 1e-4f : amax) / max);
 }
 
+// The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity.
+// l is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the f32 before it.
+__host__ __device__ inline uint32_t e8m0FloorLog2(float amax, int maxExponent) {
+  uint32_t bits = bitsOf(amax);
+  if (bits == 0) return 0;
+  if (bits == 0x7f800000) return 254;
+  // a subnormal amax is a whole multiple of 2^-149
+  const int unit = bits < 0x00800000 ? -149 : 0;
+  if (unit != 0) bits = bitsOf(static_cast<float>(bits));
+  const int next = static_cast<int>(bits >> 23) + unit - 126;
+  // towards zero from a power of two, the distance is that of the binade below
+  const float magnitude = static_cast<float>(next < 0 ? -next : next) - (next > 0 ? 0.5f : 0.0f);
+  const float binade = floatOf(bitsOf(magnitude) & 0x7f800000);
+  const uint32_t same = static_cast<uint32_t>(binade * 0.69314718f);
+  return static_cast<uint32_t>(static_cast<int>((bits + same) >> 23) + unit - maxExponent) & 255;
+}
+
 // A stored e8m0 scale, and the number that elements are multiplied by.
 struct E8m0Scale {
   uint32_t code;
@@ -107,6 +124,10 @@ __host__ __device__ inline E8m0Scale e8m0EvenShort(float amax, uint32_t carry, i
 // What is rounded to a code: x times its factor or divided by it, as `scaling` says. Adding -0 changes nothing.
 template <typename Round>
 __host__ __device__ inline float scaledBy(float x, float factor, uint32_t scaling, Round round) {
+  if (has(scaling, ElementScaling::kBounded)) {
+    const float bound = floatOf(0x7f400000);
+    x = x > bound ? bound : x < -bound ? -bound : x;
+  }
   float y = has(scaling, ElementScaling::kDivides) ? x / factor : x * factor;
   if (has(scaling, ElementScaling::kTyped)) y = round(y);
   return y + (has(scaling, ElementScaling::kAddsZero) ? 0.0f : -0.0f);

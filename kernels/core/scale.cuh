@@ -73,9 +73,9 @@ __host__ __device__ inline uint32_t carryOf(ScaleRule rule, uint32_t word) {
   }
 }
 
-// 2^(127 - code) for codes up to 254; code 254 gives a subnormal.
+// 2^(127 - code) for codes up to 254, which gives a subnormal; 255 gives the same.
 __host__ __device__ inline float e8m0Reciprocal(uint32_t code) {
-  return floatOf(code == 254 ? 0x00400000 : (254 - code) << 23);
+  return floatOf(code >= 254 ? 0x00400000 : (254 - code) << 23);
 }
 
 // An NVFP4 block scale as an e4m3 code, and the multiplier of the block's elements.

@@ -1,7 +1,7 @@
 /** The values of quantized tensors as the libraries of dialects compute them. */
 import { factsOf } from "../formats/derive.js";
 import { castTo } from "../ops/cast/cast.js";
-import { fromBytes } from "../ops/create.js";
+import { fromBytes, tensor } from "../ops/create.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { needed, oneOf, optionsOf } from "../options.js";
 import {
@@ -47,7 +47,7 @@ export function dequantizeAs(t: QuantizedTensor, options: DequantizeAsOptions): 
   const type = values.type === "source" ? t.dtype : values.type;
   using scope = new Scope();
   const read = values.typedScale || values.plusZero ? reread(t, type, values) : t;
-  const made = dequantize(read, type);
+  const made = values.finiteScales ? castTo(withFiniteScales(read), type) : dequantize(read, type);
   return scope.keep(dtype === undefined ? made : castTo(made, dtype));
 }
 
@@ -67,6 +67,34 @@ function reread(
   };
   return new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, [direction]: made });
 }
+
+/**
+ * The values in f32, where the e8m0 code 255 is the scale 2^128: those that are NaN are twice those under 2^127. It waits for the
+ * device.
+ */
+function withFiniteScales(t: QuantizedTensor): Tensor<WideDType> {
+  const direction: Direction = t.rowwise ? "rowwise" : "columnwise";
+  const copy: QuantizedCopy = t.copy(direction);
+  const made = dequantize(t, "f32");
+  const { scaleInv } = copy;
+  const scales = scaleInv.dataSync();
+  if (!(scales instanceof Uint8Array) || !scales.includes(NAN_SCALE)) return made;
+  const below = scales.map((code) => Math.min(code, NAN_SCALE - 1));
+  const { spec, shape, dtype, scaleLayout, quantizer: ops } = t;
+  const halved = {
+    ...copy,
+    scaleInv: fromBytes(scaleInv.backend, below, scaleInv.shape, scaleInv.dtype),
+  };
+  const halves = dequantize(
+    new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, [direction]: halved }),
+    "f32",
+  ).dataSync() as Float32Array;
+  const values = made.dataSync() as Float32Array;
+  const read = values.map((value, i) => (Number.isNaN(value) ? 2 * (halves[i] as number) : value));
+  return tensor(made.backend, read, shape);
+}
+
+const NAN_SCALE = 255;
 
 /** The codes of a signed format, where the code of minus zero is that of zero. It waits for the device. */
 function withoutMinusZero(codes: Tensor): Tensor {

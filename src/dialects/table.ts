@@ -371,6 +371,16 @@ export const DIALECTS = {
     tensors: [WEIGHT, scale("F32", "[N/128, K/128]", "weight_scale_inv")],
     source: "transformers 5.23, Fp8Quantize",
   },
+  "gguf-mxfp4": {
+    summary: "gguf-py's MXFP4, as GGUF files have it: ties toward zero, and one zero",
+    forms: [mx("mxfp4", "e8m0FloorLog2", "multiplyBoundedHalfDown")],
+    values: { type: "f32", plusZero: true, finiteScales: true },
+    tensors: [
+      { name: "weight", dtype: "MXFP4 of GGUF", shape: "[N, K/32, 17], bytes 1 to 16", role: "codes" },
+      scale("MXFP4 of GGUF", "[N, K/32, 17], byte 0", "weight"),
+    ],
+    source: "gguf 0.19.0, gguf.quants.quantize",
+  },
   "fbgemm-fp8": {
     summary: "FBGEMM's quantize_fp8_row, a scale for each row",
     forms: [row("f32Reciprocal", "multiply", { amaxEpsilon: Math.fround(1e-12) })],

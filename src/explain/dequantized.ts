@@ -13,6 +13,8 @@ export interface DialectValues {
   readonly typedScale?: boolean;
   /** Whether the code of minus zero is read as plus zero. Default: no. */
   readonly plusZero?: boolean;
+  /** Whether the e8m0 code 255 is the scale 2^128, and not NaN. Default: no. */
+  readonly finiteScales?: boolean;
 }
 
 /** What an element is dequantized from. */
@@ -47,6 +49,8 @@ export function factorSteps(
   const format = blockFormat(spec.quantizer);
   const steps = new Steps();
   let factor = scale;
+  if (rule?.finiteScales && Number.isNaN(scale))
+    factor = steps.add("f", "2^128, which code 255 of the scale is", 2 ** 128);
   if (rule?.typedScale && format.scale === "f32" && type !== "f32")
     factor = steps.add("f", `s, rounded to ${type}`, roundedTo(factor, type));
   if (tensorScaleRole(spec.scaleRule) === "divisor") {

@@ -20,6 +20,9 @@ export function scaledElement(
 ): { readonly steps: readonly ExplainedStep[]; readonly value: number } {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[elementScaling];
   const steps = new Steps();
+  const bound = 1.5 * 2 ** 127;
+  if (bits.includes("bounded") && Math.abs(x) > bound)
+    x = steps.add("x", "x, at most 1.5 * 2^127 in magnitude", Math.sign(x) * bound);
   let m = multiplier;
   if (bits.includes("fromNormal") && m > 2 ** 126) m = steps.add("m", "at most 2^126", 2 ** 126);
   if (bits.includes("unlessLeast") && code === 0) m = steps.add("m", "1, since the scale is 2^-127", 1);

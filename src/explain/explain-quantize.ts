@@ -58,6 +58,7 @@ const checkValueRule = optionsOf<DialectValues>({
   type: needed(oneOf(["source", "bf16", "f32"])),
   typedScale: boolean,
   plusZero: boolean,
+  finiteScales: boolean,
 });
 
 const checkOptions = optionsOf<ExplainQuantizeOptions>({

@@ -117,6 +117,19 @@ const e8m0UpLog2: Rule = (input) => {
   return e8m0Scale(steps, code, "127 + ceil(l), from 0 to 254");
 };
 
+const e8m0FloorLog2: Rule = (input) => {
+  const { steps, amax, format } = input;
+  if (amax === 0 || amax === Infinity) return byExponent()(input);
+  const log = steps.add("l", "fl(log2 amax)", Math.fround(Math.log2(amax)));
+  const { maxExponent } = factsOf(format);
+  const code = 127 + Math.floor(log) - maxExponent;
+  if (code >= 0) return e8m0Scale(steps, code, `127 + floor(l) - ${maxExponent}`);
+  steps.add("code", `127 + floor(l) - ${maxExponent}, modulo 256`, code + 256);
+  const scale = valueOfCode("e8m0", code + 256);
+  const m = steps.add("m", "2^(127 - code), from 2^-127", Math.max(2 ** (127 - code - 256), 2 ** -127));
+  return { scale, code: code + 256, multiplier: m };
+};
+
 /** 2^(floor(log2 r) - emax), where r is amax, made larger so that its exponent carries. */
 function byExponent(rounded?: (input: RuleInput) => readonly [formula: string, r: number]): Rule {
   return (input) => {
@@ -287,6 +300,7 @@ export const RULE_STEPS = {
     const least = steps.add("a", "amax, at least fl(10^-4)", Math.max(amax, Math.fround(1e-4)));
     return upFrom(steps, steps.add("p", "a ⊘ max", div(least, factsOf(format).max)));
   },
+  e8m0FloorLog2,
   e8m0Floor: byExponent(),
   e8m0Ceil: byExponent(({ amax }) => [
     "amax, rounded up to a power of two",

@@ -208,7 +208,7 @@ export const BLOCK_FORMATS = {
   mxfp4: {
     elements: ["e2m1"],
     tiles: ["1x32", "32x32"],
-    rules: ROUNDED_DOWN,
+    rules: [...ROUNDED_DOWN, "e8m0FloorLog2"],
     columnwise: { data: "transposed", scale: "inPlace" },
     ...MX,
   },

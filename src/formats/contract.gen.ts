@@ -52,6 +52,7 @@ export const SCALE_RULE = {
   twoLevelDivisor: 18,
   e8m0UpLeast: 19,
   f32QuotientRange: 20,
+  e8m0FloorLog2: 21,
 } as const;
 
 export const ELEMENT_SCALING = {
@@ -63,6 +64,7 @@ export const ELEMENT_SCALING = {
   tiesToZero: 32,
   plusZero: 64,
   minusZero: 128,
+  bounded: 256,
 } as const;
 
 export const ACTIVATION = {

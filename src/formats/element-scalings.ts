@@ -35,6 +35,11 @@ export const ELEMENT_SCALINGS = {
     formula: "x * m, where ties give the code nearer to zero, and plus zero becomes minus zero",
     bits: ["tiesToZero", "minusZero"],
   },
+  multiplyBoundedHalfDown: {
+    formula:
+      "x * m, where |x| is at most 1.5 * 2^127, ties give the code nearer to zero, and what is rounded to zero is plus zero",
+    bits: ["bounded", "tiesToZero", "plusZero"],
+  },
   divide: { formula: "x / s", bits: ["divides"] },
   divideAdd: { formula: "x / s, plus zero", bits: ["divides", "addsZero"] },
   divideTyped: { formula: "x / s, rounded to the type of x", bits: ["divides", "typed"] },

@@ -137,6 +137,13 @@ export const SCALE_RULES = {
     formula: "the least power of two from amax / max, where amax is at least 10^-4",
     source: "DeepGEMM's MXFP4",
   },
+  e8m0FloorLog2: {
+    ...E8M0,
+    scalings: [...E8M0.scalings, "multiplyBoundedHalfDown"],
+    formula:
+      "2^(floor(log2 amax) - emax) by the logarithm in f32; the code of a smaller one than 2^-127 wraps around, and all elements are 0",
+    source: "gguf-py's MXFP4",
+  },
   e4m3Quotient: {
     ...E4M3,
     ...FROM_LEAST,

@@ -160,6 +160,23 @@ function ceilOfLog2(p: Rational): number {
   return k + 1;
 }
 
+/**
+ * The exponent of a rounded down by the f32 logarithm: of a = 2^K / q, with q from 1 up to 2, log2 a rounds to K where log2 q is
+ * at most half the distance from K to the f32 before it.
+ */
+function floorOfLog2(a: Rational): number {
+  const k = floorLog2(a);
+  if (k === -1 || compare(a, powerOfTwo(k)) === 0) return k;
+  const next = k + 1;
+  const binade = floorLog2(rational(BigInt(Math.abs(next))));
+  const t = 24 - binade + (next > 0 && next === 2 ** binade ? 1 : 0);
+  const q = over(powerOfTwo(next), a);
+  const above = rational(rootOfTwo(t), SCALE);
+  if (compare(q, above) <= 0) return next;
+  if (compare(q, plus(above, rational(1n, 2n ** 64n))) <= 0) throw new Error(`log2 of ${a} is too near`);
+  return k;
+}
+
 const SCALE = 2n ** 128n;
 
 /** floor(2^(2^-t) * 2^128), but for an error below 2^64. */
@@ -188,6 +205,15 @@ function e8m0UpLog2(amax: number, element: ScalarLayout): BlockScale {
   if (p === 0 || p === Number.POSITIVE_INFINITY) return e8m0UpQuotient(amax, element);
   const stored = Math.min(Math.max(ceilOfLog2(ofNumber(p)), -127), 127) + 127;
   return { stored, multiplier: e8m0Reciprocal(stored) };
+}
+
+/** As `e8m0Floor`, by the logarithm of amax, rounded to f32. A negative code is that of the byte; its elements become 0. */
+function e8m0FloorLog2(amax: number, element: ScalarLayout): BlockScale {
+  if (amax === 0 || amax === Number.POSITIVE_INFINITY) return E8M0_RULES.e8m0Floor(amax, element);
+  const code = floorOfLog2(ofNumber(amax)) - floorLog2(ofNumber(largest(element))) + 127;
+  return code < 0
+    ? { stored: code + 256, multiplier: 0 }
+    : { stored: code, multiplier: e8m0Reciprocal(code) };
 }
 
 type E8m0Rule = (amax: number, element: ScalarLayout) => BlockScale;
@@ -237,6 +263,7 @@ export const E8M0_RULES = {
   e8m0Ceil: byExponent(ceilLog2),
   e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundedTo(amax, mantissaBits))),
   e8m0EvenShort,
+  e8m0FloorLog2,
   e8m0UpLeast: (amax, element) => e8m0UpQuotient(Math.max(amax, Math.fround(1e-4)), element),
 } as const satisfies Readonly<Record<string, E8m0Rule>>;
 

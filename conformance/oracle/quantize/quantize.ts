@@ -220,11 +220,16 @@ const SCALINGS = {
   multiplyTypedAdd: (x, { multiplier }, type) => add(roundedIn(mul(x, multiplier), type), 0),
   multiplyHalfDown: (x, { multiplier }) => mul(x, multiplier),
   multiplyHalfDownMinus: (x, { multiplier }) => mul(x, multiplier),
+  multiplyBoundedHalfDown: (x, { multiplier }) => mul(boundedAt(x, 1.5 * 2 ** 127), multiplier),
   divide: (x, scale) => div(x, divisorOf(scale)),
   divideAdd: (x, scale) => add(div(x, divisorOf(scale)), 0),
   divideTyped: (x, scale, type) => roundedIn(div(x, divisorOf(scale)), type),
   divideTypedAdd: (x, scale, type) => add(roundedIn(div(x, divisorOf(scale)), type), 0),
 } as const satisfies Readonly<Record<string, (x: number, scale: BlockScale, type: WideName) => number>>;
+
+function boundedAt(x: number, bound: number): number {
+  return Math.abs(x) > bound ? Math.sign(x) * bound : x;
+}
 
 function divisorOf({ stored, divisor }: BlockScale): number {
   return divisor ?? fromBits(stored);
@@ -234,6 +239,7 @@ function divisorOf({ stored, divisor }: BlockScale): number {
 const HALF_DOWN = {
   multiplyHalfDown: { rounded: "plus", own: "same" },
   multiplyHalfDownMinus: { rounded: "same", own: "minus" },
+  multiplyBoundedHalfDown: { rounded: "plus", own: "same" },
 } as const;
 
 function isHalfDown(name: string | undefined): name is keyof typeof HALF_DOWN {

@@ -302,7 +302,7 @@ describe("what no dialect does", () => {
     );
     const { words } = identifyDialect(x, { codes: swapped, scales: swizzled.scales });
     expect(words).toBe(
-      "no dialect of the table; e8m0Floor scales of mxfp4 e2m1 1x32, elements x / s, half away from zero, nibbles swapped (the even column in the high one), scales swizzled",
+      "no dialect of the table; e8m0Floor scales of mxfp4 e2m1 1x32, elements x / s, half away from zero, nibbles swapped (the even column in the high one), scales swizzled; 1 other readings explain them too",
     );
   });
 

@@ -77,6 +77,14 @@ describe("an explanation under a dialect", () => {
   });
 });
 
+it("gguf-mxfp4 explains zeros under the byte 255, to which the scale of a small amax wraps around", () => {
+  const form = FORMS.find(({ dialect }) => dialect === "gguf-mxfp4") as Form;
+  const least = words(0, COUNT).fill(0x00800000);
+  const { values, explain } = madeBy(form, fromCodes("f32", SIZE, least));
+  const { scale, code, dequantized } = explain(3);
+  expect([scale.code, code, dequantized.value, values[3]]).toEqual([255, 0, 0, 0]);
+});
+
 const ORDER: readonly DifferingStage[] = ["format", "block", "scale", "scaled", "code", "value"];
 
 describe("a difference between two dialects", () => {

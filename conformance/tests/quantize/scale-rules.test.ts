@@ -84,6 +84,15 @@ function stepPatterns(): Uint32Array {
   return Uint32Array.from(steps);
 }
 
+/** Where an f32 logarithm leaves an integer: 2^b ln 2 units around a power of two, or half of them. */
+function logarithmSteps(): Uint32Array {
+  const distances = [3, 5, 6, 11, 12, 22, 23, 44, 45, 88, 89].flatMap((d) => [d, -d]);
+  const powers = Array.from({ length: 277 }, (_, i) => bitsOf(2 ** (i - 149)));
+  return Uint32Array.from(
+    powers.flatMap((bits) => distances.map((d) => Math.min(Math.max(bits + d, 0), 0x7f800000))),
+  );
+}
+
 function wanted(rule: ScaleRuleName, format: ScalarFormat, value: number, type: WideName): number {
   const amax = Number.isNaN(value) ? 0 : Math.abs(value);
   const layout = SCALAR_FORMATS[format];
@@ -172,7 +181,7 @@ describe.each(RULES.filter((row) => !BY_TENSOR.includes(row)))("%s %s %s", (quan
   });
 
   scoped("changes its scale where the definition does, to the ulp of f32", () => {
-    const steps = stepPatterns();
+    const steps = Uint32Array.from([...stepPatterns(), ...logarithmSteps()]);
     const got = scalesOf([quantizer, rule, format], steps, "f32");
     const at = got.findIndex((code, i) => code !== wanted(rule, format, fromBits(steps[i] as number), "f32"));
     expect({ at, bits: steps[at], code: got[at] }).toEqual({ at: -1, bits: undefined, code: undefined });

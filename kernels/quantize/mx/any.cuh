@@ -17,7 +17,7 @@ constexpr int kThreads = 128;
 // Whether a kernel reads the rule and the element scaling at run time. Others have a rule of few steps, and multiply.
 inline bool isGeneral(const QuantizeMxParams& p) {
   return p.scaling != 0 || p.rule == ScaleRule::kE8m0EvenShort || p.rule == ScaleRule::kE8m0UpLog2 ||
-         p.rule == ScaleRule::kE8m0UpLeast;
+         p.rule == ScaleRule::kE8m0UpLeast || p.rule == ScaleRule::kE8m0FloorLog2;
 }
 
 // Computes block scales and codes for one format word.
@@ -56,6 +56,7 @@ struct Encoder {
     if constexpr (general) {
       if (rule == ScaleRule::kE8m0UpLog2) return e8m0UpLog2(amax / largest);
       if (rule == ScaleRule::kE8m0UpLeast) return e8m0UpLeast(amax, largest);
+      if (rule == ScaleRule::kE8m0FloorLog2) return e8m0FloorLog2(amax, maxExponent);
     }
     if (rule == ScaleRule::kE8m0Up) return e8m0Up(amax * (1 / largest));
     if (rule == ScaleRule::kE8m0UpQuotient) return e8m0Up(amax / largest);

@@ -26,7 +26,7 @@ import type { Follower } from "./tensor-diff.js";
 /** The scales of one side: their stored bits, and the factors of codes. */
 export interface Scales {
   readonly bits: ArrayLike<number>;
-  readonly factors: Float32Array;
+  readonly factors: Float32Array | Float64Array;
 }
 
 /** One copy of a quantized tensor, in both files. */
@@ -79,13 +79,13 @@ async function scalesIn(
   const factorOf = (scale: number): number =>
     factorSteps(spec, { scale, ...ofTensor }, values, type).at(-1)?.value ?? scale;
   if (scaleType === "f32") return { bits: viewAs("u32", bytes), factors: viewAs("f32", bytes).map(factorOf) };
-  // the sign of a narrow scale is ignored
-  const ofCodes = Float32Array.from({ length: 256 }, (_, code) =>
+  // the sign of a narrow scale is ignored; 2^128 is no f32
+  const ofCodes = Float64Array.from({ length: 256 }, (_, code) =>
     factorOf(Math.abs(valueOfCode(scaleType, code))),
   );
   return {
     bits: bytes,
-    factors: new Float32Array(bytes.length).map((_, i) => ofCodes[bytes[i] as number] as number),
+    factors: new Float64Array(bytes.length).map((_, i) => ofCodes[bytes[i] as number] as number),
   };
 }
 

@@ -19,8 +19,8 @@ export interface ChunkScales {
   /** For each code of the chunk, the index of its scale. */
   readonly index: Uint32Array;
   /** The factors of codes, by these indices. */
-  readonly a: Float32Array;
-  readonly b: Float32Array;
+  readonly a: Float32Array | Float64Array;
+  readonly b: Float32Array | Float64Array;
 }
 
 /** The value of an element from that of its code and the factor of its scale. */

@@ -65,7 +65,7 @@ export const OTHER_ROWS: Rows = {
           direction: "rowwise",
           amax: 3,
           random: DRAW,
-          values: { type: "bf16", typedScale: true, plusZero: true },
+          values: { type: "bf16", typedScale: true, plusZero: true, finiteScales: true },
         },
       ],
       () => [VALUES, { spec: makeSpec("fp8-delayed", {}), at: [3, 17], scale: 2 }],

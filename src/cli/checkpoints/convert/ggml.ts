@@ -1,4 +1,7 @@
-/** Quantizes weights to MXFP4 as ggml does it, which has no tensor cores and no library's dialect. */
+/**
+ * Quantizes weights to MXFP4 as ggml does it: as the dialect gguf-mxfp4, but with the byte 0 for an amax below 2^-125, where that
+ * has gguf-py's byte, which wraps around.
+ */
 import { valueOfCode } from "../../../formats/derive.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { compareRows } from "./compare.js";

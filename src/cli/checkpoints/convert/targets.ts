@@ -37,7 +37,7 @@ export interface Subclass {
 export interface Target {
   /** The dialect that quantizes; absent if codes and scales can only be carried over from a checkpoint that has the same ones. */
   readonly dialect?: DialectName;
-  /** Whether weights are quantized as ggml does it, which is no dialect. */
+  /** Whether weights are quantized as ggml does it, which the dialect gguf-mxfp4 does but for the smallest amaxes. */
   readonly ggml?: true;
   /** The kind of codes that are written, if the convention has another name for them. */
   readonly type?: CodeTypeName;
