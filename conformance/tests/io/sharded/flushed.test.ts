@@ -1,4 +1,4 @@
-/** An index names only files that are on the disk: they, and the entries of all folders on the way, are flushed before it appears. */
+/** An index names only files that are on the disk: they, and the entries of all folders, are flushed before it appears. */
 import { mkdtempSync, rmSync } from "node:fs";
 import type * as fsPromises from "node:fs/promises";
 import { tmpdir } from "node:os";
