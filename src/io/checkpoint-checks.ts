@@ -5,7 +5,7 @@ import { Optimizer, type OptimizerSlot } from "../optimizers/optimizer.js";
 import { anything, type Domain, instance, needed, type OptionTable, optionsOf, outside } from "../options.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import { sameShape } from "../tensor/shape.js";
-import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
+import { type CheckpointRecord, isWordText, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
 import { isObject } from "./header/header.js";
 import type { TensorSource } from "./source.js";
@@ -31,8 +31,14 @@ export interface SavedState extends CheckpointState {
 
 /** A random state. One of another copy of this package is accepted too, because only two numbers of it are saved. */
 const randomNumbers: Domain = (user, name, value) => {
-  if (isObject(value) && typeof value.seed === "bigint" && typeof value.offset === "bigint") return;
-  throw outside(user, name, value, "a RandomState, whose seed and offset are bigints, or left out");
+  const isWord = (each: unknown): boolean => typeof each === "bigint" && isWordText(String(each));
+  if (isObject(value) && isWord(value.seed) && isWord(value.offset)) return;
+  throw outside(
+    user,
+    name,
+    value,
+    "a RandomState, whose seed and offset are bigints of 64 bits, or left out",
+  );
 };
 
 /** Checks the fields of `CheckpointState`. */

@@ -116,7 +116,8 @@ export function readRecord(file: TensorSource): StoredRecord {
   if (steps !== undefined && !isObject(steps)) throw damaged("step counts are not an object");
   if (!isObject(random)) throw damaged("random state is missing");
   const { seed, offset } = random;
-  if (!isInteger(seed) || !isInteger(offset)) throw damaged("seed and offset are not decimal numbers");
+  if (!isWordText(seed) || !isWordText(offset))
+    throw damaged("seed and offset are not decimal numbers of 64 bits");
   if (typeof sha256 !== "string") throw damaged("digest is missing");
   const read = { version, quantized, steps, random: { seed: BigInt(seed), offset: BigInt(offset) }, extra };
   try {
@@ -127,8 +128,9 @@ export function readRecord(file: TensorSource): StoredRecord {
   }
 }
 
-function isInteger(value: unknown): value is string {
-  return typeof value === "string" && /^-?\d+$/.test(value);
+/** Whether a value is an unsigned 64-bit integer in decimal digits, as seeds and offsets are stored. */
+export function isWordText(value: unknown): value is string {
+  return typeof value === "string" && /^\d{1,20}$/.test(value) && BigInt(value) < 2n ** 64n;
 }
 
 function parse(text: string): JsonObject | undefined {

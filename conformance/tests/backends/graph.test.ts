@@ -57,6 +57,19 @@ describe("a replay", () => {
     expect(Array.from(graph.result.dataSync())).toEqual([10, 20, 31]);
   });
 
+  it("a replay writes the bytes that were given, even if the caller has changed them since", () => {
+    using _ = new Scope();
+    const bytes = Float32Array.of(1, 2, 3);
+    const x = zeros(backend, "f32", [3]);
+    using graph = captureGraph(backend, () => {
+      x.write(bytes);
+      bytes.fill(9);
+    });
+    bytes.fill(8);
+    graph.replay();
+    expect([...x.dataSync()]).toEqual([1, 2, 3]);
+  });
+
   it("the capture itself changes no tensor", () => {
     using _ = new Scope();
     const x = tensor(backend, [1, 2, 3]);

@@ -152,7 +152,22 @@ describe("reading a part of a tensor", () => {
         });
         await Promise.all(reads);
       }),
-      { numRuns: 150 },
+      {
+        numRuns: 150,
+        // a byte in a window, and the first one behind it
+        examples: SIZES.flatMap((size, i) =>
+          size > MEGABYTE
+            ? [
+                [
+                  [
+                    [i, 0, 1],
+                    [i, MEGABYTE, MEGABYTE + 1],
+                  ],
+                ] as [[number, number, number][]],
+              ]
+            : [],
+        ),
+      },
     );
     for (const [i, size] of SIZES.entries()) expect((await file.read(file.entry(`t${i}`))).length).toBe(size);
   });

@@ -10,6 +10,7 @@ import { FileError } from "../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
 import { parseHeader, type TensorEntry } from "../../../src/io/header/header.js";
 import { headerPieces } from "../../../src/io/header/header-text.js";
+import { encodeHeader, planEntries } from "../../../src/io/header/header-write.js";
 import { NameIndex } from "../../../src/io/header/name-index.js";
 import { PackedWriter } from "../../../src/io/header/packed.js";
 import { JsonError, jsonMembers } from "../../../src/io/json/json-read.js";
@@ -350,5 +351,38 @@ describe("an open file", () => {
     } finally {
       rmSync(folder, { recursive: true });
     }
+  });
+});
+
+describe("the header that is written", () => {
+  const plan = fc.record({
+    name: fc.string(),
+    dtype: fc.constantFrom(...DTYPES),
+    shape: fc.array(fc.nat(5), { maxLength: 2 }).map((sizes) => [...sizes, 4]),
+  });
+
+  it("places the tensors one behind the other, each at a multiple of the size of its elements", () => {
+    fc.assert(
+      fc.property(fc.uniqueArray(plan, { selector: ({ name }) => name, maxLength: 6 }), (plans) => {
+        const entries = [...planEntries(PATH, plans).values()];
+        expect(encodeHeader(PATH, entries, {}).length % 8).toBe(0);
+        let at = 0;
+        for (const { dtype, begin, end } of entries) {
+          expect(begin).toBe(at);
+          expect((8 * begin) % Math.max(8, FILE_DTYPES[dtype].bits)).toBe(0);
+          at = end;
+        }
+      }),
+      {
+        examples: [
+          [
+            [
+              { name: "a", dtype: "U8", shape: [1] },
+              { name: "b", dtype: "F64", shape: [1] },
+            ],
+          ],
+        ],
+      },
+    );
   });
 });

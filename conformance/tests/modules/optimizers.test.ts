@@ -140,6 +140,33 @@ describe("optimizers", () => {
   });
 });
 
+describe("masters and buffers", () => {
+  const makers = {
+    SGD: (of: Optimized) => new SGD(of, { learningRate: 0.5, momentum: 0.5 }),
+    AdamW: (of: Optimized) => new AdamW(of, { learningRate: 0.5 }),
+  };
+  const kinds = ["f32", "bf16", "quantized"] as const;
+  it.each(kinds.flatMap((kind) => Object.entries(makers).map(([name, make]) => [name, kind, make] as const)))(
+    "of %s on %s parameters live until dispose(), whichever scope is open when they are made",
+    (_, kind, make) => {
+      const dtype = kind === "f32" ? "f32" : "bf16";
+      const made = (): Linear => new Linear(backend(), INWARD, OUT, { dtype, random: new RandomState(1n) });
+      using module = kind === "quantized" ? quantizedModelInit({ enabled: true }, made) : made();
+      const { live } = backend().memoryUse();
+      const own = new Scope();
+      const optimizer = make(module);
+      own.dispose();
+      const kept = [...optimizer.slots.values()].flatMap(({ master, buffers }) => [
+        master,
+        ...buffers.values(),
+      ]);
+      expect(kept.filter(({ disposed }) => disposed)).toEqual([]);
+      optimizer.dispose();
+      expect(backend().memoryUse().live).toBe(live);
+    },
+  );
+});
+
 describe("the parameters given to an optimizer", () => {
   const MADE = {
     sgd: [(of: Optimized) => new SGD(of, { learningRate: 1 }), []],

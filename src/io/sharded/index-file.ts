@@ -12,8 +12,16 @@ import {
   optionsOf,
   text,
 } from "../../options.js";
-import { requirePart, sameOrApart, sizeOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
-import type { Shape } from "../../tensor/shape.js";
+import {
+  requirePart,
+  sameOrApart,
+  shapeOfPart,
+  sizeOfPart,
+  type TensorPart,
+  wholePart,
+} from "../../tensor/part.js";
+import { type Shape, sameShape } from "../../tensor/shape.js";
+import { isWordText } from "../checkpoint-record.js";
 import { FILE_DTYPES, type FileDType } from "../dtypes.js";
 import { openFile, readAt, writeAt } from "../files.js";
 import { isObject } from "../header/header.js";
@@ -75,7 +83,7 @@ export interface ShardedIndex {
 const matching = (pattern: RegExp, what: string) =>
   domain((value) => typeof value === "string" && pattern.test(value), what);
 const hash = matching(/^[0-9a-f]{64}$/, "a SHA-256");
-const number = matching(/^\d{1,40}$/, "a decimal number");
+const word = domain(isWordText, "an integer of 64 bits");
 const record = domain(isObject, "an object");
 const rank = integer(0);
 
@@ -95,7 +103,7 @@ const checkTensor = optionsOf<StoredTensor>({
   shape: needed(anyListOf(integer(0))),
   parts: needed(anyListOf((user, name, value) => checkStoredPart(user, value as StoredPart, name))),
 });
-const checkRandom = optionsOf<ShardedIndex["random"][0]>({ seed: needed(number), offset: needed(number) });
+const checkRandom = optionsOf<ShardedIndex["random"][0]>({ seed: needed(word), offset: needed(word) });
 const checkIndex = optionsOf<ShardedIndex>({
   version: needed(oneOf([VERSION])),
   generation: needed(matching(/^generation-[0-9a-f]{24}$/, "the name of a generation")),
@@ -182,6 +190,11 @@ function parsedIndex(path: string, text: string): ShardedIndex {
   for (const [name, value] of Object.entries(index.tensors)) {
     const user = `tensor "${name}"`;
     requireWholeTensor(user, checkTensor(user, value));
+    for (const { ranges, stored, recipe } of value.parts)
+      if (recipe === undefined && !sameShape(stored, shapeOfPart({ shape: value.shape, ranges })))
+        throw new ArgumentError(
+          `${user}: a part is stored as [${stored}], which is not the shape of its ranges`,
+        );
     for (const { file } of value.parts.flatMap(({ copies }) => copies))
       if (file >= index.ranks)
         throw new ArgumentError(`${user}: lies in the file of rank ${file}; there are ${index.ranks}`);

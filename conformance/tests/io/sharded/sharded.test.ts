@@ -378,9 +378,11 @@ describe("a run of several ranks", () => {
     for (const run of first) run.step(0);
     await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
     end(first);
-    const other = runs(4, 1, "delayed", false, false);
-    await expectRefusal(other, /had other bits on ranks 0 than on ranks 1/);
-    end(other);
+    for (const size of [4, 1]) {
+      const other = runs(size, 1, "delayed", false, false);
+      await expectRefusal(other, /had other bits on ranks 0 than on ranks 1/);
+      end(other);
+    }
     const quantized = runs(2, 2, "mxfp8", true);
     await settled(quantized, (run) => saveShardedCheckpoint(folder, run.state));
     end(quantized);
@@ -390,6 +392,18 @@ describe("a run of several ranks", () => {
     const plain = runs(2, 2, "mxfp8");
     await expectRefusal(plain, /"module.1.weight": is needed and not there/);
     end(plain);
+  });
+
+  it("is refused if parameters are quantized otherwise, even if their codes and scales have the same shapes", async () => {
+    const first = runs(2, 2, "mxfp8", true);
+    await settled(first, (run) => saveShardedCheckpoint(folder, run.state));
+    end(first);
+    const others = (Object.keys(RECIPES_UNDER_TEST) as RecipeName[]).filter((name) => name !== "mxfp8");
+    for (const name of others) {
+      const other = runs(2, 2, name, true);
+      await expectRefusal(other, /is quantized as|is needed and not there|is .* as a whole and|has no place/);
+      end(other);
+    }
   });
 
   it("is refused on another number of ranks if each rank has its own random state, unless those are not loaded", async () => {

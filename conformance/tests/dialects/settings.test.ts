@@ -1,0 +1,68 @@
+/** What a dialect fixes, and what its row says of its files, is what its quantizers do. */
+import { describe, expect, it } from "vitest";
+import { dialectSettings, quantizerOf } from "../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../src/dialects/table.js";
+import { ArgumentError } from "../../../src/errors.js";
+import { isTensorWide } from "../../../src/formats/block.js";
+import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
+import { zeros } from "../../../src/ops/create.js";
+import { quantizerNamed } from "../../../src/quantizers/named.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { elementCount } from "../../../src/tensor/shape.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const rows = DIALECT_NAMES.map((name) => [name, DIALECTS[name] as Dialect] as const);
+const forms = rows.flatMap(([name, { forms }]) => forms.map((form) => [name, form.quantizer, form] as const));
+
+describe.each(forms)("%s, %s", (name, quantizer, { fixed }) => {
+  it("refuses other values of what it fixes, and takes these values and undefined", () => {
+    const { spec } = quantizerOf({ dialect: name, quantizer });
+    expect(spec).toMatchObject(fixed);
+    for (const [option, value] of Object.entries(fixed)) {
+      const other = typeof value === "number" ? value + 1 : "another";
+      expect(() => dialectSettings(name, quantizer, { [option]: other })).toThrow(ArgumentError);
+      for (const same of [value, undefined])
+        expect(quantizerNamed(...dialectSettings(name, quantizer, { [option]: same })).spec).toEqual(spec);
+    }
+  });
+});
+
+/** The sizes that a row gives for a weight [N, K], such as "[N, K/2]". */
+function sizesOf(shape: string, [N, K]: readonly [number, number]): number[] {
+  const [, inner = ""] = /^\[(.*?)\]/.exec(shape) ?? [];
+  const size = (text: string): number => {
+    const [, product = "", divisor = "1"] = /^(?:ceil\()?([^/]*)(?:\/(\d+)\)?)?$/.exec(text.trim()) ?? [];
+    const factors = product
+      .split("*")
+      .flatMap((each) => [...each.matchAll(/\d+|[NK]/g)].map(([factor]) => factor));
+    const value = factors.reduce(
+      (all, each) => all * (each === "N" ? N : each === "K" ? K : Number(each)),
+      1,
+    );
+    return value / Number(divisor);
+  };
+  return inner === "" ? [] : inner.split(",").map(size);
+}
+
+describe.each(rows.filter(([, { tensors }]) => tensors.length > 0))(
+  "the files of %s",
+  (name, { tensors }) => {
+    it("have the codes and scales that its first form makes of a weight, and a divisor where its rule has one", () => {
+      using _ = new Scope();
+      const size = [256, 384] as const;
+      const made = quantizerOf({ dialect: name }).quantize(zeros(backend(), "bf16", size));
+      const { data, scaleInv, amax } = made.copy("rowwise");
+      const bits = { e2m1: 4, e2m3: 6, e3m2: 6 }[made.spec.format as "e2m1"] ?? 8;
+      const [codes, scales, whole] = tensors;
+      expect(codes).toMatchObject({ role: "codes" });
+      const packed = elementCount(sizesOf(codes?.shape ?? "", size));
+      expect([(data.size * bits) / 8, data.size]).toContain(packed);
+      expect(elementCount(sizesOf(scales?.shape ?? "", size))).toBe(
+        isTensorWide(made.spec.tile) ? 1 : scaleInv.size,
+      );
+      expect(scales?.role).toBe("multiplier");
+      if (whole) expect([amax?.size, whole.role]).toEqual([1, tensorScaleRole(made.spec.scaleRule)]);
+    });
+  },
+);

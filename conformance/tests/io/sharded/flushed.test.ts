@@ -1,0 +1,71 @@
+/** An index names only files that are on the disk: they, and the entries of all folders, are flushed before it appears. */
+import { mkdtempSync, rmSync } from "node:fs";
+import type * as fsPromises from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { basename, dirname, join, relative } from "node:path";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
+import { saveShardedCheckpoint } from "../../../../src/io/sharded/save.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { useBackends } from "../../distributed/ranks/backends.js";
+
+const { unflushed } = vi.hoisted(() => ({ unflushed: new Set<string>() }));
+/** What was not yet flushed when an index appeared. */
+const found: string[][] = [];
+
+/** The file system module, which lists files and folders that have changed since they were flushed. */
+vi.mock("node:fs/promises", async (original) => {
+  const real = await original<typeof fsPromises>();
+  return {
+    ...real,
+    async mkdir(path: string, options: { recursive: true }) {
+      const made = await real.mkdir(path, options);
+      if (made !== undefined) unflushed.add(dirname(path));
+      return made;
+    },
+    async open(path: string, flags: string, mode?: number) {
+      const handle = await real.open(path, flags, mode);
+      const [sync, write] = [handle.sync.bind(handle), handle.write.bind(handle)];
+      handle.sync = async () => {
+        await sync();
+        unflushed.delete(path);
+      };
+      handle.write = (async (...args: Parameters<typeof write>) => {
+        unflushed.add(path);
+        return write(...args);
+      }) as typeof handle.write;
+      return handle;
+    },
+    async rename(from: string, to: string) {
+      if (basename(to) === "checkpoint.index.json") found.push([...unflushed]);
+      await real.rename(from, to);
+      if (unflushed.delete(from)) unflushed.add(to);
+      unflushed.add(dirname(to));
+    },
+  };
+});
+
+const backends = useBackends(3);
+let folder = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "lockstep-flushed-"));
+  unflushed.clear();
+  found.length = 0;
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+it.each([1, 2, 3])(
+  "the files of %i ranks are flushed before the index appears, and it before the save ends",
+  async (size) => {
+    for (let save = 0; save < 2; save++)
+      await Promise.all(
+        loopbackOver(backends.slice(0, size), 20_000).map(async (group) => {
+          using module = new Linear(group.backend, 4, 4, { dtype: "f32", random: new RandomState(3n) });
+          await saveShardedCheckpoint(folder, { module, group });
+        }),
+      );
+    expect(found.map((paths) => paths.map((path) => relative(folder, path)))).toEqual([[], []]);
+    expect([...unflushed].map((path) => relative(folder, path))).toEqual([]);
+  },
+);
