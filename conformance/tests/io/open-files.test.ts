@@ -14,7 +14,7 @@ import { loadTensors, saveTensors } from "../../../src/io/tensors.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { tensor } from "../../../src/ops/create.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
-import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../src/tensor/part.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useBackends } from "../distributed/ranks/backends.js";

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import { saveShardedCheckpoint } from "../../../../src/io/sharded/save.js";
 import { Linear } from "../../../../src/modules/linear.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
 
 const { unflushed } = vi.hoisted(() => ({ unflushed: new Set<string>() }));

@@ -23,7 +23,7 @@ import { saveShardedCheckpoint } from "../../../../src/io/sharded/save.js";
 import { Module } from "../../../../src/modules/module.js";
 import { Parameter, wideTensor } from "../../../../src/modules/parameter.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
-import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../../src/tensor/part.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
