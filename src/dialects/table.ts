@@ -376,8 +376,13 @@ export const DIALECTS = {
     forms: [mx("mxfp4", "e8m0FloorLog2", "multiplyBoundedHalfDown")],
     values: { type: "f32", plusZero: true, finiteScales: true },
     tensors: [
-      { name: "weight", dtype: "MXFP4 of GGUF", shape: "[N, K/32, 17], bytes 1 to 16", role: "codes" },
-      scale("MXFP4 of GGUF", "[N, K/32, 17], byte 0", "weight"),
+      {
+        name: "weight",
+        dtype: "MXFP4 of GGUF",
+        shape: "[N, K/2]; bytes 1 to 16 of each block of 17",
+        role: "codes",
+      },
+      scale("MXFP4 of GGUF", "[N, K/32]; byte 0 of each block of 17", "weight"),
     ],
     source: "gguf 0.19.0, gguf.quants.quantize",
   },

@@ -22,6 +22,8 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
   ["quantize", "quantize_"],
   // the first is a field of a plan; the second is the option's name in TransformerEngine
   ["splitAccumulator", "useSplitAccumulator"],
+  // the first is a dialect, the second how codes lie in the blocks of a GGUF file
+  ["gguf-mxfp4", "gguf:mxfp4"],
 ];
 
 /**

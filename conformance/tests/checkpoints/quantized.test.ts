@@ -166,43 +166,45 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
     return { dtype, shape, bytes };
   }
 
-  it.each(QUANTIZED_TARGETS.filter((name) => targetNamed(name).row?.dialect !== undefined))(
-    "%s",
-    async (name) => {
-      const target = targetNamed(name);
-      const dialect = target.row?.dialect as DialectName;
-      const { suffix } = conventionOf(target.row?.convention ?? "gpt-oss").codes;
-      await fc.assert(
-        fc.asyncProperty(
-          wide,
-          fc.constantFrom([256, 128], [128, 384], [384, 256]),
-          fc.nat(1e6),
-          async (dtype, shape, seed) => {
-            await inFolder(async (folder) => {
-              const held = drawn(dtype, shape, seed);
-              const tensors = new Map([["m.o_proj.weight", held]]);
-              await writeContents(folder, { tensors, metadata: {}, json: new Map() });
-              await convertTo(backend(), folder, join(folder, "out"), name);
-              using _scope = new Scope();
-              const x = fromBytes(backend(), held.bytes, shape, dtype.toLowerCase() as "bf16");
-              const made = quantizerOf({ dialect }).quantize(x).copy("rowwise");
-              const { tensors: ours } = await readContents(join(folder, "out"));
-              const codes = ours.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
-              const own = made.data.dataSync() as Uint8Array;
-              if (made.data.dtype === "e2m3") expect(codes.length * 4).toBe(own.length * 3);
-              else expect(Buffer.compare(codes, own)).toBe(0);
-              const values = (await valuesIn(join(folder, "out"))).get("m.o_proj.weight");
-              expect(values?.every(Number.isFinite)).toBe(true);
-              expect(blockFormat(quantizerOf({ dialect }).spec.quantizer).tensorAmax).toBe(
-                made.amax !== undefined,
-              );
-            });
-          },
-        ),
-        { numRuns: 4 },
-      );
-    },
-  );
+  // blocks of GGUF have codes in another order: gguf-written.test.ts compares whole files with gguf-py's
+  const plain = QUANTIZED_TARGETS.filter((name) => {
+    const { row } = targetNamed(name);
+    return row?.dialect !== undefined && !row.ggml;
+  });
+  it.each(plain)("%s", async (name) => {
+    const target = targetNamed(name);
+    const dialect = target.row?.dialect as DialectName;
+    const { suffix } = conventionOf(target.row?.convention ?? "gpt-oss").codes;
+    await fc.assert(
+      fc.asyncProperty(
+        wide,
+        fc.constantFrom([256, 128], [128, 384], [384, 256]),
+        fc.nat(1e6),
+        async (dtype, shape, seed) => {
+          await inFolder(async (folder) => {
+            const held = drawn(dtype, shape, seed);
+            const tensors = new Map([["m.o_proj.weight", held]]);
+            await writeContents(folder, { tensors, metadata: {}, json: new Map() });
+            await convertTo(backend(), folder, join(folder, "out"), name);
+            using _scope = new Scope();
+            const x = fromBytes(backend(), held.bytes, shape, dtype.toLowerCase() as "bf16");
+            const made = quantizerOf({ dialect }).quantize(x).copy("rowwise");
+            const { tensors: ours } = await readContents(join(folder, "out"));
+            const codes = ours.get(`m.o_proj${suffix}`)?.bytes ?? new Uint8Array();
+            const own = made.data.dataSync() as Uint8Array;
+            if (made.data.dtype === "e2m3") expect(codes.length * 4).toBe(own.length * 3);
+            else expect(Buffer.compare(codes, own)).toBe(0);
+            const values = (await valuesIn(join(folder, "out"))).get("m.o_proj.weight");
+            expect(values?.every(Number.isFinite)).toBe(true);
+            expect(blockFormat(quantizerOf({ dialect }).spec.quantizer).tensorAmax).toBe(
+              made.amax !== undefined,
+            );
+          });
+        },
+      ),
+      { numRuns: 4 },
+    );
+  });
 
   it("also of a weight that is read in several pieces", async () => {
     const held = drawn("BF16", [2400, 1024], 7);

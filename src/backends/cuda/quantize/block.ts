@@ -3,7 +3,7 @@ import { isSquare } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/copies.js";
-import { addressOf, type LoweringContext } from "../lowering.js";
+import type { LoweringContext } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
 import { COPIES } from "../shared-arguments.js";
 import { QUANTIZED, quantizedSource } from "./source.js";
@@ -30,8 +30,8 @@ export function quantizeBlock({ addon, device }: LoweringContext, args: Quantize
 export function blockSource(args: QuantizeArgs) {
   const { spec } = args;
   return {
-    ...quantizedSource(args),
     word: factsOf(spec.format).word,
+    ...quantizedSource(args),
     square: isSquare(spec.tile),
     inPlace: spec.compact,
     pow2: spec.pow2Scales,

@@ -25,8 +25,8 @@ export const MX_CALLS = {
 export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArgs): void {
   const { spec, random, part } = args;
   addon.quantizeMx(device, {
-    ...quantizedSource(args),
     word: factsOf(spec.format).word,
+    ...quantizedSource(args),
     square: isSquare(spec.tile),
     stochastic: spec.stochastic,
     random: randomWords(random),

@@ -37,8 +37,8 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
   // without the transform, a given amax serves both copies (numerics.md §5.2)
   const amaxColumnwise = args.amaxColumnwise ?? (spec.rht ? undefined : amax);
   addon.quantizeNvfp4(device, {
-    ...quantizedSource(args),
     square: isSquare(spec.tile),
+    ...quantizedSource(args),
     transforms: spec.rht,
     signs: spec.rhtSigns,
     stochastic: spec.stochastic,

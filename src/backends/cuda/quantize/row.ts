@@ -28,8 +28,8 @@ export function quantizeRow({ addon, device, withTemporary }: LoweringContext, a
   const lines = (rowwise ? rows : 0) + (columnwise ? columns : 0);
   withTemporary(4 * lines, (workspace) =>
     addon.quantizeRow(device, {
-      ...quantizedSource(args),
       word: factsOf(spec.format).word,
+      ...quantizedSource(args),
       rowwise: addressOf(rowwise?.data),
       columnwise: addressOf(columnwise?.data),
       rowwiseScaleInv: addressOf(rowwise?.scaleInv),

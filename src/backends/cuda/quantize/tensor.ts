@@ -49,8 +49,8 @@ function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspac
 export function tensorSource<W extends number | undefined>(args: QuantizeArgs, workspace: W) {
   const { spec, rowwise, columnwise, scale, amax, amaxRecord } = args;
   return {
-    ...quantizedSource(args),
     word: factsOf(spec.format).word,
+    ...quantizedSource(args),
     rowwise: addressOf(rowwise?.data),
     columnwise: addressOf(columnwise?.data),
     rowwiseScaleInv: addressOf(rowwise?.scaleInv),
