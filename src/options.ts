@@ -209,11 +209,13 @@ export function integer(least: number, most = Number.MAX_SAFE_INTEGER): Domain {
   );
 }
 
+/** Whether a value is an unsigned 64-bit integer. */
+export function isU64(value: unknown): value is bigint {
+  return typeof value === "bigint" && BigInt.asUintN(64, value) === value;
+}
+
 /** Accepts an unsigned 64-bit integer. */
-export const u64 = domain(
-  (value) => typeof value === "bigint" && BigInt.asUintN(64, value) === value,
-  "a bigint from 0n to 2n ** 64n - 1n",
-);
+export const u64 = domain(isU64, "a bigint from 0n to 2n ** 64n - 1n");
 
 /** Accepts one of these values, which are mostly names. */
 export function oneOf(values: readonly (string | number)[]): Domain {

@@ -4,12 +4,7 @@ import { castTo } from "../ops/cast/cast.js";
 import { fromBytes, tensor } from "../ops/create.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { needed, oneOf, optionsOf } from "../options.js";
-import {
-  type Direction,
-  type QuantizedCopy,
-  QuantizedTensor,
-  requireQuantized,
-} from "../tensor/quantized.js";
+import { type CopyTensors, type Direction, QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { storageBits, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { hasType, type Tensor } from "../tensor/tensor.js";
@@ -57,15 +52,27 @@ function reread(
   type: WideDType,
   { typedScale, plusZero }: NonNullable<Dialect["values"]>,
 ): QuantizedTensor {
-  const direction: Direction = t.rowwise ? "rowwise" : "columnwise";
-  const { data, scaleInv, amax }: QuantizedCopy = t.copy(direction);
-  const { spec, shape, dtype, scaleLayout, quantizer: ops } = t;
-  const made = {
+  return withCopy(t, ({ data, scaleInv, amax }) => ({
     data: plusZero ? withoutMinusZero(data) : data,
     scaleInv: typedScale && hasType(scaleInv, "f32") ? castTo(castTo(scaleInv, type), "f32") : scaleInv,
     ...(amax ? { amax } : {}),
-  };
-  return new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, [direction]: made });
+  }));
+}
+
+const directionOf = (t: QuantizedTensor): Direction => (t.rowwise ? "rowwise" : "columnwise");
+
+/** A quantized tensor with the tensors that `change` makes of those of the copy that is dequantized. */
+function withCopy(t: QuantizedTensor, change: (copy: CopyTensors) => CopyTensors): QuantizedTensor {
+  const { spec, shape, dtype, scaleLayout, quantizer: ops } = t;
+  const direction = directionOf(t);
+  return new QuantizedTensor({
+    spec,
+    shape,
+    dtype,
+    scaleLayout,
+    ops,
+    [direction]: change(t.copy(direction)),
+  });
 }
 
 /**
@@ -73,25 +80,19 @@ function reread(
  * device.
  */
 function withFiniteScales(t: QuantizedTensor): Tensor<WideDType> {
-  const direction: Direction = t.rowwise ? "rowwise" : "columnwise";
-  const copy: QuantizedCopy = t.copy(direction);
   const made = dequantize(t, "f32");
-  const { scaleInv } = copy;
+  const { scaleInv } = t.copy(directionOf(t));
   const scales = scaleInv.dataSync();
   if (!(scales instanceof Uint8Array) || !scales.includes(NAN_SCALE)) return made;
   const below = scales.map((code) => Math.min(code, NAN_SCALE - 1));
-  const { spec, shape, dtype, scaleLayout, quantizer: ops } = t;
-  const halved = {
+  const halved = withCopy(t, (copy) => ({
     ...copy,
     scaleInv: fromBytes(scaleInv.backend, below, scaleInv.shape, scaleInv.dtype),
-  };
-  const halves = dequantize(
-    new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, [direction]: halved }),
-    "f32",
-  ).dataSync() as Float32Array;
+  }));
+  const halves = dequantize(halved, "f32").dataSync() as Float32Array;
   const values = made.dataSync() as Float32Array;
   const read = values.map((value, i) => (Number.isNaN(value) ? 2 * (halves[i] as number) : value));
-  return tensor(made.backend, read, shape);
+  return tensor(made.backend, read, t.shape);
 }
 
 const NAN_SCALE = 255;

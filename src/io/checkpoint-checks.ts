@@ -2,10 +2,19 @@
 import { FileError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Optimizer, type OptimizerSlot } from "../optimizers/optimizer.js";
-import { anything, type Domain, instance, needed, type OptionTable, optionsOf, outside } from "../options.js";
+import {
+  anything,
+  type Domain,
+  instance,
+  isU64,
+  needed,
+  type OptionTable,
+  optionsOf,
+  outside,
+} from "../options.js";
 import type { RandomState } from "../quantizers/random-state.js";
 import { sameShape } from "../tensor/shape.js";
-import { type CheckpointRecord, isWordText, quantizedRecord } from "./checkpoint-record.js";
+import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
 import { isObject } from "./header/header.js";
 import type { TensorSource } from "./source.js";
@@ -31,8 +40,7 @@ export interface SavedState extends CheckpointState {
 
 /** A random state. One of another copy of this package is accepted too, because only two numbers of it are saved. */
 const randomNumbers: Domain = (user, name, value) => {
-  const isWord = (each: unknown): boolean => typeof each === "bigint" && isWordText(String(each));
-  if (isObject(value) && isWord(value.seed) && isWord(value.offset)) return;
+  if (isObject(value) && isU64(value.seed) && isU64(value.offset)) return;
   throw outside(
     user,
     name,

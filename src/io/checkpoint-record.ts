@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { ArgumentError, FileError } from "../errors.js";
+import { isU64 } from "../options.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE } from "./checkpoint-tensors.js";
 import { isObject, type JsonObject, type Metadata, type TensorPlan } from "./header/header.js";
@@ -130,7 +131,7 @@ export function readRecord(file: TensorSource): StoredRecord {
 
 /** Whether a value is an unsigned 64-bit integer in decimal digits, as seeds and offsets are stored. */
 export function isWordText(value: unknown): value is string {
-  return typeof value === "string" && /^\d{1,20}$/.test(value) && BigInt(value) < 2n ** 64n;
+  return typeof value === "string" && /^\d{1,20}$/.test(value) && isU64(BigInt(value));
 }
 
 function parse(text: string): JsonObject | undefined {

@@ -22,12 +22,12 @@ interface Quantization {
   readonly scaleLayout: ScaleLayout;
 }
 
-/** The input types, copies and layouts of a spec. The many specs of a quantizer share them out. */
+/** The input type, the copies and the layout of spec `i`. All combinations are shared out among the specs of a quantizer. */
 function quantizationOf(spec: QuantizeSpec, i: number): Quantization {
-  const nth = <T>(values: readonly T[], at: number): T => values[at % values.length] as T;
-  const usages = spec.compact ? USAGES : USAGES.filter(({ columnwise }) => columnwise || i % 2 === 0);
-  const [dtype, usage] = [nth(sourceTypes(spec), i), nth(usages, i)];
-  return { dtype, usage, scaleLayout: nth(layoutsOf(spec), i) };
+  const all = sourceTypes(spec).flatMap((dtype) =>
+    USAGES.flatMap((usage) => layoutsOf(spec).map((scaleLayout) => ({ dtype, usage, scaleLayout }))),
+  );
+  return all[i % all.length] as Quantization;
 }
 
 describeOnStandIn("the addon accepts every spec that the CUDA backend supports", (addon) => {

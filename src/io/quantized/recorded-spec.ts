@@ -1,5 +1,4 @@
 /** The names of a spec's fields in files. */
-
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import { makeSpec } from "../../tensor/spec.js";
 
