@@ -110,6 +110,13 @@ export const enum ScaleRule {
    * modulo 256, up to 255; its elements are 0.
    */
   E8m0FloorLog2 = 21,
+  /** The least power of two from amax / max and from 2^-126. A quotient of 0 has the code 0, and its elements are 0. */
+  E8m0UpNormal = 22,
+  /**
+   * amax / 6 as e4m3, rounded half up. What would be 256 or more becomes 448, and what is below 2^-6 at most 7 * 2^-9. The scale of
+   * the tensor is 1, and elements of a block with the scale 0 are 0.
+   */
+  E4m3HalfUp = 23,
 }
 
 /** How an element is brought to the range of its format, other than by the multiplier of its block: a sum of these bits. */
@@ -132,6 +139,8 @@ export const enum ElementScaling {
   MinusZero = 128,
   /** An element of a magnitude above 1.5 * 2^127 becomes that, with its sign, before it is scaled. */
   Bounded = 256,
+  /** Ties give the code farther from zero. */
+  TiesToAway = 512,
 }
 
 export const enum Activation {

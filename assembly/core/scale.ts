@@ -126,12 +126,13 @@ function isF32(kind: i32): bool {
 
 /** Whether blocks of e4m3 scales have a scale of the tensor, or none, by `tensorScale`. */
 function hasTensorScale(kind: i32): bool {
+  if (kind === ScaleRule.E4m3HalfUp) return true;
   return kind >= ScaleRule.E4m3Quotient && kind <= ScaleRule.TwoLevelDivisor;
 }
 
-/** The stored scale of a tensor of this amax, by a rule from E4m3Quotient to TwoLevelDivisor. `type` is that of the input. */
+/** The stored scale of a tensor of this amax, by a rule from E4m3Quotient to TwoLevelDivisor or E4m3HalfUp. `type` is that of the input. */
 export function tensorScale(rule: i32, amax: f32, type: u32): f32 {
-  if (rule === ScaleRule.E4m3Quotient) return 1;
+  if (rule === ScaleRule.E4m3Quotient || rule === ScaleRule.E4m3HalfUp) return 1;
   if (rule !== ScaleRule.TwoLevelDivisor) return amax / 2688;
   const reciprocal = roundWide(type, 1 / max<f32>(amax, reinterpret<f32>(0x00800000)));
   const divisor = roundWide(type, reciprocal * 2688);
@@ -165,7 +166,9 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     else if (kind === ScaleRule.E8m0UpLeast) {
       const least = f32x4.max(amax, f32x4.splat(<f32>1e-4));
       code = e8m0Up(f32x4.div(least, v128.load32_splat(rule, RuleAt.Max)));
-    } else if (kind === ScaleRule.E8m0FloorLog2)
+    } else if (kind === ScaleRule.E8m0UpNormal)
+      code = e8m0UpNormal(f32x4.div(amax, v128.load32_splat(rule, RuleAt.Max)));
+    else if (kind === ScaleRule.E8m0FloorLog2)
       code = e8m0FloorLog2(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
     else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
     else if (hasTensorScale(kind)) code = ofTensor(rule, amax, multipliers + ((<usize>i) << 2));
@@ -180,6 +183,9 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
       );
       code = v128.bitselect(i32x4.splat(127), code, beyond);
       v128.store(multipliers + ((<usize>i) << 2), v128.andnot(e8m0Multiplier(rule, code), beyond));
+    } else if (kind === ScaleRule.E8m0UpNormal) {
+      const isZero = i32x4.eq(code, i32x4.splat(0));
+      v128.store(multipliers + ((<usize>i) << 2), v128.andnot(e8m0Multiplier(rule, code), isZero));
     } else if (kind !== ScaleRule.TwoLevel && !hasTensorScale(kind))
       v128.store(multipliers + ((<usize>i) << 2), e8m0Multiplier(rule, code));
     const halves = i16x8.narrow_i32x4_u(code, code);
@@ -262,6 +268,11 @@ function e8m0Up(p: v128): v128 {
   const tiny = i32x4.lt_s(p, i32x4.splat(0x00800000));
   const carry = v128.bitselect(i32x4.splat(0x003fffff), i32x4.splat(0x007fffff), tiny);
   return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
+}
+
+/** The exponent field of p, rounded up to a power of two: 1 for all subnormals, 0 for zero, and at most 254. */
+function e8m0UpNormal(p: v128): v128 {
+  return i32x4.min_s(i32x4.shr_u(i32x4.add(p, i32x4.splat(0x007fffff)), 23), i32x4.splat(254));
 }
 
 /**
@@ -358,6 +369,23 @@ function codesE4m3(values: v128): v128 {
   return v128.bitselect(subnormal, normal, i32x4.lt_s(values, i32x4.splat(E4M3_MIN_NORMAL)));
 }
 
+/** The codes and factors of E4m3HalfUp. A block of the scale 0 has the factor that makes elements 0. */
+function halfUpE4m3(rule: usize, amax: v128, factors: usize): v128 {
+  const raw = f32x4.pmin(f32x4.div(amax, f32x4.splat(6)), f32x4.splat(448));
+  const units = i32x4.trunc_sat_f32x4_u(f32x4.add(f32x4.mul(raw, f32x4.splat(512)), f32x4.splat(0.5)));
+  const normal = i32x4.sub(i32x4.shr_u(i32x4.add(raw, i32x4.splat(0x00080000)), 20), i32x4.splat(120 << 3));
+  const bounded = v128.bitselect(i32x4.splat(0x7e), normal, i32x4.gt_s(normal, i32x4.splat(0x77)));
+  const isTiny = i32x4.lt_s(raw, i32x4.splat(E4M3_MIN_NORMAL));
+  const code = v128.bitselect(i32x4.min_s(units, i32x4.splat(7)), bounded, isTiny);
+  const tiny = f32x4.mul(f32x4.convert_i32x4_s(code), f32x4.splat(1.0 / 512));
+  const scale = v128.bitselect(tiny, i32x4.shl(i32x4.add(code, i32x4.splat(120 << 3)), 20), isTiny);
+  const isZero = i32x4.eq(code, i32x4.splat(0));
+  if (load<u32>(rule, RuleAt.Scaling) & ElementScaling.Divides)
+    v128.store(factors, v128.bitselect(f32x4.splat(Infinity), scale, isZero));
+  else v128.store(factors, v128.andnot(f32x4.div(f32x4.splat(1), scale), isZero));
+  return code;
+}
+
 /** What becomes the e4m3 scale of an amax by a rule that `tensorScale` has, whose tensor has the scale `t`. */
 function rawOfTensor(kind: i32, type: u32, amax: v128, t: v128): v128 {
   if (kind === ScaleRule.TwoLevelProduct) {
@@ -381,6 +409,7 @@ function leastOfTensor(kind: i32): f32 {
  */
 function ofTensor(rule: usize, amax: v128, multipliers: usize): v128 {
   const kind = load<i32>(rule, RuleAt.Rule);
+  if (kind === ScaleRule.E4m3HalfUp) return halfUpE4m3(rule, amax, multipliers);
   const t = v128.load32_splat(rule, RuleAt.Global);
   const raw = rawOfTensor(kind, load<u32>(rule, RuleAt.Type), amax, t);
   const isNaN = f32x4.ne(raw, raw);

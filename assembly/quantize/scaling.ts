@@ -19,7 +19,8 @@ export function isComputed(scaling: u32): bool {
 }
 
 /** The bits that decide what ties and zeros become. */
-const SETTLES: u32 = ElementScaling.TiesToZero | ElementScaling.PlusZero | ElementScaling.MinusZero;
+const SETTLES: u32 =
+  ElementScaling.TiesToZero | ElementScaling.TiesToAway | ElementScaling.PlusZero | ElementScaling.MinusZero;
 
 /**
  * Changes `count` computed elements so that their rounding to the nearest code of format `word`, ties to even, gives what the
@@ -27,22 +28,26 @@ const SETTLES: u32 = ElementScaling.TiesToZero | ElementScaling.PlusZero | Eleme
  */
 function settleRun(x: usize, count: i32, scaling: u32, word: u32): void {
   const half = f32x4.splat(reinterpret<f32>(decode(1, word)) * 0.5);
-  const odd = i32x4.splat(scaling & ElementScaling.TiesToZero ? 1 : 0);
+  const step = i32x4.splat(
+    scaling & ElementScaling.TiesToZero ? -1 : scaling & ElementScaling.TiesToAway ? 1 : 0,
+  );
   const minus = i32x4.splat(scaling & ElementScaling.MinusZero ? 0x80000000 : 0);
   const keeps = i32x4.splat(scaling & ElementScaling.PlusZero ? 0 : -1);
   for (const end = x + ((<usize>(count & -4)) << 2); x < end; x += 16)
-    v128.store(x, settled(v128.load(x), half, odd, minus, keeps));
+    v128.store(x, settled(v128.load(x), half, step, minus, keeps));
   for (const end = x + ((<usize>(count & 3)) << 2); x < end; x += 4)
-    v128.store32_lane(x, settled(v128.load32_splat(x), half, odd, minus, keeps), 0);
+    v128.store32_lane(x, settled(v128.load32_splat(x), half, step, minus, keeps), 0);
 }
 
 /**
- * Four elements of settleRun. A tie has zeros in its last bits, and no code and no tie lies between it and the number nearer to
- * zero, whose last bit is a one.
+ * Four elements of settleRun. A tie has zeros in its last bits, and no code and no tie lies between it and its neighbours toward
+ * zero and away from it, whose last bits are ones.
  */
-function settled(v: v128, half: v128, odd: v128, minus: v128, keeps: v128): v128 {
+function settled(v: v128, half: v128, step: v128, minus: v128, keeps: v128): v128 {
   const isZero = f32x4.eq(v, f32x4.splat(0));
-  v = i32x4.sub(v, v128.andnot(v128.andnot(odd, v), isZero));
+  const isEven = i32x4.eq(v128.and(v, i32x4.splat(1)), i32x4.splat(0));
+  const isKept = v128.or(isZero, f32x4.eq(f32x4.abs(v), f32x4.splat(Infinity)));
+  v = i32x4.add(v, v128.andnot(v128.and(step, isEven), isKept));
   v = v128.or(v, v128.and(minus, isZero));
   const kept = v128.or(keeps, f32x4.gt(f32x4.abs(v), half));
   return v128.and(v, v128.or(kept, f32x4.ne(v, v)));

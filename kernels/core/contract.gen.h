@@ -56,6 +56,8 @@ enum class ScaleRule : int {
   kE8m0UpLeast = 19,
   kF32QuotientRange = 20,
   kE8m0FloorLog2 = 21,
+  kE8m0UpNormal = 22,
+  kE4m3HalfUp = 23,
 };
 
 enum class ElementScaling : int {
@@ -68,6 +70,7 @@ enum class ElementScaling : int {
   kPlusZero = 64,
   kMinusZero = 128,
   kBounded = 256,
+  kTiesToAway = 512,
 };
 
 enum class Activation : int {
@@ -128,7 +131,7 @@ template <>
 inline constexpr Wide kLastMember<Wide> = Wide::kF16;
 
 template <>
-inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kE8m0FloorLog2;
+inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kE4m3HalfUp;
 
 template <>
 inline constexpr Activation kLastMember<Activation> = Activation::kSigmoid;

@@ -17,7 +17,13 @@ __host__ __device__ constexpr bool hasF32Scales(ScaleRule rule) {
 
 // Whether a rule gives e4m3 scales and a scale of the tensor, which is no amax.
 __host__ __device__ constexpr bool hasTensorScale(ScaleRule rule) {
-  return rule >= ScaleRule::kE4m3Quotient && rule <= ScaleRule::kTwoLevelDivisor;
+  return rule == ScaleRule::kE4m3HalfUp ||
+         (rule >= ScaleRule::kE4m3Quotient && rule <= ScaleRule::kTwoLevelDivisor);
+}
+
+// Whether the scale of the tensor is 1 by a rule, whatever its amax.
+__host__ __device__ constexpr bool hasNoTensorAmax(ScaleRule rule) {
+  return rule == ScaleRule::kE4m3Quotient || rule == ScaleRule::kE4m3HalfUp;
 }
 
 // Whether a rule gives e8m0 scales.
@@ -34,7 +40,8 @@ __host__ __device__ constexpr bool has(uint32_t scaling, ElementScaling bit) {
 // Whether a rule and a scaling are among those of NVFP4 other than TransformerEngine's rule.
 __host__ __device__ constexpr bool isNvfp4Rule(ScaleRule rule, uint32_t scaling) {
   constexpr uint32_t kBits =
-      static_cast<uint32_t>(ElementScaling::kDivides) | static_cast<uint32_t>(ElementScaling::kAddsZero);
+      static_cast<uint32_t>(ElementScaling::kDivides) | static_cast<uint32_t>(ElementScaling::kAddsZero) |
+      static_cast<uint32_t>(ElementScaling::kTiesToZero) | static_cast<uint32_t>(ElementScaling::kPlusZero);
   return hasTensorScale(rule) && (scaling & ~kBits) == 0;
 }
 

@@ -84,6 +84,12 @@ __host__ __device__ inline uint32_t e8m0UpLeast(float amax, float max) {
   return e8m0Up((amax < 1e-4f ? 1e-4f : amax) / max);
 }
 
+// The exponent field of p, rounded up to a power of two: 1 for all subnormals, 0 for zero, and at most 254.
+__host__ __device__ inline uint32_t e8m0UpNormal(float p) {
+  const uint32_t code = (bitsOf(p) + 0x007fffff) >> 23;
+  return code < 254 ? code : 254;
+}
+
 // The e8m0 code 127 + floor(l) - maxExponent modulo 256, where l is the f32 nearest to log2 amax; 0 for zero, 254 for infinity.
 // l is K for amax from 2^K * (1 - h ln 2) on, where h is half the distance from K to the f32 before it.
 __host__ __device__ inline uint32_t e8m0FloorLog2(float amax, int maxExponent) {
@@ -135,13 +141,15 @@ __host__ __device__ inline float scaledBy(float x, float factor, uint32_t scalin
 
 // Changes a scaled element so that its rounding to the nearest code, ties to even, gives what `scaling` says of ties and of
 // zeros. `half` is half of the smallest value of the format. A tie has zeros in its last bits, and no code and no tie lies
-// between it and the number nearer to zero, whose last bit is a one.
+// between it and its neighbours toward zero and away from it, whose last bits are ones.
 __host__ __device__ inline float settled(float y, float half, uint32_t scaling) {
   uint32_t bits = bitsOf(y);
   if (y == 0) {
     if (has(scaling, ElementScaling::kMinusZero)) bits |= 0x80000000u;
   } else if (has(scaling, ElementScaling::kTiesToZero)) {
     bits -= ~bits & 1;
+  } else if (has(scaling, ElementScaling::kTiesToAway) && (bits & 0x7fffffffu) != 0x7f800000u) {
+    bits |= 1;
   }
   const float magnitude = floatOf(bits & 0x7fffffffu);
   return has(scaling, ElementScaling::kPlusZero) && magnitude <= half ? 0.0f : floatOf(bits);
@@ -150,7 +158,7 @@ __host__ __device__ inline float settled(float y, float half, uint32_t scaling) 
 // The stored scale of a tensor of this amax, by a rule that hasTensorScale.
 template <typename Round>
 __host__ __device__ inline float tensorScale(ScaleRule rule, float amax, Round round) {
-  if (rule == ScaleRule::kE4m3Quotient) return 1;
+  if (hasNoTensorAmax(rule)) return 1;
   if (rule != ScaleRule::kTwoLevelDivisor) return amax / 2688;
   const float least = powerOfTwo(-126);
   const float divisor = round(round(1 / (amax < least ? least : amax)) * 2688);
@@ -187,9 +195,27 @@ __host__ __device__ inline uint32_t exactE4m3(float value) {
   return value < powerOfTwo(-6) ? static_cast<uint32_t>(value * 512) : (bitsOf(value) >> 20) - (120 << 3);
 }
 
+// The scale of a block by kE4m3HalfUp. A scale of 0 has the factor that makes elements 0.
+__host__ __device__ inline E4m3Scale e4m3HalfUp(float amax, uint32_t scaling) {
+  const float sixth = amax / 6;
+  const float raw = sixth > 448 ? 448 : sixth;
+  uint32_t code;
+  if (raw < powerOfTwo(-6)) {
+    code = static_cast<uint32_t>(raw * 512 + 0.5f);
+    if (code > 7) code = 7;
+  } else {
+    code = ((bitsOf(raw) + 0x00080000) >> 20) - (120 << 3);
+    if (code > 0x77) code = 0x7e;
+  }
+  const float scale = code < 8 ? static_cast<float>(code) / 512 : floatOf((code + (120 << 3)) << 20);
+  if (has(scaling, ElementScaling::kDivides)) return {code, code == 0 ? floatOf(0x7f800000u) : scale};
+  return {code, code == 0 ? 0 : 1 / scale};
+}
+
 // The scale of a block by a rule that hasTensorScale, in a tensor of the scale `t`. A scale that is NaN has a NaN factor.
 template <typename Round>
 __host__ __device__ inline E4m3Scale e4m3Scale(ScaleRule rule, uint32_t scaling, float amax, float t, Round round) {
+  if (rule == ScaleRule::kE4m3HalfUp) return e4m3HalfUp(amax, scaling);
   const float raw = rawE4m3Scale(rule, amax, t, round);
   if (raw != raw) return {0x7f, floatOf(0x7fffffffu)};
   const bool isDivisor = rule == ScaleRule::kTwoLevelDivisor;

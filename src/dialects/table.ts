@@ -386,6 +386,35 @@ export const DIALECTS = {
     ],
     source: "gguf 0.19.0, gguf.quants.quantize",
   },
+  "gguf-nvfp4": {
+    summary:
+      "ggml's NVFP4 without a scale of the tensor, as GGUF files have it: ties toward zero, and one zero",
+    forms: [nv("e4m3HalfUp", "divideHalfDown")],
+    values: { type: "f32", plusZero: true },
+    tensors: [
+      { name: "weight", dtype: "NVFP4 of GGUF", shape: "[N, K/2]; bytes 4 to 35 of each block of 36", role: "codes" },
+      scale("NVFP4 of GGUF", "[N, K/16]; bytes 0 to 3 of each block of 36", "weight"),
+    ],
+    source: "libggml-python 0.20.2, quantize_row_nvfp4_ref",
+  },
+  "gptoss-mxfp4": {
+    summary: "the MXFP4 of gpt-oss, by triton_kernels: ties away from zero",
+    forms: [mx("mxfp4", "e8m0UpNormal", "multiplyHalfAway")],
+    values: { type: "bf16", finiteScales: true },
+    tensors: [
+      { name: "_blocks", dtype: "U8", shape: "[E, N, K/32, 16]", role: "codes" },
+      scale("U8", "[E, N, K/32]", "_scales"),
+    ],
+    source:
+      "triton_kernels of vLLM 0.22.1, downcast_to_mxfp_torch; transformers 5.23, convert_moe_packed_tensors",
+  },
+  "triton-mxfp8": {
+    summary: "the MXFP8 of triton_kernels: no scale below 2^-126 but that of zeros",
+    forms: [mx("mxfp8", "e8m0UpNormal")],
+    values: OF_SOURCE,
+    tensors: [],
+    source: "triton_kernels of vLLM 0.22.1, downcast_to_mxfp_torch",
+  },
   "fbgemm-fp8": {
     summary: "FBGEMM's quantize_fp8_row, a scale for each row",
     forms: [row("f32Reciprocal", "multiply", { amaxEpsilon: Math.fround(1e-12) })],

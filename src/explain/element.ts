@@ -4,6 +4,7 @@ import {
   ELEMENT_SCALINGS,
   type ElementScaling,
   type ElementScalingName,
+  tiesOf,
 } from "../formats/element-scalings.js";
 import type { QuantizeSpec } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
@@ -41,7 +42,7 @@ export function roundedElement(
   overflow: OverflowName = "saturate",
 ): RoundingExplanation {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[elementScaling];
-  const rounding = bits.includes("tiesToZero") ? "tiesToZero" : "tiesToEven";
+  const rounding = tiesOf(elementScaling);
   if (bits.includes("minusZero") && value === 0)
     return {
       ...roundTo(-0, { format, rounding, overflow }),

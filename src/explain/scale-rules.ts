@@ -5,7 +5,7 @@ import type { ScaleRuleName } from "../formats/scale-rules.js";
 import type { WideDType } from "../tensor/shape.js";
 import { f32Bits, f32OfBits, floorLog2 } from "./binary.js";
 import { type RoundingExplanation, roundTo } from "./rounding.js";
-import { div, epsilonOf, mul, roundedTo, type Steps } from "./steps.js";
+import { add, div, epsilonOf, mul, roundedTo, type Steps } from "./steps.js";
 
 /** What a rule computes with. */
 export interface RuleInput {
@@ -115,6 +115,13 @@ const e8m0UpLog2: Rule = (input) => {
   const log = steps.add("l", "fl(log2 p)", Math.fround(Math.log2(p)));
   const code = 127 + Math.min(Math.max(Math.ceil(log), -127), 127);
   return e8m0Scale(steps, code, "127 + ceil(l), from 0 to 254");
+};
+
+const e8m0UpNormal: Rule = ({ steps, amax, format }) => {
+  const p = steps.add("p", "amax ⊘ max", div(amax, factsOf(format).max));
+  if (p > 0) return upFrom(steps, steps.add("p", "p, at least 2^-126", Math.max(p, 2 ** -126)));
+  steps.add("code", "0, since p is 0", 0);
+  return { scale: valueOfCode("e8m0", 0), code: 0, multiplier: steps.add("m", "0, since p is 0", 0) };
 };
 
 const e8m0FloorLog2: Rule = (input) => {
@@ -253,6 +260,30 @@ const twoLevelDivisor: Rule = (input) => {
   return dividedUnder(input, rounded, steps.add("d", "SF ⊘ t", div(rounded.scale, tensorScale)));
 };
 
+const e4m3HalfUp: Rule = ({ steps, amax, divides }) => {
+  const raw = steps.add("raw", "amax ⊘ 6, up to 448", Math.min(div(amax, 6), E4M3.max));
+  let code: number;
+  if (raw < LEAST_NORMAL) {
+    const units = steps.add("n", "(raw ⊗ 512) ⊕ 0.5", add(mul(raw, 512), 0.5));
+    code = steps.add("code", "floor(n), up to 7", Math.min(Math.floor(units), 7));
+  } else {
+    const { code: nearest } = roundTo(raw, { format: "e4m3", rounding: "tiesToAway", overflow: "saturate" });
+    code = steps.add("code", "e4m3(raw), half up; 126 from 120 on", nearest >= 0x78 ? 0x7e : nearest);
+  }
+  const scale = steps.add("SF", "the e4m3 value of the code", valueOfCode("e4m3", code));
+  if (code > 0) {
+    const multiplier = div(1, scale);
+    return {
+      scale,
+      code,
+      divisor: scale,
+      multiplier: divides ? multiplier : steps.add("m", "1 ⊘ SF", multiplier),
+    };
+  }
+  const divisor = divides ? steps.add("d", "infinity, since SF is 0", Number.POSITIVE_INFINITY) : scale;
+  return { scale, code, divisor, multiplier: divides ? 0 : steps.add("m", "0, since SF is 0", 0) };
+};
+
 function typedQuotient({ steps }: RuleInput, a: number, dtype: WideDType): number {
   return dtype === "f32" ? a : steps.add("a", `a, rounded to ${dtype}`, roundedTo(a, dtype));
 }
@@ -301,6 +332,7 @@ export const RULE_STEPS = {
     return upFrom(steps, steps.add("p", "a ⊘ max", div(least, factsOf(format).max)));
   },
   e8m0FloorLog2,
+  e8m0UpNormal,
   e8m0Floor: byExponent(),
   e8m0Ceil: byExponent(({ amax }) => [
     "amax, rounded up to a power of two",
@@ -316,6 +348,7 @@ export const RULE_STEPS = {
       scaleUnder(input, steps.add("raw", "amax ⊘ 6", div(amax, 6)), LEAST_NORMAL),
     );
   },
+  e4m3HalfUp,
   twoLevelQuotient: (input) => {
     const { steps, amax, tensorScale } = input;
     const raw = steps.add("raw", "(amax ⊘ 6) ⊘ t", div(div(amax, 6), tensorScale));

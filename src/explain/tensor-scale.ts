@@ -1,6 +1,5 @@
 /** The scale that a rule stores for the whole tensor, step by step (numerics.md §5.11). */
-import type { ScaleRuleName } from "../formats/scale-rules.js";
-import { tensorScaleRole } from "../formats/scale-rules.js";
+import { SCALE_RULES, type ScaleRule, type ScaleRuleName, tensorScaleRole } from "../formats/scale-rules.js";
 import type { WideDType } from "../tensor/shape.js";
 import { div, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
 
@@ -24,7 +23,8 @@ export function tensorScaleOf(
   const role = tensorScaleRole(rule);
   if (role === undefined || role === "amax") return undefined;
   const steps = new Steps();
-  if (rule === "e4m3Quotient") steps.add("t", "1: the rule has no scale of the tensor", 1);
+  const { unitTensor }: ScaleRule = SCALE_RULES[rule];
+  if (unitTensor) steps.add("t", "1: the rule has no scale of the tensor", 1);
   else if (role === "multiplier") steps.add("t", `G ⊘ ${FULL}`, div(amax, FULL));
   else divisor(steps, amax, dtype);
   return { steps: steps.list, value: steps.list.at(-1)?.value ?? 1 };

@@ -110,6 +110,7 @@ const E8M0_RULES = [
   "e8m0Even",
   "e8m0EvenShort",
   "e8m0UpLeast",
+  "e8m0UpNormal",
 ] as const;
 const ROUNDED_UP = ["e8m0Up", "e8m0Floor", ...E8M0_RULES] as const;
 const ROUNDED_DOWN = ["e8m0Floor", "e8m0Up", ...E8M0_RULES] as const;
@@ -224,7 +225,14 @@ export const BLOCK_FORMATS = {
     elements: ["e2m1"],
     tiles: ["1x16", "16x16"],
     scale: "e4m3",
-    rules: ["twoLevel", "e4m3Quotient", "twoLevelQuotient", "twoLevelProduct", "twoLevelDivisor"],
+    rules: [
+      "twoLevel",
+      "e4m3Quotient",
+      "twoLevelQuotient",
+      "twoLevelProduct",
+      "twoLevelDivisor",
+      "e4m3HalfUp",
+    ],
     replicates: true,
     columnwise: TRANSPOSED,
     multiple: 16,

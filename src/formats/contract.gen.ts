@@ -53,6 +53,8 @@ export const SCALE_RULE = {
   e8m0UpLeast: 19,
   f32QuotientRange: 20,
   e8m0FloorLog2: 21,
+  e8m0UpNormal: 22,
+  e4m3HalfUp: 23,
 } as const;
 
 export const ELEMENT_SCALING = {
@@ -65,6 +67,7 @@ export const ELEMENT_SCALING = {
   plusZero: 64,
   minusZero: 128,
   bounded: 256,
+  tiesToAway: 512,
 } as const;
 
 export const ACTIVATION = {

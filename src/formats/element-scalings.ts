@@ -35,6 +35,10 @@ export const ELEMENT_SCALINGS = {
     formula: "x * m, where ties give the code nearer to zero, and plus zero becomes minus zero",
     bits: ["tiesToZero", "minusZero"],
   },
+  multiplyHalfAway: {
+    formula: "x * m, half away from zero",
+    bits: ["tiesToAway"],
+  },
   multiplyBoundedHalfDown: {
     formula:
       "x * m, where |x| is at most 1.5 * 2^127, ties give the code nearer to zero, and what is rounded to zero is plus zero",
@@ -42,6 +46,10 @@ export const ELEMENT_SCALINGS = {
   },
   divide: { formula: "x / s", bits: ["divides"] },
   divideAdd: { formula: "x / s, plus zero", bits: ["divides", "addsZero"] },
+  divideHalfDown: {
+    formula: "x / s, where ties give the code nearer to zero, and what is rounded to zero is plus zero",
+    bits: ["divides", "tiesToZero", "plusZero"],
+  },
   divideTyped: { formula: "x / s, rounded to the type of x", bits: ["divides", "typed"] },
   divideTypedAdd: {
     formula: "x / s, rounded to the type of x, plus zero",
@@ -55,10 +63,18 @@ export type ElementScalingName = keyof typeof ELEMENT_SCALINGS;
 /** The names of the rows, in table order. */
 export const ELEMENT_SCALING_NAMES = Object.keys(ELEMENT_SCALINGS) as readonly ElementScalingName[];
 
+/** What a tie between two codes gives: the even code, the one nearer to zero, or the one farther from it. */
+export type Ties = "tiesToEven" | "tiesToZero" | "tiesToAway";
+
+/** What ties give by a way. */
+export function tiesOf(name: ElementScalingName): Ties {
+  const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
+  return (["tiesToZero", "tiesToAway"] as const).find((bit) => bits.includes(bit)) ?? "tiesToEven";
+}
+
 /** Whether a way rounds to nearest by a rule of its own for ties, so that elements cannot be rounded otherwise. */
 export function decidesTies(name: ElementScalingName): boolean {
-  const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
-  return bits.includes("tiesToZero");
+  return tiesOf(name) !== "tiesToEven";
 }
 
 /** The bits of a way as the reference takes them. */

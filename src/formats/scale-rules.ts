@@ -24,6 +24,8 @@ export interface ScaleRule {
    * divides them. Absent for rules that store nothing.
    */
   readonly tensor?: TensorScaleRole;
+  /** Whether the scale of the tensor is 1 whatever its amax. */
+  readonly unitTensor?: true;
   /** Whether a block of zeros has a scale of another code than 0. Absent for f32 scales. */
   readonly scalesZeros?: true;
 }
@@ -45,6 +47,7 @@ const E8M0 = {
     "multiplyTypedAdd",
     "multiplyHalfDown",
     "multiplyHalfDownMinus",
+    "multiplyHalfAway",
   ],
 } as const;
 
@@ -144,13 +147,30 @@ export const SCALE_RULES = {
       "2^(floor(log2 amax) - emax) by the logarithm in f32; the code of a smaller one than 2^-127 wraps around, and all elements are 0",
     source: "gguf-py's MXFP4",
   },
+  e8m0UpNormal: {
+    ...E8M0,
+    scalings: ["multiply", "multiplyHalfAway"],
+    formula:
+      "the least power of two from amax / max and from 2^-126; code 0 where the quotient is 0, and all elements are 0",
+    source: "triton_kernels' MX formats",
+  },
   e4m3Quotient: {
     ...E4M3,
     ...FROM_LEAST,
     scalings: MULTIPLIED,
     tensor: "multiplier",
+    unitTensor: true,
     formula: "amax / 6, from 2^-6; the tensor's scale is 1",
     source: "torchao's NVFP4 without per_tensor_scale",
+  },
+  e4m3HalfUp: {
+    ...E4M3,
+    scalings: ["multiply", "divideHalfDown"],
+    tensor: "multiplier",
+    unitTensor: true,
+    formula:
+      "amax / 6, rounded half up; 448 from 248 on, at most 7 * 2^-9 below 2^-6; 0 makes all elements 0; the tensor's scale is 1",
+    source: "ggml's NVFP4",
   },
   twoLevelQuotient: {
     ...E4M3,

@@ -216,6 +216,14 @@ function e8m0FloorLog2(amax: number, element: ScalarLayout): BlockScale {
     : { stored: code, multiplier: e8m0Reciprocal(code) };
 }
 
+/** As `e8m0UpQuotient` from 2^-126. A quotient of 0 has the code 0 and elements that become 0. */
+function e8m0UpNormal(amax: number, element: ScalarLayout): BlockScale {
+  if (div(amax, largest(element)) === 0) return { stored: 0, multiplier: 0 };
+  const { stored } = e8m0UpQuotient(amax, element);
+  const code = Math.max(stored, 1);
+  return { stored: code, multiplier: e8m0Reciprocal(code) };
+}
+
 type E8m0Rule = (amax: number, element: ScalarLayout) => BlockScale;
 
 /**
@@ -264,6 +272,7 @@ export const E8M0_RULES = {
   e8m0Even: byExponent((amax, { mantissaBits }) => floorLog2(roundedTo(amax, mantissaBits))),
   e8m0EvenShort,
   e8m0FloorLog2,
+  e8m0UpNormal,
   e8m0UpLeast: (amax, element) => e8m0UpQuotient(Math.max(amax, Math.fround(1e-4)), element),
 } as const satisfies Readonly<Record<string, E8m0Rule>>;
 
@@ -318,11 +327,32 @@ const byWhole = (stored: number, divisor: number): BlockScale => ({
   divisor,
 });
 
+/**
+ * The e4m3 code of a number up to 448, ties up. No normal number is given to what is below 2^-6, and no code of the last binade but
+ * the last one.
+ */
+function halfUpCode(x: number): number {
+  if (x < 2 ** -6) return Math.min(Math.floor(add(mul(x, 512), 0.5)), 7);
+  const exponent = Math.floor(Math.log2(x));
+  const eighths = Math.floor((x / 2 ** exponent) * 8 + 0.5);
+  const code = (exponent + 6) * 8 + eighths;
+  return code >= 0x78 ? 0x7e : code;
+}
+
 /** The rules whose e4m3 scales lie under a stored scale of the tensor, by name (numerics.md §5.11). */
 export const TENSOR_RULES = {
   e4m3Quotient: {
     ofTensor: () => 1,
     ofBlock: (b, t) => byReciprocal(scaleFrom(div(b, 6), 2 ** -6), t),
+  },
+  e4m3HalfUp: {
+    ofTensor: () => 1,
+    ofBlock: (b) => {
+      const stored = halfUpCode(Math.min(div(b, 6), 448));
+      return stored === 0
+        ? { stored, multiplier: 0, divisor: Number.POSITIVE_INFINITY }
+        : byWhole(stored, decode(stored, e4m3));
+    },
   },
   twoLevelQuotient: {
     ofTensor: multiplierOfTensor,

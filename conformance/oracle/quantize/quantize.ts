@@ -185,7 +185,12 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
       SCALINGS[spec.elementScaling ?? "multiply"](x.data[r * k + c] ?? 0, scaleOf(r, c), x.dtype),
     );
     if (isHalfDown(spec.elementScaling)) return halfDownCode(bits, layout, HALF_DOWN[spec.elementScaling]);
-    if (!spec.stochastic) return nearestCode(bits, layout);
+    if (!spec.stochastic)
+      return nearestCode(
+        bits,
+        layout,
+        spec.elementScaling === "multiplyHalfAway" ? "tiesToAway" : "tiesToEven",
+      );
     const given = spec.words?.[usage];
     if (given)
       return encodeByWord(bits, layout, "saturate", given[drawsTransposed ? c * m + r : r * k + c] ?? 0);
@@ -220,9 +225,11 @@ const SCALINGS = {
   multiplyTypedAdd: (x, { multiplier }, type) => add(roundedIn(mul(x, multiplier), type), 0),
   multiplyHalfDown: (x, { multiplier }) => mul(x, multiplier),
   multiplyHalfDownMinus: (x, { multiplier }) => mul(x, multiplier),
+  multiplyHalfAway: (x, { multiplier }) => mul(x, multiplier),
   multiplyBoundedHalfDown: (x, { multiplier }) => mul(boundedAt(x, 1.5 * 2 ** 127), multiplier),
   divide: (x, scale) => div(x, divisorOf(scale)),
   divideAdd: (x, scale) => add(div(x, divisorOf(scale)), 0),
+  divideHalfDown: (x, scale) => div(x, divisorOf(scale)),
   divideTyped: (x, scale, type) => roundedIn(div(x, divisorOf(scale)), type),
   divideTypedAdd: (x, scale, type) => add(roundedIn(div(x, divisorOf(scale)), type), 0),
 } as const satisfies Readonly<Record<string, (x: number, scale: BlockScale, type: WideName) => number>>;
@@ -240,6 +247,7 @@ const HALF_DOWN = {
   multiplyHalfDown: { rounded: "plus", own: "same" },
   multiplyHalfDownMinus: { rounded: "same", own: "minus" },
   multiplyBoundedHalfDown: { rounded: "plus", own: "same" },
+  divideHalfDown: { rounded: "plus", own: "same" },
 } as const;
 
 function isHalfDown(name: string | undefined): name is keyof typeof HALF_DOWN {
@@ -254,7 +262,7 @@ function halfDownCode(
 ): number {
   const value = fromBits(bits);
   const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
-  if (Number.isNaN(value)) return nearestCode(bits, layout);
+  if (Number.isNaN(value)) return nearestCode(bits, layout, "tiesToEven");
   const magnitude = Math.min(Math.abs(value), largest(layout));
   let code = 0;
   while (decode(code, layout) < magnitude) code++;
@@ -265,15 +273,18 @@ function halfDownCode(
   return bits >= 2 ** 31 ? code + signBit : code;
 }
 
-const nearest = new WeakMap<ScalarLayout, readonly Step[]>();
+const NEAREST = {
+  tiesToEven: new WeakMap<ScalarLayout, readonly Step[]>(),
+  tiesToAway: new WeakMap<ScalarLayout, readonly Step[]>(),
+};
 
 /**
- * As `encode` with ties to even and saturation. It looks the code up in the exact steps of the format, which are cached
+ * As `encode` with ties to even or away from zero, and saturation. It looks the code up in the exact steps of the format, which are cached
  * for all elements.
  */
-function nearestCode(bits: number, layout: ScalarLayout): number {
-  const points = nearest.get(layout) ?? steps(layout, "tiesToEven", "saturate");
-  nearest.set(layout, points);
+function nearestCode(bits: number, layout: ScalarLayout, rounding: keyof typeof NEAREST): number {
+  const points = NEAREST[rounding].get(layout) ?? steps(layout, rounding, "saturate");
+  NEAREST[rounding].set(layout, points);
   let [low, high] = [0, points.length];
   while (high - low > 1) {
     const middle = (low + high) >> 1;
@@ -342,7 +353,8 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
     case "e4m3Quotient":
     case "twoLevelQuotient":
     case "twoLevelProduct":
-    case "twoLevelDivisor": {
+    case "twoLevelDivisor":
+    case "e4m3HalfUp": {
       const t = storedOfTensor(x, spec);
       return (lines) => TENSOR_RULES[rule].ofBlock(amaxOf(lines.flat()), t, x.dtype);
     }

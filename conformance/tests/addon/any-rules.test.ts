@@ -36,7 +36,13 @@ const TIMEOUT = 3_600_000;
 
 const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } as const;
 /** The rules with e8m0 scales that only the kernel for any rule has. The others it has with scalings that do not multiply. */
-const OTHERS: readonly ScaleRuleName[] = ["e8m0EvenShort", "e8m0UpLog2", "e8m0UpLeast", "e8m0FloorLog2"];
+const OTHERS: readonly ScaleRuleName[] = [
+  "e8m0EvenShort",
+  "e8m0UpLog2",
+  "e8m0UpLeast",
+  "e8m0FloorLog2",
+  "e8m0UpNormal",
+];
 
 function isOfAnyRule({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): boolean {
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";

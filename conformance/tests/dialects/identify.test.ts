@@ -126,6 +126,20 @@ describe.each(ROWS)("$dialect $quantizer $format $tile", (row) => {
   });
 });
 
+it.each([
+  ["te", "mxfp8", { rounding: "tiesToEven", zero: "kept" }],
+  ["gptoss-mxfp4", "mxfp4", { rounding: "tiesToAway", zero: "kept" }],
+  ["modelopt-mxfp4", "mxfp4", { rounding: "tiesToZero", zero: "minusZero" }],
+  ["gguf-nvfp4", "nvfp4", { rounding: "tiesToZero", zero: "plusZero" }],
+  ["ct-mxfp4", "mxfp4", { rounding: "tiesToEven", zero: "addsZero" }],
+] as const)("tells how %s rounds", (dialect, quantizer, rule) => {
+  using _scope = new Scope();
+  const row = ROWS.find((each) => each.dialect === dialect && each.quantizer === quantizer) as Row;
+  const x = deciding(4, "bf16");
+  const { readings } = identifyDialect(x, madeBy(row, x));
+  expect(readings[0]?.elements[0]).toMatchObject({ ...rule, overflow: "saturate" });
+});
+
 /** The rows that have scales of blocks, of which layouts can differ. */
 const BLOCKS = ROWS.filter(
   ({ quantizer, dialect }) => blockFormat(quantizer).scaleSource === "blocks" && dialect !== "te",
@@ -302,7 +316,7 @@ describe("what no dialect does", () => {
     );
     const { words } = identifyDialect(x, { codes: swapped, scales: swizzled.scales });
     expect(words).toBe(
-      "no dialect of the table; e8m0Floor scales of mxfp4 e2m1 1x32, elements x / s, half away from zero, nibbles swapped (the even column in the high one), scales swizzled; 1 other readings explain them too",
+      "no dialect of the table; e8m0Floor scales of mxfp4 e2m1 1x32, elements x * m, half away from zero, nibbles swapped (the even column in the high one), scales swizzled; 1 other readings explain them too",
     );
   });
 

@@ -17,7 +17,7 @@ constexpr int kThreads = 128;
 // Whether a kernel reads the rule and the element scaling at run time. Others have a rule of few steps, and multiply.
 inline bool isGeneral(const QuantizeMxParams& p) {
   return p.scaling != 0 || p.rule == ScaleRule::kE8m0EvenShort || p.rule == ScaleRule::kE8m0UpLog2 ||
-         p.rule == ScaleRule::kE8m0UpLeast || p.rule == ScaleRule::kE8m0FloorLog2;
+         p.rule == ScaleRule::kE8m0UpLeast || p.rule == ScaleRule::kE8m0FloorLog2 || p.rule == ScaleRule::kE8m0UpNormal;
 }
 
 // Computes block scales and codes for one format word.
@@ -45,6 +45,7 @@ struct Encoder {
     if constexpr (general) {
       if (rule == ScaleRule::kE8m0EvenShort) return e8m0EvenShort(floatOf(amax), carry, maxExponent, scaled.scaling);
       const uint32_t code = codeOf(floatOf(amax));
+      if (rule == ScaleRule::kE8m0UpNormal && code == 0) return {0, 0.0f};
       return {code, e8m0Multiplier(code, scaled.scaling)};
     } else {
       const uint32_t code = codeOf(floatOf(amax));
@@ -56,6 +57,7 @@ struct Encoder {
     if constexpr (general) {
       if (rule == ScaleRule::kE8m0UpLog2) return e8m0UpLog2(amax / largest);
       if (rule == ScaleRule::kE8m0UpLeast) return e8m0UpLeast(amax, largest);
+      if (rule == ScaleRule::kE8m0UpNormal) return e8m0UpNormal(amax / largest);
       if (rule == ScaleRule::kE8m0FloorLog2) return e8m0FloorLog2(amax, maxExponent);
     }
     if (rule == ScaleRule::kE8m0Up) return e8m0Up(amax * (1 / largest));

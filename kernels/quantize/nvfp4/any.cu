@@ -6,7 +6,7 @@ namespace lockstep {
 
 cudaError_t launchNvfp4Any(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   using namespace nvfp4any;
-  if (p.rule != ScaleRule::kE4m3Quotient) {
+  if (!hasNoTensorAmax(p.rule)) {
     if (cudaError_t error = launchNvfp4Amaxes(p, stream); error != cudaSuccess) return error;
   }
   withWide(p.type, [&](auto type) {

@@ -22,7 +22,7 @@ template <Wide type>
 __global__ void storeTensorScales(const QuantizeNvfp4Params p) {
   if (isNoop(p.noop)) return;
   const auto scale = [&](const Nvfp4Copy& copy) {
-    const bool reads = copy.data != nullptr && p.rule != ScaleRule::kE4m3Quotient;
+    const bool reads = copy.data != nullptr && !hasNoTensorAmax(p.rule);
     return tensorScale(p.rule, reads ? *copy.amax : 0.0f, rounded<type>);
   };
   const float rowwise = scale(p.rowwise);
@@ -93,6 +93,13 @@ struct Column {
   }
 };
 
+// The code of an element in a block with this factor.
+template <Wide type>
+__device__ uint32_t codeOf(const QuantizeNvfp4Params& p, float x, float factor) {
+  const Scaler<type, true> scaled{p.scaling};
+  return codeOf(settled(scaled(x, factor), 0.25f, p.scaling));
+}
+
 template <Wide type>
 __device__ E4m3Scale scaleOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, uint32_t amax) {
   return e4m3Scale(p.rule, p.scaling, floatOf(amax), *to.amax, rounded<type>);
@@ -106,13 +113,12 @@ __device__ inline void storeScale(const ScalePlacement& to, int64_t line, int64_
 template <Wide type>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   const int lane = threadIdx.x % 32;
-  const Scaler<type, true> scaled{p.scaling};
   const E4m3Scale scale = scaleOf<type>(p, p.rowwise, amax);
   uint32_t codes[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
     const float factor = __shfl_sync(kFullMask, scale.factor, (lane & kBlock) + i);
-    codes[i] = codeOf(scaled(c.x[i], factor));
+    codes[i] = codeOf<type>(p, c.x[i], factor);
   }
   packAcross(codes);
   if (!c.inside) return;
@@ -128,11 +134,10 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c
 template <Wide type>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   if (!c.inside) return;
-  const Scaler<type, true> scaled{p.scaling};
   const E4m3Scale scale = scaleOf<type>(p, p.columnwise, amax);
   uint32_t words[2] = {0, 0};
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) words[i / 8] |= codeOf(scaled(c.x[i], scale.factor)) << i % 8 * 4;
+  for (int i = 0; i < kBlock; ++i) words[i / 8] |= codeOf<type>(p, c.x[i], scale.factor) << i % 8 * 4;
   storeScale(p.columnwise.scales, c.column, c.row / kBlock, scale.code);
   *reinterpret_cast<uint2*>(p.columnwise.data + (c.column * p.rows + c.row) / 2) = make_uint2(words[0], words[1]);
 }

@@ -183,10 +183,27 @@ def gguf(kind):
             "layout": "17 bytes: byte, then 16 bytes; byte j holds elements j (low) and j + 16 (high)", "dequantize": "fl(2^(byte - 128) * doubled table): the table is {0,1,2,3,4,6,8,12} and its negatives",
             "zero": "byte 0, codes 0", "nan": "byte 0; codes are 0 where |x| is too large for f32 errors to differ", "infinity": "the cast of infinity to u8: 0",
         }
+    if kind == "ggml-nvfp4":
+        return {
+            "scale": "as gguf-nvfp4", "codes": "the first of the 16 values with the least f32 error |value * scale - x|: ties towards zero, no 0x8; from some 2^33 scales on, errors of several values are equal, and the first has the code",
+            "layout": "36 bytes for 64 elements: four scales, then 4 x 8 bytes; byte j of 8 holds elements j (low) and j + 8 (high)", "dequantize": "fl(0.5 * e4m3(scale) * doubled table)",
+            "zero": "scale 0, codes 0",
+        }
     return {
         "scale": "ue4m3(fl(amax / 6)): bits half UP at 3 mantissa bits, subnormals floor(fl(fl(512x) + 0.5)) up to 7 (never the least normal); from 248 on 0x7E, so 0x78 to 0x7D are never given", "codes": "not in gguf-py: NVFP4 is only read",
         "layout": "36 bytes for 64 elements: four scales, then 4 x 8 bytes; byte j of 8 holds elements j (low) and j + 8 (high)", "dequantize": "fl(0.5 * e4m3(scale without sign) * doubled table); scale bytes 0x00 and 0x7F read as 0; 0x80 as 0, 0xFF as 480/2",
         "zero": "scale 0",
+    }
+
+
+def triton(elements):
+    largest, ties = {"e2m1": (6, "half AWAY from zero"), "e4m3": (448, "half to even"), "e5m2": (57344, "half to even")}[elements]
+    return {
+        "scale": f"byte = exponent field of q = fl(f32(amax) / {largest}) rounded up by bits, (q + 0x7FFFFF) >> 23: 1 for subnormal q, 0 for 0",
+        "codes": f"v = fl(x * 2^(127 - byte)), x * 0 for byte 0; clamped to the largest, {ties}; zeros keep their sign",
+        "layout": f"u8 [N, K/2]: {LOW_FIRST}; scale U8 [N, K/32]" if elements == "e2m1" else "[N, K]; scale U8 [N, ceil(K/32)]",
+        "dequantize": "code * the f32 of the bits byte << 23 (0 for byte 0), rounded to the type asked for", "zero": "byte 0; codes keep the sign",
+        "nan": "byte 255 or less, by the bits of the NaN", "infinity": "byte 255, multiplier 0: infinity gives NaN",
     }
 
 

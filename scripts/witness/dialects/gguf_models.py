@@ -74,3 +74,18 @@ def nvfp4(pattern, per_row, sweep):
         return {"values": pattern32(values(codes, scale))}
     x = f32(pattern)
     return {"scale": ue4m3(amax(x.reshape(x.shape[0], -1, 16)) / np.float32(6))}
+
+
+@quiet
+def written_nvfp4(pattern, per_row, sweep):
+    x = f32(pattern)
+    b = x.reshape(x.shape[0], -1, 16)
+    byte = ue4m3(amax(b) / np.float32(6))
+    scale = (E4M3.decode(byte) * np.float32(0.5)).astype(np.float32)
+    codes = np.concatenate([by_errors(part, scale.reshape(-1)[i : i + 4096]) for i, part in chunks(b.reshape(-1, 16), 4096)]).reshape(b.shape)
+    packed = halves(codes)
+    return {"codes": packed.reshape(x.shape[0], -1), "scale": byte, "values": pattern32(TABLE[codes] * scale[..., None])}
+
+
+def chunks(array, size):
+    return ((i, array[i : i + size]) for i in range(0, len(array), size))

@@ -1,7 +1,12 @@
 /** The search for what made codes and scales: each reading of them against each rule, to the first element that contradicts. */
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../../formats/block.js";
 import { factsOf } from "../../formats/derive.js";
-import type { ElementScalingName } from "../../formats/element-scalings.js";
+import {
+  ELEMENT_SCALINGS,
+  type ElementScaling,
+  type ElementScalingName,
+  tiesOf,
+} from "../../formats/element-scalings.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { SCALE_RULES, scalingsOf, tensorScaleRole } from "../../formats/scale-rules.js";
 import { castTo } from "../../ops/cast/cast.js";
@@ -165,7 +170,12 @@ export function firstDifference(a: Uint8Array, b: Uint8Array): number {
   return -1;
 }
 
-const USUAL: ElementRule = { rounding: "tiesToEven", zero: "kept", overflow: "saturate" };
+/** How an element scaling rounds. */
+function ruleOf(scaling: ElementScalingName): ElementRule {
+  const { bits }: ElementScaling = ELEMENT_SCALINGS[scaling];
+  const zero = (["addsZero", "plusZero", "minusZero"] as const).find((bit) => bits.includes(bit)) ?? "kept";
+  return { rounding: tiesOf(scaling), zero, overflow: "saturate" };
+}
 
 /** The ways by which a rule's scales and these codes go together: those of the library, or others if it has none. */
 export function elementTrials(input: Input, scale: ScaleTrial, codes: CodeReading): readonly ElementTrial[] {
@@ -175,7 +185,7 @@ export function elementTrials(input: Input, scale: ScaleTrial, codes: CodeReadin
     if (!settings) return [];
     const { plain, spec } = quantizedBy(input.x, scale.shape, settings, scaling);
     if (firstDifference(plain.codes, codes.codes) >= 0) return [];
-    return [{ ...USUAL, formula: "", scaling, spec }];
+    return [{ ...ruleOf(scaling), formula: "", scaling, spec }];
   });
   return fitting.length > 0 ? fitting : otherElements(input, scale, codes);
 }

@@ -1,6 +1,6 @@
 /** What was found, in sentences. */
 import { blockFormat, isLineWide, isTensorWide, scaleSpan } from "../../formats/block.js";
-import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
+import { decidesTies, ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
 import { scaleLines } from "../../tensor/geometry.js";
 import { codeText, numberText, scaleValue } from "../plain.js";
 import type { ElementRounding, ElementZero } from "./elements.js";
@@ -10,7 +10,7 @@ import type { ElementTrial, Found, Input, ScaleTrial } from "./search.js";
 /** What is rounded to a code, and how. */
 export function elementWords({ scaling, formula, rounding, zero, overflow }: ElementTrial): string {
   if (scaling)
-    return `elements ${ELEMENT_SCALINGS[scaling].formula}, half to even where it says nothing else`;
+    return `elements ${ELEMENT_SCALINGS[scaling].formula}${decidesTies(scaling) ? "" : ", half to even"}`;
   return `elements ${formula}, ${ROUNDED[rounding]}${ZEROS[zero]}${overflow === "saturate" ? "" : ", overflow not finite"}`;
 }
 

@@ -235,7 +235,12 @@ const ROWS: Readonly<Record<string, Target>> = {
       },
     },
   },
-  "gpt-oss": { convention: "gpt-oss", scale: "U8", announce: { method: "experts", quantMethod: "mxfp4" } },
+  "gpt-oss": {
+    dialect: "gptoss-mxfp4",
+    convention: "gpt-oss",
+    scale: "U8",
+    announce: { method: "experts", quantMethod: "mxfp4" },
+  },
   "gguf-mxfp4": {
     ggml: true,
     convention: "gguf-mxfp4",
@@ -259,6 +264,7 @@ const UNWRITTEN = {
   none: "it has no files of its own; lockstep quantize --dialect writes those of Lockstep",
   six: "the files of torchao have no six-bit codes",
   shape: "no library loads files of it whose layout is known",
+  gptOss: "its files are written by the name gpt-oss",
   rows: "conversion has no scales of rows; lockstep quantize --dialect writes files of Lockstep",
 } as const;
 
@@ -275,6 +281,8 @@ const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = 
   "torchao-mxfp6-even": "six",
   "modelopt-fp8-block": "shape",
   "modelopt-mxfp4": "shape",
+  "triton-mxfp8": "none",
+  "gptoss-mxfp4": "gptOss",
   "torchao-fp8-row": "rows",
   "ct-fp8-channel": "rows",
   "ct-int8-channel": "rows",
@@ -298,7 +306,7 @@ export function targetNamed(name: string): TargetChoice {
   if (wide) return { name: wide, wide };
   const row = Object.hasOwn(ROWS, name) ? ROWS[name] : undefined;
   const dialect = DIALECT_NAMES.find((each) => each === name);
-  if (row) return { name, row: dialect === undefined ? row : { ...row, dialect } };
+  if (row) return { name, row: row.dialect === undefined && dialect ? { ...row, dialect } : row };
   const own = OWN_TARGETS.get(name);
   if (own) return { name, own };
   const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS, ...OWN_TARGETS.keys()].join(", ");
