@@ -392,7 +392,12 @@ export const DIALECTS = {
     forms: [nv("e4m3HalfUp", "divideHalfDown")],
     values: { type: "f32", plusZero: true },
     tensors: [
-      { name: "weight", dtype: "NVFP4 of GGUF", shape: "[N, K/2]; bytes 4 to 35 of each block of 36", role: "codes" },
+      {
+        name: "weight",
+        dtype: "NVFP4 of GGUF",
+        shape: "[N, K/2]; bytes 4 to 35 of each block of 36",
+        role: "codes",
+      },
       scale("NVFP4 of GGUF", "[N, K/16]; bytes 0 to 3 of each block of 36", "weight"),
     ],
     source: "libggml-python 0.20.2, quantize_row_nvfp4_ref",

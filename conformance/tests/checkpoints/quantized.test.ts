@@ -166,10 +166,10 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
     return { dtype, shape, bytes };
   }
 
-  // blocks of GGUF have codes in another order: gguf-written.test.ts compares whole files with gguf-py's
+  // blocks of GGUF have codes in another order: gguf-written.test.ts compares whole files with gguf-py's; experts.test.ts has gpt-oss
   const plain = QUANTIZED_TARGETS.filter((name) => {
     const { row } = targetNamed(name);
-    return row?.dialect !== undefined && !row.ggml;
+    return row?.dialect !== undefined && !row.ggml && !conventionOf(row.convention).transposedWide;
   });
   it.each(plain)("%s", async (name) => {
     const target = targetNamed(name);
@@ -341,19 +341,10 @@ describe("what is converted", () => {
 
 it("every dialect is a form, or is refused by name with the reason", () => {
   for (const name of DIALECT_NAMES) {
-    if (QUANTIZED_TARGETS.includes(name)) expect(targetNamed(name).row?.dialect).toBe(name);
+    // the rule of ggml itself, which gives small weights subnormal scales, is not that of GGUF files
+    const used = name === "gguf-nvfp4" ? "modelopt-nvfp4" : name;
+    if (QUANTIZED_TARGETS.includes(name)) expect(targetNamed(name).row?.dialect).toBe(used);
     else expect(() => targetNamed(name)).toThrow(new RegExp(`^${name} cannot be written: `));
   }
   expect(() => targetNamed("ct-nvfp")).toThrow(/"ct-nvfp" is not one of bf16, f32, ct-fp8-tensor/);
-});
-
-it("experts of gpt-oss come from codes of the same kind, and from nothing else", async () => {
-  const source = join(VECTORS, "gpt-oss");
-  const { plan } = await convertTo(backend(), source, w.path("oss"), "gpt-oss");
-  expect([...plan.converted.values()]).toEqual(["carried", "carried"]);
-  expect((await readContents(w.path("oss"))).tensors).toEqual((await readContents(source)).tensors);
-  await expect(convertTo(backend(), source, w.path("oss-ct"), "ct-mxfp4")).rejects.toThrow(
-    /does not end in \.weight/,
-  );
-  await expect(convertTo(backend(), ORIGINAL, w.path("to-oss"), "gpt-oss")).rejects.toThrow(FileError);
 });

@@ -54,6 +54,8 @@ export function whyUnfit(
   if (!named && row.codes.suffix !== "" && name.endsWith(WEIGHT_END))
     return `its name ends in ${WEIGHT_END}, which ${target.convention} has not`;
   const [, rows, columns] = matricesOf(shape);
+  if (row.transposedWide && shape.length !== 3)
+    return `its shape is [${shape}]; matrices of experts are needed`;
   if (shape.length < 2 || rows * columns === 0) return `its shape is [${shape}]; a matrix is needed`;
   const { kind, size, grid } = blocksOf(row, spec, shape);
   const step = target.columns ?? size[1];

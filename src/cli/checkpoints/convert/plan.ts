@@ -11,6 +11,7 @@ import type { Kernels } from "../kernels/kernels.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
 import type { OwnWeight } from "../stored/own.js";
+import { transposedShape, transposing } from "../stored/transpose.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import type { Output } from "./output.js";
 import { ownParts, ownSource } from "./own.js";
@@ -94,9 +95,18 @@ export function wideConversions(
 ): Conversions {
   const quantized = weights.filter(({ name }) => wanted(name));
   const steps = quantized.map((weight): [string, ConvertedWeight] => {
-    const output = { name: weight.name, dtype: FILE_DTYPE[target], shape: weight.shape };
-    const write = async (to: Output): Promise<Changes> =>
-      writeWide(await kernels(), weight, target, (bytes) => to.append(output, bytes));
+    const { name, shape } = weight;
+    const isTransposed = conventionOf(weight.convention).transposedWide === true;
+    const output = {
+      name,
+      dtype: FILE_DTYPE[target],
+      shape: isTransposed ? transposedShape(shape) : shape,
+    };
+    const write = async (to: Output): Promise<Changes> => {
+      const append = (bytes: Uint8Array): Promise<void> => to.append(output, bytes);
+      const own = isTransposed ? transposing(shape, target === "bf16" ? 2 : 4, append) : append;
+      return writeWide(await kernels(), weight, target, own);
+    };
     return [
       weight.codes.entry.name,
       { kind: "convert", name: weight.name, way: "dequantized", outputs: [output], write },

@@ -12,6 +12,7 @@ import type { Kernels } from "../kernels/kernels.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
 import type { OwnWeight } from "../stored/own.js";
+import { transposedShape } from "../stored/transpose.js";
 import { twinOf } from "../stored/twins.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { wantedBy } from "../tensor-globs.js";
@@ -25,7 +26,7 @@ import { type Parts, partsOf, whyUnfit } from "./parts.js";
 import type { Conversions, ConvertedWeight } from "./plan.js";
 import { quantizeWeight } from "./quantize.js";
 import { isEmbedding, isLayer, isLinear, isQuantizable } from "./select.js";
-import { amaxOf, plainSource, quantizedSource, type Source } from "./source.js";
+import { amaxOf, plainSource, quantizedSource, type Source, transposedSource } from "./source.js";
 import type { Target } from "./targets.js";
 import type { Changes } from "./wide.js";
 
@@ -65,13 +66,14 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
   const { target } = wanted;
   const quantizer = target.dialect === undefined ? undefined : quantizerOf({ dialect: target.dialect });
   const spec = quantizer?.spec;
-  const { weights, own, plain, left } = chosen(surveyed, wanted, (name, shape) =>
-    whyUnfit(target, spec, name, shape),
+  const { transposedWide } = conventionOf(target.convention);
+  const { weights, own, plain, left } = chosen(surveyed, wanted, (name, shape, isPlain) =>
+    whyUnfit(target, spec, name, isPlain && transposedWide ? transposedShape(shape) : shape),
   );
   const partsFor = (source: Source, scales: WideDType): Parts =>
     partsOf(target, spec, { ...source, source: scales });
   const candidates: Candidate[] = plain.map((stored) => {
-    const source = plainSource(stored);
+    const source = transposedWide ? transposedSource(plainSource(stored)) : plainSource(stored);
     return { source, place: stored.entry.name, parts: partsFor(source, source.dtype) };
   });
   for (const weight of own) {
@@ -169,19 +171,21 @@ interface Chosen {
 function chosen(
   { weights, own: all, plain }: Surveyed,
   { name, tensors }: Pick<Wanted, "name" | "tensors">,
-  whyNot: (name: string, shape: readonly number[]) => string | undefined,
+  whyNot: (name: string, shape: readonly number[], isPlain: boolean) => string | undefined,
 ): Chosen {
   const quantizable = plain.filter(isQuantizable);
   const own = all.map((weight) => ({ ...weight, shape: weight.recipe.shape, convention: OWN }));
   const before = [...weights, ...own];
-  const why = (weight: { readonly name: string; readonly shape: readonly number[] }): string | undefined =>
-    whyNot(weight.name, weight.shape);
+  const why = (
+    { name, shape }: { readonly name: string; readonly shape: readonly number[] },
+    isPlain = false,
+  ): string | undefined => whyNot(name, shape, isPlain);
   if (!tensors) {
     const left = new Map<string, string>();
     for (const weight of before) requireFit(name, weight.name, why(weight));
     const linear = before.length > 0 ? [] : quantizable.filter(isLinear);
     const fit = linear.filter(({ entry }) => {
-      const reason = why(entry);
+      const reason = why(entry, true);
       if (reason !== undefined) left.set(entry.name, reason);
       return reason === undefined;
     });
@@ -195,8 +199,8 @@ function chosen(
       `--tensors: "${other.name}" is quantized already (${other.convention}) and would stay so; a checkpoint has one quantization: convert all, or convert to bf16 first`,
     );
   const more = quantizable.filter(({ entry }) => wanted(entry.name));
-  for (const weight of [...before, ...more.map(({ entry }) => entry)])
-    requireFit(name, weight.name, why(weight));
+  for (const weight of before) requireFit(name, weight.name, why(weight));
+  for (const { entry } of more) requireFit(name, entry.name, why(entry, true));
   return { weights, own, plain: more, left: new Map() };
 }
 

@@ -9,6 +9,7 @@ import { dequantizedRows } from "../stored/dequantize.js";
 import type { StoredTensor } from "../stored/open.js";
 import { rowsAtATime } from "../stored/rows.js";
 import { toFloats } from "../stored/scales.js";
+import { transposedShape, transposing } from "../stored/transpose.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import type { Rows } from "./compare.js";
 
@@ -64,6 +65,28 @@ async function* plainRows(
       yield { rows: count, columns, bytes, type, values: bytes };
     }
   }
+}
+
+/** The weight with its last two dimensions exchanged. */
+export function transposedSource(source: Source): Source {
+  const shape = transposedShape(source.shape);
+  const [, rows, columns] = matricesOf(shape);
+  const elementBytes = storageBits(source.dtype) === 16 ? 2 : 4;
+  const rowBytes = columns * elementBytes;
+  async function* rowsOf(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
+    const whole: Uint8Array[] = [];
+    const put = transposing(source.shape, elementBytes, async (matrix) => void whole.push(matrix));
+    const step = Math.min(rows, rowsAtATime(rowBytes));
+    for await (const { bytes } of source.rows(kernels)) {
+      await put(bytes);
+      const matrix = whole.pop();
+      for (let row = 0; matrix && row < rows; row += step) {
+        const part = matrix.subarray(row * rowBytes, (row + step) * rowBytes);
+        yield { rows: part.length / rowBytes, columns, bytes: part, type: source.dtype, values: part };
+      }
+    }
+  }
+  return { ...source, shape, rows: rowsOf };
 }
 
 /** The values of rows as numbers. */

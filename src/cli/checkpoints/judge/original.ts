@@ -1,10 +1,12 @@
 /** Compares a quantized weight with what it was made from, under its own reading and under common wrong ones. */
 import { tensorDType } from "../../../io/dtypes.js";
-import { isWide, sameShape } from "../../../tensor/shape.js";
+import { isWide, sameShape, storageBits, type WideDType } from "../../../tensor/shape.js";
 import { CODE_TYPES } from "../stored/code-types.js";
-import type { Checkpoint } from "../stored/open.js";
+import { conventionOf } from "../stored/conventions.js";
+import type { Checkpoint, StoredTensor } from "../stored/open.js";
 import { codeRows } from "../stored/rows.js";
 import { type Scales, scaleOf, toFloats } from "../stored/scales.js";
+import { transposedShape, transposing } from "../stored/transpose.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { type Finding, type FindingName, finding } from "./findings.js";
 
@@ -88,7 +90,9 @@ export async function compareOriginal(
 ): Promise<{ readonly error?: OriginalError; readonly findings: readonly Finding[] }> {
   const stored = original.tensors.get(weight.name);
   const dtype = stored && tensorDType(stored.entry.dtype);
-  if (!stored || !dtype || !isWide(dtype) || !sameShape(stored.entry.shape, weight.shape)) {
+  const isTransposed = conventionOf(weight.convention).transposedWide === true;
+  const shape = isTransposed ? transposedShape(weight.shape) : weight.shape;
+  if (!stored || !dtype || !isWide(dtype) || !sameShape(stored.entry.shape, shape)) {
     const what = stored ? `is ${stored.entry.dtype} [${stored.entry.shape}]` : "is not there";
     return { findings: [finding("original-absent", weight.name, `${original.path}: ${what}`)] };
   }
@@ -97,20 +101,10 @@ export async function compareOriginal(
     const values = reading.scales(scales, weight);
     return values ? [new Sum(reading, weight, { ...scales, values })] : [];
   });
-  const [, rows] = matricesOf(weight.shape);
-  const width =
-    (stored.entry.end - stored.entry.begin) /
-    Math.max(
-      1,
-      weight.shape.reduce((a, b) => a * b, 1),
-    );
+  const read = isTransposed ? transposedReader(stored, dtype) : reader(stored, dtype);
   let power = 0;
   for await (const { matrix, row, columns, codes } of codeRows(weight)) {
-    const at = (matrix * rows + row) * columns;
-    const values = toFloats(
-      stored.entry.dtype,
-      await stored.shard.read(stored.entry, at * width, (at + codes.length) * width),
-    );
+    const values = toFloats(stored.entry.dtype, await read(matrix, row * columns, codes.length));
     for (const value of values) power += value * value;
     for (const sum of sums) sum.add(codes, values, matrix, row, columns);
   }
@@ -127,6 +121,36 @@ export async function compareOriginal(
       ? finding(best.reading.finding, weight.name, `${told}; ${best.reading.what}`)
       : finding("values-apart", weight.name, `${told}; rounding explains ${limit}`);
   return { error, findings: [found] };
+}
+
+/** Reads the bytes of `count` elements of a matrix from the element `at` on, by rows of the quantized weight. */
+type Read = (matrix: number, at: number, count: number) => Promise<Uint8Array>;
+
+function reader({ shard, entry }: StoredTensor, dtype: WideDType): Read {
+  const [, rows, columns] = matricesOf(entry.shape);
+  const width = storageBits(dtype) / 8;
+  return (matrix, at, count) => {
+    const first = matrix * rows * columns + at;
+    return shard.read(entry, first * width, (first + count) * width);
+  };
+}
+
+/** As `reader`, of matrices that are stored transposed: one of them is held in memory. */
+function transposedReader(stored: StoredTensor, dtype: WideDType): Read {
+  const { shape } = stored.entry;
+  const [, rows, columns] = matricesOf(shape);
+  const read = reader(stored, dtype);
+  const width = storageBits(dtype) === 16 ? 2 : 4;
+  let held: Uint8Array = new Uint8Array();
+  let current = -1;
+  const take = transposing(shape, width, async (matrix) => {
+    held = matrix;
+  });
+  return async (matrix, at, count) => {
+    if (matrix !== current) await take(await read(matrix, 0, rows * columns));
+    current = matrix;
+    return held.subarray(at * width, (at + count) * width);
+  };
 }
 
 /** The sum of squared differences under one reading. */

@@ -46,6 +46,8 @@ export interface Convention {
     /** Whether weights without it are of the convention too. */
     readonly optional?: true;
   };
+  /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
+  readonly transposedWide?: true;
   /** Whether the file may say that scales are swizzled for tensor cores. */
   readonly maySwizzle?: true;
   /** The kind of file that has it, if that is not safetensors. */
@@ -244,6 +246,7 @@ export const CONVENTIONS = {
     scale: { suffix: "_scales", dtypes: ["U8"] },
     kinds: ["group"],
     group: 32,
+    transposedWide: true,
     methods: ["mxfp4"],
     source: "gpt-oss, transformers 5.23",
   },
