@@ -43,6 +43,8 @@ export const enum Overflow {
   Saturate = 0,
   /** Round as if the exponent range were unbounded; results beyond the largest finite value become infinity, or NaN. */
   Nonfinite = 1,
+  /** Finite values become what Saturate makes of them, infinities what Nonfinite does. */
+  Propagate = 2,
 }
 
 /** The wide types that quantizers read and dequantizers write. */

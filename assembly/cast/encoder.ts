@@ -148,6 +148,8 @@ function isExponent(word: u32): bool {
 
 function loopFor(word: u32, rounding: i32, overflow: i32, storage: u32): Loop {
   const m = <i32>mantissaBits(word);
+  // the other loops take infinity for any value beyond the largest
+  if (overflow === Overflow.Propagate) return Loop.Scalar;
   if (isExponent(word)) return Loop.Aligned;
   if (!hasSubnormals(word) || m === 0) return Loop.Scalar;
   const nearest = rounding === Rounding.TiesToEven;

@@ -134,9 +134,11 @@ export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, rando
   const negative = isSigned(word) != 0 && bits >> 31 != 0;
   const sign = negative ? signBit(word) : 0;
   const zeroSign = specials(word) >= <u32>Specials.Fnuz ? 0 : sign;
-  const saturates = overflow == Overflow.Saturate;
+  const saturates = overflow != Overflow.Nonfinite;
   const last = negative ? maxNegative(word) : maxCode(word);
-  if (magnitude == F32_INFINITY) return saturates ? signed(word, sign, last) : beyondCode(word, sign);
+  if (magnitude == F32_INFINITY) {
+    return overflow == Overflow.Saturate ? signed(word, sign, last) : beyondCode(word, sign);
+  }
   if (magnitude == 0) return zeroSign;
 
   // |x| = significand * 2^(exponent - 23), the significand in [2^23, 2^24)

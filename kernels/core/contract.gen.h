@@ -25,6 +25,7 @@ enum class Rounding : int {
 enum class Overflow : int {
   kSaturate = 0,
   kNonfinite = 1,
+  kPropagate = 2,
 };
 
 enum class Wide : int {
@@ -125,7 +126,7 @@ template <>
 inline constexpr Rounding kLastMember<Rounding> = Rounding::kStochastic;
 
 template <>
-inline constexpr Overflow kLastMember<Overflow> = Overflow::kNonfinite;
+inline constexpr Overflow kLastMember<Overflow> = Overflow::kPropagate;
 
 template <>
 inline constexpr Wide kLastMember<Wide> = Wide::kF16;

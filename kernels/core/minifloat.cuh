@@ -61,9 +61,11 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   const bool negative = isSigned(word) && bitsOf(x) >> 31 != 0;
   const uint32_t sign = negative ? signBit(word) : 0;
   const uint32_t zeroSign = specials(word) == Specials::kFnuz || isInteger(word) ? 0 : sign;
-  const bool saturates = overflow == Overflow::kSaturate;
+  const bool saturates = overflow != Overflow::kNonfinite;
   const uint32_t last = negative ? maxNegative(word) : maxCode(word);
-  if (magnitude == kInfinity) return saturates ? withSign(word, sign, last) : beyondCode(word, sign);
+  if (magnitude == kInfinity) {
+    return overflow == Overflow::kSaturate ? withSign(word, sign, last) : beyondCode(word, sign);
+  }
   if (magnitude == 0) return zeroSign;
 
   // |x| = significand * 2^(exponent - 23), where significand is in [2^23, 2^24). The bits of a subnormal, converted to a

@@ -94,9 +94,15 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
           : "NaN, which the format lacks: zero",
     );
   }
-  const beyond = overflow === "saturate" || !hasNaN ? largest : beyondCode(layout, maxCode, sign, signBit);
-  const overflows = beyond === largest ? "saturates" : `becomes ${hasInfinity ? "infinity" : "NaN"}`;
-  if (!Number.isFinite(value)) return made(beyond, `infinity: ${overflows}`);
+  const special = hasNaN ? beyondCode(layout, maxCode, sign, signBit) : largest;
+  const beyond = overflow === "nonfinite" ? special : largest;
+  const words = (code: number): string =>
+    code === largest ? "saturates" : `becomes ${hasInfinity ? "infinity" : "NaN"}`;
+  const overflows = words(beyond);
+  if (!Number.isFinite(value)) {
+    const code = overflow === "saturate" ? largest : special;
+    return made(code, `infinity: ${words(code)}`);
+  }
   const magnitude = Math.abs(value);
   if (!layout.subnormals && magnitude < valueOfCode(format, 0))
     return made(sign, "below the smallest value, which it becomes");

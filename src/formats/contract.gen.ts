@@ -22,6 +22,7 @@ export const ROUNDING = {
 export const OVERFLOW = {
   saturate: 0,
   nonfinite: 1,
+  propagate: 2,
 } as const;
 
 export const WIDE = {

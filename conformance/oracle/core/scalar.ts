@@ -26,7 +26,7 @@ export type RoundingName =
   | "toOdd"
   | "stochastic";
 
-export type OverflowName = "saturate" | "nonfinite";
+export type OverflowName = "saturate" | "nonfinite" | "propagate";
 
 /** Inputs from bit pattern `first` (as an unsigned integer) up to the next step have this `code`. */
 export interface Step {
@@ -170,7 +170,10 @@ export function encode(
   const x = fromBits(bits);
   if (Number.isNaN(x)) return layout.specials === "finite" ? maxCode(layout) : nanCode(layout);
   const negative = layout.signed && bits >= F32_SIGN;
-  if (!Number.isFinite(x)) return signedCode(Number.POSITIVE_INFINITY, negative, layout, overflow);
+  if (!Number.isFinite(x)) {
+    const policy = overflow === "propagate" ? "nonfinite" : overflow;
+    return signedCode(Number.POSITIVE_INFINITY, negative, layout, policy);
+  }
 
   const toward = direction(rounding, negative);
   const { code, fraction } = locate(magnitude(ofNumber(x)), layout);
@@ -188,7 +191,7 @@ function signedCode(
 ): number {
   const last = maxCode(layout) + (negative && layout.specials === "integer" ? 1 : 0);
   if (magnitudeCode <= last) return signed(layout, negative, magnitudeCode);
-  if (overflow === "saturate" || isInteger(layout)) return signed(layout, negative, last);
+  if (overflow !== "nonfinite" || isInteger(layout)) return signed(layout, negative, last);
   return beyondCode(layout, negative ? signBit(layout) : 0);
 }
 
@@ -283,8 +286,9 @@ function halfSteps(
   const negative = layout.signed && high;
   const max = maxCode(layout) + (negative && layout.specials === "integer" ? 1 : 0);
   const toward = direction(rounding, negative);
-  const stays = overflow === "saturate" || isInteger(layout);
-  const beyond = stays ? signed(layout, negative, max) : beyondCode(layout, negative ? signBit(layout) : 0);
+  const largest = signed(layout, negative, max);
+  const special = isInteger(layout) ? largest : beyondCode(layout, negative ? signBit(layout) : 0);
+  const beyond = overflow === "nonfinite" ? special : largest;
   const result: Step[] = [{ first: 0, code: signed(layout, negative, 0) }];
   for (let code = 0; code <= max; code++) {
     if (code === max && (toward === "down" || toward === "odd")) break;
@@ -293,7 +297,10 @@ function halfSteps(
     result.push({ first, code: code === max ? beyond : signed(layout, negative, code + 1) });
   }
   const nan = layout.specials === "finite" ? maxCode(layout) : nanCode(layout);
-  result.push({ first: F32_INFINITY, code: beyond }, { first: F32_INFINITY + 1, code: nan });
+  result.push(
+    { first: F32_INFINITY, code: overflow === "saturate" ? largest : special },
+    { first: F32_INFINITY + 1, code: nan },
+  );
   return result;
 }
 

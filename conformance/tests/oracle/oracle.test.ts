@@ -49,7 +49,7 @@ const ROUNDINGS: readonly RoundingName[] = [
   "towardNegative",
   "toOdd",
 ];
-const OVERFLOWS: readonly OverflowName[] = ["saturate", "nonfinite"];
+const OVERFLOWS: readonly OverflowName[] = ["saturate", "nonfinite", "propagate"];
 
 const anyBits = fc.integer({ min: 0, max: 0xffffffff });
 const anyF32 = anyBits.map(fromBits);
