@@ -24,6 +24,7 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
   ["splitAccumulator", "useSplitAccumulator"],
   // the first is a dialect, the second how codes lie in the blocks of a GGUF file
   ["gguf-mxfp4", "gguf:mxfp4"],
+  ["gguf-nvfp4", "gguf:nvfp4"],
 ];
 
 /**

@@ -127,6 +127,15 @@ export async function valuesIn(path: string): Promise<Map<string, Float64Array>>
   return all;
 }
 
+/** The elements of matrices [rows, columns] as those of [columns, rows], one by one. */
+export function transposed<T>(elements: ArrayLike<T>, rows: number, columns: number): T[] {
+  const size = rows * columns;
+  return Array.from({ length: elements.length }, (_, at) => {
+    const [within, first] = [at % size, at - (at % size)];
+    return elements[first + (within % rows) * columns + Math.floor(within / rows)] as T;
+  });
+}
+
 /** The report on contents. */
 export async function reportOfContents(contents: Contents, original?: string): Promise<CheckpointReport> {
   return inFolder(async (folder) => {

@@ -9,22 +9,21 @@ import { fromBytes } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useWorkspace } from "../harness/cli.js";
 import { useBackend } from "../harness/suite.js";
-import { convertTo, readContents, reportOf, VECTORS, valuesIn, writeContents } from "./checkpoints.js";
+import {
+  convertTo,
+  readContents,
+  reportOf,
+  transposed,
+  VECTORS,
+  valuesIn,
+  writeContents,
+} from "./checkpoints.js";
 
 const w = useWorkspace();
 const backend = useBackend({ threads: 1 });
 const FIXTURE = join(VECTORS, "gpt-oss");
 const WEIGHTS = ["*_proj"];
 const GATE_UP = "model.layers.0.mlp.experts.gate_up_proj";
-
-/** The elements of matrices [rows, columns] as those of [columns, rows], one by one. */
-function transposed<T>(elements: ArrayLike<T>, rows: number, columns: number): T[] {
-  const size = rows * columns;
-  return Array.from({ length: elements.length }, (_, at) => {
-    const [within, first] = [at % size, at - (at % size)];
-    return elements[first + (within % rows) * columns + Math.floor(within / rows)] as T;
-  });
-}
 
 const bits16 = ({ buffer, byteOffset, byteLength }: Uint8Array): Uint16Array =>
   new Uint16Array(buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer);

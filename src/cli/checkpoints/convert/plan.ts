@@ -104,7 +104,7 @@ export function wideConversions(
     };
     const write = async (to: Output): Promise<Changes> => {
       const append = (bytes: Uint8Array): Promise<void> => to.append(output, bytes);
-      const own = isTransposed ? transposing(shape, target === "bf16" ? 2 : 4, append) : append;
+      const own = isTransposed ? transposing(shape, fileBytes(output.dtype, [1]), append) : append;
       return writeWide(await kernels(), weight, target, own);
     };
     return [

@@ -71,7 +71,7 @@ async function* plainRows(
 export function transposedSource(source: Source): Source {
   const shape = transposedShape(source.shape);
   const [, rows, columns] = matricesOf(shape);
-  const elementBytes = storageBits(source.dtype) === 16 ? 2 : 4;
+  const elementBytes = storageBits(source.dtype) / 8;
   const rowBytes = columns * elementBytes;
   async function* rowsOf(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
     const whole: Uint8Array[] = [];

@@ -140,7 +140,7 @@ function transposedReader(stored: StoredTensor, dtype: WideDType): Read {
   const { shape } = stored.entry;
   const [, rows, columns] = matricesOf(shape);
   const read = reader(stored, dtype);
-  const width = storageBits(dtype) === 16 ? 2 : 4;
+  const width = storageBits(dtype) / 8;
   let held: Uint8Array = new Uint8Array();
   let current = -1;
   const take = transposing(shape, width, async (matrix) => {
