@@ -64,7 +64,10 @@ const comparisons = (type: CodeTypeName, pairs: boolean) =>
       columns: fc.integer({ min: 1, max: 70 }).map((half) => half * (pairs ? 2 : 1)),
       long: fc.boolean(),
       height: fc.integer({ min: 1, max: 4 }),
-      width: fc.integer({ min: 1, max: 24 }).map((half) => half * (pairs ? 2 : 1)),
+      width: fc.oneof(
+        fc.integer({ min: 1, max: 24 }).map((half) => half * (pairs ? 2 : 1)),
+        fc.constantFrom(16, 32),
+      ),
       whole: fc.boolean(),
       of: fc.constantFrom("f32" as const, "bf16" as const, "f16" as const, "f64" as const),
       palette: fc.array(floats, { minLength: 1, maxLength: 8 }),

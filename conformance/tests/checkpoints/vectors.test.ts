@@ -112,10 +112,10 @@ describe("values near their codes are compared to the last bit, whatever the lar
             : Uint8Array.from(codes);
         compareRows(
           kernels,
-          { blocks: { kind: "whole", size: [1, columns], grid: [1, 1] }, type },
+          { blocks: { kind: "group", size: [1, 16], grid: [1, Math.ceil(columns / 16)] }, type },
           { rows: 1, columns, type: of, values: bytes },
           packed,
-          { values: Float32Array.of(scale) },
+          { values: new Float32Array(Math.ceil(columns / 16)).fill(scale) },
           changes,
         );
         expect(asCounted(changes)).toEqual({
