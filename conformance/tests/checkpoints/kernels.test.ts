@@ -1,7 +1,8 @@
 /** What kernels compute and count for conversions equals plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { carried, writeCarried } from "../../../src/cli/checkpoints/convert/carry.js";
+import { carried } from "../../../src/cli/checkpoints/convert/carried.js";
+import { writeCarried } from "../../../src/cli/checkpoints/convert/carry.js";
 import { compareRows } from "../../../src/cli/checkpoints/convert/compare.js";
 import { Output } from "../../../src/cli/checkpoints/convert/output.js";
 import { partsOf } from "../../../src/cli/checkpoints/convert/parts.js";
@@ -222,7 +223,7 @@ describe("scales under a global scale of the other role", () => {
           },
           () => {},
         );
-        const changes = await writeCarried(async () => kernels, weight, target, parts, output);
+        const changes = await writeCarried(kernels, weight, target, parts, output);
         const bytesOf = (name: string): Buffer => Buffer.concat(files.get(name) ?? []);
         expect(bytesOf(parts.codes.name)).toEqual(
           Buffer.from(await weight.codes.shard.read(weight.codes.entry)),
