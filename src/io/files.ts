@@ -98,8 +98,8 @@ let read: Transfer = async (handle, ...rest) => (await handle.read(...rest)).byt
 let write: Transfer = async (handle, ...rest) => (await handle.write(...rest)).bytesWritten;
 
 /**
- * Makes this thread wait for all transfers from now on. Where it has nothing else to do meanwhile, they take less: no other thread
- * is woken for each, and bytes stay in the caches of one core.
+ * Makes this thread wait for all transfers from now on. Where it has nothing else to do meanwhile, they take less: no other
+ * thread is woken for each, and bytes stay in the caches of one core.
  */
 export function waitForFiles(): void {
   read = (handle, ...rest) => readSync(handle.fd, ...rest);
