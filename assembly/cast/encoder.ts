@@ -111,10 +111,12 @@ export const enum At {
   Seen = 448,
   /** log2 of the bytes of random bits for each element: 1, or 2 if the caller gives a word for each (takeWords). */
   RandomShift = 464,
+  /** Mask of the bits of an f32 that bf16 has. */
+  UpperHalf = 480,
 }
 
 /** The size in bytes of an encoder. */
-export const ENCODER_BYTES: usize = 480;
+export const ENCODER_BYTES: usize = 496;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
@@ -217,6 +219,7 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   put(encoder, At.LowByte, 0x00ff00ff);
   put(encoder, At.One, 1);
   put(encoder, At.HalfBf16, 0x7fff);
+  put(encoder, At.UpperHalf, 0xffff0000);
 }
 
 /**

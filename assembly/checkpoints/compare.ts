@@ -3,6 +3,7 @@
 import { Wide } from "../contract";
 import { asF32 } from "../core/wide";
 import { exempted, isFiltered, maxThreshold, relativeThreshold, settledChanges } from "./settled";
+import { preparePairs, settledPairs, takeChanged } from "./settled-pairs";
 import { boundOf, largerQuotient, TallyAt } from "./tally";
 
 /** The number of elements compared at a time, a multiple of four. */
@@ -48,7 +49,8 @@ function largerOfLanes(relative: f64, bound: f64, differences: v128, magnitudes:
 
 /**
  * Compares `count` values with their codes. C is u8 for a code in each byte, u16 for two; codes begin with a whole byte. `until`
- * elements have the first scale, and `width` each further one.
+ * elements have the first scale, and `width` each further one. `about` is what `preparePairs` wrote if codes are pairs in blocks
+ * of whole sixteens, else 0.
  */
 function compareRun<V, C>(
   x: usize,
@@ -58,8 +60,10 @@ function compareRun<V, C>(
   scales: usize,
   until: u32,
   width: u32,
+  about: usize,
   tally: usize,
 ): void {
+  const first = scales;
   let changed = i64x2.splat(0);
   let tail: f64 = 0;
   let max = v128.load64_splat(tally + TallyAt.Max);
@@ -72,17 +76,23 @@ function compareRun<V, C>(
   let settled: u32 = 0;
   let i: u32 = 0;
   while (i < count) {
+    if (sizeof<V>() < 8 && sizeof<C>() === 2 && about) {
+      i = settledPairs<V>(x, codes, i, count, first, width, about, maxes, bounded, exempt);
+      if (i === count) break;
+      scales = first + ((i / width) << 2);
+      until = 16;
+    }
     const end = min(count, i + until);
     until = width;
     const scale = <f64>load<f32>(scales);
     const scaled = f64x2.splat(scale);
     scales += 4;
-    // sixteen values of which no exact difference is asked cost a fraction; a pair of codes is in one byte
-    const isQuick = sizeof<V>() < 8 && isFiltered(<f32>scale) && !(i & 1);
+    // sixteen values of which no exact difference is asked cost a fraction
+    const isQuick = sizeof<V>() < 8 && sizeof<C>() === 1 && isFiltered(<f32>scale);
     while (i < end) {
       let stop = end;
       if (isQuick && i + 16 <= end) {
-        const some = settledChanges<V, C>(x, codes, i, table, <f32>scale, maxes, bounded, exempt);
+        const some = settledChanges<V>(x, codes, i, table, <f32>scale, maxes, bounded, exempt);
         if (some >= 0) {
           settled += some;
           i += 16;
@@ -90,7 +100,8 @@ function compareRun<V, C>(
         }
         stop = i + 16;
       }
-      if (!(i & 1))
+      // a pair of codes is in one byte
+      if (sizeof<C>() === 1 || !(i & 1))
         for (; i + 4 <= stop; i += 4) {
           let low: v128;
           let high: v128;
@@ -142,6 +153,7 @@ function compareRun<V, C>(
       }
     }
   }
+  if (about) settled += takeChanged(about);
   const whole = <f64>(settled + i64x2.extract_lane(changed, 0) + i64x2.extract_lane(changed, 1));
   store<f64>(tally, load<f64>(tally + TallyAt.Changed) + whole + tail, TallyAt.Changed);
   store<f64>(tally, maxOf(max), TallyAt.Max);
@@ -161,7 +173,7 @@ function spreadScales(bytes: usize, count: u32, table: usize, buffer: usize): us
  * A code has a byte, or with `pairs` half of one, the low half first; `table` has the f32 values of the codes of each
  * byte, which are as settled.ts takes them. `scales` has the scale of each block of `height` rows and `width` columns, in
  * rows of `pitch`, by which codes are multiplied: f32, or bytes that stand for the f32 of `scaleTable` if that is not 0.
- * `buffer` has room for 4096 f32.
+ * `buffer` has room for 4096 f32, and 48 bytes more.
  * With pairs, columns and width are even.
  */
 export function compareRows(
@@ -180,6 +192,8 @@ export function compareRows(
   buffer: usize,
   tally: usize,
 ): void {
+  const about = buffer + 8 * RUN;
+  if (pairs) preparePairs(table, about);
   for (let row: u32 = 0; row < rows; ++row) {
     const line = <usize>(row / height) * pitch;
     for (let column: u32 = 0; column < columns; column += RUN) {
@@ -195,19 +209,20 @@ export function compareRows(
           )
         : scales + (first << 2);
       const until = width - (column % width);
+      const sixteens = until === width && width % 16 === 0 ? about : 0;
       const own = codes + (pairs ? at >> 1 : at);
       if (type === F64) {
         const x = values + (at << 3);
-        if (pairs) compareRun<f64, u16>(x, own, count, table, block, until, width, tally);
-        else compareRun<f64, u8>(x, own, count, table, block, until, width, tally);
+        if (pairs) compareRun<f64, u16>(x, own, count, table, block, until, width, 0, tally);
+        else compareRun<f64, u8>(x, own, count, table, block, until, width, 0, tally);
       } else if (type === Wide.Bf16) {
         const x = values + (at << 1);
-        if (pairs) compareRun<u16, u16>(x, own, count, table, block, until, width, tally);
-        else compareRun<u16, u8>(x, own, count, table, block, until, width, tally);
+        if (pairs) compareRun<u16, u16>(x, own, count, table, block, until, width, sixteens, tally);
+        else compareRun<u16, u8>(x, own, count, table, block, until, width, 0, tally);
       } else {
         const x = asF32(values, type, at, count, buffer);
-        if (pairs) compareRun<f32, u16>(x, own, count, table, block, until, width, tally);
-        else compareRun<f32, u8>(x, own, count, table, block, until, width, tally);
+        if (pairs) compareRun<f32, u16>(x, own, count, table, block, until, width, sixteens, tally);
+        else compareRun<f32, u8>(x, own, count, table, block, until, width, 0, tally);
       }
     }
   }

@@ -10,7 +10,7 @@ const LARGEST: f32 = 2 ** 60;
 /** By how much the f32 thresholds are below the exact ones. */
 const MARGIN: f64 = 2 ** -19;
 /** What a rounded product adds to a difference relative to the value. */
-const ROUNDED: f32 = 2 ** -22;
+export const ROUNDED: f32 = 2 ** -22;
 
 /** Whether the filter takes a scale. */
 export function isFiltered(scale: f32): bool {
@@ -18,7 +18,7 @@ export function isFiltered(scale: f32): bool {
 }
 
 /** What rounded products add to differences relative to values: 0 if all products with a scale of at most 16 bits are exact. */
-function roundedShare(scale: f32): f32 {
+export function roundedShare(scale: f32): f32 {
   return reinterpret<u32>(scale) & 0xff ? ROUNDED : 0;
 }
 
@@ -42,18 +42,14 @@ export function exempted(relative: f64): v128 {
 }
 
 /** Four values from index `i` on. V is f32, or u16 for bf16. */
-function fourValues<V>(x: usize, i: u32): v128 {
+export function fourValues<V>(x: usize, i: u32): v128 {
   return sizeof<V>() === 2
     ? i32x4.shl(v128.load16x4_u(x + ((<usize>i) << 1)), 16)
     : v128.load(x + ((<usize>i) << 2));
 }
 
-/** The f32 values of four codes. C is u8 for a code in each byte, u16 for two. */
-function fourCodes<C>(codes: usize, i: u32, table: usize): v128 {
-  if (sizeof<C>() === 2) {
-    const low = v128.load64_zero(table + ((<usize>load<u8>(codes + (i >> 1))) << 3));
-    return v128.load64_lane(table + ((<usize>load<u8>(codes + (i >> 1), 1)) << 3), low, 1);
-  }
+/** The f32 values of four codes. */
+function fourCodes(codes: usize, i: u32, table: usize): v128 {
   let four = v128.load32_zero(table + ((<usize>load<u8>(codes + i)) << 2));
   four = v128.load32_lane(table + ((<usize>load<u8>(codes + i, 1)) << 2), four, 1);
   four = v128.load32_lane(table + ((<usize>load<u8>(codes + i, 2)) << 2), four, 2);
@@ -61,12 +57,12 @@ function fourCodes<C>(codes: usize, i: u32, table: usize): v128 {
 }
 
 /** Lanes of four in which a quotient may be larger than those known. */
-function isOpen(product: v128, difference: v128, magnitude: v128, relative: v128, exempt: v128): v128 {
+export function isOpen(product: v128, difference: v128, magnitude: v128, relative: v128, exempt: v128): v128 {
   return v128.and(f32x4.gt(difference, f32x4.mul(magnitude, relative)), f32x4.ne(product, exempt));
 }
 
-/** How many of sixteen values change; -1 if they are not settled. */
-export function settledChanges<V, C>(
+/** How many of sixteen values of codes of one byte change; -1 if they are not settled. */
+export function settledChanges<V>(
   x: usize,
   codes: usize,
   i: u32,
@@ -82,10 +78,10 @@ export function settledChanges<V, C>(
   const x1 = fourValues<V>(x, i + 4);
   const x2 = fourValues<V>(x, i + 8);
   const x3 = fourValues<V>(x, i + 12);
-  const p0 = f32x4.mul(fourCodes<C>(codes, i, table), scales);
-  const p1 = f32x4.mul(fourCodes<C>(codes, i + 4, table), scales);
-  const p2 = f32x4.mul(fourCodes<C>(codes, i + 8, table), scales);
-  const p3 = f32x4.mul(fourCodes<C>(codes, i + 12, table), scales);
+  const p0 = f32x4.mul(fourCodes(codes, i, table), scales);
+  const p1 = f32x4.mul(fourCodes(codes, i + 4, table), scales);
+  const p2 = f32x4.mul(fourCodes(codes, i + 8, table), scales);
+  const p3 = f32x4.mul(fourCodes(codes, i + 12, table), scales);
   const d0 = f32x4.abs(f32x4.sub(x0, p0));
   const d1 = f32x4.abs(f32x4.sub(x1, p1));
   const d2 = f32x4.abs(f32x4.sub(x2, p2));

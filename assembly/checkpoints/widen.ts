@@ -1,24 +1,9 @@
-// Codes times a scale in f32 or bf16, by a table of the codes for each scale: what one code becomes is computed once. The exact
-// product is rounded to f32 and, for bf16, that to bf16, ties to even; a NaN is 0x7fc00000 or 0x7fc0.
+// Codes times a scale in f32 or bf16, by a table of the codes for each scale (wide-table.ts).
 
 import { Wide } from "../contract";
-import { fold, gives, isFolded, putFolded } from "./octaves";
-
-/** Byte offsets of the fields of a table of 256 codes, of which those of four bits use 16. */
-const enum TableAt {
-  /** The u32 that each code becomes; of bf16 the lower half. */
-  Words = 0,
-  /** 0xff for each code whose value changes, else 0. */
-  Changed = 1024,
-  /** The f64 difference of each code. */
-  Differences = 1280,
-  /** The f64 difference of each code, relative to the value before. */
-  Quotients = 3328,
-  /** Bytes 0 to 3 of the words of 16 codes, each 16 bytes. */
-  Planes = 5376,
-  /** The table folded, of 256 codes in bf16 (octaves.ts). */
-  Folded = 5440,
-}
+import { foldedBlock } from "./folded";
+import { isFolded } from "./octaves";
+import { countRun, TableAt, widenRun } from "./wide-table";
 
 /** What is to be known of the elements under a scale. */
 const enum Asks {
@@ -28,102 +13,32 @@ const enum Asks {
   Mark = 2,
 }
 
-/**
- * Fills a table of `count` codes, whose f64 values are at `values`, under one scale. A value that becomes infinite has an
- * infinite difference. Returns 1 if a value changes, else 0.
- */
-export function wideTable(values: usize, count: u32, scale: f32, type: u32, table: usize): u32 {
-  let any: u32 = 0;
-  for (let code: usize = 0; code < <usize>count; ++code) {
-    const value = load<f64>(values + (code << 3)) * <f64>scale;
-    const bits = reinterpret<u32>(<f32>value);
-    const unordered = isNaN(value);
-    let word = unordered ? 0x7fc00000 : bits;
-    let after = <f32>value;
-    if (type === Wide.Bf16) {
-      word = unordered ? 0x7fc0 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-      after = reinterpret<f32>(word << 16);
-    }
-    const changed = !unordered && value !== <f64>after;
-    const difference = changed ? abs(value - <f64>after) : 0;
-    store<u32>(table + (code << 2), word, TableAt.Words);
-    store<u8>(table + code, changed ? 0xff : 0, TableAt.Changed);
-    store<f64>(table + (code << 3), difference, TableAt.Differences);
-    store<f64>(table + (code << 3), changed ? difference / abs(value) : 0, TableAt.Quotients);
-    if (code < 16)
-      for (let byte: usize = 0; byte < 4; ++byte)
-        store<u8>(table + TableAt.Planes + (byte << 4) + code, word >> (8 * <u32>byte));
-    if (changed) any = 1;
-  }
-  if (count === 256 && type === Wide.Bf16)
-    fold(table + TableAt.Words, table + TableAt.Changed, table + TableAt.Folded);
-  return any;
-}
-
-/** One element of eight codes, the lowest byte of `codes` first. */
-function put<D>(dst: usize, table: usize, codes: u64, at: u64): void {
-  const code = <usize>((codes >> (8 * at)) & 0xff);
-  const to = dst + <usize>at * sizeof<D>();
-  if (sizeof<D>() === 2) store<u16>(to, load<u16>(table + (code << 2)));
-  else store<u32>(to, load<u32>(table + (code << 2)));
-}
-
-/** Writes a run, and returns how many of its values change. */
-function foldedRun(codes: usize, count: usize, table: usize, dst: usize): u32 {
+/** As `widenBlock`, which also marks codes. */
+function putBlock(
+  codes: usize,
+  rows: u32,
+  width: u32,
+  pitch: u32,
+  table: usize,
+  asks: u32,
+  dst: usize,
+  type: u32,
+): u32 {
+  if (type === Wide.Bf16 && isFolded(table + TableAt.Folded))
+    return foldedBlock(codes, rows, width, pitch, table, dst);
   let changed: u32 = 0;
-  let i: usize = 0;
-  for (; i + 16 <= count; i += 16) {
-    const sixteen = v128.load(codes + i);
-    const to = dst + (i << 1);
-    if (gives(table + TableAt.Folded, sixteen)) changed += putFolded(sixteen, table + TableAt.Folded, to);
-    else {
-      widenRun<u16>(codes + i, 16, table, to);
-      changed += countRun(codes + i, 16, table);
-    }
+  for (let row: u32 = 0; row < rows; ++row) {
+    if (type === Wide.F32) widenRun<u32>(codes, width, table, dst);
+    else widenRun<u16>(codes, width, table, dst);
+    if (asks) changed += countRun(codes, width, table);
+    codes += pitch;
+    dst += (<usize>pitch) << (type === Wide.F32 ? 2 : 1);
   }
-  widenRun<u16>(codes + i, count - i, table, dst + (i << 1));
-  return changed + countRun(codes + i, count - i, table);
-}
-
-function widenRun<D>(codes: usize, count: usize, table: usize, dst: usize): void {
-  let i: usize = 0;
-  for (; i + 8 <= count; i += 8) {
-    const eight = load<u64>(codes + i);
-    const to = dst + i * sizeof<D>();
-    put<D>(to, table, eight, 0);
-    put<D>(to, table, eight, 1);
-    put<D>(to, table, eight, 2);
-    put<D>(to, table, eight, 3);
-    put<D>(to, table, eight, 4);
-    put<D>(to, table, eight, 5);
-    put<D>(to, table, eight, 6);
-    put<D>(to, table, eight, 7);
-  }
-  for (; i < count; ++i) put<D>(dst + i * sizeof<D>(), table, load<u8>(codes + i), 0);
-}
-
-/** The number of codes that change. */
-function countRun(codes: usize, count: usize, table: usize): u32 {
-  let changed: u32 = 0;
-  for (let i: usize = 0; i < count; ++i)
-    changed += load<u8>(table + <usize>load<u8>(codes + i), TableAt.Changed) & 1;
   return changed;
 }
 
 function markRun(codes: usize, count: usize, marks: usize): void {
   for (let i: usize = 0; i < count; ++i) store<u8>(marks + <usize>load<u8>(codes + i), 1);
-}
-
-/** One run under one table. Returns how many values change, 0 unless that is asked. */
-function run(codes: usize, count: usize, table: usize, asks: u32, marks: usize, dst: usize, type: u32): u32 {
-  if (asks === Asks.Mark) markRun(codes, count, marks);
-  if (type === Wide.Bf16 && isFolded(table + TableAt.Folded)) {
-    const changed = foldedRun(codes, count, table, dst);
-    return asks ? changed : 0;
-  }
-  if (type === Wide.F32) widenRun<u32>(codes, count, table, dst);
-  else widenRun<u16>(codes, count, table, dst);
-  return asks ? countRun(codes, count, table) : 0;
 }
 
 /**
@@ -141,13 +56,9 @@ export function widenBlock(
   dst: usize,
   type: u32,
 ): u32 {
-  const bytes: usize = type === Wide.F32 ? 4 : 2;
-  let changed: u32 = 0;
-  for (let row: u32 = 0; row < rows; ++row) {
-    const at = <usize>row * pitch;
-    changed += run(codes + at, width, table, asks, marks, dst + at * bytes, type);
-  }
-  return changed;
+  if (asks === Asks.Mark)
+    for (let row: u32 = 0; row < rows; ++row) markRun(codes + <usize>row * pitch, width, marks);
+  return putBlock(codes, rows, width, pitch, table, asks, dst, type);
 }
 
 /**
@@ -171,7 +82,8 @@ export function widenGroups(
   for (const end = scales + groups; scales < end; ++scales) {
     const scale = <usize>load<u8>(scales);
     const asked = <u32>load<u8>(asks + scale);
-    changed += run(codes, width, tables + scale * stride, asked, marks + (scale << 8), dst, type);
+    if (asked === Asks.Mark) markRun(codes, width, marks + (scale << 8));
+    changed += putBlock(codes, 1, width, width, tables + scale * stride, asked, dst, type);
     codes += width;
     dst += <usize>width * bytes;
   }

@@ -86,7 +86,7 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
         else {
           // a row of the input itself may not change
           const result = srcType === Wide.F32 ? scratch + PANEL_AT : row;
-          scaleRun<v128>(row, result, w, multipliers, 0, scaling, srcType, word);
+          scaleRun<v128>(row, result, w, multipliers, 0, scaling, srcType, word, scratch);
           encodeRun<u8>(result, to, w, scratch, 0, 31, random, scratch + CODES);
         }
       }

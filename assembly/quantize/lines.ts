@@ -90,7 +90,7 @@ export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32)
         else {
           // a row of the input itself may not change
           const result = isInput ? scratch + PANEL_AT : row;
-          scaleRun<u32>(row, result, w, multiplier, WHOLE, scaling, type, word);
+          scaleRun<u32>(row, result, w, multiplier, WHOLE, scaling, type, word, scratch);
           encodeRun<u8>(result, to, w, scratch, 0, WHOLE, 0, scratch + CODES);
         }
       }

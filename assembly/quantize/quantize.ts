@@ -122,7 +122,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
         else {
           // a row of the input itself may not change
           const result = isInput ? scratch + PANEL_AT : row;
-          scaleRun<u32>(row, result, w, multipliers, blockShift, scaling, srcType, word);
+          scaleRun<u32>(row, result, w, multipliers, blockShift, scaling, srcType, word, scratch);
           encodeRun<u8>(result, to, w, scratch, 0, 31, random, scratch + CODES);
         }
       }

@@ -1,6 +1,7 @@
 // Elements that are brought to the range of their format by more than one multiplication (contract.ts, ElementScaling). They
 // are computed before they are encoded, which then has no multiplier.
 
+import { At } from "../cast/encoder";
 import { ElementScaling, Wide } from "../contract";
 import { decode } from "../core/minifloat";
 import { roundFour } from "../core/wide";
@@ -75,33 +76,55 @@ function roundBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
 }
 
 /**
- * Writes x[i] times its factor, or divided by it, to dst[i], for `count` elements, a multiple of 4. M = u32: all have the
- * factor at `factors`; M = v128: element i has its own. D is u32 for a division, else u8. T is the type that results are
- * rounded to: u8 none, u16 bf16, u32 f16. `zero` is added to all: 0, or -0, which changes nothing.
+ * Writes x[i] times its factor, or divided by it, to dst[i], for `count` elements, a multiple of 4. M = u32: element i has the
+ * factor at index i >> shift, and shift is at least 2; M = v128: the one at index i. D is u32 for a division, else u8. T is the
+ * type that results are rounded to: u8 none, u16 bf16, u32 f16. `zero` is added to all: 0, or -0, which changes nothing.
  */
-function scaleSpan<M, D, T>(x: usize, dst: usize, count: i32, factors: usize, zero: v128): void {
-  const half = i32x4.splat(0x7fff);
-  const one = i32x4.splat(1);
-  const kept = i32x4.splat(0xffff0000);
-  let factor = v128.load32_splat(factors);
-  for (const end = x + ((<usize>count) << 2); x < end; x += 16) {
-    if (sizeof<M>() === 16) {
-      factor = v128.load(factors);
-      factors += 16;
+function scaleSpans<M, D, T>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  factors: usize,
+  shift: i32,
+  zero: v128,
+  encoder: usize,
+): void {
+  const half = v128.load(encoder, At.HalfBf16);
+  const one = v128.load(encoder, At.One);
+  const kept = v128.load(encoder, At.UpperHalf);
+  const end = x + ((<usize>count) << 2);
+  const span = sizeof<M>() === 16 || shift > 28 ? <usize>0x7fffffff : (<usize>4) << shift;
+  while (x < end) {
+    let factor = v128.load32_splat(factors);
+    for (const stop = end - x < span ? end : x + span; x < stop; x += 16) {
+      if (sizeof<M>() === 16) {
+        factor = v128.load(factors);
+        factors += 16;
+      }
+      const v = v128.load(x);
+      let y = sizeof<D>() === 4 ? f32x4.div(v, factor) : f32x4.mul(v, factor);
+      if (sizeof<T>() === 2) y = roundBf16(y, half, one, kept);
+      if (sizeof<T>() === 4) y = roundFour(Wide.F16, y);
+      v128.store(dst, f32x4.add(y, zero));
+      dst += 16;
     }
-    const v = v128.load(x);
-    let y = sizeof<D>() === 4 ? f32x4.div(v, factor) : f32x4.mul(v, factor);
-    if (sizeof<T>() === 2) y = roundBf16(y, half, one, kept);
-    if (sizeof<T>() === 4) y = roundFour(Wide.F16, y);
-    v128.store(dst, f32x4.add(y, zero));
-    dst += 16;
+    factors += 4;
   }
 }
 
-function scaleTyped<M, D>(x: usize, dst: usize, count: i32, factors: usize, zero: v128, type: u32): void {
-  if (type === Wide.F32) scaleSpan<M, D, u8>(x, dst, count, factors, zero);
-  else if (type === Wide.Bf16) scaleSpan<M, D, u16>(x, dst, count, factors, zero);
-  else scaleSpan<M, D, u32>(x, dst, count, factors, zero);
+function scaleTyped<M, D>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  factors: usize,
+  shift: i32,
+  zero: v128,
+  type: u32,
+  encoder: usize,
+): void {
+  if (type === Wide.F32) scaleSpans<M, D, u8>(x, dst, count, factors, shift, zero, encoder);
+  else if (type === Wide.Bf16) scaleSpans<M, D, u16>(x, dst, count, factors, shift, zero, encoder);
+  else scaleSpans<M, D, u32>(x, dst, count, factors, shift, zero, encoder);
 }
 
 /** One element of scaleRun, in the first lane. */
@@ -114,7 +137,7 @@ function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u
 /**
  * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. M is that of encodeRun: with
  * u32, element i has the factor at index i >> shift, and shift is at least 2; with v128, the one at index i. `type` is the Wide
- * type of the input, `word` the format of the codes.
+ * type of the input, `word` the format of the codes, `encoder` any prepared encoder.
  */
 export function scaleRun<M>(
   x: usize,
@@ -125,6 +148,7 @@ export function scaleRun<M>(
   scaling: u32,
   type: u32,
   word: u32,
+  encoder: usize,
 ): void {
   const zero = f32x4.splat(scaling & ElementScaling.AddsZero ? <f32>0 : <f32>-0.0);
   const divides = (scaling & ElementScaling.Divides) !== 0;
@@ -133,19 +157,13 @@ export function scaleRun<M>(
     boundRun(x, dst, count);
     x = dst;
   }
-  const span = sizeof<M>() === 16 || shift > 30 ? count : 1 << shift;
-  for (let first = 0; first < count; first += span) {
-    const length = min(count - first, span);
-    const whole = length & -4;
-    const at = (<usize>first) << 2;
-    if (divides) scaleTyped<M, u32>(x + at, dst + at, whole, factors, zero, rounded);
-    else scaleTyped<M, u8>(x + at, dst + at, whole, factors, zero, rounded);
-    for (let i = whole; i < length; ++i) {
-      const here = at + ((<usize>i) << 2);
-      const factor = factors + (sizeof<M>() === 16 ? (<usize>i) << 2 : 0);
-      v128.store32_lane(dst + here, scaleOne(x + here, factor, zero, divides, rounded), 0);
-    }
-    if (sizeof<M>() === 4) factors += 4;
+  const whole = count & -4;
+  if (divides) scaleTyped<M, u32>(x, dst, whole, factors, shift, zero, rounded, encoder);
+  else scaleTyped<M, u8>(x, dst, whole, factors, shift, zero, rounded, encoder);
+  for (let i = whole; i < count; ++i) {
+    const at = (<usize>i) << 2;
+    const factor = factors + (sizeof<M>() === 16 ? at : (<usize>i >> shift) << 2);
+    v128.store32_lane(dst + at, scaleOne(x + at, factor, zero, divides, rounded), 0);
   }
   if (scaling & SETTLES) settleRun(dst, count, scaling, word);
 }

@@ -32,7 +32,7 @@ export function encodeComputed(
   for (let i = begin; i < end; i += RUN) {
     const count = <i32>min<u32>(end - i, RUN);
     const x = asF32(src, srcType, i, count, buffer);
-    scaleRun<u32>(x, buffer, count, factors, 31, scaling, srcType, word);
+    scaleRun<u32>(x, buffer, count, factors, 31, scaling, srcType, word, scratch);
     encodeRun<u8>(buffer, dst + <usize>(((<u64>i) << storage) >> 3), count, scratch, 0, 31, 0, codes);
   }
 }

@@ -1,5 +1,5 @@
 /** File operations that transfer all requested bytes and report errors of the operating system in words. */
-import { constants } from "node:fs";
+import { constants, readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
 import { describe } from "../options.js";
@@ -85,6 +85,27 @@ export async function readAt(
   return bytes;
 }
 
+/** What transfers at most `length` bytes between a file and `bytes`, and returns how many it did. */
+type Transfer = (
+  handle: FileHandle,
+  bytes: Uint8Array,
+  at: number,
+  length: number,
+  position: number,
+) => number | Promise<number>;
+
+let read: Transfer = async (handle, ...rest) => (await handle.read(...rest)).bytesRead;
+let write: Transfer = async (handle, ...rest) => (await handle.write(...rest)).bytesWritten;
+
+/**
+ * Makes this thread wait for all transfers from now on. Where it has nothing else to do meanwhile, they take less: no other
+ * thread is woken for each, and bytes stay in the caches of one core.
+ */
+export function waitForFiles(): void {
+  read = (handle, ...rest) => readSync(handle.fd, ...rest);
+  write = (handle, ...rest) => writeSync(handle.fd, ...rest);
+}
+
 /** Fills `bytes` with those of a file from a position on. Throws `FileError` if the file ends before. */
 export async function fillAt(
   path: string,
@@ -93,14 +114,15 @@ export async function fillAt(
   bytes: Uint8Array,
 ): Promise<void> {
   const { length } = bytes;
-  for (let at = 0; at < length; ) {
-    const wanted = Math.min(length - at, MAX_TRANSFER_BYTES);
-    const { bytesRead } = await handle.read(bytes, at, wanted, position + at).catch((cause: unknown) => {
-      throw fileError(path, "cannot be read", cause);
-    });
-    if (bytesRead === 0)
-      throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
-    at += bytesRead;
+  try {
+    for (let at = 0; at < length; ) {
+      const count = await read(handle, bytes, at, Math.min(length - at, MAX_TRANSFER_BYTES), position + at);
+      if (count === 0)
+        throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
+      at += count;
+    }
+  } catch (cause) {
+    throw fileError(path, "cannot be read", cause);
   }
 }
 
@@ -114,7 +136,7 @@ export async function writeAt(
   try {
     for (let at = 0; at < bytes.length; ) {
       const length = Math.min(bytes.length - at, MAX_TRANSFER_BYTES);
-      at += (await handle.write(bytes, at, length, position + at)).bytesWritten;
+      at += await write(handle, bytes, at, length, position + at);
     }
   } catch (cause) {
     throw fileError(path, "cannot be written", cause);

@@ -1,6 +1,7 @@
 /** `lockstep convert`: brings the weights of a checkpoint into another form. */
 
 import { ArgumentError } from "../../errors.js";
+import { waitForFiles } from "../../io/files.js";
 import {
   convert as convertCheckpoint,
   requireFree,
@@ -54,6 +55,7 @@ export const convert = defineCommand({
   },
   async run({ session, values, inputs: [path = ""] }) {
     const { output, to, tensors, force, "dry-run": dry } = values;
+    waitForFiles();
     await requireFree(output, force);
     await withCheckpoint(path, async (checkpoint) => {
       const plan = await planFor(checkpoint, { target: to, tensors, backend: () => session.backend() });

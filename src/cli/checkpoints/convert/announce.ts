@@ -2,9 +2,9 @@
 import type { JsonObject, Metadata } from "../../../io/header/header.js";
 import type { WideDType } from "../../../tensor/shape.js";
 import { matricesOf } from "../stored/weight.js";
+import type { Announcement } from "./announcements.js";
 import type { Parts } from "./parts.js";
 import type { Source } from "./source.js";
-import type { Announcement } from "./targets.js";
 
 /** The names of types in configurations and metadata. */
 export const TORCH_DTYPES = { bf16: "bfloat16", f16: "float16", f32: "float32" } as const;

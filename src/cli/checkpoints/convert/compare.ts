@@ -10,7 +10,7 @@ import type { Changes } from "./wide.js";
 const F64 = 3;
 /** The fields of assembly/checkpoints/tally.ts. */
 const TALLY = { fields: 3, bytes: 24 } as const;
-const BUFFER_BYTES = 4 * 4096;
+const BUFFER_BYTES = 4 * 4096 + 48;
 
 /** Values as they lie in memory, row by row. */
 export interface Rows {

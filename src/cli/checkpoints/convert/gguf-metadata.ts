@@ -5,8 +5,8 @@ import { ALIGNMENT_KEY } from "../gguf/metadata.js";
 import { ggufTensors, little } from "../gguf/writer.js";
 import type { Checkpoint } from "../stored/open.js";
 import { readOptionalJson } from "../stored/open.js";
+import type { Announcement } from "./announcements.js";
 import { type ConversionPlan, outputsOf, type ShardPlan } from "./plan.js";
-import type { Announcement } from "./targets.js";
 
 const ARCHITECTURE = "general.architecture";
 const FILE_TYPE = "general.file_type";

@@ -17,7 +17,8 @@ import { twinOf } from "../stored/twins.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { wantedBy } from "../tensor-globs.js";
 import { weightMetadata } from "./announce.js";
-import { carried, writeCarried } from "./carry.js";
+import { carried } from "./carried.js";
+import { writeCarried } from "./carry.js";
 import { quantizeByGgml } from "./ggml.js";
 import type { Output } from "./output.js";
 import { ownParts, ownSource } from "./own.js";
@@ -117,7 +118,7 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
       metadata: weightMetadata(target.announce, source, parts, weight ? wanted.dtype : source.dtype),
       write:
         weight && carries
-          ? (output) => writeCarried(wanted.kernels, weight, target, parts, output)
+          ? async (output) => writeCarried(await wanted.kernels(), weight, target, parts, output)
           : quantized,
     };
     return [place, step];

@@ -3,8 +3,8 @@ import type { Changes } from "../convert/wide.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Kernels } from "./kernels.js";
 
-/** The fields of a table in assembly/checkpoints/widen.ts, as byte offsets. */
-const TABLE = { changed: 1024, differences: 1280, quotients: 3328, stride: 5504 } as const;
+/** The fields of a table in assembly/checkpoints/wide-table.ts, as byte offsets. */
+const TABLE = { changed: 1024, differences: 1280, quotients: 3328, largest: 5568, stride: 5584 } as const;
 
 /** What is asked of the elements under a scale: nothing, how many change, or also which codes occur. */
 export const ASKS = { nothing: 0, count: 1, mark: 2 } as const;
@@ -60,6 +60,10 @@ export class CodeTables {
       differences[code] = same ? 0 : difference;
       quotients[code] = same ? 0 : difference / Math.abs(value * before);
     });
+    this.#largest(index).set([
+      differences.reduce((max, each) => Math.max(max, each)),
+      quotients.reduce((max, each) => Math.max(max, each)),
+    ]);
     if (changed.includes(0xff)) this.#ask(index, changes);
     else this.asks[index] = ASKS.nothing;
   }
@@ -78,10 +82,14 @@ export class CodeTables {
 
   /** Asks for counts alone if no code under a scale can be a larger change than those that are known. */
   #ask(index: number, changes: Changes): void {
-    const { differences, quotients } = this.#changesOf(index);
-    const isKnown =
-      differences.every((each) => each <= changes.max) && quotients.every((each) => each <= changes.relative);
+    const [difference = 0, quotient = 0] = this.#largest(index);
+    const isKnown = difference <= changes.max && quotient <= changes.relative;
     this.asks[index] = isKnown ? ASKS.count : ASKS.mark;
+  }
+
+  /** The largest difference and the largest quotient under a scale. */
+  #largest(index: number): Float64Array {
+    return this.kernels.doubles(this.address + index * TABLE.stride + TABLE.largest, 2);
   }
 
   #changesOf(index: number): { readonly differences: Float64Array; readonly quotients: Float64Array } {

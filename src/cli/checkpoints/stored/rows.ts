@@ -3,7 +3,7 @@ import { CODE_TYPES, unpackCodes } from "./code-types.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
 /** The largest number of bytes that are read at a time, unless one row has more. */
-const CHUNK_BYTES = 1 << 20;
+const CHUNK_BYTES = 1 << 19;
 
 /** Some rows of one matrix. */
 export interface CodeRows {

@@ -1,0 +1,135 @@
+// As settled.ts, of codes of four bits, two in a byte, in blocks of whole sixteens: their values have eight significant bits, so
+// that two tables of 16 bytes give them.
+
+import { fourValues, isFiltered, isOpen, ROUNDED, roundedShare } from "./settled";
+
+/** Byte offsets of what the loop reads, and of what it writes. */
+const enum At {
+  /** The third and the fourth byte of the f32 of each code. */
+  Third = 0,
+  Fourth = 16,
+  /** The largest magnitude of a code, f32. */
+  Largest = 32,
+  /** 15 as a u8, and the bits of an f32 but for the sign, because V8 rebuilds `v128` literals in every iteration. */
+  Half = 36,
+  Magnitude = 40,
+  /** How many values changed, u32. */
+  Changed = 44,
+}
+
+/** Writes what `settledPairs` reads to `about`, of the f32 values of pairs of codes. It has 48 bytes. */
+export function preparePairs(pairs: usize, about: usize): void {
+  let largest: f32 = 0;
+  for (let code: usize = 0; code < 16; ++code) {
+    const value = pairs + (code << 3);
+    store<u8>(about + code, load<u8>(value, 2), At.Third);
+    store<u8>(about + code, load<u8>(value, 3), At.Fourth);
+    largest = max(largest, abs(load<f32>(value)));
+  }
+  store<f32>(about, largest, At.Largest);
+  store<u8>(about, 15, At.Half);
+  store<u32>(about, 0x7fffffff, At.Magnitude);
+  store<u32>(about, 0, At.Changed);
+}
+
+/** The number of values that changed since `preparePairs` or the last call. */
+export function takeChanged(about: usize): u32 {
+  const changed = load<u32>(about, At.Changed);
+  store<u32>(about, 0, At.Changed);
+  return changed;
+}
+
+/** The f32 of the words of bf16 in the lower half of a vector. */
+function lowFloats(words: v128, zero: v128): v128 {
+  return i16x8.shuffle(zero, words, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+
+function highFloats(words: v128, zero: v128): v128 {
+  return i16x8.shuffle(zero, words, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+/**
+ * Compares values from index `i` on, a multiple of 16, with their codes, sixteen at a time. Each `width` elements, a multiple of
+ * 16, have a scale. Returns the index of the first sixteen that are not settled, or that are fewer. Thresholds are those of
+ * settled.ts.
+ */
+export function settledPairs<V>(
+  x: usize,
+  codes: usize,
+  i: u32,
+  count: u32,
+  scales: usize,
+  width: u32,
+  about: usize,
+  max: v128,
+  relative: v128,
+  exempt: v128,
+): u32 {
+  const third = v128.load(about, At.Third);
+  const fourth = v128.load(about, At.Fourth);
+  const half = v128.load8_splat(about, At.Half);
+  const magnitude = v128.load32_splat(about, At.Magnitude);
+  const largest = load<f32>(about, At.Largest);
+  const zero = i32x4.splat(0);
+  const margin = f32x4.splat(1 + 8 * ROUNDED);
+  let changed: u32 = 0;
+  let block = i / width;
+  let left = width - (i - block * width);
+  for (; i + 16 <= count; i += 16) {
+    const scale = load<f32>(scales + ((<usize>block) << 2));
+    if (!isFiltered(scale)) break;
+    const by = f32x4.splat(scale);
+    const rounded = roundedShare(scale);
+    const pairs = v128.load64_zero(codes + (<usize>i >> 1));
+    const even = v128.and(pairs, half);
+    const odd = v128.and(i16x8.shr_u(pairs, 4), half);
+    const each = i8x16.shuffle(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const lower = i8x16.swizzle(third, each);
+    const upper = i8x16.swizzle(fourth, each);
+    const low = i8x16.shuffle(lower, upper, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const high = i8x16.shuffle(lower, upper, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    const p0 = f32x4.mul(lowFloats(low, zero), by);
+    const p1 = f32x4.mul(highFloats(low, zero), by);
+    const p2 = f32x4.mul(lowFloats(high, zero), by);
+    const p3 = f32x4.mul(highFloats(high, zero), by);
+    const x0 = fourValues<V>(x, i);
+    const x1 = fourValues<V>(x, i + 4);
+    const x2 = fourValues<V>(x, i + 8);
+    const x3 = fourValues<V>(x, i + 12);
+    const d0 = v128.and(f32x4.sub(x0, p0), magnitude);
+    const d1 = v128.and(f32x4.sub(x1, p1), magnitude);
+    const d2 = v128.and(f32x4.sub(x2, p2), magnitude);
+    const d3 = v128.and(f32x4.sub(x3, p3), magnitude);
+    // NaN is no difference: pmax(m, v) is m if v is NaN
+    const most = f32x4.pmax(f32x4.pmax(f32x4.pmax(f32x4.pmax(zero, d0), d1), d2), d3);
+    // |x| is at most the largest product and a difference
+    const bound = f32x4.add(f32x4.mul(most, margin), f32x4.splat(largest * abs(scale) * rounded));
+    const open01 = v128.or(
+      isOpen(p0, d0, v128.and(x0, magnitude), relative, exempt),
+      isOpen(p1, d1, v128.and(x1, magnitude), relative, exempt),
+    );
+    const open23 = v128.or(
+      isOpen(p2, d2, v128.and(x2, magnitude), relative, exempt),
+      isOpen(p3, d3, v128.and(x3, magnitude), relative, exempt),
+    );
+    if (v128.any_true(v128.or(f32x4.gt(bound, max), v128.or(open01, open23)))) break;
+    const s0 = f32x4.eq(x0, p0);
+    const s1 = f32x4.eq(x1, p1);
+    const s2 = f32x4.eq(x2, p2);
+    const s3 = f32x4.eq(x3, p3);
+    if (v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)))) {
+      // a rounded product may equal a value that the exact one does not
+      if (rounded !== 0) break;
+      const same = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
+      changed -= popcnt(<u32>i8x16.bitmask(same));
+    }
+    changed += 16;
+    left -= 16;
+    if (left === 0) {
+      left = width;
+      ++block;
+    }
+  }
+  store<u32>(about, load<u32>(about, At.Changed) + changed, At.Changed);
+  return i;
+}

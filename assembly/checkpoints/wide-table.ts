@@ -1,0 +1,120 @@
+// What each code becomes under a scale in f32 or bf16, in tables, so that it is computed once. The exact product is rounded to
+// f32 and, for bf16, that to bf16, ties to even; a NaN is 0x7fc00000 or 0x7fc0.
+
+import { Wide } from "../contract";
+import { fold } from "./octaves";
+
+/** Byte offsets of the fields of a table of 256 codes, of which those of four bits use 16. */
+export const enum TableAt {
+  /** The u32 that each code becomes; of bf16 the lower half. */
+  Words = 0,
+  /** 0xff for each code whose value changes, else 0. */
+  Changed = 1024,
+  /** The f64 difference of each code. */
+  Differences = 1280,
+  /** The f64 difference of each code, relative to the value before. */
+  Quotients = 3328,
+  /** Bytes 0 to 3 of the words of 16 codes, each 16 bytes. */
+  Planes = 5376,
+  /** The table folded, of 256 codes in bf16 (octaves.ts). */
+  Folded = 5440,
+  /** The largest difference and the largest quotient, f64. */
+  Largest = 5568,
+}
+
+/** The larger lane, of which none is NaN. */
+function larger(lanes: v128): f64 {
+  return max(f64x2.extract_lane(lanes, 0), f64x2.extract_lane(lanes, 1));
+}
+
+/** Four lanes of 32 bits, of the lower halves of two times two lanes of 64. */
+function lowerHalves(low: v128, high: v128): v128 {
+  return i32x4.shuffle(low, high, 0, 2, 4, 6);
+}
+
+/**
+ * Fills a table of `count` codes, a multiple of four, whose f64 values are at `values`, under one scale. A value that becomes
+ * infinite has an infinite difference. Returns 1 if a value changes, else 0.
+ */
+export function wideTable(values: usize, count: u32, scale: f32, type: u32, table: usize): u32 {
+  const scales = f64x2.splat(scale);
+  let difference = f64x2.splat(0);
+  let quotient = f64x2.splat(0);
+  let any = i64x2.splat(0);
+  for (let code: usize = 0; code < <usize>count; code += 4) {
+    const low = f64x2.mul(v128.load(values + (code << 3)), scales);
+    const high = f64x2.mul(v128.load(values + (code << 3), 16), scales);
+    const four = i64x2.shuffle(f32x4.demote_f64x2_zero(low), f32x4.demote_f64x2_zero(high), 0, 2);
+    const unordered = f32x4.ne(four, four);
+    let words = v128.bitselect(i32x4.splat(0x7fc00000), four, unordered);
+    let after = four;
+    if (type === Wide.Bf16) {
+      const odd = v128.and(i32x4.shr_u(four, 16), i32x4.splat(1));
+      words = i32x4.shr_u(i32x4.add(i32x4.add(four, i32x4.splat(0x7fff)), odd), 16);
+      words = v128.bitselect(i32x4.splat(0x7fc0), words, unordered);
+      after = i32x4.shl(words, 16);
+    }
+    v128.store(table + (code << 2), words, TableAt.Words);
+    const lowAfter = f64x2.promote_low_f32x4(after);
+    const highAfter = f64x2.promote_low_f32x4(i64x2.shuffle(after, after, 1, 1));
+    const lowChanged = v128.and(f64x2.ne(low, lowAfter), f64x2.eq(low, low));
+    const highChanged = v128.and(f64x2.ne(high, highAfter), f64x2.eq(high, high));
+    const changed = lowerHalves(lowChanged, highChanged);
+    const bytes = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(changed, changed), changed);
+    v128.store32_lane(table + code, bytes, 0, TableAt.Changed);
+    // no change is zero, where quotients are NaN
+    const lowBy = v128.and(f64x2.abs(f64x2.sub(low, lowAfter)), lowChanged);
+    const highBy = v128.and(f64x2.abs(f64x2.sub(high, highAfter)), highChanged);
+    v128.store(table + (code << 3), lowBy, TableAt.Differences);
+    v128.store(table + (code << 3), highBy, TableAt.Differences + 16);
+    const lowShare = v128.and(f64x2.div(lowBy, f64x2.abs(low)), lowChanged);
+    const highShare = v128.and(f64x2.div(highBy, f64x2.abs(high)), highChanged);
+    v128.store(table + (code << 3), lowShare, TableAt.Quotients);
+    v128.store(table + (code << 3), highShare, TableAt.Quotients + 16);
+    difference = f64x2.pmax(f64x2.pmax(difference, lowBy), highBy);
+    quotient = f64x2.pmax(f64x2.pmax(quotient, lowShare), highShare);
+    any = v128.or(any, v128.or(lowChanged, highChanged));
+  }
+  store<f64>(table, larger(difference), TableAt.Largest);
+  store<f64>(table, larger(quotient), TableAt.Largest + 8);
+  for (let code: usize = 0; code < 16; ++code)
+    for (let byte: usize = 0; byte < 4; ++byte)
+      store<u8>(table + TableAt.Planes + (byte << 4) + code, load<u8>(table + (code << 2) + byte));
+  if (count === 256 && type === Wide.Bf16)
+    fold(table + TableAt.Words, table + TableAt.Changed, table + TableAt.Folded);
+  return <u32>v128.any_true(any);
+}
+
+/** One element of eight codes, the lowest byte of `codes` first. */
+function put<D>(dst: usize, table: usize, codes: u64, at: u64): void {
+  const code = <usize>((codes >> (8 * at)) & 0xff);
+  const to = dst + <usize>at * sizeof<D>();
+  if (sizeof<D>() === 2) store<u16>(to, load<u16>(table + (code << 2)));
+  else store<u32>(to, load<u32>(table + (code << 2)));
+}
+
+/** Writes a run of codes, one after the other. */
+export function widenRun<D>(codes: usize, count: usize, table: usize, dst: usize): void {
+  let i: usize = 0;
+  for (; i + 8 <= count; i += 8) {
+    const eight = load<u64>(codes + i);
+    const to = dst + i * sizeof<D>();
+    put<D>(to, table, eight, 0);
+    put<D>(to, table, eight, 1);
+    put<D>(to, table, eight, 2);
+    put<D>(to, table, eight, 3);
+    put<D>(to, table, eight, 4);
+    put<D>(to, table, eight, 5);
+    put<D>(to, table, eight, 6);
+    put<D>(to, table, eight, 7);
+  }
+  for (; i < count; ++i) put<D>(dst + i * sizeof<D>(), table, load<u8>(codes + i), 0);
+}
+
+/** The number of codes that change. */
+export function countRun(codes: usize, count: usize, table: usize): u32 {
+  let changed: u32 = 0;
+  for (let i: usize = 0; i < count; ++i)
+    changed += load<u8>(table + <usize>load<u8>(codes + i), TableAt.Changed) & 1;
+  return changed;
+}
