@@ -21,6 +21,7 @@ import {
   ELEMENT_OVERFLOWS,
   ELEMENT_ROUNDINGS,
   ELEMENT_ZEROS,
+  type ElementRounding,
   type ElementRule,
 } from "./elements.js";
 import {
@@ -227,32 +228,48 @@ function divisors({ expected, reading, settings, whole }: ScaleTrial): Float32Ar
   });
 }
 
-/** All ways of rounding that give these codes, the simplest ones first; for one product alone. */
+/**
+ * All ways of rounding that give these codes, the simplest ones first; for one product alone. Random bits explain codes only if no
+ * other rounding of any product does, because they allow either neighbour.
+ */
 function otherElements(
   input: Input,
   scale: ScaleTrial,
   { format, codes }: CodeReading,
 ): readonly ElementTrial[] {
-  const { values, size, x } = input;
+  const { x } = input;
+  const productsOf = productsUnder(input, scale, format);
+  const types = x.dtype === "f32" ? [false] : [false, true];
+  for (const roundings of [CERTAIN, ["stochastic"] as const])
+    for (const product of PRODUCTS[blockFormat(scale.shape.quantizer).scale])
+      for (const typed of types) {
+        const exact = productsOf(product);
+        const products = typed ? roundedAs(input, exact) : exact;
+        const fitting = rules(roundings).filter((rule) =>
+          codes.every((code, i) => fits(format, rule, products[i] as number, code)),
+        );
+        const { formula } = product;
+        const said = typed ? `${formula}, rounded to ${x.dtype}` : formula;
+        if (fitting.length > 0) return simplest(fitting).map((rule) => ({ ...rule, formula: said }));
+      }
+  return [];
+}
+
+/** The numbers that a product gives under a rule's scales. */
+function productsUnder(
+  { values, size }: Input,
+  scale: ScaleTrial,
+  format: ScalarFormat,
+): (product: Product) => Float32Array {
   const by = divisors(scale);
   const amaxes = amaxesOf(values, scale.shape, size);
   const { max } = factsOf(format);
   const at = scaleAt(scale.shape, size[1]);
-  const types = x.dtype === "f32" ? [false] : [false, true];
-  for (const { formula, of } of PRODUCTS[blockFormat(scale.shape.quantizer).scale])
-    for (const typed of types) {
-      const exact = values.map((value, i) => {
-        const block = at(Math.floor(i / size[1]), i % size[1]);
-        return of(value, by[block] as number, amaxes[block] as number, max);
-      });
-      const products = typed ? roundedAs(input, exact) : exact;
-      const fitting = rules().filter((rule) =>
-        codes.every((code, i) => fits(format, rule, products[i] as number, code)),
-      );
-      const said = typed ? `${formula}, rounded to ${x.dtype}` : formula;
-      if (fitting.length > 0) return simplest(fitting).map((rule) => ({ ...rule, formula: said }));
-    }
-  return [];
+  return ({ of }) =>
+    values.map((value, i) => {
+      const block = at(Math.floor(i / size[1]), i % size[1]);
+      return of(value, by[block] as number, amaxes[block] as number, max);
+    });
 }
 
 /** A NaN product, as zero over zero, says nothing. */
@@ -260,19 +277,16 @@ function fits(format: ScalarFormat, rule: ElementRule, product: number, code: nu
   return Number.isNaN(product) || becomes(format, rule, product, code);
 }
 
-function rules(): readonly ElementRule[] {
-  return ELEMENT_ROUNDINGS.flatMap((rounding) =>
+const CERTAIN = ELEMENT_ROUNDINGS.filter((rounding) => rounding !== "stochastic");
+
+function rules(roundings: readonly ElementRounding[]): readonly ElementRule[] {
+  return roundings.flatMap((rounding) =>
     ELEMENT_ZEROS.flatMap((zero) => ELEMENT_OVERFLOWS.map((overflow) => ({ rounding, zero, overflow }))),
   );
 }
 
-/**
- * Without those that differ from another only in what no element shows: usual zeros and overflow, and no random bits, come
- * first.
- */
+/** Without those that differ from another only in what no element shows: usual zeros and overflow come first. */
 function simplest(fitting: readonly ElementRule[]): readonly ElementRule[] {
-  const sure = fitting.filter(({ rounding }) => rounding !== "stochastic");
-  const all = sure.length > 0 ? sure : fitting;
-  const [zero, overflow] = [all[0]?.zero, all[0]?.overflow];
-  return all.filter((rule) => rule.zero === zero && rule.overflow === overflow);
+  const [first] = fitting;
+  return fitting.filter((rule) => rule.zero === first?.zero && rule.overflow === first.overflow);
 }

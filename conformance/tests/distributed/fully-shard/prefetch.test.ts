@@ -4,6 +4,7 @@ import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import {
   autocast,
+  castMasterWeights,
   DelayedScaling,
   fullyShard,
   functional,
@@ -13,7 +14,9 @@ import {
   Module,
   noGrad,
   normal,
+  quantizedModelInit,
   RandomState,
+  type Recipe,
   recompute,
   Scope,
   SGD,
@@ -24,6 +27,7 @@ import {
   Variable,
 } from "../../../../src/index.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
+import { elementCount } from "../../../../src/tensor/shape.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 import { useBackends } from "../ranks/backends.js";
 
@@ -279,6 +283,44 @@ describe("a parameter that changes", () => {
     }
     for (const each of [...optimizers, ...models]) each.dispose();
   });
+
+  it.each(RECIPE_NAMES.filter((name) => name !== "bf16"))(
+    "%s: is gathered again if it is cast from its master between two operations of a region",
+    async (name) => {
+      const groups = loopbackOver(backends, 20_000);
+      const recipes = groups.map(() => RECIPES_UNDER_TEST[name]?.() as Recipe);
+      const models = groups.map((group, i) =>
+        quantizedModelInit({ recipe: recipes[i] as Recipe }, () => new Stack(group, "linear")),
+      );
+      for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group);
+      const results = groups.map((group, i) => {
+        const { layers } = models[i] as Stack;
+        using scope = new Scope();
+        const x = input(group);
+        const run = (y: Tensor | Variable, from: number, to: number): Tensor =>
+          (layers.slice(from, to).reduce((z, layer) => layer.forward(z), y) as Variable).tensor;
+        const weights = layers.map((layer) => (layer as Linear).weight);
+        const masters = weights.map(({ shape }, seed) =>
+          tensor(group.backend, normal({ seed: BigInt(seed), offset: 0n }, elementCount(shape), 3), shape),
+        );
+        return autocast({ recipe: recipes[i] as Recipe }, () =>
+          noGrad(() => {
+            for (let pass = 0; pass < 2; pass++) run(x, 0, LAYERS);
+            const middle = run(x, 0, 2); // brings the third
+            castMasterWeights(weights, masters);
+            const seen = run(middle, 2, LAYERS);
+            for (const each of weights) each.zeroGrad();
+            return [scope.keep(seen), scope.keep(run(middle, 2, LAYERS))] as const;
+          }),
+        );
+      });
+      for (const [seen, again] of results) {
+        expect(await seen.data()).toEqual(await again.data());
+        for (const each of [seen, again]) each.dispose();
+      }
+      for (const each of models) each.dispose();
+    },
+  );
 
   it("is quantized by the current scale if a region has ended since it was prefetched", async () => {
     const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];

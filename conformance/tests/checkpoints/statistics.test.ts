@@ -1,0 +1,147 @@
+/** The statistics of a weight are those of plain loops over its elements and blocks. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
+import { statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
+import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.js";
+import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
+import { type Drawn, KINDS, weights } from "./weights.js";
+
+const count = <T>(all: Iterable<T>, test: (each: T) => boolean): number => [...all].filter(test).length;
+const largest = (all: readonly number[]): number => all.reduce((most, each) => Math.max(most, each), 0);
+const sum = (all: readonly number[]): number => all.reduce((total, each) => total + each, 0);
+
+/** Elements whose magnitudes are grouped by a key, in the order of their first element. */
+function grouped(magnitudes: readonly number[], keyOf: (index: number) => number): Map<number, number[]> {
+  const groups = new Map<number, number[]>();
+  for (const [i, magnitude] of magnitudes.entries()) {
+    const group = groups.get(keyOf(i)) ?? [];
+    group.push(magnitude);
+    groups.set(keyOf(i), group);
+  }
+  return groups;
+}
+
+/** Pearson's coefficient of pairs, of those that are finite. */
+function pearson(pairs: readonly (readonly [number, number])[]): number {
+  const all = pairs.filter((pair) => pair.every(Number.isFinite));
+  const mean = (axis: 0 | 1): number => sum(all.map((pair) => pair[axis])) / all.length;
+  const [x, y] = [mean(0), mean(1)];
+  const product = (a: 0 | 1, b: 0 | 1): number =>
+    sum(all.map((pair) => (pair[a] - (a ? y : x)) * (pair[b] - (b ? y : x))));
+  const spread = Math.sqrt(product(0, 0) * product(1, 1));
+  return spread > 0 ? product(0, 1) / spread : 0;
+}
+
+/** The statistics by plain loops; NaN codes have no magnitude. */
+async function plainStatistics({ weight, codes }: Drawn) {
+  const { values, max } = CODE_TYPES[weight.type];
+  const { block, grid } = weight.geometry;
+  const [, rows, columns] = matricesOf(weight.shape);
+  const scales = await readScales(weight);
+  const elements = codes.length;
+  const exact = codes.map((code) => values[code] as number);
+  const magnitudes = exact.map(Math.abs);
+  const blockOf = (i: number): number => {
+    const [row, column] = [Math.floor(i / columns), i % columns];
+    const line = Math.floor(row / rows) * grid[0] + Math.floor((row % rows) / block[0]);
+    return line * grid[1] + Math.floor(column / block[1]);
+  };
+  const amaxOf = (group: readonly number[]): number => largest(group.filter((each) => !Number.isNaN(each)));
+  const blocks = [...grouped(magnitudes, blockOf)].map(([index, group]) => ({
+    amax: amaxOf(group),
+    squares: sum(group.filter((each) => !Number.isNaN(each)).map((each) => each * each)),
+    hasNaN: group.some(Number.isNaN),
+    stored: scales.values[index] as number,
+  }));
+  const nonzero = blocks.filter(({ amax }) => amax > 0);
+  const rowAmaxes = [...grouped(magnitudes, (i) => Math.floor(i / columns)).values()].map(amaxOf);
+  const reading = (of: (stored: number) => number) => {
+    const finite = nonzero
+      .map((each) => ({ ...each, scale: Math.abs(scaleOf(scales, of(each.stored))) }))
+      .filter(({ scale }) => Number.isFinite(scale));
+    return {
+      amax: largest(finite.map(({ amax, scale }) => amax * scale)),
+      rms: Math.sqrt(sum(finite.map(({ squares, scale }) => squares * scale * scale)) / elements),
+    };
+  };
+  const stored = [...scales.values];
+  const finite = stored.filter(Number.isFinite);
+  return {
+    integers: {
+      elements,
+      codesUsed: new Set(codes).size,
+      zeros: count(exact, (value) => value === 0),
+      saturated: count(magnitudes, (value) => value >= max),
+      nans: count(exact, Number.isNaN),
+      rows: { nonzero: count(rowAmaxes, (amax) => amax > 0), full: count(rowAmaxes, (amax) => amax >= max) },
+      blocks: {
+        nonzero: count(blocks, ({ amax, hasNaN }) => amax > 0 || hasNaN),
+        full: count(nonzero, ({ amax }) => amax >= max),
+        zeroScaled: count(nonzero, (each) => each.stored === 0),
+        withNaN: count(blocks, ({ hasNaN }) => hasNaN),
+      },
+      scale: {
+        count: stored.length,
+        min: finite.length === 0 ? Number.NaN : Math.min(...finite),
+        max: finite.length === 0 ? Number.NaN : Math.max(...finite),
+        zero: count(stored, (scale) => scale === 0),
+        negative: count(finite, (scale) => scale < 0),
+        notFinite: stored.length - finite.length,
+        powersOfTwo: count(finite, (scale) => scale > 0 && Number.isInteger(Math.log2(scale))),
+      },
+    },
+    counts: values.map((_, code) => count(codes, (each) => each === code)),
+    reading: reading((scale) => scale),
+    inverse: reading((scale) => 1 / scale),
+    coefficient: pearson(nonzero.map((each) => [Math.log2(each.stored), Math.log2(each.squares) / 2])),
+  };
+}
+
+const isNear = (a: number, b: number): boolean => a === b || Math.abs(a - b) <= 1e-9 * Math.abs(b);
+
+describe("statistics", () => {
+  it.each(KINDS)("of $convention, scales $scale by $kind, are those of plain loops", async (kind) => {
+    await fc.assert(
+      fc.asyncProperty(weights(kind), async (drawn) => {
+        let bytes = 0;
+        const found = await statisticsOf(drawn.weight, await readScales(drawn.weight), (more) => {
+          bytes += more;
+        });
+        const wanted = await plainStatistics(drawn);
+        expect(found).toMatchObject(wanted.integers);
+        expect([...found.counts]).toEqual([...wanted.counts]);
+        expect([found.amax, found.inverse.amax]).toEqual([wanted.reading.amax, wanted.inverse.amax]);
+        expect(isNear(found.rms, wanted.reading.rms)).toBe(true);
+        expect(isNear(found.inverse.rms, wanted.inverse.rms)).toBe(true);
+        expect(found.correlation.coefficient).toBeCloseTo(wanted.coefficient, 6);
+        const { entry } = drawn.weight.codes;
+        expect(bytes).toBe(entry.end - entry.begin);
+      }),
+      { numRuns: 30 },
+    );
+  });
+});
+
+describe("a correlation", () => {
+  const pairs = fc.array(fc.tuple(fc.integer({ min: -30, max: 30 }), fc.integer({ min: -30, max: 30 })), {
+    maxLength: 40,
+  });
+
+  it("is Pearson's coefficient, with Student's t as its significance; pairs that are not finite are left out", () => {
+    const odd = fc.constantFrom([Number.NaN, 1], [1, -Infinity]);
+    fc.assert(
+      fc.property(pairs, fc.array(odd, { maxLength: 3 }), (all, others) => {
+        const correlation = new Correlation();
+        for (const [x = 0, y = 0] of [...all, ...others]) correlation.add(x, y);
+        expect(correlation.count).toBe(all.length);
+        const r = pearson(all);
+        expect(correlation.coefficient).toBeCloseTo(r, 9);
+        const bounded = Math.max(-0.999999, Math.min(0.999999, r));
+        const t = all.length > 2 ? bounded * Math.sqrt((all.length - 2) / (1 - bounded ** 2)) : 0;
+        expect(correlation.significance).toBeCloseTo(t, 1);
+      }),
+    );
+  });
+});

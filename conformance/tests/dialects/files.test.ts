@@ -1,0 +1,99 @@
+/** The tensors that a dialect's row says its library's files have are those that are recognized, and that the library gave. */
+import { describe, expect, it } from "vitest";
+import { blockBytes, blockType } from "../../../src/cli/checkpoints/gguf/types.js";
+import { recognize } from "../../../src/cli/checkpoints/recognize/recognize.js";
+import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectTensor } from "../../../src/dialects/table.js";
+import { isLineWide, isTensorWide, tileSize } from "../../../src/formats/block.js";
+import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
+import { MemorySource } from "../../../src/io/source.js";
+import { recordedPackages } from "../witness/dialects/recorded.js";
+
+const [N, K] = [256, 384];
+const GGUF = "gguf-mxfp4";
+const rows = DIALECT_NAMES.map((name) => [name, DIALECTS[name] as Dialect] as const).filter(
+  ([name, { tensors }]) => tensors.length > 0 && name !== GGUF,
+);
+/** No convention of checkpoints is that of these: torchao has no codes of six bits in files. */
+const UNREAD = /^torchao-mxfp6-/;
+/** What the package's function gives has another shape than what files have; or it is told of rows that are no whole blocks. */
+const OTHERWISE = /^(fbgemm-|modelopt-mxfp8$)/;
+
+/** The size that a text such as `3K/4` or `ceil(N/128)` stands for. */
+function sizeOf(text: string): number {
+  const [, product = "", divisor = "1"] = /^(?:ceil\()?([^/)]*)(?:\/(\d+)\)?)?/.exec(text.trim()) ?? [];
+  const [above = product, more = ""] = product.split("*");
+  const factor = (each: string): number => {
+    const [, count = "", letter = ""] = /^(\d*)([NK]?)$/.exec(each) ?? [];
+    return Number(count || "1") * (letter === "N" ? N : letter === "K" ? K : 1);
+  };
+  return Math.ceil((factor(above) * factor(more)) / Number(divisor));
+}
+
+/** The shapes that a row names: `[N, K], MXFP4 [N, K/2]` has two, that of another format last. */
+const shapesOf = (shape: string): number[][] =>
+  [...shape.matchAll(/\[(.*?)\]/g)].map(([, inner = ""]) =>
+    inner === "" ? [] : inner.split(",").map(sizeOf),
+  );
+
+/** The types that a row names for a format. */
+function dtypesOf({ dtype }: DialectTensor, format: string): readonly FileDType[] {
+  if (dtype === "the model's") return ["BF16", "F32"];
+  if (dtype === "by format") return format === "e2m1" ? ["U8"] : ["F8_E4M3"];
+  return dtype.split(", or ").filter((each): each is FileDType => each in FILE_DTYPES);
+}
+
+describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (name, { tensors }) => {
+  it("are recognized as a weight with its codes, blocks and scales", () => {
+    const { spec } = quantizerOf({ dialect: name });
+    const [codes, scale] = tensors as [DialectTensor, DialectTensor];
+    const found = dtypesOf(scale, spec.format).flatMap((scaleDType) => {
+      const held = tensors.map((each) => {
+        const shapes = shapesOf(each.shape);
+        const shape = (spec.format === "e2m1" ? shapes.at(-1) : shapes[0]) ?? [];
+        const [own = "U8"] = dtypesOf(each, spec.format);
+        const dtype = each === scale ? scaleDType : own;
+        return { name: `layer.${each.name}`, dtype, shape, bytes: new Uint8Array(fileBytes(dtype, shape)) };
+      });
+      const shard = new MemorySource("drawn", held);
+      const all = new Map(held.map((each) => [each.name, { shard, entry: shard.entry(each.name) }]));
+      const { weights, findings, plain } = recognize(
+        { shards: [shard], tensors: all, metadata: {} },
+        undefined,
+      );
+      expect([...findings, ...plain].length === 0 || scale.dtype.includes(" or ")).toBe(true);
+      return weights;
+    });
+    expect(found.length).toBeGreaterThan(0);
+    const { tile } = spec;
+    const block = isTensorWide(tile) ? [N, K] : isLineWide(tile) ? [1, K] : [...tileSize(tile)];
+    for (const weight of found) {
+      expect([weight.shape, weight.type]).toEqual([[N, K], spec.format]);
+      expect([...weight.geometry.block]).toEqual(block);
+      const parts = [weight.codes, weight.scale, ...(weight.global ? [weight.global] : [])];
+      expect(parts.map(({ entry }) => entry.name)).toEqual(tensors.map((each) => `layer.${each.name}`));
+    }
+    expect(codes.role).toBe("codes");
+  });
+});
+
+it.each(rows.filter(([name]) => !OTHERWISE.test(name)))(
+  "the scales of %s have the shapes of its record",
+  (name, { tensors }) => {
+    const recorded = recordedPackages().flatMap(({ dialects }) => dialects);
+    const of = recorded.find(
+      ({ dialect }) => dialect === name || dialect === name.replace(/(mxfp6)/, "$1-e2m3"),
+    );
+    const layout = of?.facts.layout?.replaceAll(/\b(rows|M)\b/g, "N");
+    for (const { shape } of tensors.slice(1)) expect(layout).toContain(shape.replace(/;.*$/, ""));
+  },
+);
+
+it("the row of GGUF's MXFP4 tells the bytes of its blocks", () => {
+  const type = blockType("F8_E8M0");
+  if (!type) throw new Error("GGUF has MXFP4");
+  const [codes, scale] = DIALECTS[GGUF].tensors;
+  const size = blockBytes(type);
+  expect(codes.shape).toBe(`[N, K/2]; bytes ${type.scales} to ${size - 1} of each block of ${size}`);
+  expect(scale.shape).toBe(`[N, K/${type.elements}]; byte 0 of each block of ${size}`);
+});

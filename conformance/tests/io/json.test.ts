@@ -1,0 +1,134 @@
+/** The strict JSON reader at its limits: every character, every depth, every size, and repeated members. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { FileError } from "../../../src/errors.js";
+import { parseHeader } from "../../../src/io/header/header.js";
+import { headerPieces } from "../../../src/io/header/header-text.js";
+import { JsonError, jsonMembers, MAX_DEPTH, parseJson, readDigits } from "../../../src/io/json/json-read.js";
+
+const PATH = "drawn.safetensors";
+const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
+const membersOf = (text: string, least?: number): readonly (readonly [string, unknown])[] => [
+  ...jsonMembers(headerPieces(PATH, bytesOf(text), least), Number),
+];
+
+/** What a reader makes of a text, or the message with which it refuses it. */
+function outcome(read: () => unknown): { readonly value: unknown } | { readonly refused: string } {
+  try {
+    return { value: read() };
+  } catch (error) {
+    if (error instanceof JsonError || error instanceof SyntaxError) return { refused: error.message };
+    throw error;
+  }
+}
+
+describe("the JSON reader", () => {
+  it("is JSON.parse for each ASCII character at each position of a text", () => {
+    const texts = [
+      '{"a b":[-1.5e+3,true,null],"c":"d\\n"}',
+      ' [ "x" , {"":0} ] ',
+      '"long enough for a copy"',
+    ];
+    for (const text of texts)
+      for (let at = 0; at <= text.length; at++)
+        for (let code = 0; code < 128; code++)
+          for (const cut of [0, 1]) {
+            const changed = text.slice(0, at) + String.fromCharCode(code) + text.slice(at + cut);
+            const [own, wanted] = [outcome(() => parseJson(changed)), outcome(() => JSON.parse(changed))];
+            if ("refused" in own && own.refused.includes("twice")) continue;
+            if ("refused" in wanted) expect(own, changed).toHaveProperty("refused");
+            else expect(own, changed).toEqual(wanted);
+          }
+  });
+
+  it("takes values of MAX_DEPTH levels and refuses one more, of arrays and objects in any order", () => {
+    const levels = fc.array(fc.boolean(), { minLength: MAX_DEPTH + 1, maxLength: MAX_DEPTH + 1 });
+    fc.assert(
+      fc.property(levels, (areArrays) => {
+        const nested = (count: number): string => {
+          const own = areArrays.slice(0, count);
+          const open = own.map((isArray) => (isArray ? "[" : '{"k":')).join("");
+          return `${open}0${own
+            .map((isArray) => (isArray ? "]" : "}"))
+            .reverse()
+            .join("")}`;
+        };
+        expect(JSON.stringify(parseJson(nested(MAX_DEPTH)))).toBe(nested(MAX_DEPTH));
+        expect(() => parseJson(nested(MAX_DEPTH + 1))).toThrow(`nests more than ${MAX_DEPTH} deep`);
+        // the root of a header is a level of its own
+        expect(membersOf(`{"a":${nested(MAX_DEPTH - 1)}}`)).toHaveLength(1);
+        expect(() => membersOf(`{"a":${nested(MAX_DEPTH)}}`)).toThrow(`nests more than ${MAX_DEPTH} deep`);
+      }),
+      { numRuns: 20 },
+    );
+  });
+
+  it("names the place of a wrong character, in however many pieces the text comes", () => {
+    const member = fc.tuple(fc.string({ unit: "grapheme", maxLength: 8 }), fc.nat(9_999));
+    fc.assert(
+      fc.property(
+        fc.array(member, { minLength: 1, maxLength: 8 }),
+        fc.nat(),
+        fc.nat(30),
+        (all, where, least) => {
+          const texts = all.map(([key, value]) => `${JSON.stringify(key)}:${value}`);
+          const before = texts.slice(0, 1 + (where % texts.length)).join(",");
+          const text = `{${before}?,${texts.join(",")}}`;
+          expect(outcome(() => membersOf(text, least))).toEqual({
+            refused: `is not valid JSON: it has "?" at ${before.length + 1}`,
+          });
+        },
+      ),
+    );
+  });
+
+  it("reads each safe integer in digits as a number, and others as what is no size", () => {
+    const read = (text: string): unknown => membersOf(`{"a":${text}}`)[0]?.[1];
+    fc.assert(
+      fc.property(fc.maxSafeNat(), fc.constantFrom("", ".0", "e0", "E+0"), (size, end) => {
+        expect(read(`${size}${end}`)).toBe(size);
+        if (end === "") expect(readDigits(String(size))).toBe(size);
+        else expect(Number.isSafeInteger(readDigits(`${size}${end}`))).toBe(false);
+      }),
+      { examples: [[Number.MAX_SAFE_INTEGER, ""]] },
+    );
+  });
+});
+
+describe("a header", () => {
+  it("is refused if it repeats a member, be it a tensor or the metadata, and names it", () => {
+    const names = fc.uniqueArray(fc.string({ maxLength: 4 }), { minLength: 1, maxLength: 5 });
+    fc.assert(
+      fc.property(names, fc.nat(), fc.nat(), (tensors, which, where) => {
+        const empty = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}';
+        const members = [
+          ["__metadata__", '{"a":"b"}'] as const,
+          ...tensors.map((name) => [name, empty] as const),
+        ];
+        const textOf = (all: typeof members): Uint8Array =>
+          bytesOf(`{${all.map(([name, value]) => `${JSON.stringify(name)}:${value}`).join(",")}}`);
+        expect(parseHeader(PATH, textOf(members), 0).tensors.size).toBe(tensors.length);
+        const again = members[which % members.length] as (typeof members)[number];
+        const repeated = members.toSpliced(where % (members.length + 1), 0, again);
+        const told = `has the key ${JSON.stringify(again[0])} twice`;
+        expect(() => parseHeader(PATH, textOf(repeated), 0)).toThrow(FileError);
+        expect(() => parseHeader(PATH, textOf(repeated), 0)).toThrow(told);
+      }),
+    );
+  });
+
+  it("places tensors at every offset that a number can name", () => {
+    const size = fc.oneof(
+      fc.maxSafeNat(),
+      fc.integer({ min: 0, max: 53 }).map((bits) => 2 ** bits - 1),
+    );
+    fc.assert(
+      fc.property(size, (bytes) => {
+        const text = `{"a":{"dtype":"U8","shape":[${bytes}],"data_offsets":[0,${bytes}]},"b":{"dtype":"F32","shape":[0,${bytes}],"data_offsets":[${bytes},${bytes}]}}`;
+        const { tensors } = parseHeader(PATH, bytesOf(text), bytes);
+        expect(tensors.get("a")).toMatchObject({ shape: [bytes], begin: 0, end: bytes });
+        expect(tensors.get("b")).toMatchObject({ shape: [0, bytes], begin: bytes, end: bytes });
+      }),
+    );
+  });
+});
