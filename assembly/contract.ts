@@ -115,8 +115,8 @@ export const enum ScaleRule {
   /** The least power of two from amax / max and from 2^-126. A quotient of 0 has the code 0, and its elements are 0. */
   E8m0UpNormal = 22,
   /**
-   * amax / 6 as e4m3, rounded half up. What would be 256 or more becomes 448, and what is below 2^-6 at most 7 * 2^-9. The scale of
-   * the tensor is 1, and elements of a block with the scale 0 are 0.
+   * amax / 6 as e4m3, rounded half up. What would be 256 or more becomes 448, and what is below 2^-6 at most 7 * 2^-9. The scale
+   * of the tensor is 1, and elements of a block with the scale 0 are 0.
    */
   E4m3HalfUp = 23,
 }

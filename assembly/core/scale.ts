@@ -130,7 +130,7 @@ function hasTensorScale(kind: i32): bool {
   return kind >= ScaleRule.E4m3Quotient && kind <= ScaleRule.TwoLevelDivisor;
 }
 
-/** The stored scale of a tensor of this amax, by a rule from E4m3Quotient to TwoLevelDivisor or E4m3HalfUp. `type` is that of the input. */
+/** The stored scale of a tensor of this amax, by a rule that hasTensorScale. `type` is that of the input. */
 export function tensorScale(rule: i32, amax: f32, type: u32): f32 {
   if (rule === ScaleRule.E4m3Quotient || rule === ScaleRule.E4m3HalfUp) return 1;
   if (rule !== ScaleRule.TwoLevelDivisor) return amax / 2688;

@@ -17,8 +17,7 @@ __host__ __device__ constexpr bool hasF32Scales(ScaleRule rule) {
 
 // Whether a rule gives e4m3 scales and a scale of the tensor, which is no amax.
 __host__ __device__ constexpr bool hasTensorScale(ScaleRule rule) {
-  return rule == ScaleRule::kE4m3HalfUp ||
-         (rule >= ScaleRule::kE4m3Quotient && rule <= ScaleRule::kTwoLevelDivisor);
+  return rule == ScaleRule::kE4m3HalfUp || (rule >= ScaleRule::kE4m3Quotient && rule <= ScaleRule::kTwoLevelDivisor);
 }
 
 // Whether the scale of the tensor is 1 by a rule, whatever its amax.

@@ -328,8 +328,8 @@ const byWhole = (stored: number, divisor: number): BlockScale => ({
 });
 
 /**
- * The e4m3 code of a number up to 448, ties up. No normal number is given to what is below 2^-6, and no code of the last binade but
- * the last one.
+ * The e4m3 code of a number up to 448, ties up. No normal number is given to what is below 2^-6, and no code of the last binade
+ * but the last one.
  */
 function halfUpCode(x: number): number {
   if (x < 2 ** -6) return Math.min(Math.floor(add(mul(x, 512), 0.5)), 7);

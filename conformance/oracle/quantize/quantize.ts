@@ -279,8 +279,8 @@ const NEAREST = {
 };
 
 /**
- * As `encode` with ties to even or away from zero, and saturation. It looks the code up in the exact steps of the format, which are cached
- * for all elements.
+ * As `encode` with ties to even or away from zero, and saturation. It looks the code up in the exact steps of the format, which
+ * are cached for all elements.
  */
 function nearestCode(bits: number, layout: ScalarLayout, rounding: keyof typeof NEAREST): number {
   const points = NEAREST[rounding].get(layout) ?? steps(layout, rounding, "saturate");

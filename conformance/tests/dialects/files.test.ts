@@ -10,9 +10,9 @@ import { MemorySource } from "../../../src/io/source.js";
 import { recordedPackages } from "../witness/dialects/recorded.js";
 
 const [N, K] = [256, 384];
-const GGUF = "gguf-mxfp4";
+const GGUF = ["gguf-mxfp4", "gguf-nvfp4"] as const;
 const rows = DIALECT_NAMES.map((name) => [name, DIALECTS[name] as Dialect] as const).filter(
-  ([name, { tensors }]) => tensors.length > 0 && name !== GGUF,
+  ([name, { tensors }]) => tensors.length > 0 && !GGUF.some((each) => each === name),
 );
 /** No convention of checkpoints is that of these: torchao has no codes of six bits in files. */
 const UNREAD = /^torchao-mxfp6-/;
@@ -68,7 +68,7 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
     const { tile } = spec;
     const block = isTensorWide(tile) ? [N, K] : isLineWide(tile) ? [1, K] : [...tileSize(tile)];
     for (const weight of found) {
-      expect([weight.shape, weight.type]).toEqual([[N, K], spec.format]);
+      expect([weight.shape.slice(-2), weight.type]).toEqual([[N, K], spec.format]);
       expect([...weight.geometry.block]).toEqual(block);
       const parts = [weight.codes, weight.scale, ...(weight.global ? [weight.global] : [])];
       expect(parts.map(({ entry }) => entry.name)).toEqual(tensors.map((each) => `layer.${each.name}`));
@@ -89,11 +89,14 @@ it.each(rows.filter(([name]) => !OTHERWISE.test(name)))(
   },
 );
 
-it("the row of GGUF's MXFP4 tells the bytes of its blocks", () => {
-  const type = blockType("F8_E8M0");
-  if (!type) throw new Error("GGUF has MXFP4");
-  const [codes, scale] = DIALECTS[GGUF].tensors;
+it.each(GGUF)("the row of %s tells the bytes of its blocks", (name) => {
+  const type = blockType(name === "gguf-mxfp4" ? "F8_E8M0" : "F8_E4M3");
+  if (!type) throw new Error("GGUF has the type");
+  const [codes, scale] = DIALECTS[name].tensors;
   const size = blockBytes(type);
-  expect(codes.shape).toBe(`[N, K/2]; bytes ${type.scales} to ${size - 1} of each block of ${size}`);
-  expect(scale.shape).toBe(`[N, K/${type.elements}]; byte 0 of each block of ${size}`);
+  const { scales } = type;
+  const { spec } = quantizerOf({ dialect: name });
+  expect(codes.shape).toBe(`[N, K/2]; bytes ${scales} to ${size - 1} of each block of ${size}`);
+  const bytes = scales === 1 ? "byte 0" : `bytes 0 to ${scales - 1}`;
+  expect(scale.shape).toBe(`[N, K/${tileSize(spec.tile)[1]}]; ${bytes} of each block of ${size}`);
 });

@@ -50,7 +50,7 @@ const HELD: Readonly<Record<string, Held>> = {
   ),
   "torchao-fp8-tensor": { dialect: "torchao-fp8-tensor" },
   "torchao-nvfp4": { dialect: "torchao-nvfp4" },
-  // elements are NaN before they are rounded: the package cuts the code of a NaN, zero times infinity, from the bits that the processor gives it
+  // the package cuts the code of a NaN, zero times infinity, from the bits that the processor gives it
   "torchao-nvfp4-two-level": {
     dialect: "torchao-nvfp4-two-level",
     isUndecided: (scale) => Math.fround(1 / scale) === Number.POSITIVE_INFINITY,

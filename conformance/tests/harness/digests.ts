@@ -23,8 +23,8 @@ const TO_RECORD: { readonly [F in ScalarFormat]?: readonly RoundingName[] } = {
 };
 
 /**
- * The policies of overflow that have digests. Integers, which have no special codes, saturate under all. `propagate` takes its code
- * from the other two (cast/propagate.test.ts).
+ * The policies of overflow that have digests. Integers, which have no special codes, saturate under all. `propagate` takes its
+ * code from the other two (cast/propagate.test.ts).
  */
 function policiesOf(format: ScalarFormat) {
   return isIntegral(SCALAR_FORMATS[format].specials) ? (["saturate"] as const) : RECORDED;

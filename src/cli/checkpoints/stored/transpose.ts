@@ -15,8 +15,8 @@ export function transposedShape(shape: Shape): Shape {
 }
 
 /**
- * Takes the bytes of matrices in order, in any pieces, and hands each whole matrix on, transposed. `shape` is that of what it takes;
- * elements have 2 or 4 bytes. A matrix is held in memory twice.
+ * Takes the bytes of matrices in order, in any pieces, and hands each whole matrix on, transposed. `shape` is that of what it
+ * takes; elements have 2 or 4 bytes. A matrix is held in memory twice.
  */
 export function transposing(
   shape: Shape,
