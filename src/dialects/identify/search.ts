@@ -219,8 +219,8 @@ function divisors({ expected, reading, settings, whole }: ScaleTrial): Float32Ar
 }
 
 /**
- * All ways of rounding that give these codes, the simplest ones first; for one product alone. Random bits explain codes only if no
- * other rounding of any product does, because they allow either neighbour.
+ * All ways of rounding that give these codes, the simplest ones first; for one product alone. Random bits explain codes only if
+ * no other rounding of any product does, because they allow either neighbour.
  */
 function otherElements(
   input: Input,
