@@ -259,7 +259,6 @@ export class ShardedParameter implements Sharding {
   }
 
   dispose(): void {
-    this.changed();
     this.#free();
     this.zeroGrad();
     for (const member of membersOf(this.own)) member.dispose();

@@ -71,6 +71,27 @@ describe("ranks of one process that disagree", () => {
     expect(others.map(({ operation }) => operation)).toContain("allReduce");
   });
 
+  it.each(["allReduce", "reduceScatter"] as const)("%s, of other subjects", async (name) => {
+    const groups = await ranks(2);
+    const failures = await Promise.all(
+      groups.map((group) =>
+        failureOf(() => group.saying(`part ${group.rank}`, () => group[name](values(group)))),
+      ),
+    );
+    for (const { failure, message } of failures) {
+      expect(failure).toBe("disagreement");
+      for (const part of ["part 0", "part 1"]) expect(message).toContain(`from ${part}`);
+    }
+  });
+
+  it("send and recv, of a rank to itself, which is refused", async () => {
+    for (const group of await ranks(3)) {
+      const refused = new RegExp(`is ${group.rank}, this rank itself; give another`);
+      expect(() => group.send(values(group), group.rank)).toThrow(refused);
+      expect(() => group.recv(values(group), group.rank)).toThrow(refused);
+    }
+  });
+
   it.each([
     ["a different mesh", (group: ProcessGroup, wrong: boolean) => group.split(wrong ? { dp: 2 } : { tp: 2 })],
     [

@@ -69,6 +69,25 @@ describe("a plan", () => {
     expect(() => completePlan("test", plan, of)).toThrowError(ArgumentError);
   });
 
+  it("takes splits with a count for each rank that add up to the elements, and no others", () => {
+    const counts = fc.array(fc.nat(5), { maxLength: 6 });
+    fc.assert(
+      fc.property(size, counts, fc.nat(20), (ranks, splits, elements) => {
+        const of = { size: ranks, dtype: "f32", splits: evenSplits(elements, ranks), fixed: false } as const;
+        const make = () => completePlan("test", { algorithm: "ranked", splits }, of);
+        if (splits.length === ranks && total(splits) === elements) expect(make().splits).toEqual(splits);
+        else expect(make).toThrowError(ArgumentError);
+      }),
+      {
+        examples: [
+          [2, [3, 4], 7],
+          [2, [3, 4, 0], 7],
+          [3, [3, 4], 7],
+        ],
+      },
+    );
+  });
+
   it("is unverified for rings whose order was not measured", () => {
     const of = (order: readonly number[]) =>
       completePlan(

@@ -226,6 +226,9 @@ describe("fullyShard refuses", () => {
     const other = new Linear(zero.backend, WIDTH, WIDTH);
     expect(() => sharded.rowsOf(other.weight)).toThrow(/none of the module/);
     expect(() => sharded.gather(other.weight, other.weight.tensor)).toThrow(ArgumentError);
+    const elsewhere = tensor(one.backend, new Float32Array(module.weight.tensor.size), module.weight.shape);
+    expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: own is on another backend/);
+    elsewhere.dispose();
     expect(() => sharded.noSync(async () => {})).toThrow(ArgumentError);
     other.weight.grad = other.weight.tensor.clone();
     expect(() => fullyShard(other, zero)).toThrow(/has a gradient/);

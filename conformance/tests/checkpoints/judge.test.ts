@@ -1,0 +1,192 @@
+/** Findings at their limits: what is wrong in a global scale is named, and what is right raises no alarm. */
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { isGlob, matchesGlob } from "../../../src/cli/checkpoints/glob.js";
+import { survey } from "../../../src/cli/checkpoints/inspect.js";
+import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
+import type { FindingName } from "../../../src/cli/checkpoints/judge/findings.js";
+import { FusedScales } from "../../../src/cli/checkpoints/judge/fused.js";
+import { judge } from "../../../src/cli/checkpoints/judge/judge.js";
+import { statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
+import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import { readScales } from "../../../src/cli/checkpoints/stored/scales.js";
+import {
+  type Contents,
+  FIXTURES,
+  type Held,
+  readContents,
+  reportOf,
+  reportOfContents,
+  VECTORS,
+} from "./checkpoints.js";
+
+const Q = "model.layers.0.self_attn.q_proj";
+const GATE = "model.layers.0.mlp.gate_proj";
+
+const get = ({ tensors }: Contents, name: string): Held => {
+  const held = tensors.get(name);
+  if (!held) throw new Error(`${name} is not there`);
+  return held;
+};
+
+/** The findings about a fixture after a change. */
+async function findingsOf(fixture: string, change: (contents: Contents) => void): Promise<FindingName[]> {
+  const contents = await readContents(join(VECTORS, fixture));
+  change(contents);
+  return (await reportOfContents(contents)).findings.map(({ name }) => name);
+}
+
+const f32 = (...values: number[]): Uint8Array => new Uint8Array(Float32Array.from(values).buffer);
+
+describe.each([
+  ["ct-nvfp4", `${Q}.weight_global_scale`],
+  ["modelopt-nvfp4", `${Q}.weight_scale_2`],
+  ["torchao-nvfp4", `${Q}._weight_per_tensor_scale`],
+])("the global scale of %s", (fixture, name) => {
+  it.each<[FindingName, Uint8Array, readonly number[]]>([
+    ["scale-negative", f32(-1), []],
+    ["scale-zero", f32(0), []],
+    ["scale-not-finite", f32(Number.NaN), []],
+    ["scale-not-finite", f32(-Infinity), []],
+    ["scale-shape", f32(1, 1), [2]],
+  ])("has %s", async (finding, bytes, shape) => {
+    const found = await findingsOf(fixture, (all) => {
+      all.tensors.set(name, { dtype: "F32", shape, bytes });
+    });
+    expect(found).toContain(finding);
+  });
+});
+
+describe("no alarm is raised", () => {
+  const QUIET: readonly (readonly [string, string, FindingName, (contents: Contents) => void])[] = [
+    [
+      "a configuration that names no format",
+      "ct-nvfp4",
+      "config-method",
+      ({ json }) => {
+        const claim = json.get("config.json")?.quantization_config as Record<string, unknown>;
+        Object.assign(claim, { format: undefined, config_groups: {} });
+      },
+    ],
+    [
+      "a scale of activations of 1",
+      "modelopt-fp8",
+      "scale-one",
+      (all) => Object.assign(get(all, `${Q}.input_scale`), { bytes: f32(1) }),
+    ],
+    [
+      "few blocks of MX under 1",
+      "ct-mxfp8",
+      "scale-constant",
+      (all) => get(all, `${Q}.weight_scale`).bytes.fill(127),
+    ],
+    [
+      "codes of which most are NaN are not of e4m3fnuz",
+      "ct-fp8-channel",
+      "codes-fnuz",
+      (all) => get(all, `${Q}.weight`).bytes.fill(0x7f),
+    ],
+  ];
+
+  it.each(QUIET)("by %s", async (_, fixture, finding, change) => {
+    expect(await findingsOf(fixture, change)).not.toContain(finding);
+  });
+
+  it("by metadata of torchao that are no JSON", async () => {
+    const found = await findingsOf("torchao-nvfp4", ({ metadata }) =>
+      Object.assign(metadata, { [`${GATE}.weight`]: "{", "lm_head.weight": "[" }),
+    );
+    expect(found).not.toContain("config-missing");
+  });
+});
+
+it("many blocks of MX under 1 are constant, and companions of many elements are read", async () => {
+  const constant = await findingsOf("ct-mxfp8", (all) => get(all, `${GATE}.weight_scale`).bytes.fill(127));
+  expect(constant).toContain("scale-constant");
+  const read = await findingsOf("modelopt-fp8", (all) => {
+    const values = new Array<number>(64).fill(1);
+    values[63] = Number.NaN;
+    all.tensors.set(`${Q}.pre_quant_scale`, { dtype: "F32", shape: [64], bytes: f32(...values) });
+  });
+  expect(read).toContain("scale-not-finite");
+});
+
+describe("of a weight of NVFP4", () => {
+  it("scales that fit their blocks as they lie are never said to be swizzled", async () => {
+    const checkpoint = await openCheckpoint(join(VECTORS, "ct-nvfp4"));
+    const [weight] = (await survey(checkpoint)).weights;
+    if (!weight) throw new Error("there is a weight");
+    const scales = await readScales(weight);
+    const found = await statisticsOf(weight, scales);
+    await checkpoint.close();
+    const along = (share: number): Correlation => {
+      const made = new Correlation();
+      for (let i = 0; i < 400; i++) made.add(i % 20, -share * (i % 20) + 10 * Math.sin(i * 1.7));
+      return made;
+    };
+    let [named, quiet] = [0, 0];
+    for (let own = 0; own <= 40; own++)
+      for (const other of [0, 0.3, 1, 3]) {
+        const [correlation, relaidCorrelation] = [along(own / 40), along(other)];
+        const names = judge(weight, { ...found, correlation, relaidCorrelation }, scales).map(
+          ({ name }) => name,
+        );
+        const isNamed = names.includes("scales-swizzled");
+        if (isNamed) named++;
+        else if (other === 3) quiet++;
+        if (correlation.significance < -3) expect(isNamed).toBe(false);
+      }
+    expect(Math.min(named, quiet)).toBeGreaterThan(0);
+  });
+
+  it("fused projections of which one shares its global scale differ, others vary", async () => {
+    for (const [fixtures, name] of [
+      [["ct-nvfp4", "modelopt-fp8"], "fused-scales-differ"],
+      [["modelopt-fp8", "modelopt-fp8"], "fused-scales-vary"],
+    ] as const) {
+      const fused = new FusedScales();
+      for (const [i, fixture] of fixtures.entries()) {
+        const checkpoint = await openCheckpoint(join(VECTORS, fixture));
+        const weight = (await survey(checkpoint)).weights.find((each) => each.name === `${Q}.weight`);
+        if (!weight) throw new Error("there is a weight");
+        const values = Float32Array.of(1 + i);
+        const scales = { ...(await readScales(weight)), values };
+        fused.add({ ...weight, name: `layer.${i === 0 ? "q" : "k"}_proj.weight` }, scales);
+        await checkpoint.close();
+      }
+      expect(fused.findings().map((each) => each.name)).toEqual([name]);
+    }
+  });
+});
+
+it.each(FIXTURES)("the bits of weights of %s are those of their tensors", async (fixture) => {
+  const path = join(VECTORS, fixture);
+  const { weights, elements, bitsPerWeight } = await reportOf(path);
+  const checkpoint = await openCheckpoint(path);
+  for (const { name, codes, scale, global } of (await survey(checkpoint)).weights) {
+    const parts = [codes, scale, ...(global ? [global] : [])];
+    const bytes = parts.reduce((sum, { entry }) => sum + entry.end - entry.begin, 0);
+    const report = weights.find((each) => each.name === name);
+    const count = report?.shape.reduce((product, size) => product * size, 1) ?? 0;
+    expect((report?.bits ?? 0) * count).toBeCloseTo(8 * bytes, 6);
+  }
+  const all = [...checkpoint.tensors.values()].reduce((sum, { entry }) => sum + entry.end - entry.begin, 0);
+  expect(bitsPerWeight * elements).toBeCloseTo(8 * all, 6);
+  await checkpoint.close();
+});
+
+it("a pattern of names is the regular expression that it stands for", () => {
+  const pattern = fc
+    .array(fc.constantFrom("a", "b", ".", "*", "?"), { maxLength: 8 })
+    .map((all) => all.join(""));
+  const name = fc.array(fc.constantFrom("a", "b", "."), { maxLength: 8 }).map((all) => all.join(""));
+  fc.assert(
+    fc.property(pattern, name, (glob, text) => {
+      const source = [...glob].map((each) => ({ "*": ".*", "?": ".", ".": "\\." })[each] ?? each).join("");
+      expect(matchesGlob(glob, text)).toBe(new RegExp(`^${source}$`).test(text));
+      expect(isGlob(glob)).toBe(/[*?]/.test(glob));
+    }),
+    { numRuns: 2000 },
+  );
+});
