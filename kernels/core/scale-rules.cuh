@@ -143,6 +143,8 @@ __host__ __device__ inline float scaledBy(float x, float factor, uint32_t scalin
 // zeros. `half` is half of the smallest value of the format. A tie has zeros in its last bits, and no code and no tie lies
 // between it and its neighbours toward zero and away from it, whose last bits are ones.
 __host__ __device__ inline float settled(float y, float half, uint32_t scaling) {
+  // the neighbour of a quiet NaN may be a signaling one, which fminf does not ignore on every processor
+  if (y != y) return y;
   uint32_t bits = bitsOf(y);
   if (y == 0) {
     if (has(scaling, ElementScaling::kMinusZero)) bits |= 0x80000000u;

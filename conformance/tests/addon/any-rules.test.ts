@@ -21,7 +21,7 @@ import { backendSubject, type OperationName } from "../../operations/operations.
 import { dequantizeCase } from "../../operations/quantize/dequantize.js";
 import { quantizeCaseBy } from "../../operations/quantize/quantize.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { upload } from "../../values/plain.js";
+import { fromCodes, upload } from "../../values/plain.js";
 import { amaxesOf, matrixOfAmaxes, tensorAmaxesOf } from "../arbitraries/amaxes.js";
 import { shardInputs } from "../arbitraries/shards.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
@@ -34,6 +34,7 @@ const RUNS = Number(process.env.RUNS ?? 120);
 const SEED = Number(process.env.SEED ?? 1);
 const TIMEOUT = 3_600_000;
 
+const BOTH = { rowwise: true, columnwise: true, scaleLayout: "logical" } as const;
 const COLUMNWISE = { rowwise: false, columnwise: true, scaleLayout: "logical" } as const;
 /** The rules with e8m0 scales that only the kernel for any rule has. The others it has with scalings that do not multiply. */
 const OTHERS: readonly ScaleRuleName[] = [
@@ -43,6 +44,13 @@ const OTHERS: readonly ScaleRuleName[] = [
   "e8m0FloorLog2",
   "e8m0UpNormal",
 ];
+
+/** The bits of infinity, of 1 and of the sign. */
+const WIDE_BITS = {
+  f32: { infinity: 0x7f800000, one: 0x3f800000, sign: 0x80000000 },
+  bf16: { infinity: 0x7f80, one: 0x3f80, sign: 0x8000 },
+  f16: { infinity: 0x7c00, one: 0x3c00, sign: 0x8000 },
+} as const;
 
 function isOfAnyRule({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): boolean {
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
@@ -109,6 +117,38 @@ describeOnStandIn("kernels for any rule", (addon) => {
     });
     assertSameAnswer(ours as never, theirs as never);
   };
+
+  /** Rows of plus and minus one with a NaN in each block: quiet and signaling, of either sign, ending in either bit. */
+  const nans = (dtype: WideDType) => {
+    const { infinity, one, sign } = WIDE_BITS[dtype];
+    const quiet = (sign - infinity) / 2;
+    const kinds = [1, 2, quiet, quiet + 1, 2 * quiet - 2, 2 * quiet - 1]
+      .map((payload) => infinity + payload)
+      .flatMap((bits) => [bits, bits + sign]);
+    const shape = [4 * kinds.length, 64] as const;
+    const codes = Array.from({ length: shape[0] * shape[1] }, (_, at) => {
+      const [row, column] = [Math.floor(at / shape[1]), at % shape[1]];
+      const holdsNaN = column % 16 === (row * 7) % 16;
+      return holdsNaN ? (kinds[row % kinds.length] as number) : one + (column % 2) * sign;
+    });
+    return fromCodes(dtype, shape, codes);
+  };
+
+  it.each(NAMES)(
+    "take any NaN for NaN in %s, by every rule and scaling",
+    (name) => {
+      for (const spec of specsBy(name).filter(({ stochastic }) => !stochastic))
+        for (const dtype of WIDE_DTYPES) {
+          const [ours, theirs] = [gpu, reference].map((backend) => {
+            using _scope = new Scope();
+            const x = upload(backend, nans(dtype));
+            return downloadQuantized(new SpecQuantizer(spec, BOTH).quantize(x));
+          });
+          assertSameAnswer(ours as never, theirs as never);
+        }
+    },
+    TIMEOUT,
+  );
 
   /** Each quantizer and rule with its formats and scalings, for line tiles. */
   const groups = NAMES.flatMap((name) => {
