@@ -43,7 +43,8 @@ describe("identify", () => {
   );
 
   it("reads codes under a library's names, in types of files", async () => {
-    await w.write("in", [f32("x", SIZE, VALUES)]);
+    // with ties, which dialects round differently
+    await w.write("in", [f32("x", SIZE, VALUES.map(Math.round))]);
     await w.succeed(
       "quantize",
       "@in",

@@ -47,31 +47,34 @@ export function FormatDetail({ x, chosen }: { readonly x: number; readonly chose
       <p class="decision" aria-live="polite">
         {decisionText(chosen)}
       </p>
-      <table class="plain">
-        <caption class="hidden">Every rounding mode</caption>
-        <thead>
-          <tr>
-            <th scope="col">rounding</th>
-            {OVERFLOWS.map((name) => (
-              <th scope="col" key={name}>
-                {name}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {all.map(({ name, results }) => (
-            <tr key={name} class={name === rounding ? "chosen" : ""}>
-              <th scope="row">{name}</th>
-              {results.map((each, i) => (
-                <td key={OVERFLOWS[i]} class="number">
-                  {show(each.result)} <code>{codeText(each.code, format)}</code>
-                </td>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keys */}
+      <section class="scroll" tabIndex={0} aria-label="Every rounding mode">
+        <table class="plain">
+          <caption class="hidden">Every rounding mode</caption>
+          <thead>
+            <tr>
+              <th scope="col">rounding</th>
+              {OVERFLOWS.map((name) => (
+                <th scope="col" key={name}>
+                  {name}
+                </th>
               ))}
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {all.map(({ name, results }) => (
+              <tr key={name} class={name === rounding ? "chosen" : ""}>
+                <th scope="row">{name}</th>
+                {results.map((each, i) => (
+                  <td key={OVERFLOWS[i]} class="number">
+                    {show(each.result)} <code>{codeText(each.code, format)}</code>
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
     </section>
   );
 }
