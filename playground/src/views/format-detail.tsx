@@ -48,7 +48,7 @@ export function FormatDetail({ x, chosen }: { readonly x: number; readonly chose
         {decisionText(chosen)}
       </p>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls is reached by keys */}
-      <section class="scroll" tabIndex={0} aria-label="Every rounding mode">
+      <section class="scroll" tabIndex={0} aria-label="Codes by every mode">
         <table class="plain">
           <caption class="hidden">Every rounding mode</caption>
           <thead>
