@@ -2,11 +2,11 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
-import { statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
+import { scaleStatistics, statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.js";
 import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
-import { type Drawn, KINDS, weights } from "./weights.js";
+import { type Drawn, floats, KINDS, weights } from "./weights.js";
 
 const count = <T>(all: Iterable<T>, test: (each: T) => boolean): number => [...all].filter(test).length;
 const largest = (all: readonly number[]): number => all.reduce((most, each) => Math.max(most, each), 0);
@@ -120,6 +120,21 @@ describe("statistics", () => {
         expect(bytes).toBe(entry.end - entry.begin);
       }),
       { numRuns: 30 },
+    );
+  });
+});
+
+describe("statistics of scales", () => {
+  it("do not depend on their order", () => {
+    const zeros = fc.constantFrom(0, -0);
+    const shuffled = fc
+      .array(fc.oneof(floats, zeros), { maxLength: 12 })
+      .chain((all) => fc.tuple(fc.constant(all), fc.shuffledSubarray(all, { minLength: all.length })));
+    fc.assert(
+      fc.property(shuffled, ([all, others]) => {
+        expect(scaleStatistics(Float32Array.from(others))).toEqual(scaleStatistics(Float32Array.from(all)));
+      }),
+      { numRuns: 300, examples: [[[[-0, 0], [0, -0]]]] },
     );
   });
 });

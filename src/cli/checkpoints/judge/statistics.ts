@@ -180,14 +180,16 @@ function add(sums: { amax: number; squares: number }, amax: number, squares: num
   sums.squares += squares * scale * scale;
 }
 
-function scaleStatistics(values: Float32Array): ScaleStatistics {
+/** Statistics of scales, which their order does not change: -0 is below 0. */
+export function scaleStatistics(values: Float32Array): ScaleStatistics {
   let [min, max] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   let [zero, negative, notFinite, powersOfTwo] = [0, 0, 0, 0];
   for (const value of values) {
     if (!Number.isFinite(value)) notFinite++;
     else {
-      if (value < min) min = value;
-      if (value > max) max = value;
+      // a comparison would keep the first of the two zeros
+      min = Math.min(min, value);
+      max = Math.max(max, value);
       if (value === 0) zero++;
       else if (value < 0) negative++;
       else if (isPowerOfTwo(value)) powersOfTwo++;
