@@ -134,7 +134,17 @@ describe("statistics of scales", () => {
       fc.property(shuffled, ([all, others]) => {
         expect(scaleStatistics(Float32Array.from(others))).toEqual(scaleStatistics(Float32Array.from(all)));
       }),
-      { numRuns: 300, examples: [[[[-0, 0], [0, -0]]]] },
+      {
+        numRuns: 300,
+        examples: [
+          [
+            [
+              [-0, 0],
+              [0, -0],
+            ],
+          ],
+        ],
+      },
     );
   });
 });
