@@ -119,6 +119,11 @@ export const enum ScaleRule {
    * of the tensor is 1, and elements of a block with the scale 0 are 0.
    */
   E4m3HalfUp = 23,
+  /**
+   * amax / 6, rounded to the type of the input, as ue5m3, to nearest, without a scale of the tensor. Elements of a block with the
+   * scale 0 are scaled as if it were 2^-23.
+   */
+  Ue5m3Quotient = 24,
 }
 
 /** How an element is brought to the range of its format, other than by the multiplier of its block: a sum of these bits. */

@@ -11,6 +11,9 @@ const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
 const E4M3_MIN_NORMAL: u32 = 0x3c800000; // 2^-6
 const E4M3_MAX: u32 = 0x43e00000; // 448
 const E4M3_EIGHTH: u32 = 0x20; // the code of 0.125
+const UE5M3_MAX: f32 = 114688;
+const UE5M3_MIN_NORMAL: u32 = 0x38800000; // 2^-14
+const EPSILON: f32 = 1.1920928955078125e-7; // 2^-23, the distance from 1 to the next f32
 
 /** Byte offsets of the fields of a prepared scale rule: a ScaleRule with its constants. */
 export const enum RuleAt {
@@ -172,6 +175,8 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
       code = e8m0FloorLog2(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
     else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
     else if (hasTensorScale(kind)) code = ofTensor(rule, amax, multipliers + ((<usize>i) << 2));
+    else if (kind === ScaleRule.Ue5m3Quotient)
+      code = ue5m3Quotient(rule, amax, multipliers + ((<usize>i) << 2));
     else {
       const carry = v128.load32_splat(rule, RuleAt.Carry);
       code = e8m0Exponent(amax, carry, v128.load32_splat(rule, RuleAt.MaxExponent));
@@ -186,7 +191,7 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     } else if (kind === ScaleRule.E8m0UpNormal) {
       const isZero = i32x4.eq(code, i32x4.splat(0));
       v128.store(multipliers + ((<usize>i) << 2), v128.andnot(e8m0Multiplier(rule, code), isZero));
-    } else if (kind !== ScaleRule.TwoLevel && !hasTensorScale(kind))
+    } else if (kind !== ScaleRule.TwoLevel && kind !== ScaleRule.Ue5m3Quotient && !hasTensorScale(kind))
       v128.store(multipliers + ((<usize>i) << 2), e8m0Multiplier(rule, code));
     const halves = i16x8.narrow_i32x4_u(code, code);
     const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
@@ -355,18 +360,19 @@ function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
   return i32x4.sub(i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, 20)), i32x4.splat(968));
 }
 
-/** Values from 0 to 448 rounded to e4m3. */
-function nearestE4m3(values: v128): v128 {
-  const e = v128.and(i32x4.max_s(values, i32x4.splat(E4M3_MIN_NORMAL)), i32x4.splat(0x7f800000));
+/** Values from 0 to the largest one, rounded to the format of three mantissa bits with the least normal number `normal`. */
+function nearestScale(values: v128, normal: u32): v128 {
+  const e = v128.and(i32x4.max_s(values, i32x4.splat(normal)), i32x4.splat(0x7f800000));
+  // adding a power of two rounds, as in encoder.ts
   const c = i32x4.add(e, i32x4.splat(20 << 23));
   return f32x4.sub(f32x4.add(values, c), c);
 }
 
-/** The codes of values that e4m3 represents, without a sign. */
-function codesE4m3(values: v128): v128 {
-  const subnormal = i32x4.trunc_sat_f32x4_u(f32x4.mul(values, f32x4.splat(512)));
-  const normal = i32x4.sub(i32x4.shr_u(values, 20), i32x4.splat(120 << 3));
-  return v128.bitselect(subnormal, normal, i32x4.lt_s(values, i32x4.splat(E4M3_MIN_NORMAL)));
+/** The codes, without a sign, of values that the format of three mantissa bits with that least normal number represents. */
+function codesOfScales(values: v128, normal: u32): v128 {
+  const subnormal = i32x4.trunc_sat_f32x4_u(f32x4.mul(values, f32x4.splat(8 / reinterpret<f32>(normal))));
+  const exact = i32x4.sub(i32x4.shr_u(values, 20), i32x4.splat((normal >> 20) - 8));
+  return v128.bitselect(subnormal, exact, i32x4.lt_s(values, i32x4.splat(normal)));
 }
 
 /** The codes and factors of E4m3HalfUp. A block of the scale 0 has the factor that makes elements 0. */
@@ -384,6 +390,16 @@ function halfUpE4m3(rule: usize, amax: v128, factors: usize): v128 {
     v128.store(factors, v128.bitselect(f32x4.splat(Infinity), scale, isZero));
   else v128.store(factors, v128.andnot(f32x4.div(f32x4.splat(1), scale), isZero));
   return code;
+}
+
+/** The codes of Ue5m3Quotient. Writes what elements are divided by, or multiplied by. */
+function ue5m3Quotient(rule: usize, amax: v128, factors: usize): v128 {
+  const sixth = roundFour(load<u32>(rule, RuleAt.Type), f32x4.div(amax, f32x4.splat(6)));
+  const scale = nearestScale(f32x4.pmin(sixth, f32x4.splat(UE5M3_MAX)), UE5M3_MIN_NORMAL);
+  const divisor = v128.bitselect(f32x4.splat(EPSILON), scale, f32x4.eq(scale, f32x4.splat(0)));
+  const divides = load<u32>(rule, RuleAt.Scaling) & ElementScaling.Divides;
+  v128.store(factors, divides ? divisor : f32x4.div(f32x4.splat(1), divisor));
+  return codesOfScales(scale, UE5M3_MIN_NORMAL);
 }
 
 /** What becomes the e4m3 scale of an amax by a rule that `tensorScale` has, whose tensor has the scale `t`. */
@@ -414,8 +430,8 @@ function ofTensor(rule: usize, amax: v128, multipliers: usize): v128 {
   const raw = rawOfTensor(kind, load<u32>(rule, RuleAt.Type), amax, t);
   const isNaN = f32x4.ne(raw, raw);
   const clamped = f32x4.pmin(f32x4.pmax(raw, f32x4.splat(leastOfTensor(kind))), f32x4.splat(448));
-  let scale = nearestE4m3(v128.andnot(clamped, isNaN));
-  let code = codesE4m3(scale);
+  let scale = nearestScale(v128.andnot(clamped, isNaN), E4M3_MIN_NORMAL);
+  let code = codesOfScales(scale, E4M3_MIN_NORMAL);
   if (kind === ScaleRule.TwoLevelDivisor) {
     const none = i32x4.eq(code, i32x4.splat(0));
     code = v128.bitselect(i32x4.splat(E4M3_EIGHTH), code, none);

@@ -59,6 +59,7 @@ enum class ScaleRule : int {
   kE8m0FloorLog2 = 21,
   kE8m0UpNormal = 22,
   kE4m3HalfUp = 23,
+  kUe5m3Quotient = 24,
 };
 
 enum class ElementScaling : int {
@@ -132,7 +133,7 @@ template <>
 inline constexpr Wide kLastMember<Wide> = Wide::kF16;
 
 template <>
-inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kE4m3HalfUp;
+inline constexpr ScaleRule kLastMember<ScaleRule> = ScaleRule::kUe5m3Quotient;
 
 template <>
 inline constexpr Activation kLastMember<Activation> = Activation::kSigmoid;

@@ -25,9 +25,12 @@ __host__ __device__ constexpr bool hasNoTensorAmax(ScaleRule rule) {
   return rule == ScaleRule::kE4m3Quotient || rule == ScaleRule::kE4m3HalfUp;
 }
 
+// Whether a rule gives ue5m3 scales.
+__host__ __device__ constexpr bool hasUe5m3Scales(ScaleRule rule) { return rule == ScaleRule::kUe5m3Quotient; }
+
 // Whether a rule gives e8m0 scales.
 __host__ __device__ constexpr bool hasE8m0Scales(ScaleRule rule) {
-  return !hasF32Scales(rule) && !hasTensorScale(rule) && rule != ScaleRule::kTwoLevel &&
+  return !hasF32Scales(rule) && !hasTensorScale(rule) && !hasUe5m3Scales(rule) && rule != ScaleRule::kTwoLevel &&
          rule != ScaleRule::kFourOverSix;
 }
 
@@ -36,12 +39,12 @@ __host__ __device__ constexpr bool has(uint32_t scaling, ElementScaling bit) {
   return (scaling & static_cast<uint32_t>(bit)) != 0;
 }
 
-// Whether a rule and a scaling are among those of NVFP4 other than TransformerEngine's rule.
+// Whether a rule and a scaling are among those of FP4 in blocks of 16 other than TransformerEngine's rule.
 __host__ __device__ constexpr bool isNvfp4Rule(ScaleRule rule, uint32_t scaling) {
   constexpr uint32_t kBits =
       static_cast<uint32_t>(ElementScaling::kDivides) | static_cast<uint32_t>(ElementScaling::kAddsZero) |
       static_cast<uint32_t>(ElementScaling::kTiesToZero) | static_cast<uint32_t>(ElementScaling::kPlusZero);
-  return hasTensorScale(rule) && (scaling & ~kBits) == 0;
+  return (hasTensorScale(rule) || hasUe5m3Scales(rule)) && (scaling & ~kBits) == 0;
 }
 
 }  // namespace lockstep

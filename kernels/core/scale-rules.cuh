@@ -167,8 +167,8 @@ __host__ __device__ inline float tensorScale(ScaleRule rule, float amax, Round r
   return divisor < floatOf(0x7f800000u) ? divisor : 1;
 }
 
-// A stored e4m3 scale, and the number that elements are multiplied by, or divided by if their scaling divides.
-struct E4m3Scale {
+// A stored e4m3 or ue5m3 scale, and the number that elements are multiplied by, or divided by if their scaling divides.
+struct Fp4Scale {
   uint32_t code;
   float factor;
 };
@@ -184,21 +184,28 @@ __host__ __device__ inline float rawE4m3Scale(ScaleRule rule, float amax, float 
   return rule == ScaleRule::kTwoLevelDivisor ? t * round(sixth) : sixth / t;
 }
 
-// Rounds a value from 0 to 448 to e4m3. Minus zero becomes zero.
-__host__ __device__ inline float nearestE4m3(float value) {
+// The least normal numbers of e4m3 and ue5m3, formats of scales with three mantissa bits.
+constexpr float kE4m3Normal = powerOfTwo(-6);
+constexpr float kUe5m3Normal = powerOfTwo(-14);
+
+// Rounds a value, not negative and not above the largest one, to the format with this least normal number. Minus zero becomes
+// zero.
+__host__ __device__ inline float nearestScale(float value, float normal) {
   const int32_t bits = static_cast<int32_t>(bitsOf(value));
-  const int32_t binade = (bits > 0x3c800000 ? bits : 0x3c800000) & 0x7f800000;
+  const int32_t least = static_cast<int32_t>(bitsOf(normal));
+  const int32_t binade = (bits > least ? bits : least) & 0x7f800000;
   const float power = floatOf(static_cast<uint32_t>(binade + (20 << 23)));
   return value + power - power;
 }
 
-// The code of a value, not negative, that e4m3 represents.
-__host__ __device__ inline uint32_t exactE4m3(float value) {
-  return value < powerOfTwo(-6) ? static_cast<uint32_t>(value * 512) : (bitsOf(value) >> 20) - (120 << 3);
+// The code of a value, not negative, that the format with this least normal number represents.
+__host__ __device__ inline uint32_t exactScale(float value, float normal) {
+  return value < normal ? static_cast<uint32_t>(value * (8 / normal))
+                        : (bitsOf(value) >> 20) - (bitsOf(normal) >> 20) + 8;
 }
 
 // The scale of a block by kE4m3HalfUp. A scale of 0 has the factor that makes elements 0.
-__host__ __device__ inline E4m3Scale e4m3HalfUp(float amax, uint32_t scaling) {
+__host__ __device__ inline Fp4Scale e4m3HalfUp(float amax, uint32_t scaling) {
   const float sixth = amax / 6;
   const float raw = sixth > 448 ? 448 : sixth;
   uint32_t code;
@@ -216,19 +223,36 @@ __host__ __device__ inline E4m3Scale e4m3HalfUp(float amax, uint32_t scaling) {
 
 // The scale of a block by a rule that hasTensorScale, in a tensor of the scale `t`. A scale that is NaN has a NaN factor.
 template <typename Round>
-__host__ __device__ inline E4m3Scale e4m3Scale(ScaleRule rule, uint32_t scaling, float amax, float t, Round round) {
+__host__ __device__ inline Fp4Scale e4m3Scale(ScaleRule rule, uint32_t scaling, float amax, float t, Round round) {
   if (rule == ScaleRule::kE4m3HalfUp) return e4m3HalfUp(amax, scaling);
   const float raw = rawE4m3Scale(rule, amax, t, round);
   if (raw != raw) return {0x7f, floatOf(0x7fffffffu)};
   const bool isDivisor = rule == ScaleRule::kTwoLevelDivisor;
   const float least = isDivisor ? 0 : powerOfTwo(rule == ScaleRule::kTwoLevelProduct ? -9 : -6);
   const float bounded = raw < least ? least : raw;
-  float scale = nearestE4m3(bounded > 448 ? 448 : bounded);
+  float scale = nearestScale(bounded > 448 ? 448 : bounded, kE4m3Normal);
   if (isDivisor && scale == 0) scale = 0.125f;
-  const uint32_t code = exactE4m3(scale);
+  const uint32_t code = exactScale(scale, kE4m3Normal);
   if (!isDivisor && rule != ScaleRule::kTwoLevelProduct) return {code, 1 / t / scale};
   const float whole = isDivisor ? scale / t : scale * t;
   return {code, has(scaling, ElementScaling::kDivides) ? whole : 1 / whole};
+}
+
+// The scale of a block by kUe5m3Quotient.
+template <typename Round>
+__host__ __device__ inline Fp4Scale ue5m3Scale(uint32_t scaling, float amax, Round round) {
+  const float sixth = round(amax / 6);
+  const float scale = nearestScale(sixth > 114688 ? 114688 : sixth, kUe5m3Normal);
+  const float divisor = scale == 0 ? powerOfTwo(-23) : scale;
+  return {exactScale(scale, kUe5m3Normal), has(scaling, ElementScaling::kDivides) ? divisor : 1 / divisor};
+}
+
+// The scale of a block by a rule that hasTensorScale or hasUe5m3Scales; the latter has no scale `t` of the tensor.
+template <typename Round>
+__host__ __device__ inline Fp4Scale fp4Scale(ScaleRule rule, uint32_t scaling, float amax, const float* t,
+                                             Round round) {
+  if (hasUe5m3Scales(rule)) return ue5m3Scale(scaling, amax, round);
+  return e4m3Scale(rule, scaling, amax, *t, round);
 }
 
 }  // namespace lockstep

@@ -93,6 +93,9 @@ __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t colu
   } else if (p.scaleWord == format::kE8m0) {
 #pragma unroll
     for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kE8m0>(codes[i]) * amax * p.inverse;
+  } else if (p.scaleWord == format::kUe5m3) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kUe5m3>(codes[i]) * amax * p.inverse;
   } else {
 #pragma unroll
     for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kE4m3>(codes[i]) * amax * p.inverse;

@@ -24,7 +24,7 @@ struct DequantizeParams {
   // blocks lie along rows. Cannot be combined with `transposed`, nor with e2m1.
   bool across;
   ScalePlacement scales;
-  // 0 for f32 scales, else the format word of e8m0 or e4m3.
+  // 0 for f32 scales, else the format word of e8m0, e4m3 or ue5m3.
   uint32_t scaleWord;
   // A line of scales belongs to 2^lineShift rows (columns if `across`), and a block has 2^blockShift codes along the
   // line. lineShift is 0 or at least 3; blockShift is at least 3. A shift of 62 means one line or block for the whole

@@ -35,7 +35,7 @@ Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t count) {
   copy.data = call.optional<uint8_t>(names.codes, bytesOf(count, 4));
   if (!copy.data) return copy;
   copy.scales = readPlacement(call, names.scales, 1);
-  copy.amax = call.pointer<float>(names.amax, sizeof(float));
+  copy.amax = call.optional<float>(names.amax, sizeof(float));
   copy.givenAmax = call.optional<float>(names.givenAmax, sizeof(float));
   copy.words = call.optional<uint32_t>(names.words, bytesOf(count, 32));
   return copy;

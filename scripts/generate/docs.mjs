@@ -23,6 +23,7 @@ const RULES = {
   e8m0Up: ", rounded up",
   e8m0Floor: ", OCP's floor",
   twoLevel: " under one f32 amax",
+  ue5m3Quotient: ", amax / 6",
 };
 
 function wordsOf(rule) {

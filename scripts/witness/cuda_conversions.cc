@@ -52,6 +52,11 @@ uint32_t to_e8m0(uint32_t bits) {
   return __nv_cvt_float_to_e8m0(as_float(bits & 0x7fffffff), kSaturation, kRounding);
 }
 
+template <cudaRoundMode kRounding, __nv_saturation_t kSaturation>
+uint32_t to_ue5m3(uint32_t bits) {
+  return __nv_cvt_float_to_ue5m3(as_float(bits), kSaturation, kRounding);
+}
+
 template <__nv_bfloat16 (*kFunction)(float)>
 uint32_t to_bf16(uint32_t bits) {
   return static_cast<__nv_bfloat16_raw>(kFunction(as_float(bits))).x;
@@ -85,6 +90,8 @@ uint32_t from_bf16(uint32_t code) {
 }
 
 uint32_t from_e8m0(uint32_t code) { return from_bf16(__nv_cvt_e8m0_to_bf16raw(static_cast<uint8_t>(code)).x); }
+
+uint32_t from_ue5m3(uint32_t code) { return from_bf16(__nv_cvt_ue5m3_to_bf16raw(static_cast<uint8_t>(code)).x); }
 
 uint32_t from_f16(uint32_t code) {
   __half_raw raw;
@@ -146,6 +153,12 @@ const Encode kEncodes[] = {
     small<to_e8m0<cudaRoundPosInf, __NV_NOSAT>>("e8m0", "towardPositive", "nonfinite"),
     small<to_e8m0<cudaRoundZero, __NV_SATFINITE>>("e8m0", "towardZero", "saturate"),
     small<to_e8m0<cudaRoundZero, __NV_NOSAT>>("e8m0", "towardZero", "nonfinite"),
+    small<to_ue5m3<cudaRoundNearest, __NV_SATFINITE>>("ue5m3", "tiesToEven", "saturate"),
+    small<to_ue5m3<cudaRoundNearest, __NV_NOSAT>>("ue5m3", "tiesToEven", "nonfinite"),
+    small<to_ue5m3<cudaRoundZero, __NV_SATFINITE>>("ue5m3", "towardZero", "saturate"),
+    small<to_ue5m3<cudaRoundZero, __NV_NOSAT>>("ue5m3", "towardZero", "nonfinite"),
+    small<to_ue5m3<cudaRoundPosInf, __NV_SATFINITE>>("ue5m3", "towardPositive", "saturate"),
+    small<to_ue5m3<cudaRoundPosInf, __NV_NOSAT>>("ue5m3", "towardPositive", "nonfinite"),
     wide<to_bf16<__float2bfloat16_rn>>("bf16", "tiesToEven"),
     wide<to_bf16<__float2bfloat16_rz>>("bf16", "towardZero"),
     wide<to_bf16<__float2bfloat16_ru>>("bf16", "towardPositive"),
@@ -164,7 +177,7 @@ struct Decode {
 const Decode kDecodes[] = {
     {"e4m3", from_fp8<__NV_E4M3>}, {"e5m2", from_fp8<__NV_E5M2>}, {"e2m1", from_fp4},
     {"e2m3", from_fp6<__NV_E2M3>}, {"e3m2", from_fp6<__NV_E3M2>}, {"e8m0", from_e8m0},
-    {"bf16", from_bf16},           {"f16", from_f16},
+    {"bf16", from_bf16},           {"f16", from_f16},              {"ue5m3", from_ue5m3},
 };
 
 bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }

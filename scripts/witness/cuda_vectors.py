@@ -1,7 +1,7 @@
 """Records the results of CUDA's own conversion headers, computed by the compiled cuda_conversions.cc.
 
     cuda_vectors.py PROGRAM VERSION             writes the vector files
-    cuda_vectors.py PROGRAM VERSION --digests   writes digests of all 2^32 inputs: 22 conversions, about 12 s each
+    cuda_vectors.py PROGRAM VERSION --digests   writes digests of all 2^32 inputs: 28 conversions, about 12 s each
 """
 
 import json
@@ -16,6 +16,7 @@ FILES = {
     "cuda-fp8.json": ["e4m3", "e5m2"],
     "cuda-fp6-fp4.json": ["e2m3", "e3m2", "e2m1"],
     "cuda-e8m0.json": ["e8m0"],
+    "cuda-ue5m3.json": ["ue5m3"],
     "cuda-half.json": ["bf16", "f16"],
 }
 INTRINSICS = {
@@ -25,6 +26,7 @@ INTRINSICS = {
     "e3m2": "__nv_cvt_float_to_fp6",
     "e2m1": "__nv_cvt_float_to_fp4",
     "e8m0": "__nv_cvt_float_to_e8m0 of |x|",
+    "ue5m3": "__nv_cvt_float_to_ue5m3",
     "bf16": "__float2bfloat16",
     "f16": "__float2half",
 }
@@ -36,6 +38,7 @@ DECODERS = {
     "e3m2": "__nv_cvt_fp6_to_halfraw, __half2float",
     "e2m1": "__nv_cvt_fp4_to_halfraw, __half2float",
     "e8m0": "__nv_cvt_e8m0_to_bf16raw, __bfloat162float",
+    "ue5m3": "__nv_cvt_ue5m3_to_bf16raw, __bfloat162float",
     "bf16": "__bfloat162float",
     "f16": "__half2float",
 }

@@ -6,8 +6,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=$here/../../out/witness
 venv=$out/venv
 cuda=$out/cuda
-cuda_version=13.0.96
-cuda_packages=("nvidia-cuda-runtime==$cuda_version" "nvidia-cuda-crt==13.0.88" "nvidia-cuda-cccl==13.0.85")
+cuda_version=13.5.37
+cuda_packages=("nvidia-cuda-runtime==$cuda_version" "nvidia-cuda-crt==13.5.37" "nvidia-cuda-cccl==13.3.5.0.6")
 failed=0
 export PYTHONDONTWRITEBYTECODE=1
 

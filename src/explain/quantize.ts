@@ -1,5 +1,6 @@
 /** Why an element of a quantized tensor has its code: every step, as plain data. */
 import { blockFormat, hasGivenScale, isDirectionless, isTensorWide } from "../formats/block.js";
+import type { BlockScaleFormat } from "../formats/datapath.js";
 import { tensorScaleRole } from "../formats/scale-rules.js";
 import { elementBits, type RandomSource } from "../random.js";
 import { copyGeometry } from "../tensor/geometry.js";
@@ -64,7 +65,7 @@ export interface QuantizeExplanation {
     readonly rounding?: RoundingExplanation;
     /** The two scales that 4over6 chooses from. */
     readonly candidates?: readonly ScaleCandidate[];
-    readonly dtype: "f32" | "e8m0" | "e4m3";
+    readonly dtype: BlockScaleFormat;
     readonly value: number;
     /** The stored bits: those of an f32, or a code. */
     readonly code: number;

@@ -260,6 +260,22 @@ const twoLevelDivisor: Rule = (input) => {
   return dividedUnder(input, rounded, steps.add("d", "SF ⊘ t", div(rounded.scale, tensorScale)));
 };
 
+const ue5m3Quotient: Rule = (input) => {
+  const { steps, amax, dtype, divides } = input;
+  const raw = typedQuotient(input, steps.add("a", "amax ⊘ 6", div(amax, 6)), dtype);
+  const rounding = roundTo(raw, { format: "ue5m3", rounding: "tiesToEven", overflow: "saturate" });
+  const scale = steps.add("SF", "ue5m3(a), to nearest even, saturating", rounding.result);
+  const divisor = scale === 0 ? steps.add("d", "2^-23, since SF is 0", 2 ** -23) : scale;
+  const multiplier = div(1, divisor);
+  return {
+    scale,
+    code: rounding.code,
+    rounding,
+    divisor,
+    multiplier: divides ? multiplier : steps.add("m", `1 ⊘ ${scale === 0 ? "d" : "SF"}`, multiplier),
+  };
+};
+
 const e4m3HalfUp: Rule = ({ steps, amax, divides }) => {
   const raw = steps.add("raw", "amax ⊘ 6, up to 448", Math.min(div(amax, 6), E4M3.max));
   let code: number;
@@ -356,4 +372,5 @@ export const RULE_STEPS = {
   },
   twoLevelProduct,
   twoLevelDivisor,
+  ue5m3Quotient,
 } as const satisfies Record<ScaleRuleName, Rule>;

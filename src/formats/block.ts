@@ -7,6 +7,7 @@
  */
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
+import type { BlockScaleFormat } from "./datapath.js";
 import type { ScalarFormat } from "./scalar.js";
 import type { ScaleRuleName } from "./scale-rules.js";
 
@@ -54,7 +55,7 @@ export interface BlockFormat {
   /** The tiles. The first is the default. */
   readonly tiles: readonly Tile[];
   /** The dtype of the stored scales. */
-  readonly scale: "f32" | "e8m0" | "e4m3";
+  readonly scale: BlockScaleFormat;
   /** The rules by which an amax can become a scale. The first is the default. */
   readonly rules: readonly ScaleRuleName[];
   /**
@@ -240,6 +241,19 @@ export const BLOCK_FORMATS = {
     tensorAmax: true,
     padding: "tiles",
     options: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix", "e4m3Max"],
+  },
+  "fp4-ue5m3": {
+    elements: ["e2m1"],
+    tiles: ["1x16", "16x16"],
+    scale: "ue5m3",
+    rules: ["ue5m3Quotient"],
+    replicates: true,
+    columnwise: TRANSPOSED,
+    multiple: 16,
+    scaleSource: "blocks",
+    tensorAmax: false,
+    padding: "tiles",
+    options: ["tile", "elementScaling"],
   },
 } as const satisfies Record<string, BlockFormat>;
 

@@ -56,6 +56,7 @@ export const SCALE_RULE = {
   e8m0FloorLog2: 21,
   e8m0UpNormal: 22,
   e4m3HalfUp: 23,
+  ue5m3Quotient: 24,
 } as const;
 
 export const ELEMENT_SCALING = {

@@ -129,7 +129,7 @@ function dotAdd(
 }
 
 /** The dtype of block scales. */
-export type BlockScaleFormat = "f32" | "e8m0" | "e4m3";
+export type BlockScaleFormat = "f32" | "e8m0" | "e4m3" | "ue5m3";
 
 /** The properties of an operand that decide how it is multiplied. */
 export interface OperandTraits {
@@ -154,6 +154,7 @@ export type OperandClass =
   | "narrow"
   | "mx"
   | "fp4Block"
+  | "fp4Ue5m3"
   | "bf16"
   | "f16"
   | "tf32"
@@ -194,6 +195,7 @@ const SERVED: Record<HardwareFamily, Serving> = {
     fp8: ["ada-fp8", "plain"],
     mx: ["ada-half", "bf16"],
     fp4Block: ["ada-half", "bf16"],
+    fp4Ue5m3: ["ada-half", "bf16"],
     bf16: ["ada-half", "plain"],
     f16: ["ada-half", "plain"],
   },
@@ -202,6 +204,7 @@ const SERVED: Record<HardwareFamily, Serving> = {
     fp8Block: ["hopper-fp8", "plain"],
     mx: ["hopper-half", "bf16"],
     fp4Block: ["hopper-half", "bf16"],
+    fp4Ue5m3: ["hopper-half", "bf16"],
     bf16: ["hopper-half", "plain"],
     f16: ["hopper-half", "plain"],
     tf32: ["hopper-tf32", "tf32"],
@@ -248,6 +251,7 @@ const REASONS: Partial<Record<OperandClass, string>> = {
   f32: "its tensor cores round f32 operands to tf32, by rules that differ with the shape; use datapath fp32 or exact, or encode to tf32, bf16 or f16",
   fp8Block: "it has no GEMM with scales per block of 128; use datapath hopper or exact",
   narrow: "it has no instruction for these formats without block scales; use datapath blackwell or exact",
+  fp4Ue5m3: "its tensor cores take no ue5m3 scales; use datapath hopper or exact",
   tf32: "its rule for tf32 is not known; use datapath hopper, fp32 or exact",
 };
 
@@ -264,6 +268,7 @@ const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {
   narrow: { elements: ["e2m3", "e3m2", "e2m1"] },
   mx: { elements: ["e4m3", "e5m2", "e2m3", "e3m2"], scales: ["e8m0"] },
   fp4Block: { elements: ["e2m1"], scales: ["e8m0", "e4m3"] },
+  fp4Ue5m3: { elements: ["e2m1"], scales: ["ue5m3"] },
   bf16: { elements: ["bf16"] },
   f16: { elements: ["f16"] },
   tf32: { elements: ["tf32"] },

@@ -64,6 +64,7 @@ export const SCALAR_FORMATS = {
   tf32: row(8, 10, 127, "ieee"), // stored in 32 bits, the code in the low 19
   int8: integer(8, 0, "integer"),
   s2f6: integer(8, 6, "symmetric"), // OCP MX 1.0 INT8: steps of 2^-6; the name is PTX's
+  ue5m3: row(5, 3, 15, "nanOnly", false), // CUDA 13.5's __nv_fp8_ue5m3: scales of FP4
 } as const satisfies Record<string, ScalarLayout>;
 
 /** The name of a scalar format. */
@@ -105,4 +106,6 @@ export const FORMAT_ALIASES: Readonly<Record<string, ScalarFormat>> = {
   tfloat32: "tf32",
   i8: "int8",
   mxint8: "s2f6",
+  e5m3: "ue5m3",
+  fp8_e5m3: "ue5m3",
 };

@@ -3,6 +3,7 @@
  * Which quantizer has which rules stands in its row of `BLOCK_FORMATS`. Their numbers in the backends are those of `ScaleRule`
  * in assembly/contract.ts, under the same names.
  */
+import type { BlockScaleFormat } from "./datapath.js";
 import { isIntegral } from "./derive.js";
 import { decidesTies, type ElementScalingName } from "./element-scalings.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "./scalar.js";
@@ -10,7 +11,7 @@ import { SCALAR_FORMATS, type ScalarFormat } from "./scalar.js";
 /** One row of `SCALE_RULES`. */
 export interface ScaleRule {
   /** The dtype of the stored scale. */
-  readonly scale: "f32" | "e8m0" | "e4m3";
+  readonly scale: BlockScaleFormat;
   /** The scale of a block with the given amax. `max` is the element format's largest value, `emax` its exponent. */
   readonly formula: string;
   /** Who defines it. */
@@ -153,6 +154,14 @@ export const SCALE_RULES = {
     formula:
       "the least power of two from amax / max and from 2^-126; code 0 where the quotient is 0, and all elements are 0",
     source: "triton_kernels' MX formats",
+  },
+  ue5m3Quotient: {
+    scale: "ue5m3",
+    powers: "never",
+    scalings: ["multiply", "divide"],
+    formula:
+      "amax / 6, rounded to the type of the input, as ue5m3; elements of a block of the scale 0 are scaled as under 2^-23",
+    source: "AMD Quark's AMDFP4",
   },
   e4m3Quotient: {
     ...E4M3,

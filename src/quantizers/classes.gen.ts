@@ -3,6 +3,7 @@ import type { BlockFormatName } from "../formats/block.js";
 import { Float8BlockQuantizer } from "./float8-block.js";
 import { Float8RowQuantizer } from "./float8-row.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "./float8.js";
+import { FP4UE5M3Quantizer } from "./fp4-ue5m3.js";
 import { Int8RowQuantizer } from "./int8-row.js";
 import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, MXINT8Quantizer } from "./mx.js";
 import { NVFP4Quantizer } from "./nvfp4.js";
@@ -16,6 +17,7 @@ export const QUANTIZER_CLASSES: Readonly<Record<BlockFormatName, QuantizerClass>
   "fp8-row": Float8RowQuantizer,
   "fp8-delayed": Float8Quantizer,
   "fp8-current": Float8CurrentScalingQuantizer,
+  "fp4-ue5m3": FP4UE5M3Quantizer,
   "int8-row": Int8RowQuantizer,
   "mxfp8": MXFP8Quantizer,
   "mxfp6": MXFP6Quantizer,

@@ -49,6 +49,7 @@ const any = fc.oneof(
   mx,
   quantized("nvfp4"),
   quantized("int8-row"),
+  quantized("fp4-ue5m3"),
   narrow,
   plain("bf16", "f16", "f32", "tf32"),
 );
@@ -63,6 +64,7 @@ export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
   { weight: 3, arbitrary: fc.tuple(mx, mx) },
   { weight: 1, arbitrary: fc.tuple(quantized("mxfp4"), quantized("mxfp4")) },
   { weight: 2, arbitrary: fc.tuple(quantized("nvfp4"), quantized("nvfp4")) },
+  { weight: 1, arbitrary: fc.tuple(quantized("fp4-ue5m3"), quantized("fp4-ue5m3")) },
   { weight: 3, arbitrary: fc.tuple(plain("bf16"), plain("bf16")) },
   { weight: 2, arbitrary: fc.tuple(plain("f16"), plain("f16")) },
   { weight: 2, arbitrary: fc.tuple(plain("f32"), plain("f32")) },

@@ -144,6 +144,9 @@ function valuesOf(codes: Iterable<number>, format: ScalarFormat | "f32" | "ue4m3
   });
 }
 
+/** The exponents of the least normal scales. */
+const SCALE_MIN_EXPONENTS = { e8m0: -127, e4m3: -6, ue5m3: -14 };
+
 /** The operand in the oracle's form; the sign bit of NVFP4's scales is cleared. */
 export function oracleOperand({ source, codes, scales }: OperandCase): OracleOperand {
   const format = formatOf(source);
@@ -159,7 +162,7 @@ export function oracleOperand({ source, codes, scales }: OperandCase): OracleOpe
   const across = scales.matrix[1];
   return {
     ...operand,
-    scaleMinExponent: blocks.format === "e4m3" ? -6 : -127,
+    scaleMinExponent: blocks.format === "f32" ? -127 : SCALE_MIN_EXPONENTS[blocks.format],
     scale: (line, k) =>
       factors[Math.floor(line / blocks.lines) * across + Math.floor(k / blocks.length)] as number,
   };

@@ -23,7 +23,7 @@ import {
 } from "./rational.js";
 import { decode, encode, maxCode } from "./scalar.js";
 
-const { e2m1, e4m3, e8m0 } = SCALAR_FORMATS;
+const { e2m1, e4m3, e8m0, ue5m3 } = SCALAR_FORMATS;
 
 /** The stored scale of a block, and the factor by which its elements are multiplied before encoding. */
 export interface BlockScale {
@@ -374,6 +374,12 @@ export const TENSOR_RULES = {
     },
   },
 } as const satisfies Readonly<Record<string, TensorRule>>;
+
+/** The scale of ue5m3 of amax / 6, and elements divided by its value, or by 2^-23 where that is 0 (numerics.md §5.12). */
+export function ue5m3Quotient(amax: number, type: WideName): BlockScale {
+  const stored = encodeSaturating(roundedIn(div(amax, 6), type), ue5m3);
+  return byWhole(stored, decode(stored, ue5m3) || 2 ** -23);
+}
 
 export type ErrorMetric = "mae" | "mse";
 

@@ -8,7 +8,7 @@ export interface Multiplied {
   readonly format: ScalarFormat | "f32";
   readonly scales?:
     | {
-        readonly format: "f32" | "e8m0" | "e4m3";
+        readonly format: "f32" | "e8m0" | "e4m3" | "ue5m3";
         /** The number of lines that share a scale. */
         readonly lines: number;
         readonly pow2: boolean;
@@ -44,7 +44,7 @@ const ROWS = {
 type Chip = "hopper" | "ada" | "blackwell";
 
 /** A row of the table in datapath.md §3. */
-type Line = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "half" | "tf32";
+type Line = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "fp4Ue5m3" | "half" | "tf32";
 
 function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
   if (x.scales?.format !== w.scales?.format) return undefined;
@@ -54,6 +54,7 @@ function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
   const NARROW = [...FP8, "e2m3", "e3m2", "e2m1"] as const;
   if (x.scales?.format === "f32") return both(...FP8) ? "fp8Block" : undefined;
   if (x.scales?.format === "e4m3") return both("e2m1") ? "fp4" : undefined;
+  if (x.scales?.format === "ue5m3") return both("e2m1") ? "fp4Ue5m3" : undefined;
   if (x.scales) return both("e2m1") ? "fp4" : both(...NARROW) ? "mx" : undefined;
   if (both(...FP8)) return "fp8";
   if (both("bf16") || both("f16")) return "half";
@@ -107,6 +108,11 @@ export function servingOf(
       hopper: { ...ROWS["hopper-half"], ...BF16 },
       ada: { ...ROWS["ada-half"], ...BF16 },
       blackwell: { ...ROWS["blackwell-fp4"], staging: "grouped" },
+    },
+    fp4Ue5m3: {
+      hopper: { ...ROWS["hopper-half"], ...BF16 },
+      ada: { ...ROWS["ada-half"], ...BF16 },
+      blackwell: undefined,
     },
     half: {
       hopper: ROWS["hopper-half"],

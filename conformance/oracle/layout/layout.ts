@@ -11,6 +11,7 @@ export type ScaleRule =
   | "block"
   | "f32Reciprocal"
   | "twoLevel"
+  | "ue5m3Quotient"
   | keyof typeof TENSOR_RULES
   | keyof typeof E8M0_RULES
   | keyof typeof QUOTIENTS;
@@ -24,7 +25,7 @@ interface Family {
   /** The rule, where the spec names none. */
   readonly rule: ScaleRule;
   /** The format of the stored scales. */
-  readonly scale: "f32" | "e8m0" | "e4m3";
+  readonly scale: "f32" | "e8m0" | "e4m3" | "ue5m3";
   /** True if the codes of the columnwise copy are not transposed. */
   readonly keepsRows?: boolean;
   /** True if f32 scales are powers of two where the spec does not say. */
@@ -44,6 +45,7 @@ export const FAMILIES = {
   mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, whole: true },
   mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0", whole: true },
   nvfp4: { block: 16, format: "e2m1", rule: "twoLevel", scale: "e4m3", whole: true },
+  "fp4-ue5m3": { block: 16, format: "e2m1", rule: "ue5m3Quotient", scale: "ue5m3", whole: true },
 } as const satisfies Readonly<Record<string, Family>>;
 
 export type QuantizerName = keyof typeof FAMILIES;

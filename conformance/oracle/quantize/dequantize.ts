@@ -23,6 +23,8 @@ function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): n
     }
     case "e8m0":
       return decode(stored, SCALAR_FORMATS.e8m0);
+    case "ue5m3":
+      return decode(stored, SCALAR_FORMATS.ue5m3);
     default:
       return fromBits(stored);
   }

@@ -18,6 +18,7 @@ import {
   scaleFromAmax,
   TENSOR_RULES,
   twoLevel,
+  ue5m3Quotient,
   type WideName,
 } from "../core/scale.js";
 import {
@@ -93,7 +94,7 @@ export interface QuantizedCopy {
   readonly codes: Uint8Array;
   /** As stored, with the rows of zeros that fill the last blocks. */
   readonly shape: Shape;
-  /** f32 bit patterns, or codes of e8m0 or e4m3, in logical layout. */
+  /** f32 bit patterns, or codes of e8m0, e4m3 or ue5m3, in logical layout. */
   readonly scale: readonly number[];
   readonly scaleShape: readonly number[];
   /** An f32 bit pattern; nvfp4 only. */
@@ -358,6 +359,8 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
       const t = storedOfTensor(x, spec);
       return (lines) => TENSOR_RULES[rule].ofBlock(amaxOf(lines.flat()), t, x.dtype);
     }
+    case "ue5m3Quotient":
+      return (lines) => ue5m3Quotient(amaxOf(lines.flat()), x.dtype);
     case "f32Reciprocal":
       return (lines) => f32Scale(reciprocalScale(bounded(lines), { max, epsilon, type: x.dtype }));
     case "f32Quotient":

@@ -95,7 +95,7 @@ function multiplied({ format, blocks }: Operand): Multiplied {
   return blocks ? { format, scales: blocks.shared } : { format };
 }
 
-const SCALE_EXPONENTS = { e8m0: -127, e4m3: -6, f32: -126 };
+const SCALE_EXPONENTS = { e8m0: -127, e4m3: -6, ue5m3: -14, f32: -126 };
 
 function oracleOperand({ lines, format, blocks }: Operand): OracleOperand {
   const minExponent = format === "f32" ? -126 : 1 - SCALAR_FORMATS[format].bias;

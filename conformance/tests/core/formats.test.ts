@@ -115,6 +115,14 @@ const PUBLISHED: Readonly<Record<ScalarFormat, Published>> = {
     infinity: false,
     nans: 0,
   },
+  ue5m3: {
+    source: "CUDA 13.5, cuda_fp8.h; AMD Quark 0.13, BaseFP8_E5M3",
+    max: 114688,
+    minNormal: 2 ** -14,
+    minPositive: 2 ** -17,
+    infinity: false,
+    nans: 1,
+  },
 };
 
 describe("published limits", () => {

@@ -11,6 +11,7 @@ import { tensor, zeros } from "../../../src/ops/create.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
+import { FP4UE5M3Quantizer } from "../../../src/quantizers/fp4-ue5m3.js";
 import { Int8RowQuantizer } from "../../../src/quantizers/int8-row.js";
 import {
   MXFP4Quantizer,
@@ -93,6 +94,11 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   mxfp4: {
     make: (options) => new MXFP4Quantizer(options),
     same: ["format", "tile", "scaleRule", "elementScaling", "stochastic"],
+    others: none,
+  },
+  "fp4-ue5m3": {
+    make: (options) => new FP4UE5M3Quantizer(options),
+    same: ["tile", "elementScaling"],
     others: none,
   },
   nvfp4: {

@@ -1,6 +1,6 @@
-// The kernels for NVFP4 quantization by the scale rules of other libraries than TransformerEngine (docs/numerics.md §5.11). A
-// warp quantizes 16 rows of 32 columns, one column per lane. Tests run these kernels on a CPU as well
-// (conformance/tests/stand-in/warp.h).
+// The kernels for NVFP4 quantization by the scale rules of other libraries than TransformerEngine (docs/numerics.md §5.11), and
+// for FP4 with ue5m3 scales (§5.12). A warp quantizes 16 rows of 32 columns, one column per lane. Tests run these kernels on a
+// CPU as well (conformance/tests/stand-in/warp.h).
 #pragma once
 
 #include "kernels/device/device.cuh"
@@ -101,8 +101,8 @@ __device__ uint32_t codeOf(const QuantizeNvfp4Params& p, float x, float factor) 
 }
 
 template <Wide type>
-__device__ E4m3Scale scaleOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, uint32_t amax) {
-  return e4m3Scale(p.rule, p.scaling, floatOf(amax), *to.amax, rounded<type>);
+__device__ Fp4Scale scaleOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, uint32_t amax) {
+  return fp4Scale(p.rule, p.scaling, floatOf(amax), to.amax, rounded<type>);
 }
 
 __device__ inline void storeScale(const ScalePlacement& to, int64_t line, int64_t block, uint32_t code) {
@@ -113,7 +113,7 @@ __device__ inline void storeScale(const ScalePlacement& to, int64_t line, int64_
 template <Wide type>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   const int lane = threadIdx.x % 32;
-  const E4m3Scale scale = scaleOf<type>(p, p.rowwise, amax);
+  const Fp4Scale scale = scaleOf<type>(p, p.rowwise, amax);
   uint32_t codes[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
@@ -134,7 +134,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c
 template <Wide type>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   if (!c.inside) return;
-  const E4m3Scale scale = scaleOf<type>(p, p.columnwise, amax);
+  const Fp4Scale scale = scaleOf<type>(p, p.columnwise, amax);
   uint32_t words[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) words[i / 8] |= codeOf<type>(p, c.x[i], scale.factor) << i % 8 * 4;

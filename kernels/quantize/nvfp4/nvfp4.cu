@@ -254,6 +254,9 @@ cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t strea
   if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || p.transforms || p.stochastic || p.fourOverSix)) {
     return cudaErrorInvalidValue;
   }
+  for (const Nvfp4Copy& copy : {p.rowwise, p.columnwise}) {
+    if (copy.data != nullptr && copy.amax == nullptr && !hasUe5m3Scales(p.rule)) return cudaErrorInvalidValue;
+  }
   if (p.rows % kFp4Block != 0 || p.columns % kFp4Block != 0 || !fits(p.rowwise, p.rows, p.columns) ||
       !fits(p.columnwise, p.columns, p.rows) || (transforms && (p.type != Wide::kBf16 || p.square)) ||
       (p.fourOverSix && (transforms || p.stochastic))) {

@@ -1,5 +1,5 @@
 // NVFP4 quantization (docs/numerics.md §5): e2m1 codes, an e4m3 scale for each block of 16 elements, and one f32 amax
-// for each copy.
+// for each copy; or ue5m3 scales and no amax (§5.12).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,6 +19,7 @@ struct Nvfp4Copy {
   // Null if the copy is not wanted.
   uint8_t* data = nullptr;
   ScalePlacement scales;
+  // Null by a rule that hasUe5m3Scales.
   float* amax = nullptr;
   // If not null, this amax is used instead of the amax of the source.
   const float* givenAmax = nullptr;
@@ -30,8 +31,8 @@ struct Nvfp4Copy {
 struct QuantizeNvfp4Params {
   const void* x = nullptr;
   Wide type = Wide::kF32;
-  // kTwoLevel, or a rule that hasTensorScale (kernels/core/scale-kinds.h), which goes with neither the Hadamard transform nor
-  // stochastic rounding nor 4over6.
+  // kTwoLevel, or a rule that hasTensorScale or hasUe5m3Scales (kernels/core/scale-kinds.h), which goes with neither the
+  // Hadamard transform nor stochastic rounding nor 4over6.
   ScaleRule rule = ScaleRule::kTwoLevel;
   // Multiples of 16.
   int64_t rows = 0;
@@ -63,9 +64,9 @@ struct QuantizeNvfp4Params {
   MatrixPart part;
 };
 
-// Returns cudaErrorInvalidValue in three cases. Sizes, placements, rule or scaling are not as described above. The Hadamard
-// transform is requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the transform
-// or with stochastic rounding.
+// Returns cudaErrorInvalidValue in three cases. Sizes, placements, amaxes, rule or scaling are not as described above. The
+// Hadamard transform is requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the
+// transform or with stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 // The passes of launchQuantizeNvfp4. launchNvfp4Amaxes runs first. Then one of the others computes codes and scales:

@@ -1,5 +1,6 @@
 /** The scales that a matrix has by each rule, of the tables and others that kernels in the field have. */
 import { type BlockFormatName, blockFormat, type Tile } from "../../formats/block.js";
+import type { BlockScaleFormat } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
 import type { ElementScalingName } from "../../formats/element-scalings.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
@@ -96,7 +97,7 @@ const byExponent = (exponent: number): number => Math.min(Math.max(exponent, -12
 const quotient = (amax: number, format: ScalarFormat): number => Math.fround(amax / factsOf(format).max);
 
 /** Rules that kernels in the field have, by the type of the scale. */
-export const OTHER_RULES: Readonly<Record<"f32" | "e8m0" | "e4m3", readonly OtherRule[]>> = {
+export const OTHER_RULES: Readonly<Record<BlockScaleFormat, readonly OtherRule[]>> = {
   e8m0: [
     {
       name: "floor of the quotient",
@@ -112,4 +113,5 @@ export const OTHER_RULES: Readonly<Record<"f32" | "e8m0" | "e4m3", readonly Othe
   ],
   f32: [{ name: "one", formula: "1 in every block", of: () => 1 }],
   e4m3: [{ name: "one", formula: "1 in every block", of: () => 0x38 }],
+  ue5m3: [{ name: "one", formula: "1 in every block", of: () => 0x78 }],
 };

@@ -1,5 +1,6 @@
 /** The search for what made codes and scales: each reading of them against each rule, to the first element that contradicts. */
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../../formats/block.js";
+import type { BlockScaleFormat } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
 import {
   ELEMENT_SCALINGS,
@@ -199,12 +200,14 @@ interface Product {
 
 const { fround } = Math;
 const QUOTIENT: Product = { formula: "x / s", of: (x, s) => fround(x / s) };
-const PRODUCTS: Readonly<Record<"f32" | "e8m0" | "e4m3", readonly Product[]>> = {
+const BY_RECIPROCAL: Product = { formula: "x * (1 / s)", of: (x, s) => fround(x * fround(1 / s)) };
+const PRODUCTS: Readonly<Record<BlockScaleFormat, readonly Product[]>> = {
   e8m0: [QUOTIENT],
-  e4m3: [QUOTIENT, { formula: "x * (1 / s)", of: (x, s) => fround(x * fround(1 / s)) }],
+  e4m3: [QUOTIENT, BY_RECIPROCAL],
+  ue5m3: [QUOTIENT, BY_RECIPROCAL],
   f32: [
     QUOTIENT,
-    { formula: "x * (1 / s)", of: (x, s) => fround(x * fround(1 / s)) },
+    BY_RECIPROCAL,
     { formula: "x * (max / amax)", of: (x, _, amax, max) => fround(x * fround(max / amax)) },
   ],
 };

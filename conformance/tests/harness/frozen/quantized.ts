@@ -39,6 +39,9 @@ const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = 
   ["mxint8", ["s2f6"]],
 ];
 
+/** Those that are newer than stochastic rounding of MX formats too. */
+const NEWEST: typeof NEWER = [["fp4-ue5m3", ["e2m1"]]];
+
 /** The specs of a quantizer with these element formats and every tile. */
 function plainSpecs(name: BlockFormatName, formats: readonly ScalarFormat[]): readonly QuantizeSpec[] {
   return formats.flatMap((format) =>
@@ -47,7 +50,7 @@ function plainSpecs(name: BlockFormatName, formats: readonly ScalarFormat[]): re
 }
 
 function isNewer(name: BlockFormatName, format: ScalarFormat): boolean {
-  return NEWER.some(([newer, formats]) => newer === name && formats.includes(format));
+  return [...NEWER, ...NEWEST].some(([newer, formats]) => newer === name && formats.includes(format));
 }
 
 /** Specs that together have every format, tile and option. */
@@ -68,6 +71,7 @@ function specs(): readonly QuantizeSpec[] {
     makeSpec("mxfp8", { stochastic: true }),
     makeSpec("mxfp6", { format: "e3m2", stochastic: true, tile: "32x32" }),
     makeSpec("mxfp4", { stochastic: true }),
+    ...NEWEST.flatMap(([name, formats]) => plainSpecs(name, formats)),
   ];
 }
 

@@ -1,6 +1,7 @@
 /**
  * Quantization to NVFP4 on a GPU. One pass over the input computes the amaxes that are not given; a second pass writes both
- * copies. By other rules than TransformerEngine's, a kernel makes scales of the tensor of the amaxes between the two.
+ * copies. By other rules than TransformerEngine's, a kernel makes scales of the tensor of the amaxes between the two. With ue5m3
+ * scales, one pass is all.
  */
 import { isSquare } from "../../../formats/block.js";
 import type { QuantizedCopy } from "../../../tensor/quantized.js";
@@ -12,7 +13,7 @@ import type { Declarations } from "../native-arguments.js";
 import { COPY, PART, RANDOM } from "../shared-arguments.js";
 import { QUANTIZED, quantizedSource } from "./source.js";
 
-const NVFP4_COPY = { ...COPY, amax: "pointer", "givenAmax?": "pointer", "words?": "pointer" } as const;
+const NVFP4_COPY = { ...COPY, "amax?": "pointer", "givenAmax?": "pointer", "words?": "pointer" } as const;
 
 export const NVFP4_CALLS = {
   quantizeNvfp4: {
@@ -52,11 +53,8 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
   });
 }
 
-/**
- * Returns the arguments for one copy: its codes, scales and amax, and the addresses of a given amax and of given random bits. A
- * copy of NVFP4 always has an amax.
- */
+/** Returns the arguments for one copy: its codes, scales and amax, and the addresses of a given amax and of given random bits. */
 function withInputs(copy: QuantizedCopy, given: Tensor | undefined, words: Tensor | undefined) {
-  const [amax, givenAmax] = [copy.amax!.address, addressOf(given)];
+  const [amax, givenAmax] = [addressOf(copy.amax), addressOf(given)];
   return { amax, givenAmax, words: addressOf(words), ...copyOf(copy) };
 }

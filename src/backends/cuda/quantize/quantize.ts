@@ -15,6 +15,7 @@ const BLOCKS = {
   f32: quantizeBlock,
   e8m0: quantizeMx,
   e4m3: quantizeNvfp4,
+  ue5m3: quantizeNvfp4,
 } as const satisfies Record<ScaleRule["scale"], typeof quantizeBlock>;
 
 export const quantize: Lowering<"quantize"> = {
