@@ -215,3 +215,12 @@ def ocp(elements, rounding):
         "layout": "values in T; blocks of 32 along the axis, padded with zeros", "dequantize": "flT(q * 2^e)",
         "zero": "e = -127 or so, values +0 (times the sign 0: -0 becomes +0)", "nan": "the whole block NaN", "infinity": "e > 127: the whole block NaN",
     }
+
+
+def quark():
+    return {
+        "scale": "s = flT(amax / 6) in T, as unsigned e5m3 (bias 15, to nearest even, up to 114688)",
+        "codes": f"v = fl(x / s), or fl(x / 2^-23) where s is 0; {RNE}",
+        "layout": f"weight u8 [N, K/2]: {LOW_FIRST}; weight_scale u8 [N, K/16], plain",
+        "dequantize": "flT(code * s), or flT(code * 2^-23) where s is 0", "zero": "byte 0", "ragged": "K must be a multiple of 16",
+    }
