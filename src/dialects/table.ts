@@ -420,6 +420,19 @@ export const DIALECTS = {
     tensors: [],
     source: "triton_kernels of vLLM 0.22.1, downcast_to_mxfp_torch",
   },
+  "quark-amdfp4": {
+    summary: "AMD Quark's AMDFP4 with groups of 16: unsigned e5m3 scales without one of the tensor, and one zero",
+    forms: [
+      {
+        quantizer: "fp4-ue5m3",
+        tiles: ["1x16"],
+        fixed: { scaleRule: "ue5m3Quotient", elementScaling: "dividePlusZero" },
+      },
+    ],
+    values: { type: "f32" },
+    tensors: [],
+    source: "amd-quark 0.13, PerBlockMXObserver and scaled_real_quantize",
+  },
   "fbgemm-fp8": {
     summary: "FBGEMM's quantize_fp8_row, a scale for each row",
     forms: [row("f32Reciprocal", "multiply", { amaxEpsilon: Math.fround(1e-12) })],

@@ -46,6 +46,10 @@ export const ELEMENT_SCALINGS = {
   },
   divide: { formula: "x / s", bits: ["divides"] },
   divideAdd: { formula: "x / s, plus zero", bits: ["divides", "addsZero"] },
+  dividePlusZero: {
+    formula: "x / s, where what is rounded to zero is plus zero",
+    bits: ["divides", "plusZero"],
+  },
   divideHalfDown: {
     formula: "x / s, where ties give the code nearer to zero, and what is rounded to zero is plus zero",
     bits: ["divides", "tiesToZero", "plusZero"],

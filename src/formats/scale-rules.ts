@@ -158,7 +158,7 @@ export const SCALE_RULES = {
   ue5m3Quotient: {
     scale: "ue5m3",
     powers: "never",
-    scalings: ["multiply", "divide"],
+    scalings: ["multiply", "divide", "dividePlusZero"],
     formula:
       "amax / 6, rounded to the type of the input, as ue5m3; elements of a block of the scale 0 are scaled as under 2^-23",
     source: "AMD Quark's AMDFP4",

@@ -186,12 +186,12 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
       SCALINGS[spec.elementScaling ?? "multiply"](x.data[r * k + c] ?? 0, scaleOf(r, c), x.dtype),
     );
     if (isHalfDown(spec.elementScaling)) return halfDownCode(bits, layout, HALF_DOWN[spec.elementScaling]);
-    if (!spec.stochastic)
-      return nearestCode(
-        bits,
-        layout,
-        spec.elementScaling === "multiplyHalfAway" ? "tiesToAway" : "tiesToEven",
-      );
+    if (!spec.stochastic) {
+      const rounding = spec.elementScaling === "multiplyHalfAway" ? "tiesToAway" : "tiesToEven";
+      const nearest = nearestCode(bits, layout, rounding);
+      const isZero = nearest === 2 ** (layout.exponentBits + layout.mantissaBits);
+      return isZero && spec.elementScaling === "dividePlusZero" ? 0 : nearest;
+    }
     const given = spec.words?.[usage];
     if (given)
       return encodeByWord(bits, layout, "saturate", given[drawsTransposed ? c * m + r : r * k + c] ?? 0);
@@ -230,6 +230,7 @@ const SCALINGS = {
   multiplyBoundedHalfDown: (x, { multiplier }) => mul(boundedAt(x, 1.5 * 2 ** 127), multiplier),
   divide: (x, scale) => div(x, divisorOf(scale)),
   divideAdd: (x, scale) => add(div(x, divisorOf(scale)), 0),
+  dividePlusZero: (x, scale) => div(x, divisorOf(scale)),
   divideHalfDown: (x, scale) => div(x, divisorOf(scale)),
   divideTyped: (x, scale, type) => roundedIn(div(x, divisorOf(scale)), type),
   divideTypedAdd: (x, scale, type) => add(roundedIn(div(x, divisorOf(scale)), type), 0),

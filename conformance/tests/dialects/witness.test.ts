@@ -62,6 +62,7 @@ const HELD: Readonly<Record<string, Held>> = {
   "gguf-mxfp4": { dialect: "gguf-mxfp4", byHalves: 32 },
   // an f32 holds no difference of so large an element and codes, so that the errors of several are equal
   "ggml-nvfp4": { dialect: "gguf-nvfp4", byHalves: 16, isUndecided: (_, amax) => amax >= 2 ** 33 },
+  "quark-amdfp4": { dialect: "quark-amdfp4" },
   "triton-mxfp4": { dialect: "gptoss-mxfp4" },
   "triton-mxfp8": { dialect: "triton-mxfp8" },
   "triton-mxfp8-e5m2": { dialect: "triton-mxfp8", format: "e5m2" },

@@ -41,6 +41,7 @@ const EXPECTED: Readonly<Record<string, readonly string[]>> = {
   gguf: ["gguf-mxfp4", "gguf-nvfp4"],
   "libggml-python": ["ggml-nvfp4"],
   triton_kernels: ["triton-mxfp4", "triton-mxfp8", "triton-mxfp8-e5m2"],
+  "amd-quark": ["quark-amdfp4"],
   "fbgemm-gpu-genai": ["fbgemm-fp8", "fbgemm-fp8-ub1200", "fbgemm-fp8-block"],
   transformers: ["transformers-fp8-block", "transformers-ue8m0", "gptoss-mxfp4"],
   DeepGEMM: ["fp8-token", "fp8-block", "ue8m0-token", "ue8m0", "mxfp4"].map((name) => `deepseek-${name}`),

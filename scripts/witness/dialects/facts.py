@@ -220,7 +220,8 @@ def ocp(elements, rounding):
 def quark():
     return {
         "scale": "s = flT(amax / 6) in T, as unsigned e5m3 (bias 15, to nearest even, up to 114688)",
-        "codes": f"v = fl(x / s), or fl(x / 2^-23) where s is 0; {RNE}",
+        "codes": f"v = fl(x / s), or fl(x / 2^-23) where s is 0; {RNE}; what is rounded to zero gives 0x0",
         "layout": f"weight u8 [N, K/2]: {LOW_FIRST}; weight_scale u8 [N, K/16], plain",
-        "dequantize": "flT(code * s), or flT(code * 2^-23) where s is 0", "zero": "byte 0", "ragged": "K must be a multiple of 16",
+        "dequantize": "code * s in f32", "zero": "byte 0",
+        "nan": "byte 0xf8 (65536), a NaN's code 7 and its sign", "infinity": "byte 0xfe, the code 6 of infinity", "ragged": "K must be a multiple of 16",
     }

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from floats import E2M1, Float, amax, f32, narrow, out, pack4, quiet
+from floats import E2M1, Float, amax, f32, narrow, pack4, pattern32, quiet
 
 UE5M3 = Float(5, 3, 15, 0xFE, nan=0xFF)
 
@@ -13,10 +13,15 @@ def amdfp4(pattern, per_row, sweep):
     padded = np.pad(x, ((0, 0), (0, -x.shape[1] % 16)))
     b = padded.reshape(x.shape[0], -1, 16)
     raw = narrow(pattern, amax(b) / np.float32(6))
-    stored = UE5M3.encode(np.abs(raw))
+    # a NaN keeps its exponent, cut to five bits, and no mantissa
+    stored = np.where(np.isnan(raw), 0xF8, UE5M3.encode(np.abs(raw))).astype(np.uint8)
     scale = UE5M3.decode(stored)
     divisor = np.where(scale == 0, np.float32(2**-23), scale)[..., None]
-    codes = E2M1.encode(b / divisor)
-    values = E2M1.decode(codes) * divisor
+    quotient = b / divisor
+    finite = E2M1.encode(quotient)
+    # what is not finite stays so, and the bits that are packed are the lowest of its exponent and the highest of its mantissa
+    codes = np.where(np.isinf(quotient), 6 | (np.signbit(quotient) * 8), np.where(finite == 8, 0, finite))
+    codes = np.where(np.isnan(quotient), 7 | (np.signbit(quotient) * 8), codes).astype(np.uint8)
+    values = E2M1.decode(codes) * scale[..., None]
     flat = lambda array: array.reshape(x.shape[0], -1)[:, : x.shape[1]]
-    return {"codes": pack4(flat(codes)), "scale": stored, "values": out(pattern, flat(values))}
+    return {"codes": pack4(flat(codes)), "scale": stored, "values": pattern32(flat(values))}

@@ -17,7 +17,8 @@ python3 -I -m venv "$venv" || exit 1
 install() { "$venv/bin/python" -I -m pip install --quiet "$@" || { echo "witness: could not install $*" >&2; exit 1; }; }
 install torch==2.15.0 numpy==2.4.6 torchao==0.18.0 compressed-tensors==0.20.0 nvidia-modelopt==0.47.0 transformers==5.23.0 gguf==0.19.0 libggml-python==0.20.2.post1 accelerate
 install --no-deps fbgemm-gpu-genai==1.9.0
-for recorder in torchao compressed modelopt gguf ggml fbgemm transformers; do record "${recorder}_dialects.py"; done
+install amd-quark==0.13 ninja
+for recorder in torchao compressed modelopt gguf ggml fbgemm quark transformers; do record "${recorder}_dialects.py"; done
 if [[ -n $microxcaling ]]; then record microxcaling_dialects.py "$microxcaling"; else echo "witness: microxcaling not asked: name a checkout" >&2; fi
 if [[ -n $deepgemm ]]; then record deepgemm_dialects.py "$deepgemm"; else echo "witness: DeepGEMM not asked: name a checkout" >&2; fi
 if [[ -n $triton ]]; then record triton_dialects.py "$triton" 0.22.1; else echo "witness: triton_kernels not asked: name its folder" >&2; fi
