@@ -421,7 +421,8 @@ export const DIALECTS = {
     source: "triton_kernels of vLLM 0.22.1, downcast_to_mxfp_torch",
   },
   "quark-amdfp4": {
-    summary: "AMD Quark's AMDFP4 with groups of 16: unsigned e5m3 scales without one of the tensor, and one zero",
+    summary:
+      "AMD Quark's AMDFP4 with groups of 16: unsigned e5m3 scales without one of the tensor, and one zero",
     forms: [
       {
         quantizer: "fp4-ue5m3",
