@@ -5,6 +5,8 @@
 //   tests reach.
 // - --stand-in: builds the addon with a stand-in for CUDA into build/stand-in; conformance/tests/addon tests it without
 //   a GPU.
+// - --unoptimized: builds into build/unoptimized in a sixth of the time, to see that all sources compile and link. The
+//   kernels are slow, so nothing loads this addon unless LOCKSTEP_ADDON names it.
 // - --print-toolkits: prints the toolkits that are found, the first of which a build uses, and builds nothing.
 // A toolkit is searched for in CUDA_HOME, on the PATH, in the usual folders, and where scripts/cuda-toolkit or NVIDIA's
 // wheels install it.
@@ -77,6 +79,7 @@ const { values } = parseArgs({
     architectures: { type: "string" },
     turns: { type: "boolean" },
     "stand-in": { type: "boolean" },
+    unoptimized: { type: "boolean" },
     "print-toolkits": { type: "boolean" },
   },
 });
@@ -93,6 +96,7 @@ if (!toolkit) {
 }
 const settings = [`--CDCMAKE_CUDA_COMPILER=${join(toolkit, "bin/nvcc")}`];
 if (values["stand-in"]) settings.push("--CDLOCKSTEP_STAND_IN=ON");
+if (values.unoptimized) settings.push("--CDLOCKSTEP_UNOPTIMIZED=ON");
 const nccl = [join(toolkit, "../.."), ...pythonFolders()]
   .map((folder) => join(folder, NCCL_FOLDER))
   .filter(existsSync);
@@ -105,7 +109,7 @@ if (values.turns) {
 }
 const [sources, out] = values.turns
   ? ["build/turns/native", "build/turns/build"]
-  : ["native", values["stand-in"] ? "build/stand-in" : "build/native"];
+  : ["native", `build/${values["stand-in"] ? "stand-in" : values.unoptimized ? "unoptimized" : "native"}`];
 const args = [
   "compile",
   "--directory",
