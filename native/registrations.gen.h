@@ -29,6 +29,7 @@ void registerNorm(Napi::Env env, Napi::Object exports);
 void registerNormQuantize(Napi::Env env, Napi::Object exports);
 void registerOptimizer(Napi::Env env, Napi::Object exports);
 void registerQuantizeBlock(Napi::Env env, Napi::Object exports);
+void registerQuantizeGroup(Napi::Env env, Napi::Object exports);
 void registerQuantizeMx(Napi::Env env, Napi::Object exports);
 void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports);
 void registerQuantizeRow(Napi::Env env, Napi::Object exports);
@@ -62,6 +63,7 @@ inline void registerAll(Napi::Env env, Napi::Object exports) {
   registerNormQuantize(env, exports);
   registerOptimizer(env, exports);
   registerQuantizeBlock(env, exports);
+  registerQuantizeGroup(env, exports);
   registerQuantizeMx(env, exports);
   registerQuantizeNvfp4(env, exports);
   registerQuantizeRow(env, exports);

@@ -38,6 +38,7 @@ const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
   "fp8-row": { ...F32_SCALE, amaxLimit: [0, 1200, 2 ** -126, 1 / 3] },
   "int8-row": { amaxEpsilon: F32_SCALE.amaxEpsilon, amaxLimit: [0, 1200] },
+  "int4-group": { amaxEpsilon: F32_SCALE.amaxEpsilon },
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
   mxfp8: MX,
   mxfp6: MX,

@@ -21,5 +21,6 @@ constexpr uint32_t kTf32 = 0x007f0ba8;
 constexpr uint32_t kInt8 = 0xfffb1361;
 constexpr uint32_t kS2f6 = 0x00011761;
 constexpr uint32_t kUe5m3 = 0x000f0635;
+constexpr uint32_t kInt4 = 0xffff1321;
 
 }  // namespace lockstep::format

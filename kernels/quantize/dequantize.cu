@@ -272,7 +272,7 @@ cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
     dequantizeTransposed<word, type, divides><<<grid, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else if (!p.across) {
     dequantizeUntransposed<word, type, false, divides><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
-  } else if constexpr (word != format::kE2m1) {
+  } else if constexpr (codeBits(word) == 8) {
     dequantizeUntransposed<word, type, true, divides><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else {
     return cudaErrorInvalidValue;
@@ -297,6 +297,8 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
       case format::kE2m1:
         return p.divides ? launch<format::kE2m1, type.value, true>(p, stream)
                          : launch<format::kE2m1, type.value>(p, stream);
+      case format::kInt4:
+        return launch<format::kInt4, type.value>(p, stream);
       default:
         return launch<kAnyWord, type.value>(p, stream);
     }

@@ -14,14 +14,14 @@ namespace lockstep {
 // One copy of a quantized matrix, as stored: [rows, columns] codes.
 struct DequantizeParams {
   const void* codes;
-  // The format word of the codes. e2m1 codes are packed two per byte in rows of even length; other codes take one byte each.
+  // The format word of the codes. Codes of e2m1 and int4 are packed two per byte in rows of even length; others take one byte.
   uint32_t word;
   int64_t rows;
   int64_t columns;
   // Whether the output is [columns, rows].
   bool transposed;
   // Whether blocks lie along the columns of the stored matrix, so that a line of scales belongs to columns; otherwise
-  // blocks lie along rows. Cannot be combined with `transposed`, nor with e2m1.
+  // blocks lie along rows. Cannot be combined with `transposed`, nor with packed codes.
   bool across;
   ScalePlacement scales;
   // 0 for f32 scales, else the format word of e8m0, e4m3 or ue5m3.
@@ -40,7 +40,9 @@ struct DequantizeParams {
   Wide outType;
 };
 
-__host__ __device__ constexpr int codeBits(uint32_t word) { return word == format::kE2m1 ? 4 : 8; }
+__host__ __device__ constexpr int codeBits(uint32_t word) {
+  return word == format::kE2m1 || word == format::kInt4 ? 4 : 8;
+}
 
 cudaError_t launchDequantize(const DequantizeParams& params, cudaStream_t stream);
 

@@ -647,6 +647,38 @@ struct ClipFactor {
   };
 };
 
+struct QuantizeGroup {
+  static constexpr const char* kName = "quantizeGroup";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
+      {"rule", Kind::kScaleRule, false},
+      {"scaling", Kind::kWord, false},
+      {"noop", Kind::kPointer, true},
+      {"word", Kind::kWord, false},
+      {"length", Kind::kCount, false},
+      {"epsilon", Kind::kFloat, false},
+      {"rowwise.codes", Kind::kPointer, true},
+      {"rowwise.scales", Kind::kPointer, true},
+      {"rowwise.placement.bytes", Kind::kCount, true},
+      {"rowwise.placement.lines", Kind::kCount, true},
+      {"rowwise.placement.blocks", Kind::kCount, true},
+      {"rowwise.placement.lineStride", Kind::kCount, true},
+      {"rowwise.placement.blockStride", Kind::kCount, true},
+      {"rowwise.placement.swizzled", Kind::kFlag, true},
+      {"columnwise.codes", Kind::kPointer, true},
+      {"columnwise.scales", Kind::kPointer, true},
+      {"columnwise.placement.bytes", Kind::kCount, true},
+      {"columnwise.placement.lines", Kind::kCount, true},
+      {"columnwise.placement.blocks", Kind::kCount, true},
+      {"columnwise.placement.lineStride", Kind::kCount, true},
+      {"columnwise.placement.blockStride", Kind::kCount, true},
+      {"columnwise.placement.swizzled", Kind::kFlag, true},
+  };
+};
+
 struct Hadamard {
   static constexpr const char* kName = "hadamard";
   static constexpr Argument kArguments[] = {

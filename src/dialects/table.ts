@@ -219,6 +219,22 @@ export const DIALECTS = {
     tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
     source: CT,
   },
+  "ct-int4-group": {
+    summary: "compressed-tensors' pack-quantized of 4 bits, strategy group",
+    forms: [
+      {
+        quantizer: "int4-group",
+        tiles: ["1x128", "1x64", "1x32"],
+        fixed: { scaleRule: "f32QuotientRange", elementScaling: "divideTypedAdd" },
+      },
+    ],
+    values: OF_SOURCE,
+    tensors: [
+      { name: "weight_packed", dtype: "I32", shape: "[N, K/8]; codes plus 8", role: "codes" },
+      scale("the model's", "[N, K/128]"),
+    ],
+    source: CT,
+  },
   "ct-fp8-block": {
     summary: "compressed-tensors' float-quantized, strategy block",
     forms: [
@@ -300,6 +316,18 @@ export const DIALECTS = {
     values: OF_SOURCE,
     tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
     source: `${MODELOPT}, INT8QTensor.quantize`,
+  },
+  "modelopt-int4-block": {
+    summary: "ModelOpt's INT4 with a scale for each block, as its exporter packs it",
+    forms: [
+      {
+        quantizer: "int4-group",
+        tiles: ["1x128", "1x64", "1x32"],
+        fixed: { scaleRule: "f32Quotient", elementScaling: "divide" },
+      },
+    ],
+    tensors: [],
+    source: `${MODELOPT}, to_quantized_weight`,
   },
   "modelopt-mxfp8": {
     summary: "ModelOpt's MXFP8QTensor",

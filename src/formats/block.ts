@@ -15,7 +15,7 @@ import type { ScaleRuleName } from "./scale-rules.js";
  * The region of elements that share one scale, as rows x columns. Columns are the dimension that a product sums over. "tensor" is
  * the whole tensor, "1xK" a whole line: a row in the rowwise copy, a column in the columnwise one.
  */
-export type Tile = "tensor" | "1xK" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
+export type Tile = "tensor" | "1xK" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16" | "1x64";
 
 /**
  * How a copy is stored: transposed, or with the elements in the order of the input (`inPlace`; the memory is a different one).
@@ -115,6 +115,15 @@ const E8M0_RULES = [
 ] as const;
 const ROUNDED_UP = ["e8m0Up", "e8m0Floor", ...E8M0_RULES] as const;
 const ROUNDED_DOWN = ["e8m0Floor", "e8m0Up", ...E8M0_RULES] as const;
+const INTEGER_RULES = [
+  "f32Quotient",
+  "f32QuotientTyped",
+  "f32QuotientLeast",
+  "f32QuotientRange",
+  "f32QuotientUp",
+  "f32",
+  "f32Reciprocal",
+] as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 
 /** Every block format by the name of its quantizer. */
@@ -176,15 +185,7 @@ export const BLOCK_FORMATS = {
     elements: ["int8"],
     tiles: ["1xK"],
     scale: "f32",
-    rules: [
-      "f32Quotient",
-      "f32QuotientTyped",
-      "f32QuotientLeast",
-      "f32QuotientRange",
-      "f32QuotientUp",
-      "f32",
-      "f32Reciprocal",
-    ],
+    rules: INTEGER_RULES,
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
@@ -255,6 +256,19 @@ export const BLOCK_FORMATS = {
     padding: "tiles",
     options: ["tile", "elementScaling"],
   },
+  "int4-group": {
+    elements: ["int4"],
+    tiles: ["1x128", "1x64", "1x32"],
+    scale: "f32",
+    rules: INTEGER_RULES,
+    replicates: false,
+    columnwise: TRANSPOSED,
+    multiple: 32,
+    scaleSource: "blocks",
+    tensorAmax: false,
+    padding: "none",
+    options: ["tile", "scaleRule", "elementScaling", "amaxEpsilon"],
+  },
 } as const satisfies Record<string, BlockFormat>;
 
 /** The name of a block format, as in the command line option `--quantizer`. */
@@ -285,6 +299,7 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
   "32x32": [32, 32],
   "1x16": [1, 16],
   "16x16": [16, 16],
+  "1x64": [1, 64],
 };
 
 /** All tiles except "tensor". */

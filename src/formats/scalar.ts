@@ -65,6 +65,7 @@ export const SCALAR_FORMATS = {
   int8: integer(8, 0, "integer"),
   s2f6: integer(8, 6, "symmetric"), // OCP MX 1.0 INT8: steps of 2^-6; the name is PTX's
   ue5m3: row(5, 3, 15, "nanOnly", false), // CUDA 13.5's __nv_fp8_ue5m3: scales of FP4
+  int4: integer(4, 0, "integer"),
 } as const satisfies Record<string, ScalarLayout>;
 
 /** The name of a scalar format. */
@@ -108,4 +109,5 @@ export const FORMAT_ALIASES: Readonly<Record<string, ScalarFormat>> = {
   mxint8: "s2f6",
   e5m3: "ue5m3",
   fp8_e5m3: "ue5m3",
+  i4: "int4",
 };

@@ -4,6 +4,7 @@ import { Float8BlockQuantizer } from "./float8-block.js";
 import { Float8RowQuantizer } from "./float8-row.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "./float8.js";
 import { FP4UE5M3Quantizer } from "./fp4-ue5m3.js";
+import { Int4GroupQuantizer } from "./int4-group.js";
 import { Int8RowQuantizer } from "./int8-row.js";
 import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, MXINT8Quantizer } from "./mx.js";
 import { NVFP4Quantizer } from "./nvfp4.js";
@@ -18,6 +19,7 @@ export const QUANTIZER_CLASSES: Readonly<Record<BlockFormatName, QuantizerClass>
   "fp8-delayed": Float8Quantizer,
   "fp8-current": Float8CurrentScalingQuantizer,
   "fp4-ue5m3": FP4UE5M3Quantizer,
+  "int4-group": Int4GroupQuantizer,
   "int8-row": Int8RowQuantizer,
   "mxfp8": MXFP8Quantizer,
   "mxfp6": MXFP6Quantizer,

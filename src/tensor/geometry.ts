@@ -199,7 +199,8 @@ export function requireQuantizable(op: string, spec: QuantizeSpec, columns: numb
   const { multiple } = blockFormat(spec.quantizer);
   if (columns % multiple === 0) return;
   const [, block] = tileSize(spec.tile);
+  const width = block === multiple ? `the block width ${block}` : multiple;
   throw new ShapeError(
-    `${op}: last dimension ${columns} is not a multiple of the block width ${block}, as ${spec.quantizer} needs; pad to ${roundUp(columns, multiple)}`,
+    `${op}: last dimension ${columns} is not a multiple of ${width}, as ${spec.quantizer} needs; pad to ${roundUp(columns, multiple)}`,
   );
 }

@@ -5,7 +5,7 @@ import type { ScalarFormat, ScalarLayout } from "../../../src/formats/scalar.js"
 import { encode } from "../../../src/ops/cast/cast.js";
 import { instance } from "../../../src/options.js";
 import type { RandomSource } from "../../../src/random.js";
-import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import { elementCount, type Shape, storageBits, type WideDType } from "../../../src/tensor/shape.js";
 import { format, overflow, randomSource, rounding } from "../../arbitraries/formats.js";
 import { narrowed, patternFor } from "../../arbitraries/patterns.js";
 import { words } from "../../arbitraries/random.js";
@@ -138,7 +138,7 @@ export function stored(
 /** The stored bytes or words of a tensor of codes, without its type. */
 function raw(x: PlainTensor): PlainTensor {
   const { buffer, byteOffset, byteLength } = x.data;
-  if (x.dtype === "e2m1")
+  if (storageBits(x.dtype) === 4)
     return fromCodes("u8", packedShape(x.shape), new Uint8Array(buffer, byteOffset, byteLength));
   const dtype = x.data.BYTES_PER_ELEMENT === 1 ? "u8" : x.data.BYTES_PER_ELEMENT === 2 ? "u16" : "u32";
   return fromCodes(dtype, x.shape, x.codes);

@@ -50,6 +50,7 @@ const any = fc.oneof(
   quantized("nvfp4"),
   quantized("int8-row"),
   quantized("fp4-ue5m3"),
+  quantized("int4-group"),
   narrow,
   plain("bf16", "f16", "f32", "tf32"),
 );
@@ -65,6 +66,7 @@ export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
   { weight: 1, arbitrary: fc.tuple(quantized("mxfp4"), quantized("mxfp4")) },
   { weight: 2, arbitrary: fc.tuple(quantized("nvfp4"), quantized("nvfp4")) },
   { weight: 1, arbitrary: fc.tuple(quantized("fp4-ue5m3"), quantized("fp4-ue5m3")) },
+  { weight: 1, arbitrary: fc.tuple(quantized("int4-group"), quantized("int4-group")) },
   { weight: 3, arbitrary: fc.tuple(plain("bf16"), plain("bf16")) },
   { weight: 2, arbitrary: fc.tuple(plain("f16"), plain("f16")) },
   { weight: 2, arbitrary: fc.tuple(plain("f32"), plain("f32")) },
@@ -76,7 +78,7 @@ export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
 /** The number that rows and columns of an operand are multiples of. */
 export function multipleOf(source: Source): number {
   if (source.kind === "quantized") return BLOCK_FORMATS[source.spec.quantizer].multiple;
-  return source.format === "e2m1" ? 2 : 1;
+  return source.format !== "f32" && factsOf(source.format).storageBits === 4 ? 2 : 1;
 }
 
 /** An operand of `lines` lines with `depth` elements each. */

@@ -9,7 +9,7 @@ import {
   type QuantizeSpec,
   type ScaleLayout,
 } from "../../../src/tensor/quantized.js";
-import { asMatrix, type DType, elementCount, type Shape } from "../../../src/tensor/shape.js";
+import { asMatrix, type DType, elementCount, type Shape, storageBits } from "../../../src/tensor/shape.js";
 import { anyRows, drawnBlock } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
@@ -30,14 +30,14 @@ function transposeCase(): fc.Arbitrary<TransposeCase> {
     .tuple(size, size, fc.constantFrom(1, 1, 2))
     .map(([rows, columns, lead]) => (lead === 1 ? [rows, columns] : [lead, rows, columns]));
   const packed = fc.tuple(
-    fc.constant<DType>("e2m1"),
+    fc.constantFrom<DType>("e2m1", "int4"),
     shape.map((sizes) => sizes.map((n) => 2 * n)),
   );
   const whole = fc.tuple(fc.constantFrom<DType>(...ELEMENTS), shape);
   return fc
     .tuple(fc.oneof({ weight: 3, arbitrary: whole }, packed), fc.nat())
     .map(([[dtype, sizes], seed]) => {
-      const codes = words(seed, elementCount(sizes)).map((word) => (dtype === "e2m1" ? word & 15 : word));
+      const codes = words(seed, elementCount(sizes)).map((word) => (storageBits(dtype) === 4 ? word & 15 : word));
       return { x: fromCodes(dtype, sizes, codes) };
     });
 }

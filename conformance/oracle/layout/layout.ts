@@ -21,7 +21,7 @@ interface Family {
   /** The number of elements along a line that share a scale; 0 for the whole tensor, infinity for the whole line. */
   readonly block: number;
   /** The default element format. */
-  readonly format: "e4m3" | "e2m3" | "e2m1" | "int8" | "s2f6";
+  readonly format: "e4m3" | "e2m3" | "e2m1" | "int8" | "s2f6" | "int4";
   /** The rule, where the spec names none. */
   readonly rule: ScaleRule;
   /** The format of the stored scales. */
@@ -32,6 +32,8 @@ interface Family {
   readonly pow2?: boolean;
   /** True if blocks are whole: zeros fill the last block of a column. If false, it has fewer elements. */
   readonly whole?: boolean;
+  /** The columnwise copy is that of a multiple of this many rows, zeros below. Only where blocks may be partial. */
+  readonly rows?: number;
 }
 
 export const FAMILIES = {
@@ -46,17 +48,18 @@ export const FAMILIES = {
   mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0", whole: true },
   nvfp4: { block: 16, format: "e2m1", rule: "twoLevel", scale: "e4m3", whole: true },
   "fp4-ue5m3": { block: 16, format: "e2m1", rule: "ue5m3Quotient", scale: "ue5m3", whole: true },
+  "int4-group": { block: 128, format: "int4", rule: "f32Quotient", scale: "f32", rows: 32 },
 } as const satisfies Readonly<Record<string, Family>>;
 
 export type QuantizerName = keyof typeof FAMILIES;
 export type Usage = "rowwise" | "columnwise";
-export type TileName = "1xK" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
+export type TileName = "1xK" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16" | "1x64";
 export type Shape = readonly [number, number];
 
 /** The quantizer and options that decide the layout of a copy. */
 export interface LayoutSpec {
   readonly quantizer: QuantizerName;
-  /** Default: 1x128, 1x32 or 1x16, depending on the quantizer. */
+  /** Default: 1x128, 1x32 or 1x16, depending on the quantizer; of int4-group 1x128. */
   readonly tile?: TileName;
   /** fp8-block with 1x128 tiles only: the columnwise copy is not transposed (numerics.md §3.3, COMPACT). */
   readonly compact?: boolean;
@@ -79,12 +82,18 @@ export function familyOf({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
 
 /** The size of the matrix that a copy of an [M, K] tensor is made of: the columnwise one may have more rows, which are zero. */
 export function sizeOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Shape {
-  const { block, whole = false } = familyOf(spec);
-  return [whole && usage === "columnwise" ? roundUp(m, block) : m, k];
+  const { block, whole = false, rows = 1 } = familyOf(spec);
+  return [usage === "columnwise" ? roundUp(m, whole ? block : rows) : m, k];
 }
 
 function isSquare({ tile }: LayoutSpec): boolean {
   return tile !== undefined && !tile.startsWith("1x");
+}
+
+/** The number of elements along a line that share a scale: the tile's, which the groups of int4-group alone have a choice of. */
+function blockOf(spec: LayoutSpec): number {
+  const { block } = familyOf(spec);
+  return spec.quantizer === "int4-group" ? Number(spec.tile?.slice(2) ?? block) : block;
 }
 
 export function isPerTensor(spec: LayoutSpec): boolean {
@@ -99,13 +108,17 @@ export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling 
     return { tile: whole, step: whole, codesTransposed: columnwise, scalesTransposed: false };
   }
   const { quantizer } = spec;
-  const { block: length, keepsRows = false } = familyOf(spec);
+  const { keepsRows = false } = familyOf(spec);
+  const length = blockOf(spec);
   const block = Math.min(length, Math.max(columnwise ? m : k, 1));
   const line: Shape = columnwise ? [block, 1] : [1, block];
   const tile: Shape = isSquare(spec) ? [length, length] : line;
   const compact = spec.compact === true && !isSquare(spec);
   const gemmReady =
-    length === 16 || length === Number.POSITIVE_INFINITY || (quantizer === "fp8-block" && !compact);
+    length === 16 ||
+    quantizer === "int4-group" ||
+    length === Number.POSITIVE_INFINITY ||
+    (quantizer === "fp8-block" && !compact);
   return {
     tile,
     step: quantizer === "fp8-block" ? tile : line,
@@ -147,7 +160,8 @@ export function padScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage):
 }
 
 function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Shape {
-  if (familyOf(spec).block === Number.POSITIVE_INFINITY) return [rows, columns];
+  if (familyOf(spec).block === Number.POSITIVE_INFINITY || spec.quantizer === "int4-group")
+    return [rows, columns];
   if (spec.quantizer === "fp8-block") return [rows, roundUp(columns, 4)];
   if (blocksRunDown(spec, usage)) return [roundUp(rows, 4), roundUp(columns, 128)];
   return [roundUp(rows, 128), roundUp(columns, 4)];

@@ -42,7 +42,17 @@ export interface Source {
 
 /** The options in the command line's metadata; an absent option has the command line's default. */
 export interface QuantizeSpec extends LayoutSpec {
-  readonly format?: "e4m3" | "e5m2" | "e4m3fnuz" | "e5m2fnuz" | "e2m3" | "e3m2" | "e2m1" | "int8" | "s2f6";
+  readonly format?:
+    | "e4m3"
+    | "e5m2"
+    | "e4m3fnuz"
+    | "e5m2fnuz"
+    | "e2m3"
+    | "e3m2"
+    | "e2m1"
+    | "int8"
+    | "s2f6"
+    | "int4";
   readonly usage?: readonly Usage[];
   /** The rule, if it is not the quantizer's own. */
   readonly scaleRule?: ScaleRule | "f32";

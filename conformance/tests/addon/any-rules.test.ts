@@ -12,7 +12,7 @@ import { type ScaleRuleName, tensorScaleRole } from "../../../src/formats/scale-
 import { tensor } from "../../../src/ops/create.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
+import { storageBits, WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { specsOf } from "../../arbitraries/specs.js";
 import { assertSameAnswer, lawNamed, over } from "../../laws/laws.js";
@@ -52,12 +52,21 @@ const WIDE_BITS = {
   f16: { infinity: 0x7c00, one: 0x3c00, sign: 0x8000 },
 } as const;
 
+/** Whether two codes share a byte under f32 scales: quantizers whose only kernels are for any rule. */
+function isPackedGroup(name: BlockFormatName): boolean {
+  const { scale, elements } = blockFormat(name);
+  return scale === "f32" && elements.every((format) => storageBits(format) < 8);
+}
+
 function isOfAnyRule({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): boolean {
+  if (isPackedGroup(quantizer)) return true;
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
   return stochastic || elementScaling !== "multiply" || OTHERS.includes(scaleRule);
 }
 
-const NAMES = quantizersWith("scaleRule").filter((name) => blockFormat(name).scale !== "f32");
+const NAMES = quantizersWith("scaleRule").filter(
+  (name) => blockFormat(name).scale !== "f32" || isPackedGroup(name),
+);
 const specsBy = (name: BlockFormatName): readonly QuantizeSpec[] => specsOf(name).filter(isOfAnyRule);
 
 describeOnStandIn("kernels for any rule", (addon) => {

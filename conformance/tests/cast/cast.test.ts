@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { describe, expect } from "vitest";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../../../src/errors.js";
-import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { castTo, decode, encode, OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { execute } from "../../../src/ops/execute.js";
@@ -108,7 +108,7 @@ describe("shapes and types", () => {
   for (const format of SCALAR_FORMAT_NAMES) {
     scoped(`${format}: a tensor of that type, of the same shape, whatever the leading dimensions`, () => {
       for (const shape of [[], [2], [3, 2], [1, 3, 2], [0, 2], [2, 0]]) {
-        if (format === "e2m1" && shape.length === 0) continue;
+        if (factsOf(format).storageBits === 4 && shape.length === 0) continue;
         const codes = encode(empty(backend(), "f32", shape), { format });
         expect(codes).toMatchObject({ dtype: format, shape });
         expect(decode(codes)).toMatchObject({ dtype: "f32", shape });

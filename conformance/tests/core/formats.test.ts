@@ -123,6 +123,14 @@ const PUBLISHED: Readonly<Record<ScalarFormat, Published>> = {
     infinity: false,
     nans: 1,
   },
+  int4: {
+    source: "ONNX IR 10, INT4; the smallest normal is the value of the highest bit of a magnitude",
+    max: 7,
+    minNormal: 4,
+    minPositive: 1,
+    infinity: false,
+    nans: 0,
+  },
 };
 
 describe("published limits", () => {

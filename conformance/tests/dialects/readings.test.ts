@@ -22,7 +22,7 @@ import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
-const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2", "int8", "s2f6"] as const;
+const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2", "int8", "s2f6", "int4"] as const;
 
 /** The magnitudes of a format from 0 on, and the one that would be next. */
 function gridOf(format: ScalarFormat): readonly number[] {

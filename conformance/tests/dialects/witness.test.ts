@@ -34,6 +34,8 @@ interface Held {
   readonly isUndecided?: (scaleOfTensor: number, amax: number) => boolean;
   /** The elements of a block, if the package stores its second half in the high nibbles, and not odd elements. */
   readonly byHalves?: 16 | 32;
+  /** How the package packs codes of four bits, if not two of a row: eight in a word, plus 8, or those of two rows in a byte. */
+  readonly packs?: "words plus 8" | "pairs of rows";
 }
 
 const MODES = ["floor", "rceil", "ceil", "even"] as const;
@@ -72,6 +74,8 @@ const HELD: Readonly<Record<string, Held>> = {
   "fbgemm-fp8-ub1200": { dialect: "fbgemm-fp8-ub1200" },
   "ct-int8-channel": { dialect: "ct-int8-channel" },
   "modelopt-int8-row": { dialect: "modelopt-int8-row" },
+  "ct-int4-group": { dialect: "ct-int4-group", packs: "words plus 8" },
+  "modelopt-int4-block": { dialect: "modelopt-int4-block", packs: "pairs of rows" },
   "ct-fp8-tensor": { dialect: "ct-fp8-tensor" },
   "ct-fp8-block": { dialect: "ct-fp8-block" },
   "ct-mxfp8": { dialect: "ct-mxfp8" },
@@ -140,6 +144,17 @@ function byHalves(packed: Uint8Array, size: number): Uint8Array {
   });
 }
 
+/** Codes of two rows in a byte, that of the even row in the low nibble: of bytes that have two codes of one of `rows` rows. */
+function byRows(packed: Uint8Array, rows: number): Uint8Array {
+  const pitch = packed.length / rows;
+  const code = (row: number, column: number): number =>
+    ((packed[row * pitch + (column >> 1)] as number) >> ((column & 1) * 4)) & 15;
+  return Uint8Array.from({ length: packed.length }, (_, at) => {
+    const [pair, column] = [Math.floor(at / (2 * pitch)), at % (2 * pitch)];
+    return code(2 * pair, column) | (code(2 * pair + 1, column) << 4);
+  });
+}
+
 /** Bytes of a result, of f32 as the recorded type where that is shorter. */
 function asType(x: Tensor, { type, shape }: RecordedResult): Uint8Array {
   const bytes = bytesOf(x.dataSync() as Uint8Array);
@@ -166,6 +181,25 @@ function run(quantizer: Quantizer, source: Tensor, dialect: DialectName): Result
   };
 }
 
+/** The codes as the package packs them. `cut` gives the recorded rows and columns of a result. */
+function packedBy(
+  { byHalves: size, packs }: Held,
+  cut: (x: Tensor, result: RecordedResult) => Uint8Array,
+  codes: Tensor,
+  recorded: RecordedResult,
+): Uint8Array {
+  if (size) return byHalves(cut(codes, recorded), size);
+  // the least integer is 0 plus 8, so that its highest bit is the other one
+  if (packs === "words plus 8") return cut(codes, recorded).map((byte) => byte ^ 0x88);
+  if (packs !== "pairs of rows") return cut(codes, recorded);
+  const { rows, rowBytes } = rowsOf(recorded);
+  const whole = byRows(bytesOf(codes.dataSync() as Uint8Array), codes.shape[0] as number);
+  const pitch = codes.shape[1] as number;
+  return Buffer.concat(
+    Array.from({ length: rows }, (_, r) => whole.subarray(r * pitch, r * pitch + rowBytes)),
+  );
+}
+
 /** The differences of one case from its record, by result. */
 function differences(
   given: RecordedCase,
@@ -184,11 +218,12 @@ function differences(
   const made = quantizerOf({ dialect: held.dialect, format: held.format, tile: held.tile });
   // the sweeps of 128-wide blocks were asked in blocks of 32, which zeros behind them do not change
   const narrow = given.options !== undefined && columns === 32 && tileSize(made.spec.tile)[1] === 128;
-  const quantizer = narrow ? new SpecQuantizer({ ...made.spec, tile: "1x128" }, LAYOUT) : made;
+  const tile = blockFormat(quantizerName).tiles.find((each) => tileSize(each).join() === "1,32") ?? "1x128";
+  const quantizer = narrow ? new SpecQuantizer({ ...made.spec, tile }, LAYOUT) : made;
   const { multiple } = blockFormat(quantizerName);
   const size = [
     Math.ceil(rows / multiple) * multiple,
-    narrow ? 128 : Math.ceil(columns / multiple) * multiple,
+    narrow ? tileSize(tile)[1] : Math.ceil(columns / multiple) * multiple,
   ] as const;
   const of = (
     bits: Uint8Array | Uint16Array | Uint32Array,
@@ -252,8 +287,7 @@ function differences(
       ),
     );
   };
-  const cutCodes = cut(results.codes, codes);
-  note("codes", codes, held.byHalves ? byHalves(cutCodes, held.byHalves) : cutCodes);
+  note("codes", codes, packedBy(held, cut, results.codes, codes));
   note("scale", scale, cut(results.scale, scale));
   if (values) note("values", values, cut(results.values, values));
   if (whole && results.whole) note("whole", whole, asType(results.whole, whole));

@@ -184,6 +184,20 @@ describe("block FP8", () => {
     expect(rowwise([3], { quantizer: "fp8-block", pow2Scales: false }).codes[0]).toBe(0x7e);
   });
 
+  it("gives INT4 codes in two's complement under amax / 7, and -8 under half of the range", () => {
+    // 14 / 7 = 2: -14 is -7, 1 a tie to 0, 3 a tie to 2, -2 is -1; the short last group has a scale of its own
+    const first = [14, -14, 1, 3, -2, NAN, ...new Array<number>(26).fill(0)];
+    const copy = rowwise([...first, -7, 3.5], { quantizer: "int4-group", tile: "1x32" });
+    expect(copy.scale).toEqual([bitsOf(2), bitsOf(1)]);
+    expect(hex(copy.codes.subarray(0, 6))).toBe("07 09 00 02 0F 00");
+    expect(hex(copy.codes.subarray(32))).toBe("09 04");
+    // 15 / 7.5 = 2: -15 and 15 are ties at -7.5 and 7.5, which go to -8 and beyond 7
+    const range = rowwise([-15, 15, 13], { quantizer: "int4-group", scaleRule: "f32QuotientRange" });
+    expect([hex(range.scale), hex(range.codes)]).toEqual(["40000000", "08 07 06"]);
+    const zero = rowwise([0, -0], { quantizer: "int4-group", scaleRule: "f32QuotientRange" }, "bf16");
+    expect([hex(zero.scale), hex(zero.codes)]).toEqual(["3C000000", "00 00"]);
+  });
+
   it("replaces an overflowing scale by the largest number of the input's type", () => {
     const tiny = [2 ** -133];
     const scale = (dtype: WideName, pow2Scales: boolean) =>

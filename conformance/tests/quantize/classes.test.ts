@@ -12,6 +12,7 @@ import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/qua
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
 import { FP4UE5M3Quantizer } from "../../../src/quantizers/fp4-ue5m3.js";
+import { Int4GroupQuantizer } from "../../../src/quantizers/int4-group.js";
 import { Int8RowQuantizer } from "../../../src/quantizers/int8-row.js";
 import {
   MXFP4Quantizer,
@@ -74,6 +75,11 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   "int8-row": {
     make: (options) => new Int8RowQuantizer(options),
     same: ["scaleRule", "elementScaling", "amaxEpsilon", "amaxLimit"],
+    others: none,
+  },
+  "int4-group": {
+    make: (options) => new Int4GroupQuantizer(options),
+    same: ["tile", "scaleRule", "elementScaling", "amaxEpsilon"],
     others: none,
   },
   mxint8: {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/quantize/int4/group.cuh"
 #include "kernels/quantize/mx/any.cuh"
 #include "kernels/quantize/nvfp4/any.cuh"
 
@@ -55,6 +56,26 @@ void quantizesNvfp4(const QuantizeNvfp4Params& p) {
     launch(1, 1, [&] { storeTensorScales<type.value>(p); });
     if (p.rows == 0 || p.columns == 0) return;
     launch(blocksOf(p), kWarps * 32, [&] { quantizeAny<type.value>(p, blocksAcross(p)); });
+  });
+}
+
+bool isGroup(const QuantizeGroupParams& p) { return int4group::isTaken(p); }
+
+void quantizesGroup(const QuantizeGroupParams& p) {
+  using namespace int4group;
+  if (isNoop(p.noop) || p.rows == 0 || p.columns == 0) return;
+  withWide(p.type, [&](auto type) {
+    for (const bool isRowwise : {true, false}) {
+      if ((isRowwise ? p.rowwise : p.columnwise) == nullptr) continue;
+      const uint32_t across = warpsAcross(p, isRowwise);
+      launch(static_cast<uint32_t>(blocksOf(p, isRowwise)), kWarps * 32, [&] {
+        if (isRowwise) {
+          quantizeRows<type.value>(p, across);
+        } else {
+          quantizeColumns<type.value>(p, across);
+        }
+      });
+    }
   });
 }
 

@@ -1,6 +1,7 @@
 // Quantization by the kernels themselves, on the CPU, where they serve any scale rule.
 #pragma once
 
+#include "kernels/quantize/int4/group.h"
 #include "kernels/quantize/mx/mx.h"
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
@@ -12,5 +13,9 @@ void quantizesMx(const lockstep::QuantizeMxParams& p);
 
 // Runs the kernels of launchNvfp4Any, with an amax of the source by a loop.
 void quantizesNvfp4(const lockstep::QuantizeNvfp4Params& p);
+
+// Whether launchQuantizeGroup takes the parameters, and its kernels.
+bool isGroup(const lockstep::QuantizeGroupParams& p);
+void quantizesGroup(const lockstep::QuantizeGroupParams& p);
 
 }  // namespace standin

@@ -9,6 +9,7 @@
 #include "kernels/quantize/activation-quantize.h"
 #include "kernels/quantize/bias-grad-quantize.h"
 #include "kernels/quantize/fp8/block.h"
+#include "kernels/quantize/int4/group.h"
 #include "kernels/quantize/mx/mx.h"
 #include "kernels/quantize/norm-quantize.h"
 #include "kernels/quantize/nvfp4/nvfp4.h"
@@ -166,6 +167,19 @@ cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t strea
   };
   writesBeside(p.rowwiseScales, p.square ? across(p.rows) : p.rows, across(p.columns));
   writesBeside(p.columnwiseScales, p.square ? across(p.columns) : p.columns, across(p.rows));
+  return cudaSuccess;
+}
+
+cudaError_t launchQuantizeGroup(const QuantizeGroupParams& p, cudaStream_t stream) {
+  on(stream);
+  if (!isGroup(p)) return cudaErrorInvalidValue;
+  readsWide(p.x, p.type, p.rows * p.columns);
+  readsF32(p.noop, 1);
+  if (keeps(p.noop)) return cudaSuccess;
+  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, bytesOf(p.rows * p.columns, 4));
+  writesScales(p.rowwiseScales, p.rowwiseScales.lines, p.rowwiseScales.blocks, 4);
+  writesScales(p.columnwiseScales, p.columnwiseScales.lines, p.columnwiseScales.blocks, 4);
+  quantizesGroup(p);
   return cudaSuccess;
 }
 

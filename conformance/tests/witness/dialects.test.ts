@@ -35,9 +35,9 @@ const EXPECTED: Readonly<Record<string, readonly string[]>> = {
     ...["fp8-tensor", "fp8-channel", "fp8-block", "nvfp4", "mxfp4", "mxfp6", "mxfp8"],
     ...["int8-channel", "int4-group"],
   ].map((name) => `ct-${name}`),
-  "nvidia-modelopt": ["fp8", "fp8-qtensor", "fp8-block", "nvfp4", "mxfp8", "mxfp4", "int8-row"].map(
-    (name) => `modelopt-${name}`,
-  ),
+  "nvidia-modelopt": [
+    ...["fp8", "fp8-qtensor", "fp8-block", "nvfp4", "mxfp8", "mxfp4", "int8-row", "int4-block"],
+  ].map((name) => `modelopt-${name}`),
   gguf: ["gguf-mxfp4", "gguf-nvfp4"],
   "libggml-python": ["ggml-nvfp4"],
   triton_kernels: ["triton-mxfp4", "triton-mxfp8", "triton-mxfp8-e5m2"],
@@ -59,7 +59,7 @@ const EXPECTED: Readonly<Record<string, readonly string[]>> = {
 function given({ dialect }: RecordedDialect, stored: boolean): readonly ("codes" | "scales" | "values")[] {
   if (stored || dialect.startsWith("ocp-")) return ["values"];
   if (dialect === "gguf-nvfp4") return ["scales"];
-  const silent = /^fbgemm|^deepseek-(fp8|ue8m0)/.test(dialect);
+  const silent = /^fbgemm|^deepseek-(fp8|ue8m0)|^modelopt-int4/.test(dialect);
   return silent ? ["codes", "scales"] : ["codes", "scales", "values"];
 }
 

@@ -130,6 +130,13 @@ def modelopt(name):
             "layout": f"u8 [N, K/2]: {LOW_FIRST}; weight_scale U8 [N*K/32, 1]", "dequantize": "flT(fl(code * 2^(byte - 127))), -0 for 0x8",
             "zero": "byte 0, codes 0x8", "nan": "byte 0, codes 0x8", "infinity": "byte 0 (the cast of infinity to u8), codes 0x0 or 0x8",
         },
+        "modelopt-int4-block": {
+            "scale": "s = fl(f32(amax) / 7), f32; before an export, a calibrated amax of 0 becomes 7, and one below 2^-126 becomes 2^-126",
+            "codes": "clamp(rint(fl(f32(x) / s)), -8, 7), two's complement", "layout": "u8 [N/2, K]: two codes in a byte, the even ROW in the low nibble; scale f32 [N, K/128]",
+            "dequantize": "not in the package",
+            "zero": "s = 0, codes 0 (0 / 0 is NaN)", "nan": "s NaN, codes 0", "infinity": "s infinite, codes 0 (infinity / infinity is NaN)",
+            "ragged": "K must be a multiple of the block (NotImplementedError), N even (AssertionError)",
+        },
         "modelopt-int8-row": {
             "scale": "s = flT(amax / 127) in T", "codes": "clamp(rint(flT(x / s)), -128, 127)", "layout": "int8 [N, K]; scale T [N, 1]", "dequantize": "flT(code * s)",
             "zero": "s = 0, codes 0", "nan": "s NaN, codes 0", "infinity": "s infinite, codes 0, values NaN",

@@ -3,7 +3,7 @@
 import warnings
 
 import torch
-from modelopt.torch.export.quant_utils import QUANTIZATION_FP8, QUANTIZATION_INT8_WO, to_quantized_weight
+from modelopt.torch.export.quant_utils import QUANTIZATION_FP8, QUANTIZATION_INT4_AWQ, QUANTIZATION_INT8_WO, to_quantized_weight
 from modelopt.torch.quantization.qtensor import INT8QTensor, MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
 from modelopt.torch.quantization.qtensor.fp8_tensor import FP8QTensor
 from modelopt.torch.quantization.utils import reduce_amax
@@ -57,6 +57,17 @@ def int8_row(x):
     return {"codes": q._quantized_data, "scale": scale, "values": q.dequantize(scale=scale)}
 
 
+def int4_block(block):
+    """As the exporter does, with scales of amax / 7. A row of zeros is added to an odd number of rows, which it packs in pairs."""
+
+    def ask(x):
+        x = torch.nn.functional.pad(x, (0, 0, 0, x.shape[0] % 2))
+        scale = reduce_amax(x.unflatten(-1, (-1, block)), -1).squeeze(-1).float() / 7
+        return {"codes": to_quantized_weight(x, scale, QUANTIZATION_INT4_AWQ, block_size=block), "weight_scale": scale}
+
+    return ask
+
+
 ROWS = [
     ("modelopt-fp8", "reduce_amax(x).float() / 448; to_quantized_weight(x, scale, 'fp8'); FP8QTensor.dequantize", "e4m3", "tensor", fp8, None),
     ("modelopt-fp8-qtensor", "FP8QTensor.quantize(x), .dequantize", "e4m3", "tensor", fp8_qtensor, None),
@@ -65,6 +76,7 @@ ROWS = [
     ("modelopt-mxfp8", "MXFP8QTensor.quantize(x), .dequantize", "e4m3", [1, 32], mxfp8, None),
     ("modelopt-mxfp4", "MXFP4QTensor.quantize(x, 32), .dequantize", "e2m1", [1, 32], mxfp4, None),
     ("modelopt-int8-row", "INT8QTensor.quantize(x, axis=0), .dequantize", "int8", "row", int8_row, None),
+    ("modelopt-int4-block", "reduce_amax(x.unflatten(-1, (-1, 128)), -1).float() / 7; to_quantized_weight(x, scale, 'int4_awq', block_size=128)", "int4", [1, 128], int4_block(128), int4_block(32)),
 ]
 
 

@@ -81,7 +81,18 @@ def int8_row(pattern, per_row, sweep):
     return {"codes": codes & 0xFF, "scale": out(pattern, scale), "values": out(pattern, values)}
 
 
-MODELS = {"modelopt-nvfp4": nvfp4, "modelopt-mxfp8": mxfp8, "modelopt-mxfp4": mxfp4, "modelopt-int8-row": int8_row}
+@quiet
+def int4_block(pattern, per_row, sweep):
+    x = f32(pattern)
+    x = np.pad(x, ((0, x.shape[0] % 2), (0, 0)))
+    b = tiles(x, 1, 32 if sweep else 128)
+    scale = amax(amax(b)) / np.float32(7)
+    scaled = b / scale[..., None, None]
+    codes = untile(np.where(np.isnan(scaled), 0, clip(np.rint(scaled), -8, 7)).astype(np.int64) & 15, x.shape)
+    return {"codes": codes[::2] | codes[1::2] << 4, "weight_scale": pattern32(scale)}
+
+
+MODELS = {"modelopt-int4-block": int4_block, "modelopt-nvfp4": nvfp4, "modelopt-mxfp8": mxfp8, "modelopt-mxfp4": mxfp4, "modelopt-int8-row": int8_row}
 
 
 def model(name):

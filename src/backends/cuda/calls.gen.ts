@@ -12,6 +12,7 @@ import { ACTIVATION_QUANTIZE_CALLS } from "./quantize/activation-quantize.js";
 import { BIAS_GRAD_QUANTIZE_CALLS } from "./quantize/bias-grad-quantize.js";
 import { BLOCK_CALLS } from "./quantize/block.js";
 import { DEQUANTIZE_CALLS } from "./quantize/dequantize.js";
+import { GROUP_CALLS } from "./quantize/group.js";
 import { HADAMARD_CALLS } from "./quantize/hadamard.js";
 import { MX_CALLS } from "./quantize/mx.js";
 import { NORM_QUANTIZE_CALLS } from "./quantize/norm-quantize.js";
@@ -41,6 +42,7 @@ export const CALLS = {
   ...EMBEDDING_CALLS,
   ...GEMM_CALLS,
   ...GRAD_NORM_CALLS,
+  ...GROUP_CALLS,
   ...HADAMARD_CALLS,
   ...LAYOUT_CALLS,
   ...LOSS_CALLS,

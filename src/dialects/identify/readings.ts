@@ -92,11 +92,13 @@ function packingsOf(
   bytes: Uint8Array,
   count: number,
 ): readonly (readonly [ScalarFormat, CodePacking])[] {
-  if (dtype !== "u8" && storageBits(dtype) === 4)
-    return PACKED_FOUR.map((packing) => ["e2m1", packing] as const);
   const named = FORMATS.find((format) => format === dtype);
+  if (named && storageBits(named) === 4) return PACKED_FOUR.map((packing) => [named, packing] as const);
   if (named) return [[named, "byte each"]];
-  if (bytes.length === count / 2) return PACKED_FOUR.map((packing) => ["e2m1", packing] as const);
+  if (bytes.length === count / 2)
+    return FORMATS.filter((format) => storageBits(format) === 4).flatMap((format) =>
+      PACKED_FOUR.map((packing) => [format, packing] as const),
+    );
   if (bytes.length === (count * 3) / 4)
     return [
       ["e2m3", "six bits"],

@@ -121,6 +121,15 @@ const CONSTRUCTORS: DerivedRows = {
     ],
     numbers: { "options.amaxEpsilon": "atLeastZero", "options.amaxLimit": "atLeastZero", ...PIECES },
   },
+  Int4GroupQuantizer: {
+    calls: [
+      () => [
+        { ...COMMON, tile: "1x64", scaleRule: "f32QuotientTyped", elementScaling: "divide", amaxEpsilon: 0 },
+      ],
+      () => [{ scaleRule: "f32Quotient" }],
+    ],
+    numbers: { "options.amaxEpsilon": "atLeastZero", ...PIECES },
+  },
   NVFP4Quantizer: {
     numbers: PIECES,
     calls: [

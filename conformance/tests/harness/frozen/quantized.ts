@@ -6,7 +6,6 @@ import {
   BLOCK_FORMAT_NAMES,
   BLOCK_FORMATS,
   type BlockFormatName,
-  tileSize,
 } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../../src/formats/scalar.js";
@@ -40,7 +39,10 @@ const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = 
 ];
 
 /** Those that are newer than stochastic rounding of MX formats too. */
-const NEWEST: typeof NEWER = [["fp4-ue5m3", ["e2m1"]]];
+const NEWEST: typeof NEWER = [
+  ["fp4-ue5m3", ["e2m1"]],
+  ["int4-group", ["int4"]],
+];
 
 /** The specs of a quantizer with these element formats and every tile. */
 function plainSpecs(name: BlockFormatName, formats: readonly ScalarFormat[]): readonly QuantizeSpec[] {
@@ -95,8 +97,8 @@ function shapeFor(spec: QuantizeSpec): readonly [rows: number, columns: number] 
 }
 
 /** The scale layout that cuBLASLt requires; if it requires none, the padded layout. */
-function layoutFor({ tile }: QuantizeSpec): ScaleLayout {
-  return tile !== "tensor" && tileSize(tile)[1] < 128 ? "swizzled" : "padded";
+function layoutFor({ quantizer }: QuantizeSpec): ScaleLayout {
+  return BLOCK_FORMATS[quantizer].padding === "tiles" ? "swizzled" : "padded";
 }
 
 function bothCopies(spec: QuantizeSpec, offset: number): Quantization {

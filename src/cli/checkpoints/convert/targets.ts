@@ -189,6 +189,7 @@ const UNWRITTEN = {
   shape: "no library loads files of it whose layout is known",
   gptOss: "its files are written by the name gpt-oss",
   rows: "conversion has no scales of rows; lockstep quantize --dialect writes files of Lockstep",
+  offset: "conversion writes no codes plus 8; lockstep quantize --dialect writes files of Lockstep",
 } as const;
 
 const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = {
@@ -204,6 +205,8 @@ const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = 
   "torchao-mxfp6-even": "six",
   "modelopt-fp8-block": "shape",
   "modelopt-mxfp4": "shape",
+  "modelopt-int4-block": "shape",
+  "ct-int4-group": "offset",
   "triton-mxfp8": "none",
   "gptoss-mxfp4": "gptOss",
   "torchao-fp8-row": "rows",
