@@ -52,7 +52,9 @@ const WIDE_BITS = {
   f16: { infinity: 0x7c00, one: 0x3c00, sign: 0x8000 },
 } as const;
 
-function isOfAnyRule({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): boolean {
+function isOfAnyRule(spec: QuantizeSpec): boolean {
+  const { quantizer, scaleRule, elementScaling, stochastic } = spec;
+  if (spec.rowScaled) return spec.fourOverSix === "none";
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
   return stochastic || elementScaling !== "multiply" || OTHERS.includes(scaleRule);
 }
