@@ -217,7 +217,7 @@ export const enum QuantizeTask {
 /** Sizes and sentinels of a matrix product's task block (gemm/task.ts). */
 export const enum GemmTask {
   /** Bytes of the block. */
-  Bytes = 416,
+  Bytes = 448,
   /** The exponent of an operand that is zero. It is smaller than that of any other operand. */
   NoExponent = -16384,
 }

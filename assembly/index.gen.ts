@@ -15,7 +15,7 @@ export { clampedSwiglu, clampedSwigluBackward, gated, gatedBackward } from "./el
 export { scaled } from "./elementwise/scaled";
 export { gemmEpilogue } from "./gemm/epilogue";
 export { gemm, gemmScratch, gemmUnits } from "./gemm/gemm";
-export { gemmBias, gemmDatapath, gemmLineScales, gemmOperand, gemmReduction, gemmScale, gemmScaling, gemmShape, gemmTarget } from "./gemm/task";
+export { gemmBias, gemmDatapath, gemmLineAmaxes, gemmLineScales, gemmOperand, gemmReduction, gemmScale, gemmScaling, gemmShape, gemmTarget } from "./gemm/task";
 export { place, swapAxes, swizzle, transpose, transposePacked, unswizzle } from "./layout/layout";
 export { amax } from "./quantize/amax";
 export { quantizeColumns } from "./quantize/columns";
@@ -23,7 +23,7 @@ export { dequantizeColumns, dequantizeRows } from "./quantize/dequantize";
 export { hadamard, hadamardAmax } from "./quantize/hadamard";
 export { quantizeLines } from "./quantize/lines";
 export { quantizeRows } from "./quantize/quantize";
-export { quantizeDraws, quantizeLevels, quantizeLimit, quantizePart, quantizeRule, quantizeScaling, quantizeSource, quantizeTarget, quantizeTile, quantizeWords } from "./quantize/task";
+export { quantizeDraws, quantizeLevels, quantizeLimit, quantizeLineAmaxes, quantizePart, quantizeRule, quantizeScaling, quantizeSource, quantizeTarget, quantizeTile, quantizeWords } from "./quantize/task";
 export { encodeComputed } from "./quantize/tensor";
 export { embedding, embeddingBackward, embeddingChains } from "./rows/embedding";
 export { lossMaximum, lossOfSums, lossSums } from "./rows/loss-parts";

@@ -116,6 +116,14 @@ export function prepareRule(
   store<u32>(rule, carryOf(kind, word), RuleAt.Carry);
 }
 
+/** Replaces the amax of the tensor in a prepared rule. */
+export function replaceAmax(rule: usize, g: f32): void {
+  const encodeScale = globalScale(g, load<f32>(rule, RuleAt.Full));
+  store<f32>(rule, encodeScale, RuleAt.Encode);
+  store<f32>(rule, 1 / encodeScale, RuleAt.Decode);
+  store<f32>(rule, g, RuleAt.Global);
+}
+
 /** Adds the element scaling and the type of the input to a prepared rule; without it they are 0. */
 export function prepareScaling(rule: usize, scaling: u32, type: u32): void {
   store<u32>(rule, scaling, RuleAt.Scaling);

@@ -2,7 +2,7 @@
 // operation (one fused multiply-add for scale and beta), and then rounds to the output format.
 
 import { Rounding } from "../contract";
-import { encode, magnitudeBits } from "../core/minifloat";
+import { decode, encode, magnitudeBits } from "../core/minifloat";
 import { loadWide } from "../core/wide";
 import { canonical, canonicalFour, fma32 } from "./datapath";
 import {
@@ -14,8 +14,10 @@ import {
   biasOf,
   biasTypeOf,
   columnsOf,
+  hasLineAmaxes,
   hasLineScales,
   outputOf,
+  scaledByAmaxes,
   scaledByLines,
   splitsOf,
   targetOf,
@@ -45,6 +47,23 @@ function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
  */
 function combineLined(acc: f32, alpha: f32, c: f32, beta: f32): f32 {
   return beta === 0 && alpha === 1 ? acc : combine(acc, alpha, c, beta, false);
+}
+
+/** Returns x rounded to the format `word` of a result of 16 bits, as f32; other results are not rounded before C is added. */
+function roundedAs(x: f32, word: u32, overflow: i32): f32 {
+  if (word === 0 || magnitudeBits(word) < 8) return x;
+  return reinterpret<f32>(decode(encode(reinterpret<u32>(x), word, Rounding.TiesToEven, overflow, 0), word));
+}
+
+/**
+ * Returns element [row, j] of a product with amaxes of lines: `p`, the sum with its scales and alpha, times both amaxes, plus bias;
+ * then C is added to the rounded result (numerics.md §5.10).
+ */
+function finishLines(task: usize, p: f32, row: usize, j: usize, c: f32, beta: f32): f32 {
+  const bias = biasOf(task);
+  let x = scaledByAmaxes(task, p, row, j);
+  if (bias) x += loadWide(bias, biasTypeOf(task), j);
+  return beta === 0 ? x : beta * c + roundedAs(x, targetWordOf(task), targetOverflowOf(task));
 }
 
 /**
@@ -99,13 +118,14 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
 export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const columns = <usize>columnsOf(task);
   const lined = hasLineScales(task);
+  const amaxes = hasLineAmaxes(task);
   const s = accumulatorScaleOf(task);
   const beta = betaOf(task);
   const split = splitsOf(task) > 1;
   const bias = biasOf(task);
   const word = targetWordOf(task);
   const target = targetOf(task);
-  const plain = !lined && beta === 0 && bias === 0 && word === 0;
+  const plain = !lined && !amaxes && beta === 0 && bias === 0 && word === 0;
   let amax: u32 = 0;
   for (let row: usize = begin; row < end; row++) {
     if (plain) {
@@ -117,10 +137,12 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
       const index = row * columns + j;
       const c: f32 = beta === 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);
       const acc = load<f32>(outputOf(task) + (index << 2));
+      const added: f32 = amaxes ? 0 : beta;
       let x: f32 = lined
-        ? combineLined(scaledByLines(task, acc, row, j), s, c, beta)
-        : combine(acc, s, c, beta, split);
-      if (bias) x += loadWide(bias, biasTypeOf(task), j);
+        ? combineLined(scaledByLines(task, acc, row, j), s, c, added)
+        : combine(acc, s, c, added, split);
+      if (amaxes) x = finishLines(task, x, row, j, c, beta);
+      else if (bias) x += loadWide(bias, biasTypeOf(task), j);
       if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
       if (word === 0) store<f32>(target + (index << 2), canonical(x));
       else {

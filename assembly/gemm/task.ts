@@ -38,6 +38,11 @@ const enum Field {
   LineStrideW,
   LineScaleX,
   LineStrideX,
+  LineAmaxes,
+  LineAmaxW,
+  LineAmaxStrideW,
+  LineAmaxX,
+  LineAmaxStrideX,
 }
 
 const enum OperandField {
@@ -177,6 +182,18 @@ export function gemmLineScales(
   put(task, Field.LineStrideX, strideX);
 }
 
+/**
+ * Sets the amaxes that multiply the scaled sum before the bias is added (numerics.md §5.10): amaxW[n * strideW] and amaxX[m *
+ * strideX]. A stride is 1, or 0 for an amax of all lines; a null pointer means 1. beta * C is then added to the rounded result.
+ */
+export function gemmLineAmaxes(task: usize, amaxW: usize, strideW: u32, amaxX: usize, strideX: u32): void {
+  put(task, Field.LineAmaxes, 1);
+  put(task, Field.LineAmaxW, amaxW);
+  put(task, Field.LineAmaxStrideW, strideW);
+  put(task, Field.LineAmaxX, amaxX);
+  put(task, Field.LineAmaxStrideX, strideX);
+}
+
 /** Sets the bias: bias[n], of Wide type `type`, is added to the scaled sum. A null `bias` means none. */
 export function gemmBias(task: usize, bias: usize, type: u32): void {
   put(task, Field.Bias, bias);
@@ -265,6 +282,21 @@ export function scaledByLines(task: usize, acc: f32, m: usize, n: usize): f32 {
   const x = get(task, Field.LineScaleX);
   if (w) acc *= load<f32>(w + ((n * get(task, Field.LineStrideW)) << 2));
   return x ? acc * load<f32>(x + ((m * get(task, Field.LineStrideX)) << 2)) : acc;
+}
+/** Whether gemmLineAmaxes was called. */
+export function hasLineAmaxes(task: usize): bool {
+  return get(task, Field.LineAmaxes) !== 0;
+}
+/** The scaled sum of element [m, n] times its amaxes. Where one of them is that of all lines, or the only line's, both are multiplied first. */
+export function scaledByAmaxes(task: usize, p: f32, m: usize, n: usize): f32 {
+  const w = get(task, Field.LineAmaxW);
+  const x = get(task, Field.LineAmaxX);
+  const strideW = get(task, Field.LineAmaxStrideW);
+  const strideX = get(task, Field.LineAmaxStrideX);
+  const ofW: f32 = w ? load<f32>(w + ((n * strideW) << 2)) : 1;
+  const ofX: f32 = x ? load<f32>(x + ((m * strideX) << 2)) : 1;
+  const both = strideW !== 0 && strideX !== 0 && rowsOf(task) > 1 && columnsOf(task) > 1;
+  return both ? p * ofX * ofW : p * (ofX * ofW);
 }
 export function betaOf(task: usize): f32 {
   return floatOf(task, Field.Beta);

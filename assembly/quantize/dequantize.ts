@@ -1,6 +1,7 @@
 // Dequantization: f32(code) ⊗ factor, then one rounding to the result's type; a ⊗ b is the f32 product of a and b,
 // rounded once. The factor is the block's scale if that is f32. For a byte scale it is ((f32(scale code) ⊗ g) ⊗ inverse) ⊘
-// divisor, read from a table. g, inverse and divisor make up NVFP4's scale of the tensor; they are 1 for e8m0.
+// divisor, read from a table. g, inverse and divisor make up NVFP4's scale of the tensor; they are 1 for e8m0. Where each row has
+// a g of its own, the table has the scales alone.
 
 import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "../cast/decode";
 import { decode as decodeCode } from "../core/minifloat";
@@ -30,7 +31,7 @@ function scaleAt(scratch: usize, scales: usize, scaleWord: u32, index: usize): f
 
 /**
  * Dequantizes elements [first, first + length). Element `first` must be the first of the block whose scale has the
- * index firstScale.
+ * index firstScale. Scales of the table are multiplied by `g`, then by `inverse`.
  */
 function dequantizePiece(
   src: usize,
@@ -44,6 +45,8 @@ function dequantizePiece(
   dst: usize,
   dstType: u32,
   scratch: usize,
+  g: f32,
+  inverse: f32,
 ): void {
   const block: u32 = 1 << blockShift;
   const values = scratch + VALUES;
@@ -52,7 +55,7 @@ function dequantizePiece(
     decodeRun(src, word, scratch, first + c, count, values);
     for (let i: u32 = 0; i < count; i += block) {
       const scale = scaleAt(scratch, scales, scaleWord, firstScale + ((c + i) >> blockShift));
-      scaleRun(values + ((<usize>i) << 2), min(block, count - i), scale);
+      scaleRun(values + ((<usize>i) << 2), min(block, count - i), scale * g * inverse);
     }
     narrow(values, dst, dstType, first + c, count);
   }
@@ -61,7 +64,8 @@ function dequantizePiece(
 /**
  * Computes rows [begin, end) of dst [rows, columns], of Wide type `dstType`, from codes of format `word` (up to 8
  * bits). Scales are [ceil(rows / tileRows), ceil(columns / 2^blockShift)]; they are f32 if `scaleWord` is 0, else bytes
- * of that format. Formats are given by format words (contract.ts).
+ * of that format. Formats are given by format words (contract.ts). If `amaxes` is not 0, row r has the f32 amaxes[r] for g, and
+ * `divisor` is 1.
  */
 export function dequantizeRows(
   src: usize,
@@ -69,6 +73,7 @@ export function dequantizeRows(
   scales: usize,
   scaleWord: u32,
   g: f32,
+  amaxes: usize,
   inverse: f32,
   divisor: f32,
   columns: u32,
@@ -80,21 +85,52 @@ export function dequantizeRows(
   begin: u32,
   end: u32,
 ): void {
-  prepareTables(scratch, word, scaleWord, g, inverse, divisor);
+  if (amaxes) prepareTables(scratch, word, scaleWord, 1, 1, 1);
+  else prepareTables(scratch, word, scaleWord, g, inverse, divisor);
   const block: u32 = 1 << blockShift;
-  if (tileRows === 1 && (columns & (block - 1)) === 0) {
+  if (tileRows === 1 && !amaxes && (columns & (block - 1)) === 0) {
     // every row has whole blocks, so the rows are treated as one long row
     const first = <usize>begin * columns;
     const count = (end - begin) * columns;
     const skipped = first >> blockShift;
-    dequantizePiece(src, word, scales, scaleWord, first, count, skipped, blockShift, dst, dstType, scratch);
+    dequantizePiece(
+      src,
+      word,
+      scales,
+      scaleWord,
+      first,
+      count,
+      skipped,
+      blockShift,
+      dst,
+      dstType,
+      scratch,
+      1,
+      1,
+    );
     return;
   }
   const blocks = (columns + block - 1) >> blockShift;
   for (let r = begin; r < end; ++r) {
     const first = <usize>r * columns;
     const skipped = <usize>(r / tileRows) * blocks;
-    dequantizePiece(src, word, scales, scaleWord, first, columns, skipped, blockShift, dst, dstType, scratch);
+    const own: f32 = amaxes ? load<f32>(amaxes + ((<usize>r) << 2)) : 1;
+    const over: f32 = amaxes ? inverse : 1;
+    dequantizePiece(
+      src,
+      word,
+      scales,
+      scaleWord,
+      first,
+      columns,
+      skipped,
+      blockShift,
+      dst,
+      dstType,
+      scratch,
+      own,
+      over,
+    );
   }
 }
 

@@ -5,7 +5,7 @@ import { CODES_BYTES, encodeRun } from "../cast/cast";
 import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
 import { Overflow, Rounding, Wide } from "../contract";
 import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
-import { amaxRun } from "./amax";
+import { lineAmaxes } from "./line-amaxes";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
 import { isComputed, scaleRun } from "./scaling";
@@ -64,15 +64,10 @@ export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32)
   for (let r = begin; r < end; r += group) {
     const h = min(group, end - r);
     memory.fill(amaxes, 0, GROUP * 4);
-    for (let c: u32 = 0; c < columns; c += width) {
-      const w = min(width, columns - c);
-      let panel = scratch + PANEL_AT;
-      if (isInput) panel = src + ((<usize>r * columns + c) << 2);
-      else loadPanel(src, type, rows, columns, transposed, r, h, c, w, panel);
-      for (let i: usize = 0; i < h; ++i) {
-        const at = amaxes + (i << 2);
-        store<f32>(at, min(limit, max(load<f32>(at), amaxRun(panel + ((i * w) << 2), w))));
-      }
+    lineAmaxes(src, type, rows, columns, transposed, r, h, width, scratch + PANEL_AT, amaxes);
+    for (let i: usize = 0; i < h; ++i) {
+      const at = amaxes + (i << 2);
+      store<f32>(at, min(limit, load<f32>(at)));
     }
     applyRule(scratch + RULE, amaxes, h, scratch + STORED, scratch + MULTIPLIERS);
     memory.copy(scalesOf(task) + <usize>r * size, scratch + STORED, <usize>h * size);

@@ -4,16 +4,18 @@
 import { CODES_BYTES, encodeRun } from "../cast/cast";
 import { At, ENCODER_BYTES } from "../cast/encoder";
 import { ScaleRule, Wide } from "../contract";
-import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
+import { applyRule, RULE_BYTES, replaceAmax, scaleBytes } from "../core/scale";
 import { blockAmaxes, mergeAmaxes } from "./amax";
 import { chooseScale } from "./four-over-six";
 import { transformRun } from "./hadamard";
+import { lineAmaxes } from "./line-amaxes";
 import { loadPanel, PANEL } from "./panel";
 import { isComputed, scaleRun } from "./scaling";
 import {
   columnsOf,
   isPart,
   isTransposed,
+  lineAmaxesOf,
   prepareEncoderOf,
   prepareRuleOf,
   randomOf,
@@ -67,6 +69,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   const part = isPart(task);
   const scaling = scalingOf(task);
   const computed = isComputed(scaling);
+  const amaxes = lineAmaxesOf(task);
   const dst = targetOf(task);
   const scales = scalesOf(task);
   prepareEncoderOf(task, scratch);
@@ -74,7 +77,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   const block: u32 = 1 << blockShift;
   let first: u32 = 0;
   let last = columns;
-  if (tileRows === 1 && !transposed && !part && (columns & (block - 1)) === 0) {
+  if (tileRows === 1 && !transposed && !part && !amaxes && (columns & (block - 1)) === 0) {
     // every row has whole blocks, so the rows are treated as one long row
     first = begin * columns;
     last = end * columns;
@@ -90,6 +93,8 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   for (let r = begin; r < end; r += height) {
     const h = min(height, end - r);
     const scaleRow = sharedScales ? r / tileRows : r;
+    const lines = amaxes + ((<usize>r) << 2);
+    if (amaxes) lineAmaxes(src, srcType, rows, columns, transposed, r, h, width, scratch + PANEL_AT, lines);
     for (let c = first; c < last; c += width) {
       const w = min(width, last - c);
       let panel = scratch + PANEL_AT;
@@ -112,6 +117,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
         const row = panel + ((<usize>i * pitch) << 2);
         if (tileRows === 1) {
           const scale = firstScale + <usize>(i * blocks) * size;
+          if (amaxes) replaceAmax(scratch + RULE, load<f32>(lines + ((<usize>i) << 2)));
           quantizeTiles(row, pitch, 1, w, blockShift, rule, scratch, scale);
         }
         const index = <u64>(r + i) * columns + c;

@@ -44,6 +44,7 @@ const enum Field {
   Scales,
   Limit,
   Words,
+  LineAmaxes,
 }
 
 /**
@@ -115,6 +116,14 @@ export function quantizeLevels(
   put(task, Field.Squared, <usize>squared);
   put(task, Field.Transforms, <usize>transforms);
   put(task, Field.SignMask, signMask);
+}
+
+/**
+ * Gives each row of the matrix an amax of its own in place of `globalAmax` (numerics.md §5.9). It is computed and written to
+ * `amaxes`, an f32 for each row. Tiles have one row then, and there is no transform.
+ */
+export function quantizeLineAmaxes(task: usize, amaxes: usize): void {
+  put(task, Field.LineAmaxes, amaxes);
 }
 
 /**
@@ -218,6 +227,10 @@ export function scalingOf(task: usize): u32 {
 export function limitOf(task: usize): f32 {
   const limit = getFloat(task, Field.Limit);
   return limit > 0 ? roundWide(sourceTypeOf(task), limit) : Infinity;
+}
+/** Where the amaxes of rows are written, as `quantizeLineAmaxes` has it; 0 if rows have none. */
+export function lineAmaxesOf(task: usize): usize {
+  return get(task, Field.LineAmaxes);
 }
 export function transforms(task: usize): bool {
   return get(task, Field.Transforms) !== 0;

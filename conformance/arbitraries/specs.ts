@@ -49,6 +49,7 @@ const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
     stochastic: [false, true],
     fourOverSix: ["none", "mae", "mse"],
     e4m3Max: [448, 256],
+    rowScaled: [false, true],
   },
 };
 
@@ -74,8 +75,8 @@ export function optionsOf(name: BlockFormatName): SpecOptions {
 }
 
 /**
- * Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding, which excludes
- * scalings with a rule for ties.
+ * Whether the options of a spec are compatible: 4over6 and amaxes of rows exclude the Hadamard transform and stochastic rounding,
+ * which excludes scalings with a rule for ties.
  */
 function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
@@ -87,6 +88,7 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
   }
   const role = scaleRule && tensorScaleRole(scaleRule);
   if (role !== undefined && role !== "amax" && (rht || stochastic || fourOverSix !== "none")) return false;
+  if (spec.rowScaled && (role !== "amax" || tile !== "1x16" || rht || stochastic)) return false;
   if (spec.amaxLimit && spec.amaxLimit < (spec.amaxEpsilon ?? 0)) return false;
   if (stochastic && decidesTies(elementScaling)) return false;
   if (compact) return tile === "1x128";

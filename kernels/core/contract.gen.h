@@ -112,7 +112,7 @@ enum class QuantizeTask : int {
 };
 
 enum class GemmTask : int {
-  kBytes = 416,
+  kBytes = 448,
   kNoExponent = -16384,
 };
 

@@ -76,6 +76,20 @@ __device__ inline uint32_t codeOf(float x, uint32_t word, float scale) {
   return word == format::kE4m3 ? encodeNearest<format::kE4m3>(scaled) : encodeNearest<format::kE5m2>(scaled);
 }
 
+// x rounded to a 16-bit result; a result of another width is not rounded before c is added to it.
+__device__ inline float roundedAs(float x, uint32_t word) {
+  if (word == format::kBf16) return bf16ToFloat(floatToBf16(x));
+  return word == format::kF16 ? halfToFloat(floatToHalf(x)) : x;
+}
+
+// Returns an element of a product with amaxes of lines (epilogue.h) from p. `both` says that each of the two has several amaxes.
+__device__ inline float withAmaxes(float p, float ofRow, float ofColumn, bool both, float bias, float c,
+                                   const GemmEpilogueParams& params) {
+  float x = both ? __fmul_rn(__fmul_rn(p, ofRow), ofColumn) : __fmul_rn(p, __fmul_rn(ofRow, ofColumn));
+  if (params.bias) x = __fadd_rn(x, bias);
+  return params.beta == 0 ? x : __fadd_rn(__fmul_rn(params.beta, c), roundedAs(x, params.word));
+}
+
 template <int kCount>
 __device__ inline void storeValues(const GemmEpilogueParams& p, int64_t index, const float (&values)[kCount]) {
   if (p.word == 0) {
@@ -121,6 +135,12 @@ __global__ void __launch_bounds__((kLanes * kRows)) gemmEpilogueKernel(const Gem
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       ofColumns[i] = valueAt(p.linesW ? p.factors.scaleW + column + i : p.factors.scaleW);
+    const bool amaxes = p.lineAmaxesW || p.lineAmaxesX;
+    const bool both = p.lineAmaxesW && p.lineAmaxesX && p.rows > 1 && p.columns > 1;
+    const float beta = amaxes ? 0 : p.beta;
+    float amaxesOfColumns[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) amaxesOfColumns[i] = valueAt(p.lineAmaxesW ? p.amaxW + column + i : p.amaxW);
     float bias[kCount] = {};
     if (p.bias) loadValues(p.bias, p.biasType, column, bias);
     const int64_t stride = static_cast<int64_t>(gridDim.y) * kRows;
@@ -134,11 +154,16 @@ __global__ void __launch_bounds__((kLanes * kRows)) gemmEpilogueKernel(const Gem
       }
       if (p.beta != 0) loadValues(p.c, p.cType, index, c);
       const float ofRow = lined ? valueAt(p.linesX ? p.factors.scaleX + row : p.factors.scaleX) : 1;
+      const float amaxOfRow = amaxes ? valueAt(p.lineAmaxesX ? p.amaxX + row : p.amaxX) : 1;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        float x = lined ? combineLined(__fmul_rn(__fmul_rn(sums[i], ofColumns[i]), ofRow), alpha, c[i], p.beta)
-                        : combine(sums[i], s, c[i], p.beta, p.split);
-        if (p.bias) x = __fadd_rn(x, bias[i]);
+        float x = lined ? combineLined(__fmul_rn(__fmul_rn(sums[i], ofColumns[i]), ofRow), alpha, c[i], beta)
+                        : combine(sums[i], s, c[i], beta, p.split);
+        if (amaxes) {
+          x = withAmaxes(x, amaxOfRow, amaxesOfColumns[i], both, bias[i], c[i], p);
+        } else if (p.bias) {
+          x = __fadd_rn(x, bias[i]);
+        }
         if (x == x) amax = max(amax, bitsOf(x) & 0x7fffffffu);
         sums[i] = x;
       }

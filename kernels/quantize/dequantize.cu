@@ -98,7 +98,10 @@ __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t colu
     for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kUe5m3>(codes[i]) * amax * p.inverse;
   } else {
 #pragma unroll
-    for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kE4m3>(codes[i]) * amax * p.inverse;
+    for (int i = 0; i < n; ++i) {
+      const float own = p.rowScaled ? p.amax[row + min(i, count - 1)] : amax;
+      factors[i] = decodeTo<format::kE4m3>(codes[i]) * own * p.inverse;
+    }
   }
 }
 
@@ -286,6 +289,9 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
   if (p.transposed && p.across) return cudaErrorInvalidValue;
   if (p.divides && (p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || p.amax == nullptr)) {
+    return cudaErrorInvalidValue;
+  }
+  if (p.rowScaled && (p.divides || p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || p.amax == nullptr)) {
     return cudaErrorInvalidValue;
   }
   return withWide(p.outType, [&](auto type) {

@@ -129,6 +129,14 @@ void GemmEpilogue(const Call<calls::GemmEpilogue>& call) {
   p.factors = readFactors(call, p.linesW ? columns : 1, p.linesX ? rows : 1);
   if ((p.linesW && !p.factors.scaleW) || (p.linesX && !p.factors.scaleX))
     throw Failure{"ARGUMENT", "scales of lines were announced and not given"};
+  p.lineAmaxesW = call.flag("lineAmaxesW");
+  p.lineAmaxesX = call.flag("lineAmaxesX");
+  if (p.lineAmaxesX && rows != itemRows)
+    throw Failure{"ARGUMENT", "lineAmaxesX goes with one product, not with a batch"};
+  p.amaxW = call.optional<const float>("amaxW", bytesOf(p.lineAmaxesW ? columns : 1, 32));
+  p.amaxX = call.optional<const float>("amaxX", bytesOf(p.lineAmaxesX ? rows : 1, 32));
+  if ((p.lineAmaxesW && !p.amaxW) || (p.lineAmaxesX && !p.amaxX))
+    throw Failure{"ARGUMENT", "amaxes of lines were announced and not given"};
   p.beta = call.f32("beta");
   p.cType = call.wide("cType");
   if (p.beta != 0) p.c = call.pointer("c", bytesOf(count, bitsOf(p.cType)));

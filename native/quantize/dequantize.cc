@@ -34,7 +34,8 @@ void Dequantize(const Call<calls::Dequantize>& call) {
   p.blockShift = static_cast<int>(call.bounded("blockShift", 62));
   requireCover("lines", p.scales.lines, p.across ? columns : rows, p.lineShift);
   requireCover("blocks", p.scales.blocks, p.across ? rows : columns, p.blockShift);
-  p.amax = call.optional<const float>("amax", 4);
+  p.rowScaled = call.flag("rowScaled");
+  p.amax = call.optional<const float>("amax", bytesOf(p.rowScaled ? rows : 1, 32));
   p.inverse = call.f32("inverse");
   p.divides = call.flag("divides");
   p.outType = call.wide("outType");

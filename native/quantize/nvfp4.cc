@@ -29,13 +29,13 @@ struct CopyNames {
   OptionalPointer words;
 };
 
-// Reads a quantized copy of `count` codes. If the copy was not given, the result has no data.
-Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t count) {
+// Reads a quantized copy of `count` codes with that many amaxes. If the copy was not given, the result has no data.
+Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t count, uint64_t amaxes) {
   Nvfp4Copy copy;
   copy.data = call.optional<uint8_t>(names.codes, bytesOf(count, 4));
   if (!copy.data) return copy;
   copy.scales = readPlacement(call, names.scales, 1);
-  copy.amax = call.optional<float>(names.amax, sizeof(float));
+  copy.amax = call.optional<float>(names.amax, bytesOf(amaxes, 32));
   copy.givenAmax = call.optional<float>(names.givenAmax, sizeof(float));
   copy.words = call.optional<uint32_t>(names.words, bytesOf(count, 32));
   return copy;
@@ -44,8 +44,9 @@ Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t count) {
 void QuantizeNvfp4(const Quantization& call) {
   QuantizeNvfp4Params p;
   const uint64_t count = readQuantized(call, p);
-  p.rowwise = readCopy(call, "rowwise", count);
-  p.columnwise = readCopy(call, "columnwise", count);
+  p.rowScaled = call.flag("rowScaled");
+  p.rowwise = readCopy(call, "rowwise", count, p.rowScaled ? static_cast<uint64_t>(p.rows) : 1);
+  p.columnwise = readCopy(call, "columnwise", count, p.rowScaled ? static_cast<uint64_t>(p.columns) : 1);
   p.square = call.flag("square");
   p.transforms = call.flag("transforms");
   p.signs = call.word("signs");

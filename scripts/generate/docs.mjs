@@ -92,6 +92,7 @@ function quantizeOptions() {
       ["`--amax-limit X`", among("amaxLimit")],
       ["`--scale X`", given.join(", ")],
       ["`--rht`, `--four-over-six`, `--err-mode mae\\|mse`, `--e4m3-max 448\\|256`", among("rht")],
+      ["`--row-scaled`", among("rowScaled")],
       ["`--stochastic`, `--seed S`, `--offset O`, `--random-bits`", among("stochastic")],
       ["`--usage rowwise,columnwise`", "which copies to make"],
       [

@@ -126,6 +126,9 @@ export const QUANTIZER_OPTIONS = {
     help: "nvfp4 with --four-over-six: maximum block scale (default 256)",
     parse: (text) => (oneOf(["448", "256"])(text) === "448" ? 448 : 256),
   }),
+  "row-scaled": flag(
+    "nvfp4: an amax for each row in place of the tensor's, and in the columnwise copy for each column",
+  ),
   usage: value<readonly Direction[]>({
     placeholder: "rowwise,columnwise",
     help: "copies to write",
@@ -162,6 +165,7 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "four-over-six": "fourOverSix",
   "err-mode": "fourOverSix",
   "e4m3-max": "e4m3Max",
+  "row-scaled": "rowScaled",
 };
 
 /** The settings that belong to a dialect, by the options that would set them. */
@@ -250,6 +254,7 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
     stochastic: settings.stochastic,
     fourOverSix: settings["four-over-six"] ? (settings["err-mode"] ?? "mae") : "none",
     e4m3Max: settings["e4m3-max"],
+    rowScaled: settings["row-scaled"],
   } as const;
   const quantizer = quantizerNamed(name, {
     ...chosen,

@@ -43,6 +43,7 @@ export class CopySource {
   readonly columns: number;
   readonly #given: number;
   #whole: Amax | undefined;
+  readonly #lines = new Map<number, Amax>();
 
   constructor(
     private readonly values: TensorValues,
@@ -121,5 +122,21 @@ export class CopySource {
   get whole(): Amax {
     this.#whole ??= this.amaxIn({ top: 0, bottom: this.rows, left: 0, right: this.columns });
     return this.#whole;
+  }
+
+  /** What scales of the blocks of an element depend on: the amax of all values, or that of its line where lines have their own. */
+  levelOf(row: number, column: number): Amax {
+    return this.spec.rowScaled ? this.lineAmax(row, column) : this.whole;
+  }
+
+  /** The amax of the row of an element, or in the columnwise copy of its column. */
+  lineAmax(row: number, column: number): Amax {
+    const isRow = this.direction === "rowwise";
+    const line = isRow ? row : column;
+    const [top, bottom] = isRow ? [row, row + 1] : [0, this.rows];
+    const [left, right] = isRow ? [0, this.columns] : [column, column + 1];
+    const known = this.#lines.get(line) ?? this.amaxIn({ top, bottom, left, right });
+    this.#lines.set(line, known);
+    return known;
   }
 }

@@ -140,4 +140,8 @@ function requireTaken(spec: QuantizeSpec, { scale, amax }: ExplainQuantizeOption
   const { tensorAmax, scaleSource } = blockFormat(quantizer);
   if (amax !== undefined && !tensorAmax && scaleSource !== "whole")
     throw new ArgumentError(`${USER}: ${quantizer} uses no amax of the whole tensor; leave it out`);
+  if (amax !== undefined && spec.rowScaled)
+    throw new ArgumentError(
+      `${USER}: rowScaled has an amax for each row, which cannot be given; leave it out`,
+    );
 }

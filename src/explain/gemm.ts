@@ -1,5 +1,5 @@
 /** Why an element of a matrix product has its bits: every step, as plain data. */
-import type { GemmArgs, GemmOperand, GemmOutDType } from "../backends/ops/gemm.js";
+import { type GemmArgs, type GemmOperand, type GemmOutDType, hasLineAmaxes } from "../backends/ops/gemm.js";
 import { ArgumentError, UnsupportedError } from "../errors.js";
 import { unknownOrder } from "../formats/chips.js";
 import {
@@ -23,7 +23,7 @@ import { indexIn } from "./coordinates.js";
 import { fma } from "./exact.js";
 import { OperandReader } from "./operands.js";
 import { type RoundingExplanation, roundTo } from "./rounding.js";
-import { add, div, type ExplainedStep, mul, Steps, wideValue } from "./steps.js";
+import { add, div, type ExplainedStep, mul, roundedTo, Steps, wideValue } from "./steps.js";
 import { type ExplainedSum, exactSum, fp32Sum, type Lines, tensorCoreSum } from "./sums.js";
 
 /** The options of `gemm` that no explanation has: the products that they belong to have further operations. */
@@ -104,7 +104,7 @@ export function explainGemm(options: ExplainGemmOptions): GemmExplanation {
     column: index % columns,
   };
   const sum = sumBy(choice, row, splits, lines);
-  const epilogue = epilogueOf(args, sum.value, lines, index, splits);
+  const epilogue = epilogueOf(args, sum.value, lines, index, splits, dtype);
   const { datapath, splitAccumulator, algorithm } = planned;
   const plan = { datapath, splitAccumulator, splitK: splits, ...(algorithm ? { algorithm } : {}) };
   return {
@@ -193,9 +193,11 @@ function scaleOf({ lineScales, tensorScale }: GemmOperand, line: number): number
 /** alpha with the amaxes of NVFP4 operands, times the scales of the operands (numerics.md §5.10, datapath.md §2). */
 function factorOf(steps: Steps, { alpha, x, w }: Omit<GemmArgs, "out">, { row, column }: Lines): number {
   let s = steps.add("alpha", "alpha", Math.fround(alpha));
-  if (x.amax || w.amax) {
-    s = steps.add("alpha", "alpha ⊗ the amax of w", mul(s, numberIn(w.amax)));
-    s = steps.add("alpha", "alpha ⊗ the amax of x", mul(s, numberIn(x.amax)));
+  if (x.amaxDivisor || w.amaxDivisor) {
+    if (!hasLineAmaxes({ x, w })) {
+      s = steps.add("alpha", "alpha ⊗ the amax of w", mul(s, numberIn(w.amax)));
+      s = steps.add("alpha", "alpha ⊗ the amax of x", mul(s, numberIn(x.amax)));
+    }
     const divisor = (w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1);
     s = steps.add("alpha", `alpha ⊗ (1 ⊘ ${divisor})`, mul(s, div(1, divisor)));
   }
@@ -214,10 +216,12 @@ function epilogueOf(
   lines: Lines,
   index: number,
   splitsOfK: number,
+  dtype: GemmOutDType,
 ): GemmExplanation["epilogue"] {
   const steps = new Steps();
   const { c, bias, x, w } = args;
-  const beta = Math.fround(args.beta);
+  const amaxes = hasLineAmaxes(args);
+  const beta = amaxes ? 0 : Math.fround(args.beta);
   const lined = hasLineScales(args);
   const acc = lined
     ? steps.add(
@@ -244,11 +248,53 @@ function epilogueOf(
       value = steps.add("d", "fma(s, acc, p)", fma(s, acc, p));
     }
   }
+  if (amaxes) value = timesAmaxes(steps, value, args, lines);
   if (bias) {
     const own = steps.add("b", "the element of the bias", elementOf(bias, lines.column));
     value = steps.add("d", "d ⊕ b", add(value, own));
   }
+  if (amaxes && c && Math.fround(args.beta) !== 0) value = plusRounded(steps, value, args, dtype, index);
   return { steps: steps.list, value };
+}
+
+/** The amax of a line of an operand: its own, or that of the tensor. */
+function amaxOf({ lineAmaxes, amax }: GemmOperand, line: number): number {
+  return lineAmaxes ? (lineAmaxes.dataSync()[line] as number) : numberIn(amax);
+}
+
+/** The scaled sum times the amaxes of its lines (numerics.md §5.10). */
+function timesAmaxes(
+  steps: Steps,
+  value: number,
+  { x, w }: Omit<GemmArgs, "out">,
+  { row, column }: Lines,
+): number {
+  const [ofX, ofW] = [amaxOf(x, row), amaxOf(w, column)];
+  if ((x.lineAmaxes?.size ?? 1) > 1 && (w.lineAmaxes?.size ?? 1) > 1) {
+    const once = steps.add("d", "d ⊗ the amax of the row of x", mul(value, ofX));
+    return steps.add("d", "d ⊗ the amax of the row of w", mul(once, ofW));
+  }
+  const g = steps.add(
+    "g",
+    "the amax of x ⊗ the amax of w, of a row where rows have their own",
+    mul(ofX, ofW),
+  );
+  return steps.add("d", "d ⊗ g", mul(value, g));
+}
+
+/** The result, rounded to its type, with C added to it (numerics.md §5.10). */
+function plusRounded(
+  steps: Steps,
+  value: number,
+  { c, beta }: Omit<GemmArgs, "out">,
+  dtype: GemmOutDType,
+  index: number,
+): number {
+  const addend = steps.add("C", "the element of c", c ? elementOf(c, index) : 0);
+  const p = steps.add("p", "beta ⊗ C", mul(Math.fround(beta), addend));
+  const isRounded = isWide(dtype) && dtype !== "f32";
+  const y = isRounded ? steps.add("d", `d, rounded to ${dtype}`, roundedTo(value, dtype)) : value;
+  return steps.add("d", "p ⊕ d", add(p, y));
 }
 
 function castOf(

@@ -55,7 +55,7 @@ export interface QuantizeExplanation {
   };
   /** The elements that share the scale, and their amax. Absent if the scale is given. */
   readonly block?: Region & { readonly amax: Amax };
-  /** The amax of the whole tensor, where scales depend on it. */
+  /** The amax of the whole tensor, where scales depend on it; with `rowScaled`, that of the element's row, or of its column. */
   readonly tensorAmax?: Amax & { readonly given: boolean };
   /** The scale of the whole tensor, where the rule stores one instead of the amax. */
   readonly tensorScale?: ExplainedTensorScale;
@@ -115,10 +115,11 @@ export class QuantizeExplainer {
     const value = source.value(row, column);
     const scaled = scaledElement(value, scale, this.spec.elementScaling, values.dtype);
     const rounding = this.round(scaled.value, row, column);
-    const dequantized = this.#dequantized(rounding, scale);
+    const tensorAmax = usesTensorAmax(spec) ? this.#tensorAmax(row, column) : undefined;
+    const tensorScale = tensorAmax && this.#tensorScale(tensorAmax);
+    const dequantized = this.#dequantized(rounding, scale, tensorAmax, tensorScale);
     const geometry = copyGeometry(spec, [source.rows, source.columns], context.direction, "logical");
     const { region, amax } = scale;
-    const tensorScale = this.#tensorScale();
     return {
       spec,
       direction: context.direction,
@@ -127,7 +128,7 @@ export class QuantizeExplainer {
       input: source.input(row, column),
       ...(source.isTransformed ? { transform: this.#transform(row, column, value) } : {}),
       ...(hasGivenScale(spec) ? {} : { block: { ...region, amax } }),
-      ...(usesTensorAmax(spec) ? { tensorAmax: this.#tensorAmax() } : {}),
+      ...(tensorAmax ? { tensorAmax } : {}),
       ...(tensorScale ? { tensorScale } : {}),
       scale: {
         steps: scale.steps,
@@ -179,16 +180,16 @@ export class QuantizeExplainer {
     return { rows: [first, first + TRANSFORMED], inputs, value };
   }
 
-  #tensorAmax(): Amax & { readonly given: boolean } {
+  #tensorAmax(row: number, column: number): Amax & { readonly given: boolean } {
     const { amax } = this.context;
-    return amax === undefined ? { ...this.#source.whole, given: false } : { value: amax, given: true };
+    return amax === undefined
+      ? { ...this.#source.levelOf(row, column), given: false }
+      : { value: amax, given: true };
   }
 
-  #tensorScale(): ExplainedTensorScale | undefined {
+  #tensorScale({ value }: Amax): ExplainedTensorScale | undefined {
     const { scaleRule } = this.spec;
-    return (
-      tensorScaleRole(scaleRule) && tensorScaleOf(scaleRule, this.#tensorAmax().value, this.values.dtype)
-    );
+    return tensorScaleRole(scaleRule) && tensorScaleOf(scaleRule, value, this.values.dtype);
   }
 
   #scaleOf(row: number, column: number): BlockScale {
@@ -209,24 +210,28 @@ export class QuantizeExplainer {
       const scale = steps.add("s", "1 ⊘ m", div(1, m));
       return { region, amax: { value: 0 }, steps: steps.list, scale, code: f32Bits(scale), multiplier: m };
     }
-    const tensorAmax = usesTensorAmax(spec) ? this.#tensorAmax() : { value: 0 };
+    const tensorAmax = usesTensorAmax(spec) ? this.#tensorAmax(region.top, region.left) : { value: 0 };
     const amax = isTensorWide(spec.tile) ? tensorAmax : this.#source.amaxIn(region);
     const result = blockScaleBy(spec, {
       steps,
       amax: amax.value,
       tensorAmax: tensorAmax.value,
       dtype: values.dtype,
-      tensorScale: this.#tensorScale()?.value ?? 1,
+      tensorScale: this.#tensorScale(tensorAmax)?.value ?? 1,
       lines: spec.fourOverSix === "none" ? [] : this.#source.lines(region),
     });
     return { region, amax, steps: steps.list, ...result };
   }
 
-  #dequantized({ result }: RoundingExplanation, { scale }: RuleResult): ExplainedValue {
+  #dequantized(
+    { result }: RoundingExplanation,
+    { scale }: RuleResult,
+    amax: Amax | undefined,
+    ofTensor: ExplainedTensorScale | undefined,
+  ): ExplainedValue {
     const { spec, context, values } = this;
-    const tensorScale = this.#tensorScale()?.value;
-    const tensorAmax = blockFormat(spec.quantizer).tensorAmax ? this.#tensorAmax().value : 0;
-    const stored = { element: result, scale, tensorAmax, tensorScale };
+    const tensorAmax = blockFormat(spec.quantizer).tensorAmax ? (amax?.value ?? 0) : 0;
+    const stored = { element: result, scale, tensorAmax, tensorScale: ofTensor?.value };
     return dequantizedValue(spec, stored, context.values, values.dtype);
   }
 }

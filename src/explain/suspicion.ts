@@ -97,6 +97,7 @@ export class Suspicions {
       scaleRule,
       pow2Scales: powers === "asked" && spec.pow2Scales,
       elementScaling: scalings[0] ?? spec.elementScaling,
+      rowScaled: false,
     };
     return new QuantizeExplainer(this.values, other, context).explain(row, column).scale.code;
   }

@@ -42,6 +42,11 @@ function roundingLines(rounding: RoundingExplanation): readonly string[] {
   ];
 }
 
+/** What the amax is of on which the scale of the element depends. */
+function levelName({ spec, direction }: QuantizeExplanation): string {
+  return spec.rowScaled ? (direction === "rowwise" ? "row" : "column") : "tensor";
+}
+
 /** The explanation of a quantization as lines of text. */
 export function quantizeText(explained: QuantizeExplanation): readonly string[] {
   const { spec, direction, at, dtype, input, transform, block, tensorAmax, tensorScale } = explained;
@@ -66,7 +71,7 @@ export function quantizeText(explained: QuantizeExplanation): readonly string[] 
       : []),
     ...(tensorAmax
       ? [
-          `G, amax of the tensor${tensorAmax.given ? ", given" : ""} = ${numberText(tensorAmax.value)}${where(tensorAmax)}`,
+          `G, amax of the ${levelName(explained)}${tensorAmax.given ? ", given" : ""} = ${numberText(tensorAmax.value)}${where(tensorAmax)}`,
         ]
       : []),
     ...(tensorScale ? ["scale of the tensor:", ...stepLines(tensorScale.steps)] : []),

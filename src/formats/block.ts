@@ -46,7 +46,8 @@ export type QuantizerOption =
   | "rht"
   | "stochastic"
   | "fourOverSix"
-  | "e4m3Max";
+  | "e4m3Max"
+  | "rowScaled";
 
 /** One row of `BLOCK_FORMATS`. */
 export interface BlockFormat {
@@ -74,7 +75,8 @@ export interface BlockFormat {
   readonly scaleSource: ScaleSource;
   /**
    * Whether the scales of blocks can also depend on the amax of the whole tensor. Each copy then stores that amax, or the scale
-   * of the tensor that the scale rule makes of it (numerics.md §5.2, §5.11).
+   * of the tensor that the scale rule makes of it (numerics.md §5.2, §5.11). With `rowScaled`, it stores the amaxes of its lines
+   * instead (§5.9).
    */
   readonly tensorAmax: boolean;
   /** How the scale matrix is padded. */
@@ -241,7 +243,16 @@ export const BLOCK_FORMATS = {
     scaleSource: "blocks",
     tensorAmax: true,
     padding: "tiles",
-    options: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix", "e4m3Max"],
+    options: [
+      "tile",
+      "scaleRule",
+      "elementScaling",
+      "rht",
+      "stochastic",
+      "fourOverSix",
+      "e4m3Max",
+      "rowScaled",
+    ],
   },
   "fp4-ue5m3": {
     elements: ["e2m1"],

@@ -109,6 +109,6 @@ export const QUANTIZE_TASK = {
 } as const;
 
 export const GEMM_TASK = {
-  bytes: 416,
+  bytes: 448,
   noExponent: -16384,
 } as const;

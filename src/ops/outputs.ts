@@ -3,11 +3,11 @@ import { isGemmOut } from "../backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import type { TensorRule } from "../backends/tensors.js";
 import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
-import { DTypeError } from "../errors.js";
+import { DTypeError, ShapeError } from "../errors.js";
 import { BLOCK_FORMATS } from "../formats/block.js";
 import type { QuantizedCopy, QuantizeSpec } from "../tensor/quantized.js";
 import { requireF32, requireHalf, requireScalar, requireTensor, requireWide } from "../tensor/require.js";
-import { type DType, storageBits } from "../tensor/shape.js";
+import { type DType, elementCount, storageBits } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** A check of one tensor of a call. */
@@ -64,8 +64,16 @@ function requireCodes(op: string, name: string, codes: Tensor, word: number, val
   );
 }
 
-function requireCopy(op: string, spec: QuantizeSpec, { data, scaleInv, amax }: QuantizedCopy): void {
+function requireCopy(
+  op: string,
+  spec: QuantizeSpec,
+  { data, scaleInv, amax, geometry }: QuantizedCopy,
+): void {
   requireType(op, "data", data, spec.format);
   requireType(op, "scaleInv", scaleInv, BLOCK_FORMATS[spec.quantizer].scale);
-  if (amax) requireScalar(op, "amax", amax);
+  if (!amax) return;
+  requireType(op, "amax", amax, "f32");
+  const { amaxShape = [] } = geometry;
+  if (amax.size !== elementCount(amaxShape))
+    throw new ShapeError(`${op}: amax is [${amax.shape}]; it must be [${amaxShape}]`);
 }

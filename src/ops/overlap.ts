@@ -61,6 +61,7 @@ function addAll(row: TensorRow, argument: Argument): void {
   else {
     add(row, argument.data, "data");
     if (argument.amax) add(row, argument.amax, "amax");
+    if (argument.lineAmaxes) add(row, argument.lineAmaxes, "lineAmaxes");
     if (argument.tensorScale) add(row, argument.tensorScale, "tensorScale");
     if (argument.blockScales) add(row, argument.blockScales.tensor, "blockScales");
     if (argument.lineScales) add(row, argument.lineScales, "lineScales");

@@ -36,6 +36,7 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly stochastic?: boolean | undefined;
   readonly fourOverSix?: FourOverSix | undefined;
   readonly e4m3Max?: 448 | 256 | undefined;
+  readonly rowScaled?: boolean | undefined;
   /** For quantizers with a given scale: the scale, which is required, and the tensor that records amaxes. */
   readonly scale?: Tensor<"f32"> | undefined;
   readonly amax?: Tensor<"f32"> | undefined;
@@ -60,6 +61,7 @@ const OPTIONAL = [
   "stochastic",
   "fourOverSix",
   "e4m3Max",
+  "rowScaled",
 ] as const satisfies readonly QuantizerOption[];
 
 /**

@@ -1,4 +1,5 @@
 /** The quantizer of NVFP4: one E4M3 scale per 16 elements and one f32 factor per tensor. */
+import { ArgumentError } from "../errors.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
 import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
@@ -37,6 +38,12 @@ export interface NVFP4QuantizerOptions extends StochasticQuantizerOptions {
   /** The maximum of block scales. Default 448, or 256 with `fourOverSix`. */
   readonly e4m3Max?: 448 | 256 | undefined;
   /**
+   * Whether each row has an amax of its own in place of the tensor's, and each column in the columnwise copy, as activations have
+   * under TransformerEngine's `row_scaled_activation` (numerics.md §5.9). It goes with 1x16 tiles and the rule twoLevel, with
+   * 4over6, and with neither the Hadamard transform nor stochastic rounding nor a given amax. Default false.
+   */
+  readonly rowScaled?: boolean | undefined;
+  /**
    * An f32 [1] amax that is used instead of the tensor's own, for example the maximum over a group. It must be neither negative
    * nor NaN.
    */
@@ -54,6 +61,7 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
   randomSigns: boolean,
   fourOverSix: oneOf(FOUR_OVER_SIX),
   e4m3Max: oneOf([448, 256]),
+  rowScaled: boolean,
   amax: requireScalar,
   amaxColumnwise: requireScalar,
 });
@@ -76,12 +84,18 @@ export class NVFP4Quantizer extends StochasticQuantizer {
       rht = false,
       stochastic = false,
       fourOverSix = "none",
+      rowScaled,
     } = options;
     requireTogether("NVFP4Quantizer", options.amax, options.amaxColumnwise);
     const rhtSigns = rht && options.randomSigns !== false ? RHT_SIGNS : 0;
     const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);
     const rule = { tile, scaleRule, elementScaling };
-    super(makeSpec("nvfp4", { ...rule, rht, rhtSigns, stochastic, fourOverSix, e4m3Max }), options);
+    const choices = { rht, rhtSigns, stochastic, fourOverSix, e4m3Max, rowScaled };
+    super(makeSpec("nvfp4", { ...rule, ...choices }), options);
+    if (rowScaled && (options.amax || options.amaxColumnwise))
+      throw new ArgumentError(
+        "NVFP4Quantizer: amax is that of a whole tensor, and rowScaled has one for each row; drop one of the two",
+      );
     this.#amax = { amax: options.amax, amaxColumnwise: options.amaxColumnwise };
   }
 

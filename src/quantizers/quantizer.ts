@@ -48,7 +48,7 @@ export interface QuantizerOptions {
   /**
    * If given, the tensors to quantize are this rank's parts of larger tensors. The codes and scales are then slices of those of
    * the whole tensor: an amax is the maximum over the group, and stochastic rounding selects random bits by the index in the
-   * whole tensor. Blocks start at the beginning of each part. Not with scales of rows. Default: the tensors are whole.
+   * whole tensor. Blocks start at the beginning of each part. Not with scales or amaxes of rows. Default: the tensors are whole.
    */
   readonly shard?: Shard | undefined;
 }
@@ -77,7 +77,7 @@ export abstract class Quantizer implements QuantizerOps {
 
   /**
    * Reads only the fields of `QuantizerOptions`; subclasses check their own options. Throws `ArgumentError` for an invalid
-   * spec, and for a shard with scales of rows.
+   * spec, and for a shard with scales or amaxes of rows.
    */
   constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
     requireSpec(spec);
@@ -85,9 +85,9 @@ export abstract class Quantizer implements QuantizerOps {
     const { rowwise = true, columnwise = false, scaleLayout = "logical", shard } = options;
     checkOwn(new.target.name, { rowwise, columnwise, scaleLayout, shard });
     this.shard = shard && shard.group.size > 1 ? shard : undefined;
-    if (this.shard && isLineWide(spec.tile))
+    if (this.shard && (isLineWide(spec.tile) || spec.rowScaled))
       throw new ArgumentError(
-        `${spec.quantizer}: shard is for scales of tensors or blocks; a row or column that is divided has no scale of its own; gather it first`,
+        `${spec.quantizer}: shard is for scales of tensors or blocks; a row or column that is divided has no scale or amax of its own; gather it first`,
       );
     this.#usage = { rowwise, columnwise };
     this.#scaleLayout = scaleLayout;

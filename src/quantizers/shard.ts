@@ -60,9 +60,12 @@ export const checkShard = optionsOf<Shard>({
 });
 
 /** @shared Whether scales depend on the amax of the whole tensor, which the quantization itself computes. */
-export function usesTensorAmax({ quantizer }: Pick<QuantizeSpec, "quantizer">): boolean {
+export function usesTensorAmax({
+  quantizer,
+  rowScaled,
+}: Pick<QuantizeSpec, "quantizer" | "rowScaled">): boolean {
   const { scaleSource, tensorAmax } = blockFormat(quantizer);
-  return scaleSource === "whole" || tensorAmax;
+  return scaleSource === "whole" || (tensorAmax && !rowScaled);
 }
 
 /**

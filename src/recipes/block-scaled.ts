@@ -195,6 +195,12 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
    * NVTE_NVFP4_4OVER6_ERR_MODE, else `mae`.
    */
   readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number] | undefined;
+  /**
+   * Whether tensors of the forward pass other than weights have an amax for each row in place of the tensor's, and one for each
+   * column in their columnwise copies. It requires `disableRht`. Default: whether the environment variable
+   * NVTE_NVFP4_ROW_SCALED_ACTIVATION is 1.
+   */
+  readonly rowScaledActivation?: boolean | undefined;
 }
 
 const SCOPE_NAMES = Object.keys(SCOPES) as readonly NVFP4Scope[];
@@ -207,6 +213,7 @@ const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
   fourOverSix: scopeName,
   e4m3Use256: scopeName,
   fourOverSixErrMode: oneOf(ERROR_MODES),
+  rowScaledActivation: boolean,
 });
 
 /**
@@ -227,6 +234,8 @@ export class NVFP4BlockScaling extends StandardRecipe {
   readonly e4m3Use256: NVFP4Scope;
   /** The error measure that 4over6 minimizes: mean absolute or mean squared. */
   readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
+  /** Whether tensors of the forward pass other than weights have an amax for each row in place of the tensor's. */
+  readonly rowScaledActivation: boolean;
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
     super("nvfp4", checkNvfp4("NVFP4BlockScaling", options));
@@ -242,6 +251,11 @@ export class NVFP4BlockScaling extends StandardRecipe {
     this.fourOverSixErrMode =
       options.fourOverSixErrMode ??
       environmentName("NVTE_NVFP4_4OVER6_ERR_MODE", ERROR_MODES, "mae", errorMode);
+    this.rowScaledActivation = options.rowScaledActivation ?? environment("NVTE_NVFP4_ROW_SCALED_ACTIVATION");
+    if (!this.disableRht && this.rowScaledActivation)
+      throw new ArgumentError(
+        "NVFP4BlockScaling: rowScaledActivation does not combine with the Hadamard transform of activations; set disableRht",
+      );
     if (!this.disableRht && covers(this.fourOverSix, "input"))
       throw new ArgumentError(
         `NVFP4BlockScaling: fourOverSix ${this.fourOverSix} covers activations, and 4over6 does not combine with their Hadamard transform; set disableRht, or fourOverSix weights`,
@@ -259,6 +273,7 @@ export class NVFP4BlockScaling extends StandardRecipe {
       tile: this.disable2dQuantization ? "1x16" : qparams.tile,
       fourOverSix: chooses ? this.fourOverSixErrMode : "none",
       e4m3Max: chooses && covers(this.e4m3Use256, role) ? 256 : 448,
+      rowScaled: this.rowScaledActivation && covers("activations", role),
     };
   }
 }

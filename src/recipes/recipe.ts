@@ -135,6 +135,7 @@ export abstract class StandardRecipe extends Recipe {
       tile: role === "weight" ? row.weightTile : row.tile,
       fourOverSix: "none",
       e4m3Max: 448,
+      rowScaled: false,
     };
   }
 }

@@ -79,6 +79,8 @@ export interface QParams {
   readonly fourOverSix: FourOverSix;
   /** The maximum of the block scales of NVFP4. */
   readonly e4m3Max: 448 | 256;
+  /** Whether each row has an amax of its own in place of the tensor's (NVFP4). */
+  readonly rowScaled: boolean;
 }
 
 /** The key of a standard recipe's row in `RECIPES`. */

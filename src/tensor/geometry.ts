@@ -57,6 +57,11 @@ export interface CopyGeometry {
   readonly scale: Placement;
   /** Whether the copy stores the amax of the whole tensor, on which its scales depend (numerics.md §5.2). */
   readonly tensorAmax: boolean;
+  /**
+   * The shape of the stored amax: [1], or with `rowScaled` one for each line of the codes (numerics.md §5.9). Frozen. Undefined if
+   * the copy stores none.
+   */
+  readonly amaxShape: Shape | undefined;
   /** The rows and columns of the stored scale matrix before padding. Both are 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
   /**
@@ -131,6 +136,7 @@ export function copyGeometry(
     data,
     scale,
     tensorAmax: format.tensorAmax,
+    amaxShape: format.tensorAmax ? amaxShape(spec, size, data) : undefined,
     logicalScale,
     blocksFirst,
     transposesScale,
@@ -148,6 +154,15 @@ export function copyGeometry(
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 const ONE: Shape = Object.freeze([1]);
 const ONE_BY_ONE = Object.freeze([1, 1] as const);
+
+/** Returns the shape of the amax of a copy that is stored with these rows and columns, transposed or in their order. */
+function amaxShape(
+  { rowScaled }: QuantizeSpec,
+  [rows, columns]: readonly [rows: number, columns: number],
+  data: Placement,
+): Shape {
+  return rowScaled ? Object.freeze([data === "transposed" ? columns : rows]) : ONE;
+}
 
 /** Returns a frozen shape. A frozen shape is not copied again when tensors are created with it. */
 function frozen(shape: Shape): Shape {

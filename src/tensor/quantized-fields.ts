@@ -10,7 +10,7 @@ import type {
   QuantizedTensorFields,
   QuantizerOps,
 } from "./quantized.js";
-import { requireScalar, requireTensor, wideDType } from "./require.js";
+import { requireTensor, wideDType } from "./require.js";
 import { asMatrix, ownShape, sameShape } from "./shape.js";
 import { requireSpec, SCALE_LAYOUTS } from "./spec.js";
 import type { Tensor } from "./tensor.js";
@@ -33,7 +33,7 @@ const copy = nested(
   optionsOf<CopyTensors & Partial<QuantizedCopy>>({
     data: needed(requireTensor),
     scaleInv: needed(requireTensor),
-    amax: requireScalar,
+    amax: requireTensor,
     // the geometry may belong to a copy of another tensor, so it is computed again
     geometry: anything,
   }),
@@ -84,13 +84,14 @@ function copyOf(
   { data, scaleInv, amax }: CopyTensors,
 ): QuantizedCopy | undefined {
   if (!geometry) return undefined;
-  const { direction, tensorAmax } = geometry;
+  const { direction, amaxShape } = geometry;
   requireLike(`${direction}.data`, data, geometry.dataType, geometry.dataShape);
   requireLike(`${direction}.scaleInv`, scaleInv, geometry.scaleType, geometry.scaleShape);
-  if ((amax !== undefined) !== tensorAmax)
+  if ((amax !== undefined) !== (amaxShape !== undefined))
     throw new ArgumentError(
       `${USER}: ${direction}.amax is for ${AMAX_TAKERS.join(", ")}, which needs it, and for no other`,
     );
+  if (amax && amaxShape) requireLike(`${direction}.amax`, amax, "f32", amaxShape);
   return amax ? { data, scaleInv, amax, geometry } : { data, scaleInv, geometry };
 }
 

@@ -77,6 +77,11 @@ export interface QuantizeSpec {
    * fp8-block with tile 1x128.
    */
   readonly compact: boolean;
+  /**
+   * Whether each line of a copy has an amax of its own in place of the tensor's (NVFP4): each row in the rowwise copy, each column
+   * in the columnwise one.
+   */
+  readonly rowScaled: boolean;
 }
 
 /** The tensors of one copy. */
@@ -87,7 +92,8 @@ export interface CopyTensors {
   readonly scaleInv: Tensor;
   /**
    * For NVFP4: the amax of the whole tensor, f32 [1]. With the random Hadamard transform, the columnwise copy has the amax of
-   * the transformed data. Under a scale rule other than twoLevel it is the scale of the tensor (numerics.md §5.11).
+   * the transformed data. Under a scale rule other than twoLevel it is the scale of the tensor (numerics.md §5.11). With
+   * `rowScaled` it has an amax for each row of the matrix, [M], and in the columnwise copy for each column, [K] (§5.9).
    */
   readonly amax?: Tensor<"f32">;
 }

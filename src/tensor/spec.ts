@@ -44,6 +44,7 @@ const checkFields = optionsOf<QuantizeSpec>({
   fourOverSix: needed(oneOf(FOUR_OVER_SIX)),
   e4m3Max: needed(oneOf([448, 256])),
   compact: needed(boolean),
+  rowScaled: needed(boolean),
 });
 
 /** Specs that were checked. They are frozen, so they remain valid. */
@@ -115,8 +116,23 @@ function requireTogether(spec: QuantizeSpec): void {
   if (rht && isSquare(tile))
     refuse("the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions");
   if (rhtSigns && !rht) refuse("signs are those of the Hadamard transform; set rht, or leave them out");
+  requireRowScaled(spec, refuse);
   if (e4m3Max === 256 && fourOverSix === "none")
     refuse("e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448");
+}
+
+/** Refuses what does not go with an amax for each line. */
+function requireRowScaled(spec: QuantizeSpec, refuse: (why: string) => never): void {
+  const { quantizer, tile, scaleRule, rht, stochastic, rowScaled } = spec;
+  const row = blockFormat(quantizer);
+  if (!rowScaled) return;
+  if (!row.options.includes("rowScaled"))
+    refuse(`rowScaled belongs to ${quantizersWith("rowScaled").join(", ")}; leave it out`);
+  if (isSquare(tile)) refuse(`rowScaled needs 1x16 tiles; a ${tile} tile has rows of different amaxes`);
+  if (rht || stochastic)
+    refuse("rowScaled goes with neither the Hadamard transform nor stochastic rounding; drop one");
+  const [ownRule] = row.rules;
+  if (scaleRule !== ownRule) refuse(`rowScaled goes with the rule ${ownRule}; the rule is ${scaleRule}`);
 }
 
 /**
@@ -142,6 +158,7 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
     fourOverSix: "none",
     e4m3Max: 448,
     compact: false,
+    rowScaled: false,
   };
   const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
   const spec: QuantizeSpec = { ...defaults, ...given };

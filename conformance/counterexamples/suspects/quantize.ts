@@ -183,7 +183,9 @@ function nanCode(given: readonly Given[]): number | undefined {
 function unknownScales(given: readonly Given[]): readonly string[] {
   const own = verdicts(given, (view, block) => view.expected[block]);
   const count = (all: readonly Verdict[]) => all.filter(({ wrong }) => wrong).length;
-  const stored = given.map(({ view, scales }) => Array.from(scales, (code) => view.resultOf(code)));
+  const stored = given.map(({ view, scales }) =>
+    Array.from(scales, (code, block) => view.resultOf(code, block)),
+  );
   const [codes] = (given[0] as Given).view.spec.stochastic
     ? []
     : codesOf(given, stored, { allowsRight: true });

@@ -22,7 +22,7 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
     of(view, block) {
       const own = view.expected[block] as RuleResult;
       const code = change(own, view, block);
-      return code === undefined ? undefined : code === own.code ? own : view.resultOf(code);
+      return code === undefined ? undefined : code === own.code ? own : view.resultOf(code, block);
     },
   });
   const value = (words: string, change: (scale: number) => number) =>
@@ -115,7 +115,7 @@ export function ofPlaces(): ScaleSuspect[] {
     isStorage: true,
     of(view, block) {
       const at = from(view, block);
-      return at === undefined ? undefined : (view.expected[at] ?? view.resultOf(0));
+      return at === undefined ? undefined : (view.expected[at] ?? view.resultOf(0, block));
     },
   });
   return [

@@ -51,12 +51,14 @@ export function ofSpecs(spec: QuantizeSpec): ScaleSuspect[] {
     for (const e4m3Max of [448, 256] as const)
       if (e4m3Max !== spec.e4m3Max && spec.fourOverSix !== "none")
         found.push(by(`the largest block scale is ${e4m3Max}, not ${spec.e4m3Max}`, { ...spec, e4m3Max }));
+  if (spec.rowScaled)
+    found.push(by("the amax is that of the tensor, not of the row", { ...spec, rowScaled: false }));
   for (const rule of rules)
     if (rule !== scaleRule)
       found.push(
         by(
           `the scale rule is ${rule} (${SCALE_RULES[rule].formula}), not ${scaleRule}${dialectsWith(quantizer, rule)}`,
-          withRule({ ...spec, fourOverSix: "none" }, rule),
+          withRule({ ...spec, fourOverSix: "none", rowScaled: false }, rule),
         ),
       );
   if (options.includes("pow2Scales") && (SCALE_RULES[scaleRule] as ScaleRule).powers === "asked")

@@ -105,7 +105,9 @@ export class View {
       const m = Math.fround(this.input.scale);
       return { scale: div(1, m), code: f32Bits(div(1, m)), multiplier: m };
     }
-    const whole = change.tensorAmax ?? (usesTensorAmax(spec) ? this.source.whole.value : 0);
+    const { top, left } = region;
+    const level = () => (spec.rowScaled ? this.source.lineAmax(top, left) : this.source.whole).value;
+    const whole = change.tensorAmax ?? (usesTensorAmax(spec) ? level() : 0);
     const amax = change.amax ?? (isTensorWide(spec.tile) ? whole : this.amaxIn(region));
     const { dtype } = this.values;
     return blockScaleBy(spec, {
@@ -119,12 +121,13 @@ export class View {
   }
 
   /** What elements are scaled by under a stored scale, whatever made it. */
-  resultOf(code: number): RuleResult {
+  resultOf(code: number, block: number): RuleResult {
     const { spec } = this;
     const type = blockFormat(spec.quantizer).scale;
     const scale = type === "f32" ? f32OfBits(code) : Math.abs(valueOfCode(type, code));
     if (type !== "e4m3") return { scale, code, multiplier: div(1, scale) };
-    const whole = this.source.whole.value;
+    const { top, left } = this.#region(block);
+    const whole = this.source.levelOf(top, left).value;
     if (spec.scaleRule === "twoLevel") {
       const s = encodeScale(new Steps(), whole, factsOf(spec.format).max * spec.e4m3Max);
       return { scale, code, multiplier: Math.min(div(1, mul(scale, div(1, s))), FLT_MAX) };

@@ -102,13 +102,16 @@ export function operandCase(source: Source, lines: number, depth: number): fc.Ar
     const picks = Array.from({ length: lines }, (_, i) => (i < several ? i : next() % several));
     const codes = picks.flatMap((pick) => made[pick] as number[]);
     const scales = scalesOf(source, picks, depth, next, wildScales);
-    const amax = source.kind === "quantized" && source.spec.quantizer === "nvfp4";
+    const hasAmax = source.kind === "quantized" && BLOCK_FORMATS[source.spec.quantizer].tensorAmax;
+    const count = source.kind === "quantized" && source.spec.rowScaled ? lines : 1;
+    const amaxes = (): number[] =>
+      Array.from({ length: count }, () => Math.abs(f32Scale(next, wildScales, false)));
     return {
       source,
       codes: fromCodes(format, [lines, depth], codes),
       lead,
       ...(scales ? { scales } : {}),
-      ...(amax ? { amax: fromCodes("f32", [1], [Math.abs(f32Scale(next, wildScales, false))]) } : {}),
+      ...(hasAmax ? { amax: fromCodes("f32", [count], amaxes()) } : {}),
     };
   });
 }

@@ -1,6 +1,7 @@
 /** The operation `gemm`: every pair of operands, every datapath, every epilogue. */
 
 import type { Backend } from "../../../src/backends/backend.js";
+import type { GemmOutDType } from "../../../src/backends/ops/gemm.js";
 import { UnsupportedError } from "../../../src/errors.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import type { GeneralOperands, NamedOperands } from "../../../src/ops/gemm/named-operands.js";
@@ -34,7 +35,7 @@ export const gemmOperation: Operation<GemmCase> = {
   arbitrary: gemmCase(),
   run: runGemm,
   oracle(input) {
-    const { gelu, geluInput, bias, auxDtype, outScale } = input;
+    const { gelu, geluInput, outScale } = input;
     const [shape, dtype] = [resultShape(input), resultType(input)];
     const values = products(input);
     const finish = (results: readonly number[]): Answer => ({
@@ -42,7 +43,7 @@ export const gemmOperation: Operation<GemmCase> = {
       ...(isWide(dtype) ? {} : { amax: scalar(amaxOf(results)) }),
     });
     if (gelu) {
-      const preGelu = rounded(auxDtype ?? bias?.dtype ?? (isWide(dtype) ? dtype : "bf16"), shape, values);
+      const preGelu = rounded(preGeluType(input), shape, values);
       const results = Array.from(wideValues(preGelu), (x) => Math.fround(RULES.gelu.value(x)));
       return { ...finish(results), preGelu };
     }
@@ -117,11 +118,43 @@ function products(input: GemmCase): number[] {
     lined: [a, b].some(({ source }) => tileOf(source) === "1xK"),
   };
   const [scaleA, scaleB] = [factorOf(a), factorOf(b)];
+  const amaxes = rowAmaxes(input);
   return sums.map((acc, i) => {
     const [row, column] = [Math.floor(i / columns), i % columns];
-    const scales = { scaleA: scaleA(column), scaleB: scaleB(row) };
+    const scales = { scaleA: scaleA(column), scaleB: scaleB(row), amaxes: amaxes?.(row, column) };
     return oracle.epilogue(acc, { ...task, ...scales, c: addends[i] ?? 0, bias: biases?.[column] });
   });
+}
+
+/** Whether each line of an operand has an amax of its own. */
+function isRowScaled({ source }: OperandCase): boolean {
+  return source.kind === "quantized" && source.spec.rowScaled;
+}
+
+/** The amaxes of elements where an operand has one for each line (numerics.md §5.10). */
+function rowAmaxes(input: GemmCase): ((row: number, column: number) => oracle.RowAmaxes) | undefined {
+  const { a, b } = input;
+  if (!isRowScaled(a) && !isRowScaled(b)) return undefined;
+  const of = (operand: OperandCase, line: number): number =>
+    operand.amax ? fromBits(operand.amax.codes[isRowScaled(operand) ? line : 0] as number) : 1;
+  const both = [a, b].every((operand) => isRowScaled(operand) && operand.codes.matrix[0] > 1);
+  const type = productType(input);
+  const round = (x: number): number =>
+    isWide(type) ? (wideValues(rounded(type, [1], [x], 1) as PlainTensor<WideDType>)[0] as number) : x;
+  return (row, column) => ({ row: of(b, row), column: of(a, column), both, round });
+}
+
+/** The type to which the product itself is rounded, before GELU or its derivative. */
+function productType(input: GemmCase): GemmOutDType {
+  const { gelu, geluInput } = input;
+  if (geluInput) return "f32";
+  return gelu ? preGeluType(input) : resultType(input);
+}
+
+/** The type of the argument of GELU. */
+function preGeluType(input: GemmCase): WideDType {
+  const dtype = resultType(input);
+  return input.auxDtype ?? input.bias?.dtype ?? (isWide(dtype) ? dtype : "bf16");
 }
 
 /** The scale of a line of an operand: that of the tensor, or its own. */
@@ -139,9 +172,10 @@ function divisorOf({ scaleRule, e4m3Max }: QuantizeSpec): number {
 
 /** alpha times the operands' NVFP4 factors (numerics.md §5.10). */
 function fullAlpha(alpha: number, ...operands: readonly OperandCase[]): number {
+  const outside = operands.some(isRowScaled);
   const factors = operands.flatMap(({ source, amax }) =>
     amax && source.kind === "quantized"
-      ? [{ amax: fromBits(amax.codes[0] as number), divisor: divisorOf(source.spec) }]
+      ? [{ amax: outside ? 1 : fromBits(amax.codes[0] as number), divisor: divisorOf(source.spec) }]
       : [],
   );
   const scaled = factors.reduce((product, { amax }) => mul(product, amax), Math.fround(alpha));

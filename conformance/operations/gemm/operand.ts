@@ -184,7 +184,7 @@ export function storedRows(operand: OperandCase, direction: Direction): number[]
     shape: copy.codes.matrix,
     scale: Array.from(copy.scales.codes),
     scaleShape: copy.scales.shape,
-    ...(amax ? { amax: amax.codes[0] as number } : {}),
+    ...(amax ? { amax: amax.codes[0] as number, amaxes: Array.from(amax.codes) } : {}),
   };
   return cut(Array.from(dequantize(plain, direction, oracleSpec(spec)), fromBits));
 }

@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
-import { copyGeometry } from "../../../src/tensor/geometry.js";
+import { type CopyGeometry, copyGeometry } from "../../../src/tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
 import { asMatrix, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import { anyRows, drawnBlock } from "../../arbitraries/matrices.js";
@@ -32,7 +32,7 @@ export interface DequantizeCase {
   readonly scaleInv: PlainTensor;
   /** The scales in logical layout. */
   readonly logicalScales: PlainTensor;
-  /** The tensor's amax; NVFP4 only. */
+  /** The tensor's amax, or that of each line; NVFP4 only. */
   readonly amax?: PlainTensor | undefined;
   /** The type of the results. */
   readonly dtype: WideDType;
@@ -46,6 +46,14 @@ function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: numb
     if (i === plant % count) return plant;
     return seed === 0 ? 0x3f800000 : (word & 0x7fffff) | ((64 + (word >>> 25)) << 23);
   });
+}
+
+/** The amax of a copy that stores one, or several of which `planted` is the first. */
+function amaxesOf({ amaxShape }: CopyGeometry, seed: number, planted: number): Pick<DequantizeCase, "amax"> {
+  if (!amaxShape) return {};
+  const others = words(seed, elementCount(amaxShape));
+  const codes = Array.from(others, (word, i) => (i === 0 ? planted : word & 0x7fffffff));
+  return { amax: fromCodes("f32", amaxShape, codes) };
 }
 
 const smallShapes: Shapes = (multiple, block) => anyRows(multiple, block, 4096);
@@ -92,7 +100,7 @@ export function dequantizeCase(
           data: fromCodes(stored.dataType, stored.dataShape, codes),
           scaleInv: fromCodes(stored.scaleType, stored.scaleShape, laidOut.values),
           logicalScales: fromCodes(logical.scaleType, logical.scaleShape, scales),
-          ...(spec.quantizer === "nvfp4" ? { amax: fromCodes("f32", [1], [amax]) } : {}),
+          ...amaxesOf(stored, seed, amax),
         };
       });
   });
@@ -111,7 +119,7 @@ export const dequantizeOperation: Operation<DequantizeCase> = {
       shape: asMatrix(data.shape),
       scale: Array.from(logicalScales.codes),
       scaleShape: logicalScales.shape,
-      ...(amax ? { amax: amax.codes[0] as number } : {}),
+      ...(amax ? { amax: amax.codes[0] as number, amaxes: Array.from(amax.codes) } : {}),
     };
     const values = oracle.dequantize(copy, direction, oracleSpec(spec), dtype);
     return { values: fromCodes(dtype, shape, values.subarray(0, elementCount(shape))) };

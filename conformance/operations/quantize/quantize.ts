@@ -174,7 +174,8 @@ export function askOracle(
     const { values } = layOut({ values: copy.scale, shape: [rows, columns] }, spec, direction, layout);
     answer[`${direction}.data`] = fromCodes(dataType, dataShape, copy.codes);
     answer[`${direction}.scaleInv`] = fromCodes(scaleType, scaleShape, values);
-    if (copy.amax !== undefined) answer[`${direction}.amax`] = fromCodes("f32", [1], [copy.amax]);
+    const amaxes = copy.amaxes ?? (copy.amax === undefined ? undefined : [copy.amax]);
+    if (amaxes) answer[`${direction}.amax`] = fromCodes("f32", [amaxes.length], amaxes);
   }
   if (result.amax !== undefined && records) answer.amax = fromCodes("f32", [1], [result.amax]);
   return answer;

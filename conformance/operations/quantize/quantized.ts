@@ -85,6 +85,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     stochastic,
     fourOverSix,
     e4m3Max,
+    rowScaled,
     scaleRule,
     elementScaling,
   } = spec;
@@ -102,6 +103,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
     elementScaling,
     scaleRule,
     ...(fourOverSix === "none" ? {} : { fourOverSix, e4m3Max }),
+    ...(rowScaled ? { rowScaled } : {}),
   };
 }
 

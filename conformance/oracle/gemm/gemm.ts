@@ -252,10 +252,24 @@ export interface EpilogueTask {
   readonly split: boolean;
   /** Whether an operand has scales of lines; scaleA and scaleB are then those of this element. */
   readonly lined?: boolean;
+  /** The amaxes of an element of a product with row-scaled NVFP4, which are in `alpha` otherwise. */
+  readonly amaxes?: RowAmaxes | undefined;
+}
+
+/** The amaxes by which a sum is multiplied after its scales and alpha (numerics.md §5.10). */
+export interface RowAmaxes {
+  /** That of the row of cuBLASLt's B, which is D's row, and that of A's, which is D's column. */
+  readonly row: number;
+  readonly column: number;
+  /** Whether D has several rows and columns, each with an amax of its own. */
+  readonly both: boolean;
+  /** The rounding to D's type before C is added; the identity for f32 and 8-bit results. */
+  readonly round: (x: number) => number;
 }
 
 /** The f32 result of an accumulator, before the rounding to D's type. */
 export function epilogue(acc: number, task: EpilogueTask): number {
+  if (task.amaxes) return amaxEpilogue(acc, task, task.amaxes);
   if (task.lined) return linedEpilogue(acc, task);
   const { alpha, scaleA, scaleB, beta, c, bias, split } = task;
   const s = mul(mul(alpha, scaleA), scaleB);
@@ -270,4 +284,12 @@ function linedEpilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias }: Ep
   const scaled = mul(mul(acc, scaleA), scaleB);
   const x = alpha === 1 && beta === 0 ? scaled : fma(scaled, alpha, beta === 0 ? 0 : mul(beta, c));
   return bias === undefined ? x : add(x, bias);
+}
+
+/** As TransformerEngine does for row-scaled NVFP4, from an f32 product without C and bias on (numerics.md §5.10). */
+function amaxEpilogue(acc: number, task: EpilogueTask, { row, column, both, round }: RowAmaxes): number {
+  const p = epilogue(acc, { ...task, amaxes: undefined, beta: 0, bias: undefined });
+  const scaled = both ? mul(mul(p, row), column) : mul(p, mul(row, column));
+  const x = task.bias === undefined ? scaled : add(scaled, task.bias);
+  return task.beta === 0 ? x : add(mul(task.beta, task.c), round(x));
 }

@@ -20,14 +20,14 @@ export function quantizeNormed(x: Source, spec: QuantizeSpec): Quantized {
 
 /**
  * Quantizes the f32 results of an activation: as `quantizeNormed`, but an amax of the whole tensor is that of the f32
- * values.
+ * values. Amaxes of rows are those of the rounded values.
  */
 export function quantizeActivated(x: Source, spec: QuantizeSpec): Quantized {
   switch (spec.quantizer) {
     case "fp8-current":
       return quantize(stored(x), { ...spec, amax: amaxOf(x.data) });
     case "nvfp4":
-      return quantize(stored(x), spec.rht ? spec : { ...spec, amax: amaxOf(x.data) });
+      return quantize(stored(x), spec.rht || spec.rowScaled ? spec : { ...spec, amax: amaxOf(x.data) });
     default:
       return quantizeNormed(x, spec);
   }

@@ -13,13 +13,14 @@ import {
 } from "./quantize.js";
 
 /** The factor of the values of codes, rounded to f32. */
-function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): number {
+function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number, line: number): number {
   switch (familyOf(spec).scale) {
     case "e4m3": {
       const own = mulOrDiv(copy, spec, decode(stored, SCALAR_FORMATS.e4m3));
       if (own !== undefined) return own;
       const divisor = 6 * (spec.fourOverSix ? (spec.e4m3Max ?? 256) : 448);
-      return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(copy.amax ?? 0)), div(1, divisor));
+      const amax = (spec.rowScaled ? copy.amaxes?.[line] : copy.amax) ?? 0;
+      return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(amax)), div(1, divisor));
     }
     case "e8m0":
       return decode(stored, SCALAR_FORMATS.e8m0);
@@ -56,7 +57,8 @@ export function dequantize(
   const { values } = matrix(shape, [1, 1], false, (r, c) => {
     const code = copy.codes[tiling.codesTransposed ? c * shape[0] + r : r * shape[1] + c] ?? 0;
     const stored = copy.scale[scaleIndex(tiling, shape, r, c)] ?? 0;
-    const value = bitsOf(mul(decode(code, layout), decodeScale(copy, spec, stored)));
+    const factor = decodeScale(copy, spec, stored, usage === "rowwise" ? r : c);
+    const value = bitsOf(mul(decode(code, layout), factor));
     return dtype === "f32" ? value : encode(value, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite");
   });
   return Uint32Array.from(values);

@@ -83,6 +83,8 @@ export interface QuantizeSpec extends LayoutSpec {
   readonly words?: { readonly [U in Usage]?: ArrayLike<number> | undefined } | undefined;
   /** Only with fourOverSix. Default 256. */
   readonly e4m3Max?: 256 | 448;
+  /** For nvfp4 without rht and stochastic, in 1x16 tiles: each line of a copy has an amax of its own. */
+  readonly rowScaled?: boolean;
   /** For fp8-current and nvfp4: replaces the tensor's own amax. */
   readonly amax?: number;
 }
@@ -109,6 +111,8 @@ export interface QuantizedCopy {
   readonly scaleShape: readonly number[];
   /** An f32 bit pattern; nvfp4 only. */
   readonly amax?: number;
+  /** The same for each row, or in the columnwise copy for each column; in place of `amax`, with rowScaled only. */
+  readonly amaxes?: readonly number[];
 }
 
 export interface Quantized {
@@ -152,6 +156,8 @@ function check(x: Source, spec: QuantizeSpec): void {
   if ((rht || four) && quantizer !== "nvfp4") fail(`rht and fourOverSix are nvfp4's, not ${quantizer}'s`);
   if (rht && (x.dtype !== "bf16" || tile === "16x16")) fail("rht needs bf16 and tile 1x16");
   if (four && (rht || stochastic)) fail("fourOverSix goes with neither rht nor stochastic");
+  if (spec.rowScaled && (quantizer !== "nvfp4" || rht || stochastic || tile === "16x16"))
+    fail("rowScaled is for nvfp4 in 1x16 tiles, without rht and stochastic");
 }
 
 /**
@@ -187,7 +193,8 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
   const scaleOf = (r: number, c: number): BlockScale => {
     const [first, left] = [r - (r % tiling.tile[0]), c - (c % tiling.tile[1])];
     const key = first * k + left;
-    const scale = tiles.get(key) ?? rule(linesOf(x, [first, left], tiling.tile));
+    const own = spec.rowScaled ? scaleRule(lineOf(x, usage, r, c), spec, layout) : rule;
+    const scale = tiles.get(key) ?? own(linesOf(x, [first, left], tiling.tile));
     tiles.set(key, scale);
     return scale;
   };
@@ -219,8 +226,26 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     codes: Uint8Array.from(codes.values),
     shape: codes.shape,
     ...(isPerTensor(spec) ? perTensor : { scale: scales.values, scaleShape: scales.shape }),
-    ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(storedOfTensor(x, spec)) } : {}),
+    ...amaxOfCopy(x, spec, usage),
   };
+}
+
+/** What a copy stores of the whole tensor, or of each of its lines. */
+function amaxOfCopy(x: Source, spec: QuantizeSpec, usage: Usage): Pick<QuantizedCopy, "amax" | "amaxes"> {
+  if (spec.quantizer !== "nvfp4") return {};
+  if (!spec.rowScaled) return { amax: bitsOf(storedOfTensor(x, spec)) };
+  const count = x.shape[usage === "rowwise" ? 0 : 1];
+  const own = (line: number): number => bitsOf(amaxOf(lineOf(x, usage, line, line).data));
+  return { amaxes: Array.from({ length: count }, (_, line) => own(line)) };
+}
+
+/** The row of an element as a tensor of its own, or in the columnwise copy its column. */
+function lineOf(x: Source, usage: Usage, r: number, c: number): Source {
+  const [m, k] = x.shape;
+  const row = usage === "rowwise";
+  const shape: Shape = row ? [1, k] : [m, 1];
+  const at = (i: number): number => x.data[row ? r * k + i : i * k + c] as number;
+  return { ...x, shape, data: Float32Array.from({ length: row ? k : m }, (_, i) => at(i)) };
 }
 
 /** The row and column of an element in the larger matrix, and the size of that. */

@@ -3,7 +3,7 @@ import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { div, f32, mul, powerOfTwo, rational, times } from "../core/rational.js";
 import { type Multiplied, servingOf } from "../gemm/datapath.js";
-import { epilogue, gemm, type OracleOperand } from "../gemm/gemm.js";
+import { epilogue, gemm, type OracleOperand, type RowAmaxes } from "../gemm/gemm.js";
 import type { Usage } from "../layout/layout.js";
 import { exponentOf, type Matrix, rowsOf } from "./matrix.js";
 
@@ -18,8 +18,11 @@ export interface Operand {
   };
   /** The scale of the whole tensor; per-tensor FP8 only. */
   readonly factor?: number;
-  /** NVFP4 only: the tensor's amax, and the largest product of a code's value and a scale. */
-  readonly global?: { readonly amax: number; readonly divisor: number };
+  /**
+   * NVFP4 only: the tensor's amax, or those of the lines that it has instead, and the largest product of a code's value and a
+   * scale.
+   */
+  readonly global?: { readonly amax: number | readonly number[]; readonly divisor: number };
 }
 
 /** The options of a product, and the tensors that are added to it. */
@@ -54,6 +57,14 @@ export function product(a: Operand, b: Operand, { family, split, bias, addend }:
   };
   const columns = a.lines.length;
   const factor = mul(mul(factors.alpha, factors.scaleA), factors.scaleB);
+  const amaxes = lineAmaxes(a, b);
+  if (amaxes)
+    return sums.map((row, i) =>
+      row.map((acc, j) => {
+        const c = addend?.data[i * columns + j] ?? 0;
+        return epilogue(acc, { ...factors, c, bias: bias?.[j], amaxes: amaxes(i, j) });
+      }),
+    );
   // without an addend, each operation is exact in f64 before its one rounding, or the double rounding has no effect
   if (!addend)
     return sums.map((row) =>
@@ -73,7 +84,8 @@ export function product(a: Operand, b: Operand, { family, split, bias, addend }:
 function globalFactor(...operands: readonly Operand[]): number {
   const globals = operands.flatMap(({ global }) => global ?? []);
   if (globals.length === 0) return 1;
-  const amaxes = globals.reduce((all, { amax }) => mul(all, amax), 1);
+  const isOutside = globals.some(({ amax }) => typeof amax !== "number");
+  const amaxes = globals.reduce((all, { amax }) => (isOutside ? 1 : mul(all, amax as number)), 1);
   return mul(
     amaxes,
     div(
@@ -81,6 +93,17 @@ function globalFactor(...operands: readonly Operand[]): number {
       globals.reduce((all, { divisor }) => all * divisor, 1),
     ),
   );
+}
+
+/** The amaxes of the lines of an element where an operand has several; addends are f32, so that nothing is rounded before. */
+function lineAmaxes(a: Operand, b: Operand): ((row: number, column: number) => RowAmaxes) | undefined {
+  const of = ({ global }: Operand): readonly number[] => [global?.amax ?? 1].flat();
+  if ([a, b].every(({ global }) => typeof (global?.amax ?? 1) === "number")) return undefined;
+  const [columns, rows] = [of(a), of(b)];
+  const both = columns.length > 1 && rows.length > 1;
+  const at = (amaxes: readonly number[], line: number) =>
+    (amaxes.length > 1 ? amaxes[line] : amaxes[0]) as number;
+  return (row, column) => ({ row: at(rows, row), column: at(columns, column), both, round: (x) => x });
 }
 
 function accumulators(a: Operand, b: Operand, family: DatapathFamily, split: boolean): number[][] {

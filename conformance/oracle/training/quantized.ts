@@ -93,7 +93,8 @@ export class QuantizedModel {
     } as const;
     if (spec.quantizer !== "nvfp4") return { ...made, blocks };
     const e4m3Max = spec.fourOverSix ? (spec.e4m3Max ?? MAX_NVFP4.fourOverSix) : MAX_NVFP4.plain;
-    return { ...made, blocks, global: { amax: fromBits(copy.amax as number), divisor: 6 * e4m3Max } };
+    const amax = copy.amaxes ? copy.amaxes.map(fromBits) : fromBits(copy.amax as number);
+    return { ...made, blocks, global: { amax, divisor: 6 * e4m3Max } };
   }
 
   /** The dequantized rowwise copy, rounded to `dtype`. */

@@ -43,6 +43,8 @@ export interface NVFP4Recipe extends Products {
   readonly stochastic: boolean;
   readonly square: boolean;
   readonly fourOverSix: ErrorMetric | "none";
+  /** Whether tensors of the forward pass other than the weight have an amax for each row. */
+  readonly rowScaled?: boolean;
 }
 
 /** A recipe with the caller's own quantizers, one for each role. */
@@ -93,7 +95,13 @@ export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
         const four = recipe.fourOverSix === "none" ? {} : { fourOverSix: recipe.fourOverSix };
         return { quantizer: "nvfp4", tile: recipe.square ? "16x16" : "1x16", ...four };
       }
-      return { quantizer: "nvfp4", rht: recipe.rht, stochastic: recipe.stochastic && isBackward(role) };
+      const rowScaled = recipe.rowScaled && !isBackward(role) ? { rowScaled: true } : {};
+      return {
+        quantizer: "nvfp4",
+        rht: recipe.rht,
+        stochastic: recipe.stochastic && isBackward(role),
+        ...rowScaled,
+      };
     }
     case "custom":
       return recipe.specs[role];

@@ -58,7 +58,9 @@ function isPackedGroup(name: BlockFormatName): boolean {
   return scale === "f32" && elements.every((format) => storageBits(format) < 8);
 }
 
-function isOfAnyRule({ quantizer, scaleRule, elementScaling, stochastic }: QuantizeSpec): boolean {
+function isOfAnyRule(spec: QuantizeSpec): boolean {
+  const { quantizer, scaleRule, elementScaling, stochastic } = spec;
+  if (spec.rowScaled) return spec.fourOverSix === "none";
   if (isPackedGroup(quantizer)) return true;
   if (blockFormat(quantizer).scale === "e4m3") return tensorScaleRole(scaleRule) !== "amax";
   return stochastic || elementScaling !== "multiply" || OTHERS.includes(scaleRule);

@@ -28,8 +28,8 @@ export function amaxesOf(dtype: WideDType): readonly number[] {
 const TENSORS = [2688, 3, 0.1, 1e5, 2 ** -149, 2 ** -126, 1e-30, 3e38, 0, Infinity];
 
 /** The amaxes of the tensor that blocks are quantized with; one that is undefined where blocks alone determine scales. */
-export function tensorAmaxesOf({ quantizer }: QuantizeSpec): readonly (number | undefined)[] {
-  return blockFormat(quantizer).tensorAmax ? TENSORS : [undefined];
+export function tensorAmaxesOf({ quantizer, rowScaled }: QuantizeSpec): readonly (number | undefined)[] {
+  return blockFormat(quantizer).tensorAmax && !rowScaled ? TENSORS : [undefined];
 }
 
 /**

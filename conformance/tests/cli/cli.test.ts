@@ -72,6 +72,8 @@ describe("usage", () => {
       /--tile 1x32 is not one of 1x16, 16x16, which nvfp4 has/,
     ],
     ["quantize @in -o @out --quantizer nvfp4 --rht --four-over-six", /4over6 goes with neither/],
+    ["quantize @in -o @out --quantizer nvfp4 --row-scaled --rht", /rowScaled goes with neither/],
+    ["quantize @in -o @out --quantizer mxfp4 --row-scaled", /--row-scaled is for nvfp4/],
     ["quantize @in -o @out --quantizer nvfp4 --err-mode mse", /--err-mode is for --four-over-six/],
     ["quantize @in -o @out --quantizer nvfp4 --e4m3-max 256", /--e4m3-max is for --four-over-six/],
     ["quantize @in -o @out --quantizer nvfp4 --four-over-six --e4m3-max 100", /e4m3-max/],

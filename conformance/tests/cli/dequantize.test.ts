@@ -49,6 +49,8 @@ const QUANTIZERS: readonly (readonly [options: string, make: Make])[] = [
   ["nvfp4 --tile 16x16", () => new NVFP4Quantizer({ tile: "16x16" })],
   ["nvfp4 --four-over-six", () => new NVFP4Quantizer({ fourOverSix: "mae" })],
   ["nvfp4 --four-over-six --e4m3-max 448", () => new NVFP4Quantizer({ fourOverSix: "mae", e4m3Max: 448 })],
+  ["nvfp4 --row-scaled", () => new NVFP4Quantizer({ rowScaled: true })],
+  ["nvfp4 --row-scaled --four-over-six", () => new NVFP4Quantizer({ rowScaled: true, fourOverSix: "mae" })],
   ["nvfp4 --four-over-six --err-mode mse", () => new NVFP4Quantizer({ fourOverSix: "mse" })],
   [
     "nvfp4 --stochastic --seed 9 --offset 4",

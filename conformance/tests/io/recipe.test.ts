@@ -39,7 +39,7 @@ function errorOf(text: string): unknown {
 }
 
 /** Options that files of older versions do not have: with their defaults, files have them no more than those. */
-const ADDED: readonly string[] = ["scaleRule", "elementScaling", "amaxLimit"];
+const ADDED: readonly string[] = ["scaleRule", "elementScaling", "amaxLimit", "rowScaled"];
 /** The same of quantizers without an amax of the tensor. */
 const ADDED_WITHOUT_AMAX: readonly string[] = [...ADDED, "stochastic"];
 const REQUIRED = ["quantizer", "format", "shape", "dtype", "scales", "usage"];
@@ -88,6 +88,7 @@ describe("metadata of a quantized tensor", () => {
     compact: [0, "false", null],
     fourOverSix: ["max", 1, null, "MAE"],
     e4m3Max: [447, "448", null, 0, true],
+    rowScaled: [0, "false", null],
     shape: ["128", 128, null, [128, -1], [128, 1.5], [128, "128"], [2 ** 53, 128], [-16, -16], [null]],
     dtype: ["e4m3", "F32", 32, null],
     scales: ["zigzag", 1, null, true],

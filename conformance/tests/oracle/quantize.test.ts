@@ -289,6 +289,32 @@ describe("NVFP4", () => {
     expect(copy?.amax).toBe(bitsOf(g));
   });
 
+  it("gives each row an amax of its own in place of the tensor's, and each column in the columnwise copy", () => {
+    const row = [6, 3, -1.5, ...new Array<number>(13).fill(0)];
+    const values = [row, row.map((x) => x / 8)].flat();
+    const spec: QuantizeSpec = { quantizer: "nvfp4", rowScaled: true };
+    const whole = run(values, [2, 16], { quantizer: "nvfp4" }).rowwise;
+    expect(whole?.scale).toEqual([0x7e, 0x66]);
+    const { rowwise: r, columnwise: c } = run(values, [2, 16], { ...spec, usage: DIRECTIONS });
+    expect(r?.amaxes?.map(fromBits)).toEqual([6, 0.75]);
+    expect(r?.scale).toEqual([0x7e, 0x7e]);
+    const codes = [7, 5, 0xb, ...new Array<number>(13).fill(0)];
+    expect([...(r?.codes ?? [])]).toEqual([...codes, ...codes]);
+    expect(c?.amaxes?.map(fromBits)).toEqual([6, 3, 1.5, ...new Array<number>(13).fill(0)]);
+    // each column has a block of its own: 6 and 0.75, 3 and 0.375, -1.5 and -0.1875 are all its amax and an eighth of it
+    expect(c?.scale.slice(0, 4)).toEqual([0x7e, 0x7e, 0x7e, 0]);
+    expect([0, 1, 2].map((line) => [...(c?.codes.subarray(16 * line, 16 * line + 2) ?? [])])).toEqual([
+      [7, 2],
+      [7, 2],
+      [0xf, 0xa],
+    ]);
+    if (!r) throw new Error("a rowwise copy was wanted");
+    const dequantized = Array.from(dequantize(r, "rowwise", spec), fromBits);
+    const factor = (g: number) => Math.fround(Math.fround(448 * g) * fromBits(0x39c30c31));
+    expect(dequantized.slice(0, 2)).toEqual([6, 3].map((q) => Math.fround(q * factor(6))));
+    expect(dequantized.slice(16, 18)).toEqual([6, 3].map((q) => Math.fround(q * factor(0.75))));
+  });
+
   it("dequantizes as code * ((scale * amax) * fl(1/2688))", () => {
     const copy = rowwise([6.5, -6.5, ...new Array(14).fill(0)], { quantizer: "nvfp4" });
     const factor = Math.fround(Math.fround(448 * 6.5) * fromBits(0x39c30c31));

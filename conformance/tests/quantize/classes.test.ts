@@ -109,7 +109,7 @@ const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
   },
   nvfp4: {
     make: (options) => new NVFP4Quantizer(options),
-    same: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix"],
+    same: ["tile", "scaleRule", "elementScaling", "rht", "stochastic", "fourOverSix", "rowScaled"],
     others: ({ rht, rhtSigns, fourOverSix, e4m3Max }) => ({
       ...(rht ? { randomSigns: rhtSigns === 0 ? false : undefined } : {}),
       ...(e4m3Max === (fourOverSix === "none" ? 448 : 256) ? {} : { e4m3Max }),

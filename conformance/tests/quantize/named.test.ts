@@ -118,6 +118,7 @@ const choices = fc.record(
     stochastic: fc.boolean(),
     fourOverSix: fc.constantFrom("none" as const, "mae" as const),
     e4m3Max: fc.constantFrom(448 as const, 256 as const),
+    rowScaled: fc.boolean(),
   },
   { requiredKeys: [] },
 );
@@ -131,6 +132,7 @@ scoped("an option is in the spec if the row has it, and else refused unless it i
     stochastic: false,
     fourOverSix: "none",
     e4m3Max: 448,
+    rowScaled: false,
   };
   fc.assert(
     fc.property(fc.constantFrom(...BLOCK_FORMAT_NAMES), choices, (name, chosen) => {
@@ -140,7 +142,8 @@ scoped("an option is in the spec if the row has it, and else refused unless it i
       );
       const contradicts =
         (chosen.fourOverSix === "mae" && (chosen.rht || chosen.stochastic)) ||
-        (chosen.e4m3Max === 256 && chosen.fourOverSix !== "mae");
+        (chosen.e4m3Max === 256 && chosen.fourOverSix !== "mae") ||
+        (chosen.rowScaled && (chosen.rht || chosen.stochastic));
       const make = () => quantizerNamed(name, { ...chosen, scale, random: new RandomState(1n) });
       if (alien || contradicts) expect(make).toThrow(ArgumentError);
       else expect(make().spec).toMatchObject(chosen);

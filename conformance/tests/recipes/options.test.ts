@@ -124,6 +124,7 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
       fourOverSix: ["none", "weights", "activations", "all"],
       e4m3Use256: ["all", "none", "weights", "activations"],
       fourOverSixErrMode: ["mae", "mse"],
+      rowScaledActivation: [false, true],
     },
     split: [false, true, true],
     qparams: (role, options) => {
@@ -135,10 +136,11 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
         stochastic: isGradient(role) && !options.disableStochasticRounding,
         fourOverSix: chooses ? options.fourOverSixErrMode : "none",
         e4m3Max: small ? 256 : 448,
+        rowScaled: options.rowScaledActivation === true && (role === "input" || role === "output"),
       };
     },
-    valid: ({ disableRht, fourOverSix }) =>
-      disableRht === true || !/all|activations/.test(String(fourOverSix)),
+    valid: ({ disableRht, fourOverSix, rowScaledActivation }) =>
+      disableRht === true || (!/all|activations/.test(String(fourOverSix)) && rowScaledActivation !== true),
     steps: { ungated: false, alone: false },
   },
 };
@@ -150,6 +152,7 @@ const OFF = {
   stochastic: false,
   fourOverSix: "none",
   e4m3Max: 448,
+  rowScaled: false,
 };
 const ELEMENTS: Readonly<Record<string, readonly [forward: string, backward: string]>> = {
   E4M3: ["e4m3", "e4m3"],

@@ -1,5 +1,6 @@
 #include "conformance/tests/stand-in/any-rules.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/quantize/int4/group.cuh"
@@ -51,10 +52,15 @@ void quantizesNvfp4(const QuantizeNvfp4Params& p) {
   withWide(p.type, [&](auto type) {
     for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
       clears(copy->scales);
-      if (copy->data) *copy->amax = copy->givenAmax ? *copy->givenAmax : amaxOf<type.value>(p);
+      if (copy->data && !p.rowScaled) *copy->amax = copy->givenAmax ? *copy->givenAmax : amaxOf<type.value>(p);
     }
-    launch(1, 1, [&] { storeTensorScales<type.value>(p); });
+    if (p.rowScaled) {
+      for (int64_t line = 0; line < std::max(p.rows, p.columns); ++line) clearLineAmaxes(p, line);
+    } else {
+      launch(1, 1, [&] { storeTensorScales<type.value>(p); });
+    }
     if (p.rows == 0 || p.columns == 0) return;
+    if (p.rowScaled) launch(blocksOf(p), kWarps * 32, [&] { raiseLineAmaxes<type.value>(p, blocksAcross(p)); });
     launch(blocksOf(p), kWarps * 32, [&] { quantizeAny<type.value>(p, blocksAcross(p)); });
   });
 }

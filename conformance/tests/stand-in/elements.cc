@@ -102,7 +102,10 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
   const int64_t lines = (((p.across ? p.columns : p.rows) - 1) >> p.lineShift) + 1;
   const int64_t blocks = (((p.across ? p.rows : p.columns) - 1) >> p.blockShift) + 1;
   readsScales(p.scales, lines, blocks, p.scaleWord == 0 ? 4 : 1);
-  readsF32(p.amax, 1);
+  if (p.rowScaled && (p.divides || p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || !p.amax)) {
+    return cudaErrorInvalidValue;
+  }
+  readsF32(p.amax, p.rowScaled ? p.rows : 1);
   writesWide(p.out, p.outType, count);
   if (p.divides) divides(p);
   return cudaSuccess;

@@ -72,6 +72,8 @@ cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t stream)
     const int64_t lines = p.rows + (p.rows - 1) / p.itemRows * p.sumsSkipped;
     readsF32(p.sums, extent(lines, p.columns, p.sumsPitch));
   }
+  readsF32(p.amaxW, p.lineAmaxesW ? p.columns : 1);
+  readsF32(p.amaxX, p.lineAmaxesX ? p.rows : 1);
   readsFactors(p.factors, p.linesW ? p.columns : 1, p.linesX ? p.rows : 1);
   if (p.beta != 0) readsWide(p.c, p.cType, count);
   readsWide(p.bias, p.biasType, p.columns);

@@ -189,22 +189,26 @@ cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t strea
   if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || p.transforms || p.stochastic || p.fourOverSix)) {
     return cudaErrorInvalidValue;
   }
+  if (p.rowScaled && (!isOwn || p.square || p.transforms || p.stochastic || p.rowwise.givenAmax || p.columnwise.givenAmax)) {
+    return cudaErrorInvalidValue;
+  }
   if (p.rows % 16 != 0 || p.columns % 16 != 0 || !fits(p.rowwise.data, p.rowwise.scales, p.rows, p.columns / 16) ||
       !fits(p.columnwise.data, p.columnwise.scales, p.columns, p.rows / 16)) {
     return cudaErrorInvalidValue;
   }
   readsWide(p.x, p.type, p.rows * p.columns);
   readsF32(p.noop, 1);
-  if (!isOwn && keeps(p.noop)) return cudaSuccess;
+  const bool runs = !isOwn || (p.rowScaled && !p.fourOverSix);
+  if (runs && keeps(p.noop)) return cudaSuccess;
   for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
     if (!copy->data) continue;
     reads(copy->words, bytesOf(p.rows * p.columns, 32));
     writes(copy->data, bytesOf(p.rows * p.columns, 4));
     writesScales(copy->scales, copy->scales.lines, copy->scales.blocks, 1);
     readsF32(copy->givenAmax, 1);
-    writesF32(copy->amax, 1);
+    writesF32(copy->amax, p.rowScaled ? copy->scales.lines : 1);
   }
-  if (!isOwn) quantizesNvfp4(p);
+  if (runs) quantizesNvfp4(p);
   return cudaSuccess;
 }
 

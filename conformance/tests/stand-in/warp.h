@@ -50,3 +50,8 @@ inline uint32_t __reduce_max_sync(uint32_t, uint32_t value) {
 float __fmaf_rn(float, float, float);
 uint32_t __funnelshift_l(uint32_t, uint32_t, uint32_t);
 inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+inline uint32_t atomicMax(uint32_t* at, uint32_t value) {
+  const uint32_t before = *at;
+  if (value > before) *at = value;
+  return before;
+}

@@ -79,6 +79,12 @@ describe("the environment", () => {
     ["NVTE_NVFP4_DISABLE_RHT", () => new NVFP4BlockScaling(), "input", "rht"],
     ["NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING", () => new NVFP4BlockScaling(), "gradOutput", "stochastic"],
     ["NVTE_NVFP4_DISABLE_2D_QUANTIZATION", () => new NVFP4BlockScaling(), "weight", "tile"],
+    [
+      "NVTE_NVFP4_ROW_SCALED_ACTIVATION",
+      () => new NVFP4BlockScaling({ disableRht: true }),
+      "input",
+      "rowScaled",
+    ],
   ] as const satisfies readonly (readonly [string, () => StandardRecipe, string, string])[];
 
   it.each(switches)(
@@ -116,7 +122,12 @@ describe("the environment", () => {
     for (const [name] of switches) vi.stubEnv(name, "1");
     expect(new Float8CurrentScaling({ pow2Scales: false }).pow2Scales).toBe(false);
     expect(new Float8BlockScaling({ useF32Scales: false }).useF32Scales).toBe(false);
-    const off = { disableRht: false, disableStochasticRounding: false, disable2dQuantization: false };
+    const off = {
+      disableRht: false,
+      disableStochasticRounding: false,
+      disable2dQuantization: false,
+      rowScaledActivation: false,
+    };
     expect(new NVFP4BlockScaling(off)).toMatchObject(off);
   });
 });

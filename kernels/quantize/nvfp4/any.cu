@@ -1,9 +1,34 @@
-// NVFP4 quantization by the scale rules of other libraries than TransformerEngine, and FP4 with ue5m3 scales. A pass over the
+// NVFP4 quantization by the scale rules of other libraries than TransformerEngine, by amaxes of lines, and FP4 with ue5m3 scales. A pass over the
 // source computes the amaxes of the copies, one thread makes scales of the tensor of them, and a second pass, which is the only
 // one where scales of blocks stand alone, computes codes and scales.
 #include "kernels/quantize/nvfp4/any.cuh"
 
+#include <algorithm>
+
 namespace lockstep {
+
+namespace {
+
+constexpr int kClearThreads = 256;
+
+__global__ void clearAmaxes(const QuantizeNvfp4Params p) {
+  nvfp4any::clearLineAmaxes(p, int64_t{blockIdx.x} * kClearThreads + threadIdx.x);
+}
+
+}  // namespace
+
+cudaError_t launchNvfp4RowScaled(const QuantizeNvfp4Params& p, cudaStream_t stream) {
+  using namespace nvfp4any;
+  const int64_t lines = std::max(p.rowwise.data != nullptr ? p.rows : 0, p.columnwise.data != nullptr ? p.columns : 0);
+  if (lines == 0) return cudaSuccess;
+  clearAmaxes<<<static_cast<uint32_t>(ceilDivide(lines, kClearThreads)), kClearThreads, 0, stream>>>(p);
+  if (p.rows == 0 || p.columns == 0) return cudaGetLastError();
+  withWide(p.type, [&](auto type) {
+    raiseLineAmaxes<type.value><<<blocksOf(p), kWarps * 32, 0, stream>>>(p, blocksAcross(p));
+    if (!p.fourOverSix) quantizeAny<type.value><<<blocksOf(p), kWarps * 32, 0, stream>>>(p, blocksAcross(p));
+  });
+  return p.fourOverSix ? launchNvfp4FourOverSix(p, stream) : cudaGetLastError();
+}
 
 cudaError_t launchNvfp4Any(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   using namespace nvfp4any;

@@ -1,5 +1,5 @@
-// The kernels for NVFP4 quantization by the scale rules of other libraries than TransformerEngine (docs/numerics.md §5.11), and
-// for FP4 with ue5m3 scales (§5.12). A warp quantizes 16 rows of 32 columns, one column per lane. Tests run these kernels on a
+// The kernels for NVFP4 quantization by the scale rules of other libraries than TransformerEngine (docs/numerics.md §5.11), for
+// amaxes of lines (§5.9), and for FP4 with ue5m3 scales (§5.12). A warp quantizes 16 rows of 32 columns, one column per lane. Tests run these kernels on a
 // CPU as well (conformance/tests/stand-in/warp.h).
 #pragma once
 
@@ -100,8 +100,14 @@ __device__ uint32_t codeOf(const QuantizeNvfp4Params& p, float x, float factor) 
   return codeOf(settled(scaled(x, factor), 0.25f, p.scaling));
 }
 
+// The scale of a block of that line with that amax.
 template <Wide type>
-__device__ Fp4Scale scaleOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, uint32_t amax) {
+__device__ Fp4Scale scaleOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, int64_t line, uint32_t amax) {
+  if (p.rowScaled) {
+    const float encode = globalScale(to.amax[line], 6 * p.e4m3Max);
+    const TwoLevel scale = twoLevel(floatOf(amax), encode, 1 / encode);
+    return {scale.code, scale.multiplier};
+  }
   return fp4Scale(p.rule, p.scaling, floatOf(amax), to.amax, rounded<type>);
 }
 
@@ -113,7 +119,7 @@ __device__ inline void storeScale(const ScalePlacement& to, int64_t line, int64_
 template <Wide type>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   const int lane = threadIdx.x % 32;
-  const Fp4Scale scale = scaleOf<type>(p, p.rowwise, amax);
+  const Fp4Scale scale = scaleOf<type>(p, p.rowwise, c.row + lane % kBlock, amax);
   uint32_t codes[kBlock];
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
@@ -134,7 +140,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Column<type>& c
 template <Wide type>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>& c, uint32_t amax) {
   if (!c.inside) return;
-  const Fp4Scale scale = scaleOf<type>(p, p.columnwise, amax);
+  const Fp4Scale scale = scaleOf<type>(p, p.columnwise, c.column, amax);
   uint32_t words[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) words[i / 8] |= codeOf<type>(p, c.x[i], scale.factor) << i % 8 * 4;
@@ -142,20 +148,60 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Column<type>
   *reinterpret_cast<uint2*>(p.columnwise.data + (c.column * p.rows + c.row) / 2) = make_uint2(words[0], words[1]);
 }
 
-// Quantizes by scales of the tensor that storeTensorScales has stored. `across` is the number of thread blocks beside each
-// other.
+// Loads the lane's column. `across` is the number of thread blocks beside each other. Below the last row nothing is loaded.
 template <Wide type>
-__global__ void __launch_bounds__(kWarps * 32) quantizeAny(const QuantizeNvfp4Params p, uint32_t across) {
-  if (isNoop(p.noop)) return;
-  const int lane = threadIdx.x % 32;
+__device__ Column<type> columnOf(const QuantizeNvfp4Params& p, uint32_t across) {
   Column<type> c;
   c.row = (int64_t{blockIdx.x / across} * kWarps + threadIdx.x / 32) * kBlock;
-  c.column = int64_t{blockIdx.x % across} * kColumns + lane;
+  c.column = int64_t{blockIdx.x % across} * kColumns + threadIdx.x % 32;
   c.inside = c.column < p.columns;
-  if (c.row >= p.rows) return;
+  if (c.row >= p.rows) return c;
   const auto* from = static_cast<const typename WideOf<type>::Storage*>(p.x) + c.row * p.columns + c.column;
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) c.x[i] = c.inside ? WideOf<type>::load(from[i * p.columns]) : 0;
+  return c;
+}
+
+// The amax of the block of row lane % 16 to which the lane's column belongs. The whole warp calls it.
+template <Wide type>
+__device__ uint32_t rowAmax(const Column<type>& c) {
+  uint32_t magnitudes[kBlock];
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) magnitudes[i] = magnitudeOf(c.x[i]);
+  maximaAcross(magnitudes);
+  return magnitudes[0];
+}
+
+// Sets the amaxes of lines to zero. A thread has line `index` of each copy.
+__device__ inline void clearLineAmaxes(const QuantizeNvfp4Params& p, int64_t index) {
+  if (isNoop(p.noop)) return;
+  if (p.rowwise.data != nullptr && index < p.rows) p.rowwise.amax[index] = 0;
+  if (p.columnwise.data != nullptr && index < p.columns) p.columnwise.amax[index] = 0;
+}
+
+// Raises the amaxes of lines, which are zero before, to those of the source. A maximum does not depend on the order of the
+// atomic operations; magnitudes have the order of their bits.
+template <Wide type>
+__global__ void __launch_bounds__(kWarps * 32) raiseLineAmaxes(const QuantizeNvfp4Params p, uint32_t across) {
+  if (isNoop(p.noop)) return;
+  const int lane = threadIdx.x % 32;
+  const Column<type> c = columnOf<type>(p, across);
+  if (c.row >= p.rows) return;
+  if (p.rowwise.data != nullptr) {
+    const uint32_t half = rowAmax(c);
+    const uint32_t largest = larger(half, __shfl_xor_sync(kFullMask, half, kBlock));
+    if (lane < kBlock) atomicMax(reinterpret_cast<uint32_t*>(p.rowwise.amax + c.row + lane), largest);
+  }
+  if (p.columnwise.data == nullptr || !c.inside) return;
+  atomicMax(reinterpret_cast<uint32_t*>(p.columnwise.amax + c.column), c.amax());
+}
+
+// Quantizes by scales of the tensor that storeTensorScales has stored, or by amaxes of lines that raiseLineAmaxes has.
+template <Wide type>
+__global__ void __launch_bounds__(kWarps * 32) quantizeAny(const QuantizeNvfp4Params p, uint32_t across) {
+  if (isNoop(p.noop)) return;
+  const Column<type> c = columnOf<type>(p, across);
+  if (c.row >= p.rows) return;
   uint32_t ofColumn = c.amax();
   uint32_t ofRow = 0;
   if (p.square) {
@@ -164,11 +210,7 @@ __global__ void __launch_bounds__(kWarps * 32) quantizeAny(const QuantizeNvfp4Pa
     }
     ofRow = ofColumn;
   } else if (p.rowwise.data != nullptr) {
-    uint32_t magnitudes[kBlock];
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) magnitudes[i] = magnitudeOf(c.x[i]);
-    maximaAcross(magnitudes);
-    ofRow = magnitudes[0];
+    ofRow = rowAmax(c);
   }
   if (p.rowwise.data != nullptr) quantizeRows<type>(p, c, ofRow);
   if (p.columnwise.data != nullptr) quantizeColumns<type>(p, c, ofColumn);

@@ -90,13 +90,21 @@ __device__ float maxAcross(float value, int first) {
   return value;
 }
 
+// The levels of a line of a copy that has `lines` lines: those of its own amax with rowScaled, else those of the tensor.
+__device__ Nvfp4Levels levelsOf(const QuantizeNvfp4Params& p, const Nvfp4Copy& copy, int64_t line, int64_t lines,
+                                const Nvfp4Levels& ofTensor) {
+  if (!p.rowScaled || line >= lines) return ofTensor;
+  const float encode = globalScale(copy.amax[line], 6 * p.e4m3Max);
+  return {encode, 1 / encode, copy.amax[line]};
+}
+
 template <Wide type>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
                              const Nvfp4Levels& levels) {
   const Fp4Scales stored(p.rowwise.scales, at.row, at.column / kFp4Block);
-  const Chooser chooser(levels, p.e4m3Max, p.squaredError);
   const Fp4RowItem<type> item;
   const int64_t row = at.row + item.row;
+  const Chooser chooser(levelsOf(p, p.rowwise, row, p.rows, levels), p.e4m3Max, p.squaredError);
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const int64_t column = at.column + (item.block + i) * kFp4Block;
@@ -122,9 +130,9 @@ template <Wide type>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
                                 const Nvfp4Levels& levels) {
   const Fp4Scales stored(p.columnwise.scales, at.column, at.row / kFp4Block);
-  const Chooser chooser(levels, p.e4m3Max, p.squaredError);
   const Fp4ColumnItem<type> item;
   const int64_t column = at.column + item.column;
+  const Chooser chooser(levelsOf(p, p.columnwise, column, p.columns, levels), p.e4m3Max, p.squaredError);
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const int line = item.line + i;

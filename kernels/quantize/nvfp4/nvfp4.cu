@@ -248,12 +248,23 @@ cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) 
   return cudaGetLastError();
 }
 
+namespace {
+
+// Whether the lines of the copies may have amaxes of their own.
+bool mayBeRowScaled(const QuantizeNvfp4Params& p) {
+  return p.rule == ScaleRule::kTwoLevel && p.scaling == 0 && !p.square && !p.transforms && !p.stochastic &&
+         p.rowwise.givenAmax == nullptr && p.columnwise.givenAmax == nullptr;
+}
+
+}  // namespace
+
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const bool transforms = p.transforms && p.columnwise.data != nullptr;
   const bool isOwn = p.rule == ScaleRule::kTwoLevel && p.scaling == 0;
   if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || p.transforms || p.stochastic || p.fourOverSix)) {
     return cudaErrorInvalidValue;
   }
+  if (p.rowScaled && !mayBeRowScaled(p)) return cudaErrorInvalidValue;
   for (const Nvfp4Copy& copy : {p.rowwise, p.columnwise}) {
     if (copy.data != nullptr && copy.amax == nullptr && !hasUe5m3Scales(p.rule)) return cudaErrorInvalidValue;
   }
@@ -267,6 +278,7 @@ cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t strea
     if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
   }
   if (!isOwn) return launchNvfp4Any(p, stream);
+  if (p.rowScaled) return launchNvfp4RowScaled(p, stream);
   if (cudaError_t error = launchNvfp4Amaxes(p, stream); error != cudaSuccess) return error;
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
   return p.fourOverSix ? launchNvfp4FourOverSix(p, stream) : launchNvfp4Codes(p, stream);

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 // One copy, rowwise or columnwise: its packed codes, line by line, their scales, and the amax of the tensor or, by other rules
-// than kTwoLevel, its scale.
+// than kTwoLevel, its scale. With `rowScaled`, `amax` has one element for each line.
 struct Nvfp4Copy {
   // Null if the copy is not wanted.
   uint8_t* data = nullptr;
@@ -58,13 +58,16 @@ struct QuantizeNvfp4Params {
   uint16_t scaling = 0;
   // The largest block scale: 448 or 256.
   float e4m3Max = 448;
+  // Whether each line of a copy has an amax of its own in place of the tensor's (§5.9). By kTwoLevel alone, in 1x16 blocks, with
+  // neither the transform nor stochastic rounding nor given amaxes.
+  bool rowScaled = false;
   // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
   // With stochastic rounding: the matrix whose elements have the random bits of this one's.
   MatrixPart part;
 };
 
-// Returns cudaErrorInvalidValue in three cases. Sizes, placements, amaxes, rule or scaling are not as described above. The
+// Returns cudaErrorInvalidValue in three cases. Sizes, placements, amaxes, rule, scaling or rowScaled are not as described above. The
 // Hadamard transform is requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the
 // transform or with stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
@@ -76,6 +79,9 @@ cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& params, cudaStream_t st
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4FourOverSix(const QuantizeNvfp4Params& params, cudaStream_t stream);
+
+// As launchQuantizeNvfp4, for lines that have amaxes of their own. The padding of the scales must be zero.
+cudaError_t launchNvfp4RowScaled(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 // As launchQuantizeNvfp4, by other rules than kTwoLevel. The padding of the scales must be zero.
 cudaError_t launchNvfp4Any(const QuantizeNvfp4Params& params, cudaStream_t stream);

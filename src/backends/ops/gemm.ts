@@ -48,7 +48,12 @@ export interface GemmOperand {
   readonly lineScales?: Tensor<"f32"> | undefined;
   /** For NVFP4: the amax of the whole tensor, f32 [1]. Block scales are relative to it. */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** For NVFP4: 6 times the maximum block scale. Given together with `amax`. */
+  /**
+   * For row-scaled NVFP4: the amaxes of lines, f32 with one element for each line, in place of `amax`. They, and the amax of the
+   * other operand, multiply the sum after its own epilogue instead of alpha (numerics.md §5.10).
+   */
+  readonly lineAmaxes?: Tensor<"f32"> | undefined;
+  /** For NVFP4: 6 times the maximum block scale. Given together with `amax` or `lineAmaxes`. */
   readonly amaxDivisor?: number | undefined;
 }
 
@@ -59,11 +64,17 @@ export function extentOf({ data, transposed }: GemmOperand): readonly [lines: nu
   return transposed ? [columns, rows] : [rows, columns];
 }
 
+/** Whether an operand has amaxes of lines. Those of both operands are then factors of the scaled sum, and not of alpha. */
+export function hasLineAmaxes({ x, w }: Pick<GemmArgs, "x" | "w">): boolean {
+  return x.lineAmaxes !== undefined || w.lineAmaxes !== undefined;
+}
+
 /**
  * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the
  * sum is accumulated. The epilogue multiplies the sum by s = (alpha * sW) * sX, where sW and sX are the scales of w and x: those
  * of the tensors, or those of line n of w and of line m of x. It adds beta * c and bias[n] and rounds once to the dtype of out.
- * For an FP8 out it multiplies by outScale before this rounding.
+ * For an FP8 out it multiplies by outScale before this rounding. If an operand has amaxes of lines, the scaled sum is multiplied by
+ * both amaxes, bias[n] is added, the result is rounded to the dtype of out, and beta * c is added to that (numerics.md §5.10).
  */
 export interface GemmArgs {
   /** The input: M lines along K. */

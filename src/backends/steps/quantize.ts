@@ -44,10 +44,11 @@ export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, val
 
 /**
  * Whether the scales depend on an amax of the whole tensor that is not given and that is not computed from transformed data.
+ * Amaxes of rows are those of the rounded values (numerics.md §7.3).
  */
 export function wantsAmax({ spec, amax }: { readonly spec: QuantizeSpec; readonly amax?: Wide | undefined }) {
   const { scaleSource, tensorAmax } = blockFormat(spec.quantizer);
-  return !amax && (scaleSource === "whole" || (tensorAmax && !spec.rht));
+  return !amax && (scaleSource === "whole" || (tensorAmax && !spec.rht && !spec.rowScaled));
 }
 
 function rounded(x: Wide, dtype: WideDType): Wide {

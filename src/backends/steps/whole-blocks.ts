@@ -64,13 +64,19 @@ function laysOutScales({ spec }: Pick<QuantizeArgs, "spec">, { geometry }: Quant
   return (isSquare(spec.tile) || scalesZeros(spec.scaleRule)) && geometry.layout !== "logical";
 }
 
-/** Creates the rowwise copy of the matrix with `rows` rows. It has the amax of the copy that is wanted. */
+/**
+ * Creates the rowwise copy of the matrix with `rows` rows. It has the amax of the copy that is wanted, or more amaxes where each row
+ * has one.
+ */
 function wholeCopy(args: QuantizeArgs, rowwise: QuantizedCopy, rows: number): QuantizedCopy {
   const { spec, x } = args;
   const layout = laysOutScales(args, rowwise) ? "logical" : rowwise.geometry.layout;
   const geometry = copyGeometry(spec, [rows, asMatrix(x.shape)[1]], "rowwise", layout);
   return {
     ...rowwise,
+    ...(spec.rowScaled && geometry.amaxShape
+      ? { amax: new Tensor(x.backend, "f32", geometry.amaxShape) }
+      : {}),
     data: new Tensor(x.backend, geometry.dataType, geometry.dataShape),
     scaleInv: new Tensor(x.backend, geometry.scaleType, geometry.scaleShape),
     geometry,
@@ -99,6 +105,7 @@ function filled(words: Tensor<"u32">, count: number): Tensor<"u32"> {
 function copyMembers(from: QuantizedCopy, to: QuantizedCopy): void {
   copyFirst(from.data, to.data);
   copyFirst(from.scaleInv, to.scaleInv);
+  if (from.amax && to.amax && from.amax !== to.amax) copyFirst(from.amax, to.amax);
 }
 
 /** Copies as many bytes as both tensors have. */

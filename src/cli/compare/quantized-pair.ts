@@ -4,6 +4,7 @@ import { type DialectValues, factorSteps, valueType } from "../../explain/dequan
 import { mul, roundedTo } from "../../explain/steps.js";
 import { tileSize } from "../../formats/block.js";
 import { isScalarFormat, valueOfCode } from "../../formats/derive.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
 import { tensorScaleRole } from "../../formats/scale-rules.js";
 import { allMembers } from "../../io/quantized/quantized-file.js";
 import type { Recipe } from "../../io/quantized/recipe.js";
@@ -12,7 +13,7 @@ import { viewAs } from "../../tensor/data.js";
 import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import { unpackFour } from "../../tensor/packed.js";
 import { linePlace, scaleIndex } from "../../tensor/places.js";
-import type { Direction } from "../../tensor/quantized.js";
+import type { Direction, QuantizeSpec } from "../../tensor/quantized.js";
 import { asMatrix, sameShape, storageBits, type WideDType } from "../../tensor/shape.js";
 import {
   type ChunkScales,
@@ -69,16 +70,21 @@ async function scalesIn(
   if (amaxPlan && !amax) return undefined;
   const { scaleType } = geometry;
   if (scaleType !== "f32" && !isScalarFormat(scaleType)) return undefined;
-  const [whole = 0] = amax ? viewAs("f32", amax) : [];
+  const amaxes = amax ? viewAs("f32", amax) : [];
   const { spec } = recipe;
-  const ofTensor =
-    tensorScaleRole(spec.scaleRule) === "amax"
-      ? { tensorAmax: whole }
-      : { tensorAmax: 0, ...(amax ? { tensorScale: whole } : {}) };
   const type = valueType(values, recipe.dtype);
-  const factorOf = (scale: number): number =>
-    factorSteps(spec, { scale, ...ofTensor }, values, type).at(-1)?.value ?? scale;
-  if (scaleType === "f32") return { bits: viewAs("u32", bytes), factors: viewAs("f32", bytes).map(factorOf) };
+  const factorOf = (scale: number, line = 0): number => {
+    const whole = amaxes[line] ?? 0;
+    const ofTensor =
+      tensorScaleRole(spec.scaleRule) === "amax"
+        ? { tensorAmax: whole }
+        : { tensorAmax: 0, ...(amax ? { tensorScale: whole } : {}) };
+    return factorSteps(spec, { scale, ...ofTensor }, values, type).at(-1)?.value ?? scale;
+  };
+  if (scaleType === "f32")
+    return { bits: viewAs("u32", bytes), factors: viewAs("f32", bytes).map((scale) => factorOf(scale)) };
+  if (spec.rowScaled)
+    return { bits: bytes, factors: factorsOfLines(spec, geometry, bytes, scaleType, factorOf) };
   // the sign of a narrow scale is ignored; 2^128 is no f32
   const ofCodes = Float64Array.from({ length: 256 }, (_, code) =>
     factorOf(Math.abs(valueOfCode(scaleType, code))),
@@ -87,6 +93,25 @@ async function scalesIn(
     bits: bytes,
     factors: new Float64Array(bytes.length).map((_, i) => ofCodes[bytes[i] as number] as number),
   };
+}
+
+/** The factors under scales whose lines have amaxes of their own; 0 in padding. */
+function factorsOfLines(
+  spec: QuantizeSpec,
+  geometry: CopyGeometry,
+  bits: Uint8Array,
+  scaleType: ScalarFormat,
+  factorOf: (scale: number, line: number) => number,
+): Float64Array {
+  const factors = new Float64Array(bits.length);
+  const { lines, blocks } = geometry.placement;
+  const [, length] = tileSize(spec.tile);
+  for (let line = 0; line < lines; line++)
+    for (let block = 0; block < blocks; block++) {
+      const at = scaleIndex(spec, geometry, { line, along: block * length });
+      factors[at] = factorOf(Math.abs(valueOfCode(scaleType, bits[at] as number)), line);
+    }
+  return factors;
 }
 
 /** Reads the scales of a copy from both files. Returns undefined if one of them lacks them. */

@@ -1,7 +1,7 @@
 /** Quantized tensors in files: the names and shapes of the tensors that each consists of, and functions that read them. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
-import { blockFormat, hasGivenScale } from "../../formats/block.js";
+import { hasGivenScale } from "../../formats/block.js";
 import { fromBytes } from "../../ops/create.js";
 import { Quantizer } from "../../quantizers/quantizer.js";
 import { copyGeometry } from "../../tensor/geometry.js";
@@ -26,7 +26,7 @@ export interface Member {
 
 /** The tensors of one copy of the quantized tensor `name`, in files `NAME.rowwise.data` and so on. */
 function copyMembers(name: string, { spec, shape, scales }: Recipe, direction: Direction): readonly Member[] {
-  const { dataType, dataShape, scaleType, scaleShape } = copyGeometry(
+  const { dataType, dataShape, scaleType, scaleShape, amaxShape } = copyGeometry(
     spec,
     asMatrix(shape),
     direction,
@@ -51,9 +51,9 @@ function copyMembers(name: string, { spec, shape, scales }: Recipe, direction: D
       shape: scaleShape,
     },
   ];
-  if (!blockFormat(spec.quantizer).tensorAmax) return members;
-  const amax: TensorPlan = { name: `${prefix}.amax`, dtype: "F32", shape: [1] };
-  return [...members, { field: "amax", direction, plan: amax, dtype: "f32", shape: [1] }];
+  if (!amaxShape) return members;
+  const amax: TensorPlan = { name: `${prefix}.amax`, dtype: "F32", shape: amaxShape };
+  return [...members, { field: "amax", direction, plan: amax, dtype: "f32", shape: amaxShape }];
 }
 
 /** All tensors of the quantized tensor `name`. */

@@ -77,6 +77,7 @@ function recipeOf(fields: Fields): Recipe {
     stochastic: read.optional("stochastic", isBoolean, "a boolean"),
     fourOverSix: isBoolean(fourOverSix) ? (fourOverSix ? "mae" : "none") : fourOverSix,
     e4m3Max: read.optional("e4m3Max", isE4m3Max, "448 or 256"),
+    rowScaled: read.optional("rowScaled", isBoolean, "a boolean"),
   });
   const shape = read.required("shape", isShape, "a list of sizes");
   requireQuantizable("shape", spec, asMatrix(shape)[1]);

@@ -11,7 +11,7 @@ export function recordedField(field: keyof QuantizeSpec): string {
 }
 
 /** The fields that files written before them do not have. Files have them only where they differ from the default. */
-const ADDED: readonly (keyof QuantizeSpec)[] = ["scaleRule", "elementScaling", "amaxLimit"];
+const ADDED: readonly (keyof QuantizeSpec)[] = ["scaleRule", "elementScaling", "amaxLimit", "rowScaled"];
 
 /** Whether files leave out that field of a spec, because it was added to specs later and has its default. */
 export function isOmitted(spec: QuantizeSpec, field: keyof QuantizeSpec): boolean {

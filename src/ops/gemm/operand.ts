@@ -143,7 +143,10 @@ function quantizedLines(op: string, name: string, t: QuantizedTensor, direction:
   const swizzled = t.scaleLayout === "swizzled";
   const inPlace = direction === "columnwise" && copy.geometry.data === "inPlace";
   const { data, transposed } = oriented(op, name, copy.data, inPlace ? "columnwise" : "rowwise");
-  const amax = copy.amax && { amax: copy.amax, amaxDivisor: amaxDivisor(op, name, spec) };
+  const amax = copy.amax && {
+    ...(spec.rowScaled ? { lineAmaxes: copy.amax } : { amax: copy.amax }),
+    amaxDivisor: amaxDivisor(op, name, spec),
+  };
   if (isTensorWide(spec.tile)) {
     const tensorScale = requireF32(op, `the scale of ${name}`, copy.scaleInv);
     return { data, transposed, traits: { format: spec.format }, tensorScale };

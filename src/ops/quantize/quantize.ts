@@ -111,6 +111,10 @@ export function requireInputs(
   if (hasGivenScale(spec) && !scale) {
     throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
   }
+  if (spec.rowScaled && (amax || amaxColumnwise))
+    throw new ArgumentError(
+      `${op}: rowScaled has an amax for each row, which cannot be given; drop one of the two`,
+    );
   if (usage.columnwise) requireTransformable(op, spec, values.dtype);
   if (part && spec.stochastic) requirePart(op, part, asMatrix(values.shape));
   if (randomBits || randomBitsColumnwise) requireRandomBits(op, values, { spec, usage }, inputs);

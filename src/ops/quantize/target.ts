@@ -24,8 +24,6 @@ export interface QuantizedLayout {
   readonly ops: QuantizerOps;
 }
 
-const SCALAR: Shape = Object.freeze([1]);
-
 /**
  * Creates an uninitialized quantized tensor of `shape` and nominal type `dtype`. Throws `ShapeError` for a shape that the
  * format's blocks do not divide, `ArgumentError` if neither copy is wanted.
@@ -71,8 +69,8 @@ function allocateCopy(backend: Backend, geometry: CopyGeometry, made: Owned[]): 
   made.push(data);
   const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
   made.push(scaleInv);
-  if (!geometry.tensorAmax) return { data, scaleInv, geometry };
-  const amax = new Tensor(backend, "f32", SCALAR);
+  if (!geometry.amaxShape) return { data, scaleInv, geometry };
+  const amax = new Tensor(backend, "f32", geometry.amaxShape);
   made.push(amax);
   return { data, scaleInv, geometry, amax };
 }

@@ -146,7 +146,7 @@ const CONSTRUCTORS: DerivedRows = {
           amaxColumnwise: w.scalar(),
         },
       ],
-      () => [{ fourOverSix: "mae", e4m3Max: 256 }],
+      () => [{ fourOverSix: "mae", e4m3Max: 256, rowScaled: true }],
       () => [{ scaleRule: "twoLevelProduct", elementScaling: "divideAdd" }],
     ],
   },

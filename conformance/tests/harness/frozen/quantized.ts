@@ -74,11 +74,13 @@ function specs(): readonly QuantizeSpec[] {
     makeSpec("mxfp6", { format: "e3m2", stochastic: true, tile: "32x32" }),
     makeSpec("mxfp4", { stochastic: true }),
     ...NEWEST.flatMap(([name, formats]) => plainSpecs(name, formats)),
+    makeSpec("nvfp4", { rowScaled: true }),
+    makeSpec("nvfp4", { rowScaled: true, fourOverSix: "mae", e4m3Max: 256 }),
   ];
 }
 
 function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
-  const { quantizer, format, tile, rht, stochastic, fourOverSix, compact, amaxEpsilon } = spec;
+  const { quantizer, format, tile, rht, stochastic, fourOverSix, compact, amaxEpsilon, rowScaled } = spec;
   const label = [
     quantizer,
     format,
@@ -88,6 +90,7 @@ function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
     fourOverSix === "none" ? "" : fourOverSix,
     compact ? "compact" : "",
     amaxEpsilon ? "epsilon" : "",
+    rowScaled ? "rowScaled" : "",
   ];
   return label.filter((part) => part).join(" ");
 }
@@ -179,12 +182,17 @@ function scalesOf(spec: QuantizeSpec, direction: Direction, seed: number): Plain
   return fromCodes(scaleType, scaleShape, scaleCodes(spec, elementCount(scaleShape), seed));
 }
 
+/** 2688, and for further lines the numbers behind it. */
+function amaxCodes(count: number): number[] {
+  return Array.from({ length: count }, (_, i) => 0x45280000 + i * 0x1357);
+}
+
 /** Cases of dequantization: all codes under scales of all sizes. */
 function dequantizations(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) =>
     WIDE_DTYPES.map((dtype) => {
       const shape = shapeFor(spec);
-      const { dataType, dataShape } = copyGeometry(spec, shape, "rowwise", "logical");
+      const { dataType, dataShape, amaxShape } = copyGeometry(spec, shape, "rowwise", "logical");
       const codes = words(500 + i, elementCount(dataShape)).map(
         (word) => word % 2 ** factsOf(spec.format).bits,
       );
@@ -197,7 +205,7 @@ function dequantizations(): readonly FrozenCase[] {
         data: fromCodes(dataType, dataShape, codes),
         scaleInv,
         logicalScales: scaleInv,
-        ...(spec.quantizer === "nvfp4" ? { amax: fromCodes("f32", [1], [0x45280000]) } : {}),
+        ...(amaxShape ? { amax: fromCodes("f32", amaxShape, amaxCodes(elementCount(amaxShape))) } : {}),
         dtype,
       });
     }),

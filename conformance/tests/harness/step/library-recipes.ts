@@ -61,12 +61,13 @@ export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined
     case "mxfp8":
       return new MXFP8BlockScaling({ ...products, format: model.format, enable2dQuantization: model.square });
     case "nvfp4": {
-      const { rht, stochastic, square, fourOverSix } = model;
+      const { rht, stochastic, square, fourOverSix, rowScaled } = model;
       return new NVFP4BlockScaling({
         ...products,
         disableRht: !rht,
         disableStochasticRounding: !stochastic,
         disable2dQuantization: !square,
+        rowScaledActivation: rowScaled ?? false,
         ...(fourOverSix === "none"
           ? { fourOverSix }
           : { fourOverSix: "weights" as const, fourOverSixErrMode: fourOverSix }),

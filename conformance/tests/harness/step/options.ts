@@ -25,6 +25,7 @@ export const RECIPES = {
   "nvfp4, rht alone": { ...NVFP4, stochastic: false, square: false },
   "nvfp4, stochastic alone": { ...NVFP4, rht: false, square: false },
   "nvfp4, mse": { ...NVFP4, rht: false, stochastic: false, square: false, fourOverSix: "mse" },
+  "nvfp4, row-scaled": { ...NVFP4, rht: false, stochastic: false, rowScaled: true },
   "nvfp4, mae": { ...NVFP4, rht: false, stochastic: false, fourOverSix: "mae" },
   custom: {
     kind: "custom",

@@ -5,7 +5,13 @@
 import type { BlasAlignment } from "../../../formats/chips.js";
 import { type DatapathChoice, STAGED_AS, type StagingName } from "../../../formats/datapath.js";
 import { isWide, roundUp, type WideDType } from "../../../tensor/shape.js";
-import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../ops/gemm.js";
+import {
+  extentOf,
+  type GemmArgs,
+  type GemmOperand,
+  type GemmOutDType,
+  hasLineAmaxes,
+} from "../../ops/gemm.js";
 import {
   BLAS_TYPES,
   type BlasProduct,
@@ -109,6 +115,8 @@ function isFusable({ args, choice, alignment, types }: AttemptContext): boolean 
   const { dtype } = out;
   // the order in which cuBLASLt applies vectors of scales was not measured
   if (x.lineScales || w.lineScales) return false;
+  // cuBLASLt has no factors for rows outside of alpha
+  if (hasLineAmaxes(args)) return false;
   if (!isWide(dtype) || (columns * BLAS_TYPES[dtype].bits) % alignment.rowBits !== 0) return false;
   // The library may skip a multiplication by zero, which would lose NaN and infinities among the sums. A negative alpha is not
   // fused either if other factors are read on the device.

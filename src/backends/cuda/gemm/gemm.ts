@@ -4,7 +4,7 @@ import { STAGED_AS } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
 import { roundUp, storageBits } from "../../../tensor/shape.js";
-import { extentOf, type GemmArgs, type GemmOperand } from "../../ops/gemm.js";
+import { extentOf, type GemmArgs, type GemmOperand, hasLineAmaxes } from "../../ops/gemm.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, type LoweringContext } from "../lowering.js";
 import { type Route, routeOf } from "./route.js";
@@ -162,12 +162,16 @@ function launchProducts(
   }
 }
 
-/** Returns the factors of the sums: alpha, the amaxes of NVFP4 operands and the scales of tensors or of lines. */
+/**
+ * Returns the factors of the sums: alpha, the amaxes of NVFP4 operands and the scales of tensors or of lines. Where lines have
+ * amaxes, none is among them.
+ */
 function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] {
+  const outside = hasLineAmaxes({ x, w });
   return {
     alpha,
-    amaxW: addressOf(w.amax),
-    amaxX: addressOf(x.amax),
+    amaxW: outside ? undefined : addressOf(w.amax),
+    amaxX: outside ? undefined : addressOf(x.amax),
     inverse: 1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)),
     scaleW: addressOf(w.lineScales ?? w.tensorScale),
     scaleX: addressOf(x.lineScales ?? x.tensorScale),
@@ -193,10 +197,15 @@ function finish(
   const { x, w, batch = 1, c, bias, out, amax } = args;
   const [[rows], [columns]] = [extentOf(x), extentOf(w)];
   const isNarrow = storageBits(out.dtype) === 8;
+  const outside = hasLineAmaxes(args);
   addon.gemmEpilogue(device, {
     factors: factors(args),
     linesW: w.lineScales !== undefined,
     linesX: x.lineScales !== undefined,
+    lineAmaxesW: w.lineAmaxes !== undefined,
+    lineAmaxesX: x.lineAmaxes !== undefined,
+    amaxW: outside ? addressOf(w.lineAmaxes ?? w.amax) : undefined,
+    amaxX: outside ? addressOf(x.lineAmaxes ?? x.amax) : undefined,
     sums,
     sumsPitch,
     sumsSkipped: (sumsLines ?? rows) - rows,

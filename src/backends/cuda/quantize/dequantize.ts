@@ -24,6 +24,7 @@ export const DEQUANTIZE_CALLS = {
     "amax?": "pointer",
     inverse: "float",
     divides: "flag",
+    rowScaled: "flag",
     ...OUT,
   },
 } as const satisfies Declarations;
@@ -75,6 +76,7 @@ function launch({ addon, device }: LoweringContext, { spec, copy, out }: Dequant
     blockShift: isWhole ? ALL : Math.min(Math.log2(length), ALL),
     amax: addressOf(copy.amax),
     ...tensorFactor(spec),
+    rowScaled: spec.rowScaled,
     out: out.address,
     outType: wideOf(out),
   });

@@ -12,7 +12,7 @@ import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
 import { byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { Agreement, Support } from "../../backend.js";
-import { extentOf, type GemmArgs, type GemmOperand } from "../../ops/gemm.js";
+import { extentOf, type GemmArgs, type GemmOperand, hasLineAmaxes } from "../../ops/gemm.js";
 import { transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
@@ -209,12 +209,13 @@ function numberIn(tensor: Tensor<"f32"> | undefined): number {
 
 /**
  * Returns alpha with the amaxes of NVFP4 operands: ((alpha * amaxW) * amaxX) * (1 / divisors). The divisors are multiplied and
- * inverted first. Every operation is rounded to f32 (numerics.md §5.10).
+ * inverted first. Every operation is rounded to f32. Where lines have amaxes, none is in alpha (numerics.md §5.10).
  */
 function fullAlpha({ alpha, w, x }: GemmArgs): number {
-  if (!w.amax && !x.amax) return alpha;
+  if (!w.amaxDivisor && !x.amaxDivisor) return alpha;
   const inverse = Math.fround(1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)));
-  const scaled = Math.fround(Math.fround(Math.fround(alpha) * numberIn(w.amax)) * numberIn(x.amax));
+  const [ofW, ofX] = hasLineAmaxes({ w, x }) ? [1, 1] : [numberIn(w.amax), numberIn(x.amax)];
+  const scaled = Math.fround(Math.fround(Math.fround(alpha) * ofW) * ofX);
   return Math.fround(scaled * inverse);
 }
 
@@ -240,6 +241,14 @@ function finish(context: LoweringContext, task: number, args: GemmArgs, item: nu
       strideW: w.lineScales ? 1 : 0,
       scaleX: (x.lineScales ?? x.tensorScale)?.address ?? NULL,
       strideX: x.lineScales ? 1 : 0,
+    });
+  if (hasLineAmaxes(args))
+    pool.call("gemmLineAmaxes", {
+      task,
+      amaxW: (w.lineAmaxes ?? w.amax)?.address ?? NULL,
+      strideW: w.lineAmaxes ? 1 : 0,
+      amaxX: (x.lineAmaxes ?? x.amax)?.address ?? NULL,
+      strideX: x.lineAmaxes ? 1 : 0,
     });
   const biasType = bias ? WIDE[bias.dtype] : WIDE.f32;
   pool.call("gemmBias", { task, bias: bias?.address ?? NULL, type: biasType });

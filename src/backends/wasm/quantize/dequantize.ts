@@ -72,7 +72,8 @@ function decodeCopy(
       context.pool.run("dequantizeColumns", job, { tileRows: block, ...copied });
     } else {
       const blockShift = Math.min(Math.log2(block), WHOLE_LINE);
-      context.pool.run("dequantizeRows", job, { tileRows, blockShift, ...copied });
+      const amaxes = spec.rowScaled ? (copy.amax?.address ?? 0) : 0;
+      context.pool.run("dequantizeRows", job, { tileRows, blockShift, amaxes, ...copied });
     }
   });
 }
@@ -81,7 +82,7 @@ function decodeCopy(
 function tensorFactors({ copy, spec }: DequantizeArgs) {
   const none = { g: 1, inverse: 1, divisor: 1 };
   if (!copy.amax) return none;
-  const stored = copy.amax.dataSync()[0] as number;
+  const stored = spec.rowScaled ? 1 : (copy.amax.dataSync()[0] as number);
   switch (tensorScaleRole(spec.scaleRule)) {
     case "multiplier":
       return { ...none, g: stored };

@@ -185,10 +185,15 @@ function quantizeBlocks(
     const tile = { tileRows, tileColumns: isLine ? 0 : block, sharedScales };
     describeCopy(context, task, args, direction, { ...tile, ...matrix });
     if (spec.amaxLimit > 0) pool.call("quantizeLimit", { task, limit: spec.amaxLimit });
+    if (copy.amax && spec.rowScaled) {
+      // without elements nothing runs, and all amaxes are 0
+      if (args.x.size === 0) copy.amax.write(new Float32Array(copy.amax.size));
+      pool.call("quantizeLineAmaxes", { task, amaxes: copy.amax.address });
+    }
     if (copy.amax)
       pool.call("quantizeLevels", {
         task,
-        globalAmax: globalAmax(context, args, direction, copy),
+        globalAmax: spec.rowScaled ? 0 : globalAmax(context, args, direction, copy),
         e4m3Max: spec.e4m3Max,
         squared: spec.fourOverSix === "mse",
         transforms: spec.rht && direction === "columnwise",
