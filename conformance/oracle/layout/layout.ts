@@ -105,7 +105,7 @@ export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling 
   const tile: Shape = isSquare(spec) ? [length, length] : line;
   const compact = spec.compact === true && !isSquare(spec);
   const gemmReady =
-    quantizer === "nvfp4" || length === Number.POSITIVE_INFINITY || (quantizer === "fp8-block" && !compact);
+    length === 16 || length === Number.POSITIVE_INFINITY || (quantizer === "fp8-block" && !compact);
   return {
     tile,
     step: quantizer === "fp8-block" ? tile : line,
@@ -154,8 +154,8 @@ function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Sh
 }
 
 /** True for columnwise MX copies, whose scale matrices have the block index as their first dimension. */
-function blocksRunDown({ quantizer }: LayoutSpec, usage: Usage): boolean {
-  return usage === "columnwise" && quantizer !== "nvfp4";
+function blocksRunDown(spec: LayoutSpec, usage: Usage): boolean {
+  return usage === "columnwise" && familyOf(spec).block !== 16;
 }
 
 /** The offset of scale (i, j) in the 128x4 layout of a matrix with `columns` blocks per line (numerics.md §4.6). */

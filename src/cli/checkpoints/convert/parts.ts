@@ -1,6 +1,6 @@
 /** The tensors that a weight becomes under a target, and how its codes and scales lie in them. */
 import { ShapeError } from "../../../errors.js";
-import { isTensorWide, tileSize } from "../../../formats/block.js";
+import { isLineWide, isTensorWide, tileSize } from "../../../formats/block.js";
 import { fileDType } from "../../../io/dtypes.js";
 import type { TensorPlan } from "../../../io/header/header.js";
 import { SWIZZLE_TILE } from "../../../tensor/places.js";
@@ -36,6 +36,7 @@ const FOLDED = 16;
 function blocksOf(row: Convention, spec: QuantizeSpec | undefined, shape: Shape): Blocks {
   const [, rows, columns] = matricesOf(shape);
   if (spec && isTensorWide(spec.tile)) return { kind: "whole", size: [rows, columns], grid: [1, 1] };
+  if (spec && isLineWide(spec.tile)) return { kind: "row", size: [1, columns], grid: [rows, 1] };
   const size = spec ? tileSize(spec.tile) : ([1, row.group ?? 1] as const);
   const grid = [Math.ceil(rows / size[0]), Math.ceil(columns / size[1])] as const;
   return { kind: size[0] > 1 ? "tile" : "group", size, grid };

@@ -17,6 +17,7 @@ import {
   E2M1,
   E4M3,
   modelopt,
+  torchaoFp8,
   torchaoMx,
   torchaoNv,
   typed,
@@ -72,6 +73,16 @@ const ROWS: Readonly<Record<string, Target>> = {
     scale: "source",
     whole: [1],
     announce: ct("float-quantized", 8, { strategy: "tensor" }),
+  },
+  "ct-fp8-channel": {
+    convention: "ct-float",
+    scale: "source",
+    announce: ct("float-quantized", 8, { strategy: "channel" }),
+  },
+  "ct-int8-channel": {
+    convention: "ct-int8",
+    scale: "source",
+    announce: ct("int-quantized", 8, { strategy: "channel", type: "int" }),
   },
   "ct-fp8-block": {
     convention: "ct-float",
@@ -135,28 +146,17 @@ const ROWS: Readonly<Record<string, Target>> = {
     convention: "torchao-fp8",
     scale: "F32",
     whole: [1, 1],
-    announce: {
-      method: "torchao",
-      type: {
-        _type: "Float8WeightOnlyConfig",
-        _version: 2,
-        _data: {
-          weight_dtype: E4M3,
-          set_inductor_config: true,
-          granularity: { _type: "PerTensor", _version: 1, _data: {} },
-        },
-      },
-      subclass: {
-        type: "Float8Tensor",
-        data: {
-          mm_config: null,
-          act_quant_kwargs: null,
-          kernel_preference: typed("KernelPreference", "AUTO"),
-        },
-        source: "dtype",
-        wholeBlock: true,
-      },
-    },
+    announce: torchaoFp8(typed("PerTensor", {}), "whole"),
+  },
+  "torchao-fp8-row": {
+    convention: "torchao-fp8",
+    scale: "F32",
+    announce: torchaoFp8(typed("PerRow", { dim: -1 }), "row"),
+  },
+  "fbgemm-fp8": {
+    convention: "fbgemm-fp8",
+    scale: "F32",
+    announce: { method: "fbgemm", quantMethod: "fbgemm_fp8", upperBound: 1200 },
   },
   "gpt-oss": {
     dialect: "gptoss-mxfp4",
@@ -206,11 +206,7 @@ const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = 
   "modelopt-mxfp4": "shape",
   "triton-mxfp8": "none",
   "gptoss-mxfp4": "gptOss",
-  "torchao-fp8-row": "rows",
-  "ct-fp8-channel": "rows",
-  "ct-int8-channel": "rows",
   "modelopt-int8-row": "rows",
-  "fbgemm-fp8": "rows",
   "fbgemm-fp8-ub1200": "rows",
 };
 

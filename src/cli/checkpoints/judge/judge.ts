@@ -57,7 +57,11 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       return told;
     if (power && isE8m0(weight))
       return scale.max === unit(weight) && blocks.nonzero >= 4 * MIN_CONSTANT ? told : undefined;
-    return !power && blocks.nonzero >= MIN_CONSTANT ? told : undefined;
+    // scales of larger blocks, carried over to smaller ones, are equal too: most of those do not reach the largest code
+    const full = 2 * blocks.full > blocks.nonzero;
+    return !power && blocks.nonzero >= MIN_CONSTANT && full
+      ? `${told}, and ${blocks.full} of ${blocks.nonzero} blocks reach the largest code`
+      : undefined;
   },
   "scale-one": ({ geometry }, { scale, amax, blocks }) =>
     geometry.kind === "whole" && scale.max === 1 && blocks.nonzero > 0
