@@ -34,6 +34,9 @@ const TARGETS = [
   "gguf-nvfp4",
   "lockstep-mxfp8",
   "torchao-mxfp8-rceil",
+  "ct-int8-channel",
+  "modelopt-fp8-block",
+  "fbgemm-fp8",
 ];
 /** One of so many files is converted too. */
 const CONVERTED = 8;

@@ -42,6 +42,7 @@ const WRITERS: Readonly<Record<string, string>> = {
   "ct-mxfp4": "ct-mxfp4",
   "ct-nvfp4": "ct-nvfp4",
   "modelopt-fp8": "modelopt-fp8",
+  "modelopt-mxfp4": "modelopt-mxfp4",
   "modelopt-nvfp4": "modelopt-nvfp4",
   "torchao-mxfp8": "torchao-mxfp8-rceil",
   "torchao-nvfp4": "torchao-nvfp4-two-level",
@@ -73,23 +74,31 @@ describe.each(Object.entries(WRITERS))("the original as %s", (fixture, to) => {
 });
 
 it("ModelOpt's configurations leave out what the conversion leaves out, and claim no scales of activations", async () => {
-  for (const name of ["modelopt-fp8", "modelopt-nvfp4"]) {
-    await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), name);
+  for (const [name, to] of [
+    ["modelopt-fp8", "modelopt-fp8"],
+    ["modelopt-nvfp4", "modelopt-nvfp4"],
+    ["modelopt-mxfp4", "modelopt-mxfp4"],
+    ["modelopt-int8", "modelopt-int8-row"],
+  ] as const) {
+    await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), to);
     const [theirs, ours] = [join(VECTORS, name), w.path(`${name}-config`)].map((folder) => ({
       config: read(folder, "config.json").quantization_config,
       own: read(folder, "hf_quant_config.json").quantization,
     }));
     expect(ours?.config.ignore.toSorted()).toEqual(theirs?.config.ignore.toSorted());
     expect(ours?.own.exclude_modules.toSorted()).toEqual(theirs?.own.exclude_modules.toSorted());
-    expect(ours?.config.config_groups.group_0.weights).toEqual(theirs?.config.config_groups.group_0.weights);
-    expect(ours?.config.config_groups.group_0.input_activations).toBeUndefined();
+    const [own, other] = [ours, theirs].map((each) => each?.config.config_groups?.group_0);
+    expect(own?.weights).toEqual(other?.weights);
+    expect(own?.input_activations).toBeUndefined();
+    if (name !== "modelopt-nvfp4") expect(ours?.own.quant_algo).toBe(theirs?.own.quant_algo);
   }
 });
 
 /** The forms that the small weights of the original can have. torchao's modes differ in the quantizer alone: one each. */
 const FORMS = QUANTIZED_TARGETS.filter(
   (name) =>
-    !["gpt-oss", "transformers-fp8-block", "gguf-nvfp4"].includes(name) && !/-(ceil|even)$/.test(name),
+    !["gpt-oss", "transformers-fp8-block", "modelopt-fp8-block", "gguf-nvfp4"].includes(name) &&
+    !/-(ceil|even)$/.test(name),
 ).filter((name) => !["torchao-mxfp8-floor", "torchao-mxfp4-rceil"].includes(name));
 
 interface Change {

@@ -75,7 +75,7 @@ export function quantizationConfig(
     case "modelopt": {
       const { method, algorithm, weights } = announce;
       return {
-        config_groups: { group_0: { weights, targets: ["Linear"] } },
+        ...(weights ? { config_groups: { group_0: { weights, targets: ["Linear"] } } } : {}),
         ignore: ignored,
         quant_algo: algorithm,
         producer: { name: method, version: VERSIONS.modelopt },
@@ -114,7 +114,7 @@ export function quantizationConfig(
 /** The hf_quant_config.json of ModelOpt; undefined for other libraries, which have no such file. */
 export function modeloptConfig(announce: Announcement, ignored: readonly string[]): JsonObject | undefined {
   if (announce.method !== "modelopt") return undefined;
-  const { group_size: group } = announce.weights;
+  const group = announce.weights?.group_size;
   return {
     producer: { name: announce.method, version: VERSIONS.modelopt },
     quantization: {

@@ -4,7 +4,7 @@ import type { JsonObject } from "../../../io/header/header.js";
 /** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
 export type Announcement =
   | { readonly method: "compressed-tensors"; readonly format: string; readonly weights: JsonObject }
-  | { readonly method: "modelopt"; readonly algorithm: string; readonly weights: JsonObject }
+  | { readonly method: "modelopt"; readonly algorithm: string; readonly weights?: JsonObject }
   | { readonly method: "fp8"; readonly scaleFormat?: string }
   | { readonly method: "fbgemm"; readonly quantMethod: string; readonly upperBound: number }
   | { readonly method: "experts"; readonly quantMethod: string }
@@ -38,6 +38,9 @@ export const modelopt = (algorithm: string, bits: number, group?: number): Annou
   algorithm,
   weights: { dynamic: false, num_bits: bits, type: "float", ...(group ? { group_size: group } : {}) },
 });
+
+/** Of an algorithm of ModelOpt whose groups its exporter does not tell. */
+export const modeloptAlone = (algorithm: string): Announcement => ({ method: "modelopt", algorithm });
 
 /** A value of torchao with its type. */
 export const typed = (type: string, data: unknown): JsonObject => ({ _type: type, _data: data });

@@ -58,6 +58,8 @@ export function whyUnfit(
   if (row.transposedWide && shape.length !== 3)
     return `its shape is [${shape}]; matrices of experts are needed`;
   if (shape.length < 2 || rows * columns === 0) return `its shape is [${shape}]; a matrix is needed`;
+  if (target.layout === "reduced" && shape.length > 2)
+    return `its shape is [${shape}]; its library writes matrices alone`;
   const { kind, size, grid } = blocksOf(row, spec, shape);
   const step = target.columns ?? size[1];
   if (kind === "group" && columns % step !== 0)
@@ -91,7 +93,7 @@ export function partsOf(
   const folded = row.codes.suffix === "_blocks" ? [last / FOLDED, FOLDED] : [last];
   const scaleDType = target.scale === "source" ? fileDType(source) : target.scale;
   const scaleShape =
-    blocks.kind === "whole" ? (target.whole ?? [1]) : [...lead, ...gridShape(target, blocks.grid)];
+    blocks.kind === "whole" ? (target.whole ?? [1]) : [...lead, ...gridShape(target, blocks)];
   return {
     type,
     codes: {
@@ -113,8 +115,8 @@ function codeTypeOf(row: Convention, spec: QuantizeSpec | undefined): CodeTypeNa
 }
 
 /** The shape of the scales of one matrix. Those of tiles for tensor cores are padded; torchao writes each tile as 32 rows. */
-function gridShape({ layout }: Target, [rows, columns]: readonly [number, number]): readonly number[] {
-  if (layout === "flat") return [rows * columns, 1];
+function gridShape({ layout }: Target, { kind, grid: [rows, columns] }: Blocks): readonly number[] {
+  if (layout === "reduced") return kind === "row" ? [rows] : [rows, 1, columns, 1];
   if (layout !== "swizzled") return [rows, columns];
   const [height, width] = SWIZZLE_TILE;
   return [roundUp(rows, height) / 4, roundUp(columns, width) * 4];

@@ -17,6 +17,7 @@ import {
   E2M1,
   E4M3,
   modelopt,
+  modeloptAlone,
   torchaoFp8,
   torchaoMx,
   torchaoNv,
@@ -40,8 +41,11 @@ export interface Target {
   readonly whole?: readonly number[];
   /** The shape of the scale beside those of blocks. */
   readonly global?: readonly number[];
-  /** How scales of groups lie, if not as [N, K/g]: in the tiles of tensor cores, or one below the other. */
-  readonly layout?: "swizzled" | "flat";
+  /**
+   * How scales of blocks lie, if not as the matrix that they are: in the tiles of tensor cores, or in a shape of `reducedScales` of
+   * the convention, which weights of two dimensions alone have.
+   */
+  readonly layout?: "swizzled" | "reduced";
   /** Whether the library reads whole blocks only. */
   readonly even?: true;
   /** The number of elements by which rows must be divisible, if it is not that of a group. */
@@ -115,6 +119,20 @@ const ROWS: Readonly<Record<string, Target>> = {
     global: [],
     announce: modelopt("W4A16_NVFP4", 4, 16),
   },
+  "modelopt-mxfp4": { convention: "modelopt-mxfp4", scale: "U8", announce: modeloptAlone("mxfp4") },
+  "modelopt-fp8-block": {
+    convention: "modelopt-fp8",
+    scale: "F32",
+    layout: "reduced",
+    even: true,
+    announce: modeloptAlone("fp8_pb_wo"),
+  },
+  "modelopt-int8-row": {
+    convention: "modelopt-int8",
+    scale: "F32",
+    layout: "reduced",
+    announce: modeloptAlone("W8A16"),
+  },
   "deepseek-fp8-block": { convention: "block-fp8", scale: "F32", announce: { method: "fp8" } },
   "deepseek-ue8m0": {
     convention: "block-fp8",
@@ -186,9 +204,8 @@ const ROWS: Readonly<Record<string, Target>> = {
 const UNWRITTEN = {
   none: "it has no files of its own; lockstep quantize --dialect writes those of Lockstep",
   six: "the files of torchao have no six-bit codes",
-  shape: "no library loads files of it whose layout is known",
   gptOss: "its files are written by the name gpt-oss",
-  rows: "conversion has no scales of rows; lockstep quantize --dialect writes files of Lockstep",
+  activations: "its bound is that of activations, which no file holds; fbgemm-fp8 is the form of weights",
 } as const;
 
 const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = {
@@ -202,12 +219,9 @@ const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = 
   "torchao-mxfp6-rceil": "six",
   "torchao-mxfp6-ceil": "six",
   "torchao-mxfp6-even": "six",
-  "modelopt-fp8-block": "shape",
-  "modelopt-mxfp4": "shape",
   "triton-mxfp8": "none",
   "gptoss-mxfp4": "gptOss",
-  "modelopt-int8-row": "rows",
-  "fbgemm-fp8-ub1200": "rows",
+  "fbgemm-fp8-ub1200": "activations",
 };
 
 /** The names of everything that weights can be quantized to. */

@@ -48,6 +48,8 @@ export interface Convention {
   };
   /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
   readonly transposedWide?: true;
+  /** Whether scales of rows may also be [N], and those of tiles [ceil(N/n), 1, ceil(K/k), 1], as an amax over blocks leaves them. */
+  readonly reducedScales?: true;
   /** Whether the file may say that scales are swizzled for tensor cores. */
   readonly maySwizzle?: true;
   /** The kind of file that has it, if that is not safetensors. */
@@ -164,7 +166,18 @@ export const CONVENTIONS = {
     scale: { suffix: SCALE, dtypes: ["F32"] },
     kinds: ["whole", "row", "tile"],
     block: [128, 128],
-    formats: ["FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MIXED_PRECISION"],
+    reducedScales: true,
+    formats: ["FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "fp8_pb_wo", "MIXED_PRECISION"],
+    ...MODELOPT,
+  },
+  "modelopt-int8": {
+    summary: "ModelOpt INT8",
+    codes: { suffix: ".weight", dtypes: ["I8"] },
+    type: "int8",
+    scale: { suffix: SCALE, dtypes: ["F32"] },
+    kinds: ["row"],
+    reducedScales: true,
+    formats: ["W8A16", "W8A8_SQ_PER_CHANNEL", "MIXED_PRECISION"],
     ...MODELOPT,
   },
   "modelopt-nvfp4": {
@@ -195,7 +208,7 @@ export const CONVENTIONS = {
     scale: E8M0,
     kinds: ["group"],
     group: 32,
-    formats: ["MXFP4", "W4A8_MXFP4_FP8", "MIXED_PRECISION"],
+    formats: ["MXFP4", "mxfp4", "W4A8_MXFP4_FP8", "MIXED_PRECISION"],
     ...MODELOPT,
   },
   "block-fp8": {
