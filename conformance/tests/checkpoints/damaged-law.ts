@@ -151,7 +151,6 @@ async function judged(path: string, conversion?: Conversion): Promise<Outcome> {
   }
 }
 
-
 /** Files that are whole give no error, so that what the others give is due to their damage. */
 async function requireWhole(all: readonly Files[], folder: string): Promise<void> {
   for (const { path, files } of all) {

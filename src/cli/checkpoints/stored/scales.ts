@@ -67,6 +67,7 @@ function permuted(stored: Float32Array, matrices: number, grid: ScaleGeometry["g
   const [rows, columns] = grid;
   const step = matrices === 0 ? 0 : stored.length / matrices;
   const values = new Float32Array(matrices * rows * columns);
+  if (values.length === 0) return values;
   for (let matrix = 0, at = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++)
       for (let column = 0; column < columns; column++, at++)
