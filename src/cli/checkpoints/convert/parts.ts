@@ -5,7 +5,7 @@ import { fileDType } from "../../../io/dtypes.js";
 import type { TensorPlan } from "../../../io/header/header.js";
 import { SWIZZLE_TILE } from "../../../tensor/places.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
-import { roundUp, type Shape, type WideDType } from "../../../tensor/shape.js";
+import { elementCount, roundUp, type Shape, type WideDType } from "../../../tensor/shape.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import { type Convention, conventionOf, type ScaleKind } from "../stored/conventions.js";
@@ -26,6 +26,8 @@ export interface Parts {
   readonly codes: TensorPlan;
   readonly scale: TensorPlan;
   readonly global?: TensorPlan;
+  /** The number of scales in `global`: one, or one for each matrix. */
+  readonly globals: number;
   readonly blocks: Blocks;
 }
 
@@ -94,16 +96,19 @@ export function partsOf(
   const scaleDType = target.scale === "source" ? fileDType(source) : target.scale;
   const scaleShape =
     blocks.kind === "whole" ? (target.whole ?? [1]) : [...lead, ...gridShape(target, blocks)];
+  const stacks = row.global?.stacked === true && lead.some((size) => size !== 1);
+  const globalShape = stacks ? lead : target.global;
   return {
     type,
+    globals: stacks ? elementCount(lead) : 1,
     codes: {
       name: prefix + row.codes.suffix,
       dtype: codesDType ?? "U8",
       shape: [...shape.slice(0, -1), ...folded],
     },
     scale: { name: prefix + row.scale.suffix, dtype: scaleDType, shape: scaleShape },
-    ...(row.global && target.global
-      ? { global: { name: prefix + row.global.suffix, dtype: "F32", shape: target.global } }
+    ...(row.global && target.global && globalShape
+      ? { global: { name: prefix + row.global.suffix, dtype: "F32", shape: globalShape } }
       : {}),
     blocks,
   };

@@ -63,7 +63,7 @@ export function fitGeometry(shapes: Shapes): Fitted {
 
 function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometry | undefined {
   const { shape, scale, swizzled } = shapes;
-  const [, rows, columns] = matricesOf(shape);
+  const [matrices, rows, columns] = matricesOf(shape);
   const lead = shape.slice(0, -2);
   const own = scale.entry.shape;
   const make = (block: readonly [number, number], grid: readonly [number, number]): ScaleGeometry => ({
@@ -95,7 +95,7 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
       if (group === undefined || columns % group !== 0) return undefined;
       const grid = [rows, columns / group] as const;
       const flat = row.codes.suffix === ".weight" && sameShape(own, [grid[0] * grid[1], 1]);
-      const tiled = swizzled && countOf(own) === padded(grid);
+      const tiled = swizzled && countOf(own) === matrices * padded(grid);
       return tiled || (!swizzled && (is(...grid) || flat)) ? make([1, group], grid) : undefined;
     }
   }

@@ -45,6 +45,8 @@ export interface Convention {
     readonly fused?: true;
     /** Whether weights without it are of the convention too. */
     readonly optional?: true;
+    /** Whether each matrix of a stack has one of its own, so that the tensor has their shape. */
+    readonly stacked?: true;
   };
   /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
   readonly transposedWide?: true;
@@ -335,7 +337,7 @@ export const CONVENTIONS = {
     type: "e2m1x2",
     scale: { suffix: `.weight${BLOCK_SCALES}`, dtypes: ["F8_E4M3"], values: UE4M3_HALVES },
     group: 16,
-    global: { suffix: ".scale", dtypes: ["F32"], role: "multiplier", optional: true },
+    global: { suffix: ".scale", dtypes: ["F32"], role: "multiplier", optional: true, stacked: true },
     others: [".input_scale"],
     ...GGML,
   },
