@@ -354,3 +354,136 @@ it("a writer that is given less, more or other than its plan leaves no file", ()
     expect([...file.tensors.keys()]).toEqual(["x", "x.block_scales"]);
     await file.close();
   }));
+
+describe("a stack of experts has one scale for each of them", () => {
+  const EXPERTS = 3;
+  const NAME = "blk.0.ffn_up_exps";
+  /** Experts of very different magnitudes, as one file of plain values. */
+  const stack = (): Held => {
+    const bytes = new Uint8Array(4 * EXPERTS * 4 * 64);
+    const floats = new Float32Array(bytes.buffer);
+    floats.forEach((_, i) => {
+      floats[i] = ((i * 37) % 101) * 2 ** (4 * Math.floor(i / 256) - 8) - 2 ** -9;
+    });
+    return { dtype: "F32", shape: [EXPERTS, 4, 64], bytes };
+  };
+  const written = async (folder: string, name: string, tensors: Record<string, Held>): Promise<string> => {
+    const path = join(folder, name);
+    const plan = Object.entries(tensors).map(([each, { dtype, shape }]) => ({ name: each, dtype, shape }));
+    await writeGguf(path, { tensors: plan, metadata: [] }, async (put) => {
+      for (const [each, { bytes }] of Object.entries(tensors)) await put(each, bytes);
+    });
+    return path;
+  };
+  /** A file of each expert alone, converted. */
+  const alone = async (folder: string, expert: number) => {
+    const { bytes } = stack();
+    const one = {
+      dtype: "F32" as const,
+      shape: [4, 64],
+      bytes: bytes.slice(1024 * expert, 1024 * (expert + 1)),
+    };
+    const path = await written(folder, `one-${expert}.gguf`, { [`${NAME}.weight`]: one });
+    await convertTo(backend(), path, join(folder, `one-${expert}`), "gguf-nvfp4");
+    return { ...(await readContents(join(folder, `one-${expert}`))), path: join(folder, `one-${expert}`) };
+  };
+
+  it("is quantized as the experts alone are, and read as they are", () =>
+    inFolder(async (folder) => {
+      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      const { plan, changes } = await convertTo(backend(), path, join(folder, "all"), "gguf-nvfp4");
+      expect([...plan.converted]).toEqual([[`${NAME}.weight`, "quantized"]]);
+      const { tensors } = await readContents(join(folder, "all"));
+      const globals = tensors.get(`${NAME}.scale`);
+      expect([globals?.dtype, globals?.shape]).toEqual(["F32", [EXPERTS]]);
+      const values = (await valuesIn(join(folder, "all"))).get(`${NAME}.weight`);
+      for (let expert = 0; expert < EXPERTS; expert++) {
+        const one = await alone(folder, expert);
+        for (const end of [".weight", ".weight.block_scales", ".scale"]) {
+          const [mine, all] = [one.tensors.get(NAME + end)?.bytes, tensors.get(NAME + end)?.bytes];
+          const size = mine?.length ?? 0;
+          expect([end, all?.slice(expert * size, (expert + 1) * size)]).toEqual([end, mine]);
+        }
+        const own = (await valuesIn(one.path)).get(`${NAME}.weight`);
+        expect(values?.slice(expert * 256, (expert + 1) * 256)).toEqual(own);
+      }
+      expect(new Set(new Float32Array(globals?.bytes.slice().buffer ?? new ArrayBuffer(0))).size).toBe(
+        EXPERTS,
+      );
+      const { findings, weights } = await reportOf(join(folder, "all"));
+      expect(findings).toEqual([]);
+      expect(weights[0]?.scales.globals).toHaveLength(EXPERTS);
+      // what is said of the change is what changed
+      const source = new Float32Array(stack().bytes.buffer);
+      expect(changes[0]?.changed).toBe(source.filter((value, i) => value !== values?.[i]).length);
+    }));
+
+  it("is carried over to the same form, and dequantized and quantized to others by its values", () =>
+    inFolder(async (folder) => {
+      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      const first = join(folder, "first");
+      await convertTo(backend(), path, first, "gguf-nvfp4");
+      const again = await convertTo(backend(), first, join(folder, "again"), "gguf-nvfp4");
+      expect([...again.plan.converted.values()]).toEqual(["carried"]);
+      expect((await readContents(join(folder, "again"))).tensors).toEqual(
+        (await readContents(first)).tensors,
+      );
+      const values = (await valuesIn(first)).get(`${NAME}.weight`) ?? new Float64Array();
+      await convertTo(backend(), first, join(folder, "wide"), "f32");
+      const wide = (await readContents(join(folder, "wide"))).tensors.get(`${NAME}.weight`);
+      expect(new Float32Array(wide?.bytes.slice().buffer ?? new ArrayBuffer(0))).toEqual(
+        Float32Array.from(values),
+      );
+      const other = await convertTo(backend(), first, join(folder, "other"), "torchao-nvfp4-two-level");
+      expect([...other.plan.converted.values()]).toEqual(["quantized"]);
+      // codes and scales under one global scale become a stack with that scale for each expert
+      await convertTo(backend(), join(folder, "other"), join(folder, "back"), "gguf-nvfp4");
+      const back = (await readContents(join(folder, "back"))).tensors.get(`${NAME}.scale`);
+      expect(back?.shape).toEqual([EXPERTS]);
+      expect((await valuesIn(join(folder, "back"))).get(`${NAME}.weight`)).toEqual(
+        (await valuesIn(join(folder, "other"))).get(`${NAME}.weight`),
+      );
+    }));
+
+  it("of another number of scales is named, and no conversion begins", () =>
+    inFolder(async (folder) => {
+      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      await convertTo(backend(), path, join(folder, "all"), "gguf-nvfp4");
+      const { tensors } = await readContents(join(folder, "all"));
+      for (const shape of [[1], [2], [4], [EXPERTS, 1]]) {
+        const count = shape.reduce((product, size) => product * size, 1);
+        const scale: Held = { dtype: "F32", shape, bytes: new Uint8Array(4 * count) };
+        const bad = await written(folder, "bad.gguf", {
+          ...Object.fromEntries(tensors),
+          [`${NAME}.scale`]: scale,
+        });
+        const { findings } = await reportOf(bad);
+        const found = findings.find(({ name }) => name === "scale-shape");
+        expect(found?.what, String(shape)).toBe(
+          `${NAME}.scale has shape [${shape}]; it must be [${EXPERTS}], one number for each matrix`,
+        );
+        await expect(convertTo(backend(), bad, join(folder, "no"), "bf16")).rejects.toThrow(/scale-shape/);
+      }
+    }));
+
+  it("whose scale of one expert is zero or no number is named", () =>
+    inFolder(async (folder) => {
+      const path = await written(folder, "all.gguf", { [`${NAME}.weight`]: stack() });
+      await convertTo(backend(), path, join(folder, "all"), "gguf-nvfp4");
+      const { tensors } = await readContents(join(folder, "all"));
+      for (const [value, name] of [
+        [0, "scale-zero"],
+        [Number.NaN, "scale-not-finite"],
+        [-1, "scale-negative"],
+      ] as const) {
+        const own = tensors.get(`${NAME}.scale`)?.bytes.slice() ?? new Uint8Array();
+        new DataView(own.buffer).setFloat32(4, value, true);
+        const scale: Held = { dtype: "F32", shape: [EXPERTS], bytes: own };
+        const bad = await written(folder, "bad.gguf", {
+          ...Object.fromEntries(tensors),
+          [`${NAME}.scale`]: scale,
+        });
+        expect((await reportOf(bad)).findings.map((each) => each.name)).toContain(name);
+      }
+    }));
+});

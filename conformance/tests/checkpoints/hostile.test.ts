@@ -2,6 +2,7 @@
  * Checkpoints of any contents: a report or a typed error, never a crash; and weights of ordinary distributions, quantized as each
  * convention does, raise no alarm.
  */
+import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
@@ -9,20 +10,25 @@ import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
 import { matchesGlob } from "../../../src/cli/checkpoints/glob.js";
 import { inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
 import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
+import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { CONVENTION_NAMES, conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
 import { isIgnored } from "../../../src/cli/checkpoints/stored/ignored.js";
 import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { LockstepError } from "../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
+import { useBackend } from "../harness/suite.js";
 import {
   type Contents,
+  convertTo,
   errorsIn,
   type Held,
   inFolder,
+  reportOf,
   reportOfContents,
   writeContents,
 } from "./checkpoints.js";
 
+const backend = useBackend({ threads: 1 });
 const noBackend = (): Promise<never> => Promise.reject(new Error("a plan quantizes nothing"));
 const ROWS = CONVENTION_NAMES.map(conventionOf);
 const ENDS = [
@@ -322,4 +328,59 @@ it("the correlation is that of the textbook, and is not disturbed by what is not
       expect(sums.coefficient).toBeCloseTo(spread > 1e-9 ? cov / spread : 0, 9);
     }),
   );
+});
+
+describe("a weight without elements may have dimensions of any size", () => {
+  const LARGE = 2 ** 24;
+  const SHAPES = [
+    [0, LARGE, LARGE],
+    [LARGE, 0, LARGE],
+    [LARGE, LARGE, 0],
+    [0, LARGE],
+    [LARGE, 0],
+  ];
+  const stored = CONVENTION_NAMES.filter((name) => conventionOf(name).container === undefined);
+  it.each(stored)("%s", async (name) => {
+    const { codes, scale, kinds, type, group = 32, block = [128, 128], global } = conventionOf(name);
+    const { bits } = CODE_TYPES[type];
+    const kind = kinds.at(-1);
+    let tried = 0;
+    for (const shape of SHAPES) {
+      const [rows = 0, columns = 0] = shape.slice(-2);
+      const lead = shape.slice(0, -2);
+      const [first = "U8"] = codes.dtypes;
+      const last = (columns * bits) / (8 * fileBytes(first, [1]));
+      const folded = codes.suffix === "_blocks" ? [last / 16, 16] : [last];
+      const grids: Readonly<Record<string, readonly number[]>> = {
+        group: [rows, columns / group],
+        tile: [Math.ceil(rows / block[0]), Math.ceil(columns / block[1])],
+        row: [rows, 1],
+        column: [1, columns],
+      };
+      const grid = [...lead, ...(grids[kind ?? "row"] ?? [])];
+      if (!grid.includes(0)) continue;
+      tried++;
+      const none = (size: readonly number[], dtype: FileDType = "F32"): Held => ({
+        dtype,
+        shape: size,
+        bytes: new Uint8Array(size.includes(0) ? 0 : 4),
+      });
+      const tensors = new Map([
+        [`m${codes.suffix}`, none([...shape.slice(0, -1), ...folded], codes.dtypes[0])],
+        [`m${scale.suffix}`, none(grid, scale.dtypes[0])],
+        ...(global ? [[`m${global.suffix}`, none([1])] as const] : []),
+      ]);
+      const start = performance.now();
+      await inFolder(async (folder) => {
+        await writeContents(folder, { tensors, metadata: {}, json: new Map() });
+        const { weights, findings } = await reportOf(folder);
+        expect(weights.every(({ amax }) => amax === 0)).toBe(true);
+        if (errorsIn(findings).length > 0) return;
+        expect(weights).toHaveLength(1);
+        await convertTo(backend(), folder, join(folder, "out"), "bf16");
+      });
+      expect(performance.now() - start).toBeLessThan(5000);
+    }
+    expect(tried).toBeGreaterThan(1);
+  });
 });

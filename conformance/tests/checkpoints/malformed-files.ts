@@ -176,6 +176,7 @@ function disturbHeader(draws: Draws, text: string): string {
   } catch {
     return text;
   }
+  if (typeof json !== "object" || json === null) return text;
   const names = Object.keys(json);
   const name = draws.of(names);
   const entry = { ...json[name] };

@@ -32,18 +32,25 @@ const w = useWorkspace();
 const backend = useBackend({ threads: 1 });
 const ORIGINAL = join(VECTORS, "original");
 
-/** The fixtures that a dialect's rule reproduces. The others have other blocks, draws for codes, or a scale for each row. */
+/** The fixtures that a dialect's rule reproduces. The others have other blocks, or draws for codes. */
 const WRITERS: Readonly<Record<string, string>> = {
   "ct-fp8-tensor": "ct-fp8-tensor",
+  "ct-fp8-channel": "ct-fp8-channel",
+  "ct-int8-channel": "ct-int8-channel",
   "ct-mxfp8": "ct-mxfp8",
   "ct-mxfp6": "ct-mxfp6",
   "ct-mxfp4": "ct-mxfp4",
   "ct-nvfp4": "ct-nvfp4",
   "modelopt-fp8": "modelopt-fp8",
+  "modelopt-mxfp4": "modelopt-mxfp4",
   "modelopt-nvfp4": "modelopt-nvfp4",
   "torchao-mxfp8": "torchao-mxfp8-rceil",
   "torchao-nvfp4": "torchao-nvfp4-two-level",
+  "torchao-fp8": "torchao-fp8-row",
+  "fbgemm-fp8": "fbgemm-fp8",
 };
+/** Tensors of fixtures that the original has not, and that no conversion of it writes: experts of fbgemm, scales of activations. */
+const BESIDE = /\.experts\.|\.input_scale$/;
 
 const read = (folder: string, name: string) => JSON.parse(readFileSync(join(folder, name), "utf8"));
 
@@ -51,7 +58,7 @@ describe.each(Object.entries(WRITERS))("the original as %s", (fixture, to) => {
   it("has the bytes of the library's own writer, and its configuration", async () => {
     await convertTo(backend(), ORIGINAL, w.path(fixture), to);
     const [theirs, ours] = [await readContents(join(VECTORS, fixture)), await readContents(w.path(fixture))];
-    const expected = new Map([...theirs.tensors].filter(([name]) => !name.endsWith(".input_scale")));
+    const expected = new Map([...theirs.tensors].filter(([name]) => !BESIDE.test(name)));
     expect([...ours.tensors.keys()].toSorted()).toEqual([...expected.keys()].toSorted());
     for (const [name, held] of expected) expect([name, ours.tensors.get(name)]).toEqual([name, held]);
     const parsed = (metadata: Readonly<Record<string, string>>) =>
@@ -61,29 +68,37 @@ describe.each(Object.entries(WRITERS))("the original as %s", (fixture, to) => {
           .map(([key, text]) => [key, [JSON.parse(text)].flat(key === "tensor_names" ? 1 : 0).toSorted()]),
       );
     expect(parsed(ours.metadata)).toEqual(parsed(theirs.metadata));
-    if (!fixture.startsWith("ct-")) return;
+    if (!/^(ct|fbgemm)-/.test(fixture)) return;
     expect(ours.json.get("config.json")).toEqual(read(join(VECTORS, fixture), "config.json"));
   });
 });
 
 it("ModelOpt's configurations leave out what the conversion leaves out, and claim no scales of activations", async () => {
-  for (const name of ["modelopt-fp8", "modelopt-nvfp4"]) {
-    await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), name);
+  for (const [name, to] of [
+    ["modelopt-fp8", "modelopt-fp8"],
+    ["modelopt-nvfp4", "modelopt-nvfp4"],
+    ["modelopt-mxfp4", "modelopt-mxfp4"],
+    ["modelopt-int8", "modelopt-int8-row"],
+  ] as const) {
+    await convertTo(backend(), ORIGINAL, w.path(`${name}-config`), to);
     const [theirs, ours] = [join(VECTORS, name), w.path(`${name}-config`)].map((folder) => ({
       config: read(folder, "config.json").quantization_config,
       own: read(folder, "hf_quant_config.json").quantization,
     }));
     expect(ours?.config.ignore.toSorted()).toEqual(theirs?.config.ignore.toSorted());
     expect(ours?.own.exclude_modules.toSorted()).toEqual(theirs?.own.exclude_modules.toSorted());
-    expect(ours?.config.config_groups.group_0.weights).toEqual(theirs?.config.config_groups.group_0.weights);
-    expect(ours?.config.config_groups.group_0.input_activations).toBeUndefined();
+    const [own, other] = [ours, theirs].map((each) => each?.config.config_groups?.group_0);
+    expect(own?.weights).toEqual(other?.weights);
+    expect(own?.input_activations).toBeUndefined();
+    if (name !== "modelopt-nvfp4") expect(ours?.own.quant_algo).toBe(theirs?.own.quant_algo);
   }
 });
 
 /** The forms that the small weights of the original can have. torchao's modes differ in the quantizer alone: one each. */
 const FORMS = QUANTIZED_TARGETS.filter(
   (name) =>
-    !["gpt-oss", "transformers-fp8-block", "gguf-nvfp4"].includes(name) && !/-(ceil|even)$/.test(name),
+    !["gpt-oss", "transformers-fp8-block", "modelopt-fp8-block", "gguf-nvfp4"].includes(name) &&
+    !/-(ceil|even)$/.test(name),
 ).filter((name) => !["torchao-mxfp8-floor", "torchao-mxfp4-rceil"].includes(name));
 
 interface Change {

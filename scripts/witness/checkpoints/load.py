@@ -42,16 +42,18 @@ CONFIG = {
 }
 MODES = ("floor", "rceil", "ceil", "even")
 TARGETS = [
-    "ct-fp8-tensor", "ct-fp8-block", "ct-mxfp8", "ct-mxfp6", "ct-mxfp4", "ct-nvfp4", "modelopt-fp8", "modelopt-mxfp8", "modelopt-nvfp4",
+    "ct-fp8-tensor", "ct-fp8-channel", "ct-int8-channel", "ct-fp8-block", "ct-mxfp8", "ct-mxfp6", "ct-mxfp4", "ct-nvfp4",
+    "modelopt-fp8", "modelopt-fp8-block", "modelopt-int8-row", "modelopt-mxfp8", "modelopt-mxfp4", "modelopt-nvfp4",
     "deepseek-fp8-block", "deepseek-ue8m0", "transformers-fp8-block", *(f"torchao-mxfp8-{mode}" for mode in MODES),
-    *(f"torchao-mxfp4-{mode}" for mode in MODES), "torchao-nvfp4", "torchao-nvfp4-two-level", "torchao-fp8-tensor",
+    *(f"torchao-mxfp4-{mode}" for mode in MODES), "torchao-nvfp4", "torchao-nvfp4-two-level", "torchao-fp8-tensor", "torchao-fp8-row", "fbgemm-fp8",
     "gguf-mxfp4", "gguf-nvfp4",
 ]
 PAIRS = [
     "modelopt-nvfp4:ct-nvfp4", "ct-nvfp4:modelopt-nvfp4", "torchao-nvfp4-two-level:ct-nvfp4", "ct-mxfp4:torchao-mxfp4-rceil",
     "torchao-mxfp8-floor:ct-mxfp8", "ct-mxfp4:ct-nvfp4", "modelopt-fp8:ct-fp8-tensor", "ct-fp8-tensor:deepseek-fp8-block",
     "modelopt-nvfp4:ct-fp8-block", "deepseek-fp8-block:torchao-nvfp4-two-level", "ct-mxfp4:gguf-mxfp4", "modelopt-nvfp4:gguf-nvfp4",
-    "ct-nvfp4:gguf-nvfp4", "ct-mxfp4:gguf-nvfp4",
+    "ct-nvfp4:gguf-nvfp4", "ct-mxfp4:gguf-nvfp4", "modelopt-fp8:ct-fp8-channel", "torchao-fp8-row:fbgemm-fp8", "fbgemm-fp8:torchao-fp8-row",
+    "ct-int8-channel:modelopt-int8-row",
 ]
 
 
@@ -100,7 +102,7 @@ def fine_grained(folder):
 
 def modelopt(folder):
     """ModelOpt's own tensors: no loader of its checkpoints runs on a CPU."""
-    from modelopt.torch.quantization.qtensor import FP8QTensor, MXFP8QTensor, NVFP4QTensor
+    from modelopt.torch.quantization.qtensor import FP8QTensor, INT8QTensor, MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
 
     tensors, values = load_file(folder / "model.safetensors"), {}
     for name in LINEAR:
@@ -109,11 +111,29 @@ def modelopt(folder):
         if scale2 is not None:
             values[name] = NVFP4QTensor(size, torch.bfloat16, codes).dequantize(
                 scale=scale, double_scale=scale2, block_sizes={-1: 16}, dtype=torch.bfloat16)
+        elif codes.dtype == torch.uint8:
+            values[name] = MXFP4QTensor(size, torch.bfloat16, codes).dequantize(scale=scale.reshape(-1, 1), block_sizes={-1: 32}, dtype=torch.bfloat16)
+        elif codes.dtype == torch.int8:
+            values[name] = INT8QTensor(size, torch.bfloat16, codes).dequantize(scale=scale.reshape(-1, 1), dtype=torch.bfloat16)
+        elif scale.dim() == 4:
+            values[name] = FP8QTensor(size, torch.bfloat16, codes).dequantize(
+                scale=scale.reshape(scale.shape[0], -1), block_sizes={-1: 128, -2: 128}, dtype=torch.bfloat16)
         elif scale.dtype == torch.uint8:
             values[name] = MXFP8QTensor(size, torch.bfloat16, codes).dequantize(scale=scale, dtype=torch.bfloat16)
         else:
             values[name] = FP8QTensor(size, torch.bfloat16, codes).dequantize(scale=scale, block_sizes={}, dtype=torch.bfloat16)
     return values
+
+
+def fbgemm(folder):
+    """Tensors as the loader of transformers puts them into its layers, without its check that there is a GPU; they multiply in f32."""
+    from transformers import AutoModelForCausalLM
+    from transformers.quantizers.quantizer_fbgemm_fp8 import FbgemmFp8HfQuantizer
+
+    FbgemmFp8HfQuantizer.validate_environment = lambda *_, **__: None
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    layers = {name: model.get_submodule(name.removesuffix(".weight")) for name in LINEAR}
+    return {name: (each.weight.to(torch.float32) * each.weight_scale).detach() for name, each in layers.items()}
 
 
 def gguf(folder):
@@ -130,6 +150,7 @@ LOADERS = {
     "transformers": (fine_grained, ("transformers",)),
     "torchao": (by_transformers, ("transformers", "torchao")),
     "modelopt": (modelopt, ("nvidia-modelopt",)),
+    "fbgemm": (fbgemm, ("transformers",)),
     "gguf": (gguf, ("gguf",)),
 }
 

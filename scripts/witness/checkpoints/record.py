@@ -170,6 +170,21 @@ def modelopt_nvfp4():
     return modelopt("modelopt-nvfp4", lambda mtq: mtq.NVFP4_DEFAULT_CFG)
 
 
+@recorder("nvidia-modelopt")
+def modelopt_fp8_row():
+    return modelopt("modelopt-fp8-row", lambda mtq: mtq.FP8_PER_CHANNEL_PER_TOKEN_CFG)
+
+
+@recorder("nvidia-modelopt")
+def modelopt_int8():
+    return modelopt("modelopt-int8", lambda mtq: mtq.INT8_WEIGHT_ONLY_CFG)
+
+
+@recorder("nvidia-modelopt")
+def modelopt_mxfp4():
+    return modelopt("modelopt-mxfp4", lambda mtq: mtq.MXFP4_DEFAULT_CFG)
+
+
 def block_fp8(name, scale_fmt, size):
     """transformers' converter of fine-grained FP8, tensor by tensor."""
     from types import SimpleNamespace

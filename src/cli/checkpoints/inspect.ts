@@ -30,7 +30,12 @@ export interface WeightReport {
   readonly swizzled: boolean;
   /** Bits of codes and scales per element. */
   readonly bits: number;
-  readonly scales: ScaleStatistics & { readonly dtype: FileDType; readonly global?: number };
+  readonly scales: ScaleStatistics & {
+    readonly dtype: FileDType;
+    readonly global?: number;
+    /** Those of matrices, where each has one of its own. */
+    readonly globals?: readonly number[];
+  };
   /** Codes that occur, of those that there are. */
   readonly codesUsed: number;
   readonly codesOfType: number;
@@ -138,9 +143,10 @@ export async function inspect(
     const share = (count: number): number => (found.elements === 0 ? 0 : count / found.elements);
     const error = "error" in compared && compared.error ? { error: compared.error } : {};
     const global = scales.storedGlobal === undefined ? {} : { global: scales.storedGlobal };
+    const globals = scales.storedGlobals ? { globals: [...scales.storedGlobals] } : {};
     weights.push({
       ...described(weight),
-      scales: { dtype: weight.scale.entry.dtype, ...found.scale, ...global },
+      scales: { dtype: weight.scale.entry.dtype, ...found.scale, ...global, ...globals },
       codesUsed: found.codesUsed,
       codesOfType: CODE_TYPES[weight.type].values.length,
       zeros: share(found.zeros),

@@ -72,15 +72,20 @@ export function findingLine({ severity, name, subject, what, remedy }: Finding):
 const percent = (share: number): string => `${(100 * share).toPrecision(3)} %`;
 const number = (value: number): string => Number(value.toPrecision(4)).toString();
 
+const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
+const most = (values: readonly number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);
+
 /** A quantized weight in one line. */
 export function weightLine(weight: WeightReport): string {
   const { name, convention, type, shape, scaleKind, block, bits, scales, codesUsed, codesOfType } = weight;
   const where = ["tile", "group"].includes(scaleKind) ? `${scaleKind} of ${block.join("x")}` : scaleKind;
-  const global = scales.global === undefined ? "" : `, global ${number(scales.global)}`;
+  const { global: one, globals: all } = scales;
+  const global = one === undefined ? "" : `, global ${number(one)}`;
+  const ofMatrices = all ? `, ${all.length} globals ${number(least(all))} to ${number(most(all))}` : "";
   const error = weight.error ? `, relative error ${weight.error.relative.toPrecision(3)}` : "";
   return [
     `${name}: ${convention}, ${type} [${shape}], a scale for each ${where}, ${number(bits)} bits a weight`,
-    `scales ${number(scales.min)} to ${number(scales.max)}${global}`,
+    `scales ${number(scales.min)} to ${number(scales.max)}${global}${ofMatrices}`,
     `codes ${codesUsed} of ${codesOfType}, ${percent(weight.zeros)} zero, ${percent(weight.saturated)} saturated`,
     `amax ${number(weight.amax)}, rms ${number(weight.rms)}${error}`,
   ].join("; ");

@@ -20,11 +20,11 @@ export function weightMetadata(
   dtype: WideDType,
 ): Metadata {
   if (announce.method !== "torchao") return {};
-  const { type, data, source, wholeBlock } = announce.subclass;
+  const { type, data, source, block } = announce.subclass;
   const [, rows, columns] = matricesOf(shape);
   const parts = [...(global ? ["per_tensor_scale"] : []), "qdata", "scale"];
   const all = {
-    ...(wholeBlock ? { block_size: [rows, columns] } : {}),
+    ...(block ? { block_size: [block === "row" ? 1 : rows, columns] } : {}),
     ...data,
     [source]: { _type: "torch.dtype", _data: TORCH_DTYPES[dtype] },
   };
@@ -75,7 +75,7 @@ export function quantizationConfig(
     case "modelopt": {
       const { method, algorithm, weights } = announce;
       return {
-        config_groups: { group_0: { weights, targets: ["Linear"] } },
+        ...(weights ? { config_groups: { group_0: { weights, targets: ["Linear"] } } } : {}),
         ignore: ignored,
         quant_algo: algorithm,
         producer: { name: method, version: VERSIONS.modelopt },
@@ -89,6 +89,12 @@ export function quantizationConfig(
         quant_method: announce.method,
         ...(announce.scaleFormat === undefined ? {} : { scale_fmt: announce.scaleFormat }),
         weight_block_size: BLOCK,
+      };
+    case "fbgemm":
+      return {
+        activation_scale_ub: announce.upperBound,
+        modules_to_not_convert: ignored,
+        quant_method: announce.quantMethod,
       };
     case "experts":
       return { modules_to_not_convert: ignored, quant_method: announce.quantMethod };
@@ -108,7 +114,7 @@ export function quantizationConfig(
 /** The hf_quant_config.json of ModelOpt; undefined for other libraries, which have no such file. */
 export function modeloptConfig(announce: Announcement, ignored: readonly string[]): JsonObject | undefined {
   if (announce.method !== "modelopt") return undefined;
-  const { group_size: group } = announce.weights;
+  const group = announce.weights?.group_size;
   return {
     producer: { name: announce.method, version: VERSIONS.modelopt },
     quantization: {

@@ -4,8 +4,9 @@ import type { JsonObject } from "../../../io/header/header.js";
 /** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
 export type Announcement =
   | { readonly method: "compressed-tensors"; readonly format: string; readonly weights: JsonObject }
-  | { readonly method: "modelopt"; readonly algorithm: string; readonly weights: JsonObject }
+  | { readonly method: "modelopt"; readonly algorithm: string; readonly weights?: JsonObject }
   | { readonly method: "fp8"; readonly scaleFormat?: string }
+  | { readonly method: "fbgemm"; readonly quantMethod: string; readonly upperBound: number }
   | { readonly method: "experts"; readonly quantMethod: string }
   | { readonly method: "torchao"; readonly type: JsonObject; readonly subclass: Subclass }
   | { readonly method: "gguf"; readonly fileType: number };
@@ -16,8 +17,8 @@ export interface Subclass {
   readonly data: JsonObject;
   /** The name of the field that has the type before quantization. */
   readonly source: string;
-  /** Whether the class has the block as rows and columns, and not as a number. */
-  readonly wholeBlock?: true;
+  /** The rows and columns that share a scale, where the class has both: those of the whole weight, or of one row. */
+  readonly block?: "whole" | "row";
 }
 
 /** Of compressed-tensors. */
@@ -37,6 +38,9 @@ export const modelopt = (algorithm: string, bits: number, group?: number): Annou
   algorithm,
   weights: { dynamic: false, num_bits: bits, type: "float", ...(group ? { group_size: group } : {}) },
 });
+
+/** Of an algorithm of ModelOpt whose groups its exporter does not tell. */
+export const modeloptAlone = (algorithm: string): Announcement => ({ method: "modelopt", algorithm });
 
 /** A value of torchao with its type. */
 export const typed = (type: string, data: unknown): JsonObject => ({ _type: type, _data: data });
@@ -91,5 +95,21 @@ export const torchaoNv = (twoLevel: boolean): Announcement => ({
     type: "NVFP4Tensor",
     data: { is_swizzled_scales: true, use_triton_kernel: false, act_quant_kwargs: null, block_size: 16 },
     source: "orig_dtype",
+  },
+});
+
+/** Of FP8 of torchao. */
+export const torchaoFp8 = (granularity: JsonObject, block: "whole" | "row"): Announcement => ({
+  method: "torchao",
+  type: {
+    _type: "Float8WeightOnlyConfig",
+    _version: 2,
+    _data: { weight_dtype: E4M3, set_inductor_config: true, granularity: { _version: 1, ...granularity } },
+  },
+  subclass: {
+    type: "Float8Tensor",
+    data: { mm_config: null, act_quant_kwargs: null, kernel_preference: typed("KernelPreference", "AUTO") },
+    source: "dtype",
+    block,
   },
 });

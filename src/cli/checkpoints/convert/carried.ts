@@ -2,7 +2,7 @@
 import type { Kernels, Place } from "../kernels/kernels.js";
 import { conventionOf } from "../stored/conventions.js";
 import { BYTES, byteValues, hasByteScales, histogram, readScaleBytes } from "../stored/scale-bytes.js";
-import { readGlobal, readScales, scaleOf } from "../stored/scales.js";
+import { type GlobalScale, readBlockScales, readGlobal, readScales, scaleOf } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { encodeScales } from "./encode-scales.js";
 import type { Parts } from "./parts.js";
@@ -19,8 +19,8 @@ export interface Carried {
   readonly after: Float32Array;
   /** The scales in the type of the target. */
   readonly bytes: Uint8Array;
-  /** The scale beside those of blocks. */
-  readonly global: number | undefined;
+  /** The scale beside those of blocks, or one for each matrix; none if there is none. */
+  readonly globals: readonly number[];
   /** The byte of each block, by which the others are indexed; absent if they are those of blocks. */
   readonly index?: Place;
 }
@@ -61,6 +61,7 @@ export async function carried(
 ): Promise<Carried | undefined> {
   if (weight.type !== parts.type || !isNested(weight, parts)) return undefined;
   const stored = await readGlobal(weight);
+  if (stored.storedGlobals && parts.globals > 1) return carriedStack(weight, target, parts, stored);
   const { values: blocks, counts, index } = await blocksOf(kernels, weight, parts);
   const by = index ? { index } : {};
   const occurs = (i: number): boolean => counts[i] !== 0;
@@ -77,7 +78,7 @@ export async function carried(
   };
   if (!parts.global) {
     const bytes = encode(before);
-    return bytes && { before, after: before, bytes, global: undefined, ...by };
+    return bytes && { before, after: before, bytes, globals: [], ...by };
   }
   const divides = conventionOf(target.convention).global?.role === "divisor";
   const choices =
@@ -91,9 +92,27 @@ export async function carried(
     const bytes = encode(values);
     if (!bytes || !Number.isFinite(global)) continue;
     const after = values.map((value, i) => (occurs(i) ? scaleOf({ global, divides }, value) : 0));
-    return { before, after: same(before, after) ? before : after, bytes, global, ...by };
+    const globals = new Array<number>(parts.globals).fill(global);
+    return { before, after: same(before, after) ? before : after, bytes, globals, ...by };
   }
   return undefined;
+}
+
+/** As `carried`, of a weight whose matrices have global scales of their own, to a convention that has them too. */
+async function carriedStack(
+  weight: QuantizedWeight,
+  target: Target,
+  parts: Parts,
+  { storedGlobals, divides }: GlobalScale,
+): Promise<Carried | undefined> {
+  const other = conventionOf(target.convention).global?.role === "divisor";
+  if (parts.globals !== storedGlobals?.length || divides !== other) return undefined;
+  const ofBlocks = (values: Float32Array): Float32Array =>
+    spread(weight, parts, values, new Float32Array(blockCount(weight, parts)));
+  const before = ofBlocks((await readScales(weight)).values);
+  const bytes = encodeScales(parts.scale.dtype, ofBlocks((await readBlockScales(weight)).values));
+  const isSound = before.every((value) => Number.isFinite(value) && value >= 0);
+  return bytes && isSound ? { before, after: before, bytes, globals: [...storedGlobals] } : undefined;
 }
 
 /** Factors of all scales beside which those of blocks may be e4m3: none, and the power of two that makes the largest one 2^8. */

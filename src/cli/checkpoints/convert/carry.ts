@@ -30,7 +30,7 @@ export async function writeCarried(
   const scales = await carried(kernels, weight, target, parts);
   if (!scales)
     throw new FileError(`tensor "${weight.name}": its scales have changed since they were read first`);
-  const { before, after, index, global } = scales;
+  const { before, after, index, globals } = scales;
   const changes = new Changes();
   const bytes = index ? expanded(kernels, scales.bytes, index.bytes) : scales.bytes;
   const [matrices] = matricesOf(weight.shape);
@@ -43,7 +43,7 @@ export async function writeCarried(
   const counts = before !== after && index !== undefined && isCounted(weight, parts);
   if (counts) await copyCounted(kernels, weight, parts, { before, after, index }, output, changes);
   else await copyCodes(kernels, weight, parts, output);
-  if (parts.global) await output.append(parts.global, bytesOf(Float32Array.of(global ?? 1)));
+  if (parts.global) await output.append(parts.global, bytesOf(Float32Array.from(globals)));
   if (before === after) changes.elements = elementCount(weight.shape);
   else if (!counts)
     await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);

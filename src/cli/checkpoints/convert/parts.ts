@@ -1,11 +1,11 @@
 /** The tensors that a weight becomes under a target, and how its codes and scales lie in them. */
 import { ShapeError } from "../../../errors.js";
-import { isTensorWide, tileSize } from "../../../formats/block.js";
+import { isLineWide, isTensorWide, tileSize } from "../../../formats/block.js";
 import { fileDType } from "../../../io/dtypes.js";
 import type { TensorPlan } from "../../../io/header/header.js";
 import { SWIZZLE_TILE } from "../../../tensor/places.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
-import { roundUp, type Shape, type WideDType } from "../../../tensor/shape.js";
+import { elementCount, roundUp, type Shape, type WideDType } from "../../../tensor/shape.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import { type Convention, conventionOf, type ScaleKind } from "../stored/conventions.js";
@@ -26,6 +26,8 @@ export interface Parts {
   readonly codes: TensorPlan;
   readonly scale: TensorPlan;
   readonly global?: TensorPlan;
+  /** The number of scales in `global`: one, or one for each matrix. */
+  readonly globals: number;
   readonly blocks: Blocks;
 }
 
@@ -36,6 +38,7 @@ const FOLDED = 16;
 function blocksOf(row: Convention, spec: QuantizeSpec | undefined, shape: Shape): Blocks {
   const [, rows, columns] = matricesOf(shape);
   if (spec && isTensorWide(spec.tile)) return { kind: "whole", size: [rows, columns], grid: [1, 1] };
+  if (spec && isLineWide(spec.tile)) return { kind: "row", size: [1, columns], grid: [rows, 1] };
   const size = spec ? tileSize(spec.tile) : ([1, row.group ?? 1] as const);
   const grid = [Math.ceil(rows / size[0]), Math.ceil(columns / size[1])] as const;
   return { kind: size[0] > 1 ? "tile" : "group", size, grid };
@@ -57,6 +60,8 @@ export function whyUnfit(
   if (row.transposedWide && shape.length !== 3)
     return `its shape is [${shape}]; matrices of experts are needed`;
   if (shape.length < 2 || rows * columns === 0) return `its shape is [${shape}]; a matrix is needed`;
+  if (target.layout === "reduced" && shape.length > 2)
+    return `its shape is [${shape}]; its library writes matrices alone`;
   const { kind, size, grid } = blocksOf(row, spec, shape);
   const step = target.columns ?? size[1];
   if (kind === "group" && columns % step !== 0)
@@ -90,17 +95,20 @@ export function partsOf(
   const folded = row.codes.suffix === "_blocks" ? [last / FOLDED, FOLDED] : [last];
   const scaleDType = target.scale === "source" ? fileDType(source) : target.scale;
   const scaleShape =
-    blocks.kind === "whole" ? (target.whole ?? [1]) : [...lead, ...gridShape(target, blocks.grid)];
+    blocks.kind === "whole" ? (target.whole ?? [1]) : [...lead, ...gridShape(target, blocks)];
+  const stacks = row.global?.stacked === true && lead.some((size) => size !== 1);
+  const globalShape = stacks ? lead : target.global;
   return {
     type,
+    globals: stacks ? elementCount(lead) : 1,
     codes: {
       name: prefix + row.codes.suffix,
       dtype: codesDType ?? "U8",
       shape: [...shape.slice(0, -1), ...folded],
     },
     scale: { name: prefix + row.scale.suffix, dtype: scaleDType, shape: scaleShape },
-    ...(row.global && target.global
-      ? { global: { name: prefix + row.global.suffix, dtype: "F32", shape: target.global } }
+    ...(row.global && target.global && globalShape
+      ? { global: { name: prefix + row.global.suffix, dtype: "F32", shape: globalShape } }
       : {}),
     blocks,
   };
@@ -112,8 +120,8 @@ function codeTypeOf(row: Convention, spec: QuantizeSpec | undefined): CodeTypeNa
 }
 
 /** The shape of the scales of one matrix. Those of tiles for tensor cores are padded; torchao writes each tile as 32 rows. */
-function gridShape({ layout }: Target, [rows, columns]: readonly [number, number]): readonly number[] {
-  if (layout === "flat") return [rows * columns, 1];
+function gridShape({ layout }: Target, { kind, grid: [rows, columns] }: Blocks): readonly number[] {
+  if (layout === "reduced") return kind === "row" ? [rows] : [rows, 1, columns, 1];
   if (layout !== "swizzled") return [rows, columns];
   const [height, width] = SWIZZLE_TILE;
   return [roundUp(rows, height) / 4, roundUp(columns, width) * 4];

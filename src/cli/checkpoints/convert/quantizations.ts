@@ -27,7 +27,7 @@ import { type Parts, partsOf, whyUnfit } from "./parts.js";
 import type { Conversions, ConvertedWeight } from "./plan.js";
 import { quantizeWeight } from "./quantize.js";
 import { isEmbedding, isLayer, isLinear, isQuantizable } from "./select.js";
-import { amaxOf, plainSource, quantizedSource, type Source, transposedSource } from "./source.js";
+import { amaxesOf, plainSource, quantizedSource, type Source, transposedSource } from "./source.js";
 import type { Target } from "./targets.js";
 import type { Changes } from "./wide.js";
 
@@ -88,12 +88,12 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
     const parts = partsFor(source, scaleType(weight));
     const twin = twinOf(weight);
     const scales = await carried(await wanted.kernels(), twin, target, parts);
-    if (scales) candidates.push({ source, place, weight: twin, parts, carriedBy: scales.global ?? 1 });
+    if (scales) candidates.push({ source, place, weight: twin, parts, carriedBy: scales.globals[0] ?? 1 });
     else candidates.push({ source, place, weight, parts: partsFor(source, source.dtype) });
   }
   if (candidates.length === 0) throw nothing(wanted.name, left);
   const groups = groupsOf(target, candidates);
-  const amaxes = new Map<readonly Candidate[], Promise<number>>();
+  const amaxes = new Map<readonly Candidate[], Promise<readonly number[]>>();
   const steps = candidates.map((candidate): [string, ConvertedWeight] => {
     const group = groups.get(candidate) ?? [candidate];
     const { source, weight, parts, place } = candidate;
@@ -105,9 +105,9 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
       const kernels = await wanted.kernels();
       if (target.ggml) return quantizeByGgml(kernels, source, parts, output);
       if (!quantizer) throw noQuantizer(wanted.name, source.name);
-      const amax = usesTensorAmax(quantizer.spec) ? await amaxOfAll(kernels, amaxes, group) : undefined;
+      const known = usesTensorAmax(quantizer.spec) ? await amaxesOfAll(kernels, amaxes, group) : undefined;
       const backend = await wanted.backend();
-      return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, amax, output);
+      return quantizeWeight({ backend, kernels, quantizer, target }, source, parts, known, output);
     };
     const { codes, scale, global } = parts;
     const step: ConvertedWeight = {
@@ -245,17 +245,21 @@ function groupsOf(
   return groups;
 }
 
-function amaxOfAll(
+/** The amax of all weights of a group; of a weight whose matrices have scales of their own, those of the matrices. */
+function amaxesOfAll(
   kernels: Kernels,
-  known: Map<readonly Candidate[], Promise<number>>,
+  known: Map<readonly Candidate[], Promise<readonly number[]>>,
   group: readonly Candidate[],
-): Promise<number> {
+): Promise<readonly number[]> {
   const found = known.get(group);
   if (found) return found;
   const computed = (async () => {
+    const [first] = group;
+    if (first && first.parts.globals > 1) return amaxesOf(kernels, first.source);
     let largest = 0;
-    for (const { source } of group) largest = Math.max(largest, await amaxOf(kernels, source));
-    return largest;
+    for (const { source } of group)
+      for (const amax of await amaxesOf(kernels, source)) largest = Math.max(largest, amax);
+    return [largest];
   })();
   known.set(group, computed);
   return computed;

@@ -14,6 +14,7 @@ import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
 import { BYTES } from "../stored/scale-bytes.js";
 import { type GlobalScale, scaleOf, toFloats } from "../stored/scales.js";
+import { matricesOf } from "../stored/weight.js";
 import { type BlockScales, compareRows } from "./compare.js";
 import type { Output } from "./output.js";
 import { inFileOrder, type Parts } from "./parts.js";
@@ -81,22 +82,27 @@ function scalesOf(
 }
 
 /**
- * Quantizes a weight into the tensors of `parts`. `amax` is that of the whole weight, or of all weights that share a global
- * scale; it is needed where scales depend on it. Throws `FileError` for NaN and infinity.
+ * Quantizes a weight into the tensors of `parts`. `amaxes` are those of its matrices if these have global scales of their own, or
+ * one of the whole weight, or of all weights that share a global scale; they are needed where scales depend on them. Throws
+ * `FileError` for NaN and infinity.
  */
 export async function quantizeWeight(
   means: Means,
   source: Source,
-  { codes, scale, global, blocks, type }: Parts,
-  amax: number | undefined,
+  { codes, scale, global, globals, blocks, type }: Parts,
+  amaxes: readonly number[] | undefined,
   output: Output,
 ): Promise<Changes> {
   const { kernels, target } = means;
   const changes = new Changes();
   const packsSix = CODE_TYPES[type].bits === 6;
   const divides = conventionOf(target.convention).global?.role === "divisor";
-  let first = true;
+  const [, height] = matricesOf(source.shape);
+  let row = 0;
   for await (const rows of source.rows(kernels)) {
+    const first = row === 0;
+    const begins = globals > 1 ? row % height === 0 : first;
+    const amax = amaxes?.[globals > 1 ? Math.floor(row / height) : 0];
     // where there is an amax, all values have been read for it, and were finite
     if (amax === undefined) largestOf(kernels, source.name, rows);
     const made = quantizeRows(means, rows, source.dtype, amax);
@@ -105,8 +111,8 @@ export async function quantizeWeight(
     await output.append(codes, packsSix ? sixBitBytes(source.name, made.codes) : made.codes);
     if (first || blocks.kind !== "whole")
       await output.append(scale, inFileOrder(kernels, target, made.scales, blocks.grid[1]));
-    if (first && global) await output.append(global, bytesOf(Float32Array.of(made.whole ?? 1)));
-    first = false;
+    if (begins && global) await output.append(global, bytesOf(Float32Array.of(made.whole ?? 1)));
+    row += rows.rows;
   }
   return changes;
 }

@@ -96,11 +96,17 @@ export function numbersOf({ type, values }: Rows): Float32Array | Float64Array {
   return toFloats(fileDType(type), bytesOf(values));
 }
 
-/** The largest magnitude of a weight. Throws `FileError` for NaN and infinity. */
-export async function amaxOf(kernels: Kernels, source: Source): Promise<number> {
-  let amax = 0;
-  for await (const rows of source.rows(kernels)) amax = Math.max(amax, largestOf(kernels, source.name, rows));
-  return Math.fround(amax);
+/** The largest magnitude of each matrix of a weight. Throws `FileError` for NaN and infinity. */
+export async function amaxesOf(kernels: Kernels, source: Source): Promise<readonly number[]> {
+  const [matrices, height] = matricesOf(source.shape);
+  const amaxes = new Array<number>(matrices).fill(0);
+  let row = 0;
+  for await (const rows of source.rows(kernels)) {
+    const matrix = Math.floor(row / height);
+    amaxes[matrix] = Math.fround(Math.max(amaxes[matrix] as number, largestOf(kernels, source.name, rows)));
+    row += rows.rows;
+  }
+  return amaxes;
 }
 
 /** The largest magnitude of values. Throws `FileError` for NaN and infinity. */

@@ -17,6 +17,8 @@ import {
   E2M1,
   E4M3,
   modelopt,
+  modeloptAlone,
+  torchaoFp8,
   torchaoMx,
   torchaoNv,
   typed,
@@ -39,8 +41,11 @@ export interface Target {
   readonly whole?: readonly number[];
   /** The shape of the scale beside those of blocks. */
   readonly global?: readonly number[];
-  /** How scales of groups lie, if not as [N, K/g]: in the tiles of tensor cores, or one below the other. */
-  readonly layout?: "swizzled" | "flat";
+  /**
+   * How scales of blocks lie, if not as the matrix that they are: in the tiles of tensor cores, or in a shape of `reducedScales` of
+   * the convention, which weights of two dimensions alone have.
+   */
+  readonly layout?: "swizzled" | "reduced";
   /** Whether the library reads whole blocks only. */
   readonly even?: true;
   /** The number of elements by which rows must be divisible, if it is not that of a group. */
@@ -73,6 +78,16 @@ const ROWS: Readonly<Record<string, Target>> = {
     whole: [1],
     announce: ct("float-quantized", 8, { strategy: "tensor" }),
   },
+  "ct-fp8-channel": {
+    convention: "ct-float",
+    scale: "source",
+    announce: ct("float-quantized", 8, { strategy: "channel" }),
+  },
+  "ct-int8-channel": {
+    convention: "ct-int8",
+    scale: "source",
+    announce: ct("int-quantized", 8, { strategy: "channel", type: "int" }),
+  },
   "ct-fp8-block": {
     convention: "ct-float",
     scale: "source",
@@ -103,6 +118,20 @@ const ROWS: Readonly<Record<string, Target>> = {
     scale: "F8_E4M3",
     global: [],
     announce: modelopt("W4A16_NVFP4", 4, 16),
+  },
+  "modelopt-mxfp4": { convention: "modelopt-mxfp4", scale: "U8", announce: modeloptAlone("mxfp4") },
+  "modelopt-fp8-block": {
+    convention: "modelopt-fp8",
+    scale: "F32",
+    layout: "reduced",
+    even: true,
+    announce: modeloptAlone("fp8_pb_wo"),
+  },
+  "modelopt-int8-row": {
+    convention: "modelopt-int8",
+    scale: "F32",
+    layout: "reduced",
+    announce: modeloptAlone("W8A16"),
   },
   "deepseek-fp8-block": { convention: "block-fp8", scale: "F32", announce: { method: "fp8" } },
   "deepseek-ue8m0": {
@@ -135,28 +164,17 @@ const ROWS: Readonly<Record<string, Target>> = {
     convention: "torchao-fp8",
     scale: "F32",
     whole: [1, 1],
-    announce: {
-      method: "torchao",
-      type: {
-        _type: "Float8WeightOnlyConfig",
-        _version: 2,
-        _data: {
-          weight_dtype: E4M3,
-          set_inductor_config: true,
-          granularity: { _type: "PerTensor", _version: 1, _data: {} },
-        },
-      },
-      subclass: {
-        type: "Float8Tensor",
-        data: {
-          mm_config: null,
-          act_quant_kwargs: null,
-          kernel_preference: typed("KernelPreference", "AUTO"),
-        },
-        source: "dtype",
-        wholeBlock: true,
-      },
-    },
+    announce: torchaoFp8(typed("PerTensor", {}), "whole"),
+  },
+  "torchao-fp8-row": {
+    convention: "torchao-fp8",
+    scale: "F32",
+    announce: torchaoFp8(typed("PerRow", { dim: -1 }), "row"),
+  },
+  "fbgemm-fp8": {
+    convention: "fbgemm-fp8",
+    scale: "F32",
+    announce: { method: "fbgemm", quantMethod: "fbgemm_fp8", upperBound: 1200 },
   },
   "gpt-oss": {
     dialect: "gptoss-mxfp4",
@@ -186,10 +204,11 @@ const ROWS: Readonly<Record<string, Target>> = {
 const UNWRITTEN = {
   none: "it has no files of its own; lockstep quantize --dialect writes those of Lockstep",
   six: "the files of torchao have no six-bit codes",
-  shape: "no library loads files of it whose layout is known",
   gptOss: "its files are written by the name gpt-oss",
-  rows: "conversion has no scales of rows; lockstep quantize --dialect writes files of Lockstep",
+  shape: "no library loads files of it whose layout is known",
   offset: "conversion writes no codes plus 8; lockstep quantize --dialect writes files of Lockstep",
+  unwritten: "conversion does not write its library's files; lockstep quantize --dialect writes those of Lockstep",
+  activations: "its bound is that of activations, which no file holds; fbgemm-fp8 is the form of weights",
 } as const;
 
 const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = {
@@ -203,18 +222,12 @@ const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = 
   "torchao-mxfp6-rceil": "six",
   "torchao-mxfp6-ceil": "six",
   "torchao-mxfp6-even": "six",
-  "modelopt-fp8-block": "shape",
-  "modelopt-mxfp4": "shape",
   "modelopt-int4-block": "shape",
   "ct-int4-group": "offset",
+  "quark-amdfp4": "unwritten",
   "triton-mxfp8": "none",
   "gptoss-mxfp4": "gptOss",
-  "torchao-fp8-row": "rows",
-  "ct-fp8-channel": "rows",
-  "ct-int8-channel": "rows",
-  "modelopt-int8-row": "rows",
-  "fbgemm-fp8": "rows",
-  "fbgemm-fp8-ub1200": "rows",
+  "fbgemm-fp8-ub1200": "activations",
 };
 
 /** The names of everything that weights can be quantized to. */

@@ -57,7 +57,11 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       return told;
     if (power && isE8m0(weight))
       return scale.max === unit(weight) && blocks.nonzero >= 4 * MIN_CONSTANT ? told : undefined;
-    return !power && blocks.nonzero >= MIN_CONSTANT ? told : undefined;
+    // scales of larger blocks, carried over to smaller ones, are equal too: not all of those reach the largest code
+    const isFull = blocks.full === blocks.nonzero;
+    return !power && blocks.nonzero >= MIN_CONSTANT && isFull
+      ? `${told}, and every block reaches the largest code`
+      : undefined;
   },
   "scale-one": ({ geometry }, { scale, amax, blocks }) =>
     geometry.kind === "whole" && scale.max === 1 && blocks.nonzero > 0

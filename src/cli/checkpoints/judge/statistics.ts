@@ -1,4 +1,5 @@
 /** Statistics of a quantized weight, in one pass over its codes. */
+import { elementCount } from "../../../tensor/shape.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { codeRows } from "../stored/rows.js";
 import { type Scales, scaleOf } from "../stored/scales.js";
@@ -111,7 +112,8 @@ class Blocks {
     private readonly scales: Scales,
   ) {
     const [, rows] = matricesOf(weight.shape);
-    const [, columns] = weight.geometry.grid;
+    // a dimension of a weight without elements may be of any size
+    const columns = elementCount(weight.shape) === 0 ? 0 : weight.geometry.grid[1];
     [this.#height, this.#width] = weight.geometry.block;
     this.#amax = new Float64Array(columns);
     this.#squares = new Float64Array(columns);

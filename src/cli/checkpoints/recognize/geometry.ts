@@ -63,7 +63,7 @@ export function fitGeometry(shapes: Shapes): Fitted {
 
 function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometry | undefined {
   const { shape, scale, swizzled } = shapes;
-  const [, rows, columns] = matricesOf(shape);
+  const [matrices, rows, columns] = matricesOf(shape);
   const lead = shape.slice(0, -2);
   const own = scale.entry.shape;
   const make = (block: readonly [number, number], grid: readonly [number, number]): ScaleGeometry => ({
@@ -73,26 +73,29 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
     swizzled,
   });
   const is = (...expected: readonly number[]): boolean => sameShape(own, [...lead, ...expected]);
+  const isOther = shapes.claim !== undefined && !row.methods.includes(shapes.claim.method);
+  const isReduced = (...expected: readonly number[]): boolean =>
+    row.reducedScales === true && !isOther && lead.length === 0 && sameShape(own, expected);
   switch (kind) {
     case "whole":
       return own.length <= 2 && own.every((size) => size === 1) && (own.length < 2 || row.maySwizzle)
         ? make([Math.max(rows, 1), Math.max(columns, 1)], [1, 1])
         : undefined;
     case "row":
-      return is(rows, 1) ? make([1, Math.max(columns, 1)], [rows, 1]) : undefined;
+      return is(rows, 1) || isReduced(rows) ? make([1, Math.max(columns, 1)], [rows, 1]) : undefined;
     case "column":
       return is(1, columns) || is(columns, 1) ? make([Math.max(rows, 1), 1], [1, columns]) : undefined;
     case "tile": {
       const [height, width] = blockOf(row, shapes);
       const grid = [Math.ceil(rows / height), Math.ceil(columns / width)] as const;
-      return is(...grid) ? make([height, width], grid) : undefined;
+      return is(...grid) || isReduced(grid[0], 1, grid[1], 1) ? make([height, width], grid) : undefined;
     }
     case "group": {
       const group = groupOf(row, shapes);
       if (group === undefined || columns % group !== 0) return undefined;
       const grid = [rows, columns / group] as const;
       const flat = row.codes.suffix === ".weight" && sameShape(own, [grid[0] * grid[1], 1]);
-      const tiled = swizzled && countOf(own) === padded(grid);
+      const tiled = swizzled && countOf(own) === matrices * padded(grid);
       return tiled || (!swizzled && (is(...grid) || flat)) ? make([1, group], grid) : undefined;
     }
   }

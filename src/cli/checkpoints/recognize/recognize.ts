@@ -1,5 +1,6 @@
 /** Finds the quantized weights of a checkpoint, and the tensors that belong to none. */
 import type { FileDType } from "../../../io/dtypes.js";
+import { sameShape } from "../../../tensor/shape.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Claim } from "../stored/config.js";
@@ -135,14 +136,17 @@ function attempt(checkpoint: CheckpointTensors, found: Candidate, claim: Claim |
   const { swizzled } = subclass;
   const fitted = fitGeometry({ convention, name, shape, scale, claim, swizzled });
   const findings = [...fitted.findings, ...companions(found, name, checkpoint)];
-  if (global?.entry.shape.some((size) => size !== 1))
+  const lead = shape.slice(0, -2);
+  const isStack = row.global?.stacked === true && lead.some((size) => size !== 1);
+  const fits = isStack
+    ? global === undefined || sameShape(global.entry.shape, lead)
+    : !global?.entry.shape.some((size) => size !== 1);
+  if (global && !fits) {
+    const needed = isStack ? `must be [${lead}], one number for each matrix` : "must be one number";
     findings.push(
-      finding(
-        "scale-shape",
-        name,
-        `${global.entry.name} has shape [${global.entry.shape}]; it must be one number`,
-      ),
+      finding("scale-shape", name, `${global.entry.name} has shape [${global.entry.shape}]; it ${needed}`),
     );
+  }
   for (const part of subclass.parts) {
     if (checkpoint.tensors.has(`${prefix}._weight_${part}`)) continue;
     findings.push(finding("scale-missing", name, `the metadata say that there is ${prefix}._weight_${part}`));

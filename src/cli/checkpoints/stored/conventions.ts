@@ -45,9 +45,13 @@ export interface Convention {
     readonly fused?: true;
     /** Whether weights without it are of the convention too. */
     readonly optional?: true;
+    /** Whether each matrix of a stack has one of its own, so that the tensor has their shape. */
+    readonly stacked?: true;
   };
   /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
   readonly transposedWide?: true;
+  /** Whether scales of rows may also be [N], and those of tiles [ceil(N/n), 1, ceil(K/k), 1], as an amax over blocks leaves them. */
+  readonly reducedScales?: true;
   /** Whether the file may say that scales are swizzled for tensor cores. */
   readonly maySwizzle?: true;
   /** The kind of file that has it, if that is not safetensors. */
@@ -164,7 +168,18 @@ export const CONVENTIONS = {
     scale: { suffix: SCALE, dtypes: ["F32"] },
     kinds: ["whole", "row", "tile"],
     block: [128, 128],
-    formats: ["FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MIXED_PRECISION"],
+    reducedScales: true,
+    formats: ["FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "fp8_pb_wo", "MIXED_PRECISION"],
+    ...MODELOPT,
+  },
+  "modelopt-int8": {
+    summary: "ModelOpt INT8",
+    codes: { suffix: ".weight", dtypes: ["I8"] },
+    type: "int8",
+    scale: { suffix: SCALE, dtypes: ["F32"] },
+    kinds: ["row"],
+    reducedScales: true,
+    formats: ["W8A16", "W8A8_SQ_PER_CHANNEL", "MIXED_PRECISION"],
     ...MODELOPT,
   },
   "modelopt-nvfp4": {
@@ -195,7 +210,7 @@ export const CONVENTIONS = {
     scale: E8M0,
     kinds: ["group"],
     group: 32,
-    formats: ["MXFP4", "W4A8_MXFP4_FP8", "MIXED_PRECISION"],
+    formats: ["MXFP4", "mxfp4", "W4A8_MXFP4_FP8", "MIXED_PRECISION"],
     ...MODELOPT,
   },
   "block-fp8": {
@@ -322,7 +337,7 @@ export const CONVENTIONS = {
     type: "e2m1x2",
     scale: { suffix: `.weight${BLOCK_SCALES}`, dtypes: ["F8_E4M3"], values: UE4M3_HALVES },
     group: 16,
-    global: { suffix: ".scale", dtypes: ["F32"], role: "multiplier", optional: true },
+    global: { suffix: ".scale", dtypes: ["F32"], role: "multiplier", optional: true, stacked: true },
     others: [".input_scale"],
     ...GGML,
   },

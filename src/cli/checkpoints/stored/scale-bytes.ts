@@ -3,14 +3,14 @@ import { fileBytes } from "../../../io/dtypes.js";
 import type { Kernels, Place } from "../kernels/kernels.js";
 import { conventionOf } from "./conventions.js";
 import { toFloats } from "./scales.js";
-import { matricesOf, type QuantizedWeight } from "./weight.js";
+import { isStacked, matricesOf, type QuantizedWeight } from "./weight.js";
 
 /** Every byte. */
 export const BYTES = Uint8Array.from({ length: 256 }, (_, byte) => byte);
 
-/** Whether the scales of a weight have one byte each. */
-export function hasByteScales({ scale: { entry } }: QuantizedWeight): boolean {
-  return fileBytes(entry.dtype, [1]) === 1;
+/** Whether the scales of a weight have one byte each, which stands for the same scale everywhere. */
+export function hasByteScales(weight: QuantizedWeight): boolean {
+  return fileBytes(weight.scale.entry.dtype, [1]) === 1 && !isStacked(weight);
 }
 
 /** The f32 value of each byte, without a global scale. */

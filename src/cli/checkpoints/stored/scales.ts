@@ -5,7 +5,7 @@ import { fileFormat } from "../../../io/dtypes.js";
 import { SWIZZLE_TILE, swizzledIndex } from "../../../tensor/places.js";
 import { conventionOf } from "./conventions.js";
 import type { StoredTensor } from "./open.js";
-import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
+import { isStacked, matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 
 /** The scale of a weight beside those of its blocks. */
 export interface GlobalScale {
@@ -15,6 +15,8 @@ export interface GlobalScale {
   readonly storedGlobal?: number;
   /** Whether values are products with a global scale, or quotients. */
   readonly divides: boolean;
+  /** The global scales of a stack, one for each matrix. Scales of blocks have been multiplied by them, and `global` is 1. */
+  readonly storedGlobals?: Float32Array;
 }
 
 /** The scales of a weight as f32, row by row, matrix by matrix. */
@@ -25,13 +27,25 @@ export interface Scales extends GlobalScale {
 }
 
 /** Reads all scales of a weight. */
-export async function readScales({
+export async function readScales(weight: QuantizedWeight): Promise<Scales> {
+  const blocks = await readBlockScales(weight);
+  const global = await readGlobal(weight);
+  if (!global.storedGlobals) return { ...blocks, ...global };
+  const { storedGlobals: globals, divides } = global;
+  const step = blocks.values.length / globals.length;
+  const within = (scales: Float32Array): Float32Array =>
+    scales.map((scale, i) => scaleOf({ global: globals[Math.floor(i / step)] as number, divides }, scale));
+  const relaid = blocks.relaid ? { relaid: within(blocks.relaid) } : {};
+  return { ...global, divides: false, values: within(blocks.values), ...relaid };
+}
+
+/** Reads the scales of the blocks of a weight, without those beside them. */
+export async function readBlockScales({
   scale,
-  global,
   geometry,
   shape,
   convention,
-}: QuantizedWeight): Promise<Scales> {
+}: QuantizedWeight): Promise<Pick<Scales, "values" | "relaid">> {
   const { values: table } = conventionOf(convention).scale;
   const stored = table ? await readByTable(scale, table) : await readFloats(scale);
   const [matrices] = matricesOf(shape);
@@ -41,21 +55,18 @@ export async function readScales({
   const relaid = even
     ? { relaid: geometry.swizzled ? stored : permuted(stored, matrices, geometry.grid) }
     : {};
-  return { values, ...relaid, ...(await readGlobal({ ...(global ? { global } : {}), convention })) };
+  return { values, ...relaid };
 }
 
-/** Reads the scale of a weight beside those of its blocks. */
-export async function readGlobal({
-  global,
-  convention,
-}: Pick<QuantizedWeight, "global" | "convention">): Promise<GlobalScale> {
+/** Reads the scale of a weight beside those of its blocks, or those of its matrices. */
+export async function readGlobal(weight: QuantizedWeight): Promise<GlobalScale> {
+  const { global, convention } = weight;
   if (!global) return { global: 1, divides: false };
-  const [storedGlobal = Number.NaN] = await readFloats(global);
-  return {
-    global: storedGlobal,
-    storedGlobal,
-    divides: conventionOf(convention).global?.role === "divisor",
-  };
+  const divides = conventionOf(convention).global?.role === "divisor";
+  const stored = await readFloats(global);
+  if (isStacked(weight)) return { global: 1, storedGlobals: stored, divides };
+  const [storedGlobal = Number.NaN] = stored;
+  return { global: storedGlobal, storedGlobal, divides };
 }
 
 /** The f32 scale that codes are multiplied by: that of the block with the global one. */
@@ -67,6 +78,7 @@ function permuted(stored: Float32Array, matrices: number, grid: ScaleGeometry["g
   const [rows, columns] = grid;
   const step = matrices === 0 ? 0 : stored.length / matrices;
   const values = new Float32Array(matrices * rows * columns);
+  if (values.length === 0) return values;
   for (let matrix = 0, at = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++)
       for (let column = 0; column < columns; column++, at++)

@@ -26,10 +26,12 @@ export function transposing(
   const [, rows, columns] = matricesOf(shape);
   const empty = (): Elements =>
     elementBytes === 2 ? new Uint16Array(rows * columns) : new Uint32Array(rows * columns);
-  const [matrix, out] = [empty(), empty()];
-  const bytes = new Uint8Array(matrix.buffer);
+  let [matrix, out] = [new Uint16Array() as Elements, new Uint16Array() as Elements];
   let at = 0;
   return async (piece) => {
+    // a weight without matrices may have dimensions of any size
+    if (matrix.length === 0 && piece.length > 0) [matrix, out] = [empty(), empty()];
+    const bytes = new Uint8Array(matrix.buffer);
     for (let from = 0; from < piece.length; ) {
       const taken = piece.subarray(from, from + bytes.length - at);
       bytes.set(taken, at);

@@ -29,6 +29,12 @@ export interface QuantizedWeight {
   readonly geometry: ScaleGeometry;
 }
 
+/** Whether each matrix of a weight has a global scale of its own. */
+export function isStacked({ global, shape }: Pick<QuantizedWeight, "global" | "shape">): boolean {
+  const count = global?.entry.shape.reduce((product, size) => product * size, 1) ?? 1;
+  return count > 1 && count === matricesOf(shape)[0];
+}
+
 /** The number of matrices, rows and columns of a shape. */
 export function matricesOf(shape: Shape): readonly [number, number, number] {
   const columns = shape.at(-1) ?? 1;

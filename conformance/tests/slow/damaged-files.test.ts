@@ -1,0 +1,27 @@
+/**
+ * A million damaged files of every form of checkpoint, by the law of checkpoints/damaged-law.ts. RUNS and SEED of the environment
+ * change how many are made, and which.
+ */
+import { expect, it } from "vitest";
+import { tell, tryDamaged } from "../checkpoints/damaged-law.js";
+import { useBackend } from "../harness/suite.js";
+
+const RUNS = Number(process.env.RUNS ?? 1_000_000);
+const SEED = Number(process.env.SEED ?? 1);
+const STEP = 10_000;
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+it(
+  `${RUNS} damaged files from seed ${SEED} on give reports or typed errors`,
+  async () => {
+    let tried = 0;
+    for (let seed = SEED; seed < SEED + RUNS; seed += STEP) {
+      const trial = { seed, runs: Math.min(STEP, SEED + RUNS - seed), converted: 32 };
+      const tally = await tryDamaged(backend(), trial);
+      tell(trial, tally);
+      tried += Object.values(tally.outcomes).reduce((sum, count) => sum + count, 0);
+    }
+    expect(tried).toBe(RUNS);
+  },
+  600_000 + RUNS * 20,
+);
