@@ -30,6 +30,7 @@ export {
   USAGES,
   usage,
 } from "./arbitraries/specs.js";
+export type { Supported } from "./arbitraries/supported.js";
 export {
   type CorpusCase,
   type CorpusDraw,
@@ -47,7 +48,6 @@ export type {
   ConformanceOptions,
   Inputs,
   Progress,
-  Supported,
   SupportedInputs,
 } from "./laws/run-options.js";
 export { supportedInputs } from "./laws/supported.js";

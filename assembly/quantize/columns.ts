@@ -1,14 +1,14 @@
 // Quantization with blocks along the columns of a matrix that is not transposed. Each strip of rows is read twice: once
 // for the amaxes of its columns, once for the codes.
 
-import { CODES_BYTES, encodeRun } from "../cast/cast";
+import { CODES_BYTES } from "../cast/cast";
 import { At, ENCODER_BYTES } from "../cast/encoder";
 import { Wide } from "../contract";
 import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { columnAmaxes, spreadAmaxes } from "./amax";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
-import { isComputed, scaleRun } from "./scaling";
+import { encodeScaled } from "./scaling";
 import {
   columnsOf,
   prepareEncoderOf,
@@ -55,7 +55,6 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
   const rule = ruleOf(task);
   const word = wordOf(task);
   const scaling = scalingOf(task);
-  const computed = isComputed(scaling);
   const dst = targetOf(task);
   const scales = scalesOf(task);
   prepareEncoderOf(task, scratch);
@@ -82,13 +81,23 @@ export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u3
         const random = randomOf(task, scratch + RANDOM, r + i, c, w, columns);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const row = panel + ((<usize>i * pitch) << 2);
-        if (!computed) encodeRun<v128>(row, to, w, scratch, multipliers, 0, random, scratch + CODES);
-        else {
-          // a row of the input itself may not change
-          const result = srcType === Wide.F32 ? scratch + PANEL_AT : row;
-          scaleRun<v128>(row, result, w, multipliers, 0, scaling, srcType, word, scratch);
-          encodeRun<u8>(result, to, w, scratch, 0, 31, random, scratch + CODES);
-        }
+        // a row of the input itself may not change
+        const result = srcType === Wide.F32 ? scratch + PANEL_AT : row;
+        const codes = scratch + CODES;
+        encodeScaled<v128>(
+          row,
+          result,
+          to,
+          w,
+          multipliers,
+          0,
+          scaling,
+          srcType,
+          word,
+          scratch,
+          random,
+          codes,
+        );
       }
     }
   }

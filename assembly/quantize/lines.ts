@@ -1,14 +1,14 @@
 // Quantization with one scale for each line of a matrix, of any length. A group of lines is read twice: once for the amaxes, once
 // for the codes, unless it fits into one panel.
 
-import { CODES_BYTES, encodeRun } from "../cast/cast";
+import { CODES_BYTES } from "../cast/cast";
 import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
 import { Overflow, Rounding, Wide } from "../contract";
 import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { lineAmaxes } from "./line-amaxes";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
-import { isComputed, scaleRun } from "./scaling";
+import { encodeScaled, WHOLE } from "./scaling";
 import {
   columnsOf,
   isTransposed,
@@ -29,8 +29,6 @@ import {
  * elements.
  */
 const GROUP: u32 = 16;
-/** A shift that is larger than the logarithm of any length. */
-const WHOLE: i32 = 31;
 
 /** Byte offsets in the scratch memory, in this order. */
 const RULE: usize = ENCODER_BYTES;
@@ -52,7 +50,6 @@ export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32)
   const transposed = <u32>isTransposed(task);
   const word = wordOf(task);
   const scaling = scalingOf(task);
-  const computed = isComputed(scaling);
   const limit = limitOf(task);
   const size = scaleBytes(ruleOf(task));
   const isInput = type === Wide.F32 && !transposed;
@@ -81,13 +78,10 @@ export function quantizeLines(task: usize, scratch: usize, begin: u32, end: u32)
         const index = <u64>(r + i) * columns + c;
         const to = targetOf(task) + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multiplier = scratch + MULTIPLIERS + ((<usize>i) << 2);
-        if (!computed) encodeRun<u32>(row, to, w, scratch, multiplier, WHOLE, 0, scratch + CODES);
-        else {
-          // a row of the input itself may not change
-          const result = isInput ? scratch + PANEL_AT : row;
-          scaleRun<u32>(row, result, w, multiplier, WHOLE, scaling, type, word, scratch);
-          encodeRun<u8>(result, to, w, scratch, 0, WHOLE, 0, scratch + CODES);
-        }
+        // a row of the input itself may not change
+        const result = isInput ? scratch + PANEL_AT : row;
+        const codes = scratch + CODES;
+        encodeScaled<u32>(row, result, to, w, multiplier, WHOLE, scaling, type, word, scratch, 0, codes);
       }
     }
   }

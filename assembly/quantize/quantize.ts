@@ -1,7 +1,7 @@
 // Quantization: computes the codes and the block scales of a matrix. Each panel is loaded and transformed if NVFP4 asks
 // for it; then its amaxes, scales and codes are computed.
 
-import { CODES_BYTES, encodeRun } from "../cast/cast";
+import { CODES_BYTES } from "../cast/cast";
 import { At, ENCODER_BYTES } from "../cast/encoder";
 import { ScaleRule, Wide } from "../contract";
 import { applyRule, RULE_BYTES, replaceAmax, scaleBytes } from "../core/scale";
@@ -10,7 +10,7 @@ import { chooseScale } from "./four-over-six";
 import { transformRun } from "./hadamard";
 import { lineAmaxes } from "./line-amaxes";
 import { loadPanel, PANEL } from "./panel";
-import { isComputed, scaleRun } from "./scaling";
+import { encodeScaled } from "./scaling";
 import {
   columnsOf,
   isPart,
@@ -68,7 +68,6 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   const signMask = signMaskOf(task);
   const part = isPart(task);
   const scaling = scalingOf(task);
-  const computed = isComputed(scaling);
   const amaxes = lineAmaxesOf(task);
   const dst = targetOf(task);
   const scales = scalesOf(task);
@@ -124,13 +123,23 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
         const random = randomOf(task, scratch + RANDOM, r + i, c, w, columns);
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multipliers = scratch + MULTIPLIERS;
-        if (!computed) encodeRun<u32>(row, to, w, scratch, multipliers, blockShift, random, scratch + CODES);
-        else {
-          // a row of the input itself may not change
-          const result = isInput ? scratch + PANEL_AT : row;
-          scaleRun<u32>(row, result, w, multipliers, blockShift, scaling, srcType, word, scratch);
-          encodeRun<u8>(result, to, w, scratch, 0, 31, random, scratch + CODES);
-        }
+        // a row of the input itself may not change
+        const result = isInput ? scratch + PANEL_AT : row;
+        const codes = scratch + CODES;
+        encodeScaled<u32>(
+          row,
+          result,
+          to,
+          w,
+          multipliers,
+          blockShift,
+          scaling,
+          srcType,
+          word,
+          scratch,
+          random,
+          codes,
+        );
       }
     }
   }

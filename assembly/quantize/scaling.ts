@@ -1,13 +1,17 @@
 // Elements that are brought to the range of their format by more than one multiplication (contract.ts, ElementScaling). They
 // are computed before they are encoded, which then has no multiplier.
 
+import { encodeRun } from "../cast/cast";
 import { At } from "../cast/encoder";
 import { ElementScaling, Wide } from "../contract";
 import { decode } from "../core/minifloat";
 import { roundFour } from "../core/wide";
 
+/** The shift with which a run of any length has one factor. */
+export const WHOLE: i32 = 31;
+
 /** Whether elements are to be computed before they are encoded. */
-export function isComputed(scaling: u32): bool {
+function isComputed(scaling: u32): bool {
   return (
     (scaling &
       (ElementScaling.Divides |
@@ -139,7 +143,7 @@ function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u
  * u32, element i has the factor at index i >> shift, and shift is at least 2; with v128, the one at index i. `type` is the Wide
  * type of the input, `word` the format of the codes, `encoder` any prepared encoder.
  */
-export function scaleRun<M>(
+function scaleRun<M>(
   x: usize,
   dst: usize,
   count: i32,
@@ -166,4 +170,30 @@ export function scaleRun<M>(
     v128.store32_lane(dst + at, scaleOne(x + at, factor, zero, divides, rounded), 0);
   }
   if (scaling & SETTLES) settleRun(dst, count, scaling, word);
+}
+
+/**
+ * Encodes `count` f32 values at `x` to `dst`, multiplied by their factors as by `encodeRun<M>`, or else computed as by
+ * `scaleRun<M>` at `result`, which is `x` itself if that may change.
+ */
+export function encodeScaled<M>(
+  x: usize,
+  result: usize,
+  dst: usize,
+  count: i32,
+  factors: usize,
+  shift: i32,
+  scaling: u32,
+  type: u32,
+  word: u32,
+  encoder: usize,
+  random: usize,
+  codes: usize,
+): void {
+  if (!isComputed(scaling)) {
+    encodeRun<M>(x, dst, count, encoder, factors, shift, random, codes);
+    return;
+  }
+  scaleRun<M>(x, result, count, factors, shift, scaling, type, word, encoder);
+  encodeRun<u8>(result, dst, count, encoder, 0, WHOLE, random, codes);
 }

@@ -1,10 +1,10 @@
 // Quantization with one scale for the whole tensor, other than by one multiplication.
 
-import { CODES_BYTES, encodeRun } from "../cast/cast";
+import { CODES_BYTES } from "../cast/cast";
 import { ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
 import { Overflow, Rounding } from "../contract";
 import { asF32 } from "../core/wide";
-import { scaleRun } from "./scaling";
+import { encodeScaled, WHOLE } from "./scaling";
 
 const RUN: i32 = 2048;
 
@@ -32,7 +32,7 @@ export function encodeComputed(
   for (let i = begin; i < end; i += RUN) {
     const count = <i32>min<u32>(end - i, RUN);
     const x = asF32(src, srcType, i, count, buffer);
-    scaleRun<u32>(x, buffer, count, factors, 31, scaling, srcType, word, scratch);
-    encodeRun<u8>(buffer, dst + <usize>(((<u64>i) << storage) >> 3), count, scratch, 0, 31, 0, codes);
+    const to = dst + <usize>(((<u64>i) << storage) >> 3);
+    encodeScaled<u32>(x, buffer, to, count, factors, WHOLE, scaling, srcType, word, scratch, 0, codes);
   }
 }

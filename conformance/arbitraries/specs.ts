@@ -99,10 +99,17 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
 
 /** Every valid spec of a quantizer. Throws `ArgumentError` for an unknown name. */
 export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
-  return product(optionsOf(name))
-    .filter(goTogether)
-    .map((fields) => makeSpec(name, fields));
+  const made =
+    known.get(name) ??
+    product(optionsOf(name))
+      .filter(goTogether)
+      .map((fields) => makeSpec(name, fields));
+  known.set(name, made);
+  return made;
 }
+
+/** The specs of each quantizer, once they were asked for. */
+const known = new Map<BlockFormatName, readonly QuantizeSpec[]>();
 
 /** The specs with the quantizer's own scale rule and scaling, which all backends have. */
 function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
@@ -118,9 +125,30 @@ function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
  */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
   quantizerNames("quantizeSpec", "names", names);
-  return fc.oneof(
-    ...names.map((name) => fc.oneof(fc.constantFrom(...usualSpecs(name)), fc.constantFrom(...specsOf(name)))),
+  return specAmong(names, () => true) as fc.Arbitrary<QuantizeSpec>;
+}
+
+/** As `quantizeSpec`, but only specs for which `isWanted` holds; undefined if there are none. */
+export function specAmong(
+  names: readonly BlockFormatName[],
+  isWanted: (spec: QuantizeSpec) => boolean,
+): fc.Arbitrary<QuantizeSpec> | undefined {
+  return eitherOf(
+    names.map((name) =>
+      eitherOf(
+        [usualSpecs(name), specsOf(name)].map((specs) => {
+          const wanted = specs.filter(isWanted);
+          return wanted.length > 0 ? fc.constantFrom(...wanted) : undefined;
+        }),
+      ),
+    ),
   );
+}
+
+/** One of those arbitraries that exist; undefined if there are none. */
+function eitherOf<T>(all: readonly (fc.Arbitrary<T> | undefined)[]): fc.Arbitrary<T> | undefined {
+  const some = all.filter((each) => each !== undefined);
+  return some.length > 0 ? fc.oneof(...some) : undefined;
 }
 
 /**

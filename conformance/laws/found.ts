@@ -1,12 +1,12 @@
 /** Makes the failure of a law readable: simpler, explained, and named. */
 import * as fc from "fast-check";
+import { allows } from "../arbitraries/supported.js";
 import { counterexampleOf } from "../counterexamples/counterexample.js";
 import { type Cases, OPERATIONS, type OperationName, type Subject } from "../operations/operations.js";
 import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quantize.js";
 import type { LawReport } from "./law.js";
 import { assertSameAnswer, lawNamed } from "./laws.js";
 import type { Inputs, SupportedInputs } from "./run-options.js";
-import { allows } from "./supported.js";
 
 /** The run that a failure belongs to. */
 export interface Run {

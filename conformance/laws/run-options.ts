@@ -17,16 +17,11 @@ import {
   optionsOf,
   text,
 } from "../../src/options.js";
+import type { Supported } from "../arbitraries/supported.js";
 import { type Cases, OPERATION_NAMES, type OperationName, type Subject } from "../operations/operations.js";
 
 /** Arbitraries that replace those in the table of operations. */
 export type Inputs = { readonly [K in OperationName]?: fc.Arbitrary<Cases[K]> };
-
-/**
- * The values that fields of an input may have, by the path of the field: `{ "spec.format": ["e4m3"], "x.dtype": ["f32"] }`. A
- * field that is not named may have any value.
- */
-export type Supported = Readonly<Record<string, readonly unknown[]>>;
 
 /** What a subject supports, by operation. */
 export type SupportedInputs = { readonly [K in OperationName]?: Supported };

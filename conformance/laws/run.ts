@@ -95,9 +95,11 @@ export async function runConformance(given: BackendOptions): Promise<Conformance
  * choose the number. (Tests of products give the reference the GPU's plan, so that it uses the same splits.)
  */
 export function inputsFor({ datapath }: Backend): Inputs {
-  const products = gemmCase(() => fc.constantFrom(datapath, datapath, datapath, "fp32"));
+  const products = gemmCase({ datapaths: () => fc.constantFrom(datapath, datapath, datapath, "fp32") });
   return {
     gemm: products.map((input) => (input.splitK === "auto" ? { ...input, splitK: 1 } : input)),
-    batchedGemm: batchedCase((format) => fc.constantFrom(format === "f32" ? "fp32" : datapath, "fp32")),
+    batchedGemm: batchedCase({
+      datapaths: (format) => fc.constantFrom(format === "f32" ? "fp32" : datapath, "fp32"),
+    }),
   };
 }

@@ -1,32 +1,21 @@
 /** Inputs that a subject supports, where it does not support all. */
 import * as fc from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
-import { oneOf, valueAt } from "../../src/options.js";
+import { oneOf } from "../../src/options.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { format } from "../arbitraries/formats.js";
 import { QUANTIZERS, sourceTypes, specsOf } from "../arbitraries/specs.js";
+import { allows, type Supported } from "../arbitraries/supported.js";
 import { encodeCase } from "../operations/cast/encode.js";
+import { gemmCase } from "../operations/gemm/arbitrary.js";
+import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../operations/operations.js";
 import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quantize.js";
-import { type Inputs, type Supported, type SupportedInputs, supportedFields } from "./run-options.js";
+import { type Inputs, type SupportedInputs, supportedFields } from "./run-options.js";
 
 const operationName = oneOf(OPERATION_NAMES);
 /** How many inputs are drawn in search of one that is supported: so many times so many. */
 const DRAWS = { rounds: 100, inputs: 50 };
-
-/** Whether all fields below `prefix`, or those of `paths`, have values that are supported. */
-export function allows(
-  supported: Supported,
-  input: unknown,
-  prefix = "",
-  paths: readonly string[] = Object.keys(supported),
-): boolean {
-  return Object.entries(supported).every(([path, values]) => {
-    if (!path.startsWith(prefix) || !paths.includes(path)) return true;
-    const value = valueAt(input, path.slice(prefix.length));
-    return values.some((each) => Object.is(each, value ?? null));
-  });
-}
 
 /** Specs and types are chosen among those that are supported; the other fields are drawn until they are. */
 function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase> {
@@ -44,6 +33,8 @@ type Draw = (supported: Supported) => fc.Arbitrary<unknown>;
 /** Operations of which a filter would leave too few inputs. */
 const AIMED: { readonly [K in OperationName]?: Draw } = {
   quantize: supportedQuantizations,
+  gemm: (supported) => gemmCase({ supported }),
+  batchedGemm: (supported) => batchedCase({ supported }),
   encode: (supported) => {
     const isOne = (each: unknown): boolean => allows(supported, { format: each }, "", ["format"]);
     // a filter that nothing passes would draw for ever

@@ -5,8 +5,9 @@ import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
 import type { ScaledTensor } from "../../../src/ops/gemm/operand.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { splitmix32 } from "../../arbitraries/random.js";
-import { QUANTIZERS, quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import { layoutsOf, QUANTIZERS, specAmong } from "../../arbitraries/specs.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
 import { codesOf } from "./arbitrary-codes.js";
 import { blocksOf, formatOf, type OperandCase, type Source, tileOf } from "./operand.js";
@@ -16,33 +17,71 @@ import { blocksOf, formatOf, type OperandCase, type Source, tileOf } from "./ope
  */
 const DISTINCT = 5;
 
-const plain = (...formats: readonly (ScalarFormat | "f32")[]): fc.Arbitrary<Source> =>
-  fc.constantFrom(...formats).map((format) => ({ kind: "plain", format }));
+/** Whether an operand may be of a kind. */
+export type Accepts = (source: Source) => boolean;
 
-const scaled = (...tiles: readonly NonNullable<ScaledTensor["tile"]>[]): fc.Arbitrary<Source> =>
-  fc.record({
-    kind: fc.constant("scaled"),
-    format: fc.constantFrom("e4m3", "e5m2"),
-    tile: fc.constantFrom(...tiles),
-  } as const);
+/** The operands of some kinds that are accepted; undefined if none is. */
+type Kinds = (accepts: Accepts) => fc.Arbitrary<Source> | undefined;
 
-const quantized = (...names: readonly BlockFormatName[]): fc.Arbitrary<Source> =>
-  quantizeSpec(names)
-    .filter(({ scaleRule }) => tensorScaleRole(scaleRule) !== "divisor")
-    .chain((spec) => scaleLayout(spec).map((layout) => ({ kind: "quantized", spec, scaleLayout: layout })));
+const plain =
+  (...formats: readonly (ScalarFormat | "f32")[]): Kinds =>
+  (accepts) => {
+    const all = formats.map((format) => ({ kind: "plain", format }) as const).filter(accepts);
+    return all.length > 0 ? fc.constantFrom<Source[]>(...all) : undefined;
+  };
 
-const fp8 = fc.oneof(plain("e4m3", "e5m2"), scaled("tensor"), quantized("fp8-current", "fp8-delayed"));
-const fp8Row = fc.oneof({ weight: 2, arbitrary: quantized("fp8-row") }, scaled("1xK"));
-const fp8Block = fc.oneof({ weight: 2, arbitrary: quantized("fp8-block") }, scaled("1x128", "128x128"));
+const FP8 = ["e4m3", "e5m2"] as const;
+
+const scaled =
+  (...tiles: readonly NonNullable<ScaledTensor["tile"]>[]): Kinds =>
+  (accepts) => {
+    const has = (format: (typeof FP8)[number], tile: (typeof tiles)[number]): boolean =>
+      accepts({ kind: "scaled", format, tile });
+    const formats = FP8.filter((format) => tiles.some((tile) => has(format, tile)));
+    const left = tiles.filter((tile) => formats.some((format) => has(format, tile)));
+    if (left.length === 0) return undefined;
+    const kind = fc.constant("scaled" as const);
+    return fc.record({ kind, format: fc.constantFrom(...formats), tile: fc.constantFrom(...left) });
+  };
+
+const quantized =
+  (...names: readonly BlockFormatName[]): Kinds =>
+  (accepts) => {
+    const sourcesOf = (spec: QuantizeSpec): readonly Source[] =>
+      layoutsOf(spec)
+        .map((layout) => ({ kind: "quantized", spec, scaleLayout: layout }) as const)
+        .filter(accepts);
+    const isWanted = (spec: QuantizeSpec): boolean =>
+      tensorScaleRole(spec.scaleRule) !== "divisor" && sourcesOf(spec).length > 0;
+    return specAmong(names, isWanted)?.chain((spec) => fc.constantFrom(...sourcesOf(spec)));
+  };
+
+type Weighted<T> = readonly [weight: number, each: T];
+
+/** One of the kinds, by weight. */
+const either =
+  (...all: readonly (Weighted<Kinds> | Kinds)[]): Kinds =>
+  (accepts) => {
+    const some = all.flatMap((each) => {
+      const [weight, kinds] = typeof each === "function" ? [1, each] : each;
+      const arbitrary = kinds(accepts);
+      return arbitrary ? [{ weight, arbitrary }] : [];
+    });
+    return some.length > 0 ? fc.oneof(...some) : undefined;
+  };
+
+const fp8 = either(plain(...FP8), scaled("tensor"), quantized("fp8-current", "fp8-delayed"));
+const fp8Row = either([2, quantized("fp8-row")], scaled("1xK"));
+const fp8Block = either([2, quantized("fp8-block")], scaled("1x128", "128x128"));
 /** The block FP8 operands that hardware takes as b. */
-const fp8Lines = fp8Block.filter((source) => blocksOf(source)?.lines === 1);
+const fp8Lines: Kinds = (accepts) => fp8Block((source) => blocksOf(source)?.lines === 1 && accepts(source));
 const mx = quantized(...QUANTIZERS.filter((name) => BLOCK_FORMATS[name].scale === "e8m0"));
 const narrow = plain(
   ...SCALAR_FORMAT_NAMES.filter(
     (name) => !["e4m3", "e5m2"].includes(name) && factsOf(name).bits <= 8 && SCALAR_FORMATS[name].signed,
   ),
 );
-const any = fc.oneof(
+const any = either(
   fp8,
   fp8Row,
   fp8Block,
@@ -55,25 +94,38 @@ const any = fc.oneof(
   plain("bf16", "f16", "f32", "tf32"),
 );
 
-/** The kinds of a and b: mostly two of the same kind, as hardware requires. */
-export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
-  { weight: 6, arbitrary: fc.tuple(fp8, fp8) },
-  { weight: 3, arbitrary: fc.tuple(fp8Row, fp8Row) },
-  { weight: 2, arbitrary: fc.oneof(fc.tuple(fp8, fp8Row), fc.tuple(fp8Row, fp8)) },
-  { weight: 4, arbitrary: fc.tuple(fp8Block, fp8Lines) },
-  { weight: 1, arbitrary: fc.tuple(fp8Block, fp8Block) },
-  { weight: 3, arbitrary: fc.tuple(mx, mx) },
-  { weight: 1, arbitrary: fc.tuple(quantized("mxfp4"), quantized("mxfp4")) },
-  { weight: 2, arbitrary: fc.tuple(quantized("nvfp4"), quantized("nvfp4")) },
-  { weight: 1, arbitrary: fc.tuple(quantized("fp4-ue5m3"), quantized("fp4-ue5m3")) },
-  { weight: 1, arbitrary: fc.tuple(quantized("int4-group"), quantized("int4-group")) },
-  { weight: 3, arbitrary: fc.tuple(plain("bf16"), plain("bf16")) },
-  { weight: 2, arbitrary: fc.tuple(plain("f16"), plain("f16")) },
-  { weight: 2, arbitrary: fc.tuple(plain("f32"), plain("f32")) },
-  { weight: 1, arbitrary: fc.tuple(plain("tf32"), plain("tf32")) },
-  { weight: 1, arbitrary: fc.tuple(narrow, fc.oneof(narrow, plain("e4m3", "e5m2"))) },
-  { weight: 2, arbitrary: fc.tuple(any, any) },
-);
+/** The kinds of a and b by weight: mostly two of the same kind, as hardware requires. */
+const PAIRS: readonly Weighted<readonly [a: Kinds, b: Kinds]>[] = [
+  [6, [fp8, fp8]],
+  [3, [fp8Row, fp8Row]],
+  [1, [fp8, fp8Row]],
+  [1, [fp8Row, fp8]],
+  [4, [fp8Block, fp8Lines]],
+  [1, [fp8Block, fp8Block]],
+  [3, [mx, mx]],
+  [1, [quantized("mxfp4"), quantized("mxfp4")]],
+  [2, [quantized("nvfp4"), quantized("nvfp4")]],
+  [1, [quantized("fp4-ue5m3"), quantized("fp4-ue5m3")]],
+  [1, [quantized("int4-group"), quantized("int4-group")]],
+  [3, [plain("bf16"), plain("bf16")]],
+  [2, [plain("f16"), plain("f16")]],
+  [2, [plain("f32"), plain("f32")]],
+  [1, [plain("tf32"), plain("tf32")]],
+  [1, [narrow, either(narrow, plain(...FP8))]],
+  [2, [any, any]],
+];
+
+/** The kinds of two operands. */
+export type Sources = readonly [a: Source, b: Source];
+
+/** The kinds of a and b among those that are accepted; undefined if there are none. */
+export function sourcesAmong(acceptsA: Accepts, acceptsB: Accepts): fc.Arbitrary<Sources> | undefined {
+  const rows = PAIRS.flatMap(([weight, [ofA, ofB]]) => {
+    const [a, b] = [ofA(acceptsA), ofB(acceptsB)];
+    return a && b ? [{ weight, arbitrary: fc.tuple(a, b) }] : [];
+  });
+  return rows.length > 0 ? fc.oneof(...rows) : undefined;
+}
 
 /** The number that rows and columns of an operand are multiples of. */
 export function multipleOf(source: Source): number {

@@ -62,11 +62,16 @@ export function blocksOf(source: Source) {
 
 /** The properties of an operand that decide the datapath. */
 export function multiplied({ source, scales }: OperandCase): Multiplied {
+  const powers = (): boolean =>
+    scales?.codes.every((bits) => bits > 0 && Number.isInteger(Math.log2(fromBits(bits)))) === true;
+  return multipliedAs(source, powers);
+}
+
+/** Those of a kind. `powers` says of scales that a caller gives whether all are powers of two. */
+export function multipliedAs(source: Source, powers: () => boolean): Multiplied {
   const format = formatOf(source);
   const blocks = blocksOf(source);
-  if (!blocks || !scales) return { format };
-  const powers = (): boolean =>
-    scales.codes.every((bits) => bits > 0 && Number.isInteger(Math.log2(fromBits(bits))));
+  if (!blocks) return { format };
   const own = source.kind === "quantized" ? source.spec.pow2Scales : powers();
   return { format, scales: { ...blocks, pow2: blocks.format === "e8m0" || own } };
 }

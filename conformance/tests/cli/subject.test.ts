@@ -3,7 +3,7 @@ import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
-import type { Supported } from "../../laws/run-options.js";
+import type { Supported } from "../../arbitraries/supported.js";
 import { supportedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
 import { useWorkspace } from "../harness/cli.js";

@@ -1,9 +1,8 @@
 /** Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted one; invalid files are refused. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { ArgumentError, FileError } from "../../../src/errors.js";
 import { fileBytes } from "../../../src/io/dtypes.js";
 import { loadCheckpoint, type Metadata, saveCheckpoint, type TensorPlan } from "../../../src/io/index.js";
@@ -20,17 +19,17 @@ import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawnPlan, DrawnRun, drawnPlans } from "../harness/training/drawn.js";
 import { RECIPE_NAMES } from "../harness/training/run.js";
 
 let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-checkpoint-"));
+useFolder((made) => {
+  folder = made;
   path = join(folder, "run.safetensors");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const few = fc.integer({ min: 0, max: 3 });

@@ -3,12 +3,11 @@
  * file is allocated.
  */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { FileError } from "../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
 import { parseHeader } from "../../../src/io/header/header.js";
@@ -16,15 +15,15 @@ import { loadCheckpoint } from "../../../src/io/index.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { Linear } from "../../../src/modules/linear.js";
+import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
 
 let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-hostile-"));
+useFolder((made) => {
+  folder = made;
   path = join(folder, "file.safetensors");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];

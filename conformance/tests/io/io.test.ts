@@ -1,9 +1,8 @@
 /** Safetensors: tensors are read back as written, and everything that the format forbids is refused with a message. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { FileError } from "../../../src/errors.js";
 import { codeValue } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
@@ -11,12 +10,12 @@ import type { TensorPlan } from "../../../src/io/header/header.js";
 import { removeTemporaries, watchTemporaries } from "../../../src/io/replace/temporaries.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { useFolder } from "../harness/folder.js";
 
 let folder = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-io-"));
+useFolder((made) => {
+  folder = made;
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 

@@ -1,10 +1,9 @@
 /** Reading and writing close every file that they open, whether they succeed or throw. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import type * as fsPromises from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
 import { loadCheckpoint, saveCheckpoint } from "../../../src/io/checkpoint.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
@@ -18,6 +17,7 @@ import { RandomState } from "../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../src/tensor/part.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useBackends } from "../distributed/ranks/backends.js";
+import { useFolder } from "../harness/folder.js";
 
 const { open } = vi.hoisted(() => ({ open: new Set<string>() }));
 
@@ -45,12 +45,11 @@ const backends = useBackends(2);
 const groups = () => loopbackOver([...backends], 20_000);
 let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-open-"));
+useFolder((made) => {
+  folder = made;
   path = join(folder, "a.safetensors");
   open.clear();
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 /** Runs `body`, which may throw, and says which files it leaves open. */
 async function left(body: () => Promise<unknown>): Promise<string[]> {

@@ -1,8 +1,6 @@
 /** Loading a checkpoint changes nothing if it throws: false records whose digest is right, and runs that cannot take it. */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { ArgumentError, DisposedError, FileError } from "../../../src/errors.js";
 import { CheckpointDigest, withDigest } from "../../../src/io/checkpoint-record.js";
 import { loadCheckpoint, saveCheckpoint } from "../../../src/io/index.js";
@@ -11,16 +9,14 @@ import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
+import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
-let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-refused-"));
+useFolder((folder) => {
   path = join(folder, "run.safetensors");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 describe("a checkpoint that cannot be loaded", () => {
   /** A run whose bits are compared. */

@@ -1,12 +1,11 @@
 /**
  * Saving and loading: names, metadata and a caller's values either come back equal or are refused when they are saved.
  */
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { ArgumentError, FileError, LockstepError } from "../../../src/errors.js";
 import { loadCheckpoint, type SavedState, saveCheckpoint } from "../../../src/io/index.js";
 import { parseJson } from "../../../src/io/json/json-read.js";
@@ -20,15 +19,15 @@ import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
 
 let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-roundtrip-"));
+useFolder((made) => {
+  folder = made;
   path = join(folder, "file.safetensors");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 

@@ -3,11 +3,10 @@
  * checkpoints.
  */
 import { createHash } from "node:crypto";
-import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, FileError, LockstepError } from "../../../src/errors.js";
 import { FILE_DTYPES } from "../../../src/io/dtypes.js";
 import {
@@ -34,16 +33,16 @@ import { DIRECTIONS, QuantizedTensor, type QuantizeSpec } from "../../../src/ten
 import { DTYPES, type DType, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { quantizeSpec, USAGES } from "../../arbitraries/specs.js";
+import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
 
 const VECTORS = "conformance/vectors/io";
 let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-tensors-"));
+useFolder((made) => {
+  folder = made;
   path = join(folder, "tensors.safetensors");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1 });
 

@@ -5,7 +5,6 @@ import {
   linkSync,
   lstatSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -15,13 +14,13 @@ import {
   writeFileSync,
 } from "node:fs";
 import type * as fsPromises from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { FileError, LockstepError } from "../../../src/errors.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { useFolder } from "../harness/folder.js";
 
 const { faults } = vi.hoisted(() => ({ faults: { taken: 0, calls: [] as string[], fail: "" } }));
 
@@ -67,12 +66,11 @@ vi.mock("node:fs/promises", async (original) => {
 
 let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-writing-"));
+useFolder((made) => {
+  folder = made;
   path = join(folder, "out.safetensors");
   Object.assign(faults, { taken: 0, calls: [], fail: "" });
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const plan = { tensors: [{ name: "a", dtype: "U8", shape: [2] }] } as const;
 const put = (write: PutTensor): Promise<void> => write("a", Uint8Array.of(1, 2));

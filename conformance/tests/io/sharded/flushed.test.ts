@@ -1,14 +1,13 @@
 /** An index names only files that are on the disk: they, and the entries of all folders, are flushed before it appears. */
-import { mkdtempSync, rmSync } from "node:fs";
 import type * as fsPromises from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { basename, dirname, join, relative } from "node:path";
-import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { basename, dirname, relative } from "node:path";
+import { expect, it, vi } from "vitest";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import { saveShardedCheckpoint } from "../../../../src/io/sharded/save.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
+import { useFolder } from "../../harness/folder.js";
 
 const { unflushed } = vi.hoisted(() => ({ unflushed: new Set<string>() }));
 /** What was not yet flushed when an index appeared. */
@@ -48,12 +47,11 @@ vi.mock("node:fs/promises", async (original) => {
 
 const backends = useBackends(3);
 let folder = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-flushed-"));
+useFolder((made) => {
+  folder = made;
   unflushed.clear();
   found.length = 0;
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 it.each([1, 2, 3])(
   "the files of %i ranks are flushed before the index appears, and it before the save ends",

@@ -3,10 +3,9 @@
  * what was saved.
  */
 import { createHash } from "node:crypto";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import { DisposedError, FileError } from "../../../../src/errors.js";
@@ -27,17 +26,17 @@ import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../../src/tensor/part.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
+import { useFolder } from "../../harness/folder.js";
 
 const backends = useBackends(3);
 const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
 
 let folder = "";
 let path = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-index-"));
+useFolder((made) => {
+  folder = made;
   path = join(folder, "checkpoint.index.json");
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const ROWS = 6;
 

@@ -2,11 +2,10 @@
  * Checkpoints of several ranks are restored with the same bits on other numbers of ranks and other meshes, or refused with the
  * reason.
  */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast/autocast.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
@@ -30,6 +29,7 @@ import { partAlong, shapeOfPart, type TensorPart, wholePart } from "../../../../
 import { Scope } from "../../../../src/tensor/scope.js";
 import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
+import { useFolder } from "../../harness/folder.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 
 const MOST = 8;
@@ -37,10 +37,9 @@ const backends = useBackends(MOST);
 const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
 
 let folder = "";
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "lockstep-sharded-"));
+useFolder((made) => {
+  folder = made;
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 /** A model that has one parameter for each of the given parts. */
 class Parts extends Module {

@@ -1,0 +1,106 @@
+/** Inputs that a subject supports are drawn among those: few draws are in vain, whatever it supports. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { valueAt } from "../../../src/options.js";
+import { allows, type Supported } from "../../arbitraries/supported.js";
+import { supportedInputs } from "../../laws/supported.js";
+import { gemmCase } from "../../operations/gemm/arbitrary.js";
+import { batchedCase } from "../../operations/gemm/arbitrary-batched.js";
+
+/** The fields of a product by which a subject says what it supports. */
+const OF_SPECS = ["quantizer", "format", "tile", "scaleRule", "elementScaling", "pow2Scales", "rht"];
+const OF_SOURCES = ["kind", "format", "tile", "scaleLayout", ...OF_SPECS.map((field) => `spec.${field}`)];
+const OF_OPERANDS = [
+  ...OF_SOURCES.map((field) => `source.${field}`),
+  ...["shape.0", "shape.1", "matrix.1"].map((field) => `codes.${field}`),
+];
+const OF_RESULTS = ["layout", "datapath", "alpha", "outDtype", "intoOut"];
+const OF_GEMM = [
+  ...["a", "b"].flatMap((name) => OF_OPERANDS.map((field) => `${name}.${field}`)),
+  ...["splitK", "useSplitAccumulator", "beta", "outScale", "accumulate", "gelu", "auxDtype", "biasGradient"],
+  ...["c.dtype", "bias.dtype", "geluInput.dtype"],
+];
+const OF_BATCHES = ["format", "size.batch", "size.rows", "size.columns", "size.depth"];
+/** Tensors, of which a subject can say that it takes none. */
+const TENSORS = ["c", "bias", "geluInput"];
+
+const unit = fc.double({ min: 0, max: 1, noNaN: true });
+
+/** Some of the fields of an input, each with its value there and some with that of another input. */
+function support(inputs: fc.Arbitrary<object>, fields: readonly string[]): fc.Arbitrary<Supported> {
+  const coins = fc.infiniteStream(unit);
+  return fc.tuple(inputs, inputs, coins, unit).map(([input, other, tosses, share]) => {
+    const toss = (): number => tosses.next().value as number;
+    const absent = TENSORS.filter((field) => valueAt(input, field) === undefined);
+    const chosen = [...fields, ...absent].filter(() => toss() < share);
+    const valuesOf = (field: string): readonly unknown[] => {
+      const values = [input, ...(toss() < 0.3 && !absent.includes(field) ? [other] : [])];
+      return [...new Set(values.map((each) => valueAt(each, field) ?? null))];
+    };
+    return Object.fromEntries(chosen.map((field) => [field, valuesOf(field)]));
+  });
+}
+
+/** One of so many draws is supported at least, on average; of most supports every draw is. */
+const MAX_DRAWS = 6;
+
+interface Aimed {
+  /** What was once not aimed at. */
+  readonly examples: readonly Supported[];
+  readonly operation: "gemm" | "batchedGemm";
+  readonly fields: readonly string[];
+  readonly inputs: (supported?: Supported) => fc.Arbitrary<object>;
+}
+
+const AIMED: readonly Aimed[] = [
+  {
+    operation: "gemm",
+    examples: [
+      // a narrow kernel
+      {
+        "a.source.spec.quantizer": ["nvfp4"],
+        "b.source.spec.quantizer": ["nvfp4"],
+        "a.codes.shape.1": [64],
+        outDtype: ["bf16"],
+        layout: ["TN"],
+        ...{ alpha: [1], c: [null], bias: [null], gelu: [false], geluInput: [null], splitK: [1] },
+      },
+      // operands that no datapath among these multiplies
+      {
+        "a.source.format": ["f32"],
+        "b.source.format": ["tf32"],
+        "b.codes.shape.1": [0, 41],
+        datapath: ["hopper", "blackwell"],
+      },
+      { splitK: [4] },
+    ],
+    fields: [...OF_GEMM, ...OF_RESULTS],
+    inputs: (supported) => gemmCase(supported && { supported }),
+  },
+  {
+    operation: "batchedGemm",
+    examples: [{ format: ["f32"], layout: ["NT"], datapath: ["exact"], "size.depth": [64] }],
+    fields: [...OF_BATCHES, ...OF_RESULTS],
+    inputs: (supported) => batchedCase(supported && { supported }),
+  },
+];
+
+describe.each(AIMED)(
+  "inputs of $operation that a subject supports",
+  ({ operation, fields, inputs, examples }) => {
+    it("are drawn among those, whichever they are", () => {
+      fc.assert(
+        fc.property(support(inputs(), fields), (supported) => {
+          const draws = 24;
+          const drawn = fc.sample(inputs(supported), { numRuns: draws, seed: 1 });
+          const fitting = drawn.filter((input) => allows(supported, input)).length;
+          expect(fitting).toBeGreaterThanOrEqual(draws / MAX_DRAWS);
+          const asked = supportedInputs(operation, supported)[operation] as fc.Arbitrary<object> | undefined;
+          for (const input of fc.sample(asked ?? inputs(), { numRuns: 5, seed: 2 }))
+            expect(allows(supported, input)).toBe(true);
+        }),
+        { numRuns: 20, examples: examples.map((each) => [each]) },
+      );
+    });
+  },
+);
