@@ -26,10 +26,11 @@ export const TESTS = {
   "src/tape": at(
     "modules/{linear,norm,recompute,recompute-requires,main-grads,gradients,refusals-functions,refusals-plain}",
     "api/{tape,differentiable,show,tensor-arguments}",
-    "training/{delayed,regions,scale-updates}",
+    "training/{delayed,hooks,recompute,regions,scale-updates,uses}",
   ),
   "src/quantizers": at(
     "quantize/{classes,named,options,quantize,quantized-tensor,hadamard,*-quantize,dequantize}",
+    "quantize/{random-bits,scale-rules,shard-methods}",
     "api/{names,tensor-arguments}",
     "te/quantizers",
     "layout/*",

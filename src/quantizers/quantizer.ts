@@ -3,6 +3,7 @@
  * K), a columnwise copy (scale blocks along M), or both.
  */
 import type { Backend } from "../backends/backend.js";
+import type { MatrixPart } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { isDirectionless, isLineWide } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -112,7 +113,7 @@ export abstract class Quantizer implements QuantizerOps {
     const inputs = this.inputs();
     if (!shard) return run(inputs);
     const values = requireWide(op, "x", x);
-    const part = spec.stochastic ? partOf(shard, asMatrix(values.shape)) : undefined;
+    const part = this.#part(values);
     if (!usesTensorAmax(spec) || inputs.amax) return run({ ...inputs, part });
     const amaxes = wholeAmaxes(shard, spec, values, unrounded ?? values);
     try {
@@ -123,15 +124,20 @@ export abstract class Quantizer implements QuantizerOps {
     }
   }
 
-  /**
-   * Whether a fused operation must compute its values before it quantizes them, because their amax has to be reduced over ranks
-   * first.
-   */
-  get #computesFirst(): boolean {
-    return this.shard !== undefined && usesTensorAmax(this.spec);
+  /** The position of `x` in the whole tensor, by which random bits are selected. */
+  #part({ shape }: Tensor): MatrixPart | undefined {
+    return this.shard && this.spec.stochastic ? partOf(this.shard, asMatrix(shape)) : undefined;
   }
 
-  /** As `activationQuantize`, for a part of a larger tensor: the amax is reduced over ranks before the values are quantized. */
+  /**
+   * Whether a fused operation must compute its values before it quantizes them, because their amax has to be reduced over ranks
+   * first, or because random bits are selected by their position in the whole tensor.
+   */
+  get #computesFirst(): boolean {
+    return this.shard !== undefined && (usesTensorAmax(this.spec) || this.spec.stochastic);
+  }
+
+  /** As `activationQuantize`, for a part of a larger tensor: its values are computed before they are quantized. */
   #quantizeActivated(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
     using scope = new Scope();
     const values = activated(x, options);
@@ -146,7 +152,7 @@ export abstract class Quantizer implements QuantizerOps {
     return scope.keep(result);
   }
 
-  /** As `normQuantize`, for a part of a larger tensor: the amax is reduced over ranks before the values are quantized. */
+  /** As `normQuantize`, for a part of a larger tensor: its values are computed before they are quantized. */
   #quantizeNormed(x: Tensor, norm: NormParameters): NormQuantizeResult {
     using scope = new Scope();
     const { out: values, mean, rstd } = normed(x, norm);
@@ -226,7 +232,8 @@ export abstract class Quantizer implements QuantizerOps {
   /** @internal As `quantize`, with the amaxes of the whole, which `amaxesOf` gave of the shard. */
   quantizeBy(x: Tensor, [amax, amaxColumnwise]: readonly Tensor<"f32">[]): QuantizedTensor {
     if (!amax) return this.quantize(x);
-    const result = quantize(x, this.#layout(), { ...this.inputs(), amax, amaxColumnwise });
+    const inputs = { ...this.inputs(), amax, amaxColumnwise, part: this.#part(x) };
+    const result = quantize(x, this.#layout(), inputs);
     this.quantized();
     return result;
   }

@@ -335,6 +335,7 @@ refusals("variables", [
   ["no value", () => new Variable(wrong(undefined)), DTypeError, ["value"]],
   ["a number", () => new Variable(wrong(1)), DTypeError, ["value", "1"]],
   ["a disposed tensor", () => new Variable(disposed()), DisposedError, ["disposed"]],
+  ["a disposed quantized tensor", () => new Variable(gone()), DisposedError, ["disposed"]],
   ["requiresGrad 1", () => new Variable(zero([1]), wrong(1)), ArgumentError, ["requiresGrad", "1"]],
   ["inputs that are no list", () => differentiable(wrong(leaf()), unreachable), ArgumentError, ["inputs"]],
   ...[undefined, null, 1, "x", {}].flatMap((each) =>

@@ -160,3 +160,16 @@ scoped("unknown names and tiles are refused by name", () => {
     }),
   );
 });
+
+scoped(
+  "rows that will be gathered keep the order of the input, in the one tile that could be stored otherwise",
+  () => {
+    const scale = tensor(backend(), [1]);
+    for (const name of BLOCK_FORMAT_NAMES)
+      for (const tile of blockFormat(name).tiles)
+        for (const gathered of [undefined, false, true])
+          expect(quantizerNamed(name, { tile, scale, gathered }).spec.compact, `${name} ${tile}`).toBe(
+            gathered === true && name === "fp8-block" && tile === "1x128",
+          );
+  },
+);

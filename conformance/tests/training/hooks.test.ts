@@ -33,6 +33,8 @@ interface Program {
   readonly chain: readonly { readonly layer: number; readonly again: boolean; readonly residual: boolean }[];
   readonly frozen: readonly boolean[];
   readonly hooked: readonly boolean[];
+  /** Whether a hook was registered and removed before the passes. */
+  readonly removed: readonly boolean[];
   readonly fuses: boolean;
   readonly fp8: boolean;
   readonly nested: boolean;
@@ -46,6 +48,7 @@ const programs: fc.Arbitrary<Program> = fc.record({
   }),
   frozen: flags,
   hooked: flags,
+  removed: flags,
   fuses: fc.boolean(),
   fp8: fc.boolean(),
   nested: fc.boolean(),
@@ -63,7 +66,7 @@ interface Seen {
   readonly calls: readonly (readonly { readonly at: number; readonly grads: readonly string[] }[])[];
 }
 
-function run({ chain, frozen, hooked, fuses, fp8, nested }: Program, hooks: boolean): Seen {
+function run({ chain, frozen, hooked, removed, fuses, fp8, nested }: Program, hooks: boolean): Seen {
   using _ = new Scope();
   const layers = Array.from(
     { length: LAYERS },
@@ -77,6 +80,7 @@ function run({ chain, frozen, hooked, fuses, fp8, nested }: Program, hooks: bool
     let calls: { at: number; grads: string[] }[] = [];
     for (const [i, each] of parameters.entries()) {
       each.requiresGrad = !frozen[i];
+      if (hooks && removed[i]) each.registerPostAccumulateGradHook(() => unreachable(i)).remove();
       if (hooks && hooked[i])
         each.registerPostAccumulateGradHook((leaf) => {
           expect(leaf).toBe(each);
@@ -106,6 +110,10 @@ function run({ chain, frozen, hooked, fuses, fp8, nested }: Program, hooks: bool
   }
 }
 
+function unreachable(at: number): never {
+  throw new Error(`the removed hook of parameter ${at} was called`);
+}
+
 function sample(number: number): Tensor {
   const values = normal({ seed: 7n, offset: BigInt(number * SIZE * SIZE) }, SIZE * SIZE, 1);
   return encode(tensor(backend(), values, [SIZE, SIZE]), { format: "bf16" });
@@ -117,6 +125,8 @@ describe("a hook of a leaf", () => {
       fc.property(programs, (program) => {
         const [plain, seen] = [run(program, false), run(program, true)];
         expect(seen.after).toEqual(plain.after);
+        // a hook that was removed leaves nothing behind that another hook could see
+        expect(seen.calls).toEqual(run({ ...program, removed: [] }, true).calls);
         const used = new Set(program.chain.map(({ layer }) => layer));
         const wanted = program.hooked.flatMap((hooked, i) =>
           hooked && !program.frozen[i] && used.has(Math.floor(i / 2)) ? [i] : [],
@@ -135,7 +145,7 @@ describe("a hook of a leaf", () => {
     const none = Array.from({ length: 2 * LAYERS }, () => false);
     const all = none.map(() => true);
     const { calls } = run(
-      { chain, frozen: none, hooked: all, fuses: false, fp8: false, nested: false },
+      { chain, frozen: none, hooked: all, removed: [], fuses: false, fp8: false, nested: false },
       true,
     );
     expect(calls[0]?.map(({ at }) => Math.floor(at / 2))).toEqual([2, 2, 1, 1, 0, 0]);

@@ -1,0 +1,259 @@
+/**
+ * Leaves whose values are brought for each operation: every forward and backward function has its inputs, is told which handles
+ * were kept, and knows which function follows.
+ */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { add, differentiable, Scope, type Tensor, tensor, Variable } from "../../../src/index.js";
+import { borrowed, type Operation, runningPass, USES, type Uses, whileUsed } from "../../../src/tape/uses.js";
+import type { Value } from "../../../src/tape/value.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** One call of a leaf's `Uses`, in the order of time. */
+type Call =
+  | { readonly call: "enter"; readonly leaf: number; readonly lent: boolean; readonly operation: Operation }
+  | { readonly call: "leave"; readonly leaf: number; readonly operation: Operation }
+  | { readonly call: "accumulate"; readonly leaf: number; readonly before: readonly (number | undefined)[] }
+  | { readonly call: "body"; readonly step: number; readonly backward: boolean };
+
+/** A leaf that can only be read while an operation uses it. */
+class Brought extends Variable implements Uses {
+  #uses = 0;
+  #read = false;
+
+  constructor(
+    x: Tensor,
+    readonly number: number,
+    readonly log: Call[],
+    readonly gradients: () => readonly (number | undefined)[],
+  ) {
+    super(x, true);
+    this[USES] = this;
+  }
+
+  override get value(): Value {
+    this.#read = true;
+    return this.borrow();
+  }
+
+  borrow(): Value {
+    expect(this.#uses).toBeGreaterThan(0);
+    return super.value;
+  }
+
+  override get backend(): Tensor["backend"] {
+    return super.value.backend;
+  }
+
+  override get shape(): Tensor["shape"] {
+    return super.value.shape;
+  }
+
+  enter(lent: boolean, operation: Operation): void {
+    this.#uses++;
+    this.log.push({ call: "enter", leaf: this.number, lent, operation });
+  }
+
+  leave(operation: Operation): boolean {
+    const read = this.#read;
+    if (--this.#uses === 0) this.#read = false;
+    this.log.push({ call: "leave", leaf: this.number, operation });
+    return read;
+  }
+
+  beforeAccumulate(): void {
+    this.log.push({ call: "accumulate", leaf: this.number, before: this.gradients() });
+  }
+}
+
+const LEAVES = 4;
+
+/** A chain of sums: the leaves that each step adds to the result so far, and those whose handles its forward function keeps. */
+interface Program {
+  /** Whether a leaf is brought for each operation; the others are plain. */
+  readonly brought: readonly boolean[];
+  readonly steps: readonly { readonly leaves: readonly number[]; readonly keeps: readonly boolean[] }[];
+}
+
+const programs: fc.Arbitrary<Program> = fc.record({
+  brought: fc.array(fc.boolean(), { minLength: LEAVES, maxLength: LEAVES }),
+  steps: fc.array(
+    fc.record({
+      leaves: fc.uniqueArray(fc.nat(LEAVES - 1), { minLength: 1, maxLength: LEAVES }),
+      keeps: fc.array(fc.boolean(), { minLength: LEAVES, maxLength: LEAVES }),
+    }),
+    { minLength: 1, maxLength: 5 },
+  ),
+});
+
+const gradOf = (x: Variable): number | undefined => x.grad && Number(x.grad.dataSync()[0]);
+
+/** Runs the program and its backward pass, and returns all calls and the leaves' gradients. */
+function run({ brought, steps }: Program): { log: Call[]; gradients: readonly (number | undefined)[] } {
+  const log: Call[] = [];
+  const leaves: Variable[] = [];
+  const gradients = (): readonly (number | undefined)[] => leaves.map(gradOf);
+  for (const [i, each] of brought.entries()) {
+    const x = tensor(backend(), [1]);
+    leaves.push(each ? new Brought(x, i, log, gradients) : new Variable(x, true));
+  }
+  const all = new Set<number>();
+  let so = new Variable(tensor(backend(), [0]));
+  for (const [step, { leaves: numbers, keeps }] of steps.entries()) {
+    const used = numbers.map((i) => leaves[i] as Variable);
+    for (const i of numbers) all.add(i);
+    const before = so;
+    const [sum] = differentiable([before, ...used], () => {
+      log.push({ call: "body", step, backward: false });
+      const values = used.map((x, i) => (keeps[i] ? x.value : borrowed(x)) as Tensor);
+      return {
+        results: [values.reduce((x, y) => add(x, y), before.tensor)],
+        backward: ([grad]) => {
+          log.push({ call: "body", step, backward: true });
+          for (const x of used) borrowed(x);
+          return [grad, ...used.map(() => grad)];
+        },
+      };
+    });
+    so = sum as Variable;
+  }
+  so.backward();
+  const result = { log, gradients: gradients() };
+  for (const each of leaves) each.zeroGrad();
+  return result;
+}
+
+describe("a leaf that is brought for each operation", () => {
+  it("is there in every forward and backward function, which know each other and which of them follows", () => {
+    fc.assert(
+      fc.property(programs, (program) => {
+        using _ = new Scope();
+        const { log, gradients } = run(program);
+        const { brought, steps } = program;
+        expect(gradients).toEqual(
+          brought.map((_, i) => steps.filter(({ leaves }) => leaves.includes(i)).length || undefined),
+        );
+
+        // the steps that bring a leaf, and which of their handles the backward function has to expect
+        const users = steps.map(({ leaves, keeps }) =>
+          leaves.flatMap((leaf, i) => (brought[leaf] ? [{ leaf, lent: keeps[i] === true }] : [])),
+        );
+        const operationOf = (step: number, backward: boolean): Operation | undefined => {
+          const at = log.findIndex(
+            (each) => each.call === "body" && each.step === step && each.backward === backward,
+          );
+          const before = log[at - 1];
+          return users[step]?.length && before?.call === "enter" ? before.operation : undefined;
+        };
+        const expected: unknown[] = [];
+        const passes = [...steps.keys()].map((step) => ({ step, backward: false }));
+        for (const { step, backward } of [
+          ...passes,
+          ...passes.toReversed().map(({ step }) => ({ step, backward: true })),
+        ]) {
+          const operation = operationOf(step, backward);
+          for (const { leaf, lent } of users[step] ?? [])
+            expected.push({ call: "enter", leaf, lent: backward && lent, operation });
+          expected.push({ call: "body", step, backward });
+          for (const { leaf } of users[step] ?? []) expected.push({ call: "leave", leaf, operation });
+        }
+        const calls = log.filter(({ call }) => call !== "accumulate");
+        expect(calls.length).toBe(expected.length);
+        for (const [i, each] of calls.entries()) expect({ ...each }).toEqual({ ...(expected[i] as object) });
+
+        let following: Operation | undefined;
+        for (const [step, leaves] of users.entries()) {
+          if (leaves.length === 0) continue;
+          const [forward, backward] = [operationOf(step, false), operationOf(step, true)] as Operation[];
+          expect(forward).not.toBe(backward);
+          expect(forward?.leaves.map((each) => (each as Brought).number)).toEqual(
+            leaves.map(({ leaf }) => leaf),
+          );
+          expect(backward?.leaves).toEqual(forward?.leaves);
+          expect(forward?.forward).toBe(undefined);
+          expect(backward?.forward).toBe(forward);
+          expect(forward?.following).toBe(following);
+          expect(backward?.following).toBe(undefined);
+          following = forward;
+        }
+
+        // each gradient is added after its leaf was told, while it still has none
+        for (const [leaf, each] of brought.entries()) {
+          const told = log.filter((other) => other.call === "accumulate" && other.leaf === leaf);
+          expect(told.length).toBe(each && steps.some(({ leaves }) => leaves.includes(leaf)) ? 1 : 0);
+          for (const one of told) if (one.call === "accumulate") expect(one.before[leaf]).toBe(undefined);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it("is left in a use that fails, with the leaves before it, and with none behind it", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 4 }), fc.nat(4), (count, failing) => {
+        using _ = new Scope();
+        const log: string[] = [];
+        const leaves = Array.from({ length: count }, (_, i) => {
+          const leaf = new Variable(tensor(backend(), [1]), true);
+          leaf[USES] = {
+            enter: () => {
+              log.push(`enter ${i}`);
+              if (i === failing) throw new Error("no memory");
+            },
+            leave: () => {
+              log.push(`leave ${i}`);
+              return false;
+            },
+            borrow: () => leaf.value,
+            beforeAccumulate: () => {},
+          };
+          return leaf;
+        });
+        // the failure of the body, where that of a leaf does not come first
+        const body = () => {
+          log.push("body");
+          throw new Error("no result");
+        };
+        expect(() => whileUsed(leaves, { lent: new Set(), forward: undefined }, body)).toThrow(
+          failing < count ? "no memory" : "no result",
+        );
+        const entered = Array.from({ length: Math.min(count, failing + 1) }, (_, i) => i);
+        expect(log).toEqual([
+          ...entered.map((i) => `enter ${i}`),
+          ...(failing < count ? [] : ["body"]),
+          ...entered.map((i) => `leave ${i}`),
+        ]);
+      }),
+    );
+  });
+});
+
+it("a backward pass runs until it ends or fails, and one within another is another", () => {
+  using _ = new Scope();
+  const x = new Variable(tensor(backend(), [1]), true);
+  const through = (during: () => void): Variable => {
+    const [y] = differentiable([x], () => ({
+      results: [add(x.tensor, x.tensor)],
+      backward: () => {
+        during();
+        return [];
+      },
+    }));
+    return y as Variable;
+  };
+  const seen: (object | undefined)[] = [];
+  const inner = through(() => seen.push(runningPass()));
+  const outer = through(() => {
+    seen.push(runningPass());
+    inner.backward();
+    seen.push(runningPass());
+    throw new Error("no gradient");
+  });
+  expect(runningPass()).toBe(undefined);
+  expect(() => outer.backward()).toThrow("no gradient");
+  expect(runningPass()).toBe(undefined);
+  expect(seen.every((pass) => pass !== undefined)).toBe(true);
+  expect([seen[0] === seen[1], seen[0] === seen[2]]).toEqual([false, true]);
+});
