@@ -115,7 +115,10 @@ export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling 
   const tile: Shape = isSquare(spec) ? [length, length] : line;
   const compact = spec.compact === true && !isSquare(spec);
   const gemmReady =
-    length === 16 || quantizer === "int4-group" || length === Number.POSITIVE_INFINITY || (quantizer === "fp8-block" && !compact);
+    length === 16 ||
+    quantizer === "int4-group" ||
+    length === Number.POSITIVE_INFINITY ||
+    (quantizer === "fp8-block" && !compact);
   return {
     tile,
     step: quantizer === "fp8-block" ? tile : line,
