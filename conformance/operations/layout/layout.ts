@@ -37,7 +37,9 @@ function transposeCase(): fc.Arbitrary<TransposeCase> {
   return fc
     .tuple(fc.oneof({ weight: 3, arbitrary: whole }, packed), fc.nat())
     .map(([[dtype, sizes], seed]) => {
-      const codes = words(seed, elementCount(sizes)).map((word) => (storageBits(dtype) === 4 ? word & 15 : word));
+      const codes = words(seed, elementCount(sizes)).map((word) =>
+        storageBits(dtype) === 4 ? word & 15 : word,
+      );
       return { x: fromCodes(dtype, sizes, codes) };
     });
 }

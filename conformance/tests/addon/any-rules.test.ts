@@ -148,7 +148,7 @@ describeOnStandIn("kernels for any rule", (addon) => {
   it.each(NAMES)(
     "take any NaN for NaN in %s, by every rule and scaling",
     (name) => {
-      for (const spec of specsBy(name).filter(({ stochastic }) => !stochastic))
+      for (const spec of specsBy(name).filter((each) => !each.stochastic && each.amaxEpsilon === 0))
         for (const dtype of WIDE_DTYPES) {
           const [ours, theirs] = [gpu, reference].map((backend) => {
             using _scope = new Scope();

@@ -5,6 +5,7 @@ import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../../../src/dialects/table.js";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";
 import { type BlockFormatName, blockFormat, type Tile } from "../../../src/formats/block.js";
+import { factsOf } from "../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
@@ -165,7 +166,7 @@ function transposed(x: Tensor): Tensor {
     : tensor(x.backend, out as Uint8Array, [columns, rows], "u8");
 }
 
-const OF_NIBBLES = BLOCKS.filter(({ format }) => format === "e2m1");
+const OF_NIBBLES = BLOCKS.filter(({ format }) => factsOf(format).storageBits === 4);
 const OF_BYTES = BLOCKS.filter(({ quantizer }) => blockFormat(quantizer).scale !== "f32");
 /** Scales of rows are one line, whose transpose has the same bytes. */
 const OF_LINES = BLOCKS.filter(({ tile }) => tile !== "128x128" && tile !== "1xK");

@@ -4,6 +4,7 @@ import { dialectSettings, quantizerOf } from "../../../src/dialects/quantizer-of
 import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../src/dialects/table.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { isTensorWide } from "../../../src/formats/block.js";
+import { factsOf } from "../../../src/formats/derive.js";
 import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
 import { zeros } from "../../../src/ops/create.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
@@ -53,11 +54,12 @@ describe.each(rows.filter(([, { tensors }]) => tensors.length > 0))(
       const size = [256, 384] as const;
       const made = quantizerOf({ dialect: name }).quantize(zeros(backend(), "bf16", size));
       const { data, scaleInv, amax } = made.copy("rowwise");
-      const bits = { e2m1: 4, e2m3: 6, e3m2: 6 }[made.spec.format as "e2m1"] ?? 8;
+      const { bits } = factsOf(made.spec.format);
       const [codes, scales, whole] = tensors;
+      const elementBits = codes?.dtype === "I32" ? 32 : 8;
       expect(codes).toMatchObject({ role: "codes" });
       const packed = elementCount(sizesOf(codes?.shape ?? "", size));
-      expect([(data.size * bits) / 8, data.size]).toContain(packed);
+      expect([(data.size * bits) / elementBits, data.size]).toContain(packed);
       expect(elementCount(sizesOf(scales?.shape ?? "", size))).toBe(
         isTensorWide(made.spec.tile) ? 1 : scaleInv.size,
       );

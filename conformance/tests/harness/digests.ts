@@ -19,6 +19,7 @@ interface SweepFile {
  */
 const TO_RECORD: { readonly [F in ScalarFormat]?: readonly RoundingName[] } = {
   int8: ["stochastic"],
+  int4: ["tiesToEven", "tiesToAway", "towardZero", "towardPositive", "towardNegative", "toOdd", "stochastic"],
   s2f6: ["tiesToAway", "towardZero", "towardPositive", "towardNegative", "toOdd", "stochastic"],
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/core/formats.gen.h"
-#include "kernels/core/minifloat.cuh"
 #include "kernels/device/device.cuh"
 #include "kernels/quantize/int4/group.h"
 #include "kernels/quantize/noop.cuh"

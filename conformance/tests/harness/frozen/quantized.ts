@@ -2,11 +2,7 @@
  * Frozen cases (calls with recorded hashes of their results) of quantization (alone, fused with an activation or a
  * norm, and with a bias gradient), of dequantization, and of the Hadamard transform.
  */
-import {
-  BLOCK_FORMAT_NAMES,
-  BLOCK_FORMATS,
-  type BlockFormatName,
-} from "../../../../src/formats/block.js";
+import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormatName } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../../src/formats/scalar.js";
 import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
