@@ -56,8 +56,8 @@ function roundedAs(x: f32, word: u32, overflow: i32): f32 {
 }
 
 /**
- * Returns element [row, j] of a product with amaxes of lines: `p`, the sum with its scales and alpha, times both amaxes, plus bias;
- * then C is added to the rounded result (numerics.md §5.10).
+ * Returns element [row, j] of a product with amaxes of lines: `p`, the sum with its scales and alpha, times both amaxes, plus
+ * bias; then C is added to the rounded result (numerics.md §5.10).
  */
 function finishLines(task: usize, p: f32, row: usize, j: usize, c: f32, beta: f32): f32 {
   const bias = biasOf(task);

@@ -287,7 +287,10 @@ export function scaledByLines(task: usize, acc: f32, m: usize, n: usize): f32 {
 export function hasLineAmaxes(task: usize): bool {
   return get(task, Field.LineAmaxes) !== 0;
 }
-/** The scaled sum of element [m, n] times its amaxes. Where one of them is that of all lines, or the only line's, both are multiplied first. */
+/**
+ * The scaled sum of element [m, n] times its amaxes. Where one of them is that of all lines, or the only line's, both are
+ * multiplied first.
+ */
 export function scaledByAmaxes(task: usize, p: f32, m: usize, n: usize): f32 {
   const w = get(task, Field.LineAmaxW);
   const x = get(task, Field.LineAmaxX);

@@ -5,9 +5,9 @@ import { amaxRun } from "./amax";
 import { loadPanel } from "./panel";
 
 /**
- * Writes the amaxes of rows [row, row + height), NaN ignored, to `amaxes`. The matrix is that of loadPanel. It is read in panels of
- * `width` columns, which `panel` has room for; the last one stays there, unless the matrix is an f32 one that is not transposed,
- * which is read in place.
+ * Writes the amaxes of rows [row, row + height), NaN ignored, to `amaxes`. The matrix is that of loadPanel. It is read in panels
+ * of `width` columns, which `panel` has room for; the last one stays there, unless the matrix is an f32 one that is not
+ * transposed, which is read in place.
  */
 export function lineAmaxes(
   src: usize,

@@ -50,9 +50,9 @@ struct GemmEpilogueParams {
   bool linesW = false;
   bool linesX = false;
   // Whether amaxW has one for each column, and amaxX one for each row, in place of one for all; they go with a single product.
-  // With either, p is the result below with beta 0 and no bias; it is multiplied by both amaxes (null means 1), the bias is added,
-  // a 16-bit result is rounded, and beta * c is added to it (docs/numerics.md §5.10). The two amaxes are multiplied first, unless
-  // there are several rows and several columns with amaxes of their own.
+  // With either, p is the result below with beta 0 and no bias; it is multiplied by both amaxes (null means 1), the bias is
+  // added, a 16-bit result is rounded, and beta * c is added to it (docs/numerics.md §5.10). The two amaxes are multiplied
+  // first, unless there are several rows and several columns with amaxes of their own.
   bool lineAmaxesW = false;
   bool lineAmaxesX = false;
   const float* amaxW = nullptr;

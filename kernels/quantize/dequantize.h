@@ -32,8 +32,8 @@ struct DequantizeParams {
   int lineShift;
   int blockShift;
   // The factor of a code is its scale if that is f32, else (value of the scale * amax) * inverse, where a null amax means 1.
-  // With `divides`, which e2m1 with e4m3 scales alone has, it is value of the scale / amax. With `rowScaled`, which such codes alone
-  // have without `divides`, each stored row has an amax of its own.
+  // With `divides`, which e2m1 with e4m3 scales alone has, it is value of the scale / amax. With `rowScaled`, which such codes
+  // alone have without `divides`, each stored row has an amax of its own.
   const float* amax;
   bool rowScaled;
   float inverse;

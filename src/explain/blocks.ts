@@ -124,7 +124,7 @@ export class CopySource {
     return this.#whole;
   }
 
-  /** What scales of the blocks of an element depend on: the amax of all values, or that of its line where lines have their own. */
+  /** What the scale of an element depends on: the amax of all values, or that of its line where lines have their own. */
   levelOf(row: number, column: number): Amax {
     return this.spec.rowScaled ? this.lineAmax(row, column) : this.whole;
   }

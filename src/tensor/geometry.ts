@@ -58,8 +58,8 @@ export interface CopyGeometry {
   /** Whether the copy stores the amax of the whole tensor, on which its scales depend (numerics.md §5.2). */
   readonly tensorAmax: boolean;
   /**
-   * The shape of the stored amax: [1], or with `rowScaled` one for each line of the codes (numerics.md §5.9). Frozen. Undefined if
-   * the copy stores none.
+   * The shape of the stored amax: [1], or with `rowScaled` one for each line of the codes (numerics.md §5.9). Frozen. Undefined
+   * if the copy stores none.
    */
   readonly amaxShape: Shape | undefined;
   /** The rows and columns of the stored scale matrix before padding. Both are 1 for per-tensor scaling. */

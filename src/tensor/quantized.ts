@@ -78,8 +78,8 @@ export interface QuantizeSpec {
    */
   readonly compact: boolean;
   /**
-   * Whether each line of a copy has an amax of its own in place of the tensor's (NVFP4): each row in the rowwise copy, each column
-   * in the columnwise one.
+   * Whether each line of a copy has an amax of its own in place of the tensor's (NVFP4): each row in the rowwise copy, each
+   * column in the columnwise one.
    */
   readonly rowScaled: boolean;
 }

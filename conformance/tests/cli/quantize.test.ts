@@ -40,11 +40,13 @@ const LAYOUTS: readonly (readonly [
   ["mxfp4", FP4, "U8 160,6", "U8 192,80", "U8 5,192"],
   ["nvfp4", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
   ["nvfp4 --tile 16x16", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
+  ["nvfp4 --row-scaled", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
   ["nvfp4 --four-over-six", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
 ];
 
 /** The additional tensors of some quantizers. */
 function amaxesOf(options: string): Record<string, string> {
+  if (options.includes("--row-scaled")) return { "rowwise.amax": `F32 ${M}`, "columnwise.amax": `F32 ${K}` };
   if (options.startsWith("nvfp4")) return { "rowwise.amax": "F32 1", "columnwise.amax": "F32 1" };
   return options.startsWith("fp8-delayed") ? { amax: "F32 1" } : {};
 }
@@ -115,6 +117,10 @@ describe("quantize", () => {
     });
     const squared = await recipes("nvfp4", "--four-over-six", "--err-mode", "mse", "--e4m3-max", "448");
     expect(squared[0]).toMatchObject({ fourOverSix: "mse", e4m3Max: 448 });
+    expect((await recipes("nvfp4", "--row-scaled"))[0]).toMatchObject({
+      quantizer: "nvfp4",
+      rowScaled: true,
+    });
     const [current] = await recipes("fp8-current");
     expect(current).toMatchObject({ quantizer: "fp8-current", pow2Scales: false, epsilon: 0 });
     expect(current).not.toHaveProperty("tile");

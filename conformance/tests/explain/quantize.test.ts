@@ -37,7 +37,7 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
     const scales = answer[`${direction}.scaleInv`] as PlainTensor;
     const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
     const logical = copyGeometry(spec, [rows, columns], direction, "logical");
-    const amax = answer[`${direction}.amax`]?.codes[0];
+    const amaxes = answer[`${direction}.amax`]?.codes;
     const bits = direction === "rowwise" ? drawn.randomBits : drawn.randomBitsColumnwise;
     const randomBits = bits?.data as Uint32Array | undefined;
     const explainer = new QuantizeExplainer(x, spec, {
@@ -54,6 +54,7 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
       expect(explained.code).toBe(data.codes[r * (data.shape[1] as number) + c]);
       expect(explained.rounding.result).toEqual(valueOfCode(spec.format, explained.code));
       const at = linePlace(geometry, row, column);
+      const amax = amaxes?.[spec.rowScaled ? at.line : 0];
       const stored = scales.codes[scaleIndex(spec, geometry, at)] as number;
       // the payload of a NaN f32 scale is not defined
       if (explained.scale.dtype === "f32" && Number.isNaN(explained.scale.value))
@@ -67,7 +68,7 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
         shape: [1, 1] as const,
         scale: [explained.scale.code],
         scaleShape: [1, 1],
-        ...(amax === undefined ? {} : { amax }),
+        ...(amax === undefined ? {} : { amax, amaxes: [amax] }),
       };
       const own = dequantize(copy, direction, oracleSpec(spec));
       expect(bitsOf(explained.dequantized.value)).toBe(bitsOf(new Float32Array(own.buffer)[0] as number));

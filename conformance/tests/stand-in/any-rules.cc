@@ -52,11 +52,11 @@ void quantizesNvfp4(const QuantizeNvfp4Params& p) {
   withWide(p.type, [&](auto type) {
     for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
       clears(copy->scales);
-      if (copy->data && !p.rowScaled) *copy->amax = copy->givenAmax ? *copy->givenAmax : amaxOf<type.value>(p);
+      if (copy->data && copy->amax && !p.rowScaled) *copy->amax = copy->givenAmax ? *copy->givenAmax : amaxOf<type.value>(p);
     }
     if (p.rowScaled) {
       for (int64_t line = 0; line < std::max(p.rows, p.columns); ++line) clearLineAmaxes(p, line);
-    } else {
+    } else if (hasTensorScale(p.rule)) {
       launch(1, 1, [&] { storeTensorScales<type.value>(p); });
     }
     if (p.rows == 0 || p.columns == 0) return;

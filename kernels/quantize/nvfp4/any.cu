@@ -1,6 +1,6 @@
-// NVFP4 quantization by the scale rules of other libraries than TransformerEngine, by amaxes of lines, and FP4 with ue5m3 scales. A pass over the
-// source computes the amaxes of the copies, one thread makes scales of the tensor of them, and a second pass, which is the only
-// one where scales of blocks stand alone, computes codes and scales.
+// NVFP4 quantization by the scale rules of other libraries than TransformerEngine, by amaxes of lines, and FP4 with ue5m3
+// scales. A pass over the source computes the amaxes of the copies, one thread makes scales of the tensor of them, and a second
+// pass, which is the only one where scales of blocks stand alone, computes codes and scales.
 #include "kernels/quantize/nvfp4/any.cuh"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The kernels for NVFP4 quantization by the scale rules of other libraries than TransformerEngine (docs/numerics.md §5.11), for
-// amaxes of lines (§5.9), and for FP4 with ue5m3 scales (§5.12). A warp quantizes 16 rows of 32 columns, one column per lane. Tests run these kernels on a
-// CPU as well (conformance/tests/stand-in/warp.h).
+// amaxes of lines (§5.9), and for FP4 with ue5m3 scales (§5.12). A warp quantizes 16 rows of 32 columns, one column per lane.
+// Tests run these kernels on a CPU as well (conformance/tests/stand-in/warp.h).
 #pragma once
 
 #include "kernels/device/device.cuh"

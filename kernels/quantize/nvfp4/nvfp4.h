@@ -67,9 +67,9 @@ struct QuantizeNvfp4Params {
   MatrixPart part;
 };
 
-// Returns cudaErrorInvalidValue in three cases. Sizes, placements, amaxes, rule, scaling or rowScaled are not as described above. The
-// Hadamard transform is requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the
-// transform or with stochastic rounding.
+// Returns cudaErrorInvalidValue in three cases. Sizes, placements, amaxes, rule, scaling or rowScaled are not as described above.
+// The Hadamard transform is requested and the source is not bf16, or the blocks are square. 4over6 is requested together with
+// the transform or with stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 // The passes of launchQuantizeNvfp4. launchNvfp4Amaxes runs first. Then one of the others computes codes and scales:

@@ -65,8 +65,8 @@ function laysOutScales({ spec }: Pick<QuantizeArgs, "spec">, { geometry }: Quant
 }
 
 /**
- * Creates the rowwise copy of the matrix with `rows` rows. It has the amax of the copy that is wanted, or more amaxes where each row
- * has one.
+ * Creates the rowwise copy of the matrix with `rows` rows. It has the amax of the copy that is wanted, or more amaxes where each
+ * row has one.
  */
 function wholeCopy(args: QuantizeArgs, rowwise: QuantizedCopy, rows: number): QuantizedCopy {
   const { spec, x } = args;

@@ -293,6 +293,7 @@ export const RECIPE_ROWS: Rows = {
           fourOverSix: "weights",
           e4m3Use256: "weights",
           fourOverSixErrMode: "mae",
+          rowScaledActivation: true,
         },
       ],
     ],
