@@ -49,7 +49,7 @@ const WRITERS: Readonly<Record<string, string>> = {
   "torchao-fp8": "torchao-fp8-row",
   "fbgemm-fp8": "fbgemm-fp8",
 };
-/** Tensors of fixtures that the original has not, and that no conversion of it writes: experts of fbgemm, scales of activations. */
+/** Tensors of fixtures that no conversion of the original writes: experts of fbgemm, scales of activations. */
 const BESIDE = /\.experts\.|\.input_scale$/;
 
 const read = (folder: string, name: string) => JSON.parse(readFileSync(join(folder, name), "utf8"));

@@ -42,8 +42,8 @@ export interface Target {
   /** The shape of the scale beside those of blocks. */
   readonly global?: readonly number[];
   /**
-   * How scales of blocks lie, if not as the matrix that they are: in the tiles of tensor cores, or in a shape of `reducedScales` of
-   * the convention, which weights of two dimensions alone have.
+   * How scales of blocks lie, if not as the matrix that they are: in the tiles of tensor cores, or in a shape of `reducedScales`
+   * of the convention, which weights of two dimensions alone have.
    */
   readonly layout?: "swizzled" | "reduced";
   /** Whether the library reads whole blocks only. */

@@ -50,7 +50,7 @@ export interface Convention {
   };
   /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
   readonly transposedWide?: true;
-  /** Whether scales of rows may also be [N], and those of tiles [ceil(N/n), 1, ceil(K/k), 1], as an amax over blocks leaves them. */
+  /** Whether scales of rows may also be [N], and those of tiles [ceil(N/n), 1, ceil(K/k), 1], as an amax of blocks is. */
   readonly reducedScales?: true;
   /** Whether the file may say that scales are swizzled for tensor cores. */
   readonly maySwizzle?: true;
