@@ -70,11 +70,22 @@ const GONE = { owner: undefined, disposed: true };
 
 const commands = fc.array(
   fc.record({
-    kind: fc.constantFrom("begin", "begin", "make", "make", "close", "within", "keep", "dispose", "free"),
+    kind: fc.constantFrom(
+      "begin",
+      "begin",
+      "make",
+      "make",
+      "close",
+      "within",
+      "keep",
+      "keep",
+      "dispose",
+      "free",
+    ),
     scope: fc.nat(),
     tensor: fc.nat(),
   }),
-  { maxLength: 30 },
+  { minLength: 15, maxLength: 50 },
 );
 
 it("own what is made while they are the innermost open scope, until it is kept or they are disposed of", () => {
@@ -97,5 +108,6 @@ it("own what is made while they are the innermost open scope, until it is kept o
         each.dispose();
       }
     }),
+    { numRuns: 300 },
   );
 });
