@@ -64,8 +64,8 @@ struct QuantizeNvfp4Params {
   MatrixPart part;
 };
 
-// Returns cudaErrorInvalidValue in three cases. Sizes, placements, amaxes, rule or scaling are not as described above. The
-// Hadamard transform is requested and the source is not bf16, or the blocks are square. 4over6 is requested together with the
+// Returns cudaErrorInvalidValue if sizes, placements, amaxes, rule or scaling are not as described above, if the Hadamard
+// transform is requested for a source that is not bf16 or for square blocks, and if 4over6 is requested together with the
 // transform or with stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
