@@ -302,8 +302,8 @@ function e8m0Exponent(amax: v128, carry: v128, maxExponent: v128): v128 {
 }
 
 /**
- * As e8m0Up, of the f32 nearest to log2 p. That is k for p from 2^k up to 2^k * (1 + h ln 2), where h is half the distance from k
- * to the next f32.
+ * As e8m0Up, but log2 p is rounded to f32 before it is rounded up. The f32 is k for p from 2^k up to 2^k * (1 + h ln 2), where h
+ * is half the distance from k to the next f32.
  */
 function e8m0UpLog2(p: v128): v128 {
   const k = i32x4.sub(i32x4.shr_u(p, 23), i32x4.splat(127));

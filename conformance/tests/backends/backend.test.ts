@@ -97,6 +97,26 @@ describe("memory", () => {
     );
   });
 
+  it("of views of views begins where the views begin together", () => {
+    const step = fc.record({ way: fc.constantFrom("view", "slice", "reshape"), skip: fc.nat(3) });
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 4 }), fc.nat(64), (steps, more) => {
+        using _scope = new Scope();
+        const values = Float32Array.from({ length: 64 * 12 + more }, (_, i) => i);
+        let [x, first] = [tensor(backend, values) as Tensor, 0];
+        for (const { way, skip } of steps) {
+          if (way === "reshape") x = x.reshape([1, x.size]);
+          else {
+            x = x[way](64 * skip, [x.size - 64 * skip]);
+            first += 64 * skip;
+          }
+        }
+        expect(x.dataSync()).toEqual(values.slice(first));
+        if (x.size > 0) expect(x.slice(x.size - 1, [1]).dataSync()).toEqual(values.slice(-1));
+      }),
+    );
+  });
+
   it("of empty tensors takes no bytes, and each still has an address", () => {
     using _scope = new Scope();
     const [x, y] = [empty(backend, "f32", [0]), zeros(backend, "e4m3", [3, 0])];

@@ -19,6 +19,7 @@ import { FORMAT_ALIASES } from "../../../src/formats/scalar.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { fromBytes, tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
@@ -250,6 +251,7 @@ it.each([
 ])("the number %d is written %s", (value, text) => expect(numberText(value)).toBe(text));
 
 describe("dequantizeAs", () => {
+  const rowOf = (name: DialectName): Dialect => DIALECTS[name];
   const NO_VALUES = DIALECT_NAMES.filter((name) => (DIALECTS[name] as Dialect).values === undefined);
 
   it("is dequantize where a dialect gives no values", () => {
@@ -278,6 +280,25 @@ describe("dequantizeAs", () => {
     expect(wide.dataSync()).not.toEqual(made.dequantize("f32").dataSync());
   });
 
+  it("gives values in the dialect's type or in that of the source, rounded once more to a type that is asked for", () => {
+    const wide = fc.constantFrom(...WIDE_DTYPES);
+    const source = fc.constantFrom("f32", "bf16");
+    const names = DIALECT_NAMES.filter((name) => !NO_VALUES.includes(name));
+    expect(names.length).toBeGreaterThan(0);
+    fc.assert(
+      fc.property(fc.constantFrom(...names), source, wide, fc.nat(), (dialect, dtype, asked, seed) => {
+        using _scope = new Scope();
+        const type = rowOf(dialect).values?.type;
+        const made = quantizerOf({ dialect }).quantize(anything(seed, dtype));
+        const own = dequantizeAs(made, { dialect });
+        expect(own.dtype).toBe(type === "source" ? dtype : type);
+        const other = dequantizeAs(made, { dialect, dtype: asked });
+        expect(other.dtype).toBe(asked);
+        expect(other.dataSync()).toEqual(castTo(own, asked).dataSync());
+      }),
+    );
+  });
+
   it("reads the rowwise copy where there are both", () => {
     for (const dialect of DIALECT_NAMES) {
       using _scope = new Scope();
@@ -292,8 +313,6 @@ describe("dequantizeAs", () => {
       expect(values(true), dialect).toEqual(values(false));
     }
   });
-
-  const rowOf = (name: DialectName): Dialect => DIALECTS[name];
 
   it("has no minus zero where a library has none, whichever half of a byte it is in, and no other value changed", () => {
     const names = DIALECT_NAMES.filter((name) => rowOf(name).values?.plusZero);

@@ -10,10 +10,16 @@ import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
-import { DIRECTIONS, QuantizedTensor } from "../../../src/tensor/quantized.js";
+import {
+  DIRECTIONS,
+  type QuantizedCopy,
+  QuantizedTensor,
+  type QuantizeSpec,
+} from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix } from "../../../src/tensor/shape.js";
-import type { Tensor } from "../../../src/tensor/tensor.js";
+import { makeSpec, requireSpec } from "../../../src/tensor/spec.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
 import { anyRows, drawnBlock } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
@@ -22,6 +28,7 @@ import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quan
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
+const other = useBackend();
 const BOTH = { rowwise: true, columnwise: true } as const;
 const ROWWISE = { rowwise: true, columnwise: false } as const;
 const COLUMNWISE = { rowwise: false, columnwise: true } as const;
@@ -179,6 +186,86 @@ describe("lifetimes", () => {
     const before = backend().memoryUse();
     expect(() => new MXFP8Quantizer(BOTH).quantize(x)).toThrow(ShapeError);
     expect(backend().memoryUse()).toEqual(before);
+  });
+});
+
+describe("copies of any quantizer", () => {
+  const made = (spec: QuantizeSpec): QuantizedTensor =>
+    new SpecQuantizer(spec, { ...BOTH, scaleLayout: "logical" }).makeEmpty(backend(), [32, 64]);
+  const membersOf = ({ data, scaleInv, amax }: QuantizedCopy): readonly Tensor[] =>
+    amax ? [data, scaleInv, amax] : [data, scaleInv];
+  const aSpec = quantizeSpec();
+  const aDirection = fc.constantFrom(...DIRECTIONS);
+
+  it("that are dropped free their memory at once, and no other", () => {
+    fc.assert(
+      fc.property(aSpec, aDirection, (spec, direction) => {
+        using _scope = new Scope();
+        const t = made(spec);
+        const before = backend().memoryUse().blocks;
+        const dropped = membersOf(t.copy(direction));
+        t.updateUsage({ [direction]: false });
+        expect(before - backend().memoryUse().blocks).toBe(dropped.length);
+        expect(dropped.map(({ disposed }) => disposed)).not.toContain(false);
+        expect(t.usage[direction]).toBe(false);
+        expect(t.members.map(({ disposed }) => disposed)).not.toContain(true);
+      }),
+    );
+  });
+
+  it("that are shared live as long as either tensor, whichever is disposed of first", () => {
+    fc.assert(
+      fc.property(aSpec, fc.boolean(), (spec, ownFirst) => {
+        using _scope = new Scope();
+        const before = backend().memoryUse().live;
+        const t = made(spec);
+        const both = [t, t.share()] as const;
+        const [first, last] = ownFirst ? both : [both[1], both[0]];
+        const live = backend().memoryUse().live;
+        first.dispose();
+        expect(backend().memoryUse().live).toBe(live);
+        expect(last.members.map(({ disposed }) => disposed)).not.toContain(true);
+        last.dispose();
+        expect(backend().memoryUse().live).toBe(before);
+      }),
+    );
+  });
+
+  it("are refused if one of their tensors lives on another backend", () => {
+    const field = fc.constantFrom("data", "scaleInv", "amax");
+    fc.assert(
+      fc.property(aSpec, aDirection, field, (spec, direction, field) => {
+        using _scope = new Scope();
+        const t = made(spec);
+        const own = t.copy(direction)[field];
+        if (!own) return;
+        const fields = { spec, shape: t.shape, dtype: t.dtype, scaleLayout: t.scaleLayout, ops: t.quantizer };
+        const foreign = new Tensor(other(), own.dtype, own.shape);
+        const copies = { rowwise: t.rowwise, columnwise: t.columnwise };
+        const mixed = { ...copies, [direction]: { ...t.copy(direction), [field]: foreign } };
+        expect(new QuantizedTensor({ ...fields, ...copies }).usage).toEqual(BOTH);
+        expect(() => new QuantizedTensor({ ...fields, ...mixed })).toThrow(/different backends/);
+      }),
+    );
+  });
+});
+
+describe("a spec", () => {
+  scoped("that was accepted is checked again unless it is frozen", () => {
+    const spec = { ...new MXFP8Quantizer().spec };
+    requireSpec(spec);
+    expect(() => requireSpec(Object.assign(spec, { tile: "1x16" }))).toThrow(ArgumentError);
+  });
+
+  it("has no limit of amaxes that is zero as f32", () => {
+    const limit = fc.double({ min: 0, max: 2 ** -149, minExcluded: true, noNaN: true });
+    fc.assert(
+      fc.property(limit, (amaxLimit) => {
+        const make = () => makeSpec("fp8-row", { amaxLimit });
+        if (Math.fround(amaxLimit) === 0) expect(make).toThrow(ArgumentError);
+        else expect(make().amaxLimit).toBe(amaxLimit);
+      }),
+    );
   });
 });
 

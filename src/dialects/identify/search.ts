@@ -192,7 +192,7 @@ export function elementTrials(input: Input, scale: ScaleTrial, codes: CodeReadin
   return fitting.length > 0 ? fitting : otherElements(input, scale, codes);
 }
 
-/** What a kernel may round: the element over the scale in one of these ways. */
+/** A way to divide an element by its scale, whose result a kernel rounds to a code. */
 interface Product {
   readonly formula: string;
   readonly of: (x: number, scale: number, amax: number, max: number) => number;

@@ -217,7 +217,7 @@ describe("memory", () => {
     const whole = (WIDTH * WIDTH * bits) / 8;
     // what this rank, which has all rows, has quantized of both
     const own = recipe === "bf16" ? 0 : 2 * whole;
-    // biases, inputs and results, and the codes of an input
+    // `small` bounds the bytes of biases, inputs, results and the codes of an input
     const small = (LAYERS + 2) * ROWS * WIDTH * 2;
     expect(seen.most).toBeLessThanOrEqual(2 * whole + own + small);
     expect(seen.most).toBeGreaterThan(2 * whole + own);

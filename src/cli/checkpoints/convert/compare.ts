@@ -25,7 +25,10 @@ export type BlockScales =
   | { readonly values: Float32Array; readonly table?: never }
   | { readonly values: Uint8Array; readonly table: Float32Array };
 
-/** Adds what rows of a weight became to `changes`. `codes` has one byte per element, or two elements of four bits. */
+/**
+ * Compares rows of a weight with the values of the codes and scales that replace them, and adds the differences to `changes`.
+ * A byte of `codes` has one element, or two of four bits.
+ */
 export function compareRows(
   kernels: Kernels,
   { blocks, type }: Pick<Parts, "blocks" | "type">,
