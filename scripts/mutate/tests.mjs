@@ -30,7 +30,7 @@ export const TESTS = {
   ),
   "src/quantizers": at(
     "quantize/{classes,named,options,quantize,quantized-tensor,hadamard,*-quantize,dequantize}",
-    "quantize/{random-bits,scale-rules,shard-methods}",
+    "quantize/{random-bits,scale-rules,shard-methods,shard-options}",
     "api/{names,tensor-arguments}",
     "te/quantizers",
     "layout/*",

@@ -7,7 +7,11 @@ import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError } from "../../../src/errors.js";
 import { BLOCK_FORMATS, type BlockFormat } from "../../../src/formats/block.js";
 import { FORMAT_ALIASES } from "../../../src/formats/scalar.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor, zeros } from "../../../src/ops/create.js";
+import { activation } from "../../../src/ops/elementwise/activation.js";
+import { quantize } from "../../../src/ops/quantize/quantize.js";
+import { rmsNorm } from "../../../src/ops/rows/norm.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
@@ -30,6 +34,7 @@ import type { WideDType } from "../../../src/tensor/shape.js";
 import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { layoutsOf, QUANTIZERS, sourceTypes, specsOf, USAGES } from "../../arbitraries/specs.js";
+import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
@@ -273,6 +278,21 @@ refusals("refuses invalid tensors", [
     ["updateQuantized", "target"],
   ],
   [
+    "whose call has an option that there is not",
+    () => new Theirs({}).quantize(zeros(backend(), "f32", [32, 32]), wrong({ random: 1 })),
+    ArgumentError,
+    ["quantize", "random"],
+  ],
+  [
+    "whose source holds integers",
+    () => {
+      const quantizer = new Theirs({});
+      quantizer.updateQuantized(zeros(backend(), "i32", [32, 32]), quantizer.makeEmpty(backend(), [32, 32]));
+    },
+    DTypeError,
+    ["updateQuantized", "source", "i32"],
+  ],
+  [
     "whose scale and amax live on two backends",
     () => new Float8Quantizer({ scale: one(), amax: far() }),
     ArgumentError,
@@ -326,3 +346,55 @@ scoped("a given amax replaces the tensor's own, in every rounding mode", () => {
   const current = new Float8CurrentScalingQuantizer({ amax }).quantize(x);
   expect(current.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(48 / 448));
 });
+
+it("f32 scales of blocks are powers of two unless told otherwise, under the rule that has the choice", () => {
+  expect(new Float8BlockQuantizer().spec.pow2Scales).toBe(true);
+  for (const scaleRule of BLOCK_FORMATS["fp8-block"].rules)
+    expect(new Float8BlockQuantizer({ scaleRule }).spec.pow2Scales, scaleRule).toBe(scaleRule === "f32");
+});
+
+const STOCHASTIC = QUANTIZERS.filter((name) => CLASSES[name].same.includes("stochastic"));
+it.each(STOCHASTIC)("%s rounds by the bits at each offset of its random state", (name) => {
+  using _scope = new Scope();
+  const x = drawnTensor(backend(), 1, [32, 64], "f32");
+  const quantizer = CLASSES[name].make({ stochastic: true, random: new RandomState(9n, 4n) });
+  const layout = {
+    spec: quantizer.spec,
+    usage: quantizer.usage,
+    scaleLayout: "logical",
+    ops: quantizer,
+  } as const;
+  const seen = [4n, 5n].map((offset) => {
+    const made = quantizer.quantize(x);
+    expectSame(`${name} ${offset}`, made, quantize(x, layout, { random: { seed: 9n, offset } }));
+    return made.dequantize("f32").dataSync();
+  });
+  expect(seen[0]).not.toEqual(seen[1]);
+});
+
+scoped(
+  "a given scale quantizes the f32 values of a norm and of an activation; other scales those of the input's type",
+  () => {
+    const x = drawnTensor(backend(), 1, [32, 64], "bf16");
+    const gamma = drawnTensor(backend(), 2, [64], "bf16");
+    const values = {
+      norm: rmsNorm(x, gamma, { outDtype: "f32" }).out,
+      activation: activation(x, { kind: "gelu", outDtype: "f32" }),
+    };
+    for (const [quantizer, given] of [
+      [new Float8Quantizer({ scale: one() }), true],
+      [new MXFP8Quantizer(), false],
+    ] as const) {
+      const fused = {
+        norm: quantizer.normQuantize(x, { gamma }).out,
+        activation: quantizer.activationQuantize(x, { kind: "gelu" }),
+      };
+      for (const key of ["norm", "activation"] as const) {
+        const bits = (from: Tensor) => quantizer.quantize(from).dequantize("f32").dataSync();
+        const [wide, narrow] = [bits(values[key]), bits(castTo(values[key], "bf16"))];
+        expect(wide).not.toEqual(narrow);
+        expect(fused[key].dequantize("f32").dataSync()).toEqual(given ? wide : narrow);
+      }
+    }
+  },
+);

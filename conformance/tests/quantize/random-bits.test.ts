@@ -122,6 +122,15 @@ describe("random bits that the caller gives", () => {
     expect(() => quantizer.quantize(x, bits)).toThrow(ShapeError);
     quantizer.quantize(x);
     expect(random.offset).toBe(8n);
+    for (const usage of [
+      { rowwise: true, columnwise: false },
+      { rowwise: false, columnwise: true },
+    ]) {
+      quantizer
+        .setUsage(usage)
+        .quantize(x, usage.rowwise ? { randomBits: all } : { randomBitsColumnwise: all });
+      expect(random.offset).toBe(8n);
+    }
   });
 
   scoped("are refused where nothing rounds by them, of another copy, size or type", () => {

@@ -1,16 +1,14 @@
 /** Parts of a tensor, quantized by any method of a quantizer with `shard`: together they are the whole, quantized by that method. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ArgumentError } from "../../../src/errors.js";
 import { BLOCK_FORMATS, blockFormat, isLineWide, tileSize } from "../../../src/formats/block.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
+import { hadamard, RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
-import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
-import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
-import { Quantizer, type QuantizerOptions } from "../../../src/quantizers/quantizer.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Shard } from "../../../src/quantizers/shard.js";
 import type { QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
@@ -20,7 +18,6 @@ import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { quantizeSpec, sourceTypes } from "../../arbitraries/specs.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
-import { type Refusal, refusals } from "../harness/refusals.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -49,6 +46,11 @@ interface Method {
   ) => { readonly out: QuantizedTensor; readonly rows?: readonly (Tensor | undefined)[] };
 }
 
+function hasTensorAmax({ quantizer }: QuantizeSpec): boolean {
+  const { scaleSource, tensorAmax } = blockFormat(quantizer);
+  return scaleSource === "whole" || tensorAmax;
+}
+
 const NORM = { eps: 0.5, zeroCenteredGamma: true } as const;
 const METHODS: Readonly<Record<string, Method>> = {
   quantize: { columns: true, run: (q, { x }) => ({ out: q.quantize(x) }) },
@@ -56,6 +58,7 @@ const METHODS: Readonly<Record<string, Method>> = {
     columns: true,
     run: (q, { x }, reduce) => {
       const amaxes = q.amaxesOf(x);
+      expect(amaxes.length > 0).toBe(q.shard !== undefined && hasTensorAmax(q.spec));
       if (amaxes.length > 0) reduce(amaxes);
       const out = q.quantizeBy(x, amaxes);
       for (const each of amaxes) each.dispose();
@@ -70,7 +73,14 @@ const METHODS: Readonly<Record<string, Method>> = {
       return { out };
     },
   },
-  biasGradQuantize: { columns: true, run: (q, { x }) => ({ out: q.biasGradQuantize(x).out }) },
+  biasGradQuantize: {
+    columns: true,
+    run: (q, { x }) => {
+      const { out, biasGrad } = q.biasGradQuantize(x);
+      biasGrad.dispose();
+      return { out };
+    },
+  },
   "an activation": { columns: true, run: (q, { x }) => ({ out: q.activationQuantize(x, { kind: "gelu" }) }) },
   "the gradient of an activation": {
     columns: true,
@@ -78,9 +88,12 @@ const METHODS: Readonly<Record<string, Method>> = {
   },
   "the gradient of an activation, of another type": {
     columns: true,
-    run: (q, { x }) => ({
-      out: q.activationQuantize(castTo(x, x.dtype === "f32" ? "bf16" : "f32"), { kind: "silu", grad: x }),
-    }),
+    run: (q, { x }) => {
+      const input = castTo(x, x.dtype === "f32" ? "bf16" : "f32");
+      const out = q.activationQuantize(input, { kind: "silu", grad: x });
+      input.dispose();
+      return { out };
+    },
   },
   "a gated activation": {
     columns: false,
@@ -208,13 +221,17 @@ function partsBy(method: Method, plan: Drawn, given: readonly Given[], offset: b
   const call = (rank: number, reduce: Reduce) => {
     const reduceMax: Reduce = (amaxes) => {
       calls++;
+      for (const each of amaxes) expect([each.dtype, each.shape]).toEqual(["f32", [1]]);
       reduce(amaxes);
     };
     const random = new RandomState(5n, offset);
     const group = { rank, size: plan.ranks, reduceMax };
     const quantizer = quantizerOf(plan, random, { group, dimension: plan.dimension, pieces: plan.pieces });
     expect(quantizer.shard === undefined).toBe(plan.ranks === 1);
+    const before = backend().memoryUse().blocks;
     const result = method.run(quantizer, given[rank] as Given, reduceMax);
+    const made = [...result.out.members, ...(result.rows ?? [])].filter((each) => each !== undefined);
+    expect(backend().memoryUse().blocks - before).toBe(made.length);
     expect(random.offset).toBe(offset + (plan.spec.stochastic ? 1n : 0n));
     return result;
   };
@@ -223,9 +240,7 @@ function partsBy(method: Method, plan: Drawn, given: readonly Given[], offset: b
       shared[rank] = amaxes.map((each) => Number(each.dataSync()[0]));
     });
   const results = [...given.keys()].map((rank) => call(rank, (amaxes) => setMaxima(amaxes, shared)));
-  const { scaleSource, tensorAmax } = blockFormat(plan.spec.quantizer);
-  const shares = plan.ranks > 1 && (scaleSource === "whole" || tensorAmax);
-  expect(calls).toBe(shares ? 2 * plan.ranks : 0);
+  expect(calls).toBe(plan.ranks > 1 && hasTensorAmax(plan.spec) ? 2 * plan.ranks : 0);
   return results;
 }
 
@@ -302,73 +317,27 @@ describe("the parts of a tensor on several ranks", () => {
     const wholes = make();
     for (const [i, quantizer] of make({ group, dimension: "rows" }).entries()) {
       expect(quantizer.amaxesOf(x)).toEqual([]);
-      const own = quantizer.quantize(x);
       const twice = tensor(backend(), [...x.dataSync(), ...x.dataSync()].map(Number), [64, 32]);
       const both = bitsOf((wholes[i] as Quantizer).quantize(twice).dequantize("f32"));
-      expect(bitsOf(own.dequantize("f32"))).toEqual(both.slice(both.length / 2));
+      const own = [quantizer.quantize(x), quantizer.quantizeBy(x, [])];
+      expect(bitsOf((own[0] as QuantizedTensor).dequantize("f32"))).toEqual(both.slice(both.length / 2));
+      for (const each of own)
+        expect(each.copy("rowwise").scaleInv.dataSync()).toEqual(own[0]?.copy("rowwise").scaleInv.dataSync());
     }
   });
-});
 
-/** A third-party quantizer that checks nothing itself. */
-class Theirs extends Quantizer {
-  constructor(options: QuantizerOptions) {
-    super(makeSpec("mxfp8", {}), options);
-  }
-}
-
-const GROUP = { rank: 1, size: 2, reduceMax: () => undefined };
-const NO_GROUPS: Readonly<Record<string, unknown>> = {
-  "that is undefined": undefined,
-  "that is null": null,
-  "that is a number": 2,
-  "whose rank is below 0": { ...GROUP, rank: -1 },
-  "whose rank is its size": { ...GROUP, rank: 2 },
-  "whose rank is no integer": { ...GROUP, rank: 0.5 },
-  "whose size is no integer": { ...GROUP, size: 2.5 },
-  "whose rank is a text": { ...GROUP, rank: "1" },
-  "without a size": { ...GROUP, size: undefined },
-  "that reduces nothing": { ...GROUP, reduceMax: undefined },
-};
-const SHARDS: Readonly<Record<string, unknown>> = {
-  "that is a number": 1,
-  "of a dimension that there is not": { group: GROUP, dimension: "heads" },
-  "of no dimension": { group: GROUP },
-  "in no pieces": { group: GROUP, dimension: "columns", pieces: 0 },
-  "in half a piece": { group: GROUP, dimension: "columns", pieces: 1.5 },
-};
-refusals("a shard is refused", [
-  ...Object.entries(NO_GROUPS).map(
-    ([what, group]): Refusal => [
-      `of a group ${what}`,
-      () => new MXFP8Quantizer({ shard: { group, dimension: "rows" } as never }),
-      ArgumentError,
-      ["MXFP8Quantizer", "group"],
-    ],
-  ),
-  ...Object.entries(SHARDS).map(
-    ([what, shard]): Refusal => [
-      what,
-      () => new MXFP8Quantizer({ shard } as never),
-      ArgumentError,
-      ["MXFP8Quantizer", "shard"],
-    ],
-  ),
-  [
-    "by a class that checks nothing",
-    () => new Theirs({ shard: { group: {}, dimension: "rows" } as never }),
-    ArgumentError,
-    ["Theirs", "group"],
-  ],
-  [
-    "with scales of rows",
-    () => new Float8RowQuantizer({ shard: { group: GROUP, dimension: "rows" } }),
-    ArgumentError,
-    ["fp8-row", "shard"],
-  ],
-]);
-
-it("a group of one has whole tensors, of rows too", () => {
-  const group = { rank: 0, size: 1, reduceMax: () => undefined };
-  expect(new Float8RowQuantizer({ shard: { group, dimension: "rows" } }).shard).toBe(undefined);
+  scoped("share the amax of values that the Hadamard transform gives by the signs of the quantizer", () => {
+    const x = drawnTensor(backend(), 3, [32, 32], "bf16");
+    const group = { rank: 1, size: 2, reduceMax: () => expect.unreachable() };
+    const found = [true, false].map((randomSigns) => {
+      const quantizer = new NVFP4Quantizer({ rht: true, randomSigns, shard: { group, dimension: "rows" } });
+      const transformed = castTo(hadamard(x, randomSigns ? RHT_SIGNS : 0), "f32").dataSync();
+      const wanted = [castTo(x, "f32").dataSync(), transformed].map((values) =>
+        Math.max(...Array.from(values, (value) => Math.abs(Number(value)))),
+      );
+      expect(quantizer.amaxesOf(x).map((each) => each.dataSync()[0])).toEqual(wanted);
+      return wanted;
+    });
+    expect(found[0]).not.toEqual(found[1]);
+  });
 });
