@@ -207,7 +207,8 @@ const UNWRITTEN = {
   gptOss: "its files are written by the name gpt-oss",
   shape: "no library loads files of it whose layout is known",
   offset: "conversion writes no codes plus 8; lockstep quantize --dialect writes files of Lockstep",
-  unwritten: "conversion does not write its library's files; lockstep quantize --dialect writes those of Lockstep",
+  unwritten:
+    "conversion does not write its library's files; lockstep quantize --dialect writes those of Lockstep",
   activations: "its bound is that of activations, which no file holds; fbgemm-fp8 is the form of weights",
 } as const;
 
