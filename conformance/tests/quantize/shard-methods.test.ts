@@ -1,4 +1,4 @@
-/** Parts of a tensor, quantized by any method of a quantizer with `shard`: together they are the whole, quantized by that method. */
+/** Parts of a tensor, quantized by any method of a quantizer with `shard`, are the whole, quantized by that method. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS, blockFormat, isLineWide, tileSize } from "../../../src/formats/block.js";
