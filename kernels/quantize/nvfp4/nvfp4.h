@@ -67,9 +67,9 @@ struct QuantizeNvfp4Params {
   MatrixPart part;
 };
 
-// Returns cudaErrorInvalidValue if sizes, placements, amaxes, rule, scaling or rowScaled are not as described above, if the Hadamard
-// transform is requested for a source that is not bf16 or for square blocks, and if 4over6 is requested together with the
-// transform or with stochastic rounding.
+// Returns cudaErrorInvalidValue if sizes, placements, amaxes, rule, scaling or rowScaled are not as described above, if the
+// Hadamard transform is requested for a source that is not bf16 or for square blocks, and if 4over6 is requested together with
+// the transform or with stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 // The passes of launchQuantizeNvfp4. launchNvfp4Amaxes runs first. Then one of the others computes codes and scales:
