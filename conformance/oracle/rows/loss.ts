@@ -47,7 +47,7 @@ export interface Terms {
 export function lossOf({ total, own, distance, classes }: Terms, smoothing: number): number {
   const nll = f(log(total) - own);
   if (smoothing === 0) return nll;
-  const uniform = f(log(total) - f(distance / classes));
+  const uniform = f(log(total) - f(distance / f(classes)));
   return f(f(f(1 - smoothing) * nll) + f(smoothing * uniform));
 }
 
@@ -57,7 +57,7 @@ export function gradientOf(
   { total, target, classes }: { readonly total: number; readonly target: number; readonly classes: number },
   smoothing: number,
 ): number[] {
-  const off = f(smoothing / classes);
+  const off = f(smoothing / f(classes));
   const on = f(f(1 - smoothing) + off);
   return shifted.map((x, j) => f(f(exp(x) / total) - (j === target ? on : off)));
 }

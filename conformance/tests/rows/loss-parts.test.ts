@@ -29,6 +29,30 @@ it("all classes in one part give the losses of crossEntropy", () => {
   );
 });
 
+/** Counts that f32 does not hold, most of them odd. */
+const many = fc.integer({ min: 2 ** 24, max: 2 ** 31 - 3 });
+const smoothings = fc.float({ min: Math.fround(2 ** -20), max: Math.fround(0.9), noNaN: true });
+
+it("a number of classes above 2^24 is rounded to f32 before it divides", () => {
+  fc.assert(
+    fc.property(many, smoothings, (classes, smoothing) => {
+      using _ = new Scope();
+      const of = (values: number[], shape = [values.length]) => tensor(backend(), values, shape);
+      const targets = tensor(backend(), Int32Array.of(0), [1], "i32");
+      const logits = of([0, Number.NEGATIVE_INFINITY], [1, 2]);
+      const inputs = { grad: of([1]), logits, targets, maximum: of([0]), total: of([1]) };
+      const dx = crossEntropyBackward(inputs, { first: 0, classes, smoothing });
+      const share = Math.fround(Math.fround(smoothing) / Math.fround(classes));
+      expect(dx.dataSync()[1]).toBe(-share);
+      // log(total) is 0, x_t - maximum is 0, and the distances of all classes add up to -1
+      const loss = lossOfSums(of([1, 0, -1], [3, 1]), targets, { classes, smoothing });
+      const uniform = Math.fround(1 / Math.fround(classes));
+      expect(loss.dataSync()[0]).toBe(Math.fround(Math.fround(smoothing) * uniform));
+    }),
+    { numRuns: 300, examples: [[2147481651, Math.fround(0.1)]] },
+  );
+});
+
 scoped("a target of another part is -0, which changes no sum", () => {
   const logits = tensor(backend(), [1, 3, 2, 5], [2, 2]);
   const maximum = lossMaximum(logits);
