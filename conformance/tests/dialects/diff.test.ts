@@ -19,7 +19,7 @@ import { FORMAT_ALIASES } from "../../../src/formats/scalar.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { fromBytes, tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
+import { storageBits, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
@@ -121,7 +121,7 @@ describe("diffDialects", () => {
           const { data, scaleInv, amax } = made.copy("rowwise");
           const bytes = Array.from(data.dataSync() as Uint8Array);
           return {
-            codes: data.dtype === "e2m1" ? bytes.flatMap((byte) => [byte & 15, byte >> 4]) : bytes,
+            codes: storageBits(data.dtype) === 4 ? bytes.flatMap((byte) => [byte & 15, byte >> 4]) : bytes,
             scales: scaleInv.dataSync() as Float32Array,
             whole: amax && Number(amax.dataSync()[0]),
             values: dequantizeAs(made, { dialect, dtype: "f32" }).dataSync() as Float32Array,

@@ -141,6 +141,7 @@ const drawn: fc.Arbitrary<Drawn> = fc
     quantizeSpec().filter(({ stochastic }) => stochastic),
   )
   .filter(({ tile, compact, rht, rhtSigns }) => !isLineWide(tile) && !compact && rht === (rhtSigns !== 0))
+  .filter(({ rowScaled }) => !rowScaled)
   .chain((spec) =>
     fc.record({
       spec: fc.constant(spec),
