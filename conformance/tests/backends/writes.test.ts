@@ -7,7 +7,7 @@ import { DTypeError } from "../../../src/errors.js";
 import { sweepChunk } from "../../../src/ops/cast/sweep.js";
 import { execute } from "../../../src/ops/execute.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { DTYPES } from "../../../src/tensor/shape.js";
+import { DTYPES, storageBits } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
@@ -63,10 +63,10 @@ class Witness extends GuardedBackend {
       const x: unknown = Reflect.get(args, name);
       if (!written || !(x instanceof Tensor)) continue;
       const smaller = DTYPES.filter(
-        (dtype) => bitsOf(dtype) < bitsOf(x.dtype) && !["bf16", "f16"].includes(dtype),
+        (dtype) => storageBits(dtype) < storageBits(x.dtype) && !["bf16", "f16"].includes(dtype),
       );
       for (const dtype of smaller) {
-        using other = new Tensor(this, dtype, dtype === "e2m1" ? [2] : [1]);
+        using other = new Tensor(this, dtype, storageBits(dtype) < 8 ? [2] : [1]);
         const takes = rule === "product" && (dtype === "e4m3" || dtype === "e5m2");
         if (takes || other.byteLength >= x.byteLength) continue;
         this.#try(op, { ...args, [name]: other }, `${op}.${name} of ${dtype} in place of ${x.dtype}`);
@@ -86,16 +86,6 @@ class Witness extends GuardedBackend {
       this.trying = false;
     }
   }
-}
-
-function bitsOf(dtype: (typeof DTYPES)[number]): number {
-  return dtype === "e2m1"
-    ? 4
-    : ["f32", "tf32", "i32", "u32"].includes(dtype)
-      ? 32
-      : ["bf16", "f16", "u16"].includes(dtype)
-        ? 16
-        : 8;
 }
 
 describe("the table of outputs of operations", () => {

@@ -181,7 +181,7 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
     return { dtype, shape, bytes };
   }
 
-  // blocks of GGUF have codes in another order: gguf-written.test.ts compares whole files; experts.test.ts has gpt-oss
+  // blocks of GGUF have codes in another order: gguf/written.test.ts compares whole files; experts.test.ts has gpt-oss
   const plain = QUANTIZED_TARGETS.filter((name) => {
     const { row } = targetNamed(name);
     return row?.dialect !== undefined && !row.ggml && !conventionOf(row.convention).transposedWide;

@@ -1,6 +1,7 @@
 /** The command line: --dialect, and the list of dialects. */
 import { describe, expect, it, vi } from "vitest";
 import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../src/dialects/table.js";
+import { blockFormat } from "../../../src/formats/block.js";
 import { f32, ramp, useWorkspace } from "../harness/cli.js";
 
 vi.mock("../../../src/backends/open.js", async (original) => {
@@ -25,11 +26,10 @@ describe("--dialect", () => {
     const { amaxEpsilon, ...fixed } = form?.fixed ?? {};
     const written = await recipeOf("--dialect", name);
     expect(written.quantizer).toBe(form?.quantizer);
-    for (const [field, value] of Object.entries(fixed)) {
-      const isDefault = written[field] === undefined;
-      if (!isDefault) expect(written[field], field).toBe(value);
-      else expect(["multiply", "f32", "e8m0Up", "e8m0Floor"]).toContain(value);
-    }
+    const [ownRule] = blockFormat(form?.quantizer ?? "mxfp8").rules;
+    const defaults: Readonly<Record<string, unknown>> = { scaleRule: ownRule, elementScaling: "multiply" };
+    for (const [field, value] of Object.entries(fixed))
+      expect(written[field] ?? defaults[field], field).toBe(value);
     expect(written.epsilon ?? 0).toBe(amaxEpsilon ?? 0);
   });
 

@@ -8,6 +8,7 @@ import {
   type OperandTraits,
 } from "../../../src/formats/datapath.js";
 import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { zeros } from "../../../src/ops/create.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
@@ -78,6 +79,9 @@ it("no family of tensor cores multiplies a format that PTX has no operand type f
   }
 });
 
+const isUnsigned = (format: (typeof FORMATS)[number]): boolean =>
+  format !== "f32" && !SCALAR_FORMATS[format].signed;
+
 scoped("both products refuse datapaths that the chip does not have", () => {
   const operand = (format: (typeof FORMATS)[number], batch: readonly number[]) =>
     zeros(backend(), format, [...batch, 32, 32]);
@@ -90,7 +94,7 @@ scoped("both products refuse datapaths that the chip does not have", () => {
         if (served) expect(product().plan.datapath).toMatch(new RegExp(`^${family}-`));
         else
           expect(product, `${family} ${a} ${b}`).toThrow(
-            a === "e8m0" || b === "e8m0" ? DTypeError : UnsupportedError,
+            isUnsigned(a) || isUnsigned(b) ? DTypeError : UnsupportedError,
           );
         const batch = () =>
           batchedGemm({ a: operand(a, [2]), b: operand(b, [2]), datapath: family, outDtype: "f32" });

@@ -19,10 +19,10 @@ import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawnPlan, DrawnRun, drawnPlans } from "../harness/training/drawn.js";
 import { RECIPE_NAMES } from "../harness/training/run.js";
+import { useFolder } from "./folder.js";
 
 let folder = "";
 let path = "";

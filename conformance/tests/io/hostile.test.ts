@@ -15,8 +15,8 @@ import { loadCheckpoint } from "../../../src/io/index.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { Linear } from "../../../src/modules/linear.js";
-import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
+import { useFolder } from "./folder.js";
 
 let folder = "";
 let path = "";

@@ -10,7 +10,7 @@ import type { TensorPlan } from "../../../src/io/header/header.js";
 import { removeTemporaries, watchTemporaries } from "../../../src/io/replace/temporaries.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
-import { useFolder } from "../harness/folder.js";
+import { useFolder } from "./folder.js";
 
 let folder = "";
 useFolder((made) => {

@@ -17,7 +17,7 @@ import { RandomState } from "../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../src/tensor/part.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useBackends } from "../distributed/ranks/backends.js";
-import { useFolder } from "../harness/folder.js";
+import { useFolder } from "./folder.js";
 
 const { open } = vi.hoisted(() => ({ open: new Set<string>() }));
 

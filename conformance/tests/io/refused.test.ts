@@ -9,8 +9,8 @@ import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
-import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
+import { useFolder } from "./folder.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 let path = "";

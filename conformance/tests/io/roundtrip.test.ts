@@ -19,8 +19,8 @@ import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
+import { useFolder } from "./folder.js";
 
 let folder = "";
 let path = "";

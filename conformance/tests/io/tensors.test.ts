@@ -33,8 +33,8 @@ import { DIRECTIONS, QuantizedTensor, type QuantizeSpec } from "../../../src/ten
 import { DTYPES, type DType, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { quantizeSpec, USAGES } from "../../arbitraries/specs.js";
-import { useFolder } from "../harness/folder.js";
 import { useBackend } from "../harness/suite.js";
+import { useFolder } from "./folder.js";
 
 const VECTORS = "conformance/vectors/io";
 let folder = "";

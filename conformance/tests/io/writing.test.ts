@@ -20,7 +20,7 @@ import { describe, expect, it, vi } from "vitest";
 import { FileError, LockstepError } from "../../../src/errors.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
-import { useFolder } from "../harness/folder.js";
+import { useFolder } from "./folder.js";
 
 const { faults } = vi.hoisted(() => ({ faults: { taken: 0, calls: [] as string[], fail: "" } }));
 

@@ -7,7 +7,7 @@ import { saveShardedCheckpoint } from "../../../../src/io/sharded/save.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
-import { useFolder } from "../../harness/folder.js";
+import { useFolder } from "../folder.js";
 
 const { unflushed } = vi.hoisted(() => ({ unflushed: new Set<string>() }));
 /** What was not yet flushed when an index appeared. */

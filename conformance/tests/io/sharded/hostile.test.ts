@@ -26,7 +26,7 @@ import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../../src/tensor/part.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
-import { useFolder } from "../../harness/folder.js";
+import { useFolder } from "../folder.js";
 
 const backends = useBackends(3);
 const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);

@@ -29,8 +29,8 @@ import { partAlong, shapeOfPart, type TensorPart, wholePart } from "../../../../
 import { Scope } from "../../../../src/tensor/scope.js";
 import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import { useBackends } from "../../distributed/ranks/backends.js";
-import { useFolder } from "../../harness/folder.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
+import { useFolder } from "../folder.js";
 
 const MOST = 8;
 const backends = useBackends(MOST);

@@ -3,10 +3,10 @@ import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type Checkpoint, openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import { PACKED_LAYOUT_NAMES } from "../../../src/dialects/packed/packed.js";
-import { FileError } from "../../../src/errors.js";
-import { GGUF, inFolder } from "./checkpoints.js";
+import { type Checkpoint, openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
+import { PACKED_LAYOUT_NAMES } from "../../../../src/dialects/packed/packed.js";
+import { FileError } from "../../../../src/errors.js";
+import { GGUF, inFolder } from "../checkpoints.js";
 import {
   bytesOf,
   type Contents,
@@ -17,7 +17,7 @@ import {
   u8,
   u32,
   u64,
-} from "./gguf-files.js";
+} from "./files.js";
 
 const MODEL = readFileSync(join(GGUF, "gguf-model.gguf"));
 

@@ -4,14 +4,14 @@ import { copyFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { GgufFile } from "../../../src/cli/checkpoints/gguf/file.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import { PACKED_LAYOUTS } from "../../../src/dialects/packed/packed.js";
-import { valueOfCode } from "../../../src/formats/derive.js";
-import { SafetensorsFile } from "../../../src/io/safetensors.js";
-import { useBackend } from "../harness/suite.js";
-import { convertTo, errorsIn, GGUF, inFolder, readContents, reportOf, valuesIn } from "./checkpoints.js";
-import { ggufBytes, TYPE } from "./gguf-files.js";
+import { GgufFile } from "../../../../src/cli/checkpoints/gguf/file.js";
+import { openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
+import { PACKED_LAYOUTS } from "../../../../src/dialects/packed/packed.js";
+import { valueOfCode } from "../../../../src/formats/derive.js";
+import { SafetensorsFile } from "../../../../src/io/safetensors.js";
+import { useBackend } from "../../harness/suite.js";
+import { convertTo, errorsIn, GGUF, inFolder, readContents, reportOf, valuesIn } from "../checkpoints.js";
+import { ggufBytes, TYPE } from "./files.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 

@@ -3,20 +3,20 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { convert } from "../../../src/cli/checkpoints/convert/convert.js";
-import { ggmlScale, quantizeMxfp4 } from "../../../src/cli/checkpoints/convert/ggml.js";
-import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
-import { GgufFile } from "../../../src/cli/checkpoints/gguf/file.js";
-import { blockType } from "../../../src/cli/checkpoints/gguf/types.js";
-import { packBlocks } from "../../../src/cli/checkpoints/gguf/views.js";
-import { writeGguf } from "../../../src/cli/checkpoints/gguf/writer.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import type { FileDType } from "../../../src/io/dtypes.js";
-import { useWorkspace } from "../harness/cli.js";
-import { useBackend } from "../harness/suite.js";
-import { drawn } from "../witness/dialects/draws.js";
-import { difference, recordedPackages } from "../witness/dialects/recorded.js";
+import { convert } from "../../../../src/cli/checkpoints/convert/convert.js";
+import { ggmlScale, quantizeMxfp4 } from "../../../../src/cli/checkpoints/convert/ggml.js";
+import { planFor } from "../../../../src/cli/checkpoints/convert/plan-for.js";
+import { targetNamed } from "../../../../src/cli/checkpoints/convert/targets.js";
+import { GgufFile } from "../../../../src/cli/checkpoints/gguf/file.js";
+import { blockType } from "../../../../src/cli/checkpoints/gguf/types.js";
+import { packBlocks } from "../../../../src/cli/checkpoints/gguf/views.js";
+import { writeGguf } from "../../../../src/cli/checkpoints/gguf/writer.js";
+import { openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
+import type { FileDType } from "../../../../src/io/dtypes.js";
+import { useWorkspace } from "../../harness/cli.js";
+import { useBackend } from "../../harness/suite.js";
+import { drawn } from "../../witness/dialects/draws.js";
+import { difference, recordedPackages } from "../../witness/dialects/recorded.js";
 import {
   convertTo,
   errorsIn,
@@ -28,8 +28,8 @@ import {
   VECTORS,
   valuesIn,
   writeContents,
-} from "./checkpoints.js";
-import { ggufBytes, TYPE } from "./gguf-files.js";
+} from "../checkpoints.js";
+import { ggufBytes, TYPE } from "./files.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const w = useWorkspace();
