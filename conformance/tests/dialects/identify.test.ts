@@ -170,7 +170,9 @@ const OF_NIBBLES = BLOCKS.filter(({ format }) => factsOf(format).storageBits ===
 const OF_BYTES = BLOCKS.filter(({ quantizer }) => blockFormat(quantizer).scale !== "f32");
 /** Scales of rows are one line, whose transpose has the same bytes. */
 const OF_LINES = BLOCKS.filter(({ tile }) => tile !== "128x128" && tile !== "1xK");
-const WITH_RECIPROCALS = BLOCKS.filter(({ quantizer }) => blockFormat(quantizer).scale !== "e4m3");
+const WITH_RECIPROCALS = BLOCKS.filter(({ quantizer }) =>
+  ["f32", "e8m0"].includes(blockFormat(quantizer).scale),
+);
 const NAME = "$dialect $quantizer $format $tile";
 
 describe("names the dialect, and how it is stored otherwise", () => {

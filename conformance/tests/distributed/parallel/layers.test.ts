@@ -2,6 +2,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { STANDARD_NAMES } from "../../harness/step/library-recipes.js";
+import type { RecipeName } from "../../harness/step/options.js";
 import { difference } from "../../harness/step/seen.js";
 import { modelled, type ParallelCase, parallelCase, ranked } from "./case.js";
 import { partOf, useRanks } from "./ranks.js";
@@ -11,6 +12,10 @@ const DATAPATHS = [
   { datapath: "exact", most: 8, numRuns: 3 },
   { datapath: "hopper", most: 4, numRuns: 1 },
 ] as const;
+
+/** A divided line has no amax of its own, so recipes with amaxes of rows are refused. */
+const ROW_SCALED = "nvfp4, row-scaled" satisfies RecipeName;
+const DIVIDED = STANDARD_NAMES.filter((name) => name !== ROW_SCALED);
 
 describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
   const groups = useRanks(most, datapath);
@@ -27,7 +32,7 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns
     }
   }
 
-  it.each(["none", ...STANDARD_NAMES, "custom"] as const)(
+  it.each(["none", ...DIVIDED, "custom"] as const)(
     "%s: any layer, size and number of ranks",
     async (name) => {
       await fc.assert(fc.asyncProperty(parallelCase(most, [name]), assertShared), {
@@ -37,4 +42,15 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns
       });
     },
   );
+
+  it("refuses amaxes of rows, by name", async () => {
+    await fc.assert(
+      fc.asyncProperty(parallelCase(most, [ROW_SCALED]), async (drawn) => {
+        const all = groups(drawn.ranks).map(async (group) => ranked(drawn, group));
+        for (const result of await Promise.allSettled(all))
+          expect(result).toMatchObject({ status: "rejected", reason: { code: "ARGUMENT" } });
+      }),
+      { numRuns: 3, endOnFailure: true },
+    );
+  });
 });
