@@ -2,7 +2,8 @@
 import { join } from "node:path";
 import { isCacheScale } from "../recognize/leftovers.js";
 import type { Recognized } from "../recognize/recognize.js";
-import type { Claim, Configuration } from "../stored/config.js";
+import type { Claim } from "../stored/claim.js";
+import type { Configuration } from "../stored/config.js";
 import { CONVENTION_NAMES, conventionOf } from "../stored/conventions.js";
 import { isIgnored } from "../stored/ignored.js";
 import type { Checkpoint } from "../stored/open.js";

@@ -2,8 +2,8 @@
 import type { FileDType } from "../../../io/dtypes.js";
 import { sameShape } from "../../../tensor/shape.js";
 import { type Finding, finding } from "../judge/findings.js";
+import type { Claim } from "../stored/claim.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
-import type { Claim } from "../stored/config.js";
 import {
   CONVENTION_NAMES,
   type Convention,
