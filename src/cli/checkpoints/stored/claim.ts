@@ -1,5 +1,7 @@
 /** The quantization that a configuration claims. */
+import { FileError } from "../../../errors.js";
 import { isObject, type JsonObject } from "../../../io/header/header.js";
+import { JsonError, parseJson } from "../../../io/json/json-read.js";
 
 /** The quantization that a configuration claims. */
 export interface Claim {
@@ -20,6 +22,18 @@ export interface Claim {
   readonly allLinear: boolean;
   /** Whether the cache of keys and values is quantized with recorded scales. */
   readonly cache: boolean;
+}
+
+/** The object in the text of a JSON file. Throws `FileError` if it is anything else. */
+export function parseObject(path: string, text: string): JsonObject {
+  try {
+    const json = parseJson(text);
+    if (isObject(json)) return json;
+  } catch (error) {
+    if (!(error instanceof JsonError)) throw error;
+    throw new FileError(`${path}: ${error.message}`, { cause: error });
+  }
+  throw new FileError(`${path}: must be a JSON object`);
 }
 
 /** The claim of a config.json, or of a hf_quant_config.json beside it. The paths are those of the two. */
