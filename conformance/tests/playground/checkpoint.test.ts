@@ -15,9 +15,10 @@ import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { codeRows } from "../../../src/cli/checkpoints/stored/rows.js";
 import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
+import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { FIXTURES, inFolder, VECTORS } from "../checkpoints/checkpoints.js";
-import { KINDS, weights } from "../checkpoints/weights.js";
+import { float, KINDS, weights } from "../checkpoints/weights.js";
 
 let backend: Awaited<ReturnType<typeof openReference>>;
 beforeAll(async () => {
@@ -85,7 +86,12 @@ function requirePart(
       if (!Object.is(part.values[at], values[from])) throw new Error(`value ${here}: ${part.values[at]}`);
       const element = CODE_TYPES[type].values[codes[from] as number] as number;
       if (!Object.is(part.elements[at], element)) throw new Error(`element ${here}`);
-      const scale = scaleOf(scales, part.scales.values[scaleIndex(part, r, c)] as number);
+      const index = scaleIndex(part, r, c);
+      const { format, codes: scaleCodes, values: ofBlocks } = part.scales;
+      const code = scaleCodes[index] as number;
+      const decoded = format === "f32" ? float(code) : valueOfCode(format, code);
+      if (!Object.is(decoded, ofBlocks[index])) throw new Error(`code of the scale ${here}`);
+      const scale = scaleOf(scales, decoded);
       if (!Object.is(Math.fround(element * scale), values[from])) throw new Error(`scale ${here}`);
     }
 }
