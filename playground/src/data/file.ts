@@ -24,8 +24,8 @@ export interface OpenFile {
   /** Why tensors have no values of their own: they are codes without scales, or parts of quantized tensors. */
   readonly faults: ReadonlyMap<string, string>;
   /**
-   * Reads rows and columns of a tensor, seen as a matrix, from (row, column) on, as many as the page shows. Throws an error for one
-   * that has no values of its own.
+   * Reads rows and columns of a tensor, seen as a matrix, from (row, column) on, as many as the page shows. Throws an error for
+   * one that has no values of its own.
    */
   read(tensor: string, row: number, column: number): Promise<Lines>;
   /** Reads codes and scales of a quantized tensor, in the same way. */
