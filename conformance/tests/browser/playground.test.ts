@@ -2,7 +2,7 @@
  * The playground in a real browser: it shows the bits that the library gives in Node, its address says all of it, and it can be
  * used by keys, on a phone, offline, without threads, and with a screen reader.
  */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -33,8 +33,13 @@ import {
   type Operand,
   quantize,
 } from "../../../playground/src/reference/index.js";
+import { survey } from "../../../src/cli/checkpoints/inspect.js";
+import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
+import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
 import { partsOf } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
+import { VECTORS, valuesIn } from "../checkpoints/checkpoints.js";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } from "./playground-page.js";
 
@@ -331,6 +336,62 @@ describe.skipIf(!CHROMIUM)(
       rmSync(folder, { recursive: true });
     });
 
+    it.each(["ct-nvfp4", "ct-mxfp4", "ct-fp8-block", "modelopt-nvfp4", "transformers-fp8", "gpt-oss"])(
+      "shows codes, scales and values of %s, chosen with its configuration",
+      async (name) => {
+        const folder = join(VECTORS, name);
+        const files = readdirSync(folder).map((each) => join(folder, each));
+        const checkpoint = await openCheckpoint(folder);
+        const { weights } = await survey(checkpoint);
+        const weight = weights[0] as (typeof weights)[number];
+        const all = (await valuesIn(folder)).get(weight.name) as Float64Array;
+        const [, rows, columns] = matricesOf(weight.shape);
+        await checkpoint.close();
+        await at("view=tensor&source=file", async ({ page }) => {
+          await page.setInputFiles("#file", files);
+          await page.waitForSelector("#stored-title");
+          expect(readParams(new URL(page.url()).hash)).toMatchObject({
+            file: "model.safetensors",
+            tensor: weight.name,
+          });
+          const panel = page.locator("section:has(#stored-title)");
+          expect(await panel.textContent()).toContain(
+            `${weight.convention}: ${conventionOf(weight.convention).summary}`,
+          );
+          expect(await panel.textContent()).toMatch(/config\.json says /);
+          for (const [row, column] of [
+            [0, 0],
+            [rows - 1, columns - 1],
+            [5, 9],
+          ] as const) {
+            await go(
+              page,
+              `${new URL(page.url()).hash.slice(1).replace(/&at=[^&]*/, "")}&at=${row},${column}`,
+            );
+            const shown = ((await panel.locator("h3").textContent()) ?? "").split(": ")[1] ?? "";
+            const value = Number(shown.replaceAll("−", "-"));
+            expect(
+              Object.is(Math.fround(value), Math.fround(all[row * columns + column] as number)),
+              shown,
+            ).toBe(true);
+          }
+          for (const look of LOOKS) {
+            await page.setViewportSize({ width: look.width ?? 1280, height: 900 });
+            await page.emulateMedia({ colorScheme: look.scheme ?? "light" });
+            await settled(page);
+            expect(await violations(page), JSON.stringify(look)).toEqual([]);
+            expect(await overhang(page)).toBe(0);
+          }
+          await page.getByLabel("Tensor of model.safetensors").selectOption(weight.scale.entry.name);
+          await page.waitForSelector(".fault");
+          expect(await page.textContent(".fault")).toBe(
+            `${weight.scale.entry.name} is part of ${weight.name}, which the page shows.`,
+          );
+          expect(await violations(page)).toEqual([]);
+        });
+      },
+    );
+
     it.each([
       ["F32", 4, (x: number) => new Uint8Array(Float32Array.of(x).buffer)],
       ["BF16", 2, (x: number) => new Uint8Array(Float32Array.of(x).buffer).slice(2)],
@@ -370,7 +431,7 @@ describe.skipIf(!CHROMIUM)(
       },
     );
 
-    it("reads a file that is dropped on it, and a tensor of any type that files have", async () => {
+    it("reads a file that is dropped on it, and a tensor of any type that has values without a scale", async () => {
       const rows = Object.entries(FILE_DTYPES).filter(([, { bits }]) => bits >= 8 || bits === 4);
       const bytes = Uint8Array.from({ length: 64 }, (_, i) => (i * 37 + 11) % 256);
       const tensors = rows.map(([dtype, { bits }]) => {
@@ -378,6 +439,7 @@ describe.skipIf(!CHROMIUM)(
         return [dtype, { dtype, shape, data: Array.from(bytes, (byte) => Uint8Array.of(byte)) }] as const;
       });
       const file = safetensors(Object.fromEntries(tensors), 1).toString("base64");
+      const noValues = new Set(["F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"]);
       await at("view=tensor", async ({ page }) => {
         await page.evaluate((text) => {
           const dropped = new DataTransfer();
@@ -392,6 +454,14 @@ describe.skipIf(!CHROMIUM)(
         for (const [dtype, { shape }] of tensors) {
           await page.getByLabel("Tensor of all.safetensors").selectOption(dtype);
           await page.getByLabel("Input type").selectOption("f32");
+          if (noValues.delete(dtype)) {
+            await page.waitForFunction(
+              (start) => document.querySelector(".fault")?.textContent?.startsWith(start),
+              `${dtype}: ${dtype} [${shape}] `,
+            );
+            expect(await page.locator("#element-title").count()).toBe(0);
+            continue;
+          }
           await page.waitForFunction(
             (size) => document.querySelector(".map [role=img]")?.getAttribute("aria-label")?.includes(size),
             `of ${shape[0]} by ${shape[1]} elements`,
@@ -407,6 +477,7 @@ describe.skipIf(!CHROMIUM)(
           const isNear = Object.is(typed, value) || Math.abs(typed - value) <= 1e-8 * Math.abs(value);
           expect(isNear, `${dtype}: ${shown}, ${value}`).toBe(true);
         }
+        expect([...noValues]).toEqual([]);
       });
     });
 

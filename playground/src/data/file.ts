@@ -5,18 +5,28 @@ import { FILE_DTYPES } from "../../../dist/src/io/dtypes.js";
 import { type Header, parseHeader, type TensorEntry } from "../../../dist/src/io/header/header.js";
 import { headerLengthOf, LENGTH_BYTES, requireLength } from "../../../dist/src/io/header/header-length.js";
 import { recipesOf } from "../../../dist/src/io/quantized/quantized-file.js";
-import type { Recipe } from "../../../dist/src/io/quantized/recipe.js";
 import { TensorSource } from "../../../dist/src/io/source.js";
+import { bytesOfCodes, claimOf, readWeight, recognized } from "./checkpoint.js";
 import { type Lines, MAX_SIZE } from "./numbers.js";
 import { readStored, type Stored } from "./stored.js";
+
+/** A quantized tensor, which consists of several tensors: its shape, and its kind in a few words. */
+export interface QuantizedEntry extends Pick<TensorEntry, "shape"> {
+  readonly kind: string;
+}
 
 /** A file's tensors, by name. */
 export interface OpenFile {
   readonly name: string;
   readonly tensors: ReadonlyMap<string, TensorEntry>;
-  /** The quantized tensors, each of which consists of several tensors, and how they are to be read. */
-  readonly quantized: ReadonlyMap<string, Recipe>;
-  /** Reads rows and columns of a tensor, seen as a matrix, from (row, column) on, as many as the page shows. */
+  /** The quantized tensors. */
+  readonly quantized: ReadonlyMap<string, QuantizedEntry>;
+  /** Why tensors have no values of their own: they are codes without scales, or parts of quantized tensors. */
+  readonly faults: ReadonlyMap<string, string>;
+  /**
+   * Reads rows and columns of a tensor, seen as a matrix, from (row, column) on, as many as the page shows. Throws an error for
+   * one that has no values of its own.
+   */
   read(tensor: string, row: number, column: number): Promise<Lines>;
   /** Reads codes and scales of a quantized tensor, in the same way. */
   readStored(backend: Backend, tensor: string, row: number, column: number): Promise<Stored>;
@@ -24,8 +34,11 @@ export interface OpenFile {
 
 const bytesOf = async (blob: Blob): Promise<Uint8Array> => new Uint8Array(await blob.arrayBuffer());
 
-/** Opens a file. Throws `FileError` for one that is not in the safetensors format. */
-export async function openFile(file: File): Promise<OpenFile> {
+/**
+ * Opens a file, with the configurations beside it, if there are any. Throws `FileError` for one that is not in the safetensors
+ * format, and for configurations that cannot be parsed.
+ */
+export async function openFile(file: File, configurations: readonly File[] = []): Promise<OpenFile> {
   requireLength(file.name, file.size);
   const length = headerLengthOf(file.name, await bytesOf(file.slice(0, LENGTH_BYTES)), file.size);
   const start = LENGTH_BYTES + length;
@@ -33,19 +46,29 @@ export async function openFile(file: File): Promise<OpenFile> {
   const parsed = parseHeader(file.name, header, file.size - start);
   const source = new BlobSource(file, start, parsed);
   const { tensors } = parsed;
-  const quantized = recipesOf(source);
+  const recipes = recipesOf(source);
+  const { weights, faults } = recognized(source, await claimOf(configurations));
+  const quantized = new Map<string, QuantizedEntry>();
+  for (const [name, { spec, shape }] of recipes)
+    quantized.set(name, { kind: `${spec.quantizer} ${spec.format} ${spec.tile}`, shape });
+  for (const [name, { convention, shape }] of weights) quantized.set(name, { kind: convention, shape });
   return {
     name: file.name,
     tensors,
     quantized,
+    faults,
     readStored: async (backend, name, row, column) => {
-      const recipe = quantized.get(name);
-      if (!recipe) throw new Error(`${file.name} has no quantized tensor ${name}`);
-      return readStored(backend, source, name, recipe, [row, column]);
+      const recipe = recipes.get(name);
+      if (recipe) return readStored(backend, source, name, recipe, [row, column]);
+      const weight = weights.get(name);
+      if (!weight) throw new Error(`${file.name} has no quantized tensor ${name}`);
+      return readWeight(weight, [row, column]);
     },
     read: async (name, row, column) => {
       const entry = tensors.get(name);
       if (!entry) throw new Error(`${file.name} has no tensor ${name}`);
+      const fault = faults.get(name);
+      if (fault !== undefined) throw new Error(fault);
       return readPart(file, start, entry, row, column);
     },
   };
@@ -85,12 +108,8 @@ async function readPart(
   const { bits } = FILE_DTYPES[entry.dtype];
   const values = new Float32Array(shown[0] * shown[1]);
   for (let r = 0; r < shown[0]; r++) {
-    const first = (row + r) * columns + column;
-    // eight elements of any type begin at a byte
-    const offset = first % 8;
-    const begin = start + entry.begin + ((first - offset) * bits) / 8;
-    const end = start + entry.begin + Math.ceil(((first + shown[1]) * bits) / 8);
-    const bytes = await bytesOf(file.slice(begin, end));
+    const { offset, begin, end } = bytesOfCodes((row + r) * columns + column, shown[1], bits);
+    const bytes = await bytesOf(file.slice(start + entry.begin + begin, start + entry.begin + end));
     const view = new DataView(bytes.buffer);
     for (let c = 0; c < shown[1]; c++) {
       const [part] = partsOf(entry.dtype, codeAt(view, bits, offset + c));

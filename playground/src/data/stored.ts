@@ -20,12 +20,17 @@ import { MAX_SIZE } from "./numbers.js";
 
 /** The codes, scales and values of a part, and where it begins. */
 export interface Stored extends Codes {
-  readonly recipe: Recipe;
   readonly from: readonly [row: number, column: number];
+  /** How the tensor is quantized, in a few words. */
+  readonly description: string;
+  /** What else is to be said of it, a sentence each. */
+  readonly notes: readonly string[];
+  /** Whether codes have sign, exponent and fraction of the format. */
+  readonly hasFields: boolean;
 }
 
 /** A range of rows or columns. */
-interface Range {
+export interface Range {
   readonly from: number;
   readonly size: number;
 }
@@ -79,8 +84,10 @@ export async function readStored(
     const values = quantized.dequantize("f32") as Tensor<"f32">;
     return {
       ...codesOf(quantized, values, [rows.size, columns.size]),
-      recipe,
       from: [rows.from, columns.from],
+      description: `${spec.quantizer}, ${spec.format}, tiles of ${spec.tile}, of a ${dtype} tensor [${recipe.shape.join(", ")}]`,
+      notes: [],
+      hasFields: true,
     };
   });
 }

@@ -19,10 +19,10 @@ export interface Source {
   /** The codes and scales of the matrix, where it is a quantized tensor of the file. */
   readonly stored: Stored | undefined;
   /**
-   * Opens a dropped file; returns the name of its first quantized tensor, or else of its first of two dimensions or more, or of
-   * its first.
+   * Opens a dropped file, and configurations that were dropped with it. Returns its name, and that of its first quantized tensor,
+   * or else of its first of two dimensions or more, or of its first.
    */
-  open(file: File): Promise<string | undefined>;
+  open(files: readonly File[]): Promise<{ readonly name: string; readonly tensor: string | undefined }>;
 }
 
 /** A whole number of a text, within limits. */
@@ -74,20 +74,25 @@ export function useMatrix(backend: Backend, params: Params): Source {
     () => (typeof lines === "string" ? undefined : { ...lines, dtype: type }),
     [lines, type],
   );
-  const open = async (dropped: File): Promise<string | undefined> => {
+  const open = async (files: readonly File[]) => {
+    const dropped = (files.find(({ name }) => !name.endsWith(".json")) ?? files[0]) as File;
+    const { name } = dropped;
     setPart(undefined);
     try {
-      const opened = await openFile(dropped);
+      const opened = await openFile(
+        dropped,
+        files.filter((each) => each !== dropped),
+      );
       setFile(opened);
       setFileFault(undefined);
       const [quantized] = opened.quantized.keys();
-      if (quantized !== undefined) return quantized;
+      if (quantized !== undefined) return { name, tensor: quantized };
       const entries = [...opened.tensors.values()].filter(({ shape }) => !shape.includes(0));
-      return (entries.find(({ shape }) => shape.length > 1) ?? entries[0])?.name;
+      return { name, tensor: (entries.find(({ shape }) => shape.length > 1) ?? entries[0])?.name };
     } catch (error) {
       setFile(undefined);
       setFileFault(error instanceof Error ? error.message : String(error));
-      return undefined;
+      return { name, tensor: undefined };
     }
   };
   return {

@@ -5,7 +5,7 @@ import {
   decode,
   factsOf,
   type QuantizedTensor,
-  type QuantizeSpec,
+  type ScalarFormat,
   type Tensor,
   type Tile,
 } from "lockstep";
@@ -13,7 +13,7 @@ import { isLineWide, isTensorWide, scaleSpan, tileSize } from "../../../dist/src
 
 /** Codes, scales and values of the rowwise copy of a quantized matrix. */
 export interface Codes {
-  readonly spec: QuantizeSpec;
+  readonly format: ScalarFormat;
   readonly rows: number;
   readonly columns: number;
   readonly codes: Uint32Array;
@@ -28,7 +28,7 @@ export interface Codes {
 
 /** The scales of a quantized matrix, [lines, blocks]. */
 export interface Scales {
-  readonly format: BlockFormat["scale"];
+  readonly format: ScalarFormat | "f32";
   readonly blocks: number;
   /** The codes; of f32 scales, their bits. */
   readonly codes: Uint32Array;
@@ -59,7 +59,7 @@ export function codesOf(
   const whole = amax?.dataSync()[0];
   const [, blocks] = geometry.logicalScale;
   return {
-    spec,
+    format: spec.format,
     rows,
     columns,
     codes: cropped(unpacked(data.dataSync() as ArrayLike<number>, bits, height * width)),

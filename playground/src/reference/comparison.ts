@@ -20,8 +20,8 @@ export interface Cost {
 
 /** Measures a quantization. */
 export function costOf(quantization: Quantization): Cost {
-  const { inputs, values, spec, scales, codes, elements } = quantization;
-  const { bits, max } = factsOf(spec.format);
+  const { inputs, values, format, scales, codes, elements } = quantization;
+  const { bits, max } = factsOf(format);
   let [squares, errors, largestError, largest, vanished] = [0, 0, 0, 0, 0];
   for (const [at, input] of inputs.entries()) {
     if (!Number.isFinite(input)) continue;
@@ -52,7 +52,7 @@ export type Difference = "none" | "code" | "value";
 
 export function differenceAt(a: Quantization, b: Quantization, at: number): Difference {
   if (!Object.is(a.values[at], b.values[at])) return "value";
-  return a.spec.format === b.spec.format && a.codes[at] !== b.codes[at] ? "code" : "none";
+  return a.format === b.format && a.codes[at] !== b.codes[at] ? "code" : "none";
 }
 
 /** Two quantizations of one matrix, and the elements that they give other values, in ascending order. */

@@ -10,6 +10,7 @@ import {
   encode,
   explainQuantize,
   type QuantizeExplanation,
+  type QuantizeSpec,
   quantizerOf,
   type Tensor,
   type TensorValues,
@@ -32,6 +33,7 @@ export interface Matrix {
 /** A matrix and its quantized form; its values are those that the library of the dialect computes. */
 export interface Quantization extends Codes {
   readonly choice: Choice;
+  readonly spec: QuantizeSpec;
   /** What was quantized: the matrix, rounded to its type. */
   readonly inputs: Float32Array;
   /** The same with the zeros that fill it up, as an explanation takes it. */
@@ -51,6 +53,7 @@ export function quantize(backend: Backend, matrix: Matrix, choice: Choice): Quan
     return {
       ...codesOf(quantized, values, [rows, columns]),
       choice,
+      spec: quantized.spec,
       inputs: crop(wide(x), shape[1], rows, columns),
       source: { data: x.dataSync().slice(), dtype, shape },
     };

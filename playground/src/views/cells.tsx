@@ -157,8 +157,8 @@ function Cell({
   readonly onChoose: () => void;
   readonly onKey: (event: KeyboardEvent) => void;
 }) {
-  const [first = "", second] = sides.map(({ codes, spec }) =>
-    codeText(codes[cell] as number, spec.format).slice(2),
+  const [first = "", second] = sides.map(({ codes, format }) =>
+    codeText(codes[cell] as number, format).slice(2),
   );
   return (
     <button

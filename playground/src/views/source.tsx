@@ -28,10 +28,10 @@ interface SourceProps {
 
 export function SourcePanel({ source, params, set }: SourceProps) {
   const [isOver, setOver] = useState(false);
-  const open = async (file: File | undefined) => {
-    if (!file) return;
-    const tensor = await source.open(file);
-    set({ source: "file", file: file.name, tensor: tensor ?? "", from: "0,0", at: "" });
+  const open = async (files: readonly File[]) => {
+    if (files.length === 0) return;
+    const { name, tensor } = await source.open(files);
+    set({ source: "file", file: name, tensor: tensor ?? "", from: "0,0", at: "" });
   };
   return (
     <section
@@ -45,7 +45,7 @@ export function SourcePanel({ source, params, set }: SourceProps) {
       onDrop={(event) => {
         event.preventDefault();
         setOver(false);
-        open(event.dataTransfer?.files[0]);
+        open([...(event.dataTransfer?.files ?? [])]);
       }}
     >
       <div class="head">
@@ -117,18 +117,21 @@ function Dropped({
   params,
   set,
   onOpen,
-}: SourceProps & { readonly onOpen: (file: File | undefined) => void }) {
+}: SourceProps & { readonly onOpen: (files: readonly File[]) => void }) {
   const { file, fault } = source;
   const shown = file?.quantized.get(params.tensor) ?? file?.tensors.get(params.tensor);
   return (
     <>
       <div class="field wide">
-        <label for="file">Drop a file anywhere in this box, or choose it</label>
+        <label for="file">
+          Drop a file anywhere in this box, or choose it; its config.json too, if there is one
+        </label>
         <input
           id="file"
           type="file"
-          accept=".safetensors"
-          onChange={(event) => onOpen(event.currentTarget.files?.[0])}
+          accept=".safetensors,.json"
+          multiple
+          onChange={(event) => onOpen([...(event.currentTarget.files ?? [])])}
         />
         {fault ? <p class={file ? "fault" : "hint"}>{fault}</p> : null}
       </div>
@@ -139,15 +142,15 @@ function Dropped({
             value={params.tensor}
             onChange={(tensor) => set({ tensor, from: "0,0", at: "" })}
             options={[
-              ...Array.from(file.quantized, ([name, { spec, shape }]) => ({
+              ...Array.from(file.quantized, ([name, { kind, shape }]) => ({
                 value: name,
-                text: `${name} ${spec.quantizer} ${spec.format} ${spec.tile} [${shape.join(", ")}]`,
+                text: `${name} ${kind} [${shape.join(", ")}]`,
                 group: "quantized",
               })),
               ...Array.from(file.tensors.values(), ({ name, dtype, shape }) => ({
                 value: name,
                 text: `${name} ${dtype} [${shape.join(", ")}]`,
-                group: "as stored",
+                group: file.faults.has(name) ? "without values of their own" : "as stored",
               })).filter(({ value }) => !file.quantized.has(value)),
             ]}
           />

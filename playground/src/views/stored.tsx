@@ -44,7 +44,7 @@ export function StoredPanel({
   readonly params: Params;
   readonly set: SetParams;
 }) {
-  const { rows, columns, recipe, from } = stored;
+  const { rows, columns, description, notes, from } = stored;
   const name = Object.hasOwn(KINDS, params.stored) ? params.stored : "scale";
   const kind = KINDS[name] as Kind;
   const [values, domain] = useMemo(() => {
@@ -57,7 +57,6 @@ export function StoredPanel({
   const at = { row: Math.min(row, rows - 1), column: Math.min(column, columns - 1) };
   const select = (to: { readonly row: number; readonly column: number }) =>
     set({ at: `${to.row},${to.column}` });
-  const { quantizer, format, tile } = recipe.spec;
   return (
     <section class="panel" aria-labelledby="stored-title">
       <div class="head">
@@ -71,9 +70,14 @@ export function StoredPanel({
         <Ramp ends={[kind.end(domain[0]), kind.end(domain[1])]} />
       </div>
       <p class="soft">
-        {quantizer}, {format}, tiles of {tile}, of a {recipe.dtype} tensor [{recipe.shape.join(", ")}]; shown
-        from row {from[0]}, column {from[1]}. Below, the two dialects quantize its values again.
+        {description}; shown from row {from[0]}, column {from[1]}. Below, the two dialects quantize its values
+        again.
       </p>
+      {notes.map((note) => (
+        <p class="soft" key={note}>
+          {note}
+        </p>
+      ))}
       <HeatMap
         size={[rows, columns]}
         values={values}
@@ -107,7 +111,7 @@ function Element({
   readonly stored: Stored;
   readonly at: { readonly row: number; readonly column: number };
 }) {
-  const { spec, codes, elements, values, scales, block, rows, columns, from } = stored;
+  const { format, hasFields, codes, elements, values, scales, block, rows, columns, from } = stored;
   const index = row * columns + column;
   const scale = scaleIndex(stored, row, column);
   const [top, left] = [row - (row % block.rows), column - (column % block.columns)];
@@ -120,7 +124,7 @@ function Element({
       </h3>
       <dl>
         <Fact title="code">
-          <Bits code={code} format={spec.format} /> <code>{codeText(code, spec.format)}</code> ={" "}
+          {hasFields ? <Bits code={code} format={format} /> : null} <code>{codeText(code, format)}</code> ={" "}
           {show(elements[index] as number)}
         </Fact>
         <Fact title="scale">

@@ -1,8 +1,9 @@
 /** Compares what the configuration claims with what the tensors are. */
 import { join } from "node:path";
 import { isCacheScale } from "../recognize/leftovers.js";
-import type { Recognized } from "../recognize/recognize.js";
-import type { Claim, Configuration } from "../stored/config.js";
+import { announces, type Recognized } from "../recognize/recognize.js";
+import type { Claim } from "../stored/claim.js";
+import type { Configuration } from "../stored/config.js";
 import { CONVENTION_NAMES, conventionOf } from "../stored/conventions.js";
 import { isIgnored } from "../stored/ignored.js";
 import type { Checkpoint } from "../stored/open.js";
@@ -46,11 +47,7 @@ function methods(claim: Claim, { weights, unfit }: Recognized): Finding[] {
   const told = [claim.method || "no quant_method", ...claim.formats].join(", ");
   const wrong = new Map<string, string>();
   for (const { name, convention } of [...weights, ...unfit]) {
-    const { methods: right, formats } = conventionOf(convention);
-    const fits =
-      right.includes(claim.method) &&
-      (!formats || claim.formats.length === 0 || claim.formats.some((each) => formats.includes(each)));
-    if (!fits && !wrong.has(convention)) wrong.set(convention, name);
+    if (!announces(convention, claim) && !wrong.has(convention)) wrong.set(convention, name);
   }
   return [...wrong].map(([convention, name]) =>
     finding("config-method", claim.path, `says ${told}; ${name} and others are ${convention}`),

@@ -2,8 +2,8 @@
 import { SWIZZLE_TILE } from "../../../tensor/places.js";
 import { type Shape, sameShape } from "../../../tensor/shape.js";
 import { type Finding, type FindingName, finding } from "../judge/findings.js";
+import type { Claim } from "../stored/claim.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
-import type { Claim } from "../stored/config.js";
 import { type Convention, type ConventionName, conventionOf, type ScaleKind } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
 import { matricesOf, type ScaleGeometry } from "../stored/weight.js";

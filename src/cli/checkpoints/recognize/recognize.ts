@@ -2,8 +2,8 @@
 import type { FileDType } from "../../../io/dtypes.js";
 import { sameShape } from "../../../tensor/shape.js";
 import { type Finding, finding } from "../judge/findings.js";
+import type { Claim } from "../stored/claim.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
-import type { Claim } from "../stored/config.js";
 import {
   CONVENTION_NAMES,
   type Convention,
@@ -22,11 +22,18 @@ export interface UnfitWeight {
   readonly name: string;
   readonly convention: ConventionName;
   readonly parts: readonly string[];
+  /** Why they do not fit. */
+  readonly findings: readonly Finding[];
+}
+
+/** A quantized weight, and every convention that its tensors fit. The first is that of the weight. */
+export interface RecognizedWeight extends QuantizedWeight {
+  readonly fits: readonly ConventionName[];
 }
 
 /** The tensors of a checkpoint, sorted. */
 export interface Recognized {
-  readonly weights: readonly QuantizedWeight[];
+  readonly weights: readonly RecognizedWeight[];
   /** The codes whose scales do not fit them. */
   readonly unfit: readonly UnfitWeight[];
   /** What `lockstep quantize` and `saveTensors` wrote. */
@@ -52,7 +59,7 @@ export function recognize(checkpoint: CheckpointTensors, claim: Claim | undefine
   const rows = CONVENTION_NAMES.filter((name) => conventionOf(name).container === checkpoint.container).sort(
     (a, b) => Number(announces(b, claim)) - Number(announces(a, claim)),
   );
-  const weights: QuantizedWeight[] = [];
+  const weights: RecognizedWeight[] = [];
   const unfit: UnfitWeight[] = [];
   for (const stored of tensors.values()) {
     if (taken.has(stored.entry.name)) continue;
@@ -60,18 +67,21 @@ export function recognize(checkpoint: CheckpointTensors, claim: Claim | undefine
       const found = candidate(checkpoint, convention, stored);
       return found ? [attempt(checkpoint, found, claim)] : [];
     });
-    const best = tries.find(({ weight }) => weight) ?? tries[0];
+    const fitting = tries.filter(({ weight }) => weight);
+    const best = fitting[0] ?? tries[0];
     if (!best) continue;
     for (const part of best.parts) taken.add(part);
     findings.push(...best.findings);
-    if (best.weight) weights.push(best.weight);
-    else unfit.push({ name: stored.entry.name, convention: best.convention, parts: best.parts });
+    const { weight, convention, parts } = best;
+    if (weight) weights.push({ ...weight, fits: fitting.map((each) => each.convention) });
+    else unfit.push({ name: stored.entry.name, convention, parts, findings: best.findings });
   }
   const { plain, findings: others } = leftovers(checkpoint, taken);
   return { weights, unfit, own, plain, findings: [...findings, ...others] };
 }
 
-function announces(name: ConventionName, claim: Claim | undefined): boolean {
+/** Whether a configuration claims a convention. */
+export function announces(name: ConventionName, claim: Claim | undefined): boolean {
   if (claim === undefined) return false;
   const { methods, formats } = conventionOf(name);
   if (!methods.includes(claim.method)) return false;

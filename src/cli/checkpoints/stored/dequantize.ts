@@ -2,7 +2,7 @@
 import { CODE_TYPES } from "./code-types.js";
 import { codeRows } from "./rows.js";
 import { readScales, scaleOf } from "./scales.js";
-import { matricesOf, type QuantizedWeight } from "./weight.js";
+import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 
 /** Values of consecutive elements. */
 export interface ValueRows {
@@ -12,22 +12,32 @@ export interface ValueRows {
   readonly values: Float64Array;
 }
 
+/** The index of the scale of an element of a matrix, among all scales row by row, matrix by matrix. */
+export function scaleIndexOf(
+  { kind, block: [height, width], grid: [lines, blocks] }: ScaleGeometry,
+  matrix: number,
+  row: number,
+  column: number,
+): number {
+  if (kind === "whole") return 0;
+  return (matrix * lines + Math.floor(row / height)) * blocks + Math.floor(column / width);
+}
+
 /**
  * Yields the values of a weight in order: each is the exact product of its code and its scale, which libraries round to f32. The
  * scale is that of the block, multiplied by a global scale or divided by one, rounded to f32. NaN codes and NaN scales give NaN.
  */
 export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<ValueRows, undefined> {
   const scales = await readScales(weight);
-  const { kind, block, grid } = weight.geometry;
-  const [height, width] = block;
+  const [, width] = weight.geometry.block;
   const [, rows] = matricesOf(weight.shape);
   const worth = CODE_TYPES[weight.type].values;
   let values = new Float64Array(0);
   for await (const { matrix, row, rows: count, columns, codes } of codeRows(weight)) {
     if (values.length !== codes.length) values = new Float64Array(codes.length);
     for (let i = 0; i < count; i++) {
-      const line = kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row + i) / height);
-      for (let begin = 0, index = line * grid[1]; begin < columns; begin += width, index++) {
+      let index = scaleIndexOf(weight.geometry, matrix, row + i, 0);
+      for (let begin = 0; begin < columns; begin += width, index++) {
         const scale = scaleOf(scales, scales.values[index] ?? Number.NaN);
         const end = i * columns + Math.min(columns, begin + width);
         for (let at = i * columns + begin; at < end; at++) values[at] = (worth[codes[at] ?? 0] ?? 0) * scale;

@@ -5,12 +5,12 @@ import { FileError } from "../../../errors.js";
 import { codeOf, fileError, openFile, readAt } from "../../../io/files.js";
 import type { Metadata, TensorEntry } from "../../../io/header/header.js";
 import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { JsonError, parseJson } from "../../../io/json/json-read.js";
 import { MAX_HEADER_BYTES } from "../../../io/limits.js";
 import { SafetensorsFile } from "../../../io/safetensors.js";
 import type { TensorSource } from "../../../io/source.js";
 import { type GgufFacts, GgufFile, isGguf } from "../gguf/file.js";
 import { type Finding, finding } from "../judge/findings.js";
+import { parseObject } from "./claim.js";
 import type { Container } from "./conventions.js";
 
 const INDEX_END = ".index.json";
@@ -249,14 +249,7 @@ export async function readJsonFile(path: string): Promise<JsonObject> {
   } finally {
     await handle.close();
   }
-  try {
-    const json = parseJson(text);
-    if (isObject(json)) return json;
-  } catch (error) {
-    if (!(error instanceof JsonError)) throw error;
-    throw new FileError(`${path}: ${error.message}`, { cause: error });
-  }
-  throw new FileError(`${path}: must be a JSON object`);
+  return parseObject(path, text);
 }
 
 /** As `readJsonFile`; undefined if there is no such file. */

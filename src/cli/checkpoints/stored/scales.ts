@@ -1,5 +1,6 @@
 /** Reads the scales of a weight. */
 import { valueOfCode } from "../../../formats/derive.js";
+import type { ScalarFormat } from "../../../formats/scalar.js";
 import type { FileDType } from "../../../io/dtypes.js";
 import { fileFormat } from "../../../io/dtypes.js";
 import { SWIZZLE_TILE, swizzledIndex } from "../../../tensor/places.js";
@@ -74,10 +75,14 @@ export function scaleOf({ global, divides }: Pick<Scales, "global" | "divides">,
   return Math.fround(divides ? block / global : block * global);
 }
 
-function permuted(stored: Float32Array, matrices: number, grid: ScaleGeometry["grid"]): Float32Array {
-  const [rows, columns] = grid;
+/** Swizzled scales, or their codes, row by row, matrix by matrix. */
+export function permuted<T extends Float32Array | Uint32Array>(
+  stored: T,
+  matrices: number,
+  [rows, columns]: ScaleGeometry["grid"],
+): T {
   const step = matrices === 0 ? 0 : stored.length / matrices;
-  const values = new Float32Array(matrices * rows * columns);
+  const values = stored.slice(0, matrices * rows * columns) as T;
   if (values.length === 0) return values;
   for (let matrix = 0, at = 0; matrix < matrices; matrix++)
     for (let row = 0; row < rows; row++)
@@ -86,8 +91,10 @@ function permuted(stored: Float32Array, matrices: number, grid: ScaleGeometry["g
   return values;
 }
 
-/** Bytes of E8M0 in a type that does not say so. */
-const BYTE_SCALES = Float32Array.from({ length: 256 }, (_, code) => valueOfCode("e8m0", code));
+/** The format of scales of a type; e8m0 for bytes of a type that does not say so. */
+export function scaleFormat(dtype: FileDType): ScalarFormat {
+  return fileFormat(dtype) ?? "e8m0";
+}
 
 /** Reads a tensor as f32. U8 stands for e8m0, as in scales. */
 export async function readFloats({ shard, entry }: StoredTensor): Promise<Float32Array> {
@@ -124,11 +131,8 @@ const TABLES = new Map<FileDType, Float32Array>();
 function tableOf(dtype: FileDType): Float32Array {
   const known = TABLES.get(dtype);
   if (known) return known;
-  const format = fileFormat(dtype);
-  const made =
-    format && dtype !== "U8"
-      ? Float32Array.from({ length: 256 }, (_, code) => valueOfCode(format, code))
-      : BYTE_SCALES;
+  const format = scaleFormat(dtype);
+  const made = Float32Array.from({ length: 256 }, (_, code) => valueOfCode(format, code));
   TABLES.set(dtype, made);
   return made;
 }
