@@ -44,13 +44,14 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns
   );
 
   it("refuses amaxes of rows, by name", async () => {
+    const divided = parallelCase(most, [ROW_SCALED]).filter(({ ranks }) => ranks > 1);
     await fc.assert(
-      fc.asyncProperty(parallelCase(most, [ROW_SCALED]), async (drawn) => {
+      fc.asyncProperty(divided, async (drawn) => {
         const all = groups(drawn.ranks).map(async (group) => ranked(drawn, group));
         for (const result of await Promise.allSettled(all))
           expect(result).toMatchObject({ status: "rejected", reason: { code: "ARGUMENT" } });
       }),
-      { numRuns: 3, endOnFailure: true },
+      { numRuns: 30, endOnFailure: true },
     );
   });
 });
