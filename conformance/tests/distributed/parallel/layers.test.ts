@@ -1,8 +1,7 @@
 /** A divided layer gives the same bits as the model on one rank, whose products use the plans that the layer declares. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { STANDARD_NAMES } from "../../harness/step/library-recipes.js";
-import type { RecipeName } from "../../harness/step/options.js";
+import { DIVIDED_NAMES, ROW_SCALED } from "../../harness/step/library-recipes.js";
 import { difference } from "../../harness/step/seen.js";
 import { modelled, type ParallelCase, parallelCase, ranked } from "./case.js";
 import { partOf, useRanks } from "./ranks.js";
@@ -12,10 +11,6 @@ const DATAPATHS = [
   { datapath: "exact", most: 8, numRuns: 3 },
   { datapath: "hopper", most: 4, numRuns: 1 },
 ] as const;
-
-/** A divided line has no amax of its own, so recipes with amaxes of rows are refused. */
-const ROW_SCALED = "nvfp4, row-scaled" satisfies RecipeName;
-const DIVIDED = STANDARD_NAMES.filter((name) => name !== ROW_SCALED);
 
 describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
   const groups = useRanks(most, datapath);
@@ -32,7 +27,7 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns
     }
   }
 
-  it.each(["none", ...DIVIDED, "custom"] as const)(
+  it.each(["none", ...DIVIDED_NAMES, "custom"] as const)(
     "%s: any layer, size and number of ranks",
     async (name) => {
       await fc.assert(fc.asyncProperty(parallelCase(most, [name]), assertShared), {

@@ -21,6 +21,12 @@ export const STANDARD_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
   (name) => name !== "none" && name !== "custom",
 );
 
+/** A divided line has no amax of its own, so layers that are divided among ranks refuse a recipe with amaxes of rows. */
+export const ROW_SCALED = "nvfp4, row-scaled" satisfies RecipeName;
+
+/** The recipes of layers that are divided among ranks. */
+export const DIVIDED_NAMES = STANDARD_NAMES.filter((name) => name !== ROW_SCALED);
+
 /** A new recipe of the library for a name of the cases. */
 export function recipeNamed(name: RecipeName): Recipe {
   const made = libraryRecipe(RECIPES[name]);
