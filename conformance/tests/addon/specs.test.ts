@@ -45,7 +45,8 @@ describeOnStandIn("the addon accepts every spec that the CUDA backend supports",
       const { dtype, usage, scaleLayout } = quantizationOf(spec, i);
       const x = empty(gpu, dtype, SHAPE);
       const scale = name === "fp8-delayed" ? empty(gpu, "f32", [1]) : undefined;
-      const amax = spec.scaleRule.startsWith("twoLevel") && i % 2 ? empty(gpu, "f32", [1]) : undefined;
+      const takesAmax = spec.scaleRule.startsWith("twoLevel") && !spec.rowScaled;
+      const amax = takesAmax && i % 2 ? empty(gpu, "f32", [1]) : undefined;
       const inputs = { scale, amax, amaxColumnwise: amax, random: { seed: 1n, offset: 0n } };
       try {
         new SpecQuantizer(spec, { ...usage, scaleLayout }, inputs).quantize(x);
