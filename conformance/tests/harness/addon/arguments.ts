@@ -72,7 +72,9 @@ const anything = (addresses: readonly number[]): fc.Arbitrary<unknown> =>
 const WORDS = [
   0,
   0xffffffff,
-  ...(["e4m3", "e5m2", "e2m1", "e2m3", "e8m0", "bf16", "f16"] as const).map((name) => factsOf(name).word),
+  ...(["e4m3", "e5m2", "e2m1", "e2m3", "e8m0", "bf16", "f16", "int4"] as const).map(
+    (name) => factsOf(name).word,
+  ),
 ];
 /** Those that most quantizers accept. */
 const FP8_WORDS = (["e4m3", "e5m2"] as const).map((name) => factsOf(name).word);
@@ -171,7 +173,11 @@ const slots = (
     rows: extent,
     columns: extent,
     unit: fc.constantFrom(16, 32, 32, 128),
-    word: fc.oneof(fc.constantFrom(...WORDS), fc.constantFrom(...FP8_WORDS)),
+    word: fc.oneof(
+      fc.constantFrom(...WORDS),
+      fc.constantFrom(...FP8_WORDS),
+      fc.constant(factsOf("int4").word),
+    ),
     choice: fc.integer({ min: 0, max: 5 }),
     plan: fc.integer({ min: 1, max: 4 }),
   });
