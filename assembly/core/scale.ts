@@ -100,7 +100,6 @@ export function prepareRule(
   squared: u32,
 ): void {
   const largest = largestOf(kind, word);
-  const encodeScale = globalScale(g, 6 * e4m3Max);
   store<i32>(rule, kind, RuleAt.Rule);
   store<f32>(rule, largest, RuleAt.Max);
   store<f32>(rule, 1 / largest, RuleAt.Reciprocal);
@@ -108,15 +107,13 @@ export function prepareRule(
   store<u32>(rule, pow2, RuleAt.Pow2);
   store<f32>(rule, epsilon, RuleAt.Epsilon);
   store<f32>(rule, overflow, RuleAt.Overflow);
-  store<f32>(rule, encodeScale, RuleAt.Encode);
-  store<f32>(rule, 1 / encodeScale, RuleAt.Decode);
-  store<f32>(rule, g, RuleAt.Global);
   store<f32>(rule, 6 * e4m3Max, RuleAt.Full);
+  replaceAmax(rule, g);
   store<u32>(rule, squared, RuleAt.Squared);
   store<u32>(rule, carryOf(kind, word), RuleAt.Carry);
 }
 
-/** Replaces the amax of the tensor in a prepared rule. */
+/** Sets what depends on the amax of the tensor in a rule that is otherwise prepared. */
 export function replaceAmax(rule: usize, g: f32): void {
   const encodeScale = globalScale(g, load<f32>(rule, RuleAt.Full));
   store<f32>(rule, encodeScale, RuleAt.Encode);

@@ -398,6 +398,15 @@ export function hasGivenScale({ quantizer }: Pick<BlockChoice, "quantizer">): bo
   return blockFormat(quantizer).scaleSource === "given";
 }
 
+/** Whether scales depend on the amax of the whole tensor, which the quantization itself computes: not those of `rowScaled`. */
+export function usesTensorAmax({
+  quantizer,
+  rowScaled,
+}: Pick<BlockChoice, "quantizer"> & { readonly rowScaled: boolean }): boolean {
+  const { scaleSource, tensorAmax } = blockFormat(quantizer);
+  return scaleSource === "whole" || (tensorAmax && !rowScaled);
+}
+
 /** The fields of a spec that decide how scales are shared and stored. */
 interface BlockChoice {
   readonly quantizer: BlockFormatName;

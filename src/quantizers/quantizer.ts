@@ -5,7 +5,7 @@
 import type { Backend } from "../backends/backend.js";
 import type { MatrixPart } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
-import { isDirectionless, isLineWide } from "../formats/block.js";
+import { isDirectionless, isLineWide, usesTensorAmax } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { transposeCopy } from "../ops/layout/layout.js";
@@ -36,7 +36,7 @@ import { Scope } from "../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import { requireSameSpec, requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { checkShard, partOf, type Shard, shardAmaxes, usesTensorAmax, wholeAmaxes } from "./shard.js";
+import { checkShard, partOf, type Shard, shardAmaxes, wholeAmaxes } from "./shard.js";
 
 /** Options of every quantizer. All fields are optional. */
 export interface QuantizerOptions {

@@ -1,7 +1,6 @@
 /** Tensors that are distributed over ranks and quantized as one whole tensor. */
 import type { MatrixPart } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
-import { blockFormat } from "../formats/block.js";
 import { execute } from "../ops/execute.js";
 import { hadamard } from "../ops/quantize/hadamard.js";
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
@@ -58,15 +57,6 @@ export const checkShard = optionsOf<Shard>({
   dimension: needed(oneOf(["rows", "columns"])),
   pieces: integer(1),
 });
-
-/** @shared Whether scales depend on the amax of the whole tensor, which the quantization itself computes. */
-export function usesTensorAmax({
-  quantizer,
-  rowScaled,
-}: Pick<QuantizeSpec, "quantizer" | "rowScaled">): boolean {
-  const { scaleSource, tensorAmax } = blockFormat(quantizer);
-  return scaleSource === "whole" || (tensorAmax && !rowScaled);
-}
 
 /**
  * Returns the amaxes of the whole tensor: the maxima of all ranks' amaxes. `values` is this rank's part. `unrounded` are the

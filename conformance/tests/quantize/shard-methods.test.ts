@@ -140,8 +140,8 @@ const drawn: fc.Arbitrary<Drawn> = fc
     quantizeSpec(["fp8-current"]),
     quantizeSpec().filter(({ stochastic }) => stochastic),
   )
-  .filter(({ tile, compact, rht, rhtSigns }) => !isLineWide(tile) && !compact && rht === (rhtSigns !== 0))
-  .filter(({ rowScaled }) => !rowScaled)
+  .filter(({ tile, compact, rowScaled }) => !isLineWide(tile) && !compact && !rowScaled)
+  .filter(({ rht, rhtSigns }) => rht === (rhtSigns !== 0))
   .chain((spec) =>
     fc.record({
       spec: fc.constant(spec),

@@ -21,6 +21,7 @@ import { matricesOf } from "../../../dist/src/cli/checkpoints/stored/weight.js";
 import { valueOfCode } from "../../../dist/src/formats/derive.js";
 import type { ScalarFormat } from "../../../dist/src/formats/scalar.js";
 import type { TensorSource } from "../../../dist/src/io/source.js";
+import { elementCount } from "../../../dist/src/tensor/shape.js";
 import { MAX_SIZE } from "./numbers.js";
 import type { Range, Stored } from "./stored.js";
 
@@ -183,7 +184,7 @@ function rangeOf(at: number, count: number, block: number): Range & { readonly b
 /** The codes of scales, row by row, matrix by matrix; of f32 scales, their bits. */
 function codesOfScales({ shape, geometry, scale }: Weight, bytes: Uint8Array): Uint32Array {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const count = scale.entry.shape.reduce((product, size) => product * size, 1);
+  const count = elementCount(scale.entry.shape);
   const width = bytes.length / count;
   const codes = Uint32Array.from({ length: count }, (_, i) => {
     if (width === 4) return view.getUint32(4 * i, true);

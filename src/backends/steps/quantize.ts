@@ -2,7 +2,7 @@
  * The quantization of a computed tensor, as separate operations. This defines which rounding a fused operation performs before
  * it quantizes.
  */
-import { blockFormat, hasGivenScale } from "../../formats/block.js";
+import { hasGivenScale, usesTensorAmax } from "../../formats/block.js";
 import { factsOf } from "../../formats/derive.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
@@ -47,8 +47,7 @@ export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, val
  * Amaxes of rows are those of the rounded values (numerics.md §7.3).
  */
 export function wantsAmax({ spec, amax }: { readonly spec: QuantizeSpec; readonly amax?: Wide | undefined }) {
-  const { scaleSource, tensorAmax } = blockFormat(spec.quantizer);
-  return !amax && (scaleSource === "whole" || (tensorAmax && !spec.rht && !spec.rowScaled));
+  return !amax && !spec.rht && usesTensorAmax(spec);
 }
 
 function rounded(x: Wide, dtype: WideDType): Wide {

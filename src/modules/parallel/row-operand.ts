@@ -3,9 +3,8 @@
 import type { ProcessGroup } from "../../distributed/group.js";
 import { gatherQuantized } from "../../distributed/quantized.js";
 import { ArgumentError } from "../../errors.js";
-import { blockFormat, isDirectionless, isTensorWide, tileSize } from "../../formats/block.js";
+import { blockFormat, isDirectionless, isTensorWide, tileSize, usesTensorAmax } from "../../formats/block.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
-import { usesTensorAmax } from "../../quantizers/shard.js";
 import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
