@@ -7,6 +7,7 @@
 
 #include "kernels/quantize/activation-values.cuh"
 #include "kernels/quantize/mx/strip.cuh"
+#include "kernels/quantize/taken.h"
 
 namespace lockstep {
 
@@ -119,11 +120,7 @@ cudaError_t launch(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
 
 cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
   const GatedParams& form = p.source.form;
-  if (!isPacked(form) || form.columns % kBlock != 0 || p.target.square || p.target.stochastic ||
-      p.target.rule != ScaleRule::kE8m0Up || p.target.scaling != 0) {
-    return cudaErrorInvalidValue;
-  }
-  if (p.target.word != format::kE4m3 && p.target.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   if (cudaError_t error = prepareQuantizeMx(p.target, stream); error != cudaSuccess) return error;
   if (form.rows == 0 || form.columns == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;

@@ -6,8 +6,9 @@
 #include <algorithm>
 
 #include "kernels/quantize/activation-values.cuh"
-#include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/amax-out.cuh"
+#include "kernels/quantize/code-tile.cuh"
+#include "kernels/quantize/taken.h"
 
 namespace lockstep {
 
@@ -124,8 +125,7 @@ cudaError_t launch(const ActivationQuantizeTensorParams& p, cudaStream_t stream)
 }  // namespace
 
 cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams& p, cudaStream_t stream) {
-  if (p.target.word != format::kE4m3 && p.target.word != format::kE5m2) return cudaErrorInvalidValue;
-  if (p.target.scale == nullptr) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   cudaError_t error = cudaSuccess;
   withForm(p.source, [&](auto gated, auto backward) {
     error = isPacked(p.source.form) ? launch<gated.value, backward.value, true>(p, stream)

@@ -86,12 +86,6 @@ __device__ inline float largestElement(uint32_t anyWord) {
   }
 }
 
-// Whether a kernel has a template of its own for a format that the hardware converts to.
-__host__ __device__ constexpr bool isConverted(uint32_t word) { return word == format::kE4m3 || word == format::kE5m2; }
-
-// Whether the elements of quantizers with f32 scales can have this format: 8 bits with a sign.
-__host__ __device__ constexpr bool isElement(uint32_t word) { return isSigned(word) && storageBits(word) == 8; }
-
 // Encodes scaled(x, i) for each element x of a 16-byte chunk; i is its index.
 template <Wide type, uint32_t word, typename Scaled>
 __device__ inline void encodeChunk(const Bytes16& chunk, Scaled scaled, uint32_t anyWord,

@@ -5,6 +5,7 @@
 
 #include "kernels/core/minifloat.cuh"
 #include "kernels/device/tile.cuh"
+#include "kernels/quantize/taken.h"
 
 namespace lockstep {
 
@@ -287,13 +288,7 @@ cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
 
 cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
-  if (p.transposed && p.across) return cudaErrorInvalidValue;
-  if (p.divides && (p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || p.amax == nullptr)) {
-    return cudaErrorInvalidValue;
-  }
-  if (p.rowScaled && (p.divides || p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || p.amax == nullptr)) {
-    return cudaErrorInvalidValue;
-  }
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   return withWide(p.outType, [&](auto type) {
     switch (p.word) {
       case format::kE4m3:

@@ -3,6 +3,7 @@
 
 #include "kernels/device/eight.cuh"
 #include "kernels/quantize/amax-out.cuh"
+#include "kernels/quantize/taken.h"
 #include "kernels/rows/norm-forward.cuh"
 
 namespace lockstep {
@@ -53,8 +54,7 @@ struct Codes {
 
 cudaError_t launchNormQuantize(const NormQuantizeParams& params, cudaStream_t stream) {
   const auto& [p, target] = params;
-  if (target.word != format::kE4m3 && target.word != format::kE5m2) return cudaErrorInvalidValue;
-  if (target.rowwise == nullptr || target.scale == nullptr) return cudaErrorInvalidValue;
+  if (!isTaken(params)) return cudaErrorInvalidValue;
   withWide(p.xType, [&](auto tag) {
     constexpr Wide type = tag.value;
     const Codes results{target};

@@ -7,10 +7,11 @@
 #include <algorithm>
 
 #include "kernels/core/scale.cuh"
+#include "kernels/quantize/amax-out.cuh"
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
-#include "kernels/quantize/amax-out.cuh"
 #include "kernels/quantize/scaler.cuh"
+#include "kernels/quantize/taken.h"
 #include "kernels/quantize/tile-sums.cuh"
 
 namespace lockstep {
@@ -211,15 +212,9 @@ void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
 
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream) {
   QuantizeTensorParams p = params;
-  if (!isElement(p.word)) return cudaErrorInvalidValue;
-  if (p.rowwise == nullptr && p.columnwise == nullptr) return cudaErrorInvalidValue;
-  const bool isGeneral = p.rule != ScaleRule::kF32;
-  if (!hasF32Scales(p.rule) || (p.scaling != 0 && !isGeneral)) return cudaErrorInvalidValue;
-  const bool sums = p.type != Wide::kF32 && !isGeneral && isConverted(p.word);
-  if (p.chunkSums != nullptr && !sums) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   const bool needsAmax = p.scale == nullptr && p.amax == nullptr;
   if (needsAmax) {
-    if (p.workspace == nullptr) return cudaErrorInvalidValue;
     if (cudaError_t error = cudaMemsetAsync(p.workspace, 0, sizeof(float), stream); error != cudaSuccess) return error;
     p.amax = p.workspace;
   }

@@ -1,10 +1,11 @@
-/** A GPU gives the frozen results; with RECORD_VECTORS=FILE it records them instead. */
+/** A GPU gives the frozen results; with RECORD_VECTORS=FILE it records all of them, and gives those again. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { expect, it } from "vitest";
+import { cudaDevices } from "../../../src/backends/open.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { hashesOf } from "../harness/frozen/case.js";
-import { FROZEN, FROZEN_PATH, type FrozenFile } from "../harness/frozen/frozen.js";
+import { FROZEN, type FrozenFile, RECORDINGS } from "../harness/frozen/frozen.js";
 import { FROZEN_PRODUCTS, frozenProduct } from "../harness/frozen/products.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 
@@ -25,22 +26,27 @@ function products(gpu: Backend, recorded?: FrozenFile): FrozenFile["products"] {
   });
 }
 
+/** Records all results in a file, and returns what it then contains. */
+function record(gpu: Backend, path: string): FrozenFile {
+  const origin = { project: `Lockstep on an ${cudaDevices()[0]?.name}`, version: gpu.description };
+  const file: FrozenFile = { origin, results: results(gpu), products: products(gpu) };
+  writeFileSync(path, `${JSON.stringify(file, null, 1)}\n`);
+  return JSON.parse(readFileSync(path, "utf8"));
+}
+
 describeOnGpu("the frozen results", () => {
   const { gpu } = useGpu();
 
   it("are what this GPU computes", () => {
     const { RECORD_VECTORS } = process.env;
-    if (RECORD_VECTORS) {
-      const origin = { project: "Lockstep on an NVIDIA H200", version: gpu().description };
-      const file: FrozenFile = { origin, results: results(gpu()), products: products(gpu()) };
-      writeFileSync(RECORD_VECTORS, `${JSON.stringify(file, null, 1)}\n`);
+    const recordings = RECORD_VECTORS ? [record(gpu(), RECORD_VECTORS)] : RECORDINGS;
+    const all = results(gpu());
+    for (const recorded of recordings) {
+      const names = new Set(recorded.results.map(({ name }) => name));
+      expect(all.filter(({ name }) => names.has(name))).toEqual(recorded.results);
+      expect(products(gpu(), recorded).map(({ name, sha256 }) => ({ name, sha256 }))).toEqual(
+        recorded.products.map(({ name, sha256 }) => ({ name, sha256 })),
+      );
     }
-    const path = RECORD_VECTORS ?? FROZEN_PATH;
-    const recorded = JSON.parse(readFileSync(path, "utf8")) as FrozenFile;
-    const names = new Set(recorded.results.map(({ name }) => name));
-    expect(results(gpu()).filter(({ name }) => names.has(name))).toEqual(recorded.results);
-    expect(products(gpu(), recorded).map(({ name, sha256 }) => ({ name, sha256 }))).toEqual(
-      recorded.products.map(({ name, sha256 }) => ({ name, sha256 })),
-    );
   });
 });

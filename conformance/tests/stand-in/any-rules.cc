@@ -65,8 +65,6 @@ void quantizesNvfp4(const QuantizeNvfp4Params& p) {
   });
 }
 
-bool isGroup(const QuantizeGroupParams& p) { return int4group::isTaken(p); }
-
 void quantizesGroup(const QuantizeGroupParams& p) {
   using namespace int4group;
   if (isNoop(p.noop) || p.rows == 0 || p.columns == 0) return;

@@ -14,8 +14,7 @@ void quantizesMx(const lockstep::QuantizeMxParams& p);
 // Runs the kernels of launchNvfp4Any, with an amax of the source by a loop.
 void quantizesNvfp4(const lockstep::QuantizeNvfp4Params& p);
 
-// Whether launchQuantizeGroup takes the parameters, and its kernels.
-bool isGroup(const lockstep::QuantizeGroupParams& p);
+// Runs the kernels of launchQuantizeGroup.
 void quantizesGroup(const lockstep::QuantizeGroupParams& p);
 
 }  // namespace standin

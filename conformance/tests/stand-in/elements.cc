@@ -13,6 +13,7 @@
 #include "kernels/quantize/amax.h"
 #include "kernels/quantize/dequantize.h"
 #include "kernels/quantize/hadamard/hadamard.h"
+#include "kernels/quantize/taken.h"
 #include "kernels/update/delayed-scaling.h"
 #include "kernels/update/grad-norm.h"
 #include "kernels/update/optimizer.h"
@@ -96,15 +97,11 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
   on(stream);
   const int64_t count = p.rows * p.columns;
   if (count == 0) return cudaSuccess;
-  if (p.transposed && p.across) return cudaErrorInvalidValue;
-  if (p.divides && (p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || !p.amax)) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   reads(p.codes, bytesOf(count, static_cast<uint64_t>(codeBits(p.word))));
   const int64_t lines = (((p.across ? p.columns : p.rows) - 1) >> p.lineShift) + 1;
   const int64_t blocks = (((p.across ? p.rows : p.columns) - 1) >> p.blockShift) + 1;
   readsScales(p.scales, lines, blocks, p.scaleWord == 0 ? 4 : 1);
-  if (p.rowScaled && (p.divides || p.word != format::kE2m1 || p.scaleWord != format::kE4m3 || !p.amax)) {
-    return cudaErrorInvalidValue;
-  }
   readsF32(p.amax, p.rowScaled ? p.rows : 1);
   writesWide(p.out, p.outType, count);
   if (p.divides) divides(p);

@@ -3,18 +3,8 @@
 
 #include "conformance/tests/stand-in/any-rules.h"
 #include "conformance/tests/stand-in/touch.h"
-#include "kernels/core/format.h"
-#include "kernels/core/formats.gen.h"
-#include "kernels/core/scale-kinds.h"
-#include "kernels/quantize/activation-quantize.h"
 #include "kernels/quantize/bias-grad-quantize.h"
-#include "kernels/quantize/fp8/block.h"
-#include "kernels/quantize/int4/group.h"
-#include "kernels/quantize/mx/mx.h"
-#include "kernels/quantize/norm-quantize.h"
-#include "kernels/quantize/nvfp4/nvfp4.h"
-#include "kernels/quantize/fp8/row.h"
-#include "kernels/quantize/tensor.h"
+#include "kernels/quantize/taken.h"
 #include "kernels/rows/column-sum.h"
 
 using namespace standin;
@@ -22,21 +12,6 @@ using namespace standin;
 namespace lockstep {
 
 namespace {
-
-// Whether fused kernels write elements of this format.
-bool isFp8(uint32_t word) { return word == format::kE4m3 || word == format::kE5m2; }
-
-// Whether kernels of quantizers with f32 scales write elements of this format.
-bool isElement(uint32_t word) { return isSigned(word) && storageBits(word) == 8; }
-
-template <typename Params>
-bool hasF32Rule(const Params& p) {
-  return hasF32Scales(p.rule) && (p.scaling == 0 || p.rule != ScaleRule::kF32);
-}
-
-bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t blocks) {
-  return !copy || (scales.lines == lines && scales.blocks == blocks);
-}
 
 void writesTensor(const QuantizeTensorParams& p) {
   const auto bytes = static_cast<uint64_t>(p.rows * p.columns);
@@ -50,12 +25,7 @@ void writesTensor(const QuantizeTensorParams& p) {
 bool keeps(const float* noop) { return noop && *noop == 1; }
 
 cudaError_t writesMx(const QuantizeMxParams& p) {
-  if (p.rows % 32 != 0 || p.columns % 32 != 0 || !isSigned(p.word) || storageBits(p.word) > 8 ||
-      !hasE8m0Scales(p.rule) || has(p.scaling, ElementScaling::kDivides) ||
-      !fits(p.rowwise, p.rowwiseScales, p.rows, p.columns / 32) ||
-      !fits(p.columnwise, p.columnwiseScales, p.columns, p.rows / 32)) {
-    return cudaErrorInvalidValue;
-  }
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   readsF32(p.noop, 1);
   for (const uint32_t* words : {p.rowwiseWords, p.columnwiseWords}) reads(words, bytesOf(p.rows * p.columns, 32));
   if (isAnyRule(p) && keeps(p.noop)) return cudaSuccess;
@@ -75,9 +45,7 @@ void readsForm(const ActivationSource& source) {
 
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isElement(p.word) || !hasF32Rule(p) || (!p.rowwise && !p.columnwise) || (!p.scale && !p.amax && !p.workspace)) {
-    return cudaErrorInvalidValue;
-  }
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   readsWide(p.x, p.type, p.rows * p.columns);
   readsF32(p.amax, 1);
   writesTensor(p);
@@ -86,7 +54,7 @@ cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t str
 
 cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.target.word) || !p.target.rowwise || !p.target.scale) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   QuantizeTensorParams target = p.target;
   target.rows = p.source.rows;
   target.columns = p.source.columns;
@@ -96,7 +64,7 @@ cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream)
 
 cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.target.word) || !p.target.scale) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   readsForm(p.source);
   writesTensor(p.target);
   return cudaSuccess;
@@ -104,7 +72,7 @@ cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams&
 
 cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isFp8(p.target.word) || p.source.form.columns % 32 != 0) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   readsForm(p.source);
   return writesMx(p.target);
 }
@@ -141,7 +109,7 @@ cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const Bias
 
 cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isElement(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
   readsWide(p.x, p.type, count);
   readsF32(p.noop, 1);
@@ -155,7 +123,7 @@ cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
 // Scales are not written for a placement without lines or blocks.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isElement(p.word) || !hasF32Rule(p)) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;
   readsWide(p.x, p.type, count);
   readsF32(p.noop, 1);
@@ -172,7 +140,7 @@ cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t strea
 
 cudaError_t launchQuantizeGroup(const QuantizeGroupParams& p, cudaStream_t stream) {
   on(stream);
-  if (!isGroup(p)) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   readsWide(p.x, p.type, p.rows * p.columns);
   readsF32(p.noop, 1);
   if (keeps(p.noop)) return cudaSuccess;
@@ -186,16 +154,7 @@ cudaError_t launchQuantizeGroup(const QuantizeGroupParams& p, cudaStream_t strea
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   on(stream);
   const bool isOwn = p.rule == ScaleRule::kTwoLevel && p.scaling == 0;
-  if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || p.transforms || p.stochastic || p.fourOverSix)) {
-    return cudaErrorInvalidValue;
-  }
-  if (p.rowScaled && (!isOwn || p.square || p.transforms || p.stochastic || p.rowwise.givenAmax || p.columnwise.givenAmax)) {
-    return cudaErrorInvalidValue;
-  }
-  if (p.rows % 16 != 0 || p.columns % 16 != 0 || !fits(p.rowwise.data, p.rowwise.scales, p.rows, p.columns / 16) ||
-      !fits(p.columnwise.data, p.columnwise.scales, p.columns, p.rows / 16)) {
-    return cudaErrorInvalidValue;
-  }
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   readsWide(p.x, p.type, p.rows * p.columns);
   readsF32(p.noop, 1);
   const bool runs = !isOwn || (p.rowScaled && !p.fourOverSix);

@@ -6,6 +6,7 @@
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/scaler.cuh"
+#include "kernels/quantize/taken.h"
 #include "kernels/quantize/tile-sums.cuh"
 
 namespace lockstep {
@@ -219,11 +220,7 @@ void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream)
 }  // namespace
 
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
-  if (!isElement(p.word)) return cudaErrorInvalidValue;
-  const bool isGeneral = p.rule != ScaleRule::kF32;
-  if (!hasF32Scales(p.rule) || (p.scaling != 0 && !isGeneral)) return cudaErrorInvalidValue;
-  const bool sums = p.type != Wide::kF32 && !isGeneral && isConverted(p.word);
-  if (p.chunkSums != nullptr && !sums) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   for (const ScalePlacement* scales : {&p.rowwiseScales, &p.columnwiseScales}) {
     if (cudaError_t error = clearPadding(*scales, p.noop, stream); error != cudaSuccess) return error;
   }

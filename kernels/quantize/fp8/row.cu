@@ -7,6 +7,7 @@
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/scaler.cuh"
+#include "kernels/quantize/taken.h"
 
 namespace lockstep {
 
@@ -162,8 +163,7 @@ void quantize(const QuantizeRowParams& p, uint32_t tiles, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launchQuantizeRow(const QuantizeRowParams& p, cudaStream_t stream) {
-  if (!isElement(p.word)) return cudaErrorInvalidValue;
-  if (!hasF32Scales(p.rule) || (p.scaling != 0 && p.rule == ScaleRule::kF32)) return cudaErrorInvalidValue;
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
   const int64_t lines = (p.rowwise == nullptr ? 0 : p.rows) + (p.columnwise == nullptr ? 0 : p.columns);
   if (tiles == 0 || lines == 0) return cudaSuccess;

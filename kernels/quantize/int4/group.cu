@@ -1,6 +1,8 @@
 // INT4 quantization in groups: one kernel for each copy, each of which reads the source.
 #include "kernels/quantize/int4/group.cuh"
 
+#include "kernels/quantize/taken.h"
+
 namespace lockstep {
 
 cudaError_t launchQuantizeGroup(const QuantizeGroupParams& p, cudaStream_t stream) {

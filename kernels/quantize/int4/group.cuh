@@ -19,19 +19,6 @@ constexpr int kWarps = 4;
 // The rows of a column whose codes a lane stores at once.
 constexpr int kDown = 32;
 
-// Whether the launcher takes the parameters.
-inline bool isTaken(const QuantizeGroupParams& p) {
-  const auto covers = [&](const ScalePlacement& scales, int64_t lines, int64_t elements) {
-    return scales.lines == lines && scales.blocks == ceilDivide(elements, static_cast<int64_t>(p.length));
-  };
-  const bool fits = p.rows % kDown == 0 && p.columns % kDown == 0;
-  const bool hasLength = p.length == 32 || p.length == 64 || p.length == 128;
-  return p.word == format::kInt4 && fits && hasLength && hasF32Scales(p.rule) &&
-         (p.scaling == 0 || p.rule != ScaleRule::kF32) &&
-         (p.rowwise == nullptr || covers(p.rowwiseScales, p.rows, p.columns)) &&
-         (p.columnwise == nullptr || covers(p.columnwiseScales, p.columns, p.rows));
-}
-
 // Returns the two's complement code of x rounded to an integer from -8 to 7, ties to even, in the low four bits. NaN becomes
 // 0.
 __device__ inline uint32_t codeOf(float x) {

@@ -9,6 +9,7 @@
 #include "kernels/device/device.cuh"
 #include "kernels/quantize/mx/strip.cuh"
 #include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/taken.h"
 
 namespace lockstep {
 
@@ -104,21 +105,10 @@ void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
   }
 }
 
-// Returns true if the copy is not wanted (null), or if `scales` describes one scale for each block of its `lines`
-// lines.
-bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t length) {
-  return copy == nullptr || (scales.lines == lines && scales.blocks == length / kBlock);
-}
-
 }  // namespace
 
 cudaError_t prepareQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
-  if (p.rows % kBlock != 0 || p.columns % kBlock != 0 || !isSigned(p.word) || storageBits(p.word) > 8 ||
-      !hasE8m0Scales(p.rule) || has(p.scaling, ElementScaling::kDivides) ||
-      !fits(p.rowwise, p.rowwiseScales, p.rows, p.columns) ||
-      !fits(p.columnwise, p.columnwiseScales, p.columns, p.rows)) {
-    return cudaErrorInvalidValue;
-  }
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   for (const ScalePlacement& scales : {p.rowwiseScales, p.columnwiseScales}) {
     if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
   }

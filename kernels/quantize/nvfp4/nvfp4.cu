@@ -3,12 +3,12 @@
 // types. It is read along rows for the rowwise copy and along columns for the columnwise one.
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
-#include "kernels/core/scale-kinds.h"
 #include "kernels/quantize/hadamard/hadamard.cuh"
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/part.cuh"
 #include "kernels/quantize/nvfp4/strips.cuh"
 #include "kernels/quantize/nvfp4/transform.cuh"
+#include "kernels/quantize/taken.h"
 
 namespace lockstep {
 
@@ -223,13 +223,6 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
             Strips(p, wide, across, each));
 }
 
-// Returns true if the copy is not wanted (null), or if it has an amax and `scales` describes one scale for each block
-// of its lines.
-bool fits(const Nvfp4Copy& copy, int64_t lines, int64_t length) {
-  return copy.data == nullptr ||
-         (copy.amax != nullptr && copy.scales.lines == lines && copy.scales.blocks == length / kFp4Block);
-}
-
 }  // namespace
 
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) {
@@ -248,36 +241,13 @@ cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) 
   return cudaGetLastError();
 }
 
-namespace {
-
-// Whether the lines of the copies may have amaxes of their own.
-bool mayBeRowScaled(const QuantizeNvfp4Params& p) {
-  return p.rule == ScaleRule::kTwoLevel && p.scaling == 0 && !p.square && !p.transforms && !p.stochastic &&
-         p.rowwise.givenAmax == nullptr && p.columnwise.givenAmax == nullptr;
-}
-
-}  // namespace
-
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  const bool transforms = p.transforms && p.columnwise.data != nullptr;
-  const bool isOwn = p.rule == ScaleRule::kTwoLevel && p.scaling == 0;
-  if (!isOwn && (!isNvfp4Rule(p.rule, p.scaling) || p.transforms || p.stochastic || p.fourOverSix)) {
-    return cudaErrorInvalidValue;
-  }
-  if (p.rowScaled && !mayBeRowScaled(p)) return cudaErrorInvalidValue;
-  for (const Nvfp4Copy& copy : {p.rowwise, p.columnwise}) {
-    if (copy.data != nullptr && copy.amax == nullptr && !hasUe5m3Scales(p.rule)) return cudaErrorInvalidValue;
-  }
-  if (p.rows % kFp4Block != 0 || p.columns % kFp4Block != 0 || !fits(p.rowwise, p.rows, p.columns) ||
-      !fits(p.columnwise, p.columns, p.rows) || (transforms && (p.type != Wide::kBf16 || p.square)) ||
-      (p.fourOverSix && (transforms || p.stochastic))) {
-    return cudaErrorInvalidValue;
-  }
+  if (!isTaken(p)) return cudaErrorInvalidValue;
   if (p.rowwise.data == nullptr && p.columnwise.data == nullptr) return cudaSuccess;
   for (const ScalePlacement& scales : {p.rowwise.scales, p.columnwise.scales}) {
     if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
   }
-  if (!isOwn) return launchNvfp4Any(p, stream);
+  if (p.rule != ScaleRule::kTwoLevel || p.scaling != 0) return launchNvfp4Any(p, stream);
   if (p.rowScaled) return launchNvfp4RowScaled(p, stream);
   if (cudaError_t error = launchNvfp4Amaxes(p, stream); error != cudaSuccess) return error;
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;

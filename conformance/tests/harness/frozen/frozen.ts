@@ -1,7 +1,8 @@
 /**
- * Results of an H200 as hashes of their bits: fixed cases of every operation, made from seeds, that every backend can
+ * Results of an H100 and of an H200 as hashes of their bits: fixed cases of every operation, made from seeds, that every backend can
  * compute. A product is stored with the plan that the GPU chose, and is recomputed under that plan.
  */
+import { readFileSync } from "node:fs";
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
 import { OPERATION_NAMES, type OperationName } from "../../../operations/operations.js";
 import { drawnCases, type FrozenCase, type Hashes } from "./case.js";
@@ -26,11 +27,14 @@ export const FROZEN: readonly FrozenCase[] = [
   ...OPERATION_NAMES.filter((operation) => !KNOWN.has(operation)).flatMap(drawnCases),
 ];
 
-/** The contents of conformance/vectors/h200-results.json. */
+/** The contents of conformance/vectors/h100-results.json and h200-results.json. */
 export interface FrozenFile {
   readonly origin: { readonly project: string; readonly version: string };
   readonly results: readonly { readonly name: string; readonly sha256: Hashes }[];
   readonly products: readonly { readonly name: string; readonly plan: GemmPlan; readonly sha256: Hashes }[];
 }
 
-export const FROZEN_PATH = new URL("../../../vectors/h200-results.json", import.meta.url);
+/** The recordings, one of each GPU. The older one lacks cases that are newer than it. */
+export const RECORDINGS: readonly FrozenFile[] = ["h200", "h100"].map((gpu) =>
+  JSON.parse(readFileSync(new URL(`../../../vectors/${gpu}-results.json`, import.meta.url), "utf8")),
+);

@@ -42,7 +42,6 @@ const STAGES: readonly Place[] = [{ mesh: { pp: 2 }, sequence: false }];
 const POSITIONS: readonly Place[] = [{ mesh: { cp: 2 }, sequence: false }];
 
 const COPIES: readonly Place[] = [2, 4].map((dp) => ({ mesh: { dp }, sequence: false }));
-const SHARDED: readonly Place[] = [{ mesh: { dp: 4 }, sequence: false }];
 
 type Places = readonly (readonly [task: ParallelTaskName, places: readonly Place[]])[];
 
@@ -58,8 +57,8 @@ const PLACES: Readonly<Record<RecordName, Places>> = {
   "training-copies": [
     ["mlp", COPIES],
     ["transformer", COPIES],
-    ["sharded mlp", SHARDED],
-    ["sharded transformer", SHARDED],
+    ["sharded mlp", COPIES],
+    ["sharded transformer", COPIES],
   ],
 };
 
