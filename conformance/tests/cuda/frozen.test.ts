@@ -1,8 +1,8 @@
 /** A GPU gives the frozen results; with RECORD_VECTORS=FILE it records all of them, and gives those again. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { expect, it } from "vitest";
-import { cudaDevices } from "../../../src/backends/open.js";
 import type { Backend } from "../../../src/backends/backend.js";
+import { cudaDevices } from "../../../src/backends/open.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { hashesOf } from "../harness/frozen/case.js";
 import { FROZEN, type FrozenFile, RECORDINGS } from "../harness/frozen/frozen.js";
