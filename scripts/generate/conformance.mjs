@@ -200,8 +200,10 @@ every rounding, multiplies all 2^16 pairs of e4m3 and of e5m2 codes, and compare
 
 On a machine with a GPU \`RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run --project gpu\` compares the CUDA backend with the
 reference. With \`RUNS=10000 CHUNKS=256\` before the command and \`--testTimeout 900000\` after it, it runs 10,000 inputs for each law and
-whole sweeps. \`h100-results.json\` and \`h200-results.json\` have frozen results of those GPUs, products with their plans. \`npm test\` compares the reference with
-them on any machine (\`conformance/tests/witness/frozen.test.ts\`).
+whole sweeps. Two test files run at a time; \`VITEST_MAX_WORKERS=16\` before the command runs that many.
+
+\`h100-results.json\` and \`h200-results.json\` have frozen results of those GPUs, products with their plans. \`npm test\` compares the
+reference with them on any machine (\`conformance/tests/witness/frozen.test.ts\`).
 
 Every allocation of these tests, temporaries of operations included, lies between two fences, which are checked when it is freed. A
 product's workspace has a fence at its end (\`LOCKSTEP_FENCES\`). In the default suite every loop of the kernels and the addon without a

@@ -1,6 +1,6 @@
 /**
- * Results of an H100 and of an H200 as hashes of their bits: fixed cases of every operation, made from seeds, that every backend can
- * compute. A product is stored with the plan that the GPU chose, and is recomputed under that plan.
+ * Results of an H100 and of an H200 as hashes of their bits: fixed cases of every operation, made from seeds, that every backend
+ * can compute. A product is stored with the plan that the GPU chose, and is recomputed under that plan.
  */
 import { readFileSync } from "node:fs";
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";

@@ -1,3 +1,5 @@
+import type { BlockFormatName } from "../../../../src/formats/block.js";
+import { QUANTIZERS } from "../../../arbitraries/specs.js";
 import { OPERATION_NAMES, type OperationName } from "../../../operations/operations.js";
 
 /** Operations whose laws take long and run in separate files. */
@@ -23,4 +25,21 @@ export const GPU_GROUPS = {
   ...LONG,
   /** All operations that no other group names. */
   others: OPERATION_NAMES.filter((name) => !long.includes(name)),
+};
+
+/** Quantizers with many rules and options, whose tests run in separate files. */
+const MANY_OPTIONS = {
+  mxfp8: ["mxfp8"],
+  mxfp6: ["mxfp6"],
+  mxfp4: ["mxfp4"],
+  fp8: ["fp8-current", "fp8-delayed", "fp8-block", "fp8-row"],
+} as const satisfies Record<string, readonly BlockFormatName[]>;
+
+const manyOptions: readonly BlockFormatName[] = Object.values(MANY_OPTIONS).flat();
+
+/** The quantizers that each file of conformance/tests/cuda/scale-rules/ and of quantizer-options/ tests. */
+export const QUANTIZER_GROUPS = {
+  ...MANY_OPTIONS,
+  /** All quantizers that no other group names. */
+  others: QUANTIZERS.filter((name) => !manyOptions.includes(name)),
 };

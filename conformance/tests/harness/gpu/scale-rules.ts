@@ -1,22 +1,23 @@
 /**
- * Every scale rule and element scaling of block formats on a GPU: blocks with each of the 2^16 amaxes that bf16 and f16 have, and
+ * Tests of every scale rule and element scaling of block formats on a GPU: blocks with each of the 2^16 amaxes that bf16 and f16 have, and
  * with those around each step of the rules in f32. Per-tensor formats share the functions of blocks.
  */
 import { describe, it } from "vitest";
-import type { Backend } from "../../../src/backends/backend.js";
-import { blockFormat, quantizersWith } from "../../../src/formats/block.js";
-import { scalingsOf } from "../../../src/formats/scale-rules.js";
-import { tensor } from "../../../src/ops/create.js";
-import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
-import { Scope } from "../../../src/tensor/scope.js";
-import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
-import { makeSpec } from "../../../src/tensor/spec.js";
-import { drawnBlock } from "../../arbitraries/matrices.js";
-import { assertSameAnswer } from "../../laws/laws.js";
-import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { type PlainTensor, upload } from "../../values/plain.js";
-import { amaxesOf, matrixOfAmaxes, tensorAmaxesOf } from "../arbitraries/amaxes.js";
-import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { type BlockFormatName, blockFormat, quantizersWith } from "../../../../src/formats/block.js";
+import { scalingsOf } from "../../../../src/formats/scale-rules.js";
+import { tensor } from "../../../../src/ops/create.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
+import { drawnBlock } from "../../../arbitraries/matrices.js";
+import { assertSameAnswer } from "../../../laws/laws.js";
+import { downloadQuantized, SpecQuantizer } from "../../../operations/quantize/quantized.js";
+import { type PlainTensor, upload } from "../../../values/plain.js";
+import { amaxesOf, matrixOfAmaxes, tensorAmaxesOf } from "../../arbitraries/amaxes.js";
+import { describeOnGpu, SEED, useGpu } from "./gpu.js";
+import { QUANTIZER_GROUPS } from "./groups.js";
 
 const ROWWISE = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 
@@ -43,11 +44,18 @@ function matrixOf(dtype: WideDType, block: number): PlainTensor<WideDType> {
   return made;
 }
 
-describeOnGpu("scale rules and element scalings on a GPU", () => {
+/** Tests the rules and scalings of a group of quantizers. */
+export function describeScaleRulesOnGpu(group: keyof typeof QUANTIZER_GROUPS): void {
+  describeOnGpu(`scale rules and element scalings of ${group} on a GPU`, () =>
+    describeRules(QUANTIZER_GROUPS[group]),
+  );
+}
+
+function describeRules(names: readonly BlockFormatName[]): void {
   const { gpu, reference } = useGpu();
 
   describe.each(WIDE_DTYPES)("of %s", (dtype) => {
-    for (const spec of SPECS) {
+    for (const spec of SPECS.filter(({ quantizer }) => names.includes(quantizer))) {
       const { quantizer, format, scaleRule, elementScaling, tile } = spec;
       it.each(tensorAmaxesOf(spec))(
         `${quantizer} ${format} ${scaleRule} ${elementScaling}, in a tensor of %s`,
@@ -64,4 +72,4 @@ describeOnGpu("scale rules and element scalings on a GPU", () => {
       );
     }
   });
-});
+}

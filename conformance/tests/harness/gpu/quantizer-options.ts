@@ -1,28 +1,29 @@
 /**
- * Quantizer options on a GPU: every combination of values of three options, also with `noop` set, all on matrices of
+ * Tests of quantizer options on a GPU: every combination of values of three options, also with `noop` set, all on matrices of
  * the same shape in one process; then matrices with so many tiles that a block of threads processes a second one, with
  * ragged last tiles.
  */
 import * as fc from "fast-check";
 import { describe, it } from "vitest";
-import type { Backend } from "../../../src/backends/backend.js";
-import { cudaDevices } from "../../../src/backends/open.js";
-import { BLOCK_FORMATS } from "../../../src/formats/block.js";
-import { factsOf } from "../../../src/formats/derive.js";
-import { RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
-import type { QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
-import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
-import { makeSpec } from "../../../src/tensor/spec.js";
-import { drawnBlock, wideMatrix } from "../../arbitraries/matrices.js";
-import { narrowed } from "../../arbitraries/patterns.js";
-import { layoutsOf, QUANTIZERS } from "../../arbitraries/specs.js";
-import { assertSameAnswer } from "../../laws/laws.js";
-import { backendSubject } from "../../operations/operations.js";
-import type { QuantizeCase } from "../../operations/quantize/quantize.js";
-import { fromCodes, type PlainTensor } from "../../values/plain.js";
-import { ordinaryBits } from "../arbitraries/ordinary.js";
-import { nameOf, type Told, toldTogether } from "../arbitraries/quantizations.js";
-import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { cudaDevices } from "../../../../src/backends/open.js";
+import { BLOCK_FORMATS } from "../../../../src/formats/block.js";
+import { factsOf } from "../../../../src/formats/derive.js";
+import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
+import type { QuantizeSpec, ScaleLayout } from "../../../../src/tensor/quantized.js";
+import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
+import { drawnBlock, wideMatrix } from "../../../arbitraries/matrices.js";
+import { narrowed } from "../../../arbitraries/patterns.js";
+import { layoutsOf, QUANTIZERS } from "../../../arbitraries/specs.js";
+import { assertSameAnswer } from "../../../laws/laws.js";
+import { backendSubject } from "../../../operations/operations.js";
+import type { QuantizeCase } from "../../../operations/quantize/quantize.js";
+import { fromCodes, type PlainTensor } from "../../../values/plain.js";
+import { ordinaryBits } from "../../arbitraries/ordinary.js";
+import { nameOf, type Told, toldTogether } from "../../arbitraries/quantizations.js";
+import { describeOnGpu, SEED, useGpu } from "./gpu.js";
+import { QUANTIZER_GROUPS } from "./groups.js";
 
 /** Shapes of more than 2^19 elements that are no multiple of a tile, so that tiles at the edges are ragged. */
 const SHAPES: Readonly<Record<number, Shape>> = { 1: [1029, 517], 16: [1040, 528], 32: [1056, 544] };
@@ -120,10 +121,9 @@ function manyTiles(multiprocessors: number): readonly [rows: number, columns: nu
 /** More lines or columns than 16 bits can count. */
 const LONG = 2 ** 16;
 
-describeOnGpu("quantizers on a GPU", () => {
-  const { gpu, reference } = useGpu();
-
-  const compare = ({ dtype, ...how }: Told, shape: Shape, draw = planted): void => {
+/** Compares the two backends' quantizations of a matrix of a shape. */
+function comparison({ gpu, reference }: ReturnType<typeof useGpu>) {
+  return ({ dtype, ...how }: Told, shape: Shape, draw = planted): void => {
     const input: QuantizeCase = {
       ...how,
       x: matrixFor(how.spec, dtype, shape, draw),
@@ -135,40 +135,54 @@ describeOnGpu("quantizers on a GPU", () => {
     );
     assertSameAnswer(ours as never, theirs as never);
   };
+}
 
-  describe.each(QUANTIZERS)("%s with any three options", (name) => {
-    const shape = SHAPES[BLOCK_FORMATS[name].multiple] as Shape;
-    for (const told of toldTogether(name, 3, [undefined]))
-      it(nameOf(told), () => {
-        compare(told, shape);
-        compare({ ...told, noop: 1 }, shape);
-      });
-  });
+/** Tests every combination of values of three options of a group of quantizers. */
+export function describeOptionsOnGpu(group: keyof typeof QUANTIZER_GROUPS): void {
+  describeOnGpu(`quantizers of ${group} on a GPU`, () => {
+    const compare = comparison(useGpu());
 
-  describe("of more tiles than a GPU runs at once", () => {
-    const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
-    for (const told of MANY) {
-      // formats that accept any size get an odd number of lines, so that there is padding to clear
-      const odd = BLOCK_FORMATS[told.spec.quantizer].multiple === 1 ? 1 : 0;
-      const shape = [rows + odd, columns + odd];
-      it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
-    }
+    describe.each(QUANTIZER_GROUPS[group])("%s with any three options", (name) => {
+      const shape = SHAPES[BLOCK_FORMATS[name].multiple] as Shape;
+      for (const told of toldTogether(name, 3, [undefined]))
+        it(nameOf(told), () => {
+          compare(told, shape);
+          compare({ ...told, noop: 1 }, shape);
+        });
+    });
   });
+}
 
-  describe("of rows and columns of more than 65,535 elements", () => {
-    for (const name of QUANTIZERS) {
-      const { multiple } = BLOCK_FORMATS[name];
-      const [short, long] = [Math.max(multiple, 3), LONG + 3 * multiple];
-      const spec = makeSpec(name, {});
-      const scaleLayout = layoutsOf(spec).at(-1) as ScaleLayout;
-      for (const dtype of ["bf16", "f32"] as const)
-        for (const shape of [
-          [short, long],
-          [long, short],
-        ] as const) {
-          const told = { spec, usage: BOTH, scaleLayout, dtype, noop: undefined, records: true };
-          it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
-        }
-    }
+/** Tests matrices whose sizes make loops run a second iteration. */
+export function describeSizesOnGpu(): void {
+  describeOnGpu("quantizers on a GPU", () => {
+    const compare = comparison(useGpu());
+
+    describe("of more tiles than a GPU runs at once", () => {
+      const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
+      for (const told of MANY) {
+        // formats that accept any size get an odd number of lines, so that there is padding to clear
+        const odd = BLOCK_FORMATS[told.spec.quantizer].multiple === 1 ? 1 : 0;
+        const shape = [rows + odd, columns + odd];
+        it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
+      }
+    });
+
+    describe("of rows and columns of more than 65,535 elements", () => {
+      for (const name of QUANTIZERS) {
+        const { multiple } = BLOCK_FORMATS[name];
+        const [short, long] = [Math.max(multiple, 3), LONG + 3 * multiple];
+        const spec = makeSpec(name, {});
+        const scaleLayout = layoutsOf(spec).at(-1) as ScaleLayout;
+        for (const dtype of ["bf16", "f32"] as const)
+          for (const shape of [
+            [short, long],
+            [long, short],
+          ] as const) {
+            const told = { spec, usage: BOTH, scaleLayout, dtype, noop: undefined, records: true };
+            it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
+          }
+      }
+    });
   });
-});
+}

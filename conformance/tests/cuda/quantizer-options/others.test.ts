@@ -1,0 +1,4 @@
+/** Options of the other quantizers on a GPU. */
+import { describeOptionsOnGpu } from "../../harness/gpu/quantizer-options.js";
+
+describeOptionsOnGpu("others");

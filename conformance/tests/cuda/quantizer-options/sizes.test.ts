@@ -1,0 +1,4 @@
+/** Quantizations of large matrices on a GPU. */
+import { describeSizesOnGpu } from "../../harness/gpu/quantizer-options.js";
+
+describeSizesOnGpu();

@@ -1,0 +1,4 @@
+/** Every scale rule and element scaling of mxfp6 on a GPU. */
+import { describeScaleRulesOnGpu } from "../../harness/gpu/scale-rules.js";
+
+describeScaleRulesOnGpu("mxfp6");
