@@ -79,8 +79,8 @@ inline bool isTaken(const QuantizeNvfp4Params& p) {
   if (transforms && (p.type != Wide::kBf16 || p.square)) return false;
   if (p.fourOverSix && (transforms || p.stochastic)) return false;
   const auto fits = [&](const Nvfp4Copy& copy, int64_t lines, int64_t elements) {
-    return copy.data == nullptr || ((copy.amax != nullptr || hasUe5m3Scales(p.rule)) &&
-                                    taken::covers(copy.scales, lines, elements, kBlock));
+    return copy.data == nullptr ||
+           ((copy.amax != nullptr || hasUe5m3Scales(p.rule)) && taken::covers(copy.scales, lines, elements, kBlock));
   };
   return p.rows % kBlock == 0 && p.columns % kBlock == 0 && fits(p.rowwise, p.rows, p.columns) &&
          fits(p.columnwise, p.columns, p.rows);

@@ -1,6 +1,6 @@
 /**
- * Tests of every scale rule and element scaling of block formats on a GPU: blocks with each of the 2^16 amaxes that bf16 and f16 have, and
- * with those around each step of the rules in f32. Per-tensor formats share the functions of blocks.
+ * Tests of every scale rule and element scaling of block formats on a GPU: blocks with each of the 2^16 amaxes that bf16 and f16
+ * have, and with those around each step of the rules in f32. Per-tensor formats share the functions of blocks.
  */
 import { describe, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
