@@ -5,8 +5,8 @@
 #include <cuda_runtime.h>
 
 #include "kernels/elementwise/gated.h"
+#include "kernels/quantize/fp8/tensor.h"
 #include "kernels/quantize/mx/mx.h"
-#include "kernels/quantize/tensor.h"
 
 namespace lockstep {
 

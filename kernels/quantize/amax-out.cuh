@@ -7,7 +7,7 @@
 
 #include "kernels/core/minifloat.cuh"
 #include "kernels/device/device.cuh"
-#include "kernels/quantize/tensor.h"
+#include "kernels/quantize/fp8/tensor.h"
 
 namespace lockstep {
 

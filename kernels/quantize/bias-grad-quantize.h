@@ -5,7 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/quantize/fp8/block.h"
-#include "kernels/quantize/tensor.h"
+#include "kernels/quantize/fp8/tensor.h"
 
 namespace lockstep {
 

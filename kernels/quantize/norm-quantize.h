@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/quantize/tensor.h"
+#include "kernels/quantize/fp8/tensor.h"
 #include "kernels/rows/norm.h"
 
 namespace lockstep {

@@ -9,11 +9,11 @@
 #include "kernels/quantize/dequantize.h"
 #include "kernels/quantize/fp8/block.h"
 #include "kernels/quantize/fp8/row.h"
+#include "kernels/quantize/fp8/tensor.h"
 #include "kernels/quantize/int4/group.h"
 #include "kernels/quantize/mx/mx.h"
 #include "kernels/quantize/norm-quantize.h"
 #include "kernels/quantize/nvfp4/nvfp4.h"
-#include "kernels/quantize/tensor.h"
 
 namespace lockstep {
 

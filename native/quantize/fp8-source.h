@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/quantize/fp8/block.h"
-#include "kernels/quantize/tensor.h"
+#include "kernels/quantize/fp8/tensor.h"
 #include "native/layout/placement.h"
 #include "native/quantize/source.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/quantize/tensor.h"
+#include "kernels/quantize/fp8/tensor.h"
 
 #include "native/addon.h"
 #include "native/core/call.h"

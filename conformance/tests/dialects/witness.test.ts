@@ -358,6 +358,7 @@ it.each(READERS)(
 describe("the table of dialects", () => {
   it("has a witness for each row", () => {
     const held = new Set(Object.values(HELD).map(({ dialect }) => dialect));
+    // te: TransformerEngine's recorded quantizations; ocp: ocp.test.ts
     const elsewhere = ["te", "ocp-mxfp8", "ocp-mxfp6", "ocp-mxfp4", "ocp-mxint8"];
     expect([...held, ...elsewhere].sort()).toEqual([...DIALECT_NAMES].sort());
   });

@@ -2,7 +2,7 @@
 // maximum. quantizeFlat produces a rowwise copy alone and treats the tensor as one-dimensional. quantizeTiled produces
 // a columnwise copy or column sums. One block of it processes one 128 x 128 tile, whose codes it transposes in shared
 // memory.
-#include "kernels/quantize/tensor.h"
+#include "kernels/quantize/fp8/tensor.h"
 
 #include <algorithm>
 
