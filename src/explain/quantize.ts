@@ -115,7 +115,7 @@ export class QuantizeExplainer {
     const value = source.value(row, column);
     const scaled = scaledElement(value, scale, this.spec.elementScaling, values.dtype);
     const rounding = this.round(scaled.value, row, column);
-    const tensorAmax = usesTensorAmax(spec) ? this.#tensorAmax(row, column) : undefined;
+    const tensorAmax = usesWiderAmax(spec) ? this.#tensorAmax(row, column) : undefined;
     const tensorScale = tensorAmax && this.#tensorScale(tensorAmax);
     const dequantized = this.#dequantized(rounding, scale, tensorAmax, tensorScale);
     const geometry = copyGeometry(spec, [source.rows, source.columns], context.direction, "logical");
@@ -210,7 +210,7 @@ export class QuantizeExplainer {
       const scale = steps.add("s", "1 ⊘ m", div(1, m));
       return { region, amax: { value: 0 }, steps: steps.list, scale, code: f32Bits(scale), multiplier: m };
     }
-    const tensorAmax = usesTensorAmax(spec) ? this.#tensorAmax(region.top, region.left) : { value: 0 };
+    const tensorAmax = usesWiderAmax(spec) ? this.#tensorAmax(region.top, region.left) : { value: 0 };
     const amax = isTensorWide(spec.tile) ? tensorAmax : this.#source.amaxIn(region);
     const result = blockScaleBy(spec, {
       steps,
@@ -236,8 +236,8 @@ export class QuantizeExplainer {
   }
 }
 
-/** Whether scales depend on the amax of the whole tensor. */
-export function usesTensorAmax({ quantizer, tile }: QuantizeSpec): boolean {
+/** Whether scales depend on an amax of more than their block: that of the tensor or, with `rowScaled`, of a line. */
+export function usesWiderAmax({ quantizer, tile }: QuantizeSpec): boolean {
   const { tensorAmax, scaleSource } = blockFormat(quantizer);
   return tensorAmax || (isTensorWide(tile) && scaleSource === "whole");
 }

@@ -3,7 +3,7 @@
 import { f32Bits, f32OfBits } from "../../../src/explain/binary.js";
 import { blockScaleBy } from "../../../src/explain/block-scale.js";
 import { CopySource, type Region, type TensorValues } from "../../../src/explain/blocks.js";
-import { usesTensorAmax } from "../../../src/explain/quantize.js";
+import { usesWiderAmax } from "../../../src/explain/quantize.js";
 import { encodeScale, type RuleResult } from "../../../src/explain/scale-rules.js";
 import { div, mul, Steps } from "../../../src/explain/steps.js";
 import { tensorScaleOf } from "../../../src/explain/tensor-scale.js";
@@ -107,7 +107,7 @@ export class View {
     }
     const { top, left } = region;
     const level = () => (spec.rowScaled ? this.source.lineAmax(top, left) : this.source.whole).value;
-    const whole = change.tensorAmax ?? (usesTensorAmax(spec) ? level() : 0);
+    const whole = change.tensorAmax ?? (usesWiderAmax(spec) ? level() : 0);
     const amax = change.amax ?? (isTensorWide(spec.tile) ? whole : this.amaxIn(region));
     const { dtype } = this.values;
     return blockScaleBy(spec, {

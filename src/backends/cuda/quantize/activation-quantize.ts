@@ -10,10 +10,10 @@ import type { ScaleRuleName } from "../../../formats/scale-rules.js";
 import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { runActivationSteps } from "../../steps/activation.js";
-import { copiesOf } from "../layout/copies.js";
+import { copiesOf, plainCopiesOf } from "../layout/copies.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { CLAMP, COPIES, DELAYED, SOURCE } from "../shared-arguments.js";
+import { CLAMP, COPIES, DELAYED, PLAIN_COPIES, SOURCE } from "../shared-arguments.js";
 import { hasFusedFormat } from "./tensor.js";
 
 const ACTIVATED = { ...SOURCE, gated: "flag", kind: "activation", "clamp?": CLAMP, word: "word" } as const;
@@ -22,8 +22,7 @@ export const ACTIVATION_QUANTIZE_CALLS = {
   activationQuantizeTensor: {
     ...ACTIVATED,
     "grad?": { data: "pointer", type: "wide" },
-    "rowwise?": "pointer",
-    "columnwise?": "pointer",
+    ...PLAIN_COPIES,
     ...DELAYED,
   },
   activationQuantizeMx: { ...ACTIVATED, "grad?": { data: "pointer", type: "wide" }, ...COPIES },
@@ -31,14 +30,11 @@ export const ACTIVATION_QUANTIZE_CALLS = {
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
   run({ addon, device }, args) {
-    const { spec, rowwise, columnwise, scale, amaxRecord } = args;
+    const { spec, scale, amaxRecord } = args;
     if (hasGivenScale(spec) && hasFusedFormat(spec) && scale) {
       addon.activationQuantizeTensor(device, {
         word: factsOf(spec.format).word,
-        rowwise: addressOf(rowwise?.data),
-        columnwise: addressOf(columnwise?.data),
-        rowwiseScaleInv: addressOf(rowwise?.scaleInv),
-        columnwiseScaleInv: addressOf(columnwise?.scaleInv),
+        ...plainCopiesOf(args),
         scale: scale.address,
         amaxRecord: addressOf(amaxRecord),
         ...source(args),

@@ -2,18 +2,17 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { addressOf, type LoweringContext } from "../lowering.js";
+import { plainCopiesOf } from "../layout/copies.js";
+import type { LoweringContext } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { SCALE_OUT } from "../shared-arguments.js";
+import { PLAIN_COPIES } from "../shared-arguments.js";
 import { QUANTIZED, quantizedSource } from "./source.js";
 
 export const ROW_CALLS = {
   quantizeRow: {
     ...QUANTIZED,
     word: "word",
-    "rowwise?": "pointer",
-    "columnwise?": "pointer",
-    ...SCALE_OUT,
+    ...PLAIN_COPIES,
     pow2: "flag",
     epsilon: "float",
     limit: "float",
@@ -30,10 +29,7 @@ export function quantizeRow({ addon, device, withTemporary }: LoweringContext, a
     addon.quantizeRow(device, {
       word: factsOf(spec.format).word,
       ...quantizedSource(args),
-      rowwise: addressOf(rowwise?.data),
-      columnwise: addressOf(columnwise?.data),
-      rowwiseScaleInv: addressOf(rowwise?.scaleInv),
-      columnwiseScaleInv: addressOf(columnwise?.scaleInv),
+      ...plainCopiesOf(args),
       pow2: spec.pow2Scales,
       epsilon: spec.amaxEpsilon,
       limit: spec.amaxLimit,

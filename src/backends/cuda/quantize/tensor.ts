@@ -3,17 +3,16 @@ import { factsOf } from "../../../formats/derive.js";
 import type { ScalarFormat } from "../../../formats/scalar.js";
 import type { QuantizeSpec } from "../../../tensor/quantized.js";
 import type { QuantizeArgs } from "../../ops.js";
+import { plainCopiesOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
-import { SCALE_OUT } from "../shared-arguments.js";
+import { PLAIN_COPIES } from "../shared-arguments.js";
 import { QUANTIZED, quantizedSource } from "./source.js";
 
 export const TENSOR = {
   ...QUANTIZED,
   word: "word",
-  "rowwise?": "pointer",
-  "columnwise?": "pointer",
-  ...SCALE_OUT,
+  ...PLAIN_COPIES,
   "scale?": "pointer",
   "amax?": "pointer",
   pow2: "flag",
@@ -47,14 +46,11 @@ function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspac
  * is given.
  */
 export function tensorSource<W extends number | undefined>(args: QuantizeArgs, workspace: W) {
-  const { spec, rowwise, columnwise, scale, amax, amaxRecord } = args;
+  const { spec, scale, amax, amaxRecord } = args;
   return {
     word: factsOf(spec.format).word,
     ...quantizedSource(args),
-    rowwise: addressOf(rowwise?.data),
-    columnwise: addressOf(columnwise?.data),
-    rowwiseScaleInv: addressOf(rowwise?.scaleInv),
-    columnwiseScaleInv: addressOf(columnwise?.scaleInv),
+    ...plainCopiesOf(args),
     scale: addressOf(scale),
     amax: addressOf(amax),
     workspace,
