@@ -38,6 +38,7 @@ export const TESTS = {
   "src/ops": at(
     "{cast,elementwise,layout,quantize,rows,update}/*",
     "gemm/{asked,batched,epilogue,fused,gemm,named-operands,options,parts,plan,quantized-operands,scaled-operands}",
+    "gemm/{row-amaxes,row-scales,zero-sums}",
     "api/{arguments,create,defaults,empty,tensor-arguments}",
     "backends/{graph,outputs,overlap,writes}",
     "modules/refusals-plain",

@@ -162,7 +162,8 @@ const DRAWN_TOGETHER = 16;
  */
 function requirePart(op: string, part: MatrixPart, [rows, columns]: readonly [number, number]): void {
   const { row, column, width, stride } = part;
-  const last = column + Math.floor((columns - 1) / width) * stride + ((columns - 1) % width);
+  const ofLastPiece = column + Math.floor((columns - 1) / width) * stride + ((columns - 1) % width);
+  const last = Math.max(ofLastPiece, column + Math.min(columns, width) - 1);
   const whole = Object.values(part).every((each) => Number.isSafeInteger(each) && each >= 0);
   const fits = row + rows <= part.rows && (columns === 0 || last < part.columns);
   const divided = row === 0 && rows === part.rows ? { ...part, rows: 0 } : part;
