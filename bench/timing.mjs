@@ -6,15 +6,22 @@
 const WARM_MS = 60;
 const TURN_MS = 25;
 
-/** Repeats `run` for about `ms` milliseconds; returns the seconds per call. */
-function turn(run, ms) {
-  const start = performance.now();
+/** Milliseconds of the wall, and of CPU time of this process, which other processes disturb less. */
+export const wall = () => performance.now();
+export function cpu() {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+}
+
+/** Repeats `run` for about `ms` milliseconds of a clock; returns the seconds per call. */
+function turn(run, ms, clock) {
+  const start = clock();
   let calls = 0;
   do {
     run();
     calls++;
-  } while (performance.now() - start < ms);
-  return (performance.now() - start) / 1000 / calls;
+  } while (clock() - start < ms);
+  return (clock() - start) / 1000 / calls;
 }
 
 /** The median of the values. */
@@ -29,11 +36,11 @@ export function median(values) {
  *
  * @param {Case[]} cases
  */
-export function measure(cases, rounds = 15) {
-  for (const { run } of cases) turn(run, WARM_MS);
+export function measure(cases, rounds = 15, clock = wall) {
+  for (const { run } of cases) turn(run, WARM_MS, clock);
   const seconds = cases.map(() => []);
   for (let round = 0; round < rounds; round++) {
-    for (const [i, { run }] of cases.entries()) seconds[i].push(turn(run, TURN_MS));
+    for (const [i, { run }] of cases.entries()) seconds[i].push(turn(run, TURN_MS, clock));
   }
   return cases.map(({ name, work, unit }, i) => ({
     name,
