@@ -5,7 +5,7 @@
 //
 // `word` is a format word (contract.ts). a ⊗ b is the f32 product of a and b, rounded once.
 
-import { Rounding } from "../contract";
+import { ElementScaling, Rounding } from "../contract";
 import { fillRandom16 } from "../core/random";
 import { asF32 } from "../core/wide";
 import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf, takeWords } from "./encoder";
@@ -13,10 +13,48 @@ import { EXACT_LIMIT, encodeAligned, encodeEach, encodeMagic, pack } from "./exa
 import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./fast";
 
 /** The number of elements encoded at a time. A run that contains NaN is encoded twice, so a run is short. */
-const RUN: i32 = 2048;
+export const RUN: i32 = 2048;
 
 /** The size in bytes of the `codes` buffer of encodeRun. */
 export const CODES_BYTES: usize = 8192;
+
+/** Encodes one run by encodeGroups. Returns false if it met NaN. */
+function encodeFast<M, D>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  scaling: u32,
+): bool {
+  const groups = count >> 4;
+  const by = shift - 4;
+  if (load<u32>(encoder, At.Storage) !== 3)
+    encodeGroups<M, u64, u32, D>(x, dst, groups, encoder, multipliers, by, scaling);
+  else if (load<u32>(encoder, At.Shift) !== 20)
+    encodeGroups<M, v128, u32, D>(x, dst, groups, encoder, multipliers, by, scaling);
+  else encodeGroups<M, v128, u8, D>(x, dst, groups, encoder, multipliers, by, scaling);
+  return !metNaN<M>(x, groups, encoder, multipliers, by, (scaling & ElementScaling.Divides) !== 0);
+}
+
+/**
+ * Encodes up to RUN elements, a multiple of 16, computed as the bits of ElementScaling in `scaling` say, where Typed means bf16;
+ * `shift` is that of encodeRun<u32>. Returns false if the encoder has no loop for it, or if the loop met NaN. The caller then
+ * computes and encodes the run otherwise.
+ */
+export function encodeComputed(
+  x: usize,
+  dst: usize,
+  count: i32,
+  encoder: usize,
+  factors: usize,
+  shift: i32,
+  scaling: u32,
+): bool {
+  if (load<u32>(encoder, At.Loop) !== Loop.Fast) return false;
+  return encodeFast<u32, u32>(x, dst, count, encoder, factors, shift, scaling);
+}
 
 /**
  * Encodes one run of at most RUN elements by the encoder's SIMD loop. Returns false if the encoder has no SIMD loop, or
@@ -35,11 +73,7 @@ function encodeBySimd<M>(
   const storage = load<u32>(encoder, At.Storage);
   switch (load<u32>(encoder, At.Loop)) {
     case Loop.Fast:
-      if (storage !== 3) encodeGroups<M, u64, u32>(x, dst, count >> 4, encoder, multipliers, shift - 4);
-      else if (load<u32>(encoder, At.Shift) !== 20)
-        encodeGroups<M, v128, u32>(x, dst, count >> 4, encoder, multipliers, shift - 4);
-      else encodeGroups<M, v128, u8>(x, dst, count >> 4, encoder, multipliers, shift - 4);
-      return !metNaN<M>(x, count >> 4, encoder, multipliers, shift - 4);
+      return encodeFast<M, u8>(x, dst, count, encoder, multipliers, shift, 0);
     case Loop.Bf16:
       encodeBf16<M>(x, dst, count >> 4, encoder, multipliers, shift - 4);
       return lastSeen(encoder) <= BF16_LIMIT;

@@ -4,10 +4,12 @@
 // - S, how 16 codes are stored: v128, one byte each; u64, four bits each.
 // - B, the number of mantissa bits: u8, three, so that the shift by them is a constant, which saves V8 three
 // instructions per use; u32, the number in the encoder.
+// - D, how encodeGroups computes elements: u8, as M says; u32, as a `scaling` says, with M = u32.
 //
 // A loop records in the encoder whether it met values that it encodes incorrectly. The caller checks this record and
 // encodes such a run again by another loop.
 
+import { ElementScaling } from "../contract";
 import { At } from "./encoder";
 
 /** The bits of the largest |x| that encodeBf16 encodes correctly. Larger magnitudes round to infinity or are NaN. */
@@ -43,22 +45,53 @@ function magic<B>(a: v128, minNormal: v128, exponentMask: v128, lift: v128, shif
   return i32x4.add(i32x4.sub(f32x4.add(a, c), c), i32x4.shr_u(e, sizeof<B>() === 1 ? 20 : shift));
 }
 
+/** Four elements of at most 1.5 * 2^127 in magnitude; larger ones become that, NaN stays what it is. */
+export function bounded(v: v128): v128 {
+  const bound = reinterpret<f32>(0x7f400000);
+  return f32x4.pmax(f32x4.pmin(v, f32x4.splat(bound)), f32x4.splat(-bound));
+}
+
+/** Four values rounded to bf16; NaN stays NaN if its last 16 bits are zeros, so that no carry leaves them. */
+export function toBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
+  const odd = v128.and(i32x4.shr_u(v, 16), one);
+  return v128.and(i32x4.add(i32x4.add(v, half), odd), kept);
+}
+
 /**
- * Encodes to codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it.
+ * The neighbours toward zero of magnitudes whose last bit is 0, of which a tie is one; zero stays zero. No code and no tie lies
+ * between a tie and its neighbours.
+ */
+function belowTie(a: v128): v128 {
+  const one = i32x4.splat(1);
+  return i32x4.max_s(v128.or(i32x4.sub(a, one), one), i32x4.splat(0));
+}
+
+/** The neighbours away from zero of magnitudes whose last bit is 0, up to the largest finite number. */
+function aboveTie(a: v128): v128 {
+  return i32x4.min_s(v128.or(a, i32x4.splat(1)), i32x4.splat(0x7f7fffff));
+}
+
+/**
+ * Encodes to codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it. With D = u32, elements are computed
+ * as the bits of ElementScaling in `scaling` say, where Typed means bf16.
  *
  * A code that is too large stays too large while it is narrowed to a byte. A large i32 narrows to the i16 32767, which
  * minus the bias (128 to 16384) still exceeds 255. For the largest magnitudes and for NaN, C overflows to a negative
  * number, which narrows to -32768; minus the bias, this wraps around to a number above 255. Therefore codes are clamped
  * last, 16 at a time. A byte of 255 before the clamp may come from a NaN.
  */
-export function encodeGroups<M, S, B>(
+export function encodeGroups<M, S, B, D>(
   x: usize,
   dst: usize,
   groups: i32,
   encoder: usize,
   multipliers: usize,
   shift: i32,
+  scaling: u32,
 ): void {
+  const halfBf16 = v128.load(encoder, At.HalfBf16);
+  const one = v128.load(encoder, At.One);
+  const upper = v128.load(encoder, At.UpperHalf);
   const magnitude = v128.load(encoder, At.Magnitude);
   const minNormal = v128.load(encoder, At.MinNormal);
   const exponentMask = v128.load(encoder, At.ExponentMask);
@@ -68,27 +101,97 @@ export function encodeGroups<M, S, B>(
   const maxCode = v128.load(encoder, At.MaxCode8);
   const lowByte = v128.load(encoder, At.LowByte);
   const mantissa = load<i32>(encoder, At.Shift);
-  let seen = i32x4.splat(0);
+  const zero = i32x4.splat(0);
+  let seen = zero;
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
-    const factor = sizeof<M>() === 4 ? v128.load32_splat(m) : seen;
-    const x0 = scaledBy<M>(x, m, factor);
-    const x1 = scaledBy<M>(x + 16, m + step<M>(), factor);
-    const x2 = scaledBy<M>(x + 32, m + 2 * step<M>(), factor);
-    const x3 = scaledBy<M>(x + 48, m + 3 * step<M>(), factor);
+    let factor = sizeof<M>() === 4 ? v128.load32_splat(m) : seen;
+    let x0: v128;
+    let x1: v128;
+    let x2: v128;
+    let x3: v128;
+    if (sizeof<D>() === 1) {
+      x0 = scaledBy<M>(x, m, factor);
+      x1 = scaledBy<M>(x + 16, m + step<M>(), factor);
+      x2 = scaledBy<M>(x + 32, m + 2 * step<M>(), factor);
+      x3 = scaledBy<M>(x + 48, m + 3 * step<M>(), factor);
+    } else {
+      x0 = v128.load(x);
+      x1 = v128.load(x, 16);
+      x2 = v128.load(x, 32);
+      x3 = v128.load(x, 48);
+      if (scaling & ElementScaling.Bounded) {
+        x0 = bounded(x0);
+        x1 = bounded(x1);
+        x2 = bounded(x2);
+        x3 = bounded(x3);
+      }
+      if (scaling & ElementScaling.Typed) {
+        // x is bf16; a NaN of the factor may have any last bits, which the result may have too
+        const isNumber = f32x4.eq(factor, factor);
+        factor = v128.bitselect(factor, f32x4.splat(NaN), isNumber);
+      }
+      if (scaling & ElementScaling.Divides) {
+        x0 = f32x4.div(x0, factor);
+        x1 = f32x4.div(x1, factor);
+        x2 = f32x4.div(x2, factor);
+        x3 = f32x4.div(x3, factor);
+      } else {
+        x0 = f32x4.mul(x0, factor);
+        x1 = f32x4.mul(x1, factor);
+        x2 = f32x4.mul(x2, factor);
+        x3 = f32x4.mul(x3, factor);
+      }
+      if (scaling & ElementScaling.Typed) {
+        x0 = toBf16(x0, halfBf16, one, upper);
+        x1 = toBf16(x1, halfBf16, one, upper);
+        x2 = toBf16(x2, halfBf16, one, upper);
+        x3 = toBf16(x3, halfBf16, one, upper);
+      }
+      if (scaling & ElementScaling.AddsZero) {
+        x0 = f32x4.add(x0, zero);
+        x1 = f32x4.add(x1, zero);
+        x2 = f32x4.add(x2, zero);
+        x3 = f32x4.add(x3, zero);
+      }
+    }
+    let a0 = v128.and(x0, magnitude);
+    let a1 = v128.and(x1, magnitude);
+    let a2 = v128.and(x2, magnitude);
+    let a3 = v128.and(x3, magnitude);
+    if (sizeof<D>() === 4) {
+      if (scaling & ElementScaling.TiesToZero) {
+        a0 = belowTie(a0);
+        a1 = belowTie(a1);
+        a2 = belowTie(a2);
+        a3 = belowTie(a3);
+      } else if (scaling & ElementScaling.TiesToAway) {
+        a0 = aboveTie(a0);
+        a1 = aboveTie(a1);
+        a2 = aboveTie(a2);
+        a3 = aboveTie(a3);
+      }
+    }
     const low = i16x8.narrow_i32x4_s(
-      magic<B>(v128.and(x0, magnitude), minNormal, exponentMask, lift, mantissa),
-      magic<B>(v128.and(x1, magnitude), minNormal, exponentMask, lift, mantissa),
+      magic<B>(a0, minNormal, exponentMask, lift, mantissa),
+      magic<B>(a1, minNormal, exponentMask, lift, mantissa),
     );
     const high = i16x8.narrow_i32x4_s(
-      magic<B>(v128.and(x2, magnitude), minNormal, exponentMask, lift, mantissa),
-      magic<B>(v128.and(x3, magnitude), minNormal, exponentMask, lift, mantissa),
+      magic<B>(a2, minNormal, exponentMask, lift, mantissa),
+      magic<B>(a3, minNormal, exponentMask, lift, mantissa),
     );
     // narrowing saturates, so it keeps the signs
     const s = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(x0, x1), i16x8.narrow_i32x4_s(x2, x3));
     const unbounded = i8x16.narrow_i16x8_u(i16x8.sub(low, bias), i16x8.sub(high, bias));
     seen = i8x16.max_u(seen, unbounded);
-    const codes = v128.or(i8x16.min_u(unbounded, maxCode), v128.and(i8x16.lt_s(s, i8x16.splat(0)), sign));
+    const magnitudes = i8x16.min_u(unbounded, maxCode);
+    let signs = v128.and(i8x16.lt_s(s, zero), sign);
+    if (sizeof<D>() === 4) {
+      if (scaling & ElementScaling.PlusZero) signs = v128.andnot(signs, i8x16.eq(magnitudes, zero));
+      // narrowing makes nothing else zero than plus zero
+      else if (scaling & ElementScaling.MinusZero) signs = v128.or(signs, v128.and(i8x16.eq(s, zero), sign));
+    }
+    const codes = v128.or(magnitudes, signs);
     if (sizeof<S>() === 16) {
       v128.store(dst, codes);
       dst += 16;
@@ -103,14 +206,26 @@ export function encodeGroups<M, S, B>(
   v128.store(encoder, seen, At.Seen);
 }
 
-/** Whether x ⊗ multiplier is NaN for an element of the run that encodeGroups has just encoded. */
-export function metNaN<M>(x: usize, groups: i32, encoder: usize, multipliers: usize, shift: i32): bool {
+/**
+ * Whether x ⊗ multiplier, or with `divides` x / multiplier, is NaN for an element of the run that encodeGroups has just encoded.
+ */
+export function metNaN<M>(
+  x: usize,
+  groups: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  divides: bool,
+): bool {
   if (!v128.any_true(i8x16.eq(v128.load(encoder, At.Seen), i8x16.splat(-1)))) return false;
   let unordered = i32x4.splat(0);
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
     for (let i: usize = 0; i < 4; ++i) {
-      const v = scaled<M>(x + (i << 4), m + i * step<M>());
+      const at = x + (i << 4);
+      const v = divides
+        ? f32x4.div(v128.load(at), v128.load32_splat(m))
+        : scaled<M>(at, m + i * step<M>());
       unordered = v128.or(unordered, f32x4.ne(v, v));
     }
     x += 64;

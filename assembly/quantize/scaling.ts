@@ -1,8 +1,9 @@
 // Elements that are brought to the range of their format by more than one multiplication (contract.ts, ElementScaling). They
 // are computed before they are encoded, which then has no multiplier.
 
-import { encodeRun } from "../cast/cast";
+import { encodeComputed, encodeRun, RUN } from "../cast/cast";
 import { At } from "../cast/encoder";
+import { bounded, toBf16 } from "../cast/fast";
 import { ElementScaling, Wide } from "../contract";
 import { decode } from "../core/minifloat";
 import { roundFour } from "../core/wide";
@@ -66,19 +67,6 @@ function boundRun(x: usize, dst: usize, count: i32): void {
     v128.store32_lane(dst, bounded(v128.load32_splat(x)), 0);
 }
 
-/** Four elements of boundRun; NaN stays what it is. */
-function bounded(v: v128): v128 {
-  const bound = reinterpret<f32>(0x7f400000);
-  return f32x4.pmax(f32x4.pmin(v, f32x4.splat(bound)), f32x4.splat(-bound));
-}
-
-/** Four values rounded to bf16; NaN stays what it is. */
-function roundBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
-  const odd = v128.and(i32x4.shr_u(v, 16), one);
-  const rounded = v128.and(i32x4.add(i32x4.add(v, half), odd), kept);
-  return v128.bitselect(v, rounded, f32x4.ne(v, v));
-}
-
 /**
  * Writes x[i] times its factor, or divided by it, to dst[i], for `count` elements, a multiple of 4. M = u32: element i has the
  * factor at index i >> shift, and shift is at least 2; M = v128: the one at index i. D is u32 for a division, else u8. T is the
@@ -107,7 +95,7 @@ function scaleSpans<M, D, T>(
       }
       const v = v128.load(x);
       let y = sizeof<D>() === 4 ? f32x4.div(v, factor) : f32x4.mul(v, factor);
-      if (sizeof<T>() === 2) y = roundBf16(y, half, one, kept);
+      if (sizeof<T>() === 2) y = v128.bitselect(y, toBf16(y, half, one, kept), f32x4.ne(y, y));
       if (sizeof<T>() === 4) y = roundFour(Wide.F16, y);
       v128.store(dst, f32x4.add(y, zero));
       dst += 16;
@@ -194,6 +182,22 @@ export function encodeScaled<M>(
     encodeRun<M>(x, dst, count, encoder, factors, shift, random, codes);
     return;
   }
-  scaleRun<M>(x, result, count, factors, shift, scaling, type, word, encoder);
-  encodeRun<u8>(result, dst, count, encoder, 0, WHOLE, random, codes);
+  // an f32 is not rounded to its type
+  const fused = type === Wide.F32 ? scaling & ~ElementScaling.Typed : scaling;
+  const fuses = sizeof<M>() === 4 && !(fused & ElementScaling.Typed && type === Wide.F16);
+  const storage = load<u32>(encoder, At.Storage);
+  for (let i = 0; i < count; ) {
+    const left = min(count - i, RUN);
+    const whole = left & -16;
+    const run = whole > 0 ? whole : left;
+    const at = (<usize>i) << 2;
+    const by = factors + (sizeof<M>() === 16 ? at : (<usize>i >> shift) << 2);
+    const to = dst + (((<usize>i) << storage) >> 3);
+    if (!(fuses && whole > 0 && encodeComputed(x + at, to, run, encoder, by, shift, fused))) {
+      scaleRun<M>(x + at, result + at, run, by, shift, scaling, type, word, encoder);
+      const draws = random + ((<usize>i) << load<u32>(encoder, At.RandomShift));
+      encodeRun<u8>(result + at, to, run, encoder, 0, WHOLE, draws, codes);
+    }
+    i += run;
+  }
 }
