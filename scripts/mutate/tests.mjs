@@ -16,7 +16,9 @@ export const TESTS = {
     ...LAYERS,
     ...at(
       "gemm/options",
-      "modules/{asked,calls,recompute}",
+      "modules/{asked,calls,copies,initial,master-weights,recompute}",
+      "distributed/parallel/*",
+      "distributed/fully-shard/*",
       "training/{recompute,scale-updates,state}",
       "te/modules",
       "api/{defaults,tape}",
