@@ -167,9 +167,12 @@ function check(x: Source, spec: QuantizeSpec): void {
 function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   const sameBytes = isPerTensor(spec) || (spec.quantizer === "fp8-block" && spec.tile === "128x128");
   const whole = zeroFilled(x, sizeOf(spec, "columnwise", x.shape));
+  const { part } = spec;
+  // a larger matrix has rows of zeros too
+  const filled = part && { ...part, rows: sizeOf(spec, "columnwise", [part.rows, part.columns])[0] };
   return quantizeCopy(
     spec.rht ? transformed(whole, spec) : whole,
-    spec,
+    { ...spec, part: filled },
     "columnwise",
     sameBytes ? "rowwise" : "columnwise",
   );

@@ -21,20 +21,41 @@ const distance = fc
   .oneof({ weight: 5, arbitrary: fc.nat(4) }, { weight: 1, arbitrary: fc.nat(2 ** 24 - 1) })
   .map((n) => DRAWN * n);
 
-/** Where a matrix of that size lies in a larger one: in one piece or in several, of which the last may be shorter. */
-function partOf([rows, columns]: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
+/** The same for rows, which are divided between blocks. */
+const blocks = distance.map((n) => 2 * n);
+
+/**
+ * Where a matrix of that size lies in a larger one: in one piece or in several, of which the last may be shorter. Rows that are no
+ * multiple of 16 are not divided.
+ */
+function partOf(size: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
+  if (size[0] % DRAWN !== 0) return pieces(size).map((part) => ({ ...part, rows: size[0], row: 0 }));
+  return fc.oneof({ weight: 7, arbitrary: pieces(size) }, { weight: 1, arbitrary: atLastDraw(size) });
+}
+
+/** Where the first draw of the first row, or column, is the last one whose number has 32 bits: 16 (2^28 - 2) + 31. */
+function atLastDraw([rows, columns]: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
+  const [pitch, first, line] = [2 ** 32 - 2 * DRAWN, 31 * DRAWN, 16];
+  const whole = { width: Math.max(columns, DRAWN), stride: Math.max(columns, DRAWN) };
+  return fc.constantFrom(
+    { ...whole, rows: 2 * line + rows, columns: pitch, row: line, column: first },
+    { ...whole, rows: pitch, columns: line + columns, row: first, column: line },
+  );
+}
+
+function pieces([rows, columns]: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
   const width = fc.oneof(
     fc.constant(Math.max(columns, DRAWN)),
     fc.constant(Math.max(DRAWN, Math.floor(columns / 2 / DRAWN) * DRAWN)),
     fc.integer({ min: 1, max: Math.max(1, columns / DRAWN) }).map((n) => DRAWN * n),
   );
   return fc
-    .record({ width, apart: distance, row: distance, column: distance, below: distance, right: distance })
+    .record({ width, apart: distance, row: blocks, column: distance, below: blocks, right: distance })
     .map(({ width: piece, apart, row, column, below, right }) => {
-      const pieces = Math.ceil(columns / piece);
+      const count = Math.ceil(columns / piece);
       // few pieces may lie far from each other: rows of the larger matrix have fewer than 2^32 elements
-      const stride = piece + (pieces > 4 ? apart % (8 * DRAWN) : apart);
-      const end = column + pieces * stride + piece;
+      const stride = piece + (count > 4 ? apart % (8 * DRAWN) : apart);
+      const end = column + count * stride + piece;
       return { rows: row + rows + below, columns: end + right, row, column, width: piece, stride };
     });
 }

@@ -40,6 +40,27 @@ describe("epilogues", () => {
     expect(bitsIn(out)).toEqual(expected);
   });
 
+  scoped(
+    "progress is told from 0 to 1, and the product has the same bits, however many jobs it is divided into",
+    () => {
+      for (const [rows, columns] of [
+        [1, 1],
+        [9, 130],
+        [300, 70],
+      ] as const) {
+        const pair = {
+          a: cast(noise(one(), columns, 80, 20), "bf16"),
+          b: cast(noise(one(), rows, 80, 21), "bf16"),
+        };
+        const told: number[] = [];
+        const { out } = gemm({ ...pair, progress: (done) => told.push(done) });
+        expect(bitsIn(out)).toEqual(bitsIn(gemm(pair).out));
+        expect(told.at(-1)).toBe(1);
+        expect(told).toEqual(told.toSorted((x, y) => x - y));
+      }
+    },
+  );
+
   scoped("out may share memory with c or geluInput, and with no other input", () => {
     const square = (seed: number) => cast(noise(one(), 8, 8, seed), "bf16");
     const [a, b] = [square(1), square(2)];

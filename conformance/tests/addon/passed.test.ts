@@ -1,0 +1,232 @@
+/**
+ * The CUDA backend passes to the addon what an operation was given: an argument of a call that has the name of one of the
+ * operation's arguments, or stands for it by another name, has its value, and is absent if that is not given.
+ */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";
+import { openCuda } from "../../../src/backends/cuda/backend.js";
+import { ABSENT, type Declaration, type Slot, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
+import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import type { OpArgs, OpName } from "../../../src/backends/ops.js";
+import { UnsupportedError } from "../../../src/errors.js";
+import { ACTIVATION, OVERFLOW, ROUNDING, SCALE_RULE, WIDE } from "../../../src/formats/contract.gen.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { scalingBits } from "../../../src/formats/element-scalings.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { matrixShape } from "../../arbitraries/matrices.js";
+import type { Inputs } from "../../laws/run-options.js";
+import { type Cases, OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { PassingBackend } from "../../operations/passing.js";
+import { shardInputs } from "../arbitraries/shards.js";
+import { describeOnStandIn } from "../harness/addon/stand-in.js";
+
+const RUNS = Number(process.env.RUNS ?? 40);
+const SEED = Number(process.env.SEED ?? 1);
+
+const SHARDS = shardInputs((multiple, block) => matrixShape(multiple, block, 2048));
+
+/** The operation's arguments that calls name otherwise, or by several names. */
+const NAMES: Readonly<Record<string, readonly string[]>> = {
+  eps: ["epsilon"],
+  zeroCenteredGamma: ["zeroCentered"],
+  pow2Scales: ["pow2"],
+  amaxEpsilon: ["epsilon"],
+  amaxLimit: ["limit"],
+  rht: ["transforms"],
+  rhtSigns: ["signs"],
+  amax: ["amax", "rowwise.givenAmax"],
+  randomBits: ["words", "rowwiseWords", "rowwise.words"],
+  randomBitsColumnwise: ["columnwiseWords", "columnwise.words"],
+};
+
+/** Enumerations, by the argument that is a name in one of them, and the name of the number that stands for it. */
+const NUMBERED: Readonly<Record<string, readonly [name: string, numbers: Readonly<Record<string, number>>]>> =
+  {
+    kind: ["kind", ACTIVATION],
+    rounding: ["rounding", ROUNDING],
+    overflow: ["overflow", OVERFLOW],
+    scaleRule: ["rule", SCALE_RULE],
+  };
+
+/** What calls derive from a spec. */
+const OF_SPEC: Readonly<Record<string, (spec: QuantizeSpec) => number>> = {
+  word: ({ format }) => factsOf(format).word,
+  scaling: ({ elementScaling }) => scalingBits(elementScaling),
+  fourOverSix: (spec) => Number(spec.fourOverSix !== "none"),
+  squaredError: (spec) => Number(spec.fourOverSix === "mse"),
+};
+
+/** Arguments that calls compute, or take from elsewhere, under a name that an operation's argument has too. */
+const COMPUTED = /\.(rows|columns|workspace|columnwise\.givenAmax)$|^norm\.amax$/;
+
+type Values = Map<string, number>;
+
+function addRandom(values: Values, random: { readonly seed: bigint; readonly offset: bigint }): void {
+  for (const [name, value] of Object.entries({ seed: random.seed, offset: random.offset })) {
+    values.set(`random.${name}Low`, Number(BigInt.asUintN(32, value)));
+    values.set(`random.${name}High`, Number(BigInt.asUintN(32, value >> 32n)));
+  }
+}
+
+/** Adds the values of what an argument consists of, by the names that calls have for them. */
+function addValues(values: Values, key: string, value: unknown, inside = ""): void {
+  const numbered = NUMBERED[key];
+  if (typeof value === "string" && numbered) values.set(numbered[0], numbered[1][value] as number);
+  else if (typeof value === "object" && value !== null && !(value instanceof Tensor))
+    addGroup(values, key, value);
+  for (const name of (NAMES[key] ?? [key]).map((each) => inside + each)) {
+    if (value instanceof Tensor) {
+      for (const place of [name, `${name}.data`]) values.set(place, value.address);
+      if (!(value.dtype in WIDE)) continue;
+      for (const place of [`${name}Type`, `${name}.type`])
+        values.set(place, WIDE[value.dtype as keyof typeof WIDE]);
+    } else if (typeof value === "number" || typeof value === "boolean") values.set(name, Number(value));
+  }
+}
+
+function addGroup(values: Values, key: string, value: object): void {
+  if ("seed" in value) addRandom(values, value as never);
+  else if (key === "spec" || key === "clamp") {
+    for (const [name, each] of Object.entries(value)) {
+      addValues(values, name, each);
+      if (key === "clamp") addValues(values, name, each, "clamp.");
+    }
+  } else if (key === "part") {
+    for (const [name, each] of Object.entries(value)) addValues(values, name, each, "part.");
+  } else if ("data" in value && "scaleInv" in value) addCopy(values, key, value as never);
+}
+
+function addCopy(
+  values: Values,
+  key: string,
+  copy: { readonly data: Tensor; readonly scaleInv: Tensor; readonly amax?: Tensor | undefined },
+): void {
+  const prefix = key === "copy" ? "" : `${key}.`;
+  values.set(key, copy.data.address);
+  values.set(`${key}ScaleInv`, copy.scaleInv.address);
+  values.set(`${prefix}codes`, copy.data.address);
+  values.set(`${prefix}scales`, copy.scaleInv.address);
+  if (copy.amax) values.set(`${prefix}amax`, copy.amax.address);
+}
+
+/** The values of an operation's arguments, by the names that calls have for them. */
+function valuesOf(args: object): Values {
+  const values: Values = new Map();
+  if ("spec" in args) {
+    const spec = args.spec as QuantizeSpec;
+    addValues(values, "spec", spec);
+    for (const [name, derived] of Object.entries(OF_SPEC)) values.set(name, derived(spec));
+  }
+  for (const [key, value] of Object.entries(args)) if (key !== "spec") addValues(values, key, value);
+  if ("causal" in args) {
+    const { shape } = ("y" in args ? args.y : (args as OpArgs["softmax"]).x) as Tensor;
+    values.set("period", args.causal ? (shape.at(-2) ?? 1) : 0);
+  }
+  // what belongs to a copy that is not wanted is not passed
+  for (const name of values.keys()) {
+    const [copy, member] = name.split(".");
+    if (member && copy?.endsWith("wise") && !values.has(copy)) values.delete(name);
+  }
+  return values;
+}
+
+/** What is wrong with the value of one slot, if anything. A tensor's place may be taken by a temporary one, which is none of `values`. */
+function mistakeIn(
+  { name, kind, optional }: Slot,
+  slot: number | undefined,
+  values: Values,
+): string | undefined {
+  const wanted = values.get(name);
+  if (wanted === undefined) {
+    const isGiven = optional && kind === "pointer" && slot !== undefined;
+    return isGiven ? `${name} is ${slot}, which was not given` : undefined;
+  }
+  if (Object.is(slot, kind === "word" ? wanted >>> 0 : wanted)) return undefined;
+  const isTemporary = kind === "pointer" && slot !== undefined && ![...values.values()].includes(slot);
+  return isTemporary ? undefined : `${name} is ${slot} where ${wanted} was given`;
+}
+
+/** Notes which operation runs, of those that a lowering may run in turn. */
+class Watched extends PassingBackend {
+  readonly running: object[] = [];
+
+  override run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    this.running.push(args);
+    try {
+      this.inner.run(op, args);
+    } finally {
+      this.running.pop();
+    }
+  }
+}
+
+/** The addon, with `noted` called before each operation. */
+function noting(addon: AddonExports, noted: (name: string, slots: Float64Array) => void): AddonExports {
+  const entries = Object.keys(NATIVE_CALLS).map((name) => {
+    const native = addon[name as keyof typeof NATIVE_CALLS] as (d: DeviceHandle, s: Float64Array) => unknown;
+    return [
+      name,
+      (device: DeviceHandle, slots: Float64Array) => {
+        noted(name, slots);
+        return native(device, slots);
+      },
+    ];
+  });
+  return { ...addon, ...Object.fromEntries(entries) };
+}
+
+describeOnStandIn("the CUDA backend passes to the addon what", (addon) => {
+  let gpu: Backend;
+  let watched: Watched;
+  let mistakes: string[] = [];
+  let seen = 0;
+  beforeAll(() => {
+    gpu = openCuda(
+      noting(addon, (call, slots) => {
+        const args = watched.running.at(-1);
+        if (!args || call.startsWith("gemm")) return;
+        const bits = new BigUint64Array(slots.buffer);
+        const values = valuesOf(args);
+        for (const [i, slot] of slotsOf(NATIVE_CALLS[call as never] as Declaration).entries()) {
+          seen++;
+          if (COMPUTED.test(`${call}.${slot.name}`)) continue;
+          const mistake = mistakeIn(slot, bits[i] === ABSENT ? undefined : slots[i], values);
+          if (mistake) mistakes.push(`${call}: ${mistake}`);
+        }
+      }),
+    );
+    watched = new Watched(gpu);
+  });
+  afterAll(() => gpu.dispose());
+
+  const runs = <K extends OperationName>(name: K, inputs: Inputs = {}) => {
+    const { arbitrary, run } = OPERATIONS[name];
+    const drawn: fc.Arbitrary<Cases[K]> = inputs[name] ?? arbitrary;
+    seen = 0;
+    fc.assert(
+      fc.property(drawn, (input: Cases[K]) => {
+        using _scope = new Scope();
+        mistakes = [];
+        try {
+          run(watched, input);
+        } catch (error) {
+          if (!(error instanceof UnsupportedError)) throw error;
+        }
+        expect(mistakes).toEqual([]);
+      }),
+      // a fused kernel takes few of the cases
+      { numRuns: name.endsWith("Quantize") ? 8 * RUNS : RUNS, seed: SEED },
+    );
+    expect(seen).toBeGreaterThan(RUNS / 2);
+  };
+
+  it.each(OPERATION_NAMES.filter((name) => !/gemm/i.test(name)))("%s was given", (name) => runs(name));
+
+  it.each(Object.keys(SHARDS) as (keyof typeof SHARDS)[])("%s was given of a part of a matrix", (name) =>
+    runs(name, SHARDS),
+  );
+});
