@@ -223,9 +223,7 @@ export function metNaN<M>(
     const m = multiplierOf<M>(multipliers, g, shift);
     for (let i: usize = 0; i < 4; ++i) {
       const at = x + (i << 4);
-      const v = divides
-        ? f32x4.div(v128.load(at), v128.load32_splat(m))
-        : scaled<M>(at, m + i * step<M>());
+      const v = divides ? f32x4.div(v128.load(at), v128.load32_splat(m)) : scaled<M>(at, m + i * step<M>());
       unordered = v128.or(unordered, f32x4.ne(v, v));
     }
     x += 64;
