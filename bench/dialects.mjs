@@ -1,5 +1,5 @@
-// `npm run bench:dialects` measures what the conventions of other libraries cost the reference, on one thread: the CPU time of each
-// dialect's quantizer over that of TransformerEngine's rule for the same format and tile, in interleaved rounds, medians.
+// `npm run bench:dialects` measures what the conventions of other libraries cost the reference, on one thread: the CPU time of
+// each dialect's quantizer over that of TransformerEngine's rule for the same format and tile, in interleaved rounds, medians.
 // --rounds N runs so many, --size N quantizes [N, N] matrices, --json prints the rows as JSON, --write puts the table into
 // docs/performance.md.
 import { cpus } from "node:os";

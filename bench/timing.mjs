@@ -7,7 +7,7 @@ const WARM_MS = 60;
 const TURN_MS = 25;
 
 /** Milliseconds of the wall, and of CPU time of this process, which other processes disturb less. */
-export const wall = () => performance.now();
+const wall = () => performance.now();
 export function cpu() {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;

@@ -72,8 +72,8 @@ function aboveTie(a: v128): v128 {
 }
 
 /**
- * Encodes to codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it. With D = u32, elements are computed
- * as the bits of ElementScaling in `scaling` say, where Typed means bf16.
+ * Encodes to codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it. With D = u32, elements are
+ * computed as the bits of ElementScaling in `scaling` say, where Typed means bf16.
  *
  * A code that is too large stays too large while it is narrowed to a byte. A large i32 narrows to the i16 32767, which
  * minus the bias (128 to 16384) still exceeds 255. For the largest magnitudes and for NaN, C overflows to a negative

@@ -134,7 +134,10 @@ function valuesOf(args: object): Values {
   return values;
 }
 
-/** What is wrong with the value of one slot, if anything. A tensor's place may be taken by a temporary one, which is none of `values`. */
+/**
+ * What is wrong with the value of one slot, if anything. A tensor's place may be taken by a temporary one, which is none of
+ * `values`.
+ */
 function mistakeIn(
   { name, kind, optional }: Slot,
   slot: number | undefined,

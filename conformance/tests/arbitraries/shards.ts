@@ -25,8 +25,8 @@ const distance = fc
 const blocks = distance.map((n) => 2 * n);
 
 /**
- * Where a matrix of that size lies in a larger one: in one piece or in several, of which the last may be shorter. Rows that are no
- * multiple of 16 are not divided.
+ * Where a matrix of that size lies in a larger one: in one piece or in several, of which the last may be shorter. Rows that
+ * are no multiple of 16 are not divided.
  */
 function partOf(size: readonly [rows: number, columns: number]): fc.Arbitrary<MatrixPart> {
   if (size[0] % DRAWN !== 0) return pieces(size).map((part) => ({ ...part, rows: size[0], row: 0 }));

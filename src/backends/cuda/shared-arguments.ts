@@ -54,7 +54,7 @@ export const COPY = { codes: "pointer", ...SCALES } as const;
 
 export const COPIES = { "rowwise?": COPY, "columnwise?": COPY } as const;
 
-export const SCALE_OUT = { "rowwiseScaleInv?": "pointer", "columnwiseScaleInv?": "pointer" } as const;
+const SCALE_OUT = { "rowwiseScaleInv?": "pointer", "columnwiseScaleInv?": "pointer" } as const;
 
 /** Copies whose scales are one f32 each, or one for each of their lines. */
 export const PLAIN_COPIES = { "rowwise?": "pointer", "columnwise?": "pointer", ...SCALE_OUT } as const;
