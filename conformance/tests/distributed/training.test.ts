@@ -4,7 +4,7 @@
  */
 import { writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { parallelSteps, ranksOf } from "../harness/training/parallel.js";
+import { type ParallelPlan, parallelSteps, ranksOf } from "../harness/training/parallel.js";
 import {
   hashesAt,
   loadParallelRuns,
@@ -52,7 +52,8 @@ describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {
 });
 
 it("runs of sharded parameters have the recorded hashes of data parallelism", () => {
-  const of = (task: string) => loadParallelRuns().filter((run) => run.task === task && run.mesh.dp);
+  const isOfCopies = ({ mesh }: ParallelPlan): boolean => Object.keys(mesh).join() === "dp";
+  const of = (task: string) => loadParallelRuns().filter((run) => run.task === task && isOfCopies(run));
   for (const task of ["mlp", "transformer"]) {
     expect(of(task)).not.toHaveLength(0);
     expect(of(`sharded ${task}`).map(({ hashes }) => hashes)).toEqual(of(task).map(({ hashes }) => hashes));
