@@ -128,8 +128,9 @@ function scaleOne(x: usize, factor: usize, zero: v128, divides: bool, rounded: u
 
 /**
  * Writes `count` elements x[i], multiplied or divided by their factors, to `dst`, which may be x. M is that of encodeRun: with
- * u32, element i has the factor at index i >> shift, and shift is at least 2; with v128, the one at index i. `type` is the Wide
- * type of the input, `word` the format of the codes, `encoder` any prepared encoder.
+ * u32, element i has the factor at index i >> shift, and shift is at least 4; with v128, the one at index i. `count` is a
+ * multiple of 16 or below 16, so that with u32 the elements behind the last four have the first factor. `type` is the Wide type
+ * of the input, `word` the format of the codes, `encoder` any prepared encoder.
  */
 function scaleRun<M>(
   x: usize,
@@ -154,7 +155,7 @@ function scaleRun<M>(
   else scaleTyped<M, u8>(x, dst, whole, factors, shift, zero, rounded, encoder);
   for (let i = whole; i < count; ++i) {
     const at = (<usize>i) << 2;
-    const factor = factors + (sizeof<M>() === 16 ? at : (<usize>i >> shift) << 2);
+    const factor = factors + (sizeof<M>() === 16 ? at : 0);
     v128.store32_lane(dst + at, scaleOne(x + at, factor, zero, divides, rounded), 0);
   }
   if (scaling & SETTLES) settleRun(dst, count, scaling, word);

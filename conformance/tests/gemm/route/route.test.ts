@@ -1,14 +1,14 @@
 /** The calls of the CUDA backend for a product: copies, cuBLASLt's descriptors, and the backend's own epilogue. */
 import { describe, expect } from "vitest";
-import { algorithmFor, gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
-import { zeros } from "../../../src/ops/create.js";
-import { linesOf } from "../../../src/ops/gemm/operand.js";
-import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
-import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
-import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
-import type { Quantizer } from "../../../src/quantizers/quantizer.js";
-import { algorithmNumbered, FakeGpu, gemmArgs, runsProducts } from "../harness/addon/fake-gpu.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { algorithmFor, gemm as lowering } from "../../../../src/backends/cuda/gemm/gemm.js";
+import { zeros } from "../../../../src/ops/create.js";
+import { linesOf } from "../../../../src/ops/gemm/operand.js";
+import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
+import type { Quantizer } from "../../../../src/quantizers/quantizer.js";
+import { algorithmNumbered, FakeGpu, gemmArgs, runsProducts } from "../../harness/addon/fake-gpu.js";
+import { scoped, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 

@@ -4,15 +4,15 @@
  */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import type { Backend } from "../../../src/backends/backend.js";
-import { MAX_ROUTES, routeOf } from "../../../src/backends/cuda/gemm/route.js";
-import { openBackend } from "../../../src/backends/open.js";
-import type { GemmArgs } from "../../../src/backends/ops/gemm.js";
-import { zeros } from "../../../src/ops/create.js";
-import { Scope } from "../../../src/tensor/scope.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
-import type { Tensor } from "../../../src/tensor/tensor.js";
-import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { MAX_ROUTES, routeOf } from "../../../../src/backends/cuda/gemm/route.js";
+import { openBackend } from "../../../../src/backends/open.js";
+import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
+import { zeros } from "../../../../src/ops/create.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { WideDType } from "../../../../src/tensor/shape.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { algorithmNumbered, FakeGpu, gemmArgs } from "../../harness/addon/fake-gpu.js";
 
 /** The number of products: more than the cache holds. */
 const PRODUCTS = MAX_ROUTES + 40;

@@ -1,13 +1,13 @@
 /** The calls for a product do not depend on earlier products of the same sizes. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import type { Backend, Support } from "../../../src/backends/backend.js";
-import { gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
-import { openBackend } from "../../../src/backends/open.js";
-import type { GemmArgs } from "../../../src/backends/ops/gemm.js";
-import type { OpArgs, OpName } from "../../../src/backends/ops.js";
-import { Scope } from "../../../src/tensor/scope.js";
-import { GuardedBackend } from "../../operations/guarded.js";
+import type { Backend, Support } from "../../../../src/backends/backend.js";
+import { gemm as lowering } from "../../../../src/backends/cuda/gemm/gemm.js";
+import { openBackend } from "../../../../src/backends/open.js";
+import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
+import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { GuardedBackend } from "../../../operations/guarded.js";
 import {
   CHOICES,
   fitted,
@@ -16,8 +16,8 @@ import {
   SIMPLEST,
   type Variant,
   variant,
-} from "../arbitraries/same-sizes.js";
-import { algorithmNumbered, FakeGpu, LAUNCHES } from "../harness/addon/fake-gpu.js";
+} from "../../arbitraries/same-sizes.js";
+import { algorithmNumbered, FakeGpu, LAUNCHES } from "../../harness/addon/fake-gpu.js";
 
 /** The reference with products that are not computed: it collects their arguments. */
 class KeepingBackend extends GuardedBackend {

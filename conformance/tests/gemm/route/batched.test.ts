@@ -1,10 +1,10 @@
 /** The launches of the CUDA backend for a batch of products: as many as for one product. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { describe as describeProduct } from "../../../src/backends/cuda/gemm/descriptor.js";
-import { Scope } from "../../../src/tensor/scope.js";
-import { algorithmNumbered, FakeGpu, type FakeOptions, runsProducts } from "../harness/addon/fake-gpu.js";
-import { scoped, useBackend } from "../harness/suite.js";
+import { describe as describeProduct } from "../../../../src/backends/cuda/gemm/descriptor.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { algorithmNumbered, FakeGpu, type FakeOptions, runsProducts } from "../../harness/addon/fake-gpu.js";
+import { scoped, useBackend } from "../../harness/suite.js";
 
 const backend = useBackend();
 
