@@ -51,10 +51,18 @@ export function bounded(v: v128): v128 {
   return f32x4.pmax(f32x4.pmin(v, f32x4.splat(bound)), f32x4.splat(-bound));
 }
 
-/** Four values rounded to bf16; NaN stays NaN if its last 16 bits are zeros, so that no carry leaves them. */
-export function toBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
+/**
+ * The upper halves are four values rounded to bf16. NaN stays NaN if its last 16 bits are zeros, so that no carry leaves
+ * them.
+ */
+function nearestBf16(v: v128, half: v128, one: v128): v128 {
   const odd = v128.and(i32x4.shr_u(v, 16), one);
-  return v128.and(i32x4.add(i32x4.add(v, half), odd), kept);
+  return i32x4.add(i32x4.add(v, half), odd);
+}
+
+/** Four values rounded to bf16, as f32. NaN is as by nearestBf16. */
+export function toBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
+  return v128.and(nearestBf16(v, half, one), kept);
 }
 
 /**
@@ -232,8 +240,7 @@ export function metNaN<M>(
 }
 
 function roundBf16(x: v128, half: v128, one: v128): v128 {
-  const odd = v128.and(i32x4.shr_u(x, 16), one);
-  return i32x4.shr_s(i32x4.add(i32x4.add(x, half), odd), 16);
+  return i32x4.shr_s(nearestBf16(x, half, one), 16);
 }
 
 /** Encodes to bf16. The codes are incorrect if lastSeen(encoder) exceeds BF16_LIMIT. */

@@ -31,6 +31,12 @@ bool hasF32Rule(const Params& p) {
   return hasF32Scales(p.rule) && (p.scaling == 0 || p.rule != ScaleRule::kF32);
 }
 
+// Whether no column sums are wanted, or the kernel with f32 scales computes them.
+template <typename Params>
+bool hasSums(const Params& p) {
+  return p.chunkSums == nullptr || (p.type != Wide::kF32 && p.rule == ScaleRule::kF32 && isFused(p.word));
+}
+
 // Whether `scales` describes one scale for each started block of `length` of the `elements` of each line.
 inline bool covers(const ScalePlacement& scales, int64_t lines, int64_t elements, int64_t length) {
   return scales.lines == lines && scales.blocks == (elements + length - 1) / length;
@@ -39,16 +45,15 @@ inline bool covers(const ScalePlacement& scales, int64_t lines, int64_t elements
 }  // namespace taken
 
 inline bool isTaken(const QuantizeTensorParams& p) {
-  const bool sums = p.type != Wide::kF32 && p.rule == ScaleRule::kF32 && taken::isFused(p.word);
-  return taken::isElement(p.word) && taken::hasF32Rule(p) && (p.rowwise != nullptr || p.columnwise != nullptr) &&
-         (p.scale != nullptr || p.amax != nullptr || p.workspace != nullptr) && (p.chunkSums == nullptr || sums);
+  return taken::isElement(p.word) && taken::hasF32Rule(p) && taken::hasSums(p) &&
+         (p.rowwise != nullptr || p.columnwise != nullptr) &&
+         (p.scale != nullptr || p.amax != nullptr || p.workspace != nullptr);
 }
 
 inline bool isTaken(const QuantizeRowParams& p) { return taken::isElement(p.word) && taken::hasF32Rule(p); }
 
 inline bool isTaken(const QuantizeBlockParams& p) {
-  const bool sums = p.type != Wide::kF32 && p.rule == ScaleRule::kF32 && taken::isFused(p.word);
-  return taken::isElement(p.word) && taken::hasF32Rule(p) && (p.chunkSums == nullptr || sums);
+  return taken::isElement(p.word) && taken::hasF32Rule(p) && taken::hasSums(p);
 }
 
 inline bool isTaken(const QuantizeMxParams& p) {

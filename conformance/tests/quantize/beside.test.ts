@@ -4,14 +4,13 @@
  */
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../src/formats/block.js";
-import { scalingsOf } from "../../../src/formats/scale-rules.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
-import { makeSpec } from "../../../src/tensor/spec.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { scaledSpecs } from "../arbitraries/scaled-specs.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -26,19 +25,6 @@ const AMAXES = [0, 1, 0x3f800000, 0x43e00000, 0x7f7fffff, 0x7f800000, 0x7fc00000
 
 const floats = (words: readonly number[]): Float32Array => new Float32Array(Uint32Array.from(words).buffer);
 
-/** The specs of every rule, scaling and format of the formats that `isWanted`. */
-function specs(isWanted: (name: (typeof BLOCK_FORMAT_NAMES)[number]) => boolean): readonly QuantizeSpec[] {
-  return BLOCK_FORMAT_NAMES.filter(isWanted).flatMap((name) =>
-    blockFormat(name).rules.flatMap((scaleRule) =>
-      blockFormat(name).elements.flatMap((format) =>
-        scalingsOf(scaleRule, format).map((elementScaling) =>
-          makeSpec(name, { scaleRule, elementScaling, format }),
-        ),
-      ),
-    ),
-  );
-}
-
 const nameOf = ({ quantizer, format, scaleRule, elementScaling }: QuantizeSpec): string =>
   `${quantizer} ${format} ${scaleRule} ${elementScaling}`;
 
@@ -52,7 +38,9 @@ function codesOf(spec: QuantizeSpec, row: Float32Array, dtype: WideDType, amax?:
 }
 
 describe.each(WIDE_DTYPES)("of %s", (dtype) => {
-  const own = specs((name) => blockFormat(name).scaleSource === "whole" && blockFormat(name).multiple === 1);
+  const own = BLOCK_FORMAT_NAMES.filter(
+    (name) => blockFormat(name).scaleSource === "whole" && blockFormat(name).multiple === 1,
+  ).flatMap(scaledSpecs);
   it.each(own.filter(({ tile }) => tile === "tensor").map((spec) => [nameOf(spec), spec] as const))(
     "%s: many elements under a given amax have the codes that each has alone",
     (_, spec) => {
@@ -63,7 +51,7 @@ describe.each(WIDE_DTYPES)("of %s", (dtype) => {
     },
   );
 
-  const blocks = specs((name) => blockFormat(name).multiple > 1);
+  const blocks = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).multiple > 1).flatMap(scaledSpecs);
   it.each(blocks.map((spec) => [nameOf(spec), spec] as const))(
     "%s: a block has the codes that it has beside a block with NaN",
     (_, spec) => {

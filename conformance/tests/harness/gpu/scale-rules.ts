@@ -5,17 +5,16 @@
 import { describe, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { type BlockFormatName, blockFormat, quantizersWith } from "../../../../src/formats/block.js";
-import { scalingsOf } from "../../../../src/formats/scale-rules.js";
 import { tensor } from "../../../../src/ops/create.js";
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
-import { makeSpec } from "../../../../src/tensor/spec.js";
 import { drawnBlock } from "../../../arbitraries/matrices.js";
 import { assertSameAnswer } from "../../../laws/laws.js";
 import { downloadQuantized, SpecQuantizer } from "../../../operations/quantize/quantized.js";
 import { type PlainTensor, upload } from "../../../values/plain.js";
 import { amaxesOf, matrixOfAmaxes, tensorAmaxesOf } from "../../arbitraries/amaxes.js";
+import { scaledSpecs } from "../../arbitraries/scaled-specs.js";
 import { describeOnGpu, SEED, useGpu } from "./gpu.js";
 import { QUANTIZER_GROUPS } from "./groups.js";
 
@@ -24,15 +23,7 @@ const ROWWISE = { rowwise: true, columnwise: false, scaleLayout: "logical" } as 
 /** The rules of blocks with each format and scaling. */
 const SPECS: readonly QuantizeSpec[] = quantizersWith("scaleRule")
   .filter((name) => blockFormat(name).scaleSource === "blocks")
-  .flatMap((name) =>
-    blockFormat(name).rules.flatMap((scaleRule) =>
-      blockFormat(name).elements.flatMap((format) =>
-        scalingsOf(scaleRule, format).map((elementScaling) =>
-          makeSpec(name, { scaleRule, elementScaling, format }),
-        ),
-      ),
-    ),
-  );
+  .flatMap(scaledSpecs);
 
 const drawn = new Map<string, PlainTensor<WideDType>>();
 
