@@ -1,6 +1,6 @@
 """Records the results of TransformerEngine itself for quantizers, modules and their state, which the tests compare with ours.
 
-python3 scripts/witness/te_vectors.py FOLDER, on a machine with an H100 or H200, torch and TransformerEngine.
+python3 scripts/witness/te_vectors.py FOLDER [NAME ...], on a machine with an H100 or H200, torch and TransformerEngine.
 
 Inputs are identified by kind and seed (te_draws.py). A result is recorded as its first bits and the SHA-256 of all its bits,
 row-major, with every NaN of a wide type replaced by 0x7fff or 0x7fffffff; if a replay counts differences, it is recorded as all
@@ -176,13 +176,25 @@ def block_cases(given):
                 yield attempt(case, block)
 
 
+def nvfp4_case(seed, shape, dtype, kind, tile, options):
+    from transformer_engine.pytorch.custom_recipes import reference_utils
+    from transformer_engine.pytorch.custom_recipes.reference_nvfp4 import NVFP4QuantizerRef
+
+    case = {"quantizer": "nvfp4-reference", "shape": list(shape), "dtype": dtype, "kind": kind, "seed": seed, "tile": list(tile), **options}
+
+    def run():
+        quantizer = NVFP4QuantizerRef(reference_utils.Fp4Formats.E2M1, rowwise=True, columnwise=True, quant_tile_shape=tile, **options)
+        out = quantizer.quantize(source(case))
+        names = ["data", "scale", "data_t", "scale_t", "global_amax_row", "global_amax_col"]
+        return {name: result(getattr(out, name)) for name in names}
+
+    return attempt(case, run)
+
+
 def nvfp4_cases():
     """Cases of NVFP4, from TransformerEngine's own reference in PyTorch, because its NVFP4 kernels need a
     Blackwell GPU.
     """
-    from transformer_engine.pytorch.custom_recipes.reference_nvfp4 import NVFP4QuantizerRef
-    from transformer_engine.pytorch.custom_recipes import reference_utils
-
     seed = 5000
     plain = [{}, {"with_rht": True}, {"with_rht": True, "with_random_sign_mask": False}]
     four = [{"nvfp4_use_4over6": True, "nvfp4_e4m3_max": e, "nvfp4_4over6_err_mode": m} for e in (256, 448) for m in ("MAE", "MSE")]
@@ -194,15 +206,13 @@ def nvfp4_cases():
                         if options.get("with_rht") and (tile == (16, 16) or dtype != "bf16"):
                             continue
                         seed += 1
-                        case = {"quantizer": "nvfp4-reference", "shape": list(shape), "dtype": dtype, "kind": kind, "seed": seed, "tile": list(tile), **options}
-
-                        def run(case=case, options=options, tile=tile):
-                            quantizer = NVFP4QuantizerRef(reference_utils.Fp4Formats.E2M1, rowwise=True, columnwise=True, quant_tile_shape=tile, **options)
-                            out = quantizer.quantize(source(case))
-                            names = ["data", "scale", "data_t", "scale_t", "global_amax_row", "global_amax_col"]
-                            return {name: result(getattr(out, name)) for name in names}
-
-                        yield attempt(case, run)
+                        yield nvfp4_case(seed, shape, dtype, kind, tile, options)
+    for shape in ((128, 256), (48, 80), (2, 16), (1024, 16), (32, 512)):
+        for dtype in ("bf16", "f16", "f32"):
+            for kind in ("bell", "small", "wide"):
+                for options in [{}] + four:
+                    seed += 1
+                    yield nvfp4_case(seed, shape, dtype, kind, (1, 16), {"row_scaled_nvfp4": True, **options})
 
 
 # Norms and activations, whose results may differ from ours: tests count the differences
@@ -390,12 +400,18 @@ def write(folder, what, cases):
         print(f"  {refused.count(reason)} x {reason}", flush=True)
 
 
+RECORDED = {
+    "quantizations": quantizer_cases,
+    "nvfp4": nvfp4_cases,
+    "functions": function_cases,
+    "modules": lambda: (attempt(case, lambda: run_module(case)) for case in module_cases()),
+}
+
+
 def main():
-    folder = sys.argv[1]
-    write(folder, "quantizations", list(quantizer_cases()))
-    write(folder, "nvfp4", list(nvfp4_cases()))
-    write(folder, "functions", list(function_cases()))
-    write(folder, "modules", [attempt(case, lambda: run_module(case)) for case in module_cases()])
+    folder, *names = sys.argv[1:]
+    for name in names or RECORDED:
+        write(folder, name, list(RECORDED[name]()))
 
 
 main()

@@ -14,6 +14,7 @@ interface Case {
   readonly tile: readonly [1, 16] | readonly [16, 16];
   readonly with_rht?: boolean;
   readonly with_random_sign_mask?: boolean;
+  readonly row_scaled_nvfp4?: boolean;
   readonly nvfp4_use_4over6?: boolean;
   readonly nvfp4_e4m3_max?: 256 | 448;
   readonly nvfp4_4over6_err_mode?: "MAE" | "MSE";
@@ -36,8 +37,17 @@ function quantizerOf(given: Case): NVFP4Quantizer {
     tile: given.tile[0] === 16 ? "16x16" : "1x16",
     rht: given.with_rht ?? false,
     randomSigns: given.with_random_sign_mask ?? true,
+    rowScaled: given.row_scaled_nvfp4 ?? false,
     ...(mode ? { fourOverSix: mode === "MAE" ? "mae" : "mse", e4m3Max } : {}),
   });
+}
+
+/** TransformerEngine's reference does not store the elements with which a line of codes is padded to whole blocks. */
+function withoutPadding(bytes: Uint8Array, { type, shape }: RecordedResult): Uint8Array {
+  const [lines, stored] = shape;
+  if (type !== "u8" || lines === undefined || stored === undefined) return bytes;
+  const line = bytes.length / lines;
+  return bytes.filter((_, i) => i % line < stored);
 }
 
 it.each(cases)(`NVFP4 of ${origin.version}: $shape $dtype $kind, $tile, seed $seed`, async (given) => {
@@ -56,6 +66,7 @@ it.each(cases)(`NVFP4 of ${origin.version}: $shape $dtype $kind, $tile, seed $se
   ];
   for (const [name, part] of parts) {
     const recorded = given[name] as RecordedResult;
-    expect(asRecorded(await canonicalBytes(part as Tensor), recorded), name).toEqual(recorded);
+    const bytes = withoutPadding(await canonicalBytes(part as Tensor), recorded);
+    expect(asRecorded(bytes, recorded), name).toEqual(recorded);
   }
 });
