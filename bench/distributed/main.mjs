@@ -67,8 +67,9 @@ const ends = Array.from({ length: size }, (_, i) => {
   });
   return new Promise((resolve) => child.once("close", (status) => resolve({ status, text })));
 });
-const [first] = await Promise.all(ends);
-process.stdout.write(first.text);
+const all = await Promise.all(ends);
+const [first] = all;
+process.stdout.write(values.what === "trace" ? all.map(({ text }) => text).join("") : first.text);
 const last = first.text.trimEnd().split("\n").at(-1) ?? "";
 if (values.json && last.startsWith("{")) writeFileSync(values.json, last);
 process.exit(first.status ?? 1);

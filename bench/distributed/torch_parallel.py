@@ -49,7 +49,10 @@ def timed(run) -> float:
     run()
     done.record()
     done.synchronize()
-    return begun.elapsed_time(done)
+    # the step of the slowest rank, as in training.mjs
+    span = torch.tensor(begun.elapsed_time(done), device="cuda")
+    dist.all_reduce(span, op=dist.ReduceOp.MAX)
+    return span.item()
 
 
 def measured(ways: dict) -> dict:

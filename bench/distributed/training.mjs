@@ -1,7 +1,8 @@
 // One rank of the benchmark of data parallelism. It runs forward, backward and optimizer of a stack of LayerNormMLP in three
 // variants: gradients are reduced while the backward pass runs, in turn with it, or not at all; and the same with parameters that
-// fullyShard divides, exchanged beside the computation and in turn with it. Rank 0 prints the results. Given
-// `trace` instead of a number of rounds, it prints when each part of one step began and ended.
+// fullyShard divides, exchanged beside the computation and in turn with it. Rank 0 prints the results. A step takes as long as that
+// of the slowest rank, for all variants: GPUs of one kind differ by some percent, and ranks that exchange wait for the slowest. Given
+// `trace` instead of a number of rounds, each rank prints when each part of one step began and ended.
 import {
   AdamW,
   autocast,
@@ -13,6 +14,7 @@ import {
   openBackend,
   Scope,
   Sequential,
+  tensor,
   Variable,
 } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
@@ -116,8 +118,7 @@ async function trace(name, recipe) {
   backend.onSideStream = onSideStream;
   let at = 0;
   const times = [0, ...Array.from(backend.timeline.spans(), (span) => (at += span))];
-  if (group.rank > 0) return;
-  console.log(`${backend.description}, ${group.size} ranks, ${name}; milliseconds`);
+  console.log(`${backend.description}, rank ${group.rank} of ${group.size}, ${name}; milliseconds`);
   for (const [i, label] of labels.entries()) console.log(`${times[i].toFixed(2).padStart(8)}  ${label}`);
 }
 
@@ -126,6 +127,15 @@ async function leave() {
   await group.dispose();
   await backend.dispose();
   process.exit(0);
+}
+
+/** The longest of the spans that the ranks measured. */
+async function longest(span) {
+  const own = tensor(backend, new Float32Array([span]), [1]);
+  const all = group.allReduce(own, { reduction: "max" });
+  const [most] = await all.data();
+  for (const each of [own, all]) each.dispose();
+  return most;
 }
 
 const results = [];
@@ -138,7 +148,8 @@ for (const [name, recipe] of Object.entries(RECIPES)) {
       run(recipe);
       backend.timeline.mark();
       const [span] = backend.timeline.spans();
-      if (round >= 0) times[way].push(span);
+      const slowest = await longest(span);
+      if (round >= 0) times[way].push(slowest);
     }
   }
   const ms = Object.fromEntries(Object.entries(times).map(([way, list]) => [way, median(list)]));
@@ -151,7 +162,9 @@ for (const [name, recipe] of Object.entries(RECIPES)) {
 }
 if (group.rank === 0) {
   const what = `${layers} x LayerNormMLP(${features}, ${hidden}), ${tokens} tokens a rank, AdamW`;
-  console.log(`${backend.description}, ${group.size} ranks, ${what}; medians of ${rounds} rounds`);
+  console.log(
+    `${backend.description}, ${group.size} ranks, ${group.transport.description}, ${what}; medians of ${rounds} rounds`,
+  );
   for (const each of results) console.log(JSON.stringify(each));
   console.log(JSON.stringify({ description: backend.description, size: group.size, what, results }));
 }
