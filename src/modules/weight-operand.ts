@@ -64,10 +64,9 @@ export class WeightOperand {
     return found?.whole() ?? gatherQuantized(sharding.group, this.own, usage, ops, sharding.rows);
   }
 
-  /** Frees everything that the columnwise copy does not need, if the weight is gathered again in the backward pass. */
+  /** Frees the rowwise copy, which the backward pass does not read, unless the parameter owns it or the columnwise copy is derived. */
   keepColumnwise(): void {
-    if (!this.#gathering || !this.made || isDirectionless(this.own.spec)) return;
-    if (this.own.columnwise) this.own.updateUsage({ rowwise: false });
+    if (this.made && this.own.columnwise) this.own.updateUsage({ rowwise: false });
   }
 }
 
