@@ -249,7 +249,7 @@ export class LayerNormMLP extends Module {
     return linearForward(this.#fc2, fusions.value ? { ...input, quantize } : input, call, grad);
   }
 
-  /** Runs the backward pass of the activation and of fc1. `grad` is the gradient of the activation's result. */
+  /** Runs the backward pass of the activation and of fc1, and frees `grad`, the gradient of the activation's result, and h. */
   #first({ h, result, fusions }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
     if (!grad) return {};
     const dact = wideOf("LayerNormMLP: the gradient of the activation", grad);
@@ -260,9 +260,15 @@ export class LayerNormMLP extends Module {
     const { gradQuantizer } = result;
     if (gradQuantizer && (fusions.gradient || (fusions.gradientAlone && !bias))) {
       const dh = gradQuantizer().activationQuantize(h, { ...this.#form, grad: dact });
-      return result.backward(dh, pass, summed);
+      release(dact, h);
+      return result.backward(dh, pass, { summed, temporary: true });
     }
     const dh = summed ?? (isGated ? gatedBackward : activationBackward)(dact, h, { kind });
-    return result.backward(dh, pass);
+    release(dact, h);
+    return result.backward(dh, pass, { temporary: true });
   }
+}
+
+function release(...tensors: readonly Tensor[]): void {
+  for (const each of tensors) each.dispose();
 }

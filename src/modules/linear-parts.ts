@@ -110,13 +110,18 @@ export interface LinearGradients {
   readonly bias?: Tensor<WideDType> | undefined;
 }
 
+/** What the caller of a backward pass says of the gradient that it gives. */
+export interface GivenGradient {
+  /** The f32 tensor from which the gradient was quantized, if it was: the bias gradient sums this one. */
+  readonly summed?: Tensor<WideDType> | undefined;
+  /** Whether the gradient, and `summed`, are freed as soon as they have been read. */
+  readonly temporary?: boolean | undefined;
+}
+
 export interface LinearResult {
   readonly out: Value;
-  /**
-   * Computes the gradients. `summed` is given if `grad` was quantized from an f32 tensor: the bias gradient then sums `summed`,
-   * that tensor.
-   */
-  readonly backward: (grad: Gradient, pass: BackwardPass, summed?: Tensor<WideDType>) => LinearGradients;
+  /** Computes the gradients. */
+  readonly backward: (grad: Gradient, pass: BackwardPass, given?: GivenGradient) => LinearGradients;
   /** Returns the quantizer of the output gradient. Absent if the backward pass does not quantize it. */
   readonly gradQuantizer?: () => Quantizer;
   /** Tensors that were created for the backward pass alone. */

@@ -68,6 +68,7 @@ export function quantizedForward(
       wide: () => wideOf("linear: the input", given ?? input.value()),
     });
   const x = inputBy({ rowwise: true, columnwise: keepsX });
+  if (input.makes && !keepsOriginal && given !== x.own) given?.dispose();
   // the second run of a recomputed region quantizes a weight again, unless it was cached
   const weights = new WeightOperand(parts, call, (isCached(call) ? tracked : wanted).dgrad);
   const b = bias && wideOf("linear: the bias", borrowed(bias));
@@ -98,7 +99,7 @@ export function quantizedForward(
       ...(backwardBy?.saved ?? []),
     ],
     ...(gradQuantizer ? { gradQuantizer } : {}),
-    backward: (grad, pass, summed) => {
+    backward: (grad, pass, { summed, temporary } = {}) => {
       const biasOf = (): Tensor<WideDType> | undefined =>
         bias?.requiresGrad ? biasGradOf(parts, summed ?? wideGrad(grad, dtype)) : undefined;
       if (!backwardBy) return { bias: biasOf() };
@@ -110,6 +111,9 @@ export function quantizedForward(
         biasOf,
         dtype,
       });
+      if (temporary) summed?.dispose();
+      if (temporary && dy !== grad) grad.dispose();
+      const ownsGrad = temporary || dy !== grad;
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
       const columnsOfW = wanted.dgrad ? weights.copies(COLUMNWISE) : undefined;
@@ -120,10 +124,12 @@ export function quantizedForward(
           return parallel?.gradInput(made) ?? made;
         });
       if (columnsOfW && columnsOfW !== weights.own) columnsOfW.dispose();
+      // the gradient of the weight reads the columnwise copy
+      if (ownsGrad) dy.updateUsage({ rowwise: false });
       const from = keepsOriginal ? inputBy(COLUMNWISE) : x;
       const columns = wanted.wgrad ? from.copies(COLUMNWISE) : undefined;
       const dw = columns && wgradOf(columns, dy, products);
-      if (dy !== grad) dy.dispose();
+      if (ownsGrad) dy.dispose();
       if (columns && columns !== x.own) columns.dispose();
       if (keepsOriginal) from.own.dispose();
       return { x: dx, weight: dw, bias: dbias };
