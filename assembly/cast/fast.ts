@@ -108,6 +108,8 @@ export function encodeGroups<M, S, B, D>(
   const splitter = f32x4.splat(65537);
   const shrink = f32x4.splat(reinterpret<f32>(0x3f7fffff));
   const isTyped = (scaling & ElementScaling.Typed) !== 0;
+  const half = i32x4.splat(0x8000);
+  const upper = i32x4.splat(0x7fff0000);
   const least = f32x4.splat(isTyped ? reinterpret<f32>(0x80008000) : 0);
   const magnitude = v128.load(encoder, At.Magnitude);
   const minNormal = v128.load(encoder, At.MinNormal);
@@ -156,18 +158,29 @@ export function encodeGroups<M, S, B, D>(
         x3 = f32x4.mul(x3, factor);
       }
     }
-    let a0 = v128.and(x0, magnitude);
-    let a1 = v128.and(x1, magnitude);
-    let a2 = v128.and(x2, magnitude);
-    let a3 = v128.and(x3, magnitude);
+    let a0: v128;
+    let a1: v128;
+    let a2: v128;
+    let a3: v128;
+    // products are those of e8m0 rules, by powers of two: they are numbers of bf16, or too small for any code but 0
+    if (sizeof<D>() === 1 || !isTyped || !(scaling & ElementScaling.Divides)) {
+      a0 = v128.and(x0, magnitude);
+      a1 = v128.and(x1, magnitude);
+      a2 = v128.and(x2, magnitude);
+      a3 = v128.and(x3, magnitude);
+    } else if (load<u16>(m) === 0) {
+      // a quotient of two numbers of bf16 is none of the ties, which have nine significant bits
+      a0 = v128.and(i32x4.add(x0, half), upper);
+      a1 = v128.and(i32x4.add(x1, half), upper);
+      a2 = v128.and(i32x4.add(x2, half), upper);
+      a3 = v128.and(i32x4.add(x3, half), upper);
+    } else {
+      a0 = v128.and(splitBf16(x0, splitter), magnitude);
+      a1 = v128.and(splitBf16(x1, splitter), magnitude);
+      a2 = v128.and(splitBf16(x2, splitter), magnitude);
+      a3 = v128.and(splitBf16(x3, splitter), magnitude);
+    }
     if (sizeof<D>() === 4) {
-      // products are those of e8m0 rules, by powers of two: they are numbers of bf16, or too small for any code but 0
-      if (isTyped && scaling & ElementScaling.Divides) {
-        a0 = v128.and(splitBf16(x0, splitter), magnitude);
-        a1 = v128.and(splitBf16(x1, splitter), magnitude);
-        a2 = v128.and(splitBf16(x2, splitter), magnitude);
-        a3 = v128.and(splitBf16(x3, splitter), magnitude);
-      }
       // the sign before zero is added; up to 2^-134, bf16 rounds to zero
       if (scaling & ElementScaling.AddsZero) {
         x0 = f32x4.lt(x0, least);
