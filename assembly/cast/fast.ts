@@ -15,6 +15,9 @@ import { At } from "./encoder";
 /** The bits of the largest |x| that encodeBf16 encodes correctly. Larger magnitudes round to infinity or are NaN. */
 export const BF16_LIMIT: u32 = 0x7f7f7fff;
 
+/** The bits of 2^-125. Times a factor from there on, 1.5 * 2^127 is at least 6, the largest number of FP4. */
+const BOUNDED_BELOW: u32 = 0x01000000;
+
 /** Returns four elements, each times its own multiplier. */
 function scaled<M>(x: usize, multiplier: usize): v128 {
   if (sizeof<M>() === 1) return v128.load(x);
@@ -33,6 +36,16 @@ function multiplierOf<M>(multipliers: usize, group: i32, shift: i32): usize {
 /** Distance in bytes between the multipliers of consecutive groups of four elements. */
 function step<M>(): usize {
   return sizeof<M>() === 16 ? 16 : 0;
+}
+
+/**
+ * Four values rounded to bf16, as f32, by Veltkamp's splitting: `splitter` is 2^16 + 1. Values from 2^-126 up to 2^111 are
+ * rounded correctly, ties to even. Smaller ones stay below 2^-125, and larger ones may become NaN, which encodeGroups encodes as
+ * the largest number.
+ */
+function splitBf16(v: v128, splitter: v128): v128 {
+  const p = f32x4.mul(v, splitter);
+  return f32x4.add(f32x4.sub(v, p), p);
 }
 
 /**
@@ -66,17 +79,11 @@ export function toBf16(v: v128, half: v128, one: v128, kept: v128): v128 {
 }
 
 /**
- * The neighbours toward zero of magnitudes whose last bit is 0, of which a tie is one; zero stays zero. No code and no tie lies
- * between a tie and its neighbours.
+ * The neighbours toward zero of magnitudes whose last bit is 0, of which a tie is one. No code and no tie lies between a tie and
+ * its neighbours. A product with `shrink`, 1 - 2^-24, is the neighbour toward zero of a normal number. Zero stays below all ties.
  */
-function belowTie(a: v128): v128 {
-  const one = i32x4.splat(1);
-  return i32x4.max_s(v128.or(i32x4.sub(a, one), one), i32x4.splat(0));
-}
-
-/** The neighbours away from zero of magnitudes whose last bit is 0, up to the largest finite number. */
-function aboveTie(a: v128): v128 {
-  return i32x4.min_s(v128.or(a, i32x4.splat(1)), i32x4.splat(0x7f7fffff));
+function belowTie(a: v128, shrink: v128, one: v128): v128 {
+  return v128.or(f32x4.mul(a, shrink), one);
 }
 
 /**
@@ -97,9 +104,13 @@ export function encodeGroups<M, S, B, D>(
   shift: i32,
   scaling: u32,
 ): void {
-  const halfBf16 = v128.load(encoder, At.HalfBf16);
   const one = v128.load(encoder, At.One);
-  const upper = v128.load(encoder, At.UpperHalf);
+  const splitter = f32x4.splat(65537);
+  const shrink = f32x4.splat(reinterpret<f32>(0x3f7fffff));
+  const isTyped = (scaling & ElementScaling.Typed) !== 0;
+  const half = i32x4.splat(0x8000);
+  const upper = i32x4.splat(0x7fff0000);
+  const least = f32x4.splat(isTyped ? reinterpret<f32>(0x80008000) : 0);
   const magnitude = v128.load(encoder, At.Magnitude);
   const minNormal = v128.load(encoder, At.MinNormal);
   const exponentMask = v128.load(encoder, At.ExponentMask);
@@ -113,7 +124,7 @@ export function encodeGroups<M, S, B, D>(
   let seen = zero;
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
-    let factor = sizeof<M>() === 4 ? v128.load32_splat(m) : seen;
+    const factor = sizeof<M>() === 4 ? v128.load32_splat(m) : seen;
     let x0: v128;
     let x1: v128;
     let x2: v128;
@@ -128,16 +139,12 @@ export function encodeGroups<M, S, B, D>(
       x1 = v128.load(x, 16);
       x2 = v128.load(x, 32);
       x3 = v128.load(x, 48);
-      if (scaling & ElementScaling.Bounded) {
+      // elements of larger factors saturate without the bound too; FP4 alone has it
+      if (scaling & ElementScaling.Bounded && load<u32>(m) < BOUNDED_BELOW) {
         x0 = bounded(x0);
         x1 = bounded(x1);
         x2 = bounded(x2);
         x3 = bounded(x3);
-      }
-      if (scaling & ElementScaling.Typed) {
-        // x is bf16; a NaN of the factor may have any last bits, which the result may have too
-        const isNumber = f32x4.eq(factor, factor);
-        factor = v128.bitselect(factor, f32x4.splat(NaN), isNumber);
       }
       if (scaling & ElementScaling.Divides) {
         x0 = f32x4.div(x0, factor);
@@ -150,34 +157,48 @@ export function encodeGroups<M, S, B, D>(
         x2 = f32x4.mul(x2, factor);
         x3 = f32x4.mul(x3, factor);
       }
-      if (scaling & ElementScaling.Typed) {
-        x0 = toBf16(x0, halfBf16, one, upper);
-        x1 = toBf16(x1, halfBf16, one, upper);
-        x2 = toBf16(x2, halfBf16, one, upper);
-        x3 = toBf16(x3, halfBf16, one, upper);
-      }
-      if (scaling & ElementScaling.AddsZero) {
-        x0 = f32x4.add(x0, zero);
-        x1 = f32x4.add(x1, zero);
-        x2 = f32x4.add(x2, zero);
-        x3 = f32x4.add(x3, zero);
-      }
     }
-    let a0 = v128.and(x0, magnitude);
-    let a1 = v128.and(x1, magnitude);
-    let a2 = v128.and(x2, magnitude);
-    let a3 = v128.and(x3, magnitude);
+    let a0: v128;
+    let a1: v128;
+    let a2: v128;
+    let a3: v128;
+    // products are those of e8m0 rules, by powers of two: they are numbers of bf16, or too small for any code but 0
+    if (sizeof<D>() === 1 || !isTyped || !(scaling & ElementScaling.Divides)) {
+      a0 = v128.and(x0, magnitude);
+      a1 = v128.and(x1, magnitude);
+      a2 = v128.and(x2, magnitude);
+      a3 = v128.and(x3, magnitude);
+    } else if (load<u16>(m) === 0) {
+      // a quotient of two numbers of bf16 is none of the ties, which have nine significant bits
+      a0 = v128.and(i32x4.add(x0, half), upper);
+      a1 = v128.and(i32x4.add(x1, half), upper);
+      a2 = v128.and(i32x4.add(x2, half), upper);
+      a3 = v128.and(i32x4.add(x3, half), upper);
+    } else {
+      a0 = v128.and(splitBf16(x0, splitter), magnitude);
+      a1 = v128.and(splitBf16(x1, splitter), magnitude);
+      a2 = v128.and(splitBf16(x2, splitter), magnitude);
+      a3 = v128.and(splitBf16(x3, splitter), magnitude);
+    }
     if (sizeof<D>() === 4) {
+      // the sign before zero is added; up to 2^-134, bf16 rounds to zero
+      if (scaling & ElementScaling.AddsZero) {
+        x0 = f32x4.lt(x0, least);
+        x1 = f32x4.lt(x1, least);
+        x2 = f32x4.lt(x2, least);
+        x3 = f32x4.lt(x3, least);
+      }
       if (scaling & ElementScaling.TiesToZero) {
-        a0 = belowTie(a0);
-        a1 = belowTie(a1);
-        a2 = belowTie(a2);
-        a3 = belowTie(a3);
+        a0 = belowTie(a0, shrink, one);
+        a1 = belowTie(a1, shrink, one);
+        a2 = belowTie(a2, shrink, one);
+        a3 = belowTie(a3, shrink, one);
       } else if (scaling & ElementScaling.TiesToAway) {
-        a0 = aboveTie(a0);
-        a1 = aboveTie(a1);
-        a2 = aboveTie(a2);
-        a3 = aboveTie(a3);
+        // the neighbours away from zero; infinity becomes NaN, which is encoded as the largest number
+        a0 = v128.or(a0, one);
+        a1 = v128.or(a1, one);
+        a2 = v128.or(a2, one);
+        a3 = v128.or(a3, one);
       }
     }
     const low = i16x8.narrow_i32x4_s(

@@ -10,9 +10,69 @@ const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
 const E4M3_MIN_NORMAL: u32 = 0x3c800000; // 2^-6
 const E4M3_MAX: u32 = 0x43e00000; // 448
-const E4M3_EIGHTH: u32 = 0x20; // the code of 0.125
-const UE5M3_MAX: f32 = 114688;
-const UE5M3_MIN_NORMAL: u32 = 0x38800000; // 2^-14
+
+/** Constants of e4m3 scales in memory, because V8 rebuilds a vector literal in several instructions wherever it is used. */
+const CONSTANTS = memory.data<u32>(
+  [
+    0x40c00000,
+    0x3c800000,
+    0x3c600000,
+    0x43e00000,
+    0x43780000,
+    1,
+    0x7f800000,
+    20 << 23,
+    0x7f800000,
+    968,
+    0x2e000000,
+    0x3e000000,
+    0x20,
+    0x7f,
+    0x38800000,
+    0x47e00000,
+    904,
+  ],
+  16,
+);
+
+/** Byte offsets in CONSTANTS. */
+const enum Constant {
+  Six = 0,
+  /** 2^-6. */
+  MinNormal = 4,
+  /** 7 * 2^-9. */
+  MaxSubnormal = 8,
+  /** 448. */
+  Max = 12,
+  /** 248, from which on E4m3HalfUp has the largest scale. */
+  Large = 16,
+  /** The integer 1. */
+  One = 20,
+  /** The mask of the exponent field. */
+  Exponent = 24,
+  /** What makes a power of two the term whose sum rounds to three mantissa bits. */
+  Lift = 28,
+  Infinity = 32,
+  /** The exponent field of 2^-6 with three mantissa bits. */
+  Bias = 36,
+  /** 2^-35. */
+  Sum = 40,
+  /** 0.125 and its code. */
+  Eighth = 44,
+  EighthCode = 48,
+  /** The code of NaN. */
+  NaN = 52,
+  /** Of ue5m3: 2^-14, the largest number, and the exponent field as in Bias. */
+  MinNormalUe5m3 = 56,
+  MaxUe5m3 = 60,
+  BiasUe5m3 = 64,
+}
+
+/** A constant in every lane. */
+function constant(at: Constant): v128 {
+  return v128.load32_splat(CONSTANTS + at);
+}
+
 const EPSILON: f32 = 1.1920928955078125e-7; // 2^-23, the distance from 1 to the next f32
 
 /** Byte offsets of the fields of a prepared scale rule: a ScaleRule with its constants. */
@@ -163,6 +223,13 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
       applyF32(rule, amaxes + i, scales + i, multipliers + i);
     return;
   }
+  if (hasTensorScale(kind)) {
+    for (let i = 0; i < count; i += 4) {
+      const at = (<usize>i) << 2;
+      storeCodes(ofTensor(rule, v128.load(amaxes + at), multipliers + at), scales, i, count);
+    }
+    return;
+  }
   for (let i = 0; i < count; i += 4) {
     const amax = v128.load(amaxes + ((<usize>i) << 2));
     let code: v128;
@@ -179,7 +246,6 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     else if (kind === ScaleRule.E8m0FloorLog2)
       code = e8m0FloorLog2(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
     else if (kind === ScaleRule.TwoLevel) code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
-    else if (hasTensorScale(kind)) code = ofTensor(rule, amax, multipliers + ((<usize>i) << 2));
     else if (kind === ScaleRule.Ue5m3Quotient)
       code = ue5m3Quotient(rule, amax, multipliers + ((<usize>i) << 2));
     else {
@@ -196,13 +262,18 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
     } else if (kind === ScaleRule.E8m0UpNormal) {
       const isZero = i32x4.eq(code, i32x4.splat(0));
       v128.store(multipliers + ((<usize>i) << 2), v128.andnot(e8m0Multiplier(rule, code), isZero));
-    } else if (kind !== ScaleRule.TwoLevel && kind !== ScaleRule.Ue5m3Quotient && !hasTensorScale(kind))
+    } else if (kind !== ScaleRule.TwoLevel && kind !== ScaleRule.Ue5m3Quotient)
       v128.store(multipliers + ((<usize>i) << 2), e8m0Multiplier(rule, code));
-    const halves = i16x8.narrow_i32x4_u(code, code);
-    const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
-    if (i + 4 <= count) store<i32>(scales + <usize>i, bytes);
-    else for (let j = i; j < count; ++j) store<u8>(scales + <usize>j, bytes >> ((j - i) << 3));
+    storeCodes(code, scales, i, count);
   }
+}
+
+/** Writes four codes as bytes of an array of `count`, from index `i` on; those behind its end are not written. */
+function storeCodes(code: v128, scales: usize, i: i32, count: i32): void {
+  const halves = i16x8.narrow_i32x4_u(code, code);
+  const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
+  if (i + 4 <= count) store<i32>(scales + <usize>i, bytes);
+  else for (let j = i; j < count; ++j) store<u8>(scales + <usize>j, bytes >> ((j - i) << 3));
 }
 
 function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): void {
@@ -365,56 +436,69 @@ function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
   return i32x4.sub(i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, 20)), i32x4.splat(968));
 }
 
-/** Values from 0 to the largest one, rounded to the format of three mantissa bits with the least normal number `normal`. */
-function nearestScale(values: v128, normal: u32): v128 {
-  const e = v128.and(i32x4.max_s(values, i32x4.splat(normal)), i32x4.splat(0x7f800000));
-  // adding a power of two rounds, as in encoder.ts
-  const c = i32x4.add(e, i32x4.splat(20 << 23));
-  return f32x4.sub(f32x4.add(values, c), c);
+/** The powers of two of values, none of them NaN, in a format of three mantissa bits with the least normal number `normal`. */
+function exponentOf(values: v128, normal: v128): v128 {
+  return v128.and(i32x4.max_s(values, normal), constant(Constant.Exponent));
 }
 
-/** The codes, without a sign, of values that the format of three mantissa bits with that least normal number represents. */
-function codesOfScales(values: v128, normal: u32): v128 {
-  const subnormal = i32x4.trunc_sat_f32x4_u(f32x4.mul(values, f32x4.splat(8 / reinterpret<f32>(normal))));
-  const exact = i32x4.sub(i32x4.shr_u(values, 20), i32x4.splat((normal >> 20) - 8));
-  return v128.bitselect(subnormal, exact, i32x4.lt_s(values, i32x4.splat(normal)));
+/** The sums of values and the powers of two that round them to three mantissa bits (encoder.ts); `e` is their exponentOf. */
+function roundingSum(values: v128, e: v128): v128 {
+  return f32x4.add(values, i32x4.add(e, constant(Constant.Lift)));
+}
+
+/** The rounded values of a roundingSum. */
+function scaleOf(sum: v128, e: v128): v128 {
+  return f32x4.sub(sum, i32x4.add(e, constant(Constant.Lift)));
+}
+
+/** The codes of a roundingSum, without a sign; `bias` is the exponent field of `normal` with three mantissa bits. */
+function codesOf(sum: v128, e: v128, bias: v128): v128 {
+  const significand = i32x4.sub(sum, i32x4.add(e, constant(Constant.Lift)));
+  return i32x4.sub(i32x4.add(significand, i32x4.shr_u(e, 20)), bias);
 }
 
 /** The codes and factors of E4m3HalfUp. A block of the scale 0 has the factor that makes elements 0. */
 function halfUpE4m3(rule: usize, amax: v128, factors: usize): v128 {
-  const raw = f32x4.pmin(f32x4.div(amax, f32x4.splat(6)), f32x4.splat(448));
-  const units = i32x4.trunc_sat_f32x4_u(f32x4.add(f32x4.mul(raw, f32x4.splat(512)), f32x4.splat(0.5)));
-  const normal = i32x4.sub(i32x4.shr_u(i32x4.add(raw, i32x4.splat(0x00080000)), 20), i32x4.splat(120 << 3));
-  const bounded = v128.bitselect(i32x4.splat(0x7e), normal, i32x4.gt_s(normal, i32x4.splat(0x77)));
-  const isTiny = i32x4.lt_s(raw, i32x4.splat(E4M3_MIN_NORMAL));
-  const code = v128.bitselect(i32x4.min_s(units, i32x4.splat(7)), bounded, isTiny);
-  const tiny = f32x4.mul(f32x4.convert_i32x4_s(code), f32x4.splat(1.0 / 512));
-  const scale = v128.bitselect(tiny, i32x4.shl(i32x4.add(code, i32x4.splat(120 << 3)), 20), isTiny);
-  const isZero = i32x4.eq(code, i32x4.splat(0));
+  const raw = f32x4.div(amax, constant(Constant.Six));
+  const isTiny = f32x4.lt(raw, constant(Constant.MinNormal));
+  const isLarge = f32x4.ge(raw, constant(Constant.Large));
+  const bounded = v128.bitselect(f32x4.pmin(raw, constant(Constant.MaxSubnormal)), raw, isTiny);
+  const value = v128.bitselect(constant(Constant.Max), bounded, isLarge);
+  // ggml adds half a unit in f32, which rounds the number before 2^-10 up to it
+  const summed = f32x4.add(value, constant(Constant.Sum));
+  // a tie, whose last bit is 0, becomes the next number, which is rounded up
+  const above = v128.or(summed, constant(Constant.One));
+  const e = exponentOf(above, constant(Constant.MinNormal));
+  const sum = roundingSum(above, e);
+  const scale = scaleOf(sum, e);
+  const isZero = i32x4.eq(scale, i32x4.splat(0));
   if (load<u32>(rule, RuleAt.Scaling) & ElementScaling.Divides)
-    v128.store(factors, v128.bitselect(f32x4.splat(Infinity), scale, isZero));
+    v128.store(factors, v128.bitselect(constant(Constant.Infinity), scale, isZero));
   else v128.store(factors, v128.andnot(f32x4.div(f32x4.splat(1), scale), isZero));
-  return code;
+  return codesOf(sum, e, constant(Constant.Bias));
 }
 
 /** The codes of Ue5m3Quotient. Writes what elements are divided by, or multiplied by. */
 function ue5m3Quotient(rule: usize, amax: v128, factors: usize): v128 {
-  const sixth = roundFour(load<u32>(rule, RuleAt.Type), f32x4.div(amax, f32x4.splat(6)));
-  const scale = nearestScale(f32x4.pmin(sixth, f32x4.splat(UE5M3_MAX)), UE5M3_MIN_NORMAL);
+  const sixth = roundFour(load<u32>(rule, RuleAt.Type), f32x4.div(amax, constant(Constant.Six)));
+  const value = f32x4.pmin(sixth, constant(Constant.MaxUe5m3));
+  const e = exponentOf(value, constant(Constant.MinNormalUe5m3));
+  const sum = roundingSum(value, e);
+  const scale = scaleOf(sum, e);
   const divisor = v128.bitselect(f32x4.splat(EPSILON), scale, f32x4.eq(scale, f32x4.splat(0)));
   const divides = load<u32>(rule, RuleAt.Scaling) & ElementScaling.Divides;
   v128.store(factors, divides ? divisor : f32x4.div(f32x4.splat(1), divisor));
-  return codesOfScales(scale, UE5M3_MIN_NORMAL);
+  return codesOf(sum, e, constant(Constant.BiasUe5m3));
 }
 
 /** What becomes the e4m3 scale of an amax by a rule that `tensorScale` has, whose tensor has the scale `t`. */
 function rawOfTensor(kind: i32, type: u32, amax: v128, t: v128): v128 {
   if (kind === ScaleRule.TwoLevelProduct) {
-    const quotient = f32x4.div(amax, f32x4.mul(f32x4.splat(6), t));
+    const quotient = f32x4.div(amax, f32x4.mul(constant(Constant.Six), t));
     const one = f32x4.splat(1);
     return v128.bitselect(one, quotient, f32x4.eq(quotient, f32x4.splat(0)));
   }
-  const sixth = f32x4.div(amax, f32x4.splat(6));
+  const sixth = f32x4.div(amax, constant(Constant.Six));
   return kind === ScaleRule.TwoLevelDivisor ? f32x4.mul(t, roundFour(type, sixth)) : f32x4.div(sixth, t);
 }
 
@@ -434,15 +518,18 @@ function ofTensor(rule: usize, amax: v128, multipliers: usize): v128 {
   const t = v128.load32_splat(rule, RuleAt.Global);
   const raw = rawOfTensor(kind, load<u32>(rule, RuleAt.Type), amax, t);
   const isNaN = f32x4.ne(raw, raw);
-  const clamped = f32x4.pmin(f32x4.pmax(raw, f32x4.splat(leastOfTensor(kind))), f32x4.splat(448));
-  let scale = nearestScale(v128.andnot(clamped, isNaN), E4M3_MIN_NORMAL);
-  let code = codesOfScales(scale, E4M3_MIN_NORMAL);
+  const clamped = f32x4.pmin(f32x4.pmax(raw, f32x4.splat(leastOfTensor(kind))), constant(Constant.Max));
+  const value = v128.andnot(clamped, isNaN);
+  const e = exponentOf(value, constant(Constant.MinNormal));
+  const sum = roundingSum(value, e);
+  let scale = scaleOf(sum, e);
+  let code = codesOf(sum, e, constant(Constant.Bias));
   if (kind === ScaleRule.TwoLevelDivisor) {
     const none = i32x4.eq(code, i32x4.splat(0));
-    code = v128.bitselect(i32x4.splat(E4M3_EIGHTH), code, none);
-    scale = v128.bitselect(f32x4.splat(0.125), scale, none);
+    code = v128.bitselect(constant(Constant.EighthCode), code, none);
+    scale = v128.bitselect(constant(Constant.Eighth), scale, none);
   }
-  code = v128.bitselect(i32x4.splat(0x7f), code, isNaN);
+  code = v128.bitselect(constant(Constant.NaN), code, isNaN);
   scale = v128.or(scale, isNaN);
   v128.store(multipliers, factorOfTensor(kind, load<u32>(rule, RuleAt.Scaling), scale, t));
   return code;

@@ -168,7 +168,7 @@ def identify(
 
     `x` is finite. `codes` are unsigned integers or of ml_dtypes' types, two of 4 bits in a byte; `scales` are float32, bfloat16,
     float16, e8m0 or e4m3, the last two also as uint8, in any arrangement. `tensor_scale` is the scale or the amax of the whole, one
-    float32.
+    float32, or of row-scaled NVFP4 the amaxes of the rows.
 
     Raises `LockstepError` for an `x` with NaN or infinities, and for codes and scales that cannot be those of `x`.
     """

@@ -16,6 +16,8 @@ export interface PlainQuantized {
   readonly scales: Uint8Array | Float32Array;
   /** The amax or the scale of the tensor, where a rule stores one. */
   readonly whole?: number;
+  /** The amaxes of rows, which `rowScaled` stores instead. */
+  readonly lineAmaxes?: Float32Array;
 }
 
 /** The rowwise copy of `t`, whose scales are in the logical layout. It waits for the device. */
@@ -25,8 +27,9 @@ export function plainOf(t: QuantizedTensor): PlainQuantized {
   const bytes = data.dataSync() as Uint8Array;
   const codes = storageBits(data.dtype) === 4 ? unpackFour(bytes).subarray(0, rows * columns) : bytes.slice();
   const scales = scaleInv.dataSync().slice() as Uint8Array | Float32Array;
-  const whole = amax && { whole: Number(amax.dataSync()[0]) };
-  return { rows, columns, codes, scales, ...whole };
+  const stored = amax?.dataSync().slice() as Float32Array | undefined;
+  const beside = stored && (t.spec.rowScaled ? { lineAmaxes: stored } : { whole: Number(stored[0]) });
+  return { rows, columns, codes, scales, ...beside };
 }
 
 /** The index of the scale of an element. */

@@ -66,6 +66,65 @@ describe("identify", () => {
     expect(readings[0].arrangement).toBe("swizzled");
   });
 
+  it.each([[], ["--four-over-six"]])(
+    "names row-scaled NVFP4, with %j, and not the tensor's scale",
+    async (...own) => {
+      await w.write("in", [f32("x", SIZE, VALUES)]);
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "nvfp4", "--row-scaled", ...own);
+      const { readings, excluded, words } = JSON.parse(await w.succeed("identify", "@in", "@out", "--json"));
+      const fourOverSix = own.length > 0 ? "mae" : "none";
+      expect(readings[0]).toMatchObject({ quantizer: "nvfp4", rowScaled: true, fourOverSix });
+      expect(words).toMatch(/^no dialect of the table; row-scaled twoLevel/);
+      expect(excluded.find(({ dialect }: { dialect: string }) => dialect === "te").because).toMatch(
+        /scales differ/,
+      );
+    },
+  );
+
+  it("reads INT4 as compressed-tensors packs it, beside an amax of another size", async () => {
+    await w.write("in", [f32("x", SIZE, VALUES)]);
+    await w.succeed("quantize", "@in", "-o", "@out", "--dialect", "ct-int4-group");
+    const { tensors } = await w.read("out");
+    const codes = tensors["x.rowwise.data"]?.bytes ?? new Uint8Array();
+    const scales = tensors["x.rowwise.scale_inv"];
+    await w.write("theirs", [
+      raw(
+        "x.weight_packed",
+        "I32",
+        [128, 16],
+        codes.map((byte) => byte ^ 0x88),
+      ),
+      raw("x.weight_scale", "F32", scales?.shape ?? [], scales?.bytes ?? new Uint8Array()),
+      // not a scale of this tensor, by its size
+      raw("x.input_amax", "F32", [3], new Uint8Array(12)),
+    ]);
+    const { dialects, readings } = JSON.parse(await w.succeed("identify", "@in", "@theirs", "--json"));
+    expect(dialects).toContain("ct-int4-group");
+    expect(readings[0].packing).toBe("eight in a word, plus 8");
+    const { status, stderr } = await w.run("identify", "@in", "@theirs", "--tensor-scale", "x.weight_packed");
+    expect([status, stderr]).toEqual([2, expect.stringMatching(/is I32; give --tensor-scale NAME/)]);
+  });
+
+  it("takes the scale of the tensor in BF16, where it is exact", async () => {
+    const values = VALUES.map((value, i) => (i === 0 ? 1024 : value));
+    await w.write("in", [f32("x", SIZE, values)]);
+    await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "nvfp4");
+    const { tensors } = await w.read("out");
+    const [codes, scales] = [tensors["x.rowwise.data"], tensors["x.rowwise.scale_inv"]];
+    for (const [amax, wanted] of [
+      [0x4480, ["te"]],
+      [0x4400, []],
+    ] as const) {
+      await w.write("theirs", [
+        raw("x.codes", "U8", [128, 64], codes?.bytes ?? new Uint8Array()),
+        raw("x.scales", "U8", scales?.shape ?? [], scales?.bytes ?? new Uint8Array()),
+        raw("x.amax", "BF16", [1], Uint8Array.of(amax % 256, amax >> 8)),
+      ]);
+      const { stdout } = await w.run("identify", "@in", "@theirs", "--json");
+      expect(JSON.parse(stdout).dialects).toEqual(wanted);
+    }
+  });
+
   it("has status 1 where nothing explains the codes, and says what is nearest", async () => {
     await w.write("in", [f32("x", SIZE, VALUES)]);
     await w.write("out", [

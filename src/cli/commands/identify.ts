@@ -6,9 +6,10 @@ import { BLOCK_FORMAT_NAMES, type BlockFormatName } from "../../formats/block.js
 import { fileFormat, tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { someNames, type TensorSource } from "../../io/source.js";
+import { decode } from "../../ops/cast/cast.js";
 import { fromBytes } from "../../ops/create.js";
 import { Scope } from "../../tensor/scope.js";
-import { elementCount } from "../../tensor/shape.js";
+import { asMatrix, elementCount } from "../../tensor/shape.js";
 import { hasType, type Tensor } from "../../tensor/tensor.js";
 import { defineCommand } from "../command.js";
 import { oneOf, optional } from "../options.js";
@@ -75,6 +76,26 @@ function inputOf(file: TensorSource, given: string | undefined): TensorEntry {
   throw new FileError(`${file.path}: ${why}; give --tensor NAME, one of F32, F16 or BF16`);
 }
 
+/**
+ * The scale of the tensor, or the amaxes of its rows: the named tensor, or one that is found by its ending and has one value, or
+ * one for each row.
+ */
+function tensorScaleOf(
+  file: TensorSource,
+  given: string | undefined,
+  about: string,
+  [rows]: readonly [rows: number, columns: number],
+): TensorEntry | undefined {
+  const found = given === undefined ? byEnding(file, OF_TENSOR, about) : file.entry(given);
+  if (!found) return undefined;
+  if (given === undefined)
+    return wideDType(found) && [1, rows].includes(elementCount(found.shape)) ? found : undefined;
+  if (wideDType(found)) return found;
+  throw new FileError(
+    `${file.path}: "${found.name}" is ${found.dtype}; give --tensor-scale NAME, one of F32, F16 or BF16`,
+  );
+}
+
 /** Reads a tensor of a file, to be made with the same bytes; types that the library does not have are bytes. */
 async function readTensor(file: TensorSource, entry: TensorEntry): Promise<(backend: Backend) => Tensor> {
   const dtype = tensorDType(entry.dtype);
@@ -92,7 +113,7 @@ function identifiedIn(
 ): Identification {
   using _scope = new Scope();
   const [x, codes, scales, whole] = read.map((make) => make(backend)) as [Tensor, Tensor, Tensor, Tensor?];
-  const tensorScale = whole && hasType(whole, "f32") ? whole : undefined;
+  const tensorScale = whole && (hasType(whole, "f32") ? whole : decode(whole));
   return identifyDialect(x, { codes, scales, tensorScale, quantizer });
 }
 
@@ -131,7 +152,7 @@ export const identify = defineCommand({
     }),
     "tensor-scale": optional({
       placeholder: "NAME",
-      help: "tensor of OUT with the scale or the amax of the whole tensor (default: by its name, if there is one)",
+      help: "tensor of OUT with the scale or the amax of the whole tensor, or the amaxes of its rows (default: by its name, if there is one)",
       parse: (text) => text,
     }),
     quantizer: optional<BlockFormatName>({
@@ -149,13 +170,12 @@ export const identify = defineCommand({
           : "";
         const codes = entryOf(made, "codes", values.codes, CODES, about);
         const scales = entryOf(made, "scales", values.scales, SCALES, about);
-        const given = values["tensor-scale"];
-        const whole = given === undefined ? byEnding(made, OF_TENSOR, about) : made.entry(given);
+        const whole = tensorScaleOf(made, values["tensor-scale"], about, asMatrix(entry.shape));
         const read = [
           await readTensor(source, entry),
           await readTensor(made, codes),
           await readTensor(made, scales),
-          ...(whole?.dtype === "F32" ? [await readTensor(made, whole)] : []),
+          ...(whole ? [await readTensor(made, whole)] : []),
         ];
         return identifiedIn(await session.backend(), read, values.quantizer);
       }),

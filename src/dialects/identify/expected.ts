@@ -1,5 +1,5 @@
 /** The scales that a matrix has by each rule, of the tables and others that kernels in the field have. */
-import { type BlockFormatName, blockFormat, type Tile } from "../../formats/block.js";
+import { type BlockFormatName, blockFormat, isSquare, type Tile } from "../../formats/block.js";
 import type { BlockScaleFormat } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
 import type { ElementScalingName } from "../../formats/element-scalings.js";
@@ -7,9 +7,10 @@ import type { ScalarFormat } from "../../formats/scalar.js";
 import { SCALE_RULES, type ScaleRuleName } from "../../formats/scale-rules.js";
 import { quantizerNamed } from "../../quantizers/named.js";
 import { scaleLines } from "../../tensor/geometry.js";
-import type { QuantizeSpec } from "../../tensor/quantized.js";
+import type { FourOverSix, QuantizeSpec } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
+import { FOUR_OVER_SIX } from "../../tensor/spec.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { type PlainQuantized, plainOf, scaleAt } from "../plain.js";
 import { DIALECTS, type Dialect } from "../table.js";
@@ -27,6 +28,17 @@ export interface ScaleSettings {
   readonly pow2Scales?: boolean;
   readonly amaxEpsilon?: number;
   readonly amaxLimit?: number;
+  readonly fourOverSix?: FourOverSix;
+  readonly e4m3Max?: QuantizeSpec["e4m3Max"];
+  readonly rowScaled?: boolean;
+}
+
+/** Whether the settings are those of a spec, apart from its element scaling. */
+export function areOf(settings: ScaleSettings, spec: QuantizeSpec): boolean {
+  const { scaleRule, pow2Scales = false, amaxEpsilon = 0, amaxLimit = 0 } = settings;
+  const { fourOverSix = "none", e4m3Max = 448, rowScaled = false } = settings;
+  const own = { scaleRule, pow2Scales, amaxEpsilon, amaxLimit, fourOverSix, e4m3Max, rowScaled };
+  return Object.entries(own).every(([name, value]) => spec[name as keyof typeof own] === value);
 }
 
 /** The values of a bound of the amax that dialects have, and none. */
@@ -37,8 +49,21 @@ function boundsOf(bound: "amaxEpsilon" | "amaxLimit"): readonly number[] {
 
 const BOUNDS = { amaxEpsilon: boundsOf("amaxEpsilon"), amaxLimit: boundsOf("amaxLimit") };
 
-/** All settings of scales that a quantizer has. */
-export function scaleSettings(quantizer: BlockFormatName): readonly ScaleSettings[] {
+/** What goes with the first rule of a quantizer alone: 4over6 under each largest scale, and an amax for each row. */
+function settingsOfOwnRule({ quantizer, tile }: Pick<MatrixKind, "quantizer" | "tile">) {
+  const { options } = blockFormat(quantizer);
+  const choices: readonly Omit<ScaleSettings, "scaleRule">[] = options.includes("fourOverSix")
+    ? FOUR_OVER_SIX.flatMap((fourOverSix) =>
+        fourOverSix === "none" ? [{}] : ([256, 448] as const).map((e4m3Max) => ({ fourOverSix, e4m3Max })),
+      )
+    : [{}];
+  if (!options.includes("rowScaled") || isSquare(tile)) return choices;
+  return choices.flatMap((choice) => [choice, { ...choice, rowScaled: true }]);
+}
+
+/** All settings of scales that a quantizer has with a tile. */
+export function scaleSettings(shape: Pick<MatrixKind, "quantizer" | "tile">): readonly ScaleSettings[] {
+  const { quantizer } = shape;
   const { rules, options } = blockFormat(quantizer);
   return rules.flatMap((scaleRule) => {
     const powers = options.includes("pow2Scales") && SCALE_RULES[scaleRule].powers === "asked";
@@ -46,12 +71,15 @@ export function scaleSettings(quantizer: BlockFormatName): readonly ScaleSetting
       options.includes(bound) ? BOUNDS[bound] : [undefined];
     return within("amaxEpsilon").flatMap((amaxEpsilon) =>
       within("amaxLimit").flatMap((amaxLimit) =>
-        (powers ? [true, false] : [undefined]).map((pow2Scales) => ({
-          scaleRule,
-          ...(pow2Scales === undefined ? {} : { pow2Scales }),
-          ...(amaxEpsilon === undefined ? {} : { amaxEpsilon }),
-          ...(amaxLimit === undefined ? {} : { amaxLimit }),
-        })),
+        (powers ? [true, false] : [undefined]).flatMap((pow2Scales) =>
+          (scaleRule === rules[0] ? settingsOfOwnRule(shape) : [{}]).map((own) => ({
+            scaleRule,
+            ...(pow2Scales === undefined ? {} : { pow2Scales }),
+            ...(amaxEpsilon === undefined ? {} : { amaxEpsilon }),
+            ...(amaxLimit === undefined ? {} : { amaxLimit }),
+            ...own,
+          })),
+        ),
       ),
     );
   });

@@ -6,8 +6,8 @@ import type { ScalarFormat } from "../../formats/scalar.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { requireBackendOf } from "../../ops/execute.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
-import type { QuantizeSpec } from "../../tensor/quantized.js";
-import { requireScalar, requireTensor, requireWide } from "../../tensor/require.js";
+import type { FourOverSix, QuantizeSpec } from "../../tensor/quantized.js";
+import { requireF32, requireTensor, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
@@ -15,7 +15,7 @@ import type { DialectCount } from "../diff.js";
 import { quantizerOf } from "../quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../table.js";
 import type { ElementOverflow, ElementRounding, ElementZero } from "./elements.js";
-import { type MatrixKind, quantizedBy } from "./expected.js";
+import { areOf, type MatrixKind, quantizedBy } from "./expected.js";
 import {
   type CodePacking,
   type CodeReading,
@@ -39,12 +39,15 @@ import { codeContradiction, elementWords, foundWords, layoutWords, scaleContradi
 export interface StoredCodes {
   /**
    * The codes: u8, or a scalar format. Four-bit codes are two in a byte, six-bit ones one in a byte or four in three bytes of
-   * u8.
+   * u8. i32: eight integers of four bits, each plus 8, as compressed-tensors packs them.
    */
   readonly codes: Tensor;
   /** The scales: u8, e8m0, e4m3, f32, bf16 or f16, in any arrangement. */
   readonly scales: Tensor;
-  /** The scale of the tensor beside those of blocks, f32 with one element. */
+  /**
+   * The scale of the tensor beside those of blocks, f32 with one element; or the amaxes of the rows of a row-scaled one, f32 with
+   * as many elements as the matrix has rows.
+   */
   readonly tensorScale?: Tensor<"f32"> | undefined;
   /** The quantizer, if it is known. Default: each that the bytes allow. */
   readonly quantizer?: BlockFormatName | undefined;
@@ -82,6 +85,12 @@ export interface IdentifiedReading {
   readonly tensorScale: TensorScaleForm;
   /** The scale rule: a key of `SCALE_RULES`, or the name of one that no dialect has. */
   readonly scaleRule: string;
+  /** Whether each row has an amax in place of the tensor's (`rowScaled` of NVFP4). */
+  readonly rowScaled: boolean;
+  /** The measure by which 4over6 chooses between two scales of a block (NVFP4), or `none`. */
+  readonly fourOverSix: FourOverSix;
+  /** The maximum of the block scales of NVFP4: 448, or 256 with 4over6. */
+  readonly e4m3Max: 448 | 256;
   /** Every way of rounding that explains the codes. */
   readonly elements: readonly IdentifiedElements[];
   /** The dialects that have this rule and one of these ways. */
@@ -131,7 +140,7 @@ const checkStored = optionsOf<StoredCodes>(
   {
     codes: needed(anything),
     scales: needed(anything),
-    tensorScale: requireScalar,
+    tensorScale: anything,
     quantizer: oneOf(BLOCK_FORMAT_NAMES),
   },
   "stored",
@@ -140,8 +149,9 @@ const checkStored = optionsOf<StoredCodes>(
 /**
  * Finds what made codes and scales of `x` (f32, bf16 or f16, finite), by exclusion: which scale rule, rounding of elements,
  * dialect and layout explain every code and scale. It knows the rules and roundings of the tables and others that kernels have
- * (half away from zero, toward zero, nibbles swapped, scales swizzled or transposed, reciprocals). All that remain are given, so
- * that a dialect is named only if every bit agrees with it. It waits for the device.
+ * (half away from zero, toward zero, nibbles swapped, scales swizzled or transposed, reciprocals), and NVFP4 with 4over6 and with
+ * amaxes of rows. All that remain are given, so that a dialect is named only if every bit agrees with it. It waits for the
+ * device.
  *
  * @throws `ArgumentError` for an empty `x`, one with NaN or infinities, and tensors on different backends, `DTypeError` for an
  * argument that is not a tensor of these types, `ShapeError` for codes and scales that cannot be those of `x`, `DisposedError`
@@ -153,16 +163,21 @@ export function identifyDialect(x: Tensor, stored: StoredCodes): Identification 
   const codesTensor = requireTensor("identifyDialect", "codes", stored.codes);
   requireCodes(codesTensor);
   const scalesTensor = requireTensor("identifyDialect", "scales", stored.scales);
-  const { tensorScale: whole } = stored;
+  const size = asMatrix(source.shape);
+  const whole = requireTensorScale(stored.tensorScale, size[0]);
   requireBackendOf("identifyDialect", source, codesTensor, scalesTensor, whole);
   using _scope = new Scope();
-  const size = asMatrix(source.shape);
-  const input: Input = { x: source, size, values: castTo(source, "f32").dataSync() as Float32Array };
+  const values = castTo(source, "f32").dataSync() as Float32Array;
+  const input: Input = {
+    x: source,
+    size,
+    values,
+    tensorScale: whole?.dataSync() as Float32Array | undefined,
+  };
   requireFinite(input);
   const readings = codeReadings(codesTensor, size);
   const formats = [...new Set(readings.map(({ format }) => format))];
-  const given = whole && Number(whole.dataSync()[0]);
-  const all = scaleTrials(input, scalesTensor, given, formats).filter(
+  const all = scaleTrials(input, scalesTensor, formats).filter(
     ({ shape }) => stored.quantizer === undefined || shape.quantizer === stored.quantizer,
   );
   if (all.length === 0)
@@ -170,6 +185,16 @@ export function identifyDialect(x: Tensor, stored: StoredCodes): Identification 
       `identifyDialect: codes ${codesTensor.dtype} [${codesTensor.shape}] with scales ${scalesTensor.dtype} [${scalesTensor.shape}] fit no quantizer of a [${size}] matrix; give the codes and scales of this x`,
     );
   return identified(input, readings, all);
+}
+
+/** Throws `DTypeError` for another type than f32, `ShapeError` for neither one value nor one for each row. */
+function requireTensorScale(given: unknown, rows: number): Tensor<"f32"> | undefined {
+  if (given === undefined) return undefined;
+  const tensor = requireF32("identifyDialect", "tensorScale", given);
+  if (tensor.size === 1 || tensor.size === rows) return tensor;
+  throw new ShapeError(
+    `identifyDialect: tensorScale is [${tensor.shape}]; give one value, [1], or the amaxes of the rows, [${rows}]`,
+  );
 }
 
 function requireFinite({ values, size: [, columns] }: Input): void {
@@ -219,14 +244,22 @@ function identified(
 /** A scale trial with a reading of the codes. */
 type Base = Pick<Found, "scale" | "codes">;
 
-/** How many things of the layout are not the usual ones. */
+/** How many things of the layout and of the scales are not the usual ones. */
 function oddity({ scale, codes }: Base): number {
-  return layoutWords(codes, scale).length + (scale.settings ? 0 : 1);
+  return layoutWords(codes, scale).length + oddScales(scale);
+}
+
+/** How many things a rule has that are not the usual ones: none of the tables, 4over6, amaxes of rows. */
+function oddScales({ settings }: ScaleTrial): number {
+  if (!settings) return 1;
+  const { rowScaled = false, fourOverSix = "none" } = settings;
+  return Number(rowScaled) + Number(fourOverSix !== "none");
 }
 
 function readingOf(found: Found): IdentifiedReading {
   const { scale, codes, elements } = found;
   const { quantizer, format, tile } = scale.shape;
+  const { rowScaled = false, fourOverSix = "none", e4m3Max = 448 } = scale.settings ?? {};
   const specs = elements.flatMap(({ spec }) => (spec ? [JSON.stringify(spec)] : []));
   return {
     quantizer,
@@ -238,6 +271,9 @@ function readingOf(found: Found): IdentifiedReading {
     form: scale.reading.form,
     tensorScale: scale.tensorScale ?? "not given",
     scaleRule: scale.rule,
+    rowScaled,
+    fourOverSix,
+    e4m3Max,
     elements: elements.map((each) => ({
       rounding: each.rounding,
       zero: each.zero,
@@ -263,7 +299,9 @@ function specOf(dialect: DialectName, { quantizer, format, tile }: MatrixKind): 
 function nearestOf(input: Input, readings: readonly CodeReading[], all: readonly ScaleTrial[]): Base {
   const shareOf = (trial: ScaleTrial): number =>
     trial.different / trial.expected.length + (trial.settings ? 0 : 0.01);
-  const [scale] = [...all].sort((a, b) => shareOf(a) - shareOf(b)) as [ScaleTrial];
+  const [scale] = [...all].sort((a, b) => shareOf(a) - shareOf(b) || oddScales(a) - oddScales(b)) as [
+    ScaleTrial,
+  ];
   const own = readings.filter(({ format }) => format === scale.shape.format);
   const counted = own.map((codes) => [differences(input, { scale, codes }).different, codes] as const);
   const [nearest] = counted.sort(([a], [b]) => a - b) as [readonly [number, CodeReading]];
@@ -306,10 +344,8 @@ function contradiction(input: Input, dialect: DialectName, base: Base, all: read
     (each) =>
       each.reading === reading &&
       each.shape.format === shape.format &&
-      each.settings?.scaleRule === spec.scaleRule &&
-      (each.settings.pow2Scales ?? false) === spec.pow2Scales &&
-      (each.settings.amaxEpsilon ?? 0) === spec.amaxEpsilon &&
-      (each.settings.amaxLimit ?? 0) === spec.amaxLimit,
+      each.settings !== undefined &&
+      areOf(each.settings, spec),
   );
   if (!trial?.settings) return "its settings are not among those that were tried";
   const scales = scaleContradiction(trial, input);

@@ -27,7 +27,7 @@ import { scaleValue } from "../plain.js";
 
 /**
  * How codes of elements lie in bytes. `halves`: the first half of a block of 32 (or 16) is in the low nibbles, the second in the
- * high.
+ * high. `plus 8`: eight integers of four bits in an i32 from the low bits up, each plus 8.
  */
 export type CodePacking =
   | "byte each"
@@ -35,6 +35,7 @@ export type CodePacking =
   | "high nibble first"
   | "halves of 32"
   | "halves of 16"
+  | "eight in a word, plus 8"
   | "six bits";
 
 /** A way to read the codes, and what it gives. */
@@ -70,6 +71,7 @@ const UNPACK: Readonly<Record<CodePacking, (bytes: Uint8Array) => Uint8Array>> =
   "high nibble first": (bytes) => unpackFour(bytes.map((byte) => (byte >> 4) | ((byte & 15) << 4))),
   "halves of 32": (bytes) => halves(bytes, 16),
   "halves of 16": (bytes) => halves(bytes, 8),
+  "eight in a word, plus 8": (bytes) => unpackFour(bytes).map((code) => code ^ 8),
   "six bits": unpackSix,
 };
 
@@ -92,6 +94,7 @@ function packingsOf(
   bytes: Uint8Array,
   count: number,
 ): readonly (readonly [ScalarFormat, CodePacking])[] {
+  if (dtype === "i32") return bytes.length === count / 2 ? [["int4", "eight in a word, plus 8"]] : [];
   const named = FORMATS.find((format) => format === dtype);
   if (named && storageBits(named) === 4) return PACKED_FOUR.map((packing) => [named, packing] as const);
   if (named) return [[named, "byte each"]];
@@ -127,8 +130,10 @@ function orientations(shape: Shape, [rows, columns]: readonly [number, number]):
 
 /** Throws `DTypeError` for a tensor that has no codes of eight bits or fewer. */
 export function requireCodes(stored: Tensor): void {
-  if (stored.dtype === "u8" || FORMATS.some((format) => format === stored.dtype)) return;
-  throw new DTypeError(`identifyDialect: codes is ${stored.dtype}; give u8, or one of ${FORMATS.join(", ")}`);
+  if (["u8", "i32", ...FORMATS].includes(stored.dtype)) return;
+  throw new DTypeError(
+    `identifyDialect: codes is ${stored.dtype}; give u8, i32, or one of ${FORMATS.join(", ")}`,
+  );
 }
 
 /** Every way to read `stored` as codes of a matrix of that size. Waits for the device. */
@@ -137,7 +142,8 @@ export function codeReadings(
   size: readonly [rows: number, columns: number],
 ): readonly CodeReading[] {
   const [rows, columns] = size;
-  const bytes = stored.dataSync() as Uint8Array;
+  const { buffer, byteOffset, byteLength } = stored.dataSync();
+  const bytes = new Uint8Array(buffer, byteOffset, byteLength);
   const seen: CodeReading[] = [];
   for (const [format, packing] of packingsOf(stored.dtype, bytes, rows * columns)) {
     const block = packing === "halves of 32" ? 32 : packing === "halves of 16" ? 16 : 1;

@@ -1,5 +1,5 @@
 /** The search for what made codes and scales: each reading of them against each rule, to the first element that contradicts. */
-import { BLOCK_FORMAT_NAMES, blockFormat } from "../../formats/block.js";
+import { BLOCK_FORMAT_NAMES, blockFormat, blocksIn, scaleSpan } from "../../formats/block.js";
 import type { BlockScaleFormat } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
 import {
@@ -40,6 +40,8 @@ export interface Input {
   readonly x: Tensor<WideDType>;
   readonly values: Float32Array;
   readonly size: readonly [rows: number, columns: number];
+  /** The scale of the tensor, or the amaxes of its rows, where they are given. */
+  readonly tensorScale?: Float32Array | undefined;
 }
 
 /**
@@ -63,7 +65,8 @@ export interface ScaleTrial {
   readonly formula: string;
   /** The scales by the rule. */
   readonly expected: Uint8Array | Float32Array;
-  readonly whole?: number;
+  /** What the rule stores beside them: one number of the tensor, or with `rowScaled` the amax of each row. */
+  readonly whole?: Float32Array;
   readonly tensorScale: TensorScaleForm | undefined;
   readonly different: number;
   /** The first scale that differs. */
@@ -101,25 +104,47 @@ function mismatches(
   return different === 0 ? { different } : { different, first };
 }
 
-/** In which form a stored scale of the tensor is that of a rule; undefined if in none. */
+/** What is stored in each form, for the number that a rule has and, of an amax, the largest product of a code and a scale. */
+const TENSOR_FORMS: Readonly<
+  Record<Exclude<TensorScaleForm, "not given">, (own: number, largest: number) => number>
+> = {
+  "as the rule stores it": (own) => own,
+  reciprocal: (own) => Math.fround(1 / own),
+  "decode scale": (own, largest) => Math.fround(own / largest),
+  "encode scale": (own, largest) => Math.fround(largest / own),
+};
+const ANY_FORMS = ["as the rule stores it", "reciprocal"] as const;
+const AMAX_FORMS = [...ANY_FORMS, "decode scale", "encode scale"] as const;
+
+/** The largest number of NVFP4 under the settings: an amax over it is the scale that decodes. */
+function largestOf({ e4m3Max = 448 }: ScaleSettings): number {
+  return 6 * e4m3Max;
+}
+
+/**
+ * In which form stored scales of the tensor, or amaxes of rows, are those of a rule; undefined if in none. A tensor's scale may
+ * be stored for each row.
+ */
 function tensorForm(
-  rule: ScaleSettings["scaleRule"],
-  own: number,
-  given: number | undefined,
+  settings: ScaleSettings,
+  own: Float32Array,
+  given: Float32Array | undefined,
 ): TensorScaleForm | undefined {
   if (given === undefined) return "not given";
-  if (Object.is(own, given)) return "as the rule stores it";
-  if (Math.fround(1 / own) === given) return "reciprocal";
-  if (tensorScaleRole(rule) !== "amax") return undefined;
-  if (Math.fround(own / 2688) === given) return "decode scale";
-  return Math.fround(2688 / own) === given ? "encode scale" : undefined;
+  if (own.length !== 1 && own.length !== given.length) return undefined;
+  const forms = tensorScaleRole(settings.scaleRule) === "amax" ? AMAX_FORMS : ANY_FORMS;
+  const largest = largestOf(settings);
+  return forms.find((form) =>
+    given.every((each, i) =>
+      Object.is(TENSOR_FORMS[form](own[own.length === 1 ? 0 : i] as number, largest), each),
+    ),
+  );
 }
 
 /** Every rule against every reading of the scales that goes with these formats. */
 export function scaleTrials(
   input: Input,
   scales: Tensor,
-  tensorScale: number | undefined,
   formats: readonly ScalarFormat[],
 ): readonly ScaleTrial[] {
   const trials: ScaleTrial[] = [];
@@ -133,25 +158,20 @@ export function scaleTrials(
           ? []
           : scaleReadings(scales, quantizer, tile, input.size);
       if (readings.length === 0) continue;
-      for (const format of own)
-        trials.push(...trialsOf(input, { quantizer, format, tile }, readings, tensorScale));
+      for (const format of own) trials.push(...trialsOf(input, { quantizer, format, tile }, readings));
     }
   }
   return trials;
 }
 
-function trialsOf(
-  input: Input,
-  shape: MatrixKind,
-  readings: readonly ScaleReading[],
-  tensorScale: number | undefined,
-): readonly ScaleTrial[] {
+function trialsOf(input: Input, shape: MatrixKind, readings: readonly ScaleReading[]): readonly ScaleTrial[] {
   const { scale: type } = blockFormat(shape.quantizer);
-  const ofTables = scaleSettings(shape.quantizer).flatMap((settings) => {
+  const ofTables = scaleSettings(shape).flatMap((settings) => {
     const { plain } = quantizedBy(input.x, shape, settings);
-    const { scales: expected, whole } = plain;
+    const { scales: expected, lineAmaxes } = plain;
+    const whole = plain.whole === undefined ? lineAmaxes : Float32Array.of(plain.whole);
     const { formula } = SCALE_RULES[settings.scaleRule];
-    const form = whole === undefined ? "not given" : tensorForm(settings.scaleRule, whole, tensorScale);
+    const form = whole === undefined ? "not given" : tensorForm(settings, whole, input.tensorScale);
     const trial = { shape, rule: settings.scaleRule, settings, formula, expected, tensorScale: form };
     return [whole === undefined ? trial : { ...trial, whole }];
   });
@@ -219,15 +239,18 @@ function roundedAs({ x }: Input, products: Float32Array): Float32Array {
   return castTo(rounded, "f32").dataSync().slice() as Float32Array;
 }
 
-/** What elements of a block are divided by: its scale, with that of the tensor. */
-function divisors({ expected, reading, settings, whole }: ScaleTrial): Float32Array {
+/** What elements of a block are divided by: its scale, with that of the tensor or of the row. */
+function divisors({ expected, reading, settings, whole }: ScaleTrial, columns: number): Float32Array {
   const { scale: type } = blockFormat(reading.quantizer);
   const role = settings && tensorScaleRole(settings.scaleRule);
-  return Float32Array.from(expected, (stored) => {
+  const across = blocksIn(columns, scaleSpan(reading)[1]);
+  return Float32Array.from(expected, (stored, i) => {
     const scale = scaleValue(type, stored);
-    if (whole === undefined || role === undefined) return scale;
-    if (role === "divisor") return fround(scale / whole);
-    return role === "multiplier" ? fround(scale * whole) : fround(fround(scale * whole) * fround(1 / 2688));
+    if (!settings || whole === undefined || role === undefined) return scale;
+    const beside = whole[settings.rowScaled ? Math.floor(i / across) : 0] as number;
+    if (role === "divisor") return fround(scale / beside);
+    if (role === "multiplier") return fround(scale * beside);
+    return fround(fround(scale * beside) * fround(1 / largestOf(settings)));
   });
 }
 
@@ -264,7 +287,7 @@ function productsUnder(
   scale: ScaleTrial,
   format: ScalarFormat,
 ): (product: Product) => Float32Array {
-  const by = divisors(scale);
+  const by = divisors(scale, size[1]);
   const amaxes = amaxesOf(values, scale.shape, size);
   const { max } = factsOf(format);
   const at = scaleAt(scale.shape, size[1]);

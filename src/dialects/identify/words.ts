@@ -38,6 +38,7 @@ const CODES: Readonly<Record<CodeReading["packing"], string>> = {
   "high nibble first": "nibbles swapped (the even column in the high one)",
   "halves of 32": "nibbles by halves of 32 elements",
   "halves of 16": "nibbles by halves of 16 elements",
+  "eight in a word, plus 8": "codes plus 8, eight in a word",
   "six bits": "codes of six bits packed from the low ones",
 };
 
@@ -57,13 +58,20 @@ export function layoutWords(
   ].filter((each) => each !== "");
 }
 
+/** The name of a rule with what else decides its scales: "row-scaled twoLevel", "twoLevel by 4over6 (mae, at most 256)". */
+function ruleWords({ rule, settings }: ScaleTrial): string {
+  const { rowScaled = false, fourOverSix = "none", e4m3Max } = settings ?? {};
+  const choice = fourOverSix === "none" ? "" : ` by 4over6 (${fourOverSix}, at most ${e4m3Max})`;
+  return `${rowScaled ? "row-scaled " : ""}${rule}${choice}`;
+}
+
 /** One explanation in a sentence: "e8m0Floor scales of mxfp4 e2m1 1x32, elements …, nibbles swapped". */
 export function foundWords({ scale, codes, elements }: Found): string {
   const { quantizer, format, tile } = scale.shape;
   const [first] = elements;
   const how = first ? [elementWords(first)] : [];
   return [
-    `${scale.rule} scales of ${quantizer} ${format} ${tile}`,
+    `${ruleWords(scale)} scales of ${quantizer} ${format} ${tile}`,
     ...how,
     ...layoutWords(codes, scale),
   ].join(", ");
@@ -80,15 +88,23 @@ function blockName({ shape }: ScaleTrial, { size }: Input, index: number): strin
 
 /** Why a rule did not make these scales. Undefined if it could have. */
 export function scaleContradiction(trial: ScaleTrial, input: Input): string | undefined {
-  const { reading, expected, first, formula, rule, tensorScale, different } = trial;
+  const { reading, expected, first, formula, tensorScale, different } = trial;
   const type = blockFormat(reading.quantizer).scale;
+  const rule = ruleWords(trial);
   if (first !== undefined) {
     const [given, wanted] = [reading.scales[first] as number, expected[first] as number];
     const said = reading.form === "scale" ? "is" : "is, as one over what is stored,";
     return `${different} of ${expected.length} scales differ: that ${blockName(trial, input, first)} ${said} ${numberText(scaleValue(type, given))}, ${rule} (${formula}) gives ${numberText(scaleValue(type, wanted))}`;
   }
   if (tensorScale !== undefined) return undefined;
-  return `the scale of the tensor is not the ${numberText(trial.whole ?? 0)} of ${rule}`;
+  const { whole = new Float32Array(1), settings } = trial;
+  if (!settings?.rowScaled)
+    return `the scale of the tensor is not the ${numberText(whole[0] ?? 0)} of ${rule}`;
+  const { tensorScale: given = new Float32Array() } = input;
+  if (given.length !== whole.length)
+    return `${rule} has an amax for each of ${whole.length} rows, of which ${given.length} is given`;
+  const row = whole.findIndex((each, i) => !Object.is(each, given[i]));
+  return `the amax of row ${row} is ${numberText(whole[row] ?? 0)}, not ${numberText(given[row] ?? 0)}`;
 }
 
 /** Why a scaling did not make these codes. */
