@@ -64,7 +64,7 @@ export class WeightOperand {
     return found?.whole() ?? gatherQuantized(sharding.group, this.own, usage, ops, sharding.rows);
   }
 
-  /** Frees the rowwise copy, which the backward pass does not read, unless the parameter owns it or the columnwise copy is derived. */
+  /** Frees the rowwise copy, which the backward pass does not read, unless the columnwise one is derived from it. */
   keepColumnwise(): void {
     if (this.made && this.own.columnwise) this.own.updateUsage({ rowwise: false });
   }
