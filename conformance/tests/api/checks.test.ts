@@ -97,7 +97,7 @@ const alike = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
   filled(empty(backend, x.dtype, shape));
 
 /** Mistakes in place of a valid argument. */
-function mistakesFor(world: World, { valid, keys }: Place): readonly Mistake[] {
+function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mistake[] {
   const { backend, other, gone } = world.backends;
   const disposed = <T extends Tensor | QuantizedTensor>(x: T): Mistake => {
     x.dispose();
@@ -131,7 +131,14 @@ function mistakesFor(world: World, { valid, keys }: Place): readonly Mistake[] {
     ];
   if (!isPlain(valid)) return [];
   const said = keys.length === 1 || keys.at(-1) === "format" ? "nonsense" : `${keys.at(-1)}.nonsense`;
-  return [{ what: "an unknown key", wrong: { ...valid, nonsense: 1 }, error: ArgumentError, said }];
+  const unknown: Mistake = {
+    what: "an unknown key",
+    wrong: { ...valid, nonsense: 1 },
+    error: ArgumentError,
+    said,
+  };
+  if (keys.length > 1) return [unknown];
+  return [unknown, { what: "a list", wrong: [], error: ArgumentError, said: `${path} is an array of 0` }];
 }
 
 /** Whether the mistake in that place has to be refused. */

@@ -77,6 +77,20 @@ it("plain codes and scales of a quantizer give the bits of its quantized tensors
   );
 });
 
+scoped("an empty sum is +0, without a scale of its line, because there is none", () => {
+  for (const backend of [exact(), hopper()]) {
+    const codes = (rows: number): Tensor => zeros(backend, "e4m3", [rows, 0]);
+    const lines = (rows: number): ScaledTensor => {
+      return { data: codes(rows), scaleInv: zeros(backend, "f32", [rows, 0]), tile: "1xK" };
+    };
+    const whole = { data: codes(3), scaleInv: tensor(backend, [1]) };
+    for (const w of [lines(3), whole]) {
+      const { out } = gemm({ x: lines(2), w, outDtype: "f32" });
+      expect([...out.dataSync()]).toEqual(new Array(6).fill(0));
+    }
+  }
+});
+
 const LAYOUTS = { TN: [false, false], NN: [true, false], NT: [true, true] } as const;
 it("one scale is accepted with every layout, and with codes of any leading dimensions", () => {
   fc.assert(

@@ -85,6 +85,12 @@ refusals("a quantizer refuses", [
     ["makeEmpty: backend is a plain object"],
   ],
   [
+    "a list in place of a norm",
+    () => block.normQuantize(x(), wrong([])),
+    ArgumentError,
+    ["normQuantize: norm is an array of 0"],
+  ],
+  [
     "what is no type of values, for a new tensor",
     () => block.makeEmpty(backend(), [16, 32], wrong("e4m3")),
     ArgumentError,
