@@ -193,8 +193,10 @@ async function statics(longest) {
   console.log(
     `${sources}: ${[...ids.keys()].filter((id) => !done.has(id)).length} mutants of what modules do when they are loaded`,
   );
-  for (const [mutant, files] of ids) {
-    if (done.has(mutant)) continue;
+  const todo = [...ids].filter(([mutant]) => !done.has(mutant));
+  const tests = values.tests?.split(",") ?? [...new Set(todo.flatMap(([, files]) => files))];
+  if (todo.length > 0) await vitest({ tests, longest, unchanged: true });
+  for (const [mutant, files] of todo) {
     const { code, hung, output } = await vitest(
       { tests: values.tests?.split(",") ?? files, longest, loaded: mutant },
       { __STRYKER_ACTIVE_MUTANT__: mutant },

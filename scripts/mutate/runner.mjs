@@ -9,7 +9,7 @@ import { relative } from "node:path";
 import { TestRunner } from "vitest";
 import { readState, versionOf } from "./state.mjs";
 
-const { folder, longest, budget, only, loaded } = JSON.parse(
+const { folder, longest, budget, only, loaded, unchanged } = JSON.parse(
   readFileSync(process.env.LOCKSTEP_MUTATION ?? "", "utf8"),
 );
 globalThis.__stryker__ ??= {};
@@ -39,7 +39,7 @@ export default class MutationRunner extends TestRunner {
   #fresh = true;
 
   onBeforeRunSuite(suite) {
-    if (loaded !== undefined) return super.onBeforeRunSuite(suite);
+    if (loaded !== undefined || unchanged) return super.onBeforeRunSuite(suite);
     const { beforeEach, afterEach } = TestRunner.getSuiteHooks(suite);
     this.#hooks.set(suite, { beforeEach: beforeEach.splice(0), afterEach: afterEach.splice(0) });
     return super.onBeforeRunSuite(suite);
@@ -82,11 +82,20 @@ export default class MutationRunner extends TestRunner {
       .concat(test.name)
       .join(" > ");
     const id = `${file} > ${name}`;
-    const { killed, refused, tests, spent } = this.#state;
+    const { killed, refused, tests, spent, unfit } = this.#state;
     const known = tests.get(id);
-    if (loaded !== undefined) {
+    if (loaded !== undefined || unchanged) {
+      const key = `${id} ${longest}`;
+      if (!known || known.broken || known.ms > longest || unfit.has(key)) return;
+      say({ id });
       switches.activeMutant = loaded;
-      if (known && !known.broken && known.ms <= longest) await TestRunner.getTestFn(test)();
+      try {
+        await TestRunner.getTestFn(test)();
+      } catch (error) {
+        if (!unchanged) throw error;
+        // a test that relies on those before it fails where they are left out
+        log({ unfit: key });
+      }
       return;
     }
     const alive = (covered) =>

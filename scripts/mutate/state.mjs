@@ -25,6 +25,8 @@ export function readState(folder) {
     again: [],
     static: new Map(),
     staticSurvived: [],
+    /** Tests that fail without a mutant where longer ones are left out, each with that limit. */
+    unfit: new Set(),
   };
   const path = `${folder}/log.jsonl`;
   if (!existsSync(path)) return state;
@@ -37,6 +39,7 @@ export function readState(folder) {
     }
     if (entry.refused !== undefined) state.refused.set(entry.refused, entry.error);
     if (entry.compiles !== undefined) state.compiles.add(entry.compiles);
+    if (entry.unfit) state.unfit.add(entry.unfit);
     if (entry.again) state.again.push(entry.again);
     if (entry.staticSurvived) state.staticSurvived.push(entry.staticSurvived);
     if (entry.static) state.static.set(entry.file, new Set(Object.keys(entry.static)));

@@ -40,9 +40,9 @@ export const TESTS = {
   "src/ops": at(
     "{cast,elementwise,layout,quantize,rows,update}/*",
     "gemm/{asked,batched,epilogue,fused,gemm,named-operands,options,parts,plan,quantized-operands,scaled-operands}",
-    "gemm/{row-amaxes,row-scales,zero-sums}",
-    "api/{arguments,create,defaults,empty,tensor-arguments}",
-    "backends/{graph,outputs,overlap,writes}",
+    "gemm/{row-amaxes,row-scales,tensor-scales,zero-sums}",
+    "api/{arguments,checks,create,defaults,empty,limits,tape,tensor-arguments}",
+    "backends/{graph,outputs,overlap,side-stream,writes}",
     "modules/refusals-plain",
   ),
   "src/optimizers": at("modules/{optimizers,main-grads,refusals*}", "update/*"),

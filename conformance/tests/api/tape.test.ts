@@ -374,6 +374,16 @@ refusals("variables", [
     ["[3,2]", "[2,3]"],
   ],
   ["null for a gradient", () => through(leaf()).backward(wrong(null)), DTypeError, ["grad", "null"]],
+  [
+    "a value that was disposed of",
+    () => {
+      const y = through(leaf());
+      (y.value as Tensor).dispose();
+      y.backward(zero([2, 3]));
+    },
+    DisposedError,
+    ["backward: what it computes with", "disposed"],
+  ],
   ["a disposed gradient", () => through(leaf()).backward(disposed()), DisposedError, ["disposed"]],
   [
     "a part on another backend",

@@ -430,4 +430,6 @@ it("a value that is not a backend is refused wherever a tensor is made", () => {
       () => fromBytes(wrong(none), new Uint8Array(4), [1], "f32"),
     ])
       refused(make, ArgumentError);
+  const none = wrong<Backend>({});
+  expect(() => fromBytes(none, new Uint8Array(4), [1], "f32")).toThrow(/^tensor: backend is a plain object/);
 });

@@ -210,6 +210,15 @@ describe("a capture", () => {
     refused(pass, ArgumentError);
   });
 
+  it("by a backend that does not call the body is refused, and its work is freed", () => {
+    let freed = 0;
+    const work = { replay: () => undefined, dispose: () => void freed++ };
+    const idle: Backend = Object.create(backend, { capture: { value: () => work } });
+    expect(() => captureGraph(idle, () => 1)).toThrow(ArgumentError);
+    expect(() => captureGraph(idle, () => 1)).toThrow(/did not call the body/);
+    expect(freed).toBe(2);
+  });
+
   it("is refused on a backend without graphs", () => {
     const { memory, run, supports } = backend;
     const without = { ...backend, name: "plain", memory, run, supports } as Backend;

@@ -11,7 +11,7 @@ import type { OpArgs, OpName } from "../../../src/backends/ops.js";
 import type { TensorRule } from "../../../src/backends/tensors.js";
 import { TENSOR_ROWS, type TensorRow } from "../../../src/backends/writes.js";
 import { DTypeError } from "../../../src/errors.js";
-import { encode } from "../../../src/ops/cast/cast.js";
+import { encode, formatWordOf } from "../../../src/ops/cast/cast.js";
 import { empty } from "../../../src/ops/create.js";
 import { execute } from "../../../src/ops/execute.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
@@ -160,6 +160,16 @@ describe("a tensor of a type that the operation cannot have", () => {
     quantizer.activationQuantize(x, { kind: "relu" });
     quantizer.biasGradQuantize(x);
     expect([...witness.faults]).toEqual([]);
+  });
+
+  it("is refused as codes of more than 4 bits, if it has their bytes in elements of u8", () => {
+    using _ = new Scope();
+    for (const [format, bytes] of Object.entries({ bf16: 2, tf32: 4 })) {
+      const [x, out] = [empty(witness, "u8", [32 * bytes]), empty(witness, "f32", [32])];
+      const decodes = () => execute(witness, "decode", { x, word: formatWordOf(format), out });
+      expect(decodes).toThrow(DTypeError);
+      expect(decodes).toThrow(/x is u8 .* must hold 32 codes/);
+    }
   });
 
   it("is refused as random bits of encode", () => {

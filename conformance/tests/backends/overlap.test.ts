@@ -7,10 +7,12 @@ import type { Backend } from "../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
 import { TENSOR_ROWS } from "../../../src/backends/writes.js";
 import { ArgumentError } from "../../../src/errors.js";
-import { empty } from "../../../src/ops/create.js";
+import { empty, zeros } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
 import { execute } from "../../../src/ops/execute.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
+import { DIRECTIONS, type QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { Storage } from "../../../src/tensor/storage.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
@@ -170,17 +172,59 @@ describe("outputs, and arguments that share their memory", () => {
     const block = empty(witness(), "bf16", [512]);
     const [a, b] = [empty(witness(), "bf16", [16, 16]), empty(witness(), "bf16", [16, 16])];
     const [out, later] = [block.view(0, [16, 16]), block.view(128, [16, 16])];
-    for (const [name, options] of Object.entries({
-      a: { a: out, b },
-      b: { a, b: out, biasGradient: true },
-      c: { a, b, c: later },
-      bias: { a, b, bias: out.view(0, [16]), gelu: true },
-      geluInput: { a, b, geluInput: later },
-    })) {
+    for (const [name, options] of [
+      ["a", { a: out, b }],
+      ["b", { a, b: out, biasGradient: true }],
+      ["c", { a, b, c: later }],
+      ["c", { a, b, c: later, gelu: true }],
+      ["bias", { a, b, bias: out.view(0, [16]), gelu: true }],
+      ["geluInput", { a, b, geluInput: later }],
+    ] as const) {
       const before = bytesOf(block);
       expect(() => gemm({ ...options, out })).toThrow(new RegExp(`gemm: out shares memory with ${name}\\b`));
       expect(bytesOf(block)).toEqual(before);
     }
     expect(() => gemm({ a, b, out, geluInput: out })).not.toThrow();
+    // of one type, and only the beginning or only the end is the same
+    for (const at of [0, 256]) {
+      const part = () => gemm({ a, b, out: block.view(at, [16, 16]), geluInput: block.reshape([32, 16]) });
+      expect(part).toThrow(
+        /gemm: out shares memory with geluInput and is not that tensor, element for element/,
+      );
+    }
+  });
+
+  it("a product is refused for either copy of a quantized operand, also one that it does not read", () => {
+    using _ = new Scope();
+    const quantizer = new Float8CurrentScalingQuantizer({ columnwise: true });
+    const [x, w] = [zeros(witness(), "bf16", [16, 16]), zeros(witness(), "bf16", [16, 16])].map((each) =>
+      quantizer.quantize(each),
+    ) as [QuantizedTensor, QuantizedTensor];
+    for (const direction of DIRECTIONS) {
+      const out = x.copy(direction).data;
+      expect(() => gemm({ x, w, out })).toThrow(`gemm: out shares memory with x.${direction}.data, and is`);
+      expect(() => gemm({ a: x, b: w, out })).toThrow(
+        `gemm: out shares memory with a.${direction}.data, and`,
+      );
+    }
+  });
+
+  it("only the result of a product may be its addend: its amax may not, although both are one f32", () => {
+    using _ = new Scope();
+    const [line, c] = [zeros(witness(), "bf16", [1, 16]), zeros(witness(), "f32", [1, 1])];
+    const operand = { data: line, traits: { format: "bf16" } } as const;
+    const how = {
+      datapath: "exact",
+      splitAccumulator: false,
+      splitK: 1,
+      alpha: 1,
+      beta: 1,
+      outScale: 1,
+    } as const;
+    const args = { x: operand, w: operand, ...how, c, out: empty(witness(), "e4m3", [1, 1]) };
+    expect(() => execute(witness(), "gemm", args)).not.toThrow();
+    expect(() => execute(witness(), "gemm", { ...args, amax: c.reshape([1]) })).toThrow(
+      "gemm: amax shares memory with c, and is written while that is used",
+    );
   });
 });

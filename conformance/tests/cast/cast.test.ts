@@ -197,6 +197,15 @@ describe("tensors that cannot be encoded are refused", () => {
     expect(() => decode(encode(x(), { format: "e4m3" }), { format: "bf16" })).toThrow(DTypeError);
   });
 
+  scoped("4-bit codes of one storage by a format of the other, as two elements of u8 and as one", () => {
+    const layout = layoutOf("e2m1");
+    const [pairs, nibbles] = [empty(backend(), "u8", [3, 4]), empty(backend(), "e2m1", [3, 4])];
+    expect(() => decode(pairs, { format: "e2m1" })).toThrow(DTypeError);
+    expect(() => decode(nibbles, { format: layout })).toThrow(DTypeError);
+    expect(decode(pairs, { format: layout }).shape).toEqual([3, 8]);
+    expect(decode(nibbles, { format: "e2m1" }).shape).toEqual([3, 4]);
+  });
+
   scoped("a disposed tensor", () => {
     const gone = x();
     gone.dispose();

@@ -67,6 +67,12 @@ describe("encode over all inputs of a chunk", () => {
       await expect(sweepChunk(backend, chunk, options), String(chunk)).rejects.toThrow(ArgumentError);
   });
 
+  it("frees what it allocates, also outside of a scope", async () => {
+    const { live, blocks } = backend.memoryUse();
+    await sweepChunk(backend, 0, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
+    expect(backend.memoryUse()).toMatchObject({ live, blocks });
+  });
+
   const sampled = ENCODINGS.filter((_, i) => i % 5 === 0);
   it.each(sampled)("$format $rounding $overflow has the oracle's codes at its largest value", (encoding) => {
     const exhaustion = new Exhaustion(encoding);

@@ -54,6 +54,11 @@ describe("batchedGemm", () => {
       [{ a: of("bf16", 2, 4, 8), b: of("f16", 2, 4, 8) }, DTypeError, /of one type/],
       [{ a: zeros(backend(), "e4m3", [2, 4, 8]), b: of("bf16", 2, 4, 8) }, DTypeError, /a is e4m3/],
       [{ a: of("bf16", 2, 4, 8), b: of("bf16", 2, 4, 8), out: of("bf16", 2, 4, 5) }, ShapeError, /out is/],
+      [
+        { a: of("bf16", 2, 4, 8), b: of("bf16", 2, 3, 8), out: of("f32", 2, 3, 4), outDtype: "bf16" },
+        DTypeError,
+        /out is f32 and outDtype bf16/,
+      ],
     ];
     for (const [options, type, message] of cases) {
       expect(() => batchedGemm(options)).toThrow(type);

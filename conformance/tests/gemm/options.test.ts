@@ -109,6 +109,9 @@ describe("epilogues", () => {
       wrong({ plan }, /plan's datapath is not one of exact, fp32, hopper-fp8/);
     wrong({ plan: { datapath: "hopper-half", splitAccumulator: "no", splitK: 1 } }, /splitAccumulator/);
     wrong({ plan: { datapath: "hopper-half", splitAccumulator: false } }, /plan's splitK is not a whole/);
+    wrong({ plan: { datapath: "hopper-half", splitAccumulator: false, splitK: 0 } }, /plan's splitK is not/);
+    for (const splitK of [0, -1, 1.5, Number.NaN, "all"])
+      wrong({ splitK }, /splitK is .*; it must be a whole number from 1/);
     wrong({ splitK: 2 ** 32 + 1 }, /it can be at most K/);
     wrong({ geluInput: noise(one(), 9, 7, 1) }, /geluInput is \[9,7\]; it must be \[7,9\]/, ShapeError);
     expect(() => batchedGemm({ a, b, outDtype: "e4m3" as "f32" })).toThrow(/outDtype "e4m3"/);

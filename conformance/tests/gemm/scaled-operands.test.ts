@@ -16,6 +16,7 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import type { ScaledTensor } from "../../../src/ops/gemm/operand.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { Float8RowQuantizer } from "../../../src/quantizers/float8-row.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { DType, Shape } from "../../../src/tensor/shape.js";
@@ -50,17 +51,18 @@ it("plain codes and scales of a quantizer give the bits of its quantized tensors
         size,
         fc.constantFrom(1, 3).map((blocks) => 128 * blocks - 48),
       ),
-      fc.constantFrom("tensor", "1x128", "128x128"),
+      fc.constantFrom("tensor", "1xK", "1x128", "128x128"),
       fc.boolean(),
       (seed, [rows, columns, depth], tile, pow2Scales) => {
         for (const backend of [exact(), hopper()]) {
           using _scope = new Scope();
           const x = (by: number, lines: number): Tensor =>
             tensor(backend, gridValues(seed + by, lines * depth, 2), [lines, depth]);
-          const quantizer = (of: typeof tile) =>
-            of === "tensor"
-              ? new Float8CurrentScalingQuantizer({ pow2Scales })
-              : new Float8BlockQuantizer({ tile: of, pow2Scales });
+          const quantizer = (of: typeof tile) => {
+            if (of === "tensor") return new Float8CurrentScalingQuantizer({ pow2Scales });
+            if (of === "1xK") return new Float8RowQuantizer({ pow2Scales });
+            return new Float8BlockQuantizer({ tile: of, pow2Scales });
+          };
           // at most one operand may have 128x128 tiles
           const other = tile === "128x128" ? "1x128" : tile;
           const [a, b] = [quantizer(tile).quantize(x(0, columns)), quantizer(other).quantize(x(1, rows))];
@@ -71,8 +73,22 @@ it("plain codes and scales of a quantizer give the bits of its quantized tensors
         }
       },
     ),
-    { numRuns: 25 },
+    { numRuns: 32 },
   );
+});
+
+scoped("an empty sum is +0, without a scale of its line, because there is none", () => {
+  for (const backend of [exact(), hopper()]) {
+    const codes = (rows: number): Tensor => zeros(backend, "e4m3", [rows, 0]);
+    const lines = (rows: number): ScaledTensor => {
+      return { data: codes(rows), scaleInv: zeros(backend, "f32", [rows, 0]), tile: "1xK" };
+    };
+    const whole = { data: codes(3), scaleInv: tensor(backend, [1]) };
+    for (const w of [lines(3), whole]) {
+      const { out } = gemm({ x: lines(2), w, outDtype: "f32" });
+      expect([...out.dataSync()]).toEqual(new Array(6).fill(0));
+    }
+  }
 });
 
 const LAYOUTS = { TN: [false, false], NN: [true, false], NT: [true, true] } as const;

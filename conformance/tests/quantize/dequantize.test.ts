@@ -9,6 +9,7 @@ import { MXFP4Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import type { Quantizer, QuantizerOptions } from "../../../src/quantizers/quantizer.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
 import { assertSame } from "../../values/difference.js";
@@ -55,6 +56,14 @@ describe("results do not depend on the number of threads", () => {
 });
 
 describe("dequantized values", () => {
+  scoped("have the nominal type of the quantized tensor unless another is given", () => {
+    for (const dtype of WIDE_DTYPES) {
+      const t = new MXFP8Quantizer().makeEmpty(backend(), [2, 32], dtype);
+      expect(dequantize(t).dtype).toBe(dtype);
+      for (const given of WIDE_DTYPES) expect(dequantize(t, given).dtype).toBe(given);
+    }
+  });
+
   for (const [name, make] of Object.entries(QUANTIZERS)) {
     scoped(
       `${name}: values that the format has are unchanged by quantize and dequantize, from either copy, in every scale layout`,

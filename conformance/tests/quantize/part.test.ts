@@ -42,9 +42,9 @@ const size = (...usual: readonly number[]) =>
   );
 
 const input = fc.record({
-  shape: fc.tuple(fc.constantFrom(16, 32), fc.constantFrom(0, 16, 32, 48)),
+  shape: fc.tuple(fc.constantFrom(16, 32, 5, 17), fc.constantFrom(0, 16, 32, 48)),
   part: fc.record({
-    rows: size(16, 32, 48),
+    rows: size(16, 32, 48, 5, 17),
     columns: size(32, 48, 96),
     row: size(0, 0, 16),
     column: size(0, 16, 32),

@@ -1,7 +1,7 @@
 /** Cross-entropy whose classes are divided: the steps, and that one part alone gives what `crossEntropy` gives. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { DTypeError, ShapeError } from "../../../src/errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { crossEntropy, crossEntropyBackward } from "../../../src/ops/rows/loss.js";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
@@ -12,6 +12,7 @@ import { download, upload } from "../../values/plain.js";
 import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
+const other = useBackend();
 
 it("all classes in one part give the losses of crossEntropy", () => {
   fc.assert(
@@ -75,6 +76,11 @@ scoped("what does not fit is refused", () => {
   expect(() => lossSums({ logits, targets: maximum, maximum }, { first: 0 })).toThrow(DTypeError);
   expect(() => lossOfSums(sums, targets, { classes: 2, smoothing: 0.1 })).toThrow(ShapeError);
   expect(() => lossOfSums(sums, empty(backend(), "i32", [2]), { classes: 2 })).toThrow(ShapeError);
+  expect(() => lossOfSums(maximum, targets, { classes: 2 })).toThrow("sums is [1]; it must be [2,1]");
+  const [foreign, labels] = [tensor(other(), [2]), tensor(other(), Int32Array.of(0), [1], "i32")];
+  expect(() => lossSums({ logits, targets, maximum: foreign }, { first: 0 })).toThrow(ArgumentError);
+  expect(() => lossSums({ logits, targets: labels, maximum }, { first: 0 })).toThrow(ArgumentError);
+  expect(() => lossOfSums(sums, labels, { classes: 2 })).toThrow(ArgumentError);
   const inputs = { grad: maximum, logits, targets, maximum, total: maximum };
   expect(() => crossEntropyBackward(inputs, { first: 3, classes: 4 })).toThrow("classes is 4");
 });

@@ -1,7 +1,12 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { DTypeError, ShapeError } from "../../../src/errors.js";
 import { empty, tensor, zeros } from "../../../src/ops/create.js";
-import { mse, mseBackward } from "../../../src/ops/rows/loss.js";
+import {
+  type CrossEntropyBackwardOptions,
+  crossEntropyBackward,
+  mse,
+  mseBackward,
+} from "../../../src/ops/rows/loss.js";
 import * as wide from "../../oracle/core/wide.js";
 import { crossEntropy } from "../../oracle/rows/loss.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
@@ -139,6 +144,23 @@ describe("the mean squared error", () => {
     // @ts-expect-error a gradient of bf16
     expect(() => mseBackward({ grad: empty(backend(), "bf16", [1]), x, target: x })).toThrow(DTypeError);
     expect(mseBackward({ grad, x, target: x }).shape).toEqual([1, 2]);
+  });
+});
+
+describe("the classes of a gradient of cross-entropy", () => {
+  const backend = useBackend();
+
+  scoped("are those up to the last column unless their number is given", () => {
+    const logits = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
+    const targets = tensor(backend(), Int32Array.of(4, 5), [2], "i32");
+    const of = (x: number) => tensor(backend(), [x, x]);
+    const inputs = { grad: of(1), logits, targets, maximum: of(6), total: of(2) };
+    const dx = (options: CrossEntropyBackwardOptions) => [
+      ...crossEntropyBackward(inputs, { smoothing: 0.25, ...options }).dataSync(),
+    ];
+    expect(dx({})).toEqual(dx({ classes: 3 }));
+    expect(dx({ first: 4 })).toEqual(dx({ first: 4, classes: 7 }));
+    expect(dx({ first: 4 })).not.toEqual(dx({ first: 4, classes: 8 }));
   });
 });
 

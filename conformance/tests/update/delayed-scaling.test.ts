@@ -128,7 +128,8 @@ scoped("operands that do not fit are refused", () => {
     expect(update({ formatMax })).toThrow(ArgumentError);
   expect(update({ algorithm: "least" as "max" })).toThrow("max, mostRecent");
   expect(update({ scale: tensor(backend(), [1, 1]) })).toThrow(ShapeError);
-  expect(update({ amaxHistory: tensor(backend(), [1]) })).toThrow(ShapeError);
+  for (const shape of [[1], [1, 1, 1], [1, 1, 1, 1]])
+    expect(update({ amaxHistory: tensor(backend(), [1], shape) })).toThrow(ShapeError);
   expect(update({ amaxHistory: tensor(backend(), [], [0, 1]) })).toThrow(ShapeError);
   // @ts-expect-error scales of bf16
   expect(update({ scale: empty(backend(), "bf16", [1]) })).toThrow(DTypeError);

@@ -230,6 +230,19 @@ describe("refuses", () => {
     expect(() => adamw({ parameter, grad, m: three(), v: short }, { ...one, step: 1 })).toThrow(ShapeError);
   });
 
+  scoped("tensors that share memory, also those that sgd neither reads nor writes", () => {
+    const { grad, ...own } = inputs();
+    for (const [momentum, inputs] of [
+      [0, { v: own.parameter }],
+      [0, { m: own.parameter }],
+      [0.5, { m: own.m, v: own.m }],
+    ] as const) {
+      const step = () => sgd({ ...own, grad, ...inputs }, { learningRate: 1, momentum });
+      expect(step).toThrow(ArgumentError);
+      expect(step).toThrow(/^sgd: .* shares memory with/);
+    }
+  });
+
   it("tensors of two backends", async () => {
     const other = await openBackend("wasm", { threads: 1 });
     const [parameter, grad] = [tensor(backend(), [1]), tensor(other, [1])];
