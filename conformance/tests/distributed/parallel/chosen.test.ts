@@ -38,7 +38,8 @@ const OPTIONS = [
 ] as const;
 
 const RANKS = 2;
-const groups = useRanks(RANKS, "exact");
+// all ranks contribute in one turn, so a rank that waits waits in vain
+const groups = useRanks(RANKS, "exact", 1000);
 
 const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
   LAYERS.flatMap((layer, l) =>
