@@ -17,6 +17,7 @@ import { Variable } from "../../../../src/tape/variable.js";
 import type { TensorPart } from "../../../../src/tensor/part.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
+import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { useRanks } from "./ranks.js";
 
@@ -80,20 +81,23 @@ describe("the parameters of a divided layer", () => {
   );
 
   it("are quantized by one amax of all ranks", async () => {
-    for (const [parallelMode, shape] of [
-      ["column", [32, 64]],
-      ["row", [64, 32]],
+    for (const [parallelMode, from, to] of [
+      ["column", 32, 64],
+      ["row", 64, 32],
     ] as const) {
-      const initMethod = (_: RandomState, [rows, columns]: readonly number[]): Float32Array =>
-        Float32Array.from({ length: rows * columns }, (_, i) => (i + 1) / 64);
+      const initMethod = (_: RandomState, whole: Shape): Float32Array =>
+        Float32Array.from({ length: elementCount(whole) }, (_, i) => (i + 1) / 64);
       const options = { ...f32(), initMethod };
       const init = { recipe: new Float8CurrentScaling() };
       const all = groups(RANKS);
-      using whole = quantizedModelInit(init, () => new Linear(all[0]!.backend, ...shape, options));
+      using whole = quantizedModelInit(
+        init,
+        () => new Linear((all[0] as ProcessGroup).backend, from, to, options),
+      );
       const layers = all.map((group) =>
         quantizedModelInit(
           init,
-          () => new Linear(group.backend, ...shape, { ...options, group, parallelMode }),
+          () => new Linear(group.backend, from, to, { ...options, group, parallelMode }),
         ),
       );
       using wanted = (whole.weight.value as QuantizedTensor).copy("rowwise").scaleInv.clone();
