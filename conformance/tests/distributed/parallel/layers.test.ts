@@ -2,9 +2,9 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { DIVIDED_NAMES, ROW_SCALED } from "../../harness/step/library-recipes.js";
-import { difference } from "../../harness/step/seen.js";
-import { modelled, type ParallelCase, parallelCase, ranked } from "./case.js";
-import { partOf, useRanks } from "./ranks.js";
+import { parallelCase, ranked } from "./case.js";
+import { assertShared } from "./law.js";
+import { useRanks } from "./ranks.js";
 
 /** The datapaths to test. The oracle takes about ten times as long for Hopper's. */
 const DATAPATHS = [
@@ -15,26 +15,19 @@ const DATAPATHS = [
 describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns }) => {
   const groups = useRanks(most, datapath);
 
-  async function assertShared(drawn: ParallelCase): Promise<void> {
-    const whole = modelled(drawn, datapath);
-    const results = await Promise.all(groups(drawn.ranks).map((group) => ranked(drawn, group)));
-    for (const [rank, seen] of results.entries()) {
-      const wanted = [...whole].map(([name, { x, held, by }]) => {
-        const divided = { ranks: drawn.ranks, mode: "column", pieces: by, sequence: drawn.sequence } as const;
-        return [name, partOf(x, held, divided, rank)] as const;
-      });
-      expect(difference(seen, new Map(wanted)), `rank ${rank} of ${JSON.stringify(drawn)}`).toBeUndefined();
-    }
-  }
-
   it.each(["none", ...DIVIDED_NAMES, "custom"] as const)(
     "%s: any layer, size and number of ranks",
     async (name) => {
-      await fc.assert(fc.asyncProperty(parallelCase(most, [name]), assertShared), {
-        // the oracle takes long for products with 128 x 128 blocks
-        numRuns: name.startsWith("block") ? 1 : numRuns,
-        endOnFailure: true,
-      });
+      await fc.assert(
+        fc.asyncProperty(parallelCase(most, [name]), (drawn) =>
+          assertShared(drawn, groups(drawn.ranks), datapath),
+        ),
+        {
+          // the oracle takes long for products with 128 x 128 blocks
+          numRuns: name.startsWith("block") ? 1 : numRuns,
+          endOnFailure: true,
+        },
+      );
     },
   );
 

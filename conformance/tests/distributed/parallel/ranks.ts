@@ -12,8 +12,11 @@ import { type Divided, placesOf } from "../../../oracle/training/divided.js";
 import { type Matrix, matrix } from "../../../oracle/training/matrix.js";
 import { PlainTensor, wideValues } from "../../../values/plain.js";
 
-/** Creates groups of up to `most` ranks, whose backends all tests of a file share. Fails if a test leaves memory allocated. */
-export function useRanks(most: number, datapath: DatapathFamily) {
+/**
+ * Creates groups of up to `most` ranks, whose backends all tests of a file share. Fails if a test leaves memory allocated.
+ * `timeout` is the time in ms that a rank waits for the others.
+ */
+export function useRanks(most: number, datapath: DatapathFamily, timeout = 20_000) {
   const backends: Backend[] = [];
   beforeAll(async () => {
     for (let rank = 0; rank < most; rank++)
@@ -23,9 +26,9 @@ export function useRanks(most: number, datapath: DatapathFamily) {
     for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
   });
   afterAll(async () => {
-    for (const backend of backends) await backend.dispose();
+    for (const backend of backends.splice(0)) await backend.dispose();
   });
-  return (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
+  return (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), timeout);
 }
 
 /** How a matrix is divided among ranks: not at all, by rows, or by columns. */

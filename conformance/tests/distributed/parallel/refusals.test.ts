@@ -127,13 +127,33 @@ describe("a divided layer refuses", () => {
           [3, 2],
         ),
       ShapeError,
-      /first dimension 3/,
+      /^linear: .* first dimension 3/,
     ],
     [
       "no rows to divide",
       (group) => call(new Linear(group.backend, 4, 4, { ...COLUMN, group, sequenceParallel: true }), [4]),
       ShapeError,
       /give \[rows, K\]/,
+    ],
+    [
+      "rows of all ranks that are not aligned, as a whole",
+      (group) =>
+        autocast({ recipe: new Float8CurrentScaling() }, () =>
+          call(new Linear(group.backend, 24, 32, { ...COLUMN, group, sequenceParallel: true }), [16, 24]),
+        ),
+      ShapeError,
+      /the input is \[32,24\]/,
+    ],
+    [
+      "a quantized input, whose scale is that of its own rows",
+      (group) =>
+        autocast({ recipe: new Float8CurrentScaling() }, () =>
+          new Linear(group.backend, 16, 32, { ...COLUMN, group, sequenceParallel: true }).forward(
+            new Float8CurrentScalingQuantizer().quantize(zeros(group.backend, "f32", [16, 16])),
+          ),
+        ),
+      ArgumentError,
+      /^linear: the input is quantized/,
     ],
     [
       "fp8Output",

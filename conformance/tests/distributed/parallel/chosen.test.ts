@@ -1,0 +1,81 @@
+/** The law of divided layers, for each of the ways that a layer is divided, in small cases that are the same in each run. */
+import { describe, it } from "vitest";
+import type { StepActivation } from "../../harness/step/options.js";
+import type { ParallelCase } from "./case.js";
+import { assertShared } from "./law.js";
+import { useRanks } from "./ranks.js";
+
+const LAYERS = ["column", "row", "norm", "mlp"] as const;
+
+/**
+ * The recipes, with the number of columns and the number of rows of a rank that are whole blocks. The model takes
+ * too long for blocks of 128 x 128.
+ */
+const RECIPES = [
+  ["none", 16, 4],
+  ["delayed", 16, 16],
+  ["delayed, most recent", 16, 16],
+  ["current", 16, 16],
+  ["mxfp8", 32, 32],
+  ["nvfp4", 16, 16],
+  ["custom", 32, 32],
+] as const;
+
+/** How rows are divided, and whether those of a rank are whole blocks. */
+const ROWS = [
+  { sequence: false, whole: false },
+  { sequence: true, whole: true },
+  { sequence: true, whole: false },
+] as const;
+
+/** Options of which each case has one combination; neighbours have others. */
+const OPTIONS = [
+  { bias: true, dtype: "f32", fuses: false, savesOriginal: false },
+  { bias: true, dtype: "bf16", fuses: true, savesOriginal: true },
+  { bias: false, dtype: "bf16", fuses: false, savesOriginal: false },
+  { bias: true, dtype: "bf16", fuses: false, savesOriginal: true },
+  { bias: true, dtype: "f32", fuses: true, savesOriginal: true },
+] as const;
+
+const RANKS = 2;
+// all ranks contribute in one turn, so a rank that waits waits in vain
+const groups = useRanks(RANKS, "exact", 1000);
+
+const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
+  LAYERS.flatMap((layer, l) =>
+    ROWS.flatMap(({ sequence, whole }, s) =>
+      [0, 1].map((o): ParallelCase => {
+        const { dtype, ...options } = OPTIONS[
+          (r + l + s + 2 * o) % OPTIONS.length
+        ] as (typeof OPTIONS)[number];
+        const pieces = unit === 16 && (l + s) % 2 === 0 && layer !== "row" && layer !== "mlp" ? 3 : 1;
+        const divided = RANKS * unit * pieces;
+        return {
+          ...options,
+          layer,
+          recipe,
+          ranks: RANKS,
+          sequence,
+          rows: RANKS * (whole ? rows : 3),
+          inFeatures: layer === "row" ? divided : unit,
+          outFeatures: layer === "row" ? unit : divided,
+          pieces,
+          activation:
+            (["swiglu", "gelu", "geglu"] as const satisfies StepActivation[])[(r + s) % 3] ?? "gelu",
+          normalization: (l + s + o) % 2 === 0 ? "LayerNorm" : "RMSNorm",
+          dtype: recipe === "nvfp4" ? "bf16" : dtype,
+          savesOriginal: options.savesOriginal && !recipe.startsWith("delayed"),
+          outlier: o === 0 ? (r + l) % RANKS : undefined,
+          seed: 100 * r + 10 * l + s,
+        };
+      }),
+    ),
+  ),
+);
+
+describe("a divided layer", () => {
+  it.each(cases)(
+    "is the model's: $layer under $recipe, sequence $sequence, $rows rows, bias $bias, $dtype, fuses $fuses, saves $savesOriginal",
+    (drawn) => assertShared(drawn, groups(RANKS), "exact"),
+  );
+});
