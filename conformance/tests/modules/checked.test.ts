@@ -1,7 +1,7 @@
 /** What a module checks, and when: before anything runs, what it needs and no more, by the name that its caller knows. */
 import { describe, expect, it } from "vitest";
 import { type AutocastOptions, autocast } from "../../../src/autocast/autocast.js";
-import { ArgumentError, LockstepError, ShapeError } from "../../../src/errors.js";
+import { ArgumentError, LockstepError, ShapeError, UnsupportedError } from "../../../src/errors.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
@@ -129,6 +129,36 @@ describe("a layer refuses before it computes anything", () => {
     expect(backend().memoryUse().live).toBe(before);
   });
 
+  it("a recipe that the backend does not support", () => {
+    using _ = new Scope();
+    using layer = new Linear(backend(), 32, 32);
+    const x = zero([32, 32]);
+    const { supports } = backend();
+    backend().supports = () => ({ ok: false, reason: "there is no such product" });
+    try {
+      // no other test asks about this margin
+      const run = (): Variable =>
+        autocast({ recipe: new DelayedScaling({ margin: 11 }) }, () => layer.forward(x));
+      expect(refused(run)).toBeInstanceOf(UnsupportedError);
+    } finally {
+      backend().supports = supports;
+    }
+  });
+
+  it("what the second run of recompute is given, by its own name", () => {
+    using _ = new Scope();
+    using layer = new Linear(backend(), 32, 32);
+    let runs = 0;
+    const body = (x: Variable | Tensor): Variable => {
+      const { tensor: of } = x as Variable;
+      return layer.forward(runs++ === 0 ? x : castTo(of, "f32"));
+    };
+    const y = autocast({ recipe: new NVFP4BlockScaling() }, () =>
+      recompute(body, new Variable(zero([32, 32]), true)),
+    );
+    expect(() => y.backward(zero([32, 32]))).toThrow(/^linear: /);
+  });
+
   it("fp8Grad, which a norm does not take", () => {
     using _ = new Scope();
     const x = zero([32, 32]);
@@ -189,6 +219,43 @@ describe("a layer does not refuse", () => {
       expect(layer.namedQuantizations().get("")?.snapshotSync()?.backward).toEqual(before);
       layer.bias?.zeroGrad();
     }
+  });
+});
+
+describe("the products of a backward pass", () => {
+  it.each([undefined, new MXFP8BlockScaling()])("are those whose results are asked for", (recipe) => {
+    using _ = new Scope();
+    using layer = new LayerNormMLP(backend(), 32, 32);
+    for (const each of layer.parameters()) each.requiresGrad = each === layer.fc2Weight;
+    const y = autocast(recipe ? { recipe } : { enabled: false }, () => layer.forward(zero([32, 32])));
+    const grad = zero([32, 32]);
+    const run = backend().run;
+    let products = 0;
+    backend().run = (op, args) => {
+      if (op === "gemm") products++;
+      run.call(backend(), op, args);
+    };
+    y.backward(grad);
+    backend().run = run;
+    expect(products).toBe(1);
+    layer.fc2Weight.zeroGrad();
+  });
+});
+
+describe("a state that another recipe has replaced", () => {
+  it("is left out where the group of the region reduces amaxes", () => {
+    using _ = new Scope();
+    using layer = new Linear(backend(), 32, 32);
+    const counts: number[] = [];
+    const group = { size: 2, reduceMax: (all: readonly unknown[]) => void counts.push(all.length) };
+    const { warn } = console;
+    console.warn = () => undefined;
+    autocast({ recipe: new DelayedScaling(), amaxReductionGroup: group }, () => {
+      layer.forward(zero([32, 32]));
+      autocast({ recipe: new Float8CurrentScaling() }, () => layer.forward(zero([32, 32])));
+    });
+    console.warn = warn;
+    expect(counts).toEqual([]);
   });
 });
 

@@ -102,8 +102,10 @@ describe("the quantizers of a custom recipe", () => {
   });
 
   const RECIPES: Readonly<Record<string, () => Recipe>> = {
-    custom: () => custom(current),
+    custom: () => custom(() => new MXFP8Quantizer()),
+    delayed: () => new DelayedScaling(),
     current: () => new Float8CurrentScaling(),
+    mxfp8: () => new MXFP8BlockScaling(),
     nvfp4: () => new NVFP4BlockScaling(),
   };
   it.each(Object.entries(RECIPES))(
