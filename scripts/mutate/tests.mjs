@@ -16,7 +16,7 @@ export const TESTS = {
     ...LAYERS,
     ...at(
       "gemm/options",
-      "modules/{asked,calls,copies,initial,master-weights,recompute}",
+      "modules/{asked,calls,checked,copies,given,initial,master-weights,recompute,released}",
       "distributed/parallel/*",
       "distributed/fully-shard/*",
       "training/{recompute,scale-updates,state}",
