@@ -27,8 +27,7 @@ import { noGrad } from "../../../../src/tape/grad-mode.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
-import type { TensorData } from "../../../../src/tensor/shape.js";
-import type { Tensor } from "../../../../src/tensor/tensor.js";
+import type { Tensor, TensorData } from "../../../../src/tensor/tensor.js";
 import { useRanks } from "./ranks.js";
 
 const RANKS = 2;
