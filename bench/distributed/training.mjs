@@ -1,8 +1,8 @@
 // One rank of the benchmark of data parallelism. It runs forward, backward and optimizer of a stack of LayerNormMLP in three
 // variants: gradients are reduced while the backward pass runs, in turn with it, or not at all; and the same with parameters that
 // fullyShard divides, exchanged beside the computation and in turn with it. Rank 0 prints the results. A step takes as long as
-// that of the slowest rank, for all variants, since ranks that exchange wait for the slowest. Given `trace` instead of a number of
-// rounds, each rank prints when each part of one step began and ended.
+// that of the slowest rank, for all variants, since ranks that exchange wait for the slowest. Given `trace` instead of a number
+// of rounds, each rank prints when each part of one step began and ended.
 import {
   AdamW,
   autocast,
