@@ -23,6 +23,7 @@ import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-t
 import type { Recipe } from "../../../src/recipes/recipe.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { DType, Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
@@ -97,6 +98,17 @@ describe("a layer refuses before it computes anything", () => {
     const region: AutocastOptions = { recipe: recipeOf(blocks), enabled: false, calibrating: true };
     const x = zero([32, 32]);
     expect(refused(() => autocast(region, () => layer.forward(x)))).toBeInstanceOf(ShapeError);
+  });
+
+  it("rows of any number of dimensions, as they are, for the second product of an MLP", () => {
+    using _ = new Scope();
+    using layer = new LayerNormMLP(backend(), 32, 16);
+    const recipe = new MXFP8BlockScaling();
+    for (const rows of [[4], [2, 4], [2, 3, 4]]) {
+      const x = zero([...rows, 32]);
+      const error = refused(() => autocast({ recipe }, () => layer.forward(x)));
+      expect(error.message).toContain(`the input is [${[...rows, 16]}]`);
+    }
   });
 
   it("a weight that does not fit its quantizer, by name", () => {
@@ -295,6 +307,21 @@ describe("a module", () => {
     expect(second).not.toEqual(first);
     for (const each of [one, other]) each.dispose();
     await fresh.dispose();
+  });
+});
+
+describe("quantizedModelInit", () => {
+  it("quantizes weights unless it, or the innermost one, is not enabled", () => {
+    const isQuantized = (make: () => Linear): boolean => {
+      using layer = make();
+      return layer.weight.value instanceof QuantizedTensor;
+    };
+    const make = (): Linear => new Linear(backend(), 32, 32);
+    for (const enabled of [true, undefined, false]) {
+      const inside = (): Linear => quantizedModelInit({ enabled }, make);
+      expect(isQuantized(inside)).toBe(enabled !== false);
+      expect(isQuantized(() => quantizedModelInit({}, inside))).toBe(enabled !== false);
+    }
   });
 });
 

@@ -90,19 +90,36 @@ describe("the quantizers of a custom recipe", () => {
   it.each([
     { rowwise: true, columnwise: true },
     { rowwise: false, columnwise: true },
-  ])("give a rowwise result, whatever copies they made before: %o", (usage) => {
+  ])("give rowwise results and weights, whatever copies they made before: %o", (usage) => {
+    using _ = new Scope();
+    for (const cached of [{}, { isFirstMicrobatch: true }]) {
+      using layer = new Linear(backend(), FROM, TO);
+      const recipe = custom(() => new MXFP8Quantizer().setUsage(usage));
+      const call = { ...cached, fp8Output: true };
+      const y = noGrad(() => autocast({ recipe }, () => layer.forward(drawn(1, [ROWS, FROM]), call)));
+      const { rowwise, columnwise } = y.value as QuantizedTensor;
+      expect([rowwise !== undefined, columnwise !== undefined]).toEqual([true, false]);
+    }
+  });
+
+  it("record the amaxes of calibration, whatever copies they made before", () => {
     using _ = new Scope();
     using layer = new Linear(backend(), FROM, TO);
-    const recipe = custom(() => new MXFP8Quantizer().setUsage(usage));
-    const y = noGrad(() =>
-      autocast({ recipe }, () => layer.forward(drawn(1, [ROWS, FROM]), { fp8Output: true })),
+    const [scale, amax] = [tensor(backend(), new Float32Array([1])), zeros(backend(), "f32", [1])];
+    const recipe = custom((role) =>
+      role === "input" ? new Float8Quantizer({ scale, amax, rowwise: false, columnwise: true }) : current(),
     );
-    const { rowwise, columnwise } = y.value as QuantizedTensor;
-    expect([rowwise !== undefined, columnwise !== undefined]).toEqual([true, false]);
+    const x = zeros(backend(), "bf16", [ROWS, FROM]);
+    x.write(new Uint16Array(ROWS * FROM).fill(0xc040));
+    autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(x));
+    expect([...amax.dataSync()]).toEqual([3]);
   });
 
   const RECIPES: Readonly<Record<string, () => Recipe>> = {
-    custom: () => custom(() => new MXFP8Quantizer()),
+    custom: () => {
+      const scale = tensor(backend(), new Float32Array([1]));
+      return custom(() => new Float8Quantizer({ scale }));
+    },
     delayed: () => new DelayedScaling(),
     current: () => new Float8CurrentScaling(),
     mxfp8: () => new MXFP8BlockScaling(),

@@ -135,12 +135,32 @@ describe("without sequenceParallel", () => {
       ]);
   });
 
+  it("an embedding has all rows of the whole table's", async () => {
+    const all = groups(RANKS);
+    const looked = all.map((group) => {
+      using scope = new Scope();
+      using table = new Embedding(group.backend, 6, 3, { ...f32(), group });
+      const ids = tensor(group.backend, Int32Array.from([5, 0, 3, 2]), [4], "i32");
+      return scope.keep(table.forward(ids).tensor.clone());
+    });
+    using whole = new Embedding((all[0] as ProcessGroup).backend, 6, 3, f32());
+    const values = whole.weight.tensor.dataSync() as Float32Array;
+    for (const each of looked) {
+      expect([...(await each.data())]).toEqual(
+        [5, 0, 3, 2].flatMap((id) => [...values.subarray(3 * id, 3 * id + 3)]),
+      );
+      each.dispose();
+    }
+  });
+
   it("rows need not be divisible, and one row may be a vector", async () => {
     using _ = new Scope();
     for (const shape of [[3, 2], [2]])
       for (const group of groups(RANKS)) {
         using row = new Linear(group.backend, 4, 4, { ...f32(), group, parallelMode: "row" });
         expect(row.forward(zeros(group.backend, "f32", shape)).shape).toEqual([...shape.slice(0, -1), 4]);
+        using mlp = new LayerNormMLP(group.backend, 2, 4, { ...f32(), group });
+        expect(mlp.forward(zeros(group.backend, "f32", shape)).shape).toEqual(shape);
       }
   });
 });

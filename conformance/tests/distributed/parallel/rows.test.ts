@@ -182,6 +182,20 @@ describe("a column-parallel layer whose rows are divided", () => {
     }
   });
 
+  it("gathers codes of a custom quantizer, whatever copies it made before", () => {
+    for (const group of groups(RANKS)) {
+      using _ = new Scope();
+      using layer = column(group, 32, 64);
+      const shard = { group, dimension: "rows" } as const;
+      const usage = { rowwise: false, columnwise: true };
+      const recipe = new CustomRecipe({
+        quantizerFactory: () => new Float8CurrentScalingQuantizer({ ...usage, shard }),
+      });
+      const x = wideTensor(group.backend, values(1, 8 * 32), [8, 32], "bf16");
+      expect(noGrad(() => autocast({ recipe }, () => layer.forward(x))).shape).toEqual([RANKS * 8, 32]);
+    }
+  });
+
   it("asks a custom recipe for each quantizer once", () => {
     for (const group of groups(RANKS)) {
       using _ = new Scope();
