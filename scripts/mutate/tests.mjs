@@ -16,7 +16,7 @@ export const TESTS = {
     ...LAYERS,
     ...at(
       "gemm/options",
-      "modules/{asked,calls,checked,copies,given,initial,master-weights,recompute,released}",
+      "modules/{asked,calls,checked,copies,given,initial,master-weights,recompute,refusals-state,released}",
       "distributed/parallel/*",
       "distributed/fully-shard/*",
       "training/{recompute,scale-updates,state}",
