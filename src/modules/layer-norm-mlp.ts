@@ -257,18 +257,12 @@ export class LayerNormMLP extends Module {
     const bias = this.#fc1.bias?.requiresGrad === true;
     const summed =
       fusions.gradient && bias ? activationBackward(dact, h, { kind, outDtype: "f32" }) : undefined;
-    const { gradQuantizer } = result;
-    if (gradQuantizer && (fusions.gradient || (fusions.gradientAlone && !bias))) {
-      const dh = gradQuantizer().activationQuantize(h, { ...this.#form, grad: dact });
-      release(dact, h);
-      return result.backward(dh, pass, { summed, temporary: true });
-    }
-    const dh = summed ?? (isGated ? gatedBackward : activationBackward)(dact, h, { kind });
-    release(dact, h);
-    return result.backward(dh, pass, { temporary: true });
+    const fuses = fusions.gradient || (fusions.gradientAlone && !bias);
+    const quantizer = fuses ? result.gradQuantizer?.() : undefined;
+    const dh = quantizer
+      ? quantizer.activationQuantize(h, { ...this.#form, grad: dact })
+      : (summed ?? (isGated ? gatedBackward : activationBackward)(dact, h, { kind }));
+    for (const each of [dact, h]) each.dispose();
+    return result.backward(dh, pass, { summed: quantizer && summed, temporary: true });
   }
-}
-
-function release(...tensors: readonly Tensor[]): void {
-  for (const each of tensors) each.dispose();
 }

@@ -68,7 +68,8 @@ export function quantizedForward(
       wide: () => wideOf("linear: the input", given ?? input.value()),
     });
   const x = inputBy({ rowwise: true, columnwise: keepsX });
-  if (input.makes && !keepsOriginal && given !== x.own) given?.dispose();
+  const ownsX = x.own !== given;
+  if (input.makes && !keepsOriginal && ownsX) given?.dispose();
   // the second run of a recomputed region quantizes a weight again, unless it was cached
   const weights = new WeightOperand(parts, call, (isCached(call) ? tracked : wanted).dgrad);
   const b = bias && wideOf("linear: the bias", borrowed(bias));
@@ -87,7 +88,6 @@ export function quantizedForward(
   const gradUsage = { rowwise: wanted.dgrad, columnwise: wanted.wgrad };
   const gradQuantizer =
     backwardBy && ((): Quantizer => backwardBy.quantizer("gradOutput").setUsage(gradUsage));
-  const ownsX = x.own !== given;
   if (ownsX && keepsX) x.keepColumnwise();
   else if (ownsX) x.own.dispose();
   return {

@@ -56,8 +56,9 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
   };
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
     const { out, ...statistics } = quantizer.normQuantize(source, normArguments(parts));
-    if (kept) for (const each of [statistics.mean, statistics.rstd]) each?.dispose();
-    kept ??= statistics;
+    if (kept) {
+      for (const each of [statistics.mean, statistics.rstd]) each?.dispose();
+    } else kept = statistics;
     return out;
   };
   const requiresGrad = inputs.some((each) => each.requiresGrad);

@@ -5,7 +5,6 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { openBackend } from "../../../src/backends/open.js";
 import * as processes from "../../../src/distributed/processes/index.js";
 import * as lockstep from "../../../src/index.js";
 import * as files from "../../../src/io/index.js";
@@ -30,7 +29,7 @@ import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { OTHER_ROWS, TENSOR_ROWS, WITHOUT_LAW } from "../harness/arguments/rows-others.js";
 import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
-import type { Backends } from "../harness/arguments/world.js";
+import { type Backends, openBackends } from "../harness/arguments/world.js";
 
 const folder = new CheckpointFolder();
 
@@ -75,10 +74,7 @@ const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
 let backends: Backends;
 
 beforeAll(async () => {
-  const open = async () => new GuardedBackend(await openBackend("wasm", { threads: 1, datapath: "hopper" }));
-  const gone = await openBackend("wasm", { threads: 1 });
-  await gone.dispose();
-  backends = { backend: await open(), other: await open(), gone };
+  backends = await openBackends((backend) => new GuardedBackend(backend));
   await folder.fill(backends);
 });
 

@@ -4,7 +4,6 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import { openBackend } from "../../../src/backends/open.js";
 import {
   ArgumentError,
   DisposedError,
@@ -27,7 +26,7 @@ import { inWorld } from "../harness/arguments/law.js";
 import type { Row } from "../harness/arguments/row.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
-import { type Backends, filled, type World } from "../harness/arguments/world.js";
+import { type Backends, filled, openBackends, type World } from "../harness/arguments/world.js";
 
 const declarations = declared("dist/src/index.d.ts");
 const ROWS = completed(declarations, { ...OPERATION_ROWS, ...QUANTIZER_ROWS });
@@ -155,10 +154,7 @@ const rows = declarations.callables.flatMap((callable) => {
 
 let backends: Backends;
 beforeAll(async () => {
-  const open = async () => new GuardedBackend(await openBackend("wasm", { threads: 1, datapath: "hopper" }));
-  const gone = await openBackend("wasm", { threads: 1 });
-  await gone.dispose();
-  backends = { backend: await open(), other: await open(), gone };
+  backends = await openBackends((backend) => new GuardedBackend(backend));
 });
 afterAll(async () => {
   await backends.backend.dispose();

@@ -4,7 +4,6 @@
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
-import { openBackend } from "../../../src/backends/open.js";
 import * as lockstep from "../../../src/index.js";
 import { Embedding } from "../../../src/modules/embedding.js";
 import { Module } from "../../../src/modules/module.js";
@@ -26,7 +25,7 @@ import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
 import { takenBy } from "../harness/arguments/types.js";
-import type { Backends, World } from "../harness/arguments/world.js";
+import { type Backends, openBackends, type World } from "../harness/arguments/world.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
 
 /** Functions and classes. Methods are not listed, because they have no options of their own. */
@@ -98,10 +97,7 @@ const found = callables.flatMap(optionsOf);
 
 let backends: Backends;
 beforeAll(async () => {
-  const open = async () => new AskedBackend(await openBackend("wasm", { threads: 1, datapath: "hopper" }));
-  const gone = await openBackend("wasm", { threads: 1 });
-  await gone.dispose();
-  backends = { backend: await open(), other: await open(), gone };
+  backends = await openBackends((backend) => new AskedBackend(backend));
 });
 afterAll(async () => {
   for (const each of [backends.backend, backends.other]) await (each as AskedBackend).inner.dispose();

@@ -4,6 +4,7 @@
  */
 import { currentRegion } from "../../../../src/autocast/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
+import { openBackend } from "../../../../src/backends/open.js";
 import { defaultRandom } from "../../../../src/modules/module.js";
 import { empty } from "../../../../src/ops/create.js";
 import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
@@ -23,6 +24,14 @@ export interface Backends {
   readonly other: Backend;
   /** A backend that was disposed of. */
   readonly gone: Backend;
+}
+
+/** Opens two backends, wrapped by `wrap`, and one that is disposed of. */
+export async function openBackends(wrap: (backend: Backend) => Backend): Promise<Backends> {
+  const open = async () => wrap(await openBackend("wasm", { threads: 1, datapath: "hopper" }));
+  const gone = await openBackend("wasm", { threads: 1 });
+  await gone.dispose();
+  return { backend: await open(), other: await open(), gone };
 }
 
 interface Ended {
