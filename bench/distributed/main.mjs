@@ -1,8 +1,8 @@
 // `npm run bench:distributed [-- --ranks N --json FILE]` measures collective operations between GPUs, compared with direct calls
 // of NCCL. It starts one process per GPU and prints a table of medians; the rounds of all rows are interleaved. `--what training`
-// instead measures a training step of data parallelism, compared with the same step on one GPU, `--what trace` prints when each
-// part of such a step ran, and `--what torch` measures the step of PyTorch's DistributedDataParallel and fully_shard in bf16;
-// `--layers`, `--features`, `--hidden` and `--tokens` set its sizes.
+// instead measures a training step of data parallelism, compared with the same step on one GPU, `--what tensor` one of tensor
+// parallelism, `--what trace` prints when each part of a step of data parallelism ran, and `--what torch` measures the step of
+// PyTorch's DistributedDataParallel and fully_shard in bf16; `--layers`, `--features`, `--hidden` and `--tokens` set its sizes.
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -33,13 +33,14 @@ const { rounds, layers, features, hidden, tokens } = values;
 const PROGRAMS = {
   exchanges: [new URL("rank.mjs", import.meta.url), rounds ?? "15"],
   training: [new URL("training.mjs", import.meta.url), rounds ?? "7", layers, features, hidden, tokens],
+  tensor: [new URL("tensor.mjs", import.meta.url), rounds ?? "7", layers, features, hidden, tokens],
   trace: [new URL("training.mjs", import.meta.url), "trace", layers, features, hidden, tokens],
   torch: [new URL("torch_parallel.py", import.meta.url), rounds ?? "7", layers, features, hidden, tokens],
 };
 const program = PROGRAMS[values.what];
 if (!program) {
   process.stderr.write(
-    `bench:distributed: --what ${values.what}; give exchanges, training, trace or torch\n`,
+    `bench:distributed: --what ${values.what}; give exchanges, training, tensor, trace or torch\n`,
   );
   process.exit(1);
 }

@@ -1,6 +1,7 @@
 /** Quantized tensors whose rows are distributed over ranks. Gathering and slicing them preserves codes and scales exactly. */
 import { isDirectionless, isTensorWide } from "../formats/block.js";
 import { relayoutScales, transpose } from "../ops/layout/layout.js";
+import { onSideStream } from "../ops/side-stream.js";
 import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
 import {
   DIRECTIONS,
@@ -13,8 +14,9 @@ import {
   type Usage,
 } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix, elementCount, type Shape } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { asMatrix, byteLength, elementCount, type Shape } from "../tensor/shape.js";
+import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
+import type { RowRange } from "./by-pieces.js";
 import type { GatherRequest, ProcessGroup } from "./group.js";
 
 /**
@@ -119,6 +121,67 @@ function copyGather(
       return amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
     },
   };
+}
+
+/**
+ * Gathers the rowwise copy of the same rows of each rank on the side stream. The result is [ranks * count, K]. No block may
+ * extend beyond these rows.
+ */
+export function gatherRowsAside(group: ProcessGroup, t: QuantizedTensor, rows: RowRange): QuantizedTensor {
+  using scope = new Scope();
+  const part = rowwiseRowsOf(t, rows);
+  const counts = group.ranks.map(() => rows.count);
+  const { requests, whole } = quantizedGather(part, ROWWISE, t.quantizer, counts);
+  return scope.keep(onSideStream(group.backend, () => whole(group.allGatherCoalesced(requests))));
+}
+
+const ROWWISE: Usage = { rowwise: true, columnwise: false };
+
+/**
+ * Returns the quantized tensor with these rowwise codes [rows, K], in the copies of `usage`. `t` has some of its rows, and the
+ * scale, which is one for the whole tensor.
+ */
+export function wholeOfCodes(t: QuantizedTensor, codes: Tensor, usage: Usage): QuantizedTensor {
+  using scope = new Scope();
+  const { scaleInv, amax } = t.copy("rowwise");
+  const geometry = copyGeometry(t.spec, asMatrix(codes.shape), "rowwise", "logical");
+  const made = {
+    data: codes.reshape(geometry.dataShape),
+    scaleInv: scaleInv.reshape(scaleInv.shape),
+    geometry,
+  };
+  const rowwise = amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
+  const whole = withLayout(madeOf(t, t.spec, codes.shape, t.quantizer, [rowwise, undefined]), t.quantizer);
+  return scope.keep(whole.updateUsage(usage));
+}
+
+/**
+ * Returns the rowwise copy of some rows of a quantized tensor, as a matrix. It shares memory with `t` where a view can begin. No
+ * block may extend beyond these rows.
+ */
+export function rowwiseRowsOf(t: QuantizedTensor, { first, count }: RowRange): QuantizedTensor {
+  using scope = new Scope();
+  const [, columns] = asMatrix(t.shape);
+  const copy = t.copy("rowwise");
+  const of = (rows: number): CopyGeometry => copyGeometry(t.spec, [rows, columns], "rowwise", "logical");
+  const [before, geometry] = [of(first), of(count)];
+  const rowwise = {
+    data: shared(copy.data, elementCount(before.dataShape), geometry.dataShape),
+    scaleInv: isTensorWide(t.spec.tile)
+      ? copy.scaleInv.reshape(copy.scaleInv.shape)
+      : shared(relayoutScales(t, "rowwise", "logical"), elementCount(before.scaleShape), geometry.scaleShape),
+    geometry,
+  };
+  const made = copy.amax ? { ...rowwise, amax: copy.amax.reshape(copy.amax.shape) } : rowwise;
+  return scope.keep(
+    withLayout(madeOf(t, t.spec, [count, columns], t.quantizer, [made, undefined]), t.quantizer),
+  );
+}
+
+/** Elements of x as a view, or as a copy where no view can begin. */
+export function shared<T extends Tensor>(x: T, first: number, shape: Shape): T {
+  const isAligned = byteLength(x.dtype, [first]) % VIEW_ALIGNMENT === 0;
+  return (isAligned ? x.view(first, shape) : x.slice(first, shape)) as T;
 }
 
 /**

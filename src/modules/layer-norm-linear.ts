@@ -25,7 +25,7 @@ import {
   normParts,
 } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
-import { dividedGroup } from "./parallel/options.js";
+import { dividedGroup, overlapOf } from "./parallel/options.js";
 import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -85,7 +85,8 @@ export class LayerNormLinear extends Module {
       );
     const group = dividedGroup("LayerNormLinear", backend, options);
     const { sequenceParallel = false, pieces } = options;
-    const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces);
+    const overlap = overlapOf("LayerNormLinear", options);
+    const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces, overlap);
     const given = { ...options, dtype, random };
     const division = { user: "LayerNormLinear", parallel };
     this.#linear = linearParts(backend, [outFeatures, inFeatures], given, division);

@@ -28,7 +28,7 @@ import {
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
-import type { ParallelMode } from "./parallel/options.js";
+import { overlapOf, type ParallelMode } from "./parallel/options.js";
 import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -154,10 +154,11 @@ export class LayerNormMLP extends Module {
     this.#form = MLP_ACTIVATIONS[name];
     const given = { ...options, dtype: this.dtype, random: this.random };
     const { sequenceParallel = false } = options;
+    const overlap = overlapOf("LayerNormMLP", options);
     const group = groupOf("LayerNormMLP", backend, options);
     const division = (mode: ParallelMode, pieces = 1): Division => ({
       user: "LayerNormMLP",
-      parallel: group && new TensorParallel(group, mode, sequenceParallel, pieces),
+      parallel: group && new TensorParallel(group, mode, sequenceParallel, pieces, overlap),
       size: "ffnHidden",
     });
     const halves = this.#form.gated ? 2 : 1;

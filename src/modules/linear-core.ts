@@ -4,10 +4,12 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { hasGivenScale } from "../formats/block.js";
 import { plainDatapath } from "../functional/datapath.js";
 import { gemm } from "../ops/gemm/gemm.js";
+import type { GemmInput } from "../ops/gemm/operand.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
+import { onSideStream } from "../ops/side-stream.js";
 import { gradTracked } from "../tape/grad-mode.js";
 import { borrowed } from "../tape/uses.js";
-import { type Value, wideOf } from "../tape/value.js";
+import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireTensor } from "../tensor/require.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
@@ -15,6 +17,7 @@ import { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
 import { beginMainGrad, biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { blocksFit, quantizedForward, requireFit } from "./linear-quantized.js";
+import { madeOf, WideRows } from "./parallel/rows.js";
 import type { Parameter } from "./parameter.js";
 import { currentPhase } from "./recompute-phase.js";
 
@@ -133,10 +136,15 @@ function plainForward(
   const w = wideWeight(weight);
   const b = bias && wideOf("linear: the bias", borrowed(bias));
   const datapath = plainDatapath(x.backend, dtype);
-  const rows = parallel?.gathered("input", x) ?? x;
+  const rows = new WideRows(parallel?.gathers("input"), x);
   const fusedBias = b && parallel?.mode !== "row" ? { bias: b } : {};
-  const made = wideOf("linear", gemm({ x: rows, w, datapath, outDtype: dtype, ...fusedBias }).out);
-  const out = parallel?.output(made, b) ?? made;
+  const product = (of: GemmInput, into?: Tensor<WideDType>): Tensor<WideDType> => {
+    const target = into ? { out: into } : { outDtype: dtype };
+    return wideOf("linear", gemm({ x: of, w, datapath, ...target, ...fusedBias }).out);
+  };
+  const made = madeOf(parallel?.wholeInput(x.shape) ?? x.shape, w.shape[0] as number, dtype);
+  const pieces = parallel?.piecesOf("input", x.shape, 1, made) ?? 1;
+  const out = parallel?.output(rows.arrivals(pieces), product, made, b) ?? product(x);
   const saved = [
     ...(wanted.wgrad && (x !== given || makes) ? [x] : []),
     ...(wanted.dgrad && weight.own instanceof QuantizedTensor && !weight.sharding ? [w] : []),
@@ -147,14 +155,23 @@ function plainForward(
     backward: (grad) => {
       const dy = wideGrad(grad, dtype);
       const products = { datapath, dtype, weight, fuseWgradAccumulation };
-      const whole = parallel?.gathered("gradOutput", dy) ?? dy;
-      const dx = wanted.dgrad
-        ? dgradOf(weight.sharding ? wideWeight(weight) : w, whole, products)
-        : undefined;
-      const columns = wanted.wgrad ? (parallel?.gathered("input", x) ?? x) : undefined;
+      const columns = (): Tensor<WideDType> => new WideRows(parallel?.gathers("input"), x).whole();
+      const isAhead = pieces > 1 && wanted.wgrad && wanted.dgrad;
+      // the rows of the input are gathered beside dgrad
+      const gathered = isAhead ? onSideStream(x.backend, columns) : undefined;
+      const grads = new WideRows(parallel?.gathers("gradOutput"), dy);
+      let dx: Tensor<WideDType> | undefined;
+      if (wanted.dgrad) {
+        const of = weight.sharding ? wideWeight(weight) : w;
+        const shape = parallel?.wholeGradOutput(dy.shape) ?? dy.shape;
+        const made = madeOf(shape, of.shape[1] as number, dtype);
+        const arriving = grads.arrivals(parallel?.piecesOf("gradOutput", dy.shape, 1, made) ?? 1);
+        const dgrad = (each: Gradient, into?: Tensor<WideDType>) => dgradOf(of, each, products, into);
+        dx = parallel?.gradInput(arriving, dgrad, made) ?? dgrad(dy);
+      }
       return {
-        x: dx && parallel ? parallel.gradInput(dx) : dx,
-        weight: columns && wgradOf(columns, whole, products),
+        x: dx,
+        weight: wanted.wgrad ? wgradOf(gathered ?? columns(), grads.whole(), products) : undefined,
         bias: biasGradOf({ bias, parallel }, dy),
       };
     },

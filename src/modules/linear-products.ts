@@ -33,10 +33,16 @@ export function beginMainGrad(weight: Parameter): void {
   fresh.add(weight);
 }
 
-/** Computes dX = dY·W. */
-export function dgradOf(w: GemmInput, dy: Gradient, { datapath, dtype, dgrad }: Products): Tensor<WideDType> {
+/** Computes dX = dY·W, into the given tensor if there is one. */
+export function dgradOf(
+  w: GemmInput,
+  dy: Gradient,
+  { datapath, dtype, dgrad }: Products,
+  into?: Tensor<WideDType>,
+): Tensor<WideDType> {
   const path = datapath ? { datapath } : {};
-  const { out } = gemm({ a: w, b: dy, layout: "NN", outDtype: dtype, ...path, ...dgrad });
+  const target = into ? { out: into } : { outDtype: dtype };
+  const { out } = gemm({ a: w, b: dy, layout: "NN", ...target, ...path, ...dgrad });
   return wideOf("dgrad", out);
 }
 

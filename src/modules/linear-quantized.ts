@@ -4,7 +4,9 @@ import { ArgumentError, ShapeError } from "../errors.js";
 import { hasGivenScale } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
 import { gemm } from "../ops/gemm/gemm.js";
+import type { GemmInput } from "../ops/gemm/operand.js";
 import { requireTransformable } from "../ops/quantize/quantize.js";
+import { onSideStream } from "../ops/side-stream.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import type { Recipe } from "../recipes/recipe.js";
@@ -17,6 +19,7 @@ import type { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
 import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { areWholeBlocks, type QuantizerOf, RowOperand } from "./parallel/row-operand.js";
+import { blockRows, isArriving, madeOf } from "./parallel/rows.js";
 import { amaxGroup } from "./parallel/tensor-parallel.js";
 import { type Fits, isCached } from "./quantization.js";
 import { WeightOperand } from "./weight-operand.js";
@@ -44,7 +47,7 @@ export function quantizedForward(
 ): LinearResult {
   const { weight, bias, quantization, fuseWgradAccumulation, parallel } = parts;
   const { recipe, group } = region;
-  const { dtype } = input;
+  const { dtype, backend } = input;
   requireFit(parts, input, recipe);
   const given = input.quantize ? undefined : input.value();
   if (given instanceof QuantizedTensor && parallel?.gathers("input"))
@@ -75,13 +78,20 @@ export function quantizedForward(
   const b = bias && wideOf("linear: the bias", borrowed(bias));
   const fusedBias = b && parallel?.mode !== "row";
   const added = fusedBias ? { bias: castTo(b, dtype === "f32" ? "bf16" : dtype) } : {};
-  const rows = x.copies(ROWWISE);
   const w = weights.copies(ROWWISE);
+  const whole = parallel?.wholeInput(input.shape) ?? input.shape;
+  const result = madeOf(whole, w.shape[0] as number, dtype);
+  const pieces = (x.isDivided && parallel?.piecesOf("input", input.shape, blockRows(x.own), result)) || 1;
+  const rows = pieces > 1 ? x.arrivals(pieces) : x.copies(ROWWISE);
   const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) => {
-    const made = wideOf("linear", gemm({ x: rows, w, outDtype, ...recipe.fprop, ...added }).out);
-    return parallel?.output(made, b) ?? made;
+    const product = (of: GemmInput, into?: Tensor<WideDType>): Tensor<WideDType> => {
+      const target = into ? { out: into } : { outDtype };
+      return wideOf("linear", gemm({ x: of, w, ...target, ...recipe.fprop, ...added }).out);
+    };
+    return parallel?.output(rows, product, { ...result, dtype: outDtype }, b) ?? product(x.own);
   });
-  if (rows !== x.own) rows.dispose();
+  if (isArriving(rows)) x.arrived(false);
+  else if (rows !== x.own) rows.dispose();
   if (w !== weights.own) w.dispose();
   if (wanted.dgrad) weights.keepColumnwise();
   const backwardBy = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
@@ -104,7 +114,7 @@ export function quantizedForward(
         bias?.requiresGrad ? biasGradOf(parts, summed ?? wideGrad(grad, dtype)) : undefined;
       if (!backwardBy) return { bias: biasOf() };
       backwardBy.enter(pass, amaxGroup(parallel?.group, group));
-      const { dy, bias: dbias } = quantizedGradient(parts, grad, {
+      const { operand, bias: dbias } = quantizedGradient(parts, grad, {
         quantizerOf: (whole) => backwardBy.quantizer("gradOutput", whole),
         usage: gradUsage,
         fuses: !summed && recipe.kind !== "custom",
@@ -112,26 +122,42 @@ export function quantizedForward(
         dtype,
       });
       if (temporary) summed?.dispose();
-      if (temporary && dy !== grad) grad.dispose();
-      const ownsGrad = temporary || dy !== grad;
+      if (temporary && operand.own !== grad) grad.dispose();
+      const ownsGrad = temporary || operand.own !== grad;
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
+      const inputRows = (): RowOperand => (keepsOriginal ? inputBy(COLUMNWISE) : x);
+      const isAhead = pieces > 1 && wanted.wgrad && wanted.dgrad;
+      const early = isAhead ? inputRows() : undefined;
+      // the rows of the input are gathered beside dgrad
+      const gathered = early && onSideStream(backend, () => early.copies(COLUMNWISE));
       const columnsOfW = wanted.dgrad ? weights.copies(COLUMNWISE) : undefined;
+      const shape = parallel?.wholeGradOutput(grad.shape) ?? grad.shape;
+      const made = madeOf(shape, weight.shape[1] as number, dtype);
+      const cut =
+        columnsOfW && operand.isDivided
+          ? parallel?.piecesOf("gradOutput", grad.shape, blockRows(operand.own), made)
+          : undefined;
+      const given = cut && cut > 1 ? operand.arrivals(cut) : operand.copies(gradUsage);
       const dx =
         columnsOfW &&
         outputOf(call.fp8Grad ? backwardBy.quantizer("gradInput") : undefined, dtype, (outDtype) => {
-          const made = dgradOf(columnsOfW, dy, { ...products, dtype: outDtype });
-          return parallel?.gradInput(made) ?? made;
+          const product = (of: Gradient, into?: Tensor<WideDType>) =>
+            dgradOf(columnsOfW, of, { ...products, dtype: outDtype }, into);
+          const out = { ...made, dtype: outDtype };
+          return parallel?.gradInput(given, product, out) ?? product(operand.own);
         });
       if (columnsOfW && columnsOfW !== weights.own) columnsOfW.dispose();
+      const dy = isArriving(given) ? operand.arrived(wanted.wgrad) : given;
+      if (dy !== operand.own) operand.own.dispose();
       // the gradient of the weight reads the columnwise copy
-      if (ownsGrad) dy.updateUsage({ rowwise: false });
-      const from = keepsOriginal ? inputBy(COLUMNWISE) : x;
-      const columns = wanted.wgrad ? from.copies(COLUMNWISE) : undefined;
-      const dw = columns && wgradOf(columns, dy, products);
-      if (ownsGrad) dy.dispose();
+      if (ownsGrad) dy?.updateUsage({ rowwise: false });
+      const from = early ?? (wanted.wgrad ? inputRows() : undefined);
+      const columns = gathered ?? from?.copies(COLUMNWISE);
+      const dw = columns && dy && wgradOf(columns, dy, products);
+      if (ownsGrad) dy?.dispose();
       if (columns && columns !== x.own) columns.dispose();
-      if (keepsOriginal) from.own.dispose();
+      if (keepsOriginal) from?.own.dispose();
       return { x: dx, weight: dw, bias: dbias };
     },
   };
@@ -151,12 +177,12 @@ interface GradientQuantization {
   readonly dtype: WideDType;
 }
 
-/** Returns the gradient of the result as the products need it, and the gradient of the bias. */
+/** Returns the gradient of the result as an operand of the products, and the gradient of the bias. */
 function quantizedGradient(
   { bias, parallel }: LinearParts,
   grad: Gradient,
   { quantizerOf, usage, fuses, biasOf, dtype }: GradientQuantization,
-): { readonly dy: QuantizedTensor; readonly bias: Tensor<WideDType> | undefined } {
+): { readonly operand: RowOperand; readonly bias: Tensor<WideDType> | undefined } {
   let sums: Tensor<WideDType> | undefined;
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
     if (!fuses || !bias?.requiresGrad || grad instanceof QuantizedTensor) return quantized(quantizer, grad);
@@ -167,9 +193,7 @@ function quantizedGradient(
   };
   const from = { shape: grad.shape, quantize, wide: () => wideGrad(grad, dtype) };
   const operand = new RowOperand(parallel?.gathers("gradOutput"), quantizerOf, usage, from);
-  const dy = operand.copies(usage);
-  if (dy !== operand.own) operand.own.dispose();
-  return { dy, bias: sums ?? biasOf() };
+  return { operand, bias: sums ?? biasOf() };
 }
 
 /** Throws if the weight or an input of this shape does not fit the recipe. */

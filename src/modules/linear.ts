@@ -15,7 +15,7 @@ import {
   linearParts,
 } from "./linear-parts.js";
 import { Module, requireSizes } from "./module.js";
-import { dividedGroup } from "./parallel/options.js";
+import { dividedGroup, overlapOf } from "./parallel/options.js";
 import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
@@ -53,7 +53,8 @@ export class Linear extends Module {
     const { dtype, random } = this;
     const group = dividedGroup("Linear", backend, options);
     const { parallelMode: mode, sequenceParallel = false, pieces } = options;
-    const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces);
+    const overlap = overlapOf("Linear", options);
+    const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces, overlap);
     const given = { ...options, dtype, random };
     this.#parts = linearParts(backend, [outFeatures, inFeatures], given, { user: "Linear", parallel });
     this.weight = this.addParameter("weight", this.#parts.weight);

@@ -3,7 +3,7 @@ import type { Backend } from "../../backends/backend.js";
 import type { ProcessGroup } from "../../distributed/group.js";
 import { ArgumentError } from "../../errors.js";
 import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../../functional/ranks.js";
-import { integer, type OptionTable, oneOf } from "../../options.js";
+import { boolean, integer, type OptionTable, oneOf } from "../../options.js";
 
 /** How a weight [N, K] is divided: by its rows, N, or by its columns, K. */
 export type ParallelMode = "column" | "row";
@@ -21,6 +21,12 @@ export interface ParallelOptions extends SequenceParallelOptions {
    * queries, keys and values. Default 1.
    */
   readonly pieces?: number | undefined;
+  /**
+   * Whether rows are cut into two pieces, so that on a GPU one piece is exchanged while the other is multiplied. The bits do not
+   * change. Rows are exchanged at once if the pieces would not be whole blocks or could not be views. Default: whether a rank has
+   * at least 8192 rows. Requires `group`.
+   */
+  readonly overlap?: boolean | undefined;
 }
 
 /** Checks the fields of `ParallelOptions`. */
@@ -28,7 +34,19 @@ export const PARALLEL_OPTIONS: OptionTable<ParallelOptions> = {
   ...SEQUENCE_PARALLEL_OPTIONS,
   parallelMode: oneOf(["column", "row"]),
   pieces: integer(1),
+  overlap: boolean,
 };
+
+/** Returns the option `overlap`. Throws `ArgumentError` if it is given without a group. */
+export function overlapOf(
+  user: string,
+  { group, overlap }: Pick<ParallelOptions, "group" | "overlap">,
+): boolean | undefined {
+  if (overlap === undefined || group) return overlap;
+  throw new ArgumentError(
+    `${user}: overlap says how the ranks of a group exchange rows; give group, or leave overlap out`,
+  );
+}
 
 /** As `groupOf`, for a layer whose weight is divided by rows or by columns. */
 export function dividedGroup(

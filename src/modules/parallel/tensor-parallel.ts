@@ -8,9 +8,19 @@ import { add } from "../../ops/elementwise/add.js";
 import { embedding } from "../../ops/rows/embedding.js";
 import type { AmaxReductionGroup, Shard } from "../../quantizers/shard.js";
 import type { Role } from "../../recipes/table.js";
-import { elementCount, type Shape, type WideDType } from "../../tensor/shape.js";
+import { asMatrix, elementCount, type Shape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { ParallelMode } from "./options.js";
+import {
+  blockRows,
+  isArriving,
+  type Made,
+  type Product,
+  piecesFor,
+  productOf,
+  type Rows,
+  reducedProduct,
+} from "./rows.js";
 
 type Wide = Tensor<WideDType>;
 
@@ -46,6 +56,8 @@ export class TensorParallel {
      * before a gated activation.
      */
     readonly pieces = 1,
+    /** The option of that name (`ParallelOptions`). */
+    private readonly overlap?: boolean,
   ) {}
 
   /** Returns the part of a role's tensor that this rank quantizes, or undefined if it has the whole tensor. */
@@ -83,25 +95,38 @@ export class TensorParallel {
 
   /** Returns the shape of the input that the rows of all ranks form. */
   wholeInput(shape: Shape): Shape {
-    const group = this.gathers("input");
+    return this.#whole("input", shape);
+  }
+
+  /** Returns the shape of the gradient of the result that the rows of all ranks form. */
+  wholeGradOutput(shape: Shape): Shape {
+    return this.#whole("gradOutput", shape);
+  }
+
+  #whole(role: "input" | "gradOutput", shape: Shape): Shape {
+    const group = this.gathers(role);
     return group ? [(shape[0] as number) * group.size, ...shape.slice(1)] : shape;
   }
 
-  /** Gathers the input or the gradient of the result, for a product in high precision. */
-  gathered(role: "input" | "gradOutput", x: Wide): Wide {
-    return this.gathers(role)?.allGather(x) ?? x;
+  /**
+   * The number of pieces in which the rows of this role's tensor, of which this rank has `own`, are gathered beside the product
+   * that is made of them. A piece is whole blocks of `multiple` rows.
+   */
+  piecesOf(role: "input" | "gradOutput", own: Shape, multiple: number, made: Made): number {
+    const { overlap } = this;
+    return this.gathers(role) ? piecesFor(asMatrix(own)[0], { multiple, made, overlap }) : 1;
   }
 
-  /** Computes the result of the layer from this rank's product. The bias is added after the sum over ranks. */
-  output(product: Wide, bias: Wide | undefined): Wide {
-    if (this.mode === "column") return product;
-    const sum = this.#summed(product);
+  /** Computes the result of the layer. The bias of a row-parallel layer is added after the sum over ranks. */
+  output(x: Rows, product: Product, made: Made, bias: Wide | undefined): Wide {
+    if (this.mode === "column") return productOf(x, product, made);
+    const sum = this.#summed(x, product, made);
     return bias ? addRow(sum, bias) : sum;
   }
 
-  /** Computes the gradient of the input from this rank's product. */
-  gradInput(product: Wide): Wide {
-    return this.mode === "column" ? this.#summed(product) : product;
+  /** Computes the gradient of the input. */
+  gradInput(dy: Rows, product: Product, made: Made): Wide {
+    return this.mode === "column" ? this.#summed(dy, product, made) : productOf(dy, product, made);
   }
 
   /** Computes the gradient of the bias from this rank's column sums. */
@@ -114,8 +139,15 @@ export class TensorParallel {
     return this.gathers("gradOutput") ? "f32" : dtype;
   }
 
-  #summed(product: Wide): Wide {
-    return summed(this.group, product, this.sequence);
+  #summed(x: Rows, product: Product, made: Made): Wide {
+    const { group, sequence, overlap } = this;
+    if (!isArriving(x)) {
+      const [rows] = asMatrix(made.shape);
+      const own = sequence ? rows / group.size : rows;
+      const pieces = piecesFor(own, { multiple: blockRows(x), made, overlap });
+      if (pieces > 1) return reducedProduct(group, x, product, { ...made, pieces, scatters: sequence });
+    }
+    return summed(group, productOf(x, product, made), sequence);
   }
 }
 

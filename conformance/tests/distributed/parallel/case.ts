@@ -26,6 +26,7 @@ export interface ParallelCase {
   readonly recipe: RecipeName;
   readonly ranks: number;
   readonly sequence: boolean;
+  readonly overlap: boolean;
   readonly rows: number;
   readonly inFeatures: number;
   readonly outFeatures: number;
@@ -58,6 +59,7 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
         fc.integer({ min: 1, max: most }),
       ),
       sequence: fc.boolean(),
+      overlap: fc.boolean(),
       rowUnits: fc.integer({ min: 1, max: 2 }),
       /** whether the rows of a rank are whole blocks; otherwise rows are gathered before they are quantized */
       wholeRows: fc.boolean(),
@@ -289,6 +291,7 @@ function makeLayer(drawn: ParallelCase, group: ProcessGroup): Module & { forward
     inFeatures,
     outFeatures,
     sequence,
+    overlap,
     activation,
     normalization,
     bias,
@@ -313,6 +316,7 @@ function makeLayer(drawn: ParallelCase, group: ProcessGroup): Module & { forward
     ...{
       group,
       sequenceParallel: sequence,
+      overlap,
       bias,
       dtype,
       initMethod,

@@ -56,6 +56,7 @@ const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
           recipe,
           ranks: RANKS,
           sequence,
+          overlap: (r + l + s + o) % 2 === 0,
           rows: RANKS * (whole ? rows : 3),
           inFeatures: layer === "row" ? divided : unit,
           outFeatures: layer === "row" ? unit : divided,

@@ -71,7 +71,7 @@ const RATE = 0.05;
 function mlp(division: Division, made: Made): Network {
   const { group, sequenceParallel: sequence } = division;
   const { backend, rank, size } = group;
-  const shared = { ...division, ...made };
+  const shared = { ...division, ...made, overlap: true };
   const model = new Sequential(
     backend,
     new Linear(backend, FEATURES, HIDDEN, { ...shared, parallelMode: "column" }),

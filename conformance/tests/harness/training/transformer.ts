@@ -66,7 +66,7 @@ export class Block extends Module {
   constructor(backend: Backend, sizes: TransformerSizes, { positions, division, ...made }: Made) {
     super(backend, made);
     const { features, ffnHidden, heads } = sizes;
-    const shared = { ...made, ...division };
+    const shared = division ? { ...made, ...division, overlap: true } : made;
     const column = division ? ({ ...shared, parallelMode: "column", pieces: 3 } as const) : made;
     const row = division ? ({ ...shared, parallelMode: "row" } as const) : made;
     this.#qkv = this.addModule("qkv", new LayerNormLinear(backend, features, 3 * features, column));
@@ -95,7 +95,7 @@ export class Model extends Module {
     super(backend, made);
     const { vocabulary, features, length, blocks } = sizes;
     const shared = { ...made, ...division };
-    const column = division ? ({ ...shared, parallelMode: "column" } as const) : made;
+    const column = division ? ({ ...shared, parallelMode: "column", overlap: true } as const) : made;
     this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, shared));
     this.#positions = this.addModule("positions", new Embedding(backend, length, features, shared));
     this.#blocks = Array.from({ length: blocks }, (_, i) =>

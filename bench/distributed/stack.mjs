@@ -1,0 +1,121 @@
+// What the benchmarks of training steps share: one rank's GPU and group, a stack of LayerNormMLP at the sizes of the command
+// line, its step of forward pass, backward pass and optimizer, and medians over rounds in which all variants alternate.
+import {
+  AdamW,
+  autocast,
+  empty,
+  Float8CurrentScaling,
+  LayerNormMLP,
+  openBackend,
+  Scope,
+  Sequential,
+  tensor,
+  Variable,
+} from "lockstep";
+import { openProcessGroup } from "lockstep/distributed";
+import { median } from "../timing.mjs";
+
+const [rounds, layers, features, hidden, tokens] = process.argv.slice(2).map(Number);
+/** Whether the first argument is `trace` instead of a number of rounds. */
+export const isTrace = process.argv[2] === "trace";
+export const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RANK) });
+export const group = await openProcessGroup(backend, { transport: "device", timeoutMs: 60_000 });
+export const RECIPES = { bf16: undefined, current: new Float8CurrentScaling() };
+
+/** Weights of ordinary magnitude. They need not be random here, and this is faster. */
+const drawn = new Map();
+function initMethod(_, [rows, columns]) {
+  const size = rows * columns;
+  if (!drawn.has(size))
+    drawn.set(
+      size,
+      new Float32Array(size).map((_, i) => ((i * 40503) % 65536) / 2 ** 20 - 2 ** -5),
+    );
+  return drawn.get(size);
+}
+
+/** The stack. `options` are those of its layers. */
+export function modelOf(options = {}) {
+  const makeLayer = () =>
+    new LayerNormMLP(backend, features, hidden, { initMethod, bias: false, ...options });
+  const model = new Sequential(backend, ...Array.from({ length: layers }, makeLayer));
+  drawn.clear();
+  return model;
+}
+
+export const trainer = (model, parallel) => ({
+  model,
+  parallel,
+  optimizer: new AdamW(model, { learningRate: 1e-4 }),
+});
+
+const codes = new Uint16Array(tokens * features).map(
+  (_, i) => 0x3c00 + ((i * 40503) % 1024) + (i % 3 === 0 ? 0x8000 : 0),
+);
+const [x, dy] = [1, 2].map(() => empty(backend, "bf16", [tokens, features]).write(codes));
+
+export function step({ model, optimizer }, recipe, mark = () => {}) {
+  const scope = new Scope();
+  const input = new Variable(x, true);
+  const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
+  mark("forward");
+  y.backward(dy);
+  mark("backward");
+  input.zeroGrad();
+  scope.dispose();
+  optimizer.step();
+  mark("optimizer");
+  optimizer.zeroGrad();
+}
+
+const { onSideStream } = backend;
+/** Runs a step without the side stream: exchanges take their turn among the other operations. */
+export function stepInTurn(of, recipe) {
+  backend.onSideStream = (body) => body();
+  step(of, recipe);
+  backend.onSideStream = onSideStream;
+}
+
+/** The longest of the spans that the ranks measured. */
+async function longest(span) {
+  const own = tensor(backend, new Float32Array([span]), [1]);
+  const all = group.allReduce(own, { reduction: "max" });
+  const [most] = await all.data();
+  for (const each of [own, all]) each.dispose();
+  return most;
+}
+
+/** Medians of the milliseconds of each way under a recipe. A step takes as long as that of the slowest rank. */
+export async function measure(ways, recipe) {
+  const times = Object.fromEntries(Object.keys(ways).map((way) => [way, []]));
+  for (let round = -2; round < rounds; round++) {
+    for (const [way, run] of Object.entries(ways)) {
+      await group.barrier();
+      backend.timeline.mark();
+      run(recipe);
+      backend.timeline.mark();
+      const [span] = backend.timeline.spans();
+      const slowest = await longest(span);
+      if (round >= 0) times[way].push(slowest);
+    }
+  }
+  return Object.fromEntries(Object.entries(times).map(([way, list]) => [way, median(list)]));
+}
+
+/** Prints the results of rank 0. */
+export function report(results) {
+  if (group.rank !== 0) return;
+  const what = `${layers} x LayerNormMLP(${features}, ${hidden}), ${tokens} tokens a rank, AdamW`;
+  console.log(
+    `${backend.description}, ${group.size} ranks, ${group.transport.description}, ${what}; medians of ${rounds} rounds`,
+  );
+  for (const each of results) console.log(JSON.stringify(each));
+  console.log(JSON.stringify({ description: backend.description, size: group.size, what, results }));
+}
+
+export async function leave() {
+  await group.barrier();
+  await group.dispose();
+  await backend.dispose();
+  process.exit(0);
+}
