@@ -45,7 +45,7 @@ export function isArriving(rows: Rows): rows is readonly ArrivingPiece[] {
   return Array.isArray(rows);
 }
 
-/** The number of pieces of rows. On four H200, steps with two pieces took less time than with one or four. */
+/** The number of pieces of rows. Four took longer on four H200 (docs/distributed.md). */
 const PIECES = 2;
 
 /** The number of rows of a rank from which on they are cut by default: the number that was measured. */
