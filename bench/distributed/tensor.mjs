@@ -1,7 +1,8 @@
 // One rank of the benchmark of tensor parallelism with sequence parallelism: a step of a stack of LayerNormMLP whose layers are
 // divided among all ranks, compared with that of a whole stack on each rank, which exchanges nothing. Each rank has as many rows
-// of the input in both, so that a step of either computes as much; with the whole stack every rank computes its own rows, and
-// with the divided one all rows by its part of the weights. Exchanges are cut by ranks (`overlap`), or take their turn.
+// of the input in both, so that the products of either compute as much: with the whole stack every rank computes its own rows,
+// with the divided one all rows by its part of the weights. Rows are exchanged in chunks (`overlap`), or at once in turn. The
+// optimizer is part of a step; with the divided stack, it has a part of the weights.
 import { group, leave, measure, modelOf, RECIPES, report, step, stepInTurn, trainer } from "./stack.mjs";
 
 const whole = trainer(modelOf());

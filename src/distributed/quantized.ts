@@ -16,7 +16,7 @@ import {
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, byteLength, elementCount, type Shape } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
-import type { RowRange } from "./by-pieces.js";
+import type { RowRange } from "./by-chunks.js";
 import type { GatherRequest, ProcessGroup } from "./group.js";
 
 /**
@@ -128,11 +128,13 @@ function copyGather(
  * extend beyond these rows.
  */
 export function gatherRowsAside(group: ProcessGroup, t: QuantizedTensor, rows: RowRange): QuantizedTensor {
-  using scope = new Scope();
-  const part = rowwiseRowsOf(t, rows);
-  const counts = group.ranks.map(() => rows.count);
-  const { requests, whole } = quantizedGather(part, ROWWISE, t.quantizer, counts);
-  return scope.keep(onSideStream(group.backend, () => whole(group.allGatherCoalesced(requests))));
+  return onSideStream(group.backend, () => {
+    // if what is sent were freed outside of this call, the main stream would wait for the exchange
+    using scope = new Scope();
+    const counts = group.ranks.map(() => rows.count);
+    const { requests, whole } = quantizedGather(rowwiseRowsOf(t, rows), ROWWISE, t.quantizer, counts);
+    return scope.keep(whole(group.allGatherCoalesced(requests)));
+  });
 }
 
 const ROWWISE: Usage = { rowwise: true, columnwise: false };
@@ -172,10 +174,19 @@ export function rowwiseRowsOf(t: QuantizedTensor, { first, count }: RowRange): Q
       : shared(relayoutScales(t, "rowwise", "logical"), elementCount(before.scaleShape), geometry.scaleShape),
     geometry,
   };
-  const made = copy.amax ? { ...rowwise, amax: copy.amax.reshape(copy.amax.shape) } : rowwise;
+  const made = copy.amax ? { ...rowwise, amax: amaxOfRows(copy.amax, t.spec, { first, count }) } : rowwise;
   return scope.keep(
     withLayout(madeOf(t, t.spec, [count, columns], t.quantizer, [made, undefined]), t.quantizer),
   );
+}
+
+/** The amaxes of these rows: that of the tensor, or with `rowScaled` one for each row. */
+function amaxOfRows(
+  amax: Tensor<"f32">,
+  { rowScaled }: QuantizeSpec,
+  { first, count }: RowRange,
+): Tensor<"f32"> {
+  return rowScaled ? shared(amax, first, [count]) : amax.reshape(amax.shape);
 }
 
 /** Elements of x as a view, or as a copy where no view can begin. */

@@ -143,8 +143,8 @@ function plainForward(
     return wideOf("linear", gemm({ x: of, w, datapath, ...target, ...fusedBias }).out);
   };
   const made = madeOf(parallel?.wholeInput(x.shape) ?? x.shape, w.shape[0] as number, dtype);
-  const pieces = parallel?.piecesOf("input", x.shape, 1, made) ?? 1;
-  const out = parallel?.output(rows.arrivals(pieces), product, made, b) ?? product(x);
+  const chunks = parallel?.chunksOf("input", x, made) ?? 1;
+  const out = parallel?.output(rows.arrivals(chunks), product, made, b) ?? product(x);
   const saved = [
     ...(wanted.wgrad && (x !== given || makes) ? [x] : []),
     ...(wanted.dgrad && weight.own instanceof QuantizedTensor && !weight.sharding ? [w] : []),
@@ -156,7 +156,7 @@ function plainForward(
       const dy = wideGrad(grad, dtype);
       const products = { datapath, dtype, weight, fuseWgradAccumulation };
       const columns = (): Tensor<WideDType> => new WideRows(parallel?.gathers("input"), x).whole();
-      const isAhead = pieces > 1 && wanted.wgrad && wanted.dgrad;
+      const isAhead = chunks > 1 && wanted.wgrad && wanted.dgrad;
       // the rows of the input are gathered beside dgrad
       const gathered = isAhead ? onSideStream(x.backend, columns) : undefined;
       const grads = new WideRows(parallel?.gathers("gradOutput"), dy);
@@ -164,10 +164,10 @@ function plainForward(
       if (wanted.dgrad) {
         const of = weight.sharding ? wideWeight(weight) : w;
         const shape = parallel?.wholeGradOutput(dy.shape) ?? dy.shape;
-        const made = madeOf(shape, of.shape[1] as number, dtype);
-        const arriving = grads.arrivals(parallel?.piecesOf("gradOutput", dy.shape, 1, made) ?? 1);
+        const result = madeOf(shape, of.shape[1] as number, dtype);
+        const arriving = grads.arrivals(parallel?.chunksOf("gradOutput", dy, result) ?? 1);
         const dgrad = (each: Gradient, into?: Tensor<WideDType>) => dgradOf(of, each, products, into);
-        dx = parallel?.gradInput(arriving, dgrad, made) ?? dgrad(dy);
+        dx = parallel?.gradInput(arriving, dgrad, result) ?? dgrad(dy);
       }
       return {
         x: dx,

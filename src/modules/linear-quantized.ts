@@ -19,7 +19,7 @@ import type { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
 import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { areWholeBlocks, type QuantizerOf, RowOperand } from "./parallel/row-operand.js";
-import { blockRows, isArriving, madeOf } from "./parallel/rows.js";
+import { isArriving, madeOf } from "./parallel/rows.js";
 import { amaxGroup } from "./parallel/tensor-parallel.js";
 import { type Fits, isCached } from "./quantization.js";
 import { WeightOperand } from "./weight-operand.js";
@@ -81,8 +81,8 @@ export function quantizedForward(
   const w = weights.copies(ROWWISE);
   const whole = parallel?.wholeInput(input.shape) ?? input.shape;
   const result = madeOf(whole, w.shape[0] as number, dtype);
-  const pieces = (x.isDivided && parallel?.piecesOf("input", input.shape, blockRows(x.own), result)) || 1;
-  const rows = pieces > 1 ? x.arrivals(pieces) : x.copies(ROWWISE);
+  const chunks = parallel?.chunksOf("input", x.own, result) ?? 1;
+  const rows = x.arrivals(chunks, ROWWISE);
   const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) => {
     const product = (of: GemmInput, into?: Tensor<WideDType>): Tensor<WideDType> => {
       const target = into ? { out: into } : { outDtype };
@@ -90,7 +90,8 @@ export function quantizedForward(
     };
     return parallel?.output(rows, product, { ...result, dtype: outDtype }, b) ?? product(x.own);
   });
-  if (isArriving(rows)) x.arrived(false);
+  const isCut = isArriving(rows);
+  if (isCut) x.arrived(ROWWISE);
   else if (rows !== x.own) rows.dispose();
   if (w !== weights.own) w.dispose();
   if (wanted.dgrad) weights.keepColumnwise();
@@ -127,28 +128,25 @@ export function quantizedForward(
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
       const inputRows = (): RowOperand => (keepsOriginal ? inputBy(COLUMNWISE) : x);
-      const isAhead = pieces > 1 && wanted.wgrad && wanted.dgrad;
+      const isAhead = isCut && wanted.wgrad && wanted.dgrad;
       const early = isAhead ? inputRows() : undefined;
       // the rows of the input are gathered beside dgrad
       const gathered = early && onSideStream(backend, () => early.copies(COLUMNWISE));
       const columnsOfW = wanted.dgrad ? weights.copies(COLUMNWISE) : undefined;
       const shape = parallel?.wholeGradOutput(grad.shape) ?? grad.shape;
       const made = madeOf(shape, weight.shape[1] as number, dtype);
-      const cut =
-        columnsOfW && operand.isDivided
-          ? parallel?.piecesOf("gradOutput", grad.shape, blockRows(operand.own), made)
-          : undefined;
-      const given = cut && cut > 1 ? operand.arrivals(cut) : operand.copies(gradUsage);
+      const gradChunks = (columnsOfW && parallel?.chunksOf("gradOutput", operand.own, made)) ?? 1;
+      const arriving = operand.arrivals(gradChunks, gradUsage);
       const dx =
         columnsOfW &&
         outputOf(call.fp8Grad ? backwardBy.quantizer("gradInput") : undefined, dtype, (outDtype) => {
           const product = (of: Gradient, into?: Tensor<WideDType>) =>
             dgradOf(columnsOfW, of, { ...products, dtype: outDtype }, into);
           const out = { ...made, dtype: outDtype };
-          return parallel?.gradInput(given, product, out) ?? product(operand.own);
+          return parallel?.gradInput(arriving, product, out) ?? product(operand.own);
         });
       if (columnsOfW && columnsOfW !== weights.own) columnsOfW.dispose();
-      const dy = isArriving(given) ? operand.arrived(wanted.wgrad) : given;
+      const dy = isArriving(arriving) ? operand.arrived(gradUsage) : arriving;
       if (dy !== operand.own) operand.own.dispose();
       // the gradient of the weight reads the columnwise copy
       if (ownsGrad) dy?.updateUsage({ rowwise: false });

@@ -1,15 +1,16 @@
 /** A quantized operand of products whose rows may be distributed over ranks. */
 
-import { piecesOf, type RowRange } from "../../distributed/by-pieces.js";
+import { chunksOf, type RowRange } from "../../distributed/by-chunks.js";
 import type { ProcessGroup } from "../../distributed/group.js";
 import { gatherQuantized, gatherRowsAside, wholeOfCodes } from "../../distributed/quantized.js";
 import { ArgumentError } from "../../errors.js";
 import { blockFormat, isDirectionless, isTensorWide, tileSize, usesTensorAmax } from "../../formats/block.js";
+import { onSideStream } from "../../ops/side-stream.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { type ArrivingPiece, assembled } from "./rows.js";
+import { type ArrivingChunk, assembled } from "./rows.js";
 
 /** The source of an operand. */
 export interface OperandSource {
@@ -24,7 +25,7 @@ export interface OperandSource {
 /** Returns the quantizer of a role: for this rank's part, or for the whole tensor. */
 export type QuantizerOf = (whole: boolean) => Quantizer;
 
-interface QuantizedPiece {
+interface QuantizedChunk {
   readonly place: RowRange;
   readonly rows: QuantizedTensor;
 }
@@ -36,7 +37,8 @@ export class RowOperand {
   /** The quantized tensor that is kept for the backward pass. */
   readonly own: QuantizedTensor;
   readonly #gathered: { readonly group: ProcessGroup; readonly quantizer: Quantizer } | undefined;
-  #arriving: readonly QuantizedPiece[] | undefined;
+  #arriving: readonly QuantizedChunk[] | undefined;
+  #columnwise: QuantizedTensor | undefined;
 
   /** `group` has the ranks whose rows form the operand. It is undefined if this rank has all rows. */
   constructor(group: ProcessGroup | undefined, quantizerOf: QuantizerOf, usage: Usage, from: OperandSource) {
@@ -55,11 +57,6 @@ export class RowOperand {
     this.#gathered = { group, quantizer };
   }
 
-  /** Whether this rank has its own rows alone. */
-  get isDivided(): boolean {
-    return this.#gathered !== undefined;
-  }
-
   /** Returns all rows, with the copies of `usage`. The result is a new tensor if rows were gathered, else the kept one. */
   copies(usage: Usage): QuantizedTensor {
     if (!this.#gathered) return this.own;
@@ -67,36 +64,45 @@ export class RowOperand {
     return gatherQuantized(group, this.own, usage, quantizer);
   }
 
-  /** Starts the exchange of the rowwise copy in pieces. Then `arrived` gives all rows for other uses. */
-  arrivals(pieces: number): readonly ArrivingPiece[] | QuantizedTensor {
-    if (!this.#gathered) return this.own;
+  /**
+   * Starts the exchange of rows and returns the chunks of the rowwise copy. `arrived` must be called when they have been used. If
+   * there is one chunk only, or if rows would be sent again for the columnwise copy, it returns what `copies` does instead.
+   */
+  arrivals(chunks: number, usage: Usage): readonly ArrivingChunk[] | QuantizedTensor {
+    const { own } = this;
+    const isSentOnce = isTensorWide(own.spec.tile) || !isDirectionless(own.spec);
+    if (!this.#gathered || chunks === 1 || (usage.columnwise && !isSentOnce)) return this.copies(usage);
     const { group } = this.#gathered;
-    const [rows] = asMatrix(this.own.shape);
-    const arriving = piecesOf(rows, pieces).map((place) => ({
+    const [rows] = asMatrix(own.shape);
+    const arriving = chunksOf(rows, chunks).map((place) => ({
       place,
-      rows: gatherRowsAside(group, this.own, place),
+      rows: gatherRowsAside(group, own, place),
     }));
     this.#arriving = arriving;
+    if (usage.columnwise && !isTensorWide(own.spec.tile))
+      this.#columnwise = onSideStream(group.backend, () => this.copies(COLUMNWISE));
     return arriving;
   }
 
-  /** Frees what `arrivals` has brought, and returns all rows in the columnwise copy, if they are wanted. */
-  arrived(wanted: boolean): QuantizedTensor | undefined {
-    const pieces = this.#arriving ?? [];
-    const whole = wanted ? this.#columnwise(pieces) : undefined;
-    for (const { rows } of pieces) rows.dispose();
+  /** Frees what `arrivals` has brought, and returns all rows in the columnwise copy, if its `usage` has it. */
+  arrived(usage: Usage): QuantizedTensor | undefined {
+    const chunks = this.#arriving ?? [];
+    const whole = usage.columnwise ? (this.#columnwise ?? this.#transposed(chunks)) : undefined;
+    for (const { rows } of chunks) rows.dispose();
     return whole;
   }
 
-  #columnwise(pieces: readonly QuantizedPiece[]): QuantizedTensor {
-    if (!this.#gathered || !isTensorWide(this.own.spec.tile)) return this.copies(COLUMNWISE);
-    const codes = pieces.map(({ place, rows }) => ({ place, rows: rows.copy("rowwise").data }));
-    return wholeOfCodes(this.own, assembled(codes, this.#gathered.group.size), COLUMNWISE);
+  #transposed(chunks: readonly QuantizedChunk[]): QuantizedTensor {
+    using codes = assembled(
+      chunks.map(({ place, rows }) => ({ place, rows: rows.copy("rowwise").data })),
+      this.#gathered?.group.size ?? 1,
+    );
+    return wholeOfCodes(this.own, codes, COLUMNWISE);
   }
 
   /** Frees everything that is not needed for the columnwise copy. */
   keepColumnwise(): void {
-    if (!this.isDivided || this.own.columnwise) this.own.updateUsage({ rowwise: false });
+    if (!this.#gathered || this.own.columnwise) this.own.updateUsage({ rowwise: false });
   }
 }
 
@@ -104,8 +110,9 @@ export class RowOperand {
  * Whether no block along M crosses the boundary between two ranks. Otherwise rows are gathered before they are quantized, as in
  * TransformerEngine.
  */
-export function areWholeBlocks({ tile }: QuantizeSpec, shape: Shape): boolean {
-  return isTensorWide(tile) || asMatrix(shape)[0] % tileSize(tile)[1] === 0;
+export function areWholeBlocks({ tile, rowScaled }: QuantizeSpec, shape: Shape): boolean {
+  // the amaxes of columns are those of all rows
+  return !rowScaled && (isTensorWide(tile) || asMatrix(shape)[0] % tileSize(tile)[1] === 0);
 }
 
 /** Whether no block along M crosses the boundary between two ranks, given the number of rows of each rank. */

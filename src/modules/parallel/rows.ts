@@ -1,10 +1,10 @@
 /** Operands of products whose rows are divided among ranks, and products beside the exchange of their rows. */
 import {
-  allReduceByPieces,
-  piecesOf,
+  allReduceByChunks,
+  chunksOf,
   type RowRange,
-  reduceScatterByPieces,
-} from "../../distributed/by-pieces.js";
+  reduceScatterByChunks,
+} from "../../distributed/by-chunks.js";
 import type { ProcessGroup } from "../../distributed/group.js";
 import { rowwiseRowsOf, shared } from "../../distributed/quantized.js";
 import { isTensorWide, tileSize } from "../../formats/block.js";
@@ -33,51 +33,61 @@ export function madeOf(shape: Shape, columns: number, dtype: WideDType): Made {
 }
 
 /** The rows that all ranks have at the same place among their own: `rows` has them rank by rank. */
-export interface ArrivingPiece {
+export interface ArrivingChunk {
   readonly place: RowRange;
   readonly rows: Operand;
 }
 
-/** All rows, or pieces of them in the order in which they arrive. */
-export type Rows = Operand | readonly ArrivingPiece[];
+/** All rows, or chunks of them in the order in which they arrive. */
+export type Rows = Operand | readonly ArrivingChunk[];
 
-export function isArriving(rows: Rows): rows is readonly ArrivingPiece[] {
+export function isArriving(rows: Rows): rows is readonly ArrivingChunk[] {
   return Array.isArray(rows);
 }
 
-/** The number of pieces of rows. Four took longer on four H200 (docs/distributed.md). */
-const PIECES = 2;
+/** The number of chunks of rows. Four took longer on four H200 (docs/distributed.md). */
+const CHUNKS = 2;
 
 /** The number of rows of a rank from which on they are cut by default: the number that was measured. */
 const ROWS_TO_CUT = 8192;
 
-/**
- * Returns the number of pieces into which `rows` rows are cut. It is 1 if the pieces would not be whole multiples of `multiple`
- * rows, or if their rows of the result could not be views. `overlap` is the layer's option.
- */
-export function piecesFor(
-  rows: number,
-  {
-    multiple,
-    made,
-    overlap,
-  }: { readonly multiple: number; readonly made: Made; readonly overlap?: boolean | undefined },
-): number {
-  const [, columns] = asMatrix(made.shape);
-  const count = rows / PIECES;
-  const fits = count > 0 && count % multiple === 0 && columns > 0;
-  const isAligned = fits && byteLength(made.dtype, [count, columns]) % VIEW_ALIGNMENT === 0;
-  return isAligned && (overlap ?? rows >= ROWS_TO_CUT) ? PIECES : 1;
+/** How rows may be cut. */
+export interface Cut {
+  /** The number of rows that a chunk is a multiple of. */
+  readonly multiple: number;
+  /** What is computed of the rows. */
+  readonly made: Made;
+  /** The option of that name (`ParallelOptions`). */
+  readonly overlap: boolean | undefined;
+  /** Whether rows are cut by default if there are enough of them. */
+  readonly isMeasured: boolean;
 }
 
-/** The number of rows that share a scale. */
+/**
+ * Returns the number of chunks into which `rows` rows are cut. It is 1 if the chunks would not be whole blocks, or if their part
+ * of the result could not be a view.
+ */
+export function chunksFor(rows: number, { multiple, made, overlap, isMeasured }: Cut): number {
+  const [, columns] = asMatrix(made.shape);
+  const count = rows / CHUNKS;
+  const fits = count > 0 && count % multiple === 0 && columns > 0;
+  const isAligned = fits && byteLength(made.dtype, [count, columns]) % VIEW_ALIGNMENT === 0;
+  return isAligned && (overlap ?? (isMeasured && rows >= ROWS_TO_CUT)) ? CHUNKS : 1;
+}
+
+/** The number of rows of a block of the rowwise copy: a scale belongs to rows of one block alone. */
 export function blockRows(x: Operand): number {
-  return !(x instanceof QuantizedTensor) || isTensorWide(x.spec.tile) ? 1 : tileSize(x.spec.tile)[1];
+  return hasBlocks(x) ? tileSize(x.spec.tile)[0] : 1;
+}
+
+/** Whether an operand is quantized with more scales than one. */
+export function hasBlocks(x: Operand): x is QuantizedTensor {
+  return x instanceof QuantizedTensor && !isTensorWide(x.spec.tile);
 }
 
 /** Rows in high precision, of which this rank has its own. */
 export class WideRows {
-  #arriving: readonly ArrivingPiece[] | undefined;
+  #arriving: readonly ArrivingChunk[] | undefined;
   #whole: Wide | undefined;
 
   constructor(
@@ -85,14 +95,17 @@ export class WideRows {
     readonly own: Wide,
   ) {}
 
-  /** Starts the exchange of rows in pieces. */
-  arrivals(pieces: number): Rows {
+  /** Starts the exchange of rows in chunks. */
+  arrivals(chunks: number): Rows {
     const { group, own } = this;
-    if (!group || pieces === 1) return this.whole();
+    if (!group || chunks === 1) return this.whole();
     const [rows] = asMatrix(own.shape);
-    this.#arriving = piecesOf(rows, pieces).map((place) => {
-      const part = rowsOf(own, place) as Wide;
-      return { place, rows: onSideStream(own.backend, () => group.allGather(part)) };
+    this.#arriving = chunksOf(rows, chunks).map((place) => {
+      const gather = (): Wide => {
+        using part = rowsOf(own, place) as Wide;
+        return group.allGather(part);
+      };
+      return { place, rows: onSideStream(own.backend, gather) };
     });
     return this.#arriving;
   }
@@ -101,64 +114,71 @@ export class WideRows {
   whole(): Wide {
     const { group, own } = this;
     if (!group) return own;
-    const [first = 0, ...rest] = own.shape;
-    const shape = [first * group.size, ...rest];
-    this.#whole ??= this.#arriving
-      ? (assembled(
-          this.#arriving.map(({ place, rows }) => ({ place, rows: rows as Wide })),
-          group.size,
-        ).reshape(shape) as Wide)
-      : group.allGather(own);
+    this.#whole ??= this.#arriving ? this.#assembled(this.#arriving, group.size) : group.allGather(own);
     return this.#whole;
+  }
+
+  #assembled(chunks: readonly ArrivingChunk[], ranks: number): Wide {
+    const [first = 0, ...rest] = this.own.shape;
+    const parts = chunks.map(({ place, rows }) => ({ place, rows: rows as Wide }));
+    const whole = assembled(parts, ranks).reshape([first * ranks, ...rest]) as Wide;
+    for (const { rows } of parts) rows.dispose();
+    return whole;
   }
 }
 
 /** All rows in their order. */
 export function assembled(
-  pieces: readonly { readonly place: RowRange; readonly rows: Tensor }[],
+  chunks: readonly { readonly place: RowRange; readonly rows: Tensor }[],
   ranks: number,
 ): Tensor {
-  const { backend, dtype, shape } = (pieces[0] as { readonly rows: Tensor }).rows;
+  const { backend, dtype, shape } = (chunks[0] as { readonly rows: Tensor }).rows;
   const [, columns] = asMatrix(shape);
-  const own = pieces.reduce((sum, { place: { count } }) => sum + count, 0);
+  const own = chunks.reduce((sum, { place: { count } }) => sum + count, 0);
   const out = new Tensor(backend, dtype, [ranks * own, columns]);
-  for (const { place, rows } of pieces) {
+  for (const { place, rows } of chunks) {
     for (let rank = 0; rank < ranks; rank++) {
-      const part = shared(rows, rank * place.count * columns, [place.count, columns]);
+      using part = shared(rows, rank * place.count * columns, [place.count, columns]);
       out.paste(part, (rank * own + place.first) * columns);
     }
   }
   return out;
 }
 
-/** Computes the product of all rows, or of each piece as it arrives. */
+/** Computes the product of all rows, or of each chunk as it arrives. */
 export function productOf(rows: Rows, product: Product, { shape, dtype }: Made): Wide {
   if (!isArriving(rows)) return product(rows);
-  const [one] = rows as readonly [ArrivingPiece];
+  const [one] = rows as readonly [ArrivingChunk];
   const out = new Tensor(one.rows.backend, dtype, shape);
   const [all, columns] = asMatrix(shape);
   const own = rows.reduce((sum, { place: { count } }) => sum + count, 0);
-  for (const { place, rows: piece } of rows) {
+  for (const {
+    place: { first, count },
+    rows: chunk,
+  } of rows) {
     for (let rank = 0; rank < all / own; rank++) {
-      const { first, count } = place;
-      const part = rowsOf(piece, { first: rank * count, count });
-      product(part, out.view((rank * own + first) * columns, [count, columns]));
+      using part = rowsOf(chunk, { first: rank * count, count });
+      using into = out.view((rank * own + first) * columns, [count, columns]);
+      product(part, into);
     }
   }
   return out;
 }
 
-/** Computes the product of x and reduces it over the ranks in pieces: each rank gets its rows of the sum, or all of them. */
+/** Computes the product of x and reduces it over the ranks in chunks: each rank gets its rows of the sum, or all of them. */
 export function reducedProduct(
   group: ProcessGroup,
   x: Operand,
   product: Product,
-  { shape, dtype, pieces, scatters }: Made & { readonly pieces: number; readonly scatters: boolean },
+  { shape, dtype, chunks, scatters }: Made & { readonly chunks: number; readonly scatters: boolean },
 ): Wide {
-  const make = (rows: RowRange, out: Wide): unknown => product(rowsOf(x, rows), out);
-  const reduce = scatters ? reduceScatterByPieces : allReduceByPieces;
+  const make = (rows: RowRange, out: Wide): void => {
+    using part = rowsOf(x, rows);
+    product(part, out);
+  };
+  const reduce = scatters ? reduceScatterByChunks : allReduceByChunks;
   const [first = 0, ...rest] = shape;
-  return reduce(group, { shape, dtype, pieces, make }).reshape([
+  return reduce(group, { shape, dtype, chunks, make }).reshape([
     scatters ? first / group.size : first,
     ...rest,
   ]);

@@ -13,10 +13,12 @@ import type { Tensor } from "../../tensor/tensor.js";
 import type { ParallelMode } from "./options.js";
 import {
   blockRows,
+  chunksFor,
+  hasBlocks,
   isArriving,
   type Made,
+  type Operand,
   type Product,
-  piecesFor,
   productOf,
   type Rows,
   reducedProduct,
@@ -108,13 +110,11 @@ export class TensorParallel {
     return group ? [(shape[0] as number) * group.size, ...shape.slice(1)] : shape;
   }
 
-  /**
-   * The number of pieces in which the rows of this role's tensor, of which this rank has `own`, are gathered beside the product
-   * that is made of them. A piece is whole blocks of `multiple` rows.
-   */
-  piecesOf(role: "input" | "gradOutput", own: Shape, multiple: number, made: Made): number {
+  /** The number of chunks in which the rows of this role's tensor, of which this rank has `own`, are gathered for a product. */
+  chunksOf(role: "input" | "gradOutput", own: Operand, made: Made): number {
     const { overlap } = this;
-    return this.gathers(role) ? piecesFor(asMatrix(own)[0], { multiple, made, overlap }) : 1;
+    const cut = { multiple: blockRows(own), made, overlap, isMeasured: !hasBlocks(own) };
+    return this.gathers(role) ? chunksFor(asMatrix(own.shape)[0], cut) : 1;
   }
 
   /** Computes the result of the layer. The bias of a row-parallel layer is added after the sum over ranks. */
@@ -144,8 +144,9 @@ export class TensorParallel {
     if (!isArriving(x)) {
       const [rows] = asMatrix(made.shape);
       const own = sequence ? rows / group.size : rows;
-      const pieces = piecesFor(own, { multiple: blockRows(x), made, overlap });
-      if (pieces > 1) return reducedProduct(group, x, product, { ...made, pieces, scatters: sequence });
+      const isMeasured = sequence && !hasBlocks(x);
+      const chunks = chunksFor(own, { multiple: blockRows(x), made, overlap, isMeasured });
+      if (chunks > 1) return reducedProduct(group, x, product, { ...made, chunks, scatters: sequence });
     }
     return summed(group, productOf(x, product, made), sequence);
   }

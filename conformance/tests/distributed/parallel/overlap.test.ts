@@ -1,17 +1,29 @@
 /** Exchanges that are cut into pieces give the same bits as whole ones, and layers cut them when they say so. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { autocast } from "../../../../src/autocast/autocast.js";
 import { ProcessGroup } from "../../../../src/distributed/group.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
+import { wideTensor } from "../../../../src/modules/parameter.js";
 import { zeros } from "../../../../src/ops/create.js";
+import { Float8RowQuantizer } from "../../../../src/quantizers/float8-row.js";
+import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import { normal } from "../../../../src/random.js";
+import { CustomRecipe } from "../../../../src/recipes/custom.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { libraryRecipe } from "../../harness/step/library-recipes.js";
+import { RECIPES as RECIPE_OPTIONS } from "../../harness/step/options.js";
 import { difference } from "../../harness/step/seen.js";
 import { type ParallelCase, ranked } from "./case.js";
 import { useRanks } from "./ranks.js";
+import { type WatchedGroup, watchedGroup } from "./side-work.js";
 
-/** The methods by which rows are exchanged, and the rows that rank 0 of `size` has given to each call. */
+/** The methods by which rows are exchanged. Their calls on rank 0 are counted. */
 const EXCHANGES = ["allGather", "allGatherCoalesced", "reduceScatter", "allReduce"] as const;
 
 const RANKS = 2;
@@ -45,7 +57,7 @@ const RECIPES = [
   ["custom", 32],
 ] as const;
 
-/** The exchanges of two steps: of a layer divided by columns, by rows, and of one with both. */
+/** A layer divided by columns, one by rows, and one that has both. */
 const LAYERS = ["column", "row", "mlp"] as const;
 
 describe("a layer whose exchanges overlap its products", () => {
@@ -111,6 +123,71 @@ describe("a layer whose exchanges overlap its products", () => {
     ]);
   });
 
+  const QUANTIZERS = {
+    "NVFP4 with an amax of each row": new NVFP4Quantizer({ rowScaled: true }),
+    "FP8 with a scale of each row": new Float8RowQuantizer({}),
+    MXFP8: new MXFP8Quantizer(),
+  };
+  const custom = Object.entries(QUANTIZERS).flatMap(([name, quantizer]) =>
+    (["column", "row"] as const).flatMap((mode) =>
+      [true, false].map((sequence) => ({ name, quantizer, mode, sequence })),
+    ),
+  );
+  it.each(custom)(
+    "has the bits of one whose exchanges do not, and by columns those of one rank: $mode under $name, sequence $sequence",
+    async ({ quantizer, mode, sequence }) => {
+      const recipe = new CustomRecipe({ quantizerFactory: () => quantizer });
+      const [rows, inFeatures, outFeatures] = [64, 64, 128];
+      const [values, grads] = [1, 2].map((seed) =>
+        normal({ seed: BigInt(seed), offset: 0n }, rows * outFeatures, 1),
+      );
+      const run = async (all: readonly ProcessGroup[], overlap?: boolean) => {
+        const kept = all.map((group) => {
+          using scope = new Scope();
+          const options = {
+            group,
+            parallelMode: mode,
+            sequenceParallel: sequence && group.size > 1,
+            bias: false,
+          } as const;
+          const random = new RandomState(3n);
+          using layer = new Linear(group.backend, inFeatures, outFeatures, { ...options, random, overlap });
+          const part = (x: Float32Array, columns: number, held: "rows" | "columns" | "all") => {
+            const count = (all: number, by: boolean) => (by ? all / group.size : all);
+            const [m, n] = [count(rows, held === "rows"), count(columns, held === "columns")];
+            const [r, c] = [held === "rows" ? group.rank * m : 0, held === "columns" ? group.rank * n : 0];
+            const own = Float32Array.from(
+              { length: m * n },
+              (_, i) => x[(r + Math.floor(i / n)) * columns + c + (i % n)] as number,
+            );
+            return wideTensor(group.backend, own, [m, n], "bf16");
+          };
+          const flow = sequence && group.size > 1 ? "rows" : "all";
+          const x = new Variable(
+            part(values as Float32Array, inFeatures, mode === "row" ? "columns" : flow),
+            true,
+          );
+          const y = autocast({ recipe }, () => layer.forward(x));
+          y.backward(part(grads as Float32Array, outFeatures, mode === "row" ? flow : "columns"));
+          const made = [y.tensor, x.grad as Tensor, layer.weight.grad as Tensor].map((each) =>
+            scope.keep(each.clone()),
+          );
+          x.zeroGrad();
+          return made;
+        });
+        const results = await Promise.all(kept.map(async (each) => Promise.all(each.map((x) => x.data()))));
+        for (const each of kept.flat()) each.dispose();
+        return results;
+      };
+      const all = groups(RANKS);
+      const whole = await run(all, false);
+      expect(await run(all, true)).toEqual(whole);
+      if (mode === "row") return;
+      const weights = (all: typeof whole) => all.flatMap(([, , weight]) => [...(weight as Uint16Array)]);
+      expect(weights(whole)).toEqual(weights(await run(groups(1))));
+    },
+  );
+
   it("needs a group", () => {
     const [group] = groups(1) as [ProcessGroup];
     for (const make of [
@@ -122,4 +199,74 @@ describe("a layer whose exchanges overlap its products", () => {
         expect.objectContaining({ code: "ARGUMENT", message: expect.stringContaining("overlap") }),
       );
   });
+});
+
+describe("beside its products", () => {
+  const EXCHANGED = ["none", "current", "block", "mxfp8", "nvfp4"] as const;
+  let watched: WatchedGroup;
+  beforeEach(async () => {
+    watched = await watchedGroup();
+  });
+  afterEach(() => watched.dispose());
+
+  /** Runs a layer forward and backward. Returns the record of both, and the live bytes at each product. */
+  function trained(mode: "column" | "row", recipe: (typeof EXCHANGED)[number], overlap: boolean) {
+    const { group, record, liveAtProducts } = watched;
+    const { backend } = group;
+    record.length = 0;
+    liveAtProducts.length = 0;
+    using _ = new Scope();
+    const options = { group, parallelMode: mode, sequenceParallel: true, bias: false, overlap } as const;
+    using layer = new Linear(backend, 512, 512, options);
+    const x = new Variable(zeros(backend, "bf16", mode === "column" ? [256, 512] : [512, 256]), true);
+    const own = libraryRecipe(RECIPE_OPTIONS[recipe]);
+    const y = autocast(own ? { recipe: own } : { enabled: false }, () => layer.forward(x));
+    record.push("backward");
+    y.backward(zeros(backend, "bf16", y.shape));
+    // all but the maxima of amaxes
+    const seen = record.filter((each) => each !== "main allReduce");
+    const live = [...liveAtProducts];
+    x.zeroGrad();
+    layer.weight.zeroGrad();
+    return { seen, live };
+  }
+
+  it.each(EXCHANGED)("a layer waits for an exchange where it uses what is exchanged: %s", (recipe) => {
+    // scales of blocks are laid out for each product, so it is there that the main stream waits
+    const wait = recipe === "none" || recipe === "current" ? "gemm" : "relayout";
+    const products = [`wait for a use by ${wait}`, "main gemm", "main gemm"];
+    const reduced = ["main gemm", "main gemm", "side reduceScatter"];
+    expect(trained("column", recipe, true).seen).toEqual([
+      ...["side allGather", "side allGather", ...products, ...products],
+      ...["backward", "side allGather", ...reduced, ...reduced, "wait for a use by gemm", "main gemm"],
+    ]);
+    // the rows of the gradient are gathered once, and once more where its columnwise copy has scales of its own
+    const isCopied = wait === "relayout";
+    expect(trained("row", recipe, true).seen.filter((each) => !each.startsWith("wait"))).toEqual([
+      ...[...reduced, ...reduced, "backward", "side allGather", "side allGather"],
+      ...(isCopied ? ["side allGather"] : []),
+      ...["main gemm", "main gemm", "main gemm", "main gemm", "main gemm"],
+    ]);
+  });
+
+  it.each(EXCHANGED)(
+    "memory that ranks exchange is freed without a wait, but for the last product: %s",
+    (recipe) => {
+      for (const mode of ["column", "row"] as const) {
+        const { seen } = trained(mode, recipe, true);
+        // the last two are a wait for the exchange that the product needs, and the product
+        expect(seen.slice(0, -2)).not.toContain("wait for a free");
+      }
+    },
+  );
+
+  it.each(EXCHANGED)(
+    "no product has more memory live than one with whole exchanges, but for the rows of a gather: %s",
+    (recipe) => {
+      for (const mode of ["column", "row"] as const) {
+        const [whole, cut] = [trained(mode, recipe, false).live, trained(mode, recipe, true).live];
+        expect(Math.max(...cut)).toBeLessThanOrEqual(Math.max(...whole) + 2 * 256 * 512 * 2);
+      }
+    },
+  );
 });

@@ -32,7 +32,7 @@ const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: co
 const linear = (w: World) =>
   ({
     ...{ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false },
-    ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1 },
+    ...{ ...sequence(w), parallelMode: "column" as const, pieces: 1, overlap: true },
   }) as const;
 const sequence = (w: World) => ({ group: alone(w), sequenceParallel: false }) as const;
 const mlp = (w: World) => {
