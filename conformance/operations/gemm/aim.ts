@@ -165,6 +165,11 @@ export class Aim {
     return path === "c" && this.asks("accumulate") ? among(this.supported, "outDtype", own) : own;
   }
 
+  /** Whether a product may be added to a result of this type. */
+  accumulates(dtype: WideDType): boolean {
+    return mayBe(this.supported, "outDtype", dtype);
+  }
+
   tensor(path: "c" | "bias" | "geluInput", shape: Shape): fc.Arbitrary<PlainTensor<WideDType>> {
     const types = this.types(path);
     if (types.length === 0 || types.length === WIDE_DTYPES.length) return wideTensor(shape);
@@ -176,7 +181,8 @@ export class Aim {
     const isLeftOut = this.supported[path] !== undefined || (path === "bias" && this.asks("biasGradient"));
     if (isLeftOut || this.types(path).length === 0) return fc.constant(undefined);
     const tensor = this.tensor(path, shape);
-    const isNeeded = this.needs(`${path}.dtype`) || (path === "c" && this.asks("accumulate"));
+    const isAdded = path === "c" && (this.asks("accumulate") || this.needs("beta"));
+    const isNeeded = this.needs(`${path}.dtype`) || isAdded;
     return isNeeded ? tensor : fc.option(tensor, { nil: undefined, freq: 2 });
   }
 

@@ -35,7 +35,7 @@ export function gemmCase({ datapaths, supported = {} }: GemmDraw = {}): fc.Arbit
           const { addend: c, beta, bias, form, auxDtype, pre } = parts;
           const serving = servingOf(datapath, multiplied(b), multiplied(a), options.useSplitAccumulator);
           const wide = isWide(resultType({ b, outDtype: parts.outDtype }));
-          const accumulate = parts.accumulate && c !== undefined && wide;
+          const accumulate = parts.accumulate && c !== undefined && wide && aim.accumulates(c.dtype);
           const summable = form === "geluInput" || (form === "linear" && isSummable(b.source));
           const depth = a.codes.matrix[1];
           const choices = aim.parts(serving, depth);

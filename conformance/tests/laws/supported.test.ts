@@ -73,6 +73,13 @@ const AIMED: readonly Aimed[] = [
         datapath: ["hopper", "blackwell"],
       },
       { splitK: [4] },
+      // a factor of what is added, and what could not be accumulated
+      {
+        beta: [0],
+        "c.dtype": ["bf16", null],
+        outDtype: ["f32", null],
+        "b.source.kind": ["scaled", "quantized"],
+      },
     ],
     fields: [...OF_GEMM, ...OF_RESULTS],
     inputs: (supported) => gemmCase(supported && { supported }),
