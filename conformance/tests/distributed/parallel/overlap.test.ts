@@ -12,12 +12,14 @@ import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
+import { Float8BlockScaling, MXFP8BlockScaling } from "../../../../src/recipes/block-scaled.js";
 import { CustomRecipe } from "../../../../src/recipes/custom.js";
+import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { libraryRecipe } from "../../harness/step/library-recipes.js";
-import { RECIPES as RECIPE_OPTIONS } from "../../harness/step/options.js";
+import { RECIPES as RECIPE_OPTIONS, type RecipeName } from "../../harness/step/options.js";
 import { difference } from "../../harness/step/seen.js";
 import { type ParallelCase, ranked } from "./case.js";
 import { useRanks } from "./ranks.js";
@@ -97,30 +99,63 @@ describe("a layer whose exchanges overlap its products", () => {
     },
   );
 
+  interface Asked {
+    readonly rows: number;
+    readonly overlap?: boolean;
+    readonly parallelMode?: "column" | "row";
+    readonly sequenceParallel?: boolean;
+    readonly recipe?: Recipe;
+  }
+  /** The number of exchanges of a forward pass. */
+  async function exchanges({ rows, recipe, ...asked }: Asked): Promise<number> {
+    const all = groups(RANKS);
+    calls = 0;
+    const results = all.map((group) => {
+      using scope = new Scope();
+      const usual = { parallelMode: "column", sequenceParallel: true, bias: false } as const;
+      using layer = new Linear(group.backend, 64, 64, { ...usual, ...asked, group });
+      const columns = asked.parallelMode === "row" ? 64 / RANKS : 64;
+      const x = new Variable(zeros(group.backend, "bf16", [rows, columns]), true);
+      const y = autocast(recipe ? { recipe } : { enabled: false }, () => layer.forward(x));
+      return scope.keep(y.tensor);
+    });
+    await Promise.all(results.map((each) => each.data()));
+    for (const each of results) each.dispose();
+    return calls;
+  }
+
   it("is one with 8192 rows or more of a rank, unless its option says otherwise", async () => {
-    const exchanges = async (rows: number, overlap?: boolean): Promise<number> => {
-      const all = groups(RANKS);
-      calls = 0;
-      const results = all.map((group) => {
-        using scope = new Scope();
-        const options = {
-          group,
-          parallelMode: "column",
-          sequenceParallel: true,
-          overlap,
-          bias: false,
-        } as const;
-        using layer = new Linear(group.backend, 16, 32, options);
-        return scope.keep(layer.forward(new Variable(zeros(group.backend, "bf16", [rows, 16]), true)).tensor);
-      });
-      await Promise.all(results.map((each) => each.data()));
-      for (const each of results) each.dispose();
-      return calls;
-    };
-    expect([await exchanges(8192), await exchanges(8191), await exchanges(8190)]).toEqual([2, 1, 1]);
-    expect([await exchanges(8192, false), await exchanges(16, true), await exchanges(15, true)]).toEqual([
-      1, 2, 1,
-    ]);
+    for (const [asked, count] of [
+      [{ rows: 8192 }, 2],
+      [{ rows: 8191 }, 1],
+      [{ rows: 8190 }, 1],
+      [{ rows: 8192, overlap: false }, 1],
+      [{ rows: 16, overlap: true }, 2],
+      [{ rows: 15, overlap: true }, 1],
+    ] as const)
+      expect(await exchanges(asked), JSON.stringify(asked)).toBe(count);
+  });
+
+  it("is not one by default without sequence parallelism, or with scales of blocks", async () => {
+    const [whole, recipe] = [
+      { parallelMode: "row", sequenceParallel: false } as const,
+      new MXFP8BlockScaling(),
+    ];
+    for (const [asked, count] of [
+      [{ rows: 8192, ...whole }, 1],
+      [{ rows: 64, ...whole, overlap: true }, 2],
+      [{ rows: 8192, recipe }, 1],
+      [{ rows: 64, recipe, overlap: true }, 2],
+      [{ rows: 16384, parallelMode: "row", recipe }, 1],
+      [{ rows: 128, parallelMode: "row", recipe, overlap: true }, 2],
+    ] as const)
+      expect(await exchanges(asked), JSON.stringify({ ...asked, recipe: "recipe" in asked })).toBe(count);
+  });
+
+  it("does not cut a block", async () => {
+    const recipe = new Float8BlockScaling({ xBlockScalingDim: 2, wBlockScalingDim: 1 });
+    expect(await exchanges({ rows: 256, recipe, overlap: true })).toBe(2);
+    expect(await exchanges({ rows: 128, recipe, overlap: true })).toBe(1);
   });
 
   const QUANTIZERS = {
@@ -210,7 +245,7 @@ describe("beside its products", () => {
   afterEach(() => watched.dispose());
 
   /** Runs a layer forward and backward. Returns the record of both, and the live bytes at each product. */
-  function trained(mode: "column" | "row", recipe: (typeof EXCHANGED)[number], overlap: boolean) {
+  function trained(mode: "column" | "row", recipe: RecipeName, overlap: boolean) {
     const { group, record, liveAtProducts } = watched;
     const { backend } = group;
     record.length = 0;
@@ -259,6 +294,16 @@ describe("beside its products", () => {
       }
     },
   );
+
+  it("the rows of a gradient with square blocks are gathered at once, since both copies have the same codes", () => {
+    const { seen } = trained("row", "block, square gradients", true);
+    expect(seen.slice(seen.indexOf("backward"))).toEqual([
+      "backward",
+      "main allGather",
+      "main gemm",
+      "main gemm",
+    ]);
+  });
 
   it.each(EXCHANGED)(
     "no product has more memory live than one with whole exchanges, but for the rows of a gather: %s",
