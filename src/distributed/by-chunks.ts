@@ -19,6 +19,8 @@ export interface ReducedRows {
   readonly shape: Shape;
   readonly dtype: WideDType;
   readonly chunks: number;
+  /** Whether each rank gets its rows of the result, not all of them. */
+  readonly scatters: boolean;
   /** Computes some rows of this rank's matrix into `out`. */
   readonly make: (rows: RowRange, out: Tensor<WideDType>) => void;
 }
@@ -30,47 +32,30 @@ export function chunksOf(rows: number, chunks: number): readonly RowRange[] {
 }
 
 /**
- * Returns what `group.reduceScatter` returns for a matrix. A chunk has as many rows for each rank; their number of bytes is a
- * multiple of `VIEW_ALIGNMENT`.
+ * Returns what `group.reduceScatter`, if `scatters`, or `group.allReduce` returns for a matrix. A chunk of the first has as many
+ * rows for each rank. The rows that a chunk has of a result are a multiple of `VIEW_ALIGNMENT` bytes.
  */
-export function reduceScatterByChunks(
+export function reducedByChunks(
   group: ProcessGroup,
-  { shape, dtype, chunks, make }: ReducedRows,
-): Tensor<WideDType> {
-  using scope = new Scope();
-  const [rows, columns] = asMatrix(shape);
-  const { backend, size, ranks } = group;
-  const own = rows / size;
-  const out = new Tensor(backend, dtype, [own, columns]);
-  for (const { first, count } of chunksOf(own, chunks)) {
-    const chunk = new Tensor(backend, dtype, [size * count, columns]);
-    for (const rank of ranks.keys()) {
-      using part = chunk.view(rank * count * columns, [count, columns]);
-      make({ first: rank * own + first, count }, part);
-    }
-    onSideStream(backend, () => {
-      group.reduceScatter(chunk, { out: out.view(first * columns, [count, columns]) });
-      // if it were freed outside of this call, the main stream would wait for the reduction
-      chunk.dispose();
-    });
-  }
-  return scope.keep(out);
-}
-
-/** Returns what `group.allReduce` returns for a matrix. A chunk's number of bytes is a multiple of `VIEW_ALIGNMENT`. */
-export function allReduceByChunks(
-  group: ProcessGroup,
-  { shape, dtype, chunks, make }: ReducedRows,
+  { shape, dtype, chunks, scatters, make }: ReducedRows,
 ): Tensor<WideDType> {
   using scope = new Scope();
   const [rows, columns] = asMatrix(shape);
   const { backend } = group;
-  const out = new Tensor(backend, dtype, [rows, columns]);
-  for (const { first, count } of chunksOf(rows, chunks)) {
-    const chunk = new Tensor(backend, dtype, [count, columns]);
-    make({ first, count }, chunk);
+  const parts = scatters ? group.size : 1;
+  const own = rows / parts;
+  const out = new Tensor(backend, dtype, [own, columns]);
+  for (const { first, count } of chunksOf(own, chunks)) {
+    const chunk = new Tensor(backend, dtype, [parts * count, columns]);
+    for (let number = 0; number < parts; number++) {
+      using part = chunk.view(number * count * columns, [count, columns]);
+      make({ first: number * own + first, count }, part);
+    }
     onSideStream(backend, () => {
-      group.allReduce(chunk, { out: out.view(first * columns, [count, columns]) });
+      const into = { out: out.view(first * columns, [count, columns]) };
+      if (scatters) group.reduceScatter(chunk, into);
+      else group.allReduce(chunk, into);
+      // if it were freed outside of this call, the main stream would wait for the reduction
       chunk.dispose();
     });
   }

@@ -14,8 +14,8 @@ import {
   type Usage,
 } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix, byteLength, elementCount, type Shape } from "../tensor/shape.js";
-import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
+import { asMatrix, elementCount, type Shape } from "../tensor/shape.js";
+import { type Tensor, viewOrSlice } from "../tensor/tensor.js";
 import type { RowRange } from "./by-chunks.js";
 import type { GatherRequest, ProcessGroup } from "./group.js";
 
@@ -168,10 +168,14 @@ export function rowwiseRowsOf(t: QuantizedTensor, { first, count }: RowRange): Q
   const of = (rows: number): CopyGeometry => copyGeometry(t.spec, [rows, columns], "rowwise", "logical");
   const [before, geometry] = [of(first), of(count)];
   const rowwise = {
-    data: shared(copy.data, elementCount(before.dataShape), geometry.dataShape),
+    data: viewOrSlice(copy.data, elementCount(before.dataShape), geometry.dataShape),
     scaleInv: isTensorWide(t.spec.tile)
       ? copy.scaleInv.reshape(copy.scaleInv.shape)
-      : shared(relayoutScales(t, "rowwise", "logical"), elementCount(before.scaleShape), geometry.scaleShape),
+      : viewOrSlice(
+          relayoutScales(t, "rowwise", "logical"),
+          elementCount(before.scaleShape),
+          geometry.scaleShape,
+        ),
     geometry,
   };
   const made = copy.amax ? { ...rowwise, amax: amaxOfRows(copy.amax, t.spec, { first, count }) } : rowwise;
@@ -186,13 +190,7 @@ function amaxOfRows(
   { rowScaled }: QuantizeSpec,
   { first, count }: RowRange,
 ): Tensor<"f32"> {
-  return rowScaled ? shared(amax, first, [count]) : amax.reshape(amax.shape);
-}
-
-/** Elements of x as a view, or as a copy where no view can begin. */
-export function shared<T extends Tensor>(x: T, first: number, shape: Shape): T {
-  const isAligned = byteLength(x.dtype, [first]) % VIEW_ALIGNMENT === 0;
-  return (isAligned ? x.view(first, shape) : x.slice(first, shape)) as T;
+  return rowScaled ? viewOrSlice(amax, first, [count]) : amax.reshape(amax.shape);
 }
 
 /**

@@ -8,8 +8,8 @@ import type { Sharding } from "../modules/sharding.js";
 import { zeros } from "../ops/create.js";
 import { PIECE, pieceSums, sumPieces } from "../ops/update/grad-norm.js";
 import { Scope } from "../tensor/scope.js";
-import { byteLength, elementCount, sameShape, type WideDType } from "../tensor/shape.js";
-import { Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
+import { elementCount, sameShape, type WideDType } from "../tensor/shape.js";
+import { Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../tensor/tensor.js";
 
 /** A gradient of which this rank has rows. */
 export interface ShardedGrad {
@@ -73,9 +73,7 @@ function placesOf(group: ProcessGroup, grads: readonly ShardedGrad[]): readonly 
 
 /** Elements of a gradient, by their numbers in the whole. */
 function elementsOf({ grad, own }: Place, { begin, end }: Range): Tensor<WideDType> {
-  const from = begin - own.begin;
-  const isAligned = byteLength(grad.dtype, [from]) % VIEW_ALIGNMENT === 0;
-  return isAligned ? grad.view(from, [end - begin]) : grad.slice(from, [end - begin]);
+  return viewOrSlice(grad, begin - own.begin, [end - begin]);
 }
 
 /** The sums of the squares of whole gradients, f32 [gradients]; all ranks of the group call it with theirs. */

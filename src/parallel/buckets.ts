@@ -5,7 +5,7 @@ import { zeros } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
 import { disown } from "../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../tensor/shape.js";
-import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
+import { type Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../tensor/tensor.js";
 
 /** A gradient in a bucket. */
 export interface Member {
@@ -98,8 +98,7 @@ export function packed(
     const grad = grads[i] as Tensor<WideDType>;
     let [from, section] = [0, 0];
     for (const [j, { count, first }] of parts.entries()) {
-      const isAligned = byteLength(dtype, [from]) % VIEW_ALIGNMENT === 0;
-      flat.paste(isAligned ? grad.view(from, [count]) : grad.slice(from, [count]), section + first);
+      flat.paste(viewOrSlice(grad, from, [count]), section + first);
       from += count;
       section += sizes[j] as number;
     }

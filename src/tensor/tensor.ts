@@ -308,3 +308,9 @@ export function hasType<D extends DType>(x: Tensor, ...types: readonly D[]): x i
 export function hasWideType(x: Tensor): x is Tensor<WideDType> {
   return x instanceof Tensor && isWide(x.dtype);
 }
+
+/** Returns the elements of x from `first` on as a tensor of `shape`: a view, or a copy where no view can begin. */
+export function viewOrSlice<T extends Tensor>(x: T, first: number, shape: Shape): T {
+  const isAligned = byteLength(x.dtype, [first]) % VIEW_ALIGNMENT === 0;
+  return (isAligned ? x.view(first, shape) : x.slice(first, shape)) as T;
+}

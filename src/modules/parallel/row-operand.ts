@@ -1,6 +1,6 @@
 /** A quantized operand of products whose rows may be distributed over ranks. */
 
-import { chunksOf, type RowRange } from "../../distributed/by-chunks.js";
+import { chunksOf } from "../../distributed/by-chunks.js";
 import type { ProcessGroup } from "../../distributed/group.js";
 import { gatherQuantized, gatherRowsAside, wholeOfCodes } from "../../distributed/quantized.js";
 import { ArgumentError } from "../../errors.js";
@@ -25,11 +25,6 @@ export interface OperandSource {
 /** Returns the quantizer of a role: for this rank's part, or for the whole tensor. */
 export type QuantizerOf = (whole: boolean) => Quantizer;
 
-interface QuantizedChunk {
-  readonly place: RowRange;
-  readonly rows: QuantizedTensor;
-}
-
 const COLUMNWISE: Usage = { rowwise: false, columnwise: true };
 
 /** An operand of which this rank keeps its own rows, and whose rows are gathered for each product. */
@@ -37,7 +32,7 @@ export class RowOperand {
   /** The quantized tensor that is kept for the backward pass. */
   readonly own: QuantizedTensor;
   readonly #gathered: { readonly group: ProcessGroup; readonly quantizer: Quantizer } | undefined;
-  #arriving: readonly QuantizedChunk[] | undefined;
+  #arriving: readonly ArrivingChunk<QuantizedTensor>[] | undefined;
   #columnwise: QuantizedTensor | undefined;
 
   /** `group` has the ranks whose rows form the operand. It is undefined if this rank has all rows. */
@@ -68,7 +63,7 @@ export class RowOperand {
    * Starts the exchange of rows and returns the chunks of the rowwise copy. `arrived` must be called when they have been used. If
    * there is one chunk only, or if rows would be sent again for the columnwise copy, it returns what `copies` does instead.
    */
-  arrivals(chunks: number, usage: Usage): readonly ArrivingChunk[] | QuantizedTensor {
+  arrivals(chunks: number, usage: Usage): readonly ArrivingChunk<QuantizedTensor>[] | QuantizedTensor {
     const { own } = this;
     const isSentOnce = isTensorWide(own.spec.tile) || !isDirectionless(own.spec);
     if (!this.#gathered || chunks === 1 || (usage.columnwise && !isSentOnce)) return this.copies(usage);
@@ -92,7 +87,7 @@ export class RowOperand {
     return whole;
   }
 
-  #transposed(chunks: readonly QuantizedChunk[]): QuantizedTensor {
+  #transposed(chunks: readonly ArrivingChunk<QuantizedTensor>[]): QuantizedTensor {
     using codes = assembled(
       chunks.map(({ place, rows }) => ({ place, rows: rows.copy("rowwise").data })),
       this.#gathered?.group.size ?? 1,

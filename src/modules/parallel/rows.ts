@@ -1,17 +1,12 @@
 /** Operands of products whose rows are divided among ranks, and products beside the exchange of their rows. */
-import {
-  allReduceByChunks,
-  chunksOf,
-  type RowRange,
-  reduceScatterByChunks,
-} from "../../distributed/by-chunks.js";
+import { chunksOf, type ReducedRows, type RowRange, reducedByChunks } from "../../distributed/by-chunks.js";
 import type { ProcessGroup } from "../../distributed/group.js";
-import { rowwiseRowsOf, shared } from "../../distributed/quantized.js";
+import { rowwiseRowsOf } from "../../distributed/quantized.js";
 import { isTensorWide, tileSize } from "../../formats/block.js";
 import { onSideStream } from "../../ops/side-stream.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import { asMatrix, byteLength, type Shape, type WideDType } from "../../tensor/shape.js";
-import { Tensor, VIEW_ALIGNMENT } from "../../tensor/tensor.js";
+import { Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../../tensor/tensor.js";
 
 type Wide = Tensor<WideDType>;
 
@@ -33,9 +28,9 @@ export function madeOf(shape: Shape, columns: number, dtype: WideDType): Made {
 }
 
 /** The rows that all ranks have at the same place among their own: `rows` has them rank by rank. */
-export interface ArrivingChunk {
+export interface ArrivingChunk<T = Operand> {
   readonly place: RowRange;
-  readonly rows: Operand;
+  readonly rows: T;
 }
 
 /** All rows, or chunks of them in the order in which they arrive. */
@@ -76,7 +71,7 @@ export function chunksFor(rows: number, { multiple, made, overlap, isMeasured }:
 }
 
 /** The number of rows of a block of the rowwise copy: a scale belongs to rows of one block alone. */
-export function blockRows(x: Operand): number {
+export function rowsOfBlock(x: Operand): number {
   return hasBlocks(x) ? tileSize(x.spec.tile)[0] : 1;
 }
 
@@ -87,7 +82,7 @@ export function hasBlocks(x: Operand): x is QuantizedTensor {
 
 /** Rows in high precision, of which this rank has its own. */
 export class WideRows {
-  #arriving: readonly ArrivingChunk[] | undefined;
+  #arriving: readonly ArrivingChunk<Wide>[] | undefined;
   #whole: Wide | undefined;
 
   constructor(
@@ -118,27 +113,23 @@ export class WideRows {
     return this.#whole;
   }
 
-  #assembled(chunks: readonly ArrivingChunk[], ranks: number): Wide {
+  #assembled(chunks: readonly ArrivingChunk<Wide>[], ranks: number): Wide {
     const [first = 0, ...rest] = this.own.shape;
-    const parts = chunks.map(({ place, rows }) => ({ place, rows: rows as Wide }));
-    const whole = assembled(parts, ranks).reshape([first * ranks, ...rest]) as Wide;
-    for (const { rows } of parts) rows.dispose();
+    const whole = assembled(chunks, ranks).reshape([first * ranks, ...rest]) as Wide;
+    for (const { rows } of chunks) rows.dispose();
     return whole;
   }
 }
 
 /** All rows in their order. */
-export function assembled(
-  chunks: readonly { readonly place: RowRange; readonly rows: Tensor }[],
-  ranks: number,
-): Tensor {
-  const { backend, dtype, shape } = (chunks[0] as { readonly rows: Tensor }).rows;
+export function assembled(chunks: readonly ArrivingChunk<Tensor>[], ranks: number): Tensor {
+  const { backend, dtype, shape } = (chunks[0] as ArrivingChunk<Tensor>).rows;
   const [, columns] = asMatrix(shape);
   const own = chunks.reduce((sum, { place: { count } }) => sum + count, 0);
   const out = new Tensor(backend, dtype, [ranks * own, columns]);
   for (const { place, rows } of chunks) {
     for (let rank = 0; rank < ranks; rank++) {
-      using part = shared(rows, rank * place.count * columns, [place.count, columns]);
+      using part = viewOrSlice(rows, rank * place.count * columns, [place.count, columns]);
       out.paste(part, (rank * own + place.first) * columns);
     }
   }
@@ -170,23 +161,20 @@ export function reducedProduct(
   group: ProcessGroup,
   x: Operand,
   product: Product,
-  { shape, dtype, chunks, scatters }: Made & { readonly chunks: number; readonly scatters: boolean },
+  how: Omit<ReducedRows, "make">,
 ): Wide {
   const make = (rows: RowRange, out: Wide): void => {
     using part = rowsOf(x, rows);
     product(part, out);
   };
-  const reduce = scatters ? reduceScatterByChunks : allReduceByChunks;
-  const [first = 0, ...rest] = shape;
-  return reduce(group, { shape, dtype, chunks, make }).reshape([
-    scatters ? first / group.size : first,
-    ...rest,
-  ]);
+  const [first = 0, ...rest] = how.shape;
+  const own = how.scatters ? first / group.size : first;
+  return reducedByChunks(group, { ...how, make }).reshape([own, ...rest]);
 }
 
 /** Rows of an operand, as a matrix. */
 function rowsOf(x: Operand, rows: RowRange): Operand {
   if (x instanceof QuantizedTensor) return rowwiseRowsOf(x, rows);
   const [, columns] = asMatrix(x.shape);
-  return shared(x, rows.first * columns, [rows.count, columns]);
+  return viewOrSlice(x, rows.first * columns, [rows.count, columns]);
 }

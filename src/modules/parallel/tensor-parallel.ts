@@ -12,7 +12,6 @@ import { asMatrix, elementCount, type Shape, type WideDType } from "../../tensor
 import type { Tensor } from "../../tensor/tensor.js";
 import type { ParallelMode } from "./options.js";
 import {
-  blockRows,
   chunksFor,
   hasBlocks,
   isArriving,
@@ -22,6 +21,7 @@ import {
   productOf,
   type Rows,
   reducedProduct,
+  rowsOfBlock,
 } from "./rows.js";
 
 type Wide = Tensor<WideDType>;
@@ -113,7 +113,7 @@ export class TensorParallel {
   /** The number of chunks in which the rows of this role's tensor, of which this rank has `own`, are gathered for a product. */
   chunksOf(role: "input" | "gradOutput", own: Operand, made: Made): number {
     const { overlap } = this;
-    const cut = { multiple: blockRows(own), made, overlap, isMeasured: !hasBlocks(own) };
+    const cut = { multiple: rowsOfBlock(own), made, overlap, isMeasured: !hasBlocks(own) };
     return this.gathers(role) ? chunksFor(asMatrix(own.shape)[0], cut) : 1;
   }
 
@@ -145,7 +145,7 @@ export class TensorParallel {
       const [rows] = asMatrix(made.shape);
       const own = sequence ? rows / group.size : rows;
       const isMeasured = sequence && !hasBlocks(x);
-      const chunks = chunksFor(own, { multiple: blockRows(x), made, overlap, isMeasured });
+      const chunks = chunksFor(own, { multiple: rowsOfBlock(x), made, overlap, isMeasured });
       if (chunks > 1) return reducedProduct(group, x, product, { ...made, chunks, scatters: sequence });
     }
     return summed(group, productOf(x, product, made), sequence);
