@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "native/collective/library.h"
+#include "native/collective/peers.h"
 #include "native/core/context.h"
 
 namespace lockstep {
@@ -53,6 +54,11 @@ class Communicator {
   // Adds a transfer to the next exchange().
   void send(const void* x, size_t bytes, int peer) { transfers_.push_back({const_cast<void*>(x), bytes, peer, true}); }
   void receive(void* out, size_t bytes, int peer) { transfers_.push_back({out, bytes, peer, false}); }
+  // Whether exchanges on the side stream are copies of GPUs that reach each other's memory, where the receiver's memory
+  // is exported. What such an exchange writes has to be allocated on the side stream. All ranks of the communicator must
+  // be on the side stream in the same exchanges.
+  bool copies() const { return peers_ != nullptr; }
+
   // Enqueues the transfers that were added. This and the three functions below throw Failure BACKEND if the
   // communicator has ended.
   void exchange();
@@ -83,6 +89,28 @@ class Communicator {
     Clock::time_point since{};
   };
 
+  // A copy to memory that a rank has offered.
+  struct PeerCopy {
+    int peer;
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+
+  // Whether an exchange of `bytes` bytes between two ranks is a copy, if the receiver's memory is exported.
+  bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->least(); }
+  // Offers the memory of a receive, and returns whether the peer can copy to it.
+  bool offer(int peer, void* out, size_t bytes);
+  // Waits for the peer's offer for a send, and returns the memory that it offers, or null if NCCL is to send.
+  void* awaitOffer(int peer, size_t bytes);
+  // Waits until `isDone`, which another rank determines.
+  template <typename IsDone>
+  void awaitRank(const char* what, IsDone isDone);
+  // Enqueues copies, between which `others` enqueues what NCCL exchanges. `received` are the ranks that copy to this one.
+  template <typename Others>
+  void copyPeers(std::vector<PeerCopy> sent, const std::vector<int>& received, Others others);
+  void transfer(const std::vector<Transfer>& transfers);
+
   // Calls `body`, which enqueues work, and waits until NCCL has accepted the work.
   template <typename Body>
   void enqueue(const char* what, Body body);
@@ -95,6 +123,9 @@ class Communicator {
   void join();
   void finish(CommState state, const std::string& message);
   void requireOpen();
+  // Unmaps the memory of other ranks, once nothing enqueued uses it.
+  void leavePeers();
+  std::string lateText() const;
   bool told() const { return std::atomic_ref<int32_t>(*place_.failed).load() != 0; }
   cudaEvent_t takeEvent();
   void forgetDone();
@@ -104,6 +135,8 @@ class Communicator {
   const nccl::Library& nccl_;
   cudaStream_t stream_ = nullptr;
   std::vector<Transfer> transfers_;
+  // Null if the ranks do not copy.
+  std::unique_ptr<Peers> peers_;
 
   // Set if another thread aborted the communicator because a call of NCCL did not return.
   std::atomic<bool> cut_ = false;

@@ -128,6 +128,7 @@ void Context::close() {
   for (auto& [_, graph] : graphs_) release(std::move(graph));
   graphs_.clear();
   for (const auto& [address, bytes] : sizes_) {
+    if (exported_.free(address)) continue;
     allow(address, bytes);
     ignore(cudaFreeAsync(reinterpret_cast<void*>(address), main_.stream));
   }
@@ -150,6 +151,7 @@ void Context::close() {
     if (lane->tickets) ignore(cudaFree(lane->tickets));
   }
   if (pool_) ignore(cudaMemPoolDestroy(pool_));
+  exported_.close();
   for (cudaStream_t stream : {copies_, side_.stream, main_.stream}) {
     if (stream) ignore(cudaStreamDestroy(stream));
   }
@@ -163,16 +165,14 @@ size_t Context::spareList(uint64_t bytes) {
 
 uint64_t Context::allocate(uint64_t bytes) {
   const size_t list = spareList(bytes);
-  void* data = nullptr;
-  if (list == kSpareLists) {
-    data = takeOrThrow(bytes);
-  } else if (void* spare = takeSpare(list)) {
-    data = spare;
-  } else {
-    data = takeOrThrow(uint64_t{1} << (list + kSmallestShift));
-  }
+  const uint64_t whole = list < kSpareLists ? uint64_t{1} << (list + kSmallestShift) : bytes;
+  // The side stream is behind all work that has used what is free by now, as exported memory requires.
+  void* data = isAside() && bytes >= exportedFrom_ ? exported_.allocate(bytes) : nullptr;
+  const bool isExported = data != nullptr;
+  if (!data && list < kSpareLists) data = takeSpare(list);
+  if (!data) data = takeOrThrow(whole);
   const uint64_t address = reinterpret_cast<uint64_t>(data);
-  if (list < kSpareLists) forbidBeyond(address, bytes, uint64_t{1} << (list + kSmallestShift));
+  if (list < kSpareLists && !isExported) forbidBeyond(address, bytes, whole);
   sizes_.emplace(address, bytes);
   live_ += bytes;
   if (isAside()) use(address);
@@ -199,6 +199,7 @@ void Context::free(uint64_t address) {
   release(address);
   live_ -= bytes;
   sizes_.erase(found);
+  if (exported_.free(address)) return;
   if (const size_t list = spareList(bytes); list < kSpareLists) {
     forbidBeyond(address, 0, uint64_t{1} << (list + kSmallestShift));
     lane_->spares[list].push_back(data);
@@ -358,7 +359,7 @@ std::vector<float> Context::spans() {
 MemoryUse Context::memory() const {
   uint64_t reserved = 0;
   if (!closed_ && poison_.empty()) ignore(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
-  return {live_, reserved, sizes_.size()};
+  return {live_, reserved + exported_.reserved(), sizes_.size()};
 }
 
 void Context::synchronize() {

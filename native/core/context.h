@@ -6,6 +6,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "native/core/exported.h"
 #include "native/core/failure.h"
 #include "native/core/pinned.h"
 
@@ -113,6 +115,10 @@ class Context {
   // Allocates at least `bytes` bytes, aligned to 256, stream-ordered after the work enqueued so far. Throws Failure
   // OUT_OF_MEMORY.
   uint64_t allocate(uint64_t bytes);
+  // The memory that other processes can map. After exportFrom, allocations of at least `bytes` bytes between beginSide
+  // and endSide are from it, as long as the device has memory for it.
+  ExportedMemory& exported() { return exported_; }
+  void exportFrom(uint64_t bytes) { exportedFrom_ = std::min(exportedFrom_, bytes); }
   // Frees memory after the work enqueued so far. Does nothing if `address` is not an allocation.
   void free(uint64_t address);
   // Memory that one operation may use until the next operation starts. It is not counted as live memory. Throws Failure
@@ -127,7 +133,8 @@ class Context {
   // largest power of two that is not above `bytes`.
   void* pointer(const char* name, uint64_t address, uint64_t bytes);
   MemoryUse memory() const;
-  // Waits for the work enqueued so far, then releases the cached device memory and the cached pinned host memory.
+  // Waits for the work enqueued so far, then releases the cached device memory, except for what other processes may have
+  // mapped, and the cached pinned host memory.
   // Throws Failure ARGUMENT during a capture.
   void trim();
 
@@ -163,6 +170,7 @@ class Context {
   // block of memory that this work uses, it first waits for the work. Both throw Failure ARGUMENT during a capture.
   void beginSide();
   void endSide();
+  bool isAside() const { return lane_ == &side_; }
 
   // Records an event on the stream, for `spans`.
   void mark();
@@ -201,7 +209,6 @@ class Context {
 
   // Throws Failure ARGUMENT between beginSide and endSide.
   void requireNotAside(const char* what) const;
-  bool isAside() const { return lane_ == &side_; }
   // Records that work on the current stream uses a block. If side work uses the block too, the main stream waits for
   // that work.
   void use(uint64_t block);
@@ -256,6 +263,8 @@ class Context {
   // The stream that copies snapshots to the host while the others continue.
   cudaStream_t copies_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
+  ExportedMemory exported_;
+  uint64_t exportedFrom_ = UINT64_MAX;
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<GemmPlans> gemmPlans_;
   std::shared_ptr<Attachment> communicators_;

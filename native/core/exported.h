@@ -1,0 +1,50 @@
+// Device memory that other processes can map, by CUDA IPC, which the memory pool's memory cannot be. It is allocated from
+// the device in segments. A segment is kept until close(), because other processes may have mapped it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace lockstep {
+
+class ExportedMemory {
+ public:
+  // A position in a segment, as other processes find it.
+  struct Place {
+    cudaIpcMemHandle_t segment;
+    uint64_t offset;
+  };
+
+  // Returns memory aligned to 256 bytes, or null if the device has none or cannot export it. Unlike the pool, it does
+  // not order streams: whoever reuses memory enqueues its work behind the work that used it before.
+  void* allocate(uint64_t bytes);
+  // Returns whether `address` is an allocation of this memory, and frees it.
+  bool free(uint64_t address);
+  // Returns nothing if the bytes do not lie in this memory.
+  std::optional<Place> placeOf(uint64_t address, uint64_t bytes) const;
+  // Returns the place of a segment, which it allocates if there is none yet; nothing if that is not possible.
+  std::optional<Place> anySegment();
+  // The bytes of all segments.
+  uint64_t reserved() const;
+  // Returns all memory to the device.
+  void close();
+
+ private:
+  struct Segment {
+    uint64_t bytes;
+    cudaIpcMemHandle_t handle;
+  };
+
+  bool grow(uint64_t bytes);
+  std::map<uint64_t, Segment>::const_iterator segmentAt(uint64_t address) const;
+
+  // Segments, free ranges and allocations by their first address. Free ranges of a segment never touch each other.
+  std::map<uint64_t, Segment> segments_;
+  std::map<uint64_t, uint64_t> free_;
+  std::map<uint64_t, uint64_t> used_;
+};
+
+}  // namespace lockstep
