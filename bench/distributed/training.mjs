@@ -31,35 +31,38 @@ const WAYS = {
 };
 
 if (isTrace) {
-  for (const [name, recipe] of Object.entries(RECIPES)) await trace(name, recipe);
+  for (const [name, recipe] of Object.entries(RECIPES)) {
+    await trace(`${name}, DataParallel`, recipe, copied);
+    await trace(`${name}, fullyShard`, recipe, sharded);
+  }
   await leave();
 }
 
 /** Runs a step and prints, in milliseconds from its start, what each stream had done when. */
-async function trace(name, recipe) {
+async function trace(name, recipe, of) {
   const { onSideStream } = backend;
-  step(copied, recipe);
-  step(copied, recipe);
+  step(of, recipe);
+  step(of, recipe);
   await group.barrier();
   const labels = [];
   const mark = (label) => {
     labels.push(label);
     backend.timeline.mark();
   };
-  let buckets = 0;
+  let exchanges = 0;
   backend.onSideStream = (body) =>
     onSideStream.call(backend, () => {
-      const number = buckets++;
-      mark(`  bucket ${number} begins`);
+      const number = exchanges++;
+      mark(`  exchange ${number} begins`);
       const result = body();
-      mark(`  bucket ${number} ends`);
+      mark(`  exchange ${number} ends`);
       return result;
     });
-  const handles = [...copied.model.namedParameters()].map(([parameter, each]) =>
+  const handles = [...of.model.namedParameters()].map(([parameter, each]) =>
     each.registerPostAccumulateGradHook(() => mark(`gradient of ${parameter}`)),
   );
   mark("begin");
-  step(copied, recipe, mark);
+  step(of, recipe, mark);
   for (const { remove } of handles) remove();
   backend.onSideStream = onSideStream;
   let at = 0;

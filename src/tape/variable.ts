@@ -105,7 +105,7 @@ export class Variable {
     const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
     const ends: (() => void)[] = [];
     const hooked = { atEnd: (callback: () => void) => void ends.push(callback) };
-    whileRunning(pass, () => runBackward(this, own, pass, (leaf) => runHooks(leaf, pass, hooked)));
+    whileRunning(pass, () => runBackward(this, own, pass, (leaf) => runHooks(leaf, pass, hooked, own)));
     for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
     for (const callback of ends) callback();
@@ -150,10 +150,19 @@ export class Variable {
   }
 }
 
-/** Accumulates the gradient of a leaf before the pass has ended, and calls the leaf's hooks. */
-function runHooks(leaf: Variable, { gradients }: BackwardPass, pass: HookedPass): void {
+/**
+ * Accumulates the gradient of a leaf before the pass has ended, and calls the leaf's hooks. The pass releases the gradient before
+ * the hooks run, so that they can free its memory; `given` is the caller's, and is not released.
+ */
+function runHooks(
+  leaf: Variable,
+  { gradients }: BackwardPass,
+  pass: HookedPass,
+  given: Tensor<WideDType>,
+): void {
   const grad = gradients.take(leaf);
   if (grad) accumulate(leaf, wideOf("a gradient", grad));
+  if (grad && grad !== given && !gradients.has(grad)) grad.dispose();
   leaf[HOOKS]?.run(leaf, pass);
 }
 

@@ -1,0 +1,62 @@
+/**
+ * Where a GPU waits for the reduction of gradients. Only an optimizer does, before it updates the parameter: the backward pass
+ * holds none of the gradients that it has handed over, so nothing that it frees is still sent.
+ */
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import {
+  AdamW,
+  DataParallel,
+  empty,
+  fullyShard,
+  LayerNormMLP,
+  type Module,
+  type ProcessGroup,
+  Scope,
+  Sequential,
+  Variable,
+} from "../../../../src/index.js";
+import { type WatchedGroup, watchedGroup } from "./side-work.js";
+
+const [ROWS, FEATURES, HIDDEN, LAYERS] = [32, 64, 128, 3];
+
+const WAYS: Readonly<Record<string, (model: Module, group: ProcessGroup) => unknown>> = {
+  "DataParallel, a bucket for each weight": (model, group) =>
+    new DataParallel(model, group, { bucketBytes: 4096 }),
+  "DataParallel, one bucket": (model, group) => new DataParallel(model, group),
+  fullyShard: (model, group) => fullyShard(model, group),
+};
+
+describe("a backward pass that reduces gradients", () => {
+  let watched: WatchedGroup;
+  beforeEach(async () => {
+    watched = await watchedGroup();
+  });
+  afterEach(() => watched.dispose());
+
+  it.each(Object.keys(WAYS))("does not wait for a reduction: %s", (way) => {
+    const { group, record } = watched;
+    const { backend } = group;
+    using _ = new Scope();
+    const layers = Array.from(
+      { length: LAYERS },
+      () => new LayerNormMLP(backend, FEATURES, HIDDEN, { bias: false }),
+    );
+    using model = new Sequential(backend, ...layers);
+    WAYS[way]?.(model, group);
+    using optimizer = new AdamW(model, { learningRate: 1e-3 });
+    const x = empty(backend, "bf16", [ROWS, FEATURES]).write(new Uint16Array(ROWS * FEATURES).fill(0x3f80));
+    for (let step = 0; step < 2; step++) {
+      const input = new Variable(x, true);
+      const y = model.forward(input);
+      record.length = 0;
+      y.backward(x);
+      const backward = record.splice(0);
+      expect(backward.filter((each) => each === "wait for a free")).toEqual([]);
+      expect(backward).toContain(way === "fullyShard" ? "side reduceScatter" : "side allReduce");
+      optimizer.step();
+      expect(record).toContain("wait for a use by adamw");
+      optimizer.zeroGrad();
+      input.zeroGrad();
+    }
+  });
+});
