@@ -1,5 +1,5 @@
 // One rank of the benchmark of collective operations. Rank 0 prints the results.
-import { empty, openBackend } from "lockstep";
+import { empty, onSideStream, openBackend } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
 import { reduceParts } from "../../dist/src/distributed/devices/reduce.js";
 import { median } from "../timing.mjs";
@@ -35,6 +35,8 @@ const between = (body) => () => {
 const side = { rank, size, devices: plain, backend };
 const how = { dtype: "bf16", order: Array.from({ length: size }, (_, i) => i), sum: "f32", factor: 1 };
 const RING = { algorithm: "ring" };
+/** A call on the side stream, where GPUs of one host copy to each other. */
+const aside = (call) => () => onSideStream(backend, call).dispose();
 const rowsOf = (bytes) => {
   const x = empty(backend, "bf16", [bytes / 2]);
   const part = empty(backend, "bf16", [bytes / 2 / size]);
@@ -43,6 +45,7 @@ const rowsOf = (bytes) => {
     "reduce-scatter: NCCL": between(() => plain.reduceScatter(x.address, part.address, count, "bf16")),
     "reduce-scatter: ring": () => group.reduceScatter(x, { plan: RING, out: part }),
     "reduce-scatter: ranked": () => group.reduceScatter(x, { out: part }),
+    "reduce-scatter: aside": aside(() => group.reduceScatter(x)),
     ...Object.fromEntries(
       [1, 2, 4, 8].map((pieces) => [
         `reduce-scatter: ranked in ${pieces}`,
@@ -58,8 +61,10 @@ const rowsOf = (bytes) => {
     ),
     "all-gather: NCCL": between(() => plain.allGather(part.address, x.address, part.byteLength)),
     "all-gather": () => group.allGather(part, { out: x }),
+    "all-gather: aside": aside(() => group.allGather(part)),
     "all-reduce: ranked": () => group.allReduce(x, { out: x }),
     "all-to-all": () => group.allToAll(x).dispose(),
+    "all-to-all: aside": aside(() => group.allToAll(x)),
   };
 };
 

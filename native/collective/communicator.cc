@@ -164,9 +164,7 @@ void Communicator::requireOpen() {
   if (state_ != CommState::kWorks) throw Failure{"BACKEND", message_};
 }
 
-std::string Communicator::lateText() const {
-  return " waited " + std::to_string(place_.timeout.count()) + " ms";
-}
+std::string Communicator::lateText() const { return " waited " + std::to_string(place_.timeout.count()) + " ms"; }
 
 void Communicator::finish(CommState state, const std::string& message) {
   if (state_ != CommState::kWorks) return;

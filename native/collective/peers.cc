@@ -259,7 +259,8 @@ uint64_t Peers::countAt(Count which, int sender, int receiver, uint64_t base) co
 }
 
 cudaError_t Peers::write(Count which, int sender, int receiver, uint32_t value, cudaStream_t stream) {
-  return errorOf(driver().write(stream, countAt(which, sender, receiver, onDevice_), value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  return errorOf(
+      driver().write(stream, countAt(which, sender, receiver, onDevice_), value, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
 cudaError_t Peers::wait(Count which, int sender, int receiver, uint32_t value, cudaStream_t stream) {

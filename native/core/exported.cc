@@ -21,9 +21,7 @@ uint64_t roundUp(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * t
 void* ExportedMemory::allocate(uint64_t bytes) {
   const uint64_t wanted = roundUp(std::max<uint64_t>(bytes, 1), kAlignment);
   const auto fits = [&](const auto& range) { return range.second >= wanted; };
-  const auto smaller = [&](const auto& a, const auto& b) {
-    return fits(a) && (!fits(b) || a.second < b.second);
-  };
+  const auto smaller = [&](const auto& a, const auto& b) { return fits(a) && (!fits(b) || a.second < b.second); };
   auto best = std::min_element(free_.begin(), free_.end(), smaller);
   if (best == free_.end() || !fits(*best)) {
     if (!grow(wanted)) return nullptr;

@@ -99,6 +99,8 @@ export interface Backend {
    * later work. Later work that uses or frees memory of this work waits for it. Present if the backend supports concurrent work.
    */
   onSideStream?<R>(body: () => R): R;
+  /** Whether `onSideStream` runs a body now. */
+  readonly isAside?: boolean;
   /** Frees all memory and ends the worker threads. Tensors of this backend cannot be used afterwards. */
   dispose(): Promise<void>;
 }

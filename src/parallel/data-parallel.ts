@@ -13,7 +13,7 @@ import type { HookedPass, HookHandle } from "../tape/hooks.js";
 import { membersOf } from "../tape/value.js";
 import { Scope } from "../tensor/scope.js";
 import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
-import { type Bucket, bucketsOf, gradientOf, packed, unpack } from "./buckets.js";
+import { BUCKET_BYTES, type Bucket, bucketsOf, gradientOf, packed, unpack } from "./buckets.js";
 import { Synchronization } from "./synchronization.js";
 
 /** Options of `DataParallel`. */
@@ -25,8 +25,6 @@ export interface DataParallelOptions {
   /** The algorithm and order of the sums. Default ranked, with which bits do not depend on the buckets. */
   readonly plan?: SumOrder | undefined;
 }
-
-const DEFAULT_BUCKET_BYTES = 25 * 2 ** 20;
 
 const checkOptions = optionsOf<DataParallelOptions>({
   reduction: oneOf(["mean", "sum"]),
@@ -78,7 +76,7 @@ export class DataParallel {
     requireSameBackend("DataParallel", module, group);
     this.#plan = given.plan;
     this.#reduction = given.reduction ?? "mean";
-    this.#bucketBytes = given.bucketBytes ?? DEFAULT_BUCKET_BYTES;
+    this.#bucketBytes = given.bucketBytes ?? BUCKET_BYTES;
     this.#handles = module
       .parameters()
       .map((parameter) =>

@@ -1,4 +1,4 @@
-/** Gradients of whole parameters become those of each rank's rows, one module's together, while the backward pass goes on. */
+/** Gradients of whole parameters become those of each rank's rows, module by module, while the backward pass goes on. */
 import type { ProcessGroup } from "../distributed/group.js";
 import type { SumOrder } from "../distributed/plan.js";
 import type { Parameter } from "../modules/parameter.js";
@@ -6,7 +6,7 @@ import { onSideStream } from "../ops/side-stream.js";
 import type { HookedPass } from "../tape/hooks.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape } from "../tensor/shape.js";
-import { bucketsOf, packed } from "./buckets.js";
+import { BUCKET_BYTES, bucketsOf, packed } from "./buckets.js";
 import type { ShardedParameter } from "./sharded-parameter.js";
 
 /** How gradients are reduced. */
@@ -37,7 +37,7 @@ class GradientGroup {
       this.shards.get(parameter) as ShardedParameter;
     const complete = [...this.shards.keys()].filter((each) => shardOf(each).isComplete);
     const { group, plan, reduction } = this.reduction;
-    for (const bucket of bucketsOf(complete, Number.POSITIVE_INFINITY, (each) => shardOf(each).counts))
+    for (const bucket of bucketsOf(complete, BUCKET_BYTES, (each) => shardOf(each).counts))
       onSideStream(group.backend, () => {
         using _ = new Scope();
         const { flat } = packed("fullyShard", bucket);

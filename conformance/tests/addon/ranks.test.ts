@@ -7,8 +7,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
-import { type Case, distributedCase } from "../distributed/ranks/case.js";
-import { FAULTS } from "../distributed/ranks/faults.js";
+import { elementCount } from "../../../src/tensor/shape.js";
+import { type Case, distributedCase, type RankCall } from "../distributed/ranks/case.js";
+import { DEVICE_FAULTS } from "../distributed/ranks/faults.js";
 import { type Environment, endAllRanks, type RankEnd } from "../distributed/ranks/processes.js";
 import { assertExpected, messageOf, runRanks, toldBy } from "../distributed/ranks/told.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
@@ -26,6 +27,10 @@ const onStandIn =
 /** The case without local additions, because the stand-in of `add` computes nothing. */
 const undoubled = ({ programs, expected }: Case): Case | undefined =>
   programs.some(({ calls }) => calls.some(({ doubled }) => doubled)) ? undefined : { programs, expected };
+
+/** Whether ranks copy in this call, if they do at all. */
+const isMoved = ({ aside, op, shape }: RankCall): boolean =>
+  aside && ["allGather", "allToAll", "allReduce"].includes(op) && elementCount(shape) > 64;
 
 function casesOf(size: number): readonly Case[] {
   const ofSize = distributedCase(4).filter(
@@ -67,6 +72,33 @@ describeOnStandIn("ranks of the addon", () => {
     }
   });
 
+  it.each<readonly [string, Environment, boolean]>([
+    ["copy to each other on the side stream", {}, true],
+    ["copy what is large", { LOCKSTEP_PEER_COPIES: "16" }, true],
+    ["have NCCL send where memory cannot be mapped", { STAND_IN_MAPS: "0" }, false],
+    ["have NCCL send where memory cannot be exported", { STAND_IN_EXPORTED: "0" }, false],
+    ["have NCCL send as the environment says", { LOCKSTEP_PEER_COPIES: "off" }, false],
+  ])("%s", async (_what, environment, copies) => {
+    const cases = casesOf(3).filter(({ programs: all }) => all.some(({ calls }) => calls.some(isMoved)));
+    const ends = await programs(cases, 3, environment);
+    for (const [rank, { said, stderr }] of ends.entries()) {
+      expect(said, stderr).toMatchObject({ live: 0 });
+      expect(/copied \d+ bytes to peers/.test(stderr), `rank ${rank}: ${stderr}`).toBe(copies);
+    }
+    for (const [i, each] of cases.entries()) {
+      const told = ends.map(({ said }) => toldBy(said, i));
+      assertExpected(each, told, `case ${i}`);
+    }
+  });
+
+  it("refuse an environment that does not say how much is copied", async () => {
+    const ends = await programs([casesOf(2)[0] as Case], 2, { LOCKSTEP_PEER_COPIES: "much" });
+    for (const { said, stderr } of ends) {
+      expect(said?.error, stderr).toMatchObject({ type: "ArgumentError" });
+      expect(messageOf(said)).toMatch(/LOCKSTEP_PEER_COPIES is much.*give a number of bytes or off/);
+    }
+  });
+
   it.each<readonly [string, Environment, RegExp]>([
     ["is an old one", { STAND_IN_NCCL: "21705" }, /is NCCL 2\.17\.5; 2\.18 or later is needed/],
     ["is not there", { LOCKSTEP_NCCL: "/nowhere/libnccl.so.2" }, /NCCL is not here: .*LOCKSTEP_NCCL/],
@@ -92,10 +124,16 @@ describeOnStandIn("ranks of the addon", () => {
 describeOnStandIn("a faulty rank of the addon makes the others throw an error that names it", () => {
   endAllRanks();
 
-  const faults = Object.entries(FAULTS).filter(([name]) => name !== "exits");
-  const rows = faults.map(([name, row], i) => [name, i % 3, row] as const);
-  it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
-    const late = { TIMEOUT_MS: name === "sleeps" ? "8000" : "30000", SLEEPS_MS: "20000" };
+  const faults = Object.entries(DEVICE_FAULTS).filter(([name]) => name !== "exits");
+  const rows = faults.flatMap(([name, row], i) => [
+    [name, "", i % 3, row] as const,
+    [name, "on the side stream", (i + 1) % 3, row] as const,
+  ]);
+  it.each(rows)("%s %s: rank %i", async (name, stream, faulty, { failure, operation = "allReduce" }) => {
+    const late = {
+      ...{ TIMEOUT_MS: name === "sleeps" ? "8000" : "30000", SLEEPS_MS: "20000" },
+      ...(stream && { ASIDE: "1" }),
+    };
     const ends = await runRanks(["fault", name, String(faulty)], 3, onStandIn(late), DEADLINE_MS);
     for (const { said, stderr } of ends.filter((_, rank) => rank !== faulty)) {
       expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });

@@ -7,6 +7,7 @@ import type { ProcessGroup } from "../../../src/distributed/group.js";
 import type { Tensor, WideDType } from "../../../src/index.js";
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
 import * as oracle from "../../oracle/collective/collective.js";
 import { differenceOf } from "../../values/difference.js";
 import { fromCodes, PlainTensor, wideValues } from "../../values/plain.js";
@@ -47,7 +48,11 @@ describe("ranks with a device each", () => {
       fc.asyncProperty(distributedCase(MOST), turns, rings, async ({ programs, expected }, next, ringsOf) => {
         const job = new Job(backends.slice(0, programs.length), ringsOf);
         const told = job.groups.map((group, rank) => {
-          const calls = runCalls({ empty, add }, group, programs[rank] as (typeof programs)[number]);
+          const calls = runCalls(
+            { empty, add, onSideStream },
+            group,
+            programs[rank] as (typeof programs)[number],
+          );
           for (;;) {
             const { done, value } = calls.next();
             if (done) return value;

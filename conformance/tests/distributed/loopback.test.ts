@@ -6,6 +6,7 @@ import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { differenceOf } from "../../values/difference.js";
@@ -21,7 +22,7 @@ async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: r
   const running = groups.map((group, rank) => {
     const program = programs[rank];
     if (!program) throw new Error(`rank ${rank} has no program`);
-    return runCalls({ empty, add }, group, program);
+    return runCalls({ empty, add, onSideStream }, group, program);
   });
   const results: (Promise<(string | undefined)[]> | undefined)[] = running.map(() => undefined);
   for (let turn = 0; results.includes(undefined); turn++) {

@@ -11,6 +11,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
 import { distributedCase } from "./ranks/case.js";
 import { FAULTS } from "./ranks/faults.js";
 import {
@@ -61,7 +62,11 @@ describe("ranks that are processes", () => {
       groups.map(async (group, rank) => {
         const told: unknown[] = [];
         for (const each of cases) {
-          const running = runCalls({ empty, add }, group, each.programs[rank] as (typeof each.programs)[0]);
+          const running = runCalls(
+            { empty, add, onSideStream },
+            group,
+            each.programs[rank] as (typeof each.programs)[0],
+          );
           let next = running.next();
           while (!next.done) next = running.next();
           told.push(await next.value);

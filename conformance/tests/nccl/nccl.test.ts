@@ -8,7 +8,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
 import { distributedCase } from "../distributed/ranks/case.js";
-import { FAULTS } from "../distributed/ranks/faults.js";
+import { DEVICE_FAULTS } from "../distributed/ranks/faults.js";
 import {
   type Environment,
   endAllRanks,
@@ -64,10 +64,13 @@ describeOnRanks("ranks with a GPU each", () => {
 });
 
 describeOnRanks("a faulty rank with a GPU makes the others throw an error that names it", () => {
-  const rows = Object.entries(FAULTS).map(([name, row], i) => [name, i % GPUS, row] as const);
-  it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
+  const rows = Object.entries(DEVICE_FAULTS).flatMap(([name, row], i) => [
+    [name, "", i % GPUS, row] as const,
+    [name, "on the side stream", (i + 1) % GPUS, row] as const,
+  ]);
+  it.each(rows)("%s %s: rank %i", async (name, stream, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();
-    const late = name === "sleeps" ? { TIMEOUT_MS: "15000" } : {};
+    const late = { ...(name === "sleeps" && { TIMEOUT_MS: "15000" }), ...(stream && { ASIDE: "1" }) };
     const ranks = Array.from({ length: GPUS }, (_, rank) =>
       startRank(["fault", name, String(faulty)], { ...jobOf(rank, GPUS, port), ...late, ...onGpu(rank) }),
     );

@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "conformance/tests/stand-in/peers.h"
 #include "conformance/tests/stand-in/touch.h"
 
 namespace {
@@ -174,12 +175,6 @@ cudaError_t cudaFreeHost(void* data) {
   return std::free(data), cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** data, size_t bytes) {
-  *data = std::malloc(bytes);
-  return *data ? cudaSuccess : told(cudaErrorMemoryAllocation);
-}
-cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
-
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
   *pool = reinterpret_cast<cudaMemPool_t>(new Pool);
   return cudaSuccess;
@@ -239,6 +234,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   standin::on(stream);
   standin::accesses(from, standin::Access::kRead);
   standin::accesses(to, standin::Access::kWrite);
+  standin::copiedTo(to, bytes);
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }

@@ -143,6 +143,10 @@ class CudaBackend implements Backend {
     }
   }
 
+  get isAside(): boolean {
+    return this.#isAside;
+  }
+
   onSideStream<R>(body: () => R): R {
     // captured work runs in one order, and work inside a side stream call is already on the side stream
     if (this.memory.capturing || this.#isAside) return body();

@@ -3,7 +3,7 @@ import type { Backend, Support } from "../../backends/backend.js";
 import { EXACT } from "../../backends/backend.js";
 import type { DeviceExchange, DeviceRanks } from "../../backends/exchange.js";
 import { BackendError } from "../../errors.js";
-import { callOf } from "../call.js";
+import { type Call, callOf } from "../call.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
 import { COLLECTIVES, type RingSide } from "../devices/collectives.js";
 import { FLOWS } from "../devices/flow.js";
@@ -70,7 +70,7 @@ export class DeviceCommunicator implements Communicator {
   }
 
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
-    const call = callOf(op, args, this);
+    const call = onStream(this.backend, callOf(op, args, this));
     if (op === "agree" && call.operation !== "barrier") {
       this.host.run(op, args);
       return;
@@ -214,4 +214,10 @@ export class DeviceCommunicator implements Communicator {
       throw error;
     }
   }
+}
+
+/** Adds to a call whether it is made on the side stream, as on all ranks or none: the stream determines what moves the data. */
+function onStream({ isAside }: Backend, call: Call): Call {
+  if (!isAside) return call;
+  return { ...call, text: `${call.text} inside onSideStream`, key: `${call.key} aside` };
 }

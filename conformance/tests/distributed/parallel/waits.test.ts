@@ -15,6 +15,7 @@ import {
   Sequential,
   Variable,
 } from "../../../../src/index.js";
+import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import { type WatchedGroup, watchedGroup } from "./side-work.js";
 
 const [ROWS, FEATURES, HIDDEN, LAYERS] = [32, 64, 128, 3];
@@ -58,5 +59,20 @@ describe("a backward pass that reduces gradients", () => {
       optimizer.zeroGrad();
       input.zeroGrad();
     }
+  });
+
+  it("reduces a gradient of 25 MiB or more alone, so that it is not copied", () => {
+    const { group, record } = watched;
+    const { backend } = group;
+    using _ = new Scope();
+    const init = (_random: unknown, shape: Shape) => new Float32Array(elementCount(shape)).fill(2 ** -6);
+    using layer = new LayerNormMLP(backend, 2048, 3264, { bias: false, dtype: "f32", initMethod: init });
+    fullyShard(layer, group);
+    const x = empty(backend, "f32", [1, 2048]).write(new Float32Array(2048).fill(1));
+    const y = layer.forward(new Variable(x, true));
+    record.length = 0;
+    y.backward(x);
+    // those of both weights, and that of the norm's parameters together
+    expect(record.filter((each) => each === "side reduceScatter")).toHaveLength(3);
   });
 });

@@ -29,6 +29,8 @@ export interface RankCall {
   readonly options: Readonly<Record<string, unknown>>;
   /** Whether the program adds the result to itself before it reads it. */
   readonly doubled: boolean;
+  /** Whether the program runs the call on the side stream. */
+  readonly aside: boolean;
 }
 
 export interface RankProgram {
@@ -50,7 +52,10 @@ export interface Case {
   readonly expected: readonly (readonly (PlainTensor | undefined)[])[];
 }
 
-const NO_CALL: RankCall = { op: "none", dtype: "u8", shape: [0], bytes: "", options: {}, doubled: false };
+const NO_CALL: RankCall = {
+  ...{ op: "none", dtype: "u8", shape: [0], bytes: "", options: {} },
+  ...{ doubled: false, aside: false },
+};
 
 const dtype = fc.constantFrom(...DTYPES);
 const rest = fc.constantFrom<Shape>([], [1], [2], [3, 2], [33]);
@@ -77,7 +82,7 @@ const tuple = <T>(each: readonly fc.Arbitrary<T>[]): fc.Arbitrary<T[]> => fc.tup
 function call(op: string, x: PlainTensor, options: RankCall["options"]): RankCall {
   const { buffer, byteOffset, byteLength } = x.data;
   const bytes = Buffer.from(buffer, byteOffset, byteLength).toString("base64");
-  return { op, dtype: x.dtype, shape: x.shape, bytes, options, doubled: false };
+  return { op, dtype: x.dtype, shape: x.shape, bytes, options, doubled: false, aside: false };
 }
 
 /** The bytes of elements [begin, begin + count) of a tensor. */
@@ -242,7 +247,15 @@ function drawn(size: number): fc.Arbitrary<Drawn> {
   const kinds = [allGather, allToAll, broadcast, allReduce, reduceScatter, ...(size > 1 ? [message] : [])];
   return fc
     .oneof(...kinds.map((kind) => kind(size)))
-    .chain((made) => fc.boolean().map((doubled) => (doubled ? twice(made) : made)));
+    .chain((made) =>
+      fc
+        .tuple(fc.boolean(), fc.boolean())
+        .map(([doubled, aside]) => onStream(aside, doubled ? twice(made) : made)),
+    );
+}
+
+function onStream(aside: boolean, { calls, expected }: Drawn): Drawn {
+  return { calls: calls.map((each) => ({ ...each, aside })), expected };
 }
 
 /** The case with each result added to itself before any result is read. Unchanged if a result is quantized. */

@@ -19,3 +19,9 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   message: { failure: "disagreement" },
   rows: { failure: "disagreement", operation: "allToAll" },
 };
+
+/** The faults of a rank whose operations are enqueued. */
+export const DEVICE_FAULTS: Readonly<Record<string, Fault>> = {
+  ...FAULTS,
+  aside: { failure: "disagreement" },
+};

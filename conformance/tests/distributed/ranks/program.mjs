@@ -7,18 +7,19 @@
  * Runs the calls of one rank and yields after each. Results are read at the end. Inputs are disposed of right after
  * their call.
  *
- * @param {{ empty: Function, add: Function }} library
+ * @param {{ empty: Function, add: Function, onSideStream: Function }} library
  * @param {import("../../../../src/distributed/group.js").ProcessGroup} world
  * @param {import("./case.js").RankProgram} program
  * @returns {Generator<void, Promise<(string | undefined)[]>, void>}
  */
-export function* runCalls({ empty, add }, world, { mesh, calls }) {
+export function* runCalls({ empty, add, onSideStream }, world, { mesh, calls }) {
   const groups = mesh ? world.split(mesh) : undefined;
   const results = [];
   for (const call of calls) {
     yield;
     const group = call.axis ? groups[call.axis] : world;
-    const out = runCall(empty, group, call);
+    const run = () => runCall(empty, group, call);
+    const out = call.aside ? onSideStream(group.backend, run) : run();
     if (out && call.doubled) {
       results.push(add(out, out));
       out.dispose();

@@ -1,8 +1,9 @@
 // One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs
 // in that file and prints their results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error
-// that it gets. `device RANK` requires the transport "device", and that rank takes a second to say what its own supports.
+// that it gets; with ASIDE, ranks call on the side stream. `device RANK` requires the transport "device", and that rank
+// takes a second to say what its own supports.
 import { readFileSync } from "node:fs";
-import { add, empty, openBackend, tensor } from "lockstep";
+import { add, empty, onSideStream, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
 import { runCalls } from "./program.mjs";
 
@@ -46,7 +47,7 @@ async function programs() {
   const { transport } = group;
   const told = [];
   for (const program of JSON.parse(readFileSync(name, "utf8"))[group.rank]) {
-    const running = runCalls({ empty, add }, group, program);
+    const running = runCalls({ empty, add, onSideStream }, group, program);
     let next = running.next();
     while (!next.done) next = running.next();
     told.push(await next.value);
@@ -58,12 +59,23 @@ async function programs() {
   return { told, live, transport };
 }
 
+/** Runs an action, which makes a call if it returns no promise, on the stream on which all ranks make theirs. */
+function onStream(group, action, isAside = Boolean(process.env.ASIDE)) {
+  if (!isAside) return action(group);
+  const results = [];
+  onSideStream(group.backend, () => void results.push(action(group)));
+  return results[0];
+}
+// on the stream on which the others are not
+FAULTS.aside = (group) => onStream(group, FAULTS.none, !process.env.ASIDE);
+
 async function fault() {
   const backend = await open();
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
-  group.allReduce(values(backend, 4));
-  if (String(group.rank) === faulty) await FAULTS[name](group);
-  else await FAULTS[name === "rows" ? "evenly" : "none"](group);
+  onStream(group, FAULTS.none);
+  if (name === "aside" && String(group.rank) === faulty) FAULTS.aside(group);
+  else if (String(group.rank) === faulty) await onStream(group, FAULTS[name]);
+  else await onStream(group, FAULTS[name === "rows" ? "evenly" : "none"]);
   await group.dispose();
   await backend.dispose();
   return {};

@@ -1,7 +1,7 @@
 // One rank with a GPU. It computes sums and maxima of many elements and compares them with ranks in one process, which are the
 // definition. `bulk.mjs SEED RUNS ELEMENTS` prints the number of equal elements, and describes the first case that differs.
 import { createCipheriv } from "node:crypto";
-import { empty, loopbackGroup, openBackend } from "lockstep";
+import { empty, loopbackGroup, onSideStream, openBackend } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
 
 const [seed, runs, most] = process.argv.slice(2).map(Number);
@@ -46,14 +46,15 @@ function caseOf(run, size) {
   );
   const total = rows.reduce((a, b) => a + b, 0);
   const ragged = op === "reduceScatter" ? { rows } : {};
-  return { dtype, op, count: total, options: { ...how, ...ragged } };
+  return { dtype, op, count: total, aside: draw[7] % 2 === 1, options: { ...how, ...ragged } };
 }
 
-const apply = async (group, { dtype, op, count, options }, bytes) => {
+const apply = async (group, { dtype, op, count, aside, options }, bytes) => {
   const { codes } = BITS[dtype];
   const x = empty(group.backend, dtype, [count]);
   x.write(dtype === "f32" ? new Float32Array(bytes.slice().buffer) : new codes(bytes.slice().buffer));
-  const out = group[op](x, options);
+  const call = () => group[op](x, options);
+  const out = aside ? onSideStream(group.backend, call) : call();
   const plan = options.reduction ? "max" : group.sumPlan(op, x, { plan: options.plan, rows: options.rows });
   x.dispose();
   const { buffer, byteOffset, byteLength } = await out.data();
@@ -103,7 +104,8 @@ for (let run = 0; run < runs && !failure; run++) {
       wantedPlan: JSON.stringify(all[rank].plan),
     };
   same += wanted.length;
-  const kind = `${each.op} ${each.dtype} ${each.options.reduction ?? each.options.plan?.algorithm ?? "ranked"}`;
+  const how = each.options.reduction ?? each.options.plan?.algorithm ?? "ranked";
+  const kind = `${each.op} ${each.dtype} ${how}${each.aside ? " aside" : ""}`;
   seen[kind] = (seen[kind] ?? 0) + wanted.length;
 }
 await group.barrier();
