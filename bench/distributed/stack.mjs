@@ -70,9 +70,9 @@ export function step({ model, optimizer }, recipe, mark = () => {}) {
 
 const { onSideStream } = backend;
 /** Runs a step without the side stream: exchanges take their turn among the other operations. */
-export function stepInTurn(of, recipe) {
+export function stepInTurn(of, recipe, mark) {
   backend.onSideStream = (body) => body();
-  step(of, recipe);
+  step(of, recipe, mark);
   backend.onSideStream = onSideStream;
 }
 
@@ -85,21 +85,43 @@ async function longest(span) {
   return most;
 }
 
-/** Medians of the milliseconds of each way under a recipe. A step takes as long as that of the slowest rank. */
+/** The items in an order that a number determines, the same on all ranks. */
+function shuffled(items, number) {
+  let state = number + 1;
+  const draw = () => {
+    state = Math.imul(state, 1664525) + 1013904223;
+    return (state >>> 8) / 2 ** 24;
+  };
+  draw();
+  return items
+    .map((item) => [draw(), item])
+    .sort(([a], [b]) => a - b)
+    .map(([, item]) => item);
+}
+
+/**
+ * Medians of the milliseconds of each way under a recipe, and those of its optimizer alone. A step takes as long as that of the
+ * slowest rank. Each round has another order, since a step that follows one of less power has a faster clock.
+ */
 export async function measure(ways, recipe) {
-  const times = Object.fromEntries(Object.keys(ways).map((way) => [way, []]));
+  const times = Object.fromEntries(Object.keys(ways).map((way) => [way, { steps: [], optimizers: [] }]));
   for (let round = -2; round < rounds; round++) {
-    for (const [way, run] of Object.entries(ways)) {
+    for (const [way, run] of shuffled(Object.entries(ways), round + 2)) {
       await group.barrier();
       backend.timeline.mark();
-      run(recipe);
-      backend.timeline.mark();
-      const [span] = backend.timeline.spans();
-      const slowest = await longest(span);
-      if (round >= 0) times[way].push(slowest);
+      run(recipe, (label) => {
+        if (label !== "forward") backend.timeline.mark();
+      });
+      const [passes, optimizer] = backend.timeline.spans();
+      const [step, last] = [await longest(passes + optimizer), await longest(optimizer)];
+      if (round < 0) continue;
+      times[way].steps.push(step);
+      times[way].optimizers.push(last);
     }
   }
-  return Object.fromEntries(Object.entries(times).map(([way, list]) => [way, median(list)]));
+  const medians = (which) =>
+    Object.fromEntries(Object.entries(times).map(([way, lists]) => [way, median(lists[which])]));
+  return { ms: medians("steps"), optimizerMs: medians("optimizers") };
 }
 
 /** Prints the results of rank 0. */

@@ -9,15 +9,15 @@ const whole = trainer(modelOf());
 const dividedBy = (overlap) => trainer(modelOf({ group, sequenceParallel: true, overlap }));
 const [inTurn, cut] = [dividedBy(false), dividedBy(true)];
 const WAYS = {
-  "one rank": (recipe) => step(whole, recipe),
-  "in turn": (recipe) => step(inTurn, recipe),
-  overlap: (recipe) => step(cut, recipe),
-  "cut in turn": (recipe) => stepInTurn(cut, recipe),
+  "one rank": (recipe, mark) => step(whole, recipe, mark),
+  "in turn": (recipe, mark) => step(inTurn, recipe, mark),
+  overlap: (recipe, mark) => step(cut, recipe, mark),
+  "cut in turn": (recipe, mark) => stepInTurn(cut, recipe, mark),
 };
 
 const results = [];
 for (const [name, recipe] of Object.entries(RECIPES)) {
-  const ms = await measure(WAYS, recipe);
+  const { ms } = await measure(WAYS, recipe);
   const [alone, turn, beside] = Object.values(ms);
   results.push({ recipe: name, ms, "of ranks times one": [alone / turn, alone / beside] });
 }
