@@ -290,6 +290,11 @@ __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes
   }
 }
 
+// Writes the codes of two consecutive blocks, the first at a multiple of four words.
+__device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2]) {
+  *reinterpret_cast<uint4*>(data + word * 4) = make_uint4(codes[0].x, codes[0].y, codes[1].x, codes[1].y);
+}
+
 // Stores the scales of one copy of a tile. The first block of the tile is block `block` of line `line`; `block` is a
 // multiple of 4.
 class Fp4Scales {

@@ -66,16 +66,17 @@ struct RowBlocks {
 
 // Encodes and stores a thread's two blocks of copy 0 (rowwise) or 1 (columnwise). Returns the codes of its two scales
 // in the low half, and those of the next lane in the high half. All 32 lanes of the warp must call it.
-template <Fp4Rounding rounding, Wide type>
+template <Fp4Rounding rounding, bool whole, Wide type>
 __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy& to, int copy,
                                    const Nvfp4Scaling& scaling, Fp4Block<type> (&x)[2], const float (&amaxes)[2],
                                    const float (&bounds)[2], const Place& place) {
   const TwoLevel scales[2] = {scaling.scale(copy, amaxes[0]), scaling.scale(copy, amaxes[1])};
   const uint32_t pair = scales[0].code | scales[1].code << 8;
   const uint32_t four = pair | __shfl_xor_sync(kFullMask, pair, 1) << 16;
-  if (place.inside == 0) return four;
+  if (!whole && place.inside == 0) return four;
   uint2 codes[2];
-  const int64_t block = place.word >> 1;
+  // the draws of whole tiles have numbers of 32 bits
+  const int64_t block = whole ? static_cast<uint32_t>(place.word) >> 1 : place.word >> 1;
   if constexpr (rounding == Fp4Rounding::kGiven) {
     const uint32_t* words = to.words + block * kFp4Block;
     codes[0] = encodeFp4(x[0], scales[0].multiplier, words);
@@ -87,16 +88,21 @@ __device__ uint32_t quantizeBlocks(const QuantizeNvfp4Params& p, const Nvfp4Copy
   } else {
     codesOf<rounding == Fp4Rounding::kOwn>(x, bounds, scales, {block, block + 1}, copy, p.random, codes);
   }
-  storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
+  if constexpr (whole) {
+    storeFp4(to.data, place.word, codes);
+  } else {
+    storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
+  }
   return four;
 }
 
 // Stores the scales of a thread's two blocks. If `areWords`, the first of two lanes stores the scales of both, as a
 // 32-bit word.
+template <bool whole>
 __device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, const Place& place, uint32_t four) {
-  if (place.inside == 0) return;
+  if (!whole && place.inside == 0) return;
   uint8_t* at = static_cast<uint8_t*>(to.scales.data) + place.scale;
-  if (areWords) {
+  if (whole || areWords) {
     if (isFirst) *reinterpret_cast<uint32_t*>(at) = four;
     return;
   }
@@ -104,16 +110,16 @@ __device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, co
   if (place.inside > kFp4Block) at[to.scales.swizzled ? 1 : to.scales.blockStride] = static_cast<uint8_t>(four >> 8);
 }
 
-template <Wide type, Fp4Rounding rounding>
+template <Wide type, Fp4Rounding rounding, bool whole>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                              const Fp4RowItem<type>& item, const Strips& strips, int beside, const Place& place,
                              SquareAmaxes& squares) {
   __shared__ WideWord words[kFp4Rows];
-  RowBlocks<type> blocks(tile, item, p.square, squares);
+  RowBlocks<type> blocks(tile, item, !whole && p.square, squares);
   const uint32_t four =
-      quantizeBlocks<rounding>(p, p.rowwise, 0, scaling, blocks.x, blocks.amaxes, blocks.bounds, place);
+      quantizeBlocks<rounding, whole>(p, p.rowwise, 0, scaling, blocks.x, blocks.amaxes, blocks.bounds, place);
   const bool isFirst = item.block == 0;
-  if (strips.wide == 1) return storeScales(p.rowwise, strips.rowWords, isFirst, place, four);
+  if (strips.wide == 1) return storeScales<whole>(p.rowwise, strips.rowWords, isFirst, place, four);
   if (!isFirst) return;
   reinterpret_cast<uint32_t*>(words + item.row)[kWide - 1 - beside] = four;
   if (beside > 0) return;
@@ -121,7 +127,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
 }
 
 // Quantizes the columns of a tile. If blocks are square, quantizeRows must have run before.
-template <Wide type, Fp4Rounding rounding, bool transforms>
+template <Wide type, Fp4Rounding rounding, bool transforms, bool whole>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                                 const ColumnTransform<transforms && kHadamardByMma>& transform,
                                 const Fp4ColumnItem<type>& item, const Strips& strips, const Place& place,
@@ -138,7 +144,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
   }
   float amaxes[2];
   float bounds[2];
-  if (!transforms && p.square) {
+  if (!whole && !transforms && p.square) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float amax = squares[item.line + i][item.column / kFp4Block];
@@ -150,8 +156,8 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
   } else {
     canonicalizeNaN(x, amaxes, bounds);
   }
-  const uint32_t four = quantizeBlocks<rounding>(p, p.columnwise, 1, scaling, x, amaxes, bounds, place);
-  storeScales(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
+  const uint32_t four = quantizeBlocks<rounding, whole>(p, p.columnwise, 1, scaling, x, amaxes, bounds, place);
+  storeScales<whole>(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
 }
 
 // Tiles in shared memory. With two, one is loaded while the other is quantized.
@@ -162,8 +168,8 @@ template <Wide type>
 constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
 // Each block processes a vertical strip of tiles from the bottom of the source to its top, because the amax pass leaves
-// the bottom in the L2 cache.
-template <Wide type, Fp4Rounding rounding, bool transforms>
+// the bottom in the L2 cache. `whole` says that isWhole holds.
+template <Wide type, Fp4Rounding rounding, bool transforms, bool whole>
 __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
@@ -191,15 +197,15 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     Fp4Tile<type>::wait();
     if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
     const Fp4Tile<type>& tile = stages[stage];
-    if (p.rowwise.data != nullptr) {
-      quantizeRows<type, rounding>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
+    if (whole || p.rowwise.data != nullptr) {
+      quantizeRows<type, rounding, whole>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
       rowwise.advance(step.rowwise);
     } else if (!transforms && p.square) {
       RowBlocks<type>(tile, rowItem, p.square, squares);
     }
-    if (p.columnwise.data != nullptr) {
-      if (!transforms && p.square) __syncthreads();
-      quantizeColumns<type, rounding, transforms>(p, tile, scaling, transform, columnItem, strips, columnwise, squares);
+    if (whole || p.columnwise.data != nullptr) {
+      if (!whole && !transforms && p.square) __syncthreads();
+      quantizeColumns<type, rounding, transforms, whole>(p, tile, scaling, transform, columnItem, strips, columnwise, squares);
       columnwise.advance(step.columnwise);
     }
     if constexpr (kStages<type> == 2) {
@@ -211,6 +217,14 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
   }
 }
 
+// Whether both copies are made of whole tiles with blocks of their own scales, the scales are stored as words, and the
+// draws of random bits have numbers of 32 bits.
+bool isWhole(const QuantizeNvfp4Params& p, const Strips& strips) {
+  return p.rowwise.data != nullptr && p.columnwise.data != nullptr && !p.square && p.rows % kFp4Rows == 0 &&
+         p.columns % kFp4Columns == 0 && strips.rowWords && strips.columnWords &&
+         p.rows * p.columns / kFp4Block <= UINT32_MAX;
+}
+
 template <Wide type, Fp4Rounding rounding, bool transforms>
 void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns);
@@ -219,8 +233,15 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int wide = canBeWide(p) && fillingGrid(tiles / kWide, kBlocks) < tiles / kWide ? kWide : 1;
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, wide * kFp4Columns));
   const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles / wide, kBlocks), across));
-  launchPdl(quantizeNvfp4<type, rounding, transforms>, across * each, kFp4Threads, 0, stream, p,
-            Strips(p, wide, across, each));
+  const Strips strips(p, wide, across, each);
+  constexpr bool kIsFast = type == Wide::kBf16 && (rounding == Fp4Rounding::kNearest || rounding == Fp4Rounding::kOwn);
+  if constexpr (kIsFast) {
+    if (isWhole(p, strips)) {
+      launchPdl(quantizeNvfp4<type, rounding, transforms, true>, across * each, kFp4Threads, 0, stream, p, strips);
+      return;
+    }
+  }
+  launchPdl(quantizeNvfp4<type, rounding, transforms, false>, across * each, kFp4Threads, 0, stream, p, strips);
 }
 
 }  // namespace
