@@ -1,7 +1,6 @@
 #include "native/collective/communicator.h"
 
-#include <algorithm>
-#include <tuple>
+#include "native/collective/join.h"
 
 namespace lockstep {
 
@@ -9,11 +8,11 @@ namespace {
 
 // The interval at which the watching thread checks all communicators.
 constexpr std::chrono::milliseconds kLook{5};
-// After a call, the host polls NCCL without a pause for kEager, and then every kNap.
-constexpr std::chrono::microseconds kEager{500};
 constexpr std::chrono::microseconds kNap{50};
 // How long a call of NCCL may still take after the job has failed.
 constexpr std::chrono::seconds kPatience{1};
+// How long a communicator that is closed waits for its stream: longer than for ranks that do not answer (peers.h).
+constexpr std::chrono::seconds kDrained{15};
 
 }  // namespace
 
@@ -28,103 +27,20 @@ Communicator::Communicator(Context& context, const CommPlace& place)
   }
 }
 
-namespace {
-
-// The data that a thread that joins ranks shares with the thread that waits for it. The waiting thread may time out
-// first.
-struct Joining {
-  const nccl::Library& nccl;
-  CommPlace place;
-  int device;
-  cudaStream_t stream;
-  // Device memory with kScratch bytes for each rank.
-  uint8_t* scratch;
-  // What this rank tells the others. Null if this rank does not copy.
-  std::unique_ptr<Peers> peers;
-  PeerHello hello;
-  std::atomic<nccl::Comm> comm = nullptr;
-  std::atomic<nccl::Result> result = nccl::kInProgress;
-};
-
-constexpr size_t kScratch = 128;
-static_assert(sizeof(PeerHello) <= kScratch);
-
-// Exchanges one byte with every rank. NCCL connects two ranks at their first exchange and blocks the host meanwhile;
-// this call moves that cost to the opening of the communicator.
-nccl::Result firstExchange(const Joining& joining, nccl::Comm comm) {
-  const nccl::Library& nccl = joining.nccl;
-  const auto& [place, scratch, stream] = std::tie(joining.place, joining.scratch, joining.stream);
-  uint8_t* const out = scratch + kScratch * place.size;
-  nccl.groupStart();
-  for (int peer = 0; peer < place.size; ++peer) {
-    if (peer == place.rank) continue;
-    nccl.send(scratch, 1, nccl::kBytes, peer, comm, stream);
-    nccl.recv(out + kScratch * peer, 1, nccl::kBytes, peer, comm, stream);
-  }
-  nccl::Result result = nccl.groupEnd();
-  const auto then = [&](auto next) {
-    while (result == nccl::kInProgress) nccl.commGetAsyncError(comm, &result);
-    if (result == nccl::kSuccess) result = next();
-  };
-  then([&] { return nccl.allGather(scratch, out, 1, nccl::kBytes, comm, stream); });
-  then([&] { return nccl.reduceScatter(scratch, out, 1, nccl::kF32, nccl::kSum, comm, stream); });
-  then([&] { return nccl.broadcast(scratch, out, 1, nccl::kBytes, 0, comm, stream); });
-  then([] { return nccl::kSuccess; });
-  if (result == nccl::kSuccess && cudaStreamSynchronize(stream) != cudaSuccess) result = static_cast<nccl::Result>(1);
-  return result;
-}
-
-// Gathers `bytes` bytes of every rank to `all`.
-nccl::Result tellAll(const Joining& joining, nccl::Comm comm, const void* own, void* all, size_t bytes) {
-  uint8_t* const out = joining.scratch + kScratch * joining.place.size;
-  const auto move = [&](void* to, const void* from, size_t size, cudaMemcpyKind kind) {
-    return cudaMemcpyAsync(to, from, size, kind, joining.stream) == cudaSuccess &&
-           cudaStreamSynchronize(joining.stream) == cudaSuccess;
-  };
-  constexpr auto kFailed = static_cast<nccl::Result>(1);
-  if (!move(joining.scratch, own, bytes, cudaMemcpyHostToDevice)) return kFailed;
-  nccl::Result result = joining.nccl.allGather(joining.scratch, out, bytes, nccl::kBytes, comm, joining.stream);
-  while (result == nccl::kInProgress) joining.nccl.commGetAsyncError(comm, &result);
-  if (result != nccl::kSuccess) return result;
-  return move(all, out, bytes * joining.place.size, cudaMemcpyDeviceToHost) ? nccl::kSuccess : kFailed;
-}
-
-// Finds out whether all ranks can copy to each other. If not, `joining.peers` becomes null on all of them.
-nccl::Result meetPeers(Joining& joining, nccl::Comm comm) {
-  std::vector<PeerHello> hellos(joining.place.size);
-  nccl::Result result = tellAll(joining, comm, &joining.hello, hellos.data(), sizeof(PeerHello));
-  if (result != nccl::kSuccess) return result;
-  const uint8_t can = joining.peers && joining.peers->meet(hellos);
-  std::vector<uint8_t> all(joining.place.size);
-  result = tellAll(joining, comm, &can, all.data(), 1);
-  if (joining.peers) joining.peers->met();
-  if (std::find(all.begin(), all.end(), 0) != all.end()) joining.peers.reset();
-  return result;
-}
-
-void joinRanks(const std::shared_ptr<Joining>& joining) {
-  ignore(cudaSetDevice(joining->device));
-  nccl::Config config;
-  nccl::Comm comm = nullptr;
-  nccl::Result result =
-      joining->nccl.commInitRankConfig(&comm, joining->place.size, joining->place.id, joining->place.rank, &config);
-  while (result == nccl::kInProgress) joining->nccl.commGetAsyncError(comm, &result);
-  if (result == nccl::kSuccess) {
-    joining->comm = comm;
-    if (joining->place.size > 1) result = firstExchange(*joining, comm);
-    if (joining->place.size > 1 && result == nccl::kSuccess) result = meetPeers(*joining, comm);
-  }
-  joining->result = result;
-}
-
-}  // namespace
-
 void Communicator::join() {
-  const uint64_t scratch = context_.allocate(2 * kScratch * place_.size);
+  const uint64_t least = place_.size > 1 && place_.size <= Peers::kMostRanks ? leastCopied() : UINT64_MAX;
+  const uint64_t scratch = context_.allocate(2 * Joining::kScratch * place_.size);
   context_.synchronize();
-  const auto joining = std::shared_ptr<Joining>(
-      new Joining{nccl_, place_, context_.device(), stream_, reinterpret_cast<uint8_t*>(scratch), nullptr, {}});
-  if (const uint64_t least = leastCopied(); place_.size <= Peers::kMostRanks && least != UINT64_MAX) {
+  const auto joining = std::shared_ptr<Joining>(new Joining{nccl_,
+                                                            place_.id,
+                                                            place_.rank,
+                                                            place_.size,
+                                                            context_.device(),
+                                                            stream_,
+                                                            reinterpret_cast<uint8_t*>(scratch),
+                                                            nullptr,
+                                                            {}});
+  if (least != UINT64_MAX) {
     joining->peers = std::make_unique<Peers>(place_.rank, place_.size);
     const auto segment = context_.exported().anySegment();
     joining->hello = joining->peers->hello(least, segment ? &*segment : nullptr);
@@ -136,6 +52,7 @@ void Communicator::join() {
   std::unique_lock lock(mutex_);
   comm_ = joining->comm;
   if (joining->result == nccl::kInProgress) {
+    joining->isEnded = true;
     // The missing ranks will never join. Without a communicator nothing can end the joining thread, so it is detached.
     if (comm_) {
       finish(told() ? CommState::kTold : CommState::kLate, "ranks did not join in time");
@@ -170,7 +87,8 @@ void Communicator::finish(CommState state, const std::string& message) {
   if (state_ != CommState::kWorks) return;
   state_ = state;
   message_ = message;
-  if (peers_) peers_->release();
+  // before NCCL is aborted, which waits for its kernels, and those for what is before them on the stream
+  if (comm_) endPeers();
   if (comm_ && !cut_) nccl_.commAbort(comm_);
   comm_ = nullptr;
 }
@@ -183,33 +101,6 @@ void Communicator::check(const char* what, nccl::Result result) {
   if (last && *last) message += std::string(": ") + last;
   finish(CommState::kBroken, message);
   throw Failure{"BACKEND", message};
-}
-
-void Communicator::settle(const char* what, std::unique_lock<std::mutex>& lock) {
-  const Clock::time_point begun = Clock::now();
-  for (;;) {
-    requireOpen();
-    nccl::Result result = nccl::kSuccess;
-    check(what, nccl_.commGetAsyncError(comm_, &result));
-    check(what, result);
-    if (result == nccl::kSuccess) return;
-    const auto waited = Clock::now() - begun;
-    if (told()) finish(CommState::kTold, "the job has failed");
-    if (waited > place_.timeout) {
-      finish(CommState::kLate, std::string(what) + lateText());
-    }
-    lock.unlock();
-    if (waited > kEager) std::this_thread::sleep_for(kNap);
-    lock.lock();
-  }
-}
-
-template <typename Body>
-void Communicator::enqueue(const char* what, Body body) {
-  std::unique_lock lock(mutex_);
-  requireOpen();
-  check(what, body());
-  settle(what, lock);
 }
 
 cudaEvent_t Communicator::takeEvent() {
@@ -264,139 +155,26 @@ void Communicator::end() {
   spans_.push_back({std::exchange(begun_, nullptr), event});
 }
 
-void Communicator::exchange() {
-  const std::vector<Transfer> transfers = std::exchange(transfers_, {});
-  std::vector<PeerCopy> sent;
-  std::vector<int> received;
-  std::vector<Transfer> others;
-  // all offers are made before one is waited for, so that no two ranks wait for each other
-  for (const Transfer& each : transfers) {
-    if (each.bytes == 0 || (each.out && isCopied(each.bytes))) continue;
-    if (isCopied(each.bytes) && offer(each.peer, each.data, each.bytes)) {
-      received.push_back(each.peer);
-    } else {
-      others.push_back(each);
-    }
-  }
-  for (const Transfer& each : transfers) {
-    if (!each.out || !isCopied(each.bytes)) continue;
-    if (void* to = awaitOffer(each.peer, each.bytes)) {
-      sent.push_back({each.peer, to, each.data, each.bytes});
-    } else {
-      others.push_back(each);
-    }
-  }
-  copyPeers(std::move(sent), received, [&] { transfer(others); });
-}
-
-void Communicator::transfer(const std::vector<Transfer>& transfers) {
-  if (transfers.empty()) return;
-  enqueue("an exchange", [&] {
-    nccl::Result first = nccl_.groupStart();
-    const auto keep = [&](nccl::Result result) {
-      if (first == nccl::kSuccess || first == nccl::kInProgress) first = result;
-    };
-    for (const Transfer& each : transfers) {
-      keep(each.out ? nccl_.send(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_)
-                    : nccl_.recv(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_));
-    }
-    keep(nccl_.groupEnd());
-    return first;
-  });
-}
-
-void Communicator::allGather(const void* x, void* out, size_t bytes) {
-  uint8_t* const all = static_cast<uint8_t*>(out);
-  std::vector<PeerCopy> sent;
-  std::vector<int> received;
-  // a gather of NCCL needs all ranks: they copy only if each of them can, which all of them find out
-  bool isAll = isCopied(bytes);
-  if (isCopied(bytes)) {
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank()) continue;
-      if (!offer(peer, all + static_cast<size_t>(peer) * bytes, bytes)) isAll = false;
-      received.push_back(peer);
-    }
-    for (const int peer : received) {
-      void* to = awaitOffer(peer, bytes);
-      if (!to) isAll = false;
-      sent.push_back({peer, to, x, bytes});
-    }
-  }
-  if (!isAll) {
-    return enqueue("ncclAllGather", [&] { return nccl_.allGather(x, out, bytes, nccl::kBytes, comm_, stream_); });
-  }
-  void* const own = all + static_cast<size_t>(rank()) * bytes;
-  copyPeers(std::move(sent), received, [&] {
-    if (own != x) context_.check("copy", cudaMemcpyAsync(own, x, bytes, cudaMemcpyDeviceToDevice, stream_));
-  });
-}
-
-bool Communicator::offer(int peer, void* out, size_t bytes) {
-  awaitRank("an exchange", [&] { return peers_->hasRoom(peer); });
-  const uint64_t address = reinterpret_cast<uint64_t>(out);
-  return peers_->offer(peer, context_.exported(), address, bytes);
-}
-
-void* Communicator::awaitOffer(int peer, size_t bytes) {
-  // A rank that offers memory of another size has made another call, of which it also tells: the job fails then.
-  awaitRank("an exchange", [&] { return peers_->isOffered(peer, bytes); });
-  void* to = nullptr;
-  context_.check("cudaIpcOpenMemHandle", peers_->take(peer, &to));
-  return to;
-}
-
-template <typename IsDone>
-void Communicator::awaitRank(const char* what, IsDone isDone) {
-  const Clock::time_point begun = Clock::now();
-  while (!isDone()) {
-    const auto waited = Clock::now() - begun;
-    {
-      const std::lock_guard lock(mutex_);
-      requireOpen();
-      if (told()) finish(CommState::kTold, "the job has failed");
-      if (waited > place_.timeout) finish(CommState::kLate, std::string(what) + lateText());
-    }
-    if (waited > kEager) std::this_thread::sleep_for(kNap);
-  }
-}
-
-template <typename Others>
-void Communicator::copyPeers(std::vector<PeerCopy> sent, const std::vector<int>& received, Others others) {
-  // these calls block if the stream's queue is full, so the lock is not held
-  for (const int peer : received) context_.check("cuStreamWriteValue32", peers_->writeReady(peer, stream_));
-  // each rank begins with the rank behind it, so that no two copy to the same rank at once
-  const auto distance = [this](const PeerCopy& copy) { return (copy.peer - rank() + size()) % size(); };
-  std::stable_sort(sent.begin(), sent.end(),
-                   [&](const PeerCopy& a, const PeerCopy& b) { return distance(a) < distance(b); });
-  others();
-  for (const auto& [peer, to, from, bytes] : sent) {
-    context_.check("a copy to another GPU", peers_->copy(peer, to, from, bytes, stream_));
-  }
-  for (const int peer : received) context_.check("cuStreamWaitValue32", peers_->waitArrived(peer, stream_));
-}
-
-void Communicator::reduceScatter(const void* x, void* out, size_t count, nccl::DataType type) {
-  enqueue("ncclReduceScatter", [&] { return nccl_.reduceScatter(x, out, count, type, nccl::kSum, comm_, stream_); });
-}
-
-void Communicator::broadcast(const void* x, void* out, size_t bytes, int root) {
-  enqueue("ncclBroadcast", [&] { return nccl_.broadcast(x, out, bytes, nccl::kBytes, root, comm_, stream_); });
-}
-
 void Communicator::cut() {
   const Clock::time_point now = Clock::now();
   if (taken_ == Clock::time_point{}) taken_ = now;
   const auto waited = now - taken_;
   const bool isOver = (told() && waited > kPatience) || waited > place_.timeout;
-  if (isOver && comm_ && !cut_.exchange(true)) nccl_.commAbort(comm_);
+  if (!isOver || !comm_ || cut_.exchange(true)) return;
+  endPeers();
+  nccl_.commAbort(comm_);
+}
+
+void Communicator::endPeers() {
+  if (!peers_) return;
+  context_.exported().retire();
+  peers_->end();
 }
 
 void Communicator::watch() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return cut();
   taken_ = {};
-  if (state_ != CommState::kWorks && peers_) peers_->release();
   if (state_ != CommState::kWorks || !comm_) return;
   if (told()) return finish(CommState::kTold, "the job has failed");
   nccl::Result result = nccl::kSuccess;
@@ -440,28 +218,33 @@ void Communicator::close(bool inOrder) {
   if (begun_) events_.push_back(std::exchange(begun_, nullptr));
   for (cudaEvent_t event : events_) ignore(cudaEventDestroy(event));
   events_.clear();
-  if (peers_) leavePeers();
+  if (peers_ && stream_) leavePeers();
   if (stream_) ignore(cudaStreamDestroy(std::exchange(stream_, nullptr)));
 }
 
 void Communicator::leavePeers() {
   const Clock::time_point begun = Clock::now();
   cudaError_t running = cudaStreamQuery(stream_);
-  while (running == cudaErrorNotReady && Clock::now() - begun < kPatience) {
-    peers_->release();
+  while (running == cudaErrorNotReady && Clock::now() - begun < kDrained) {
     std::this_thread::sleep_for(kNap);
     running = cudaStreamQuery(stream_);
   }
   ignore(running);
-  // the stream may still copy to what is mapped, which then stays so until the process ends
-  if (running == cudaErrorNotReady) static_cast<void>(peers_.release());
-  peers_.reset();
+  if (running == cudaErrorNotReady) {
+    // The stream may still copy to what is mapped. It stays so until the process ends, and so does what ends waits.
+    static_cast<void>(peers_.release());
+    return;
+  }
+  peers_->leave();
+  context_.stopExport();
 }
 
 Communicators::~Communicators() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
+    // of all before one is closed: work of one may be behind that of another
+    for (const auto& [_, each] : open_) each->endPeers();
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -503,6 +286,9 @@ void Communicators::watch() {
     std::vector<std::shared_ptr<Communicator>> watched;
     for (const auto& [_, each] : open_) watched.push_back(each);
     lock.unlock();
+    for (const auto& each : watched) {
+      if (each->told()) each->endPeers();
+    }
     for (const auto& each : watched) each->watch();
     watched.clear();
     lock.lock();

@@ -7,9 +7,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,13 +56,9 @@ class Communicator {
   // Adds a transfer to the next exchange().
   void send(const void* x, size_t bytes, int peer) { transfers_.push_back({const_cast<void*>(x), bytes, peer, true}); }
   void receive(void* out, size_t bytes, int peer) { transfers_.push_back({out, bytes, peer, false}); }
-  // Whether exchanges on the side stream are copies of GPUs that reach each other's memory, where the receiver's memory
-  // is exported. What such an exchange writes has to be allocated on the side stream. All ranks of the communicator must
-  // be on the side stream in the same exchanges.
-  bool copies() const { return peers_ != nullptr; }
-
   // Enqueues the transfers that were added. This and the three functions below throw Failure BACKEND if the
-  // communicator has ended.
+  // communicator has ended. On the side stream, GPUs that reach each other's memory copy to memory that the receiver
+  // exports, and NCCL moves the rest; all ranks must be on the side stream, or none.
   void exchange();
   void allGather(const void* x, void* out, size_t bytes);
   void reduceScatter(const void* x, void* out, size_t count, nccl::DataType type);
@@ -70,6 +68,11 @@ class Communicator {
   // Called by the watching thread.
   void watch();
   CommState state(std::string* message);
+  // Whether the job has failed.
+  bool told() const { return std::atomic_ref<int32_t>(*place_.failed).load() != 0; }
+  // Ends what this rank's streams wait for, and the export of memory that other ranks may write to. May be called on any
+  // thread.
+  void endPeers();
   // Releases all resources. If `inOrder`, the communicator is destroyed after its work; otherwise it is aborted.
   void close(bool inOrder);
 
@@ -91,26 +94,35 @@ class Communicator {
 
   // A copy to memory that a rank has offered.
   struct PeerCopy {
-    int peer;
-    void* to;
+    Peers::Taken taken;
     const void* from;
     size_t bytes;
+  };
+  // A copy of a rank to this one.
+  struct Arrival {
+    int peer;
+    uint32_t number;
   };
 
   // Whether an exchange of `bytes` bytes between two ranks is a copy, if the receiver's memory is exported.
   bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->least(); }
-  // Offers the memory of a receive, and returns whether the peer can copy to it.
-  bool offer(int peer, void* out, size_t bytes);
-  // Waits for the peer's offer for a send, and returns the memory that it offers, or null if NCCL is to send.
-  void* awaitOffer(int peer, size_t bytes);
+  // Offers the memory of a receive. Returns the number of the copy, if the peer can copy to it.
+  std::optional<uint32_t> offer(int peer, void* out, size_t bytes);
+  // Waits for the peer's offer for a send.
+  Peers::Taken awaitOffer(int peer, size_t bytes);
   // Waits until `isDone`, which another rank determines.
   template <typename IsDone>
   void awaitRank(const char* what, IsDone isDone);
-  // Enqueues copies, between which `others` enqueues what NCCL exchanges. `received` are the ranks that copy to this one.
-  template <typename Others>
-  void copyPeers(std::vector<PeerCopy> sent, const std::vector<int>& received, Others others);
+  // Enqueues copies to other ranks, what `meanwhile` enqueues, and waiting for what others copy to this one.
+  void copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received,
+                 const std::function<void()>& meanwhile = {});
+  // Gathers by copies, if all ranks can. Returns whether they can.
+  bool copyAll(const void* x, uint8_t* out, size_t bytes);
+  // Enqueues transfers by NCCL.
   void transfer(const std::vector<Transfer>& transfers);
-
+  // Calls `body`. Ends the communicator if it throws, because the ranks are then at different points.
+  template <typename Body>
+  auto inStep(Body body);
   // Calls `body`, which enqueues work, and waits until NCCL has accepted the work.
   template <typename Body>
   void enqueue(const char* what, Body body);
@@ -126,7 +138,6 @@ class Communicator {
   // Unmaps the memory of other ranks, once nothing enqueued uses it.
   void leavePeers();
   std::string lateText() const;
-  bool told() const { return std::atomic_ref<int32_t>(*place_.failed).load() != 0; }
   cudaEvent_t takeEvent();
   void forgetDone();
 
@@ -135,7 +146,7 @@ class Communicator {
   const nccl::Library& nccl_;
   cudaStream_t stream_ = nullptr;
   std::vector<Transfer> transfers_;
-  // Null if the ranks do not copy.
+  // Null if the ranks do not copy. Kept until the destructor, since the watching thread uses it.
   std::unique_ptr<Peers> peers_;
 
   // Set if another thread aborted the communicator because a call of NCCL did not return.

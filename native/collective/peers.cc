@@ -2,12 +2,14 @@
 
 #include <cuda.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 #include <string_view>
 
@@ -21,10 +23,14 @@ namespace {
 constexpr uint64_t kDepth = 16;
 // Counts are this far apart, so that no two are in a cache line.
 constexpr uint64_t kApart = 64;
-// Values are compared modulo 2^32. No stream waits for one that is this far ahead.
+// Counts are compared modulo 2^32. No stream waits for one that is this far ahead.
 constexpr uint32_t kAhead = uint32_t{1} << 30;
-// The default of leastCopied.
 constexpr uint64_t kLeast = 1;
+constexpr std::chrono::milliseconds kPause{1};
+// How long a rank that does not end its part, but has not ended either, holds up another one after the job has failed.
+constexpr std::chrono::seconds kPatience{10};
+// How long a rank that leaves waits for others.
+constexpr std::chrono::seconds kFarewell{2};
 
 // Functions of the driver, which the runtime finds: streams write and wait for values in memory.
 struct Driver {
@@ -50,7 +56,8 @@ const Driver& driver() {
   return found;
 }
 
-cudaError_t errorOf(CUresult result) { return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown; }
+// The runtime's errors have the numbers of the driver's.
+cudaError_t errorOf(CUresult result) { return static_cast<cudaError_t>(result); }
 
 uint64_t randomToken() {
   std::random_device random;
@@ -66,14 +73,16 @@ uint64_t leastCopied() {
   const std::string_view text = given;
   if (text == "off") return UINT64_MAX;
   if (text.size() <= 15 && text.find_first_not_of("0123456789") == std::string_view::npos) {
-    return std::strtoull(given, nullptr, 10);
+    return std::max<uint64_t>(std::strtoull(given, nullptr, 10), 1);
   }
   throw Failure{"ARGUMENT", std::string(kName) + " is " + given + " in the environment; give a number of bytes or off"};
 }
 
-// A page begins with the token of its creator. Counts follow, then offers.
+// The beginning of a page. Counts follow, then offers.
 struct Peers::Page {
+  // Chosen by the creator.
   uint64_t token;
+  alignas(kApart) std::array<std::atomic<uint32_t>, kMostRanks> hasLeft;
 };
 
 struct Peers::Offer {
@@ -83,27 +92,27 @@ struct Peers::Offer {
   std::atomic<uint64_t> taken;
   uint64_t bytes;
   uint64_t offset;
-  uint64_t isCopied;
+  // Whether there will be a copy; otherwise NCCL is to send.
+  bool isCopied;
+  uint32_t number;
   cudaIpcMemHandle_t segment;
 };
 
 Peers::Peers(int rank, int size) : rank_(rank), size_(size), peers_(static_cast<size_t>(size)) {}
 
 Peers::~Peers() {
-  for (const Peer& peer : peers_) {
-    for (const auto& [_, address] : peer.mapped) ignore(cudaIpcCloseMemHandle(reinterpret_cast<void*>(address)));
-  }
-  if (onDevice_) ignore(cudaHostUnregister(page_));
-  if (page_) munmap(page_, pageBytes());
-  met();
+  leave();
+  if (file_ >= 0) close(file_);
 }
 
 uint64_t Peers::pageBytes() const {
   const uint64_t pairs = static_cast<uint64_t>(size_) * size_;
-  const uint64_t bytes = kApart + pairs * (2 * kApart + kDepth * sizeof(Offer));
-  constexpr uint64_t kPage = 65536;
-  return (bytes + kPage - 1) / kPage * kPage;
+  const uint64_t bytes = sizeof(Page) + pairs * (2 * kApart + kDepth * sizeof(Offer));
+  constexpr uint64_t kUnit = 65536;
+  return (bytes + kUnit - 1) / kUnit * kUnit;
 }
+
+Peers::Page& Peers::page() const { return *reinterpret_cast<Page*>(page_); }
 
 PeerHello Peers::hello(uint64_t least, const ExportedMemory::Place* segment) {
   PeerHello hello;
@@ -121,37 +130,39 @@ PeerHello Peers::hello(uint64_t least, const ExportedMemory::Place* segment) {
   return hello;
 }
 
-bool Peers::meet(const std::vector<PeerHello>& all) {
+bool Peers::meet(const std::vector<PeerHello>& all, cudaStream_t stream) {
   least_ = 0;
   for (const PeerHello& each : all) least_ = std::max(least_, each.least);
-  if (least_ == UINT64_MAX || !openPage(all[0])) return false;
+  if (least_ == UINT64_MAX || !openPage(all[0]) || !tryCounts(stream)) return false;
   for (int peer = 0; peer < size_; ++peer) {
-    const PeerHello& told = all[static_cast<size_t>(peer)];
     if (peer == rank_) continue;
+    const PeerHello& told = all[static_cast<size_t>(peer)];
+    Peer& of = peers_[static_cast<size_t>(peer)];
     // a process cannot map its own memory
     if (told.process == getpid()) return false;
-    void* data = nullptr;
-    if (const cudaError_t error = cudaIpcOpenMemHandle(&data, told.segment, cudaIpcMemLazyEnablePeerAccess);
-        error != cudaSuccess) {
+    of.process = static_cast<int>(syscall(SYS_pidfd_open, told.process, 0));
+    uint64_t address = 0;
+    if (const cudaError_t error = map(of, told.segment, &address); error != cudaSuccess) {
       ignore(error);
       return false;
     }
-    const std::string key(told.segment.reserved, sizeof(told.segment.reserved));
-    peers_[static_cast<size_t>(peer)].mapped.emplace(key, reinterpret_cast<uint64_t>(data));
   }
   return true;
 }
 
 bool Peers::openPage(const PeerHello& first) {
+  // On another host, or where processes have other numbers, this is another process, whose file may be anything.
   const std::string path = "/proc/" + std::to_string(first.process) + "/fd/" + std::to_string(first.file);
-  const int file = rank_ == 0 ? file_ : open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int file = rank_ == 0 ? file_ : open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return false;
-  void* data = mmap(nullptr, pageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  struct stat found {};
+  const bool isPage =
+      fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_size == static_cast<off_t>(pageBytes());
+  void* data = isPage ? mmap(nullptr, pageBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   if (rank_ != 0) close(file);
   if (data == MAP_FAILED) return false;
   page_ = static_cast<uint8_t*>(data);
-  // another host may have a process of this number
-  if (reinterpret_cast<const Page*>(page_)->token != first.token) return false;
+  if (page().token != first.token) return false;
   void* onDevice = nullptr;
   if (const cudaError_t error = cudaHostRegister(page_, pageBytes(), cudaHostRegisterMapped); error != cudaSuccess) {
     ignore(error);
@@ -162,15 +173,42 @@ bool Peers::openPage(const PeerHello& first) {
   return onDevice_ != 0;
 }
 
-void Peers::met() {
+// Tries whether streams can count, with the count of this rank and itself, which nothing else uses.
+bool Peers::tryCounts(cudaStream_t stream) {
+  for (const cudaError_t error : {write(Count::kReady, rank_, rank_, 1, stream),
+                                  wait(Count::kReady, rank_, rank_, 1, stream), cudaStreamSynchronize(stream)}) {
+    if (error == cudaSuccess) continue;
+    ignore(error);
+    return false;
+  }
+  return true;
+}
+
+void Peers::met(bool canAll) {
+  const std::lock_guard lock(mutex_);
+  canAll_ = canAll;
   if (file_ >= 0) close(file_);
   file_ = -1;
+}
+
+cudaError_t Peers::map(Peer& peer, const cudaIpcMemHandle_t& segment, uint64_t* address) {
+  const std::string key(segment.reserved, sizeof(segment.reserved));
+  if (const auto known = peer.mapped.find(key); known != peer.mapped.end()) {
+    *address = known->second;
+    return cudaSuccess;
+  }
+  void* data = nullptr;
+  const cudaError_t error = cudaIpcOpenMemHandle(&data, segment, cudaIpcMemLazyEnablePeerAccess);
+  if (error != cudaSuccess) return error;
+  *address = reinterpret_cast<uint64_t>(data);
+  peer.mapped.emplace(key, *address);
+  return cudaSuccess;
 }
 
 Peers::Offer& Peers::offerAt(int from, int to, uint64_t number) const {
   const uint64_t pairs = static_cast<uint64_t>(size_) * size_;
   const uint64_t pair = static_cast<uint64_t>(from) * size_ + to;
-  uint8_t* const offers = page_ + kApart + pairs * 2 * kApart;
+  uint8_t* const offers = page_ + sizeof(Page) + pairs * 2 * kApart;
   return reinterpret_cast<Offer*>(offers)[pair * kDepth + number % kDepth];
 }
 
@@ -180,18 +218,23 @@ bool Peers::hasRoom(int peer) const {
   return offerAt(rank_, peer, number).taken.load(std::memory_order_acquire) == number - kDepth + 1;
 }
 
-bool Peers::offer(int peer, const ExportedMemory& memory, uint64_t address, uint64_t bytes) {
-  const uint64_t number = peers_[static_cast<size_t>(peer)].offered++;
-  Offer& offer = offerAt(rank_, peer, number);
+cudaError_t Peers::offer(int peer, const ExportedMemory& memory, uint64_t address, uint64_t bytes, cudaStream_t stream,
+                         std::optional<uint32_t>* number) {
+  Peer& of = peers_[static_cast<size_t>(peer)];
+  Offer& offer = offerAt(rank_, peer, of.offered);
   const auto place = memory.placeOf(address, bytes);
   offer.bytes = bytes;
-  offer.isCopied = place ? 1 : 0;
+  offer.isCopied = place.has_value();
   if (place) {
+    offer.number = of.incoming + 1;
+    const cudaError_t error = write(Count::kReady, peer, rank_, offer.number, stream);
+    if (error != cudaSuccess) return error;
+    *number = of.incoming = offer.number;
     offer.offset = place->offset;
     offer.segment = place->segment;
   }
-  offer.made.store(number + 1, std::memory_order_release);
-  return place.has_value();
+  offer.made.store(++of.offered, std::memory_order_release);
+  return cudaSuccess;
 }
 
 bool Peers::isOffered(int peer, uint64_t bytes) const {
@@ -200,62 +243,99 @@ bool Peers::isOffered(int peer, uint64_t bytes) const {
   return offer.made.load(std::memory_order_acquire) == number + 1 && offer.bytes == bytes;
 }
 
-cudaError_t Peers::take(int peer, void** to) {
+cudaError_t Peers::take(int peer, Taken* taken) {
   Peer& of = peers_[static_cast<size_t>(peer)];
-  const uint64_t number = of.taken++;
-  Offer& offer = offerAt(peer, rank_, number);
+  Offer& offer = offerAt(peer, rank_, of.taken);
   const uint64_t offset = offer.offset;
   const cudaIpcMemHandle_t segment = offer.segment;
-  const bool isCopied = offer.isCopied != 0;
-  offer.taken.store(number + 1, std::memory_order_release);
-  *to = nullptr;
+  const bool isCopied = offer.isCopied;
+  *taken = {peer, offer.number, nullptr};
+  offer.taken.store(++of.taken, std::memory_order_release);
   if (!isCopied) return cudaSuccess;
-  const std::string key(segment.reserved, sizeof(segment.reserved));
-  const auto known = of.mapped.find(key);
-  uint64_t mapped = known == of.mapped.end() ? 0 : known->second;
-  if (!mapped) {
-    void* data = nullptr;
-    const cudaError_t error = cudaIpcOpenMemHandle(&data, segment, cudaIpcMemLazyEnablePeerAccess);
-    if (error != cudaSuccess) return error;
-    mapped = reinterpret_cast<uint64_t>(data);
-    of.mapped.emplace(key, mapped);
-  }
-  *to = reinterpret_cast<void*>(mapped + offset);
-  return cudaSuccess;
+  of.outgoing = taken->number;
+  uint64_t address = 0;
+  const cudaError_t error = map(of, segment, &address);
+  if (error == cudaSuccess) taken->to = reinterpret_cast<void*>(address + offset);
+  return error;
 }
 
-cudaError_t Peers::writeReady(int peer, cudaStream_t stream) {
-  return write(Count::kReady, peer, rank_, ++peers_[static_cast<size_t>(peer)].ready, stream);
-}
-
-cudaError_t Peers::copy(int peer, void* to, const void* from, uint64_t bytes, cudaStream_t stream) {
-  const uint32_t number = ++peers_[static_cast<size_t>(peer)].copied;
+cudaError_t Peers::copy(const Taken& taken, const void* from, uint64_t bytes, cudaStream_t stream) {
+  const auto& [peer, number, to] = taken;
   if (const cudaError_t error = wait(Count::kReady, rank_, peer, number, stream); error != cudaSuccess) return error;
   const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
   return error == cudaSuccess ? write(Count::kArrived, rank_, peer, number, stream) : error;
 }
 
-cudaError_t Peers::waitArrived(int peer, cudaStream_t stream) {
-  return wait(Count::kArrived, peer, rank_, ++peers_[static_cast<size_t>(peer)].arrived, stream);
+cudaError_t Peers::waitArrived(int peer, uint32_t number, cudaStream_t stream) {
+  return wait(Count::kArrived, peer, rank_, number, stream);
+}
+
+void Peers::end() {
+  const std::lock_guard lock(mutex_);
+  if (hasLeft_ || releasing_.joinable() || !page_) return;
+  releaseOnce(true);
+  releasing_ = std::thread([this] { release(); });
 }
 
 void Peers::release() {
-  if (!page_) return;
+  const auto begun = std::chrono::steady_clock::now();
+  while (!isLeaving_) {
+    releaseOnce(std::chrono::steady_clock::now() - begun < kPatience);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void Peers::releaseOnce(bool isPatient) {
   const uint64_t base = reinterpret_cast<uint64_t>(page_);
   const auto set = [&](Count which, int sender, int receiver, uint32_t reached) {
     auto* const count = reinterpret_cast<uint32_t*>(countAt(which, sender, receiver, base));
     std::atomic_ref<uint32_t>(*count).store(reached + kAhead);
   };
   for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
     const Peer& of = peers_[static_cast<size_t>(peer)];
-    set(Count::kReady, rank_, peer, of.copied);
-    set(Count::kArrived, peer, rank_, of.arrived);
+    set(Count::kArrived, peer, rank_, of.incoming);
+    // the receiver's own stream lets this one write, behind what still uses the memory
+    if (!isPatient || isGone(peer)) set(Count::kReady, rank_, peer, of.outgoing);
+  }
+}
+
+bool Peers::isGone(int peer) const {
+  pollfd end{peers_[static_cast<size_t>(peer)].process, POLLIN, 0};
+  return end.fd >= 0 && poll(&end, 1, 0) == 1;
+}
+
+void Peers::leave() {
+  const std::lock_guard lock(mutex_);
+  if (hasLeft_) return;
+  hasLeft_ = true;
+  isLeaving_ = true;
+  if (releasing_.joinable()) releasing_.join();
+  for (Peer& peer : peers_) {
+    for (const auto& [_, address] : peer.mapped) ignore(cudaIpcCloseMemHandle(reinterpret_cast<void*>(address)));
+    peer.mapped.clear();
+  }
+  if (canAll_) {
+    page().hasLeft[static_cast<size_t>(rank_)] = 1;
+    const auto begun = std::chrono::steady_clock::now();
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      while (page().hasLeft[static_cast<size_t>(peer)] == 0 && !isGone(peer) &&
+             std::chrono::steady_clock::now() - begun < kFarewell) {
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  }
+  if (onDevice_) ignore(cudaHostUnregister(page_));
+  if (page_) munmap(page_, pageBytes());
+  for (const Peer& peer : peers_) {
+    if (peer.process >= 0) close(peer.process);
   }
 }
 
 uint64_t Peers::countAt(Count which, int sender, int receiver, uint64_t base) const {
   const uint64_t pair = static_cast<uint64_t>(sender) * size_ + receiver;
-  return base + kApart + (2 * pair + (which == Count::kReady ? 0 : 1)) * kApart;
+  return base + sizeof(Page) + (2 * pair + (which == Count::kReady ? 0 : 1)) * kApart;
 }
 
 cudaError_t Peers::write(Count which, int sender, int receiver, uint32_t value, cudaStream_t stream) {

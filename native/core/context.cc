@@ -168,15 +168,33 @@ uint64_t Context::allocate(uint64_t bytes) {
   const uint64_t whole = list < kSpareLists ? uint64_t{1} << (list + kSmallestShift) : bytes;
   // The side stream is behind all work that has used what is free by now, as exported memory requires.
   void* data = isAside() && bytes >= exportedFrom_ ? exported_.allocate(bytes) : nullptr;
-  const bool isExported = data != nullptr;
   if (!data && list < kSpareLists) data = takeSpare(list);
+  if (!data) data = take(whole);
+  if (!data) data = takeExported(bytes);
   if (!data) data = takeOrThrow(whole);
   const uint64_t address = reinterpret_cast<uint64_t>(data);
-  if (list < kSpareLists && !isExported) forbidBeyond(address, bytes, whole);
+  if (list < kSpareLists && !exported_.placeOf(address, bytes)) forbidBeyond(address, bytes, whole);
   sizes_.emplace(address, bytes);
   live_ += bytes;
   if (isAside()) use(address);
   return address;
+}
+
+void* Context::takeExported(uint64_t bytes) {
+  if (capture_) return nullptr;
+  void* data = exported_.allocateFree(bytes);
+  // what is free may still be used on the side stream
+  if (data) joinAll();
+  return data;
+}
+
+void Context::exportFrom(uint64_t bytes) {
+  exportedFrom_ = bytes;
+  ++exporters_;
+}
+
+void Context::stopExport() {
+  if (--exporters_ == 0) exportedFrom_ = UINT64_MAX;
 }
 
 void* Context::takeSpare(size_t list) {
@@ -289,6 +307,7 @@ void Context::trim() {
   giveBack(main_);
   pinned_.clear();
   synchronize();
+  if (exporters_ == 0) exported_.trim();
   check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool_, 0));
 }
 

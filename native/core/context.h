@@ -6,7 +6,6 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -115,10 +114,12 @@ class Context {
   // Allocates at least `bytes` bytes, aligned to 256, stream-ordered after the work enqueued so far. Throws Failure
   // OUT_OF_MEMORY.
   uint64_t allocate(uint64_t bytes);
-  // The memory that other processes can map. After exportFrom, allocations of at least `bytes` bytes between beginSide
-  // and endSide are from it, as long as the device has memory for it.
+  // The memory that other processes can map. Between exportFrom and stopExport, allocations of at least `bytes` bytes
+  // on the side stream are from it, as long as the device has memory for it. All callers give the same number.
   ExportedMemory& exported() { return exported_; }
-  void exportFrom(uint64_t bytes) { exportedFrom_ = std::min(exportedFrom_, bytes); }
+  void exportFrom(uint64_t bytes);
+  // Called once for each exportFrom, when no other process has mapped memory of this one on its account.
+  void stopExport();
   // Frees memory after the work enqueued so far. Does nothing if `address` is not an allocation.
   void free(uint64_t address);
   // Memory that one operation may use until the next operation starts. It is not counted as live memory. Throws Failure
@@ -191,6 +192,8 @@ class Context {
   // As `take`. If no memory is left and no capture is in progress, calls trimAll and tries again. Throws Failure
   // OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
+  // Returns free exported memory, which the current stream may use at once, or null if there is none.
+  void* takeExported(uint64_t bytes);
   // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work
   // again.
   cudaError_t stopCapture(cudaGraph_t* work);
@@ -265,6 +268,7 @@ class Context {
   cudaMemPool_t pool_ = nullptr;
   ExportedMemory exported_;
   uint64_t exportedFrom_ = UINT64_MAX;
+  int exporters_ = 0;
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<GemmPlans> gemmPlans_;
   std::shared_ptr<Attachment> communicators_;

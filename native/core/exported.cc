@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "native/core/failure.h"
+#include "native/core/fence.h"
 
 namespace lockstep {
 
@@ -19,18 +20,23 @@ uint64_t roundUp(uint64_t bytes, uint64_t to) { return (bytes + to - 1) / to * t
 }  // namespace
 
 void* ExportedMemory::allocate(uint64_t bytes) {
+  if (void* data = allocateFree(bytes)) return data;
+  return !isRetired_ && grow(bytes) ? allocateFree(bytes) : nullptr;
+}
+
+void* ExportedMemory::allocateFree(uint64_t bytes) {
+  if (isRetired_) return nullptr;
   const uint64_t wanted = roundUp(std::max<uint64_t>(bytes, 1), kAlignment);
-  const auto fits = [&](const auto& range) { return range.second >= wanted; };
-  const auto smaller = [&](const auto& a, const auto& b) { return fits(a) && (!fits(b) || a.second < b.second); };
-  auto best = std::min_element(free_.begin(), free_.end(), smaller);
-  if (best == free_.end() || !fits(*best)) {
-    if (!grow(wanted)) return nullptr;
-    best = std::min_element(free_.begin(), free_.end(), smaller);
+  auto best = free_.end();
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    if (range->second >= wanted && (best == free_.end() || range->second < best->second)) best = range;
   }
+  if (best == free_.end()) return nullptr;
   const auto [address, size] = *best;
   free_.erase(best);
   if (size > wanted) free_.emplace(address + wanted, size - wanted);
   used_.emplace(address, wanted);
+  forbidBeyond(address, bytes, wanted);
   return reinterpret_cast<void*>(address);
 }
 
@@ -40,6 +46,7 @@ bool ExportedMemory::free(uint64_t address) {
   const auto [segment, of] = *segmentAt(address);
   uint64_t begin = address;
   uint64_t end = address + found->second;
+  forbidBeyond(address, 0, found->second);
   used_.erase(found);
   const auto next = free_.find(end);
   if (next != free_.end() && end < segment + of.bytes) {
@@ -75,18 +82,39 @@ uint64_t ExportedMemory::reserved() const {
   return bytes;
 }
 
+void ExportedMemory::trim() {
+  tooLarge_ = UINT64_MAX;
+  for (auto segment = segments_.begin(); segment != segments_.end();) {
+    const auto whole = free_.find(segment->first);
+    if (whole == free_.end() || whole->second != segment->second.bytes) {
+      ++segment;
+      continue;
+    }
+    free_.erase(whole);
+    release(segment->first, segment->second.bytes);
+    segment = segments_.erase(segment);
+  }
+}
+
 void ExportedMemory::close() {
-  for (const auto& [address, _] : segments_) ignore(cudaFree(reinterpret_cast<void*>(address)));
+  for (const auto& [address, segment] : segments_) release(address, segment.bytes);
   segments_.clear();
   free_.clear();
   used_.clear();
 }
 
+void ExportedMemory::release(uint64_t segment, uint64_t bytes) {
+  allow(segment, bytes);
+  ignore(cudaFree(reinterpret_cast<void*>(segment)));
+}
+
 bool ExportedMemory::grow(uint64_t bytes) {
-  const uint64_t usual = segments_.empty() && bytes <= kSmallSegment ? kSmallSegment : kSegment;
+  const uint64_t least = roundUp(std::max<uint64_t>(bytes, 1), kSmallSegment);
+  if (least >= tooLarge_) return false;
+  const uint64_t usual = segments_.empty() && least == kSmallSegment ? kSmallSegment : std::max(kSegment, least);
   void* data = nullptr;
-  // if a whole segment is too much, one of the size that is needed may not be
-  for (const uint64_t size : {std::max(usual, roundUp(bytes, kSmallSegment)), roundUp(bytes, kSmallSegment)}) {
+  // where the device has no memory for a usual segment, it may have some for one of the size that is needed
+  for (const uint64_t size : {usual, least}) {
     Segment segment{size, {}};
     if (const cudaError_t error = cudaMalloc(&data, size); error != cudaSuccess) {
       ignore(error);
@@ -95,12 +123,14 @@ bool ExportedMemory::grow(uint64_t bytes) {
     if (const cudaError_t error = cudaIpcGetMemHandle(&segment.handle, data); error != cudaSuccess) {
       ignore(error);
       ignore(cudaFree(data));
-      return false;
+      break;
     }
     segments_.emplace(reinterpret_cast<uint64_t>(data), segment);
     free_.emplace(reinterpret_cast<uint64_t>(data), size);
+    forbidBeyond(reinterpret_cast<uint64_t>(data), 0, size);
     return true;
   }
+  tooLarge_ = least;
   return false;
 }
 

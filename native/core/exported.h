@@ -1,9 +1,10 @@
 // Device memory that other processes can map, by CUDA IPC, which the memory pool's memory cannot be. It is allocated from
-// the device in segments. A segment is kept until close(), because other processes may have mapped it.
+// the device in segments, which are kept as long as other processes may have mapped them.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,6 +22,8 @@ class ExportedMemory {
   // Returns memory aligned to 256 bytes, or null if the device has none or cannot export it. Unlike the pool, it does
   // not order streams: whoever reuses memory enqueues its work behind the work that used it before.
   void* allocate(uint64_t bytes);
+  // As `allocate`, from the segments that there are.
+  void* allocateFree(uint64_t bytes);
   // Returns whether `address` is an allocation of this memory, and frees it.
   bool free(uint64_t address);
   // Returns nothing if the bytes do not lie in this memory.
@@ -29,6 +32,10 @@ class ExportedMemory {
   std::optional<Place> anySegment();
   // The bytes of all segments.
   uint64_t reserved() const;
+  // Returns segments without allocations to the device. No other process may have mapped one.
+  void trim();
+  // From now on, nothing is allocated: other processes may write to what is free. It may be called on any thread.
+  void retire() { isRetired_ = true; }
   // Returns all memory to the device.
   void close();
 
@@ -39,12 +46,16 @@ class ExportedMemory {
   };
 
   bool grow(uint64_t bytes);
+  void release(uint64_t segment, uint64_t bytes);
   std::map<uint64_t, Segment>::const_iterator segmentAt(uint64_t address) const;
 
   // Segments, free ranges and allocations by their first address. Free ranges of a segment never touch each other.
   std::map<uint64_t, Segment> segments_;
   std::map<uint64_t, uint64_t> free_;
   std::map<uint64_t, uint64_t> used_;
+  // The fewest bytes for which the device had no memory since the last trim().
+  uint64_t tooLarge_ = UINT64_MAX;
+  std::atomic<bool> isRetired_ = false;
 };
 
 }  // namespace lockstep

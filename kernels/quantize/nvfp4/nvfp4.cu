@@ -205,7 +205,8 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     }
     if (whole || p.columnwise.data != nullptr) {
       if (!whole && !transforms && p.square) __syncthreads();
-      quantizeColumns<type, rounding, transforms, whole>(p, tile, scaling, transform, columnItem, strips, columnwise, squares);
+      quantizeColumns<type, rounding, transforms, whole>(p, tile, scaling, transform, columnItem, strips, columnwise,
+                                                         squares);
       columnwise.advance(step.columnwise);
     }
     if constexpr (kStages<type> == 2) {

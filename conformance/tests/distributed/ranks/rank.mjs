@@ -54,9 +54,10 @@ async function programs() {
   }
   await group.barrier();
   await group.dispose();
-  const { live } = backend.memoryUse();
+  backend.trim();
+  const { live, reserved } = backend.memoryUse();
   await backend.dispose();
-  return { told, live, transport };
+  return { told, live, reserved, transport };
 }
 
 /** Runs an action, which makes a call if it returns no promise, on the stream on which all ranks make theirs. */

@@ -1,0 +1,185 @@
+// The functions of a communicator that move data.
+#include <algorithm>
+
+#include "native/collective/communicator.h"
+
+namespace lockstep {
+
+namespace {
+
+// The host polls NCCL and other ranks without a pause for kEager, and then every kNap.
+constexpr std::chrono::microseconds kEager{500};
+constexpr std::chrono::microseconds kNap{50};
+
+}  // namespace
+
+void Communicator::settle(const char* what, std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point begun = Clock::now();
+  for (;;) {
+    requireOpen();
+    nccl::Result result = nccl::kSuccess;
+    check(what, nccl_.commGetAsyncError(comm_, &result));
+    check(what, result);
+    if (result == nccl::kSuccess) return;
+    const auto waited = Clock::now() - begun;
+    if (told()) finish(CommState::kTold, "the job has failed");
+    if (waited > place_.timeout) {
+      finish(CommState::kLate, std::string(what) + lateText());
+    }
+    lock.unlock();
+    if (waited > kEager) std::this_thread::sleep_for(kNap);
+    lock.lock();
+  }
+}
+
+template <typename Body>
+void Communicator::enqueue(const char* what, Body body) {
+  std::unique_lock lock(mutex_);
+  requireOpen();
+  check(what, body());
+  settle(what, lock);
+}
+
+template <typename Body>
+auto Communicator::inStep(Body body) {
+  try {
+    return body();
+  } catch (const Failure& failure) {
+    const std::lock_guard lock(mutex_);
+    finish(CommState::kBroken, failure.message);
+    throw;
+  }
+}
+
+void Communicator::exchange() {
+  const std::vector<Transfer> transfers = std::exchange(transfers_, {});
+  std::vector<PeerCopy> sent;
+  std::vector<Arrival> received;
+  std::vector<Transfer> others;
+  const auto isDone = [](const Transfer& each) { return each.bytes == 0; };
+  inStep([&] {
+    // all offers are made before one is waited for, so that no two ranks wait for each other
+    for (const Transfer& each : transfers) {
+      if (isDone(each) || (each.out && isCopied(each.bytes))) continue;
+      const auto number = isCopied(each.bytes) ? offer(each.peer, each.data, each.bytes) : std::nullopt;
+      if (number) {
+        received.push_back({each.peer, *number});
+      } else {
+        others.push_back(each);
+      }
+    }
+    for (const Transfer& each : transfers) {
+      if (isDone(each) || !each.out || !isCopied(each.bytes)) continue;
+      const Peers::Taken taken = awaitOffer(each.peer, each.bytes);
+      if (taken.to) {
+        sent.push_back({taken, each.data, each.bytes});
+      } else {
+        others.push_back(each);
+      }
+    }
+    transfer(others);
+    copyPeers(std::move(sent), received);
+  });
+}
+
+void Communicator::transfer(const std::vector<Transfer>& transfers) {
+  if (transfers.empty()) return;
+  enqueue("an exchange", [&] {
+    nccl::Result first = nccl_.groupStart();
+    const auto keep = [&](nccl::Result result) {
+      if (first == nccl::kSuccess || first == nccl::kInProgress) first = result;
+    };
+    for (const Transfer& each : transfers) {
+      keep(each.out ? nccl_.send(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_)
+                    : nccl_.recv(each.data, each.bytes, nccl::kBytes, each.peer, comm_, stream_));
+    }
+    keep(nccl_.groupEnd());
+    return first;
+  });
+}
+
+void Communicator::allGather(const void* x, void* out, size_t bytes) {
+  if (isCopied(bytes) && inStep([&] { return copyAll(x, static_cast<uint8_t*>(out), bytes); })) return;
+  enqueue("ncclAllGather", [&] { return nccl_.allGather(x, out, bytes, nccl::kBytes, comm_, stream_); });
+}
+
+bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
+  std::vector<PeerCopy> sent;
+  std::vector<Arrival> received;
+  const auto others = static_cast<size_t>(size() - 1);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    if (const auto number = offer(peer, out + static_cast<size_t>(peer) * bytes, bytes)) {
+      received.push_back({peer, *number});
+    }
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    const Peers::Taken taken = awaitOffer(peer, bytes);
+    if (taken.to) sent.push_back({taken, x, bytes});
+  }
+  // NCCL's gather needs all ranks. All of them find out whether each one can be copied to.
+  if (sent.size() < others || received.size() < others) return false;
+  uint8_t* const own = out + static_cast<size_t>(rank()) * bytes;
+  copyPeers(std::move(sent), received, [&] {
+    if (own != x) context_.check("copy", cudaMemcpyAsync(own, x, bytes, cudaMemcpyDeviceToDevice, stream_));
+  });
+  return true;
+}
+
+std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
+  awaitRank("an exchange", [&] { return peers_->hasRoom(peer); });
+  std::optional<uint32_t> number;
+  const uint64_t address = reinterpret_cast<uint64_t>(out);
+  context_.check("cuStreamWriteValue32", peers_->offer(peer, context_.exported(), address, bytes, stream_, &number));
+  return number;
+}
+
+Peers::Taken Communicator::awaitOffer(int peer, size_t bytes) {
+  // A rank that offers memory of another size has made another call, of which it also tells: the job fails then.
+  awaitRank("an exchange", [&] { return peers_->isOffered(peer, bytes); });
+  Peers::Taken taken{};
+  context_.check("cudaIpcOpenMemHandle", peers_->take(peer, &taken));
+  return taken;
+}
+
+template <typename IsDone>
+void Communicator::awaitRank(const char* what, IsDone isDone) {
+  const Clock::time_point begun = Clock::now();
+  while (!isDone()) {
+    const auto waited = Clock::now() - begun;
+    {
+      const std::lock_guard lock(mutex_);
+      requireOpen();
+      if (told()) finish(CommState::kTold, "the job has failed");
+      if (waited > place_.timeout) finish(CommState::kLate, std::string(what) + lateText());
+    }
+    if (waited > kEager) std::this_thread::sleep_for(kNap);
+  }
+}
+
+void Communicator::copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received,
+                             const std::function<void()>& meanwhile) {
+  // each rank begins with the rank behind it, so that no two copy to the same rank at once
+  const auto distance = [this](const PeerCopy& copy) { return (copy.taken.peer - rank() + size()) % size(); };
+  std::stable_sort(sent.begin(), sent.end(),
+                   [&](const PeerCopy& a, const PeerCopy& b) { return distance(a) < distance(b); });
+  // these calls block if the stream's queue is full, so the lock is not held
+  for (const auto& [taken, from, bytes] : sent) {
+    context_.check("a copy to another GPU", peers_->copy(taken, from, bytes, stream_));
+  }
+  if (meanwhile) meanwhile();
+  for (const auto& [peer, number] : received) {
+    context_.check("cuStreamWaitValue32", peers_->waitArrived(peer, number, stream_));
+  }
+}
+
+void Communicator::reduceScatter(const void* x, void* out, size_t count, nccl::DataType type) {
+  enqueue("ncclReduceScatter", [&] { return nccl_.reduceScatter(x, out, count, type, nccl::kSum, comm_, stream_); });
+}
+
+void Communicator::broadcast(const void* x, void* out, size_t bytes, int root) {
+  enqueue("ncclBroadcast", [&] { return nccl_.broadcast(x, out, bytes, nccl::kBytes, root, comm_, stream_); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// Joining an NCCL communicator, on a thread of its own: NCCL waits for all ranks, and may not return.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "native/collective/library.h"
+#include "native/collective/peers.h"
+
+namespace lockstep {
+
+struct CommPlace;
+
+// What the thread that joins ranks shares with the thread that waits for it. The waiting thread may time out first.
+struct Joining {
+  // The bytes of `scratch` for each rank, which it has for all ranks twice.
+  static constexpr size_t kScratch = 128;
+
+  const nccl::Library& nccl;
+  const nccl::UniqueId id;
+  const int rank;
+  const int size;
+  const int device;
+  const cudaStream_t stream;
+  // Device memory.
+  uint8_t* const scratch;
+  // Null if this rank does not copy, and after joining if not all of them do.
+  std::unique_ptr<Peers> peers;
+  PeerHello hello;
+  std::atomic<nccl::Comm> comm = nullptr;
+  std::atomic<nccl::Result> result = nccl::kInProgress;
+  // Set before the communicator is aborted.
+  std::atomic<bool> isEnded = false;
+};
+
+// Joins the ranks, connects each to all others, and finds out whether they can copy to each other.
+void joinRanks(const std::shared_ptr<Joining>& joining);
+
+}  // namespace lockstep
