@@ -1,13 +1,15 @@
 /** Brings what operations need of other ranks one operation ahead, beside the one that runs. */
 import { currentRegion } from "../autocast/autocast.js";
-import type { ProcessGroup } from "../distributed/group.js";
+import type { GatherRequest, ProcessGroup } from "../distributed/group.js";
 import type { Bringing, Need } from "../modules/sharding.js";
 import { onSideStream } from "../ops/side-stream.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { type Operation, runningPass, USES, type Uses } from "../tape/uses.js";
 import type { Variable } from "../tape/variable.js";
 import { Scope } from "../tensor/scope.js";
+import { byteLength } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
+import { BUCKET_BYTES } from "./buckets.js";
 
 /** What was brought for an operation that does not run yet. */
 interface Ahead {
@@ -34,7 +36,7 @@ interface Running {
 
 /**
  * Learns from each run of an operation what it needs and which operation came next. Before an operation runs, what it needs is
- * brought in one exchange, if that was not done; then what the next one will need. So at most what two operations need is here.
+ * brought, if that was not done; then what the next one will need. So at most what two operations need is here.
  * All ranks run the same operations, so they exchange in the same order, whatever they expected.
  */
 export class Prefetch {
@@ -174,25 +176,48 @@ export class Prefetch {
     return next === this.#first || next?.startsWith("backward") ? undefined : next;
   }
 
-  /** Brings all of it in one exchange, and one before of amaxes, beside the operation that runs. */
+  /**
+   * Brings all of it beside the operation that runs: in one exchange, and one before of amaxes, but what is large in several, so
+   * that an operation can begin with what it needs first.
+   */
   #bring(needs: readonly Need[], brought: Bringing[]): void {
     if (needs.length === 0) return;
-    onSideStream(this.#group.backend, () => {
-      using _ = new Scope();
-      try {
+    const { backend } = this.#group;
+    try {
+      onSideStream(backend, () => {
+        using _ = new Scope();
         for (const need of needs) {
           const begun = need();
           if (begun) brought.push(begun);
         }
         shareAmaxes(brought);
-        const requests = brought.map((each) => each.requests());
-        const gathered: Tensor[] = this.#group.allGatherCoalesced(requests.flat());
-        for (const [i, each] of brought.entries()) each.arrive(gathered.splice(0, requests[i]?.length));
-      } catch (error) {
-        for (const each of brought.splice(0)) each.dispose();
-        throw error;
-      }
-    });
+      });
+      const left = [...brought];
+      while (left.length > 0) onSideStream(backend, () => this.#exchange(left));
+    } catch (error) {
+      for (const each of brought.splice(0)) each.dispose();
+      throw error;
+    }
+  }
+
+  /** Gathers the first of `left`, as many as have `BUCKET_BYTES` together, and removes them from it. */
+  #exchange(left: Bringing[]): void {
+    using _ = new Scope();
+    const taken: { readonly of: Bringing; readonly requests: readonly GatherRequest[] }[] = [];
+    for (let bytes = 0; left.length > 0 && bytes < BUCKET_BYTES; ) {
+      const of = left.shift() as Bringing;
+      const requests = of.requests();
+      taken.push({ of, requests });
+      for (const each of requests) bytes += this.#gatheredBytes(each);
+    }
+    const gathered: Tensor[] = this.#group.allGatherCoalesced(taken.flatMap(({ requests }) => requests));
+    for (const { of, requests } of taken) of.arrive(gathered.splice(0, requests.length));
+  }
+
+  /** The bytes of what all ranks send, which are equal on all of them. */
+  #gatheredBytes({ x: { dtype, shape }, rows }: GatherRequest): number {
+    const all = rows?.reduce((total, each) => total + each, 0) ?? (shape[0] ?? 1) * this.#group.size;
+    return byteLength(dtype, [all, ...shape.slice(1)]);
   }
 }
 

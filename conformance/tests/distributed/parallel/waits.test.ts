@@ -61,7 +61,7 @@ describe("a backward pass that reduces gradients", () => {
     }
   });
 
-  it("reduces a gradient of 25 MiB or more alone, so that it is not copied", () => {
+  it("exchanges 25 MiB or more alone: a gradient so that it is not copied, a weight so that the first comes first", () => {
     const { group, record } = watched;
     const { backend } = group;
     using _ = new Scope();
@@ -69,10 +69,13 @@ describe("a backward pass that reduces gradients", () => {
     using layer = new LayerNormMLP(backend, 2048, 3264, { bias: false, dtype: "f32", initMethod: init });
     fullyShard(layer, group);
     const x = empty(backend, "f32", [1, 2048]).write(new Float32Array(2048).fill(1));
-    const y = layer.forward(new Variable(x, true));
-    record.length = 0;
-    y.backward(x);
+    const exchanges = (op: string): readonly string[] => record.filter((each) => each === `side ${op}`);
+    layer.forward(new Variable(x, true)).backward(x);
     // those of both weights, and that of the norm's parameters together
-    expect(record.filter((each) => each === "side reduceScatter")).toHaveLength(3);
+    expect(exchanges("reduceScatter")).toHaveLength(3);
+    record.length = 0;
+    layer.forward(x);
+    // both weights, one after the other, the norm's parameters with the first
+    expect(exchanges("allGather")).toHaveLength(2);
   });
 });
