@@ -7,7 +7,7 @@ import { disown } from "../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../tensor/tensor.js";
 
-/** The bytes that are exchanged together by default: of gradients at most so many, unless one alone has more, which is not copied. */
+/** The bytes that are exchanged together by default: of gradients at most so many, except for one that alone has more. */
 export const BUCKET_BYTES = 25 * 2 ** 20;
 
 /** A gradient in a bucket. */
