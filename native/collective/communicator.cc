@@ -1,7 +1,5 @@
 #include "native/collective/communicator.h"
 
-#include "native/collective/join.h"
-
 namespace lockstep {
 
 namespace {
@@ -31,15 +29,8 @@ void Communicator::join() {
   const uint64_t least = place_.size > 1 && place_.size <= Peers::kMostRanks ? leastCopied() : UINT64_MAX;
   const uint64_t scratch = context_.allocate(2 * Joining::kScratch * place_.size);
   context_.synchronize();
-  const auto joining = std::shared_ptr<Joining>(new Joining{nccl_,
-                                                            place_.id,
-                                                            place_.rank,
-                                                            place_.size,
-                                                            context_.device(),
-                                                            stream_,
-                                                            reinterpret_cast<uint8_t*>(scratch),
-                                                            nullptr,
-                                                            {}});
+  const auto joining = std::shared_ptr<Joining>(
+      new Joining{nccl_, place_, context_.device(), stream_, reinterpret_cast<uint8_t*>(scratch)});
   if (least != UINT64_MAX) {
     joining->peers = std::make_unique<Peers>(place_.rank, place_.size);
     const auto segment = context_.exported().anySegment();
@@ -70,7 +61,10 @@ void Communicator::join() {
   if (peers_) context_.exportFrom(peers_->least());
 }
 
-Communicator::~Communicator() { close(false); }
+Communicator::~Communicator() {
+  close(false);
+  if (isAbandoned_) static_cast<void>(peers_.release());
+}
 
 void Communicator::requireOpen() {
   if (cut_ && state_ == CommState::kWorks) {
@@ -230,11 +224,9 @@ void Communicator::leavePeers() {
     running = cudaStreamQuery(stream_);
   }
   ignore(running);
-  if (running == cudaErrorNotReady) {
-    // The stream may still copy to what is mapped. It stays so until the process ends, and so does what ends waits.
-    static_cast<void>(peers_.release());
-    return;
-  }
+  // the stream may still copy to what is mapped, and what ends its waits has to go on
+  isAbandoned_ = running == cudaErrorNotReady;
+  if (isAbandoned_) return;
   peers_->leave();
   context_.stopExport();
 }

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "native/collective/join.h"
 #include "native/collective/library.h"
 #include "native/collective/peers.h"
 #include "native/core/context.h"
@@ -25,15 +26,6 @@ namespace lockstep {
 // kWorks: the communicator is usable. All others say why it has ended. kTold: the job has failed. kLate: a timeout.
 // kBroken: an error of NCCL. kClosed: close() was called.
 enum class CommState { kWorks, kTold, kLate, kBroken, kClosed };
-
-struct CommPlace {
-  nccl::UniqueId id;
-  int rank = 0;
-  int size = 0;
-  // A flag that another thread sets to a nonzero value when the job has failed.
-  int32_t* failed = nullptr;
-  std::chrono::milliseconds timeout{0};
-};
 
 class Communicator {
  public:
@@ -148,6 +140,8 @@ class Communicator {
   std::vector<Transfer> transfers_;
   // Null if the ranks do not copy. Kept until the destructor, since the watching thread uses it.
   std::unique_ptr<Peers> peers_;
+  // Set if what was enqueued may still use `peers_`, which is then kept until the process ends.
+  bool isAbandoned_ = false;
 
   // Set if another thread aborted the communicator because a call of NCCL did not return.
   std::atomic<bool> cut_ = false;

@@ -33,10 +33,10 @@ nccl::Result firstExchange(const Joining& joining, nccl::Comm comm) {
   const nccl::Library& nccl = joining.nccl;
   const cudaStream_t stream = joining.stream;
   uint8_t* const x = joining.scratch;
-  uint8_t* const out = x + Joining::kScratch * joining.size;
+  uint8_t* const out = x + Joining::kScratch * joining.place.size;
   nccl.groupStart();
-  for (int peer = 0; peer < joining.size; ++peer) {
-    if (peer == joining.rank) continue;
+  for (int peer = 0; peer < joining.place.size; ++peer) {
+    if (peer == joining.place.rank) continue;
     nccl.send(x, 1, nccl::kBytes, peer, comm, stream);
     nccl.recv(out + Joining::kScratch * peer, 1, nccl::kBytes, peer, comm, stream);
   }
@@ -53,22 +53,22 @@ nccl::Result firstExchange(const Joining& joining, nccl::Comm comm) {
 
 // Gathers `bytes` bytes of every rank to `all`.
 nccl::Result tellAll(const Joining& joining, nccl::Comm comm, const void* own, void* all, size_t bytes) {
-  uint8_t* const out = joining.scratch + Joining::kScratch * joining.size;
+  uint8_t* const out = joining.scratch + Joining::kScratch * joining.place.size;
   const cudaStream_t stream = joining.stream;
   if (cudaMemcpyAsync(joining.scratch, own, bytes, cudaMemcpyHostToDevice, stream) != cudaSuccess) return kFailed;
   nccl::Result result = joining.nccl.allGather(joining.scratch, out, bytes, nccl::kBytes, comm, stream);
   result = settled(joining, comm, result);
   if (result != nccl::kSuccess) return result;
-  const cudaError_t error = cudaMemcpyAsync(all, out, bytes * joining.size, cudaMemcpyDeviceToHost, stream);
+  const cudaError_t error = cudaMemcpyAsync(all, out, bytes * joining.place.size, cudaMemcpyDeviceToHost, stream);
   return synchronized(joining, error == cudaSuccess ? nccl::kSuccess : kFailed);
 }
 
 nccl::Result meetPeers(Joining& joining, nccl::Comm comm) {
-  std::vector<PeerHello> hellos(static_cast<size_t>(joining.size));
+  std::vector<PeerHello> hellos(static_cast<size_t>(joining.place.size));
   nccl::Result result = tellAll(joining, comm, &joining.hello, hellos.data(), sizeof(PeerHello));
   if (result != nccl::kSuccess) return result;
   const uint8_t can = joining.peers && joining.peers->meet(hellos, joining.stream);
-  std::vector<uint8_t> all(static_cast<size_t>(joining.size));
+  std::vector<uint8_t> all(static_cast<size_t>(joining.place.size));
   result = tellAll(joining, comm, &can, all.data(), 1);
   const bool canAll = result == nccl::kSuccess && std::find(all.begin(), all.end(), 0) == all.end();
   if (joining.peers) joining.peers->met(canAll);
@@ -82,12 +82,13 @@ void joinRanks(const std::shared_ptr<Joining>& joining) {
   ignore(cudaSetDevice(joining->device));
   nccl::Config config;
   nccl::Comm comm = nullptr;
-  nccl::Result result = joining->nccl.commInitRankConfig(&comm, joining->size, joining->id, joining->rank, &config);
+  nccl::Result result =
+      joining->nccl.commInitRankConfig(&comm, joining->place.size, joining->place.id, joining->place.rank, &config);
   result = settled(*joining, comm, result);
   if (result == nccl::kSuccess) {
     joining->comm = comm;
-    if (joining->size > 1) result = firstExchange(*joining, comm);
-    if (joining->size > 1 && result == nccl::kSuccess) result = meetPeers(*joining, comm);
+    if (joining->place.size > 1) result = firstExchange(*joining, comm);
+    if (joining->place.size > 1 && result == nccl::kSuccess) result = meetPeers(*joining, comm);
   }
   joining->result = result;
 }

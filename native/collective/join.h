@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "native/collective/library.h"
@@ -9,7 +11,14 @@
 
 namespace lockstep {
 
-struct CommPlace;
+struct CommPlace {
+  nccl::UniqueId id;
+  int rank = 0;
+  int size = 0;
+  // A flag that another thread sets to a nonzero value when the job has failed.
+  int32_t* failed = nullptr;
+  std::chrono::milliseconds timeout{0};
+};
 
 // What the thread that joins ranks shares with the thread that waits for it. The waiting thread may time out first.
 struct Joining {
@@ -17,16 +26,14 @@ struct Joining {
   static constexpr size_t kScratch = 128;
 
   const nccl::Library& nccl;
-  const nccl::UniqueId id;
-  const int rank;
-  const int size;
+  const CommPlace place;
   const int device;
   const cudaStream_t stream;
   // Device memory.
   uint8_t* const scratch;
   // Null if this rank does not copy, and after joining if not all of them do.
-  std::unique_ptr<Peers> peers;
-  PeerHello hello;
+  std::unique_ptr<Peers> peers = nullptr;
+  PeerHello hello{};
   std::atomic<nccl::Comm> comm = nullptr;
   std::atomic<nccl::Result> result = nccl::kInProgress;
   // Set before the communicator is aborted.
