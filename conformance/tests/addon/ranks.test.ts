@@ -92,6 +92,21 @@ describeOnStandIn("ranks of the addon", () => {
     }
   });
 
+  it.each([
+    ["all of them copy", undefined],
+    ["one of them has no memory to copy to", 1],
+  ])("gather much on the side stream, where %s", async (_what, short) => {
+    const environment = (rank: number): Environment => ({
+      ...onStandIn()(),
+      ...(rank === short && { STAND_IN_EXPORTED: String(2 ** 21) }),
+    });
+    const ends = await runRanks(["large"], 3, environment, DEADLINE_MS);
+    for (const { said, stderr } of ends) {
+      expect(said, stderr).toMatchObject({ wrong: [] });
+      expect(/copied \d+ bytes to peers/.test(stderr), stderr).toBe(short === undefined);
+    }
+  });
+
   it("refuse an environment that does not say how much is copied", async () => {
     const ends = await programs([casesOf(2)[0] as Case], 2, { LOCKSTEP_PEER_COPIES: "much" });
     for (const { said, stderr } of ends) {

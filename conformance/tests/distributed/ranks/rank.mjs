@@ -1,6 +1,6 @@
 // One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs
 // in that file and prints their results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error
-// that it gets; with ASIDE, ranks call on the side stream. `device RANK` requires the transport "device", and that rank
+// that it gets; with ASIDE, ranks call on the side stream. `large` gathers much there. `device RANK` requires the transport "device", and that rank
 // takes a second to say what its own supports.
 import { readFileSync } from "node:fs";
 import { add, empty, onSideStream, openBackend, tensor } from "lockstep";
@@ -92,7 +92,35 @@ async function device() {
   return {};
 }
 
-const JOBS = { programs, fault, device };
+/** Gathers 2 MiB of each rank on the side stream, and describes what is not as it should be. */
+async function large() {
+  const backend = await open();
+  const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
+  const count = 2 ** 21;
+  const own = (rank) => (_, i) => (i * 31 + rank * 7) % 251;
+  const wrong = [];
+  for (let call = 0; call < 3; call++) {
+    const x = empty(backend, "u8", [count]).write(new Uint8Array(count).map(own(group.rank + call)));
+    const all = onSideStream(backend, () => group.allGather(x));
+    // memory that other ranks write to is that of the side stream alone, since only that is behind all who used it before
+    const beside = empty(backend, "u8", [count * group.size]);
+    if (Math.abs(beside.address - all.address) < 2 ** 28 && process.env.STAND_IN_EXPORTED === undefined)
+      wrong.push(`call ${call}: memory of the main stream`);
+    const data = await all.data();
+    for (let rank = 0; rank < group.size; rank++) {
+      const wanted = new Uint8Array(count).map(own(rank + call));
+      if (Buffer.compare(data.subarray(rank * count, (rank + 1) * count), wanted) !== 0)
+        wrong.push(`call ${call}: the part of rank ${rank}`);
+    }
+    for (const each of [x, all, beside]) each.dispose();
+  }
+  await group.barrier();
+  await group.dispose();
+  await backend.dispose();
+  return { wrong };
+}
+
+const JOBS = { programs, fault, device, large };
 
 try {
   console.log(JSON.stringify(await JOBS[what]()));
