@@ -1,7 +1,7 @@
 // One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs
 // in that file and prints their results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error
-// that it gets; with ASIDE, ranks call on the side stream. `large` gathers much there. `device RANK` requires the transport "device", and that rank
-// takes a second to say what its own supports.
+// that it gets; with ASIDE, ranks call on the side stream. `large` gathers much there. `device RANK` requires the
+// transport "device", and that rank takes a second to say what its own supports.
 import { readFileSync } from "node:fs";
 import { add, empty, onSideStream, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
