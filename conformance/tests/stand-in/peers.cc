@@ -22,8 +22,12 @@
 #include <thread>
 
 #include "conformance/tests/stand-in/order.h"
+#include "conformance/tests/stand-in/runtime.h"
 
 namespace {
+
+using standin::setting;
+using standin::told;
 
 constexpr size_t kShared = size_t{1} << 20;
 
@@ -43,11 +47,6 @@ static_assert(sizeof(Handle) <= sizeof(cudaIpcMemHandle_t));
 std::mutex mutex;
 std::map<uint64_t, Shared> own;
 std::map<uint64_t, size_t> mapped;
-
-uint64_t setting(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 uint64_t left = setting("STAND_IN_EXPORTED", uint64_t{1} << 30);
 
@@ -92,13 +91,13 @@ void copiedTo(const void* to, size_t bytes) {
 extern "C" {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
-  if (bytes < kShared) return *data = std::malloc(bytes), *data ? cudaSuccess : cudaErrorMemoryAllocation;
+  if (bytes < kShared) return *data = std::malloc(bytes), *data ? cudaSuccess : told(cudaErrorMemoryAllocation);
   const std::lock_guard lock(mutex);
-  if (bytes > left) return cudaErrorMemoryAllocation;
+  if (bytes > left) return told(cudaErrorMemoryAllocation);
   const int file = memfd_create("stand-in", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return cudaErrorMemoryAllocation;
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return told(cudaErrorMemoryAllocation);
   *data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (*data == MAP_FAILED) return cudaErrorMemoryAllocation;
+  if (*data == MAP_FAILED) return told(cudaErrorMemoryAllocation);
   left -= bytes;
   own[addressOf(*data)] = {file, bytes};
   return cudaSuccess;
@@ -118,7 +117,7 @@ cudaError_t cudaFree(void* data) {
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
   const std::lock_guard lock(mutex);
   const auto found = own.find(addressOf(data));
-  if (found == own.end()) return cudaErrorInvalidValue;
+  if (found == own.end()) return told(cudaErrorInvalidValue);
   const Handle made{getpid(), found->second.file, found->second.bytes};
   *handle = {};
   std::memcpy(handle, &made, sizeof(made));
@@ -129,13 +128,13 @@ cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigne
   if (flags != cudaIpcMemLazyEnablePeerAccess) standin::fault("memory is mapped without access to its GPU");
   Handle from;
   std::memcpy(&from, &handle, sizeof(from));
-  if (from.process == getpid() || setting("STAND_IN_MAPS", 1) == 0) return cudaErrorInvalidValue;
+  if (from.process == getpid() || setting("STAND_IN_MAPS", 1) == 0) return told(cudaErrorInvalidValue);
   const std::string path = "/proc/" + std::to_string(from.process) + "/fd/" + std::to_string(from.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) return cudaErrorInvalidValue;
+  if (file < 0) return told(cudaErrorInvalidValue);
   *data = mmap(nullptr, from.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
-  if (*data == MAP_FAILED) return cudaErrorInvalidValue;
+  if (*data == MAP_FAILED) return told(cudaErrorInvalidValue);
   const std::lock_guard lock(mutex);
   mapped[addressOf(*data)] = from.bytes;
   return cudaSuccess;
@@ -151,7 +150,7 @@ cudaError_t cudaIpcCloseMemHandle(void* data) {
 }
 
 cudaError_t cudaHostRegister(void*, size_t, unsigned flags) {
-  return flags == cudaHostRegisterMapped ? cudaSuccess : cudaErrorInvalidValue;
+  return flags == cudaHostRegisterMapped ? cudaSuccess : told(cudaErrorInvalidValue);
 }
 cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
 cudaError_t cudaHostGetDevicePointer(void** onDevice, void* host, unsigned) { return *onDevice = host, cudaSuccess; }

@@ -16,21 +16,15 @@
 #include <utility>
 
 #include "conformance/tests/stand-in/peers.h"
+#include "conformance/tests/stand-in/runtime.h"
 #include "conformance/tests/stand-in/touch.h"
 
 namespace {
 
+using standin::setting;
+using standin::told;
+
 thread_local cudaError_t last = cudaSuccess;
-
-cudaError_t told(cudaError_t error) {
-  if (error != cudaSuccess) last = error;
-  return error;
-}
-
-uint64_t setting(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 void wait() {
   static const uint64_t delay = setting("STAND_IN_DELAY_MS", 0);
@@ -65,6 +59,20 @@ uint64_t pinnable = setting("STAND_IN_PINNED", uint64_t{320} << 20);
 Pool* poolOf(cudaMemPool_t pool) { return reinterpret_cast<Pool*>(pool); }
 
 }  // namespace
+
+namespace standin {
+
+cudaError_t told(cudaError_t error) {
+  if (error != cudaSuccess) last = error;
+  return error;
+}
+
+uint64_t setting(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+}  // namespace standin
 
 extern "C" {
 
