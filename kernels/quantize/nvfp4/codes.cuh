@@ -278,21 +278,18 @@ __device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)
   }
 }
 
-// Writes the codes of one block or, if `both`, of two consecutive blocks. `word` is the index of the first 32-bit word
-// in `data`.
-__device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2], bool both) {
-  uint8_t* to = data + word * 4;
-  if (both && word % 4 == 0) {
-    *reinterpret_cast<uint4*>(to) = make_uint4(codes[0].x, codes[0].y, codes[1].x, codes[1].y);
-  } else {
-    *reinterpret_cast<uint2*>(to) = codes[0];
-    if (both) *reinterpret_cast<uint2*>(to + 8) = codes[1];
-  }
-}
-
 // Writes the codes of two consecutive blocks, the first at a multiple of four words.
 __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2]) {
   *reinterpret_cast<uint4*>(data + word * 4) = make_uint4(codes[0].x, codes[0].y, codes[1].x, codes[1].y);
+}
+
+// Writes the codes of one block or, if `both`, of two consecutive blocks. `word` is the index of the first 32-bit word
+// in `data`.
+__device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2], bool both) {
+  if (both && word % 4 == 0) return storeFp4(data, word, codes);
+  uint8_t* to = data + word * 4;
+  *reinterpret_cast<uint2*>(to) = codes[0];
+  if (both) *reinterpret_cast<uint2*>(to + 8) = codes[1];
 }
 
 // Stores the scales of one copy of a tile. The first block of the tile is block `block` of line `line`; `block` is a
