@@ -6,8 +6,9 @@ import { median } from "../timing.mjs";
 const BATCH_SECONDS = 0.02;
 const MAX_CALLS = 2000;
 
-export function shuffled(values) {
-  const keyed = values.map((value) => ({ value, key: Math.random() }));
+/** The values in an order that `random` draws, numbers from 0 to 1. */
+export function shuffled(values, random = Math.random) {
+  const keyed = values.map((value) => ({ value, key: random() }));
   return keyed.sort((a, b) => a.key - b.key).map(({ value }) => value);
 }
 

@@ -13,6 +13,7 @@ import {
   Variable,
 } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
+import { shuffled } from "../cuda/timing.mjs";
 import { median } from "../timing.mjs";
 
 const [rounds, layers, features, hidden, tokens] = process.argv.slice(2).map(Number);
@@ -85,18 +86,11 @@ async function longest(span) {
   return most;
 }
 
-/** The items in an order that a number determines, the same on all ranks. */
-function shuffled(items, number) {
-  let state = number + 1;
-  const draw = () => {
-    state = Math.imul(state, 1664525) + 1013904223;
-    return (state >>> 8) / 2 ** 24;
-  };
-  draw();
-  return items
-    .map((item) => [draw(), item])
-    .sort(([a], [b]) => a - b)
-    .map(([, item]) => item);
+/** Draws numbers from 0 to 1, the same on all ranks. */
+let state = 1;
+function draw() {
+  state = Math.imul(state, 1664525) + 1013904223;
+  return (state >>> 8) / 2 ** 24;
 }
 
 /**
@@ -106,7 +100,7 @@ function shuffled(items, number) {
 export async function measure(ways, recipe) {
   const times = Object.fromEntries(Object.keys(ways).map((way) => [way, { steps: [], optimizers: [] }]));
   for (let round = -2; round < rounds; round++) {
-    for (const [way, run] of shuffled(Object.entries(ways), round + 2)) {
+    for (const [way, run] of shuffled(Object.entries(ways), draw)) {
       await group.barrier();
       backend.timeline.mark();
       run(recipe, (label) => {

@@ -1,5 +1,6 @@
 /** Brings what operations need of other ranks one operation ahead, beside the one that runs. */
 import { currentRegion } from "../autocast/autocast.js";
+import { sum } from "../distributed/arguments.js";
 import type { GatherRequest, ProcessGroup } from "../distributed/group.js";
 import type { Bringing, Need } from "../modules/sharding.js";
 import { onSideStream } from "../ops/side-stream.js";
@@ -216,7 +217,7 @@ export class Prefetch {
 
   /** The bytes of what all ranks send, which are equal on all of them. */
   #gatheredBytes({ x: { dtype, shape }, rows }: GatherRequest): number {
-    const all = rows?.reduce((total, each) => total + each, 0) ?? (shape[0] ?? 1) * this.#group.size;
+    const all = rows ? sum(rows) : (shape[0] ?? 1) * this.#group.size;
     return byteLength(dtype, [all, ...shape.slice(1)]);
   }
 }

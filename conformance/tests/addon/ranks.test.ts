@@ -9,9 +9,9 @@ import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
 import { elementCount } from "../../../src/tensor/shape.js";
 import { type Case, distributedCase, type RankCall } from "../distributed/ranks/case.js";
-import { DEVICE_FAULTS } from "../distributed/ranks/faults.js";
+import { deviceFaults } from "../distributed/ranks/faults.js";
 import { type Environment, endAllRanks, type RankEnd } from "../distributed/ranks/processes.js";
-import { assertExpected, messageOf, runRanks, toldBy } from "../distributed/ranks/told.js";
+import { assertExpected, messageOf, runRanks } from "../distributed/ranks/told.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
 const DEADLINE_MS = 110_000;
@@ -66,10 +66,7 @@ describeOnStandIn("ranks of the addon", () => {
         live: 0,
         transport: { kind: "device", description: "NCCL 2.27.7" },
       });
-    for (const [i, each] of cases.entries()) {
-      const told = ends.map(({ said }) => toldBy(said, i));
-      assertExpected(each, told, `case ${i}`);
-    }
+    assertExpected(cases, ends);
   });
 
   it.each<readonly [string, Environment, boolean]>([
@@ -86,10 +83,7 @@ describeOnStandIn("ranks of the addon", () => {
       expect(said, stderr).toMatchObject({ live: 0, reserved: 0 });
       expect(/copied \d+ bytes to peers/.test(stderr), `rank ${rank}: ${stderr}`).toBe(copies);
     }
-    for (const [i, each] of cases.entries()) {
-      const told = ends.map(({ said }) => toldBy(said, i));
-      assertExpected(each, told, `case ${i}`);
-    }
+    assertExpected(cases, ends);
   });
 
   it.each([
@@ -140,11 +134,7 @@ describeOnStandIn("ranks of the addon", () => {
 describeOnStandIn("a faulty rank of the addon makes the others throw an error that names it", () => {
   endAllRanks();
 
-  const faults = Object.entries(DEVICE_FAULTS).filter(([name]) => name !== "exits");
-  const rows = faults.flatMap(([name, row], i) => [
-    [name, "", i % 3, row] as const,
-    [name, "on the side stream", (i + 1) % 3, row] as const,
-  ]);
+  const rows = deviceFaults(3).filter(([name]) => name !== "exits");
   it.each(rows)("%s %s: rank %i", async (name, stream, faulty, { failure, operation = "allReduce" }) => {
     const late = {
       ...{ TIMEOUT_MS: name === "sleeps" ? "8000" : "30000", SLEEPS_MS: "20000" },

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
 import { distributedCase } from "../distributed/ranks/case.js";
-import { DEVICE_FAULTS } from "../distributed/ranks/faults.js";
+import { deviceFaults } from "../distributed/ranks/faults.js";
 import {
   type Environment,
   endAllRanks,
@@ -17,7 +17,7 @@ import {
   startRank,
   within,
 } from "../distributed/ranks/processes.js";
-import { assertExpected, messageOf, runRanks, toldBy } from "../distributed/ranks/told.js";
+import { assertExpected, messageOf, runRanks } from "../distributed/ranks/told.js";
 import { describeOnRanks, GPUS } from "./gpus.js";
 
 const DEADLINE_MS = 100_000;
@@ -41,12 +41,7 @@ describeOnRanks("ranks with a GPU each", () => {
     for (const { said, stderr } of ends) {
       expect(said, stderr).toMatchObject({ live: 0, transport: { kind: "device" } });
     }
-    for (const [i, each] of cases.entries())
-      assertExpected(
-        each,
-        ends.map(({ said }) => toldBy(said, i)),
-        `case ${i}`,
-      );
+    assertExpected(cases, ends);
   });
 
   it("give the bits of ranks in one process in every one of many elements", async () => {
@@ -64,10 +59,7 @@ describeOnRanks("ranks with a GPU each", () => {
 });
 
 describeOnRanks("a faulty rank with a GPU makes the others throw an error that names it", () => {
-  const rows = Object.entries(DEVICE_FAULTS).flatMap(([name, row], i) => [
-    [name, "", i % GPUS, row] as const,
-    [name, "on the side stream", (i + 1) % GPUS, row] as const,
-  ]);
+  const rows = deviceFaults(GPUS);
   it.each(rows)("%s %s: rank %i", async (name, stream, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();
     const late = { ...(name === "sleeps" && { TIMEOUT_MS: "15000" }), ...(stream && { ASIDE: "1" }) };

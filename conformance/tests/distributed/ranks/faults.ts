@@ -20,8 +20,14 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   rows: { failure: "disagreement", operation: "allToAll" },
 };
 
-/** The faults of a rank whose operations are enqueued. */
-export const DEVICE_FAULTS: Readonly<Record<string, Fault>> = {
-  ...FAULTS,
-  aside: { failure: "disagreement" },
-};
+/**
+ * Jobs of `size` ranks whose operations are enqueued, on the main stream and on the side stream: a fault, the stream in words,
+ * and the rank that has the fault.
+ */
+export function deviceFaults(size: number) {
+  const faults: Readonly<Record<string, Fault>> = { ...FAULTS, aside: { failure: "disagreement" } };
+  return Object.entries(faults).flatMap(([name, fault], i) => [
+    [name, "", i % size, fault] as const,
+    [name, "on the side stream", (i + 1) % size, fault] as const,
+  ]);
+}

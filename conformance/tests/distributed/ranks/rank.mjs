@@ -29,6 +29,8 @@ const FAULTS = {
   dtype: (group) => group.allReduce(bf16(group.backend, 4)),
   plan: (group) => group.allReduce(values(group.backend, 4), { plan: { algorithm: "ring" } }),
   order: (group) => group.allGather(values(group.backend, 4)),
+  // the call of the others, on the stream on which they are not
+  aside: (group) => FAULTS.none(group),
   message: (group) => group.send(values(group.backend, 4), (group.rank + 1) % group.size),
   // sends two rows to each other rank, which expects one
   rows: (group) => {
@@ -60,23 +62,22 @@ async function programs() {
   return { told, live, reserved, transport };
 }
 
-/** Runs an action, which makes a call if it returns no promise, on the stream on which all ranks make theirs. */
-function onStream(group, action, isAside = Boolean(process.env.ASIDE)) {
+/** Runs an action on the side stream or the main one. On the side stream it must return no promise. */
+function onStream(isAside, group, action) {
   if (!isAside) return action(group);
   const results = [];
   onSideStream(group.backend, () => void results.push(action(group)));
   return results[0];
 }
-// on the stream on which the others are not
-FAULTS.aside = (group) => onStream(group, FAULTS.none, !process.env.ASIDE);
 
 async function fault() {
   const backend = await open();
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
-  onStream(group, FAULTS.none);
-  if (name === "aside" && String(group.rank) === faulty) FAULTS.aside(group);
-  else if (String(group.rank) === faulty) await onStream(group, FAULTS[name]);
-  else await onStream(group, FAULTS[name === "rows" ? "evenly" : "none"]);
+  const [isFaulty, isAside] = [String(group.rank) === faulty, Boolean(process.env.ASIDE)];
+  onStream(isAside, group, FAULTS.none);
+  const action = isFaulty ? FAULTS[name] : FAULTS[name === "rows" ? "evenly" : "none"];
+  const isOnOther = isFaulty && name === "aside";
+  await onStream(isAside !== isOnOther, group, action);
   await group.dispose();
   await backend.dispose();
   return {};

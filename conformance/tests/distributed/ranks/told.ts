@@ -22,7 +22,7 @@ export async function runRanks(
 type Said = RankEnd["said"];
 
 /** The results of the calls of one program. */
-export function toldBy(said: Said, program: number): readonly (string | null)[] {
+function toldBy(said: Said, program: number): readonly (string | null)[] {
   return (said?.told as readonly (readonly (string | null)[])[] | undefined)?.[program] ?? [];
 }
 
@@ -32,7 +32,7 @@ export function messageOf(said: Said): string {
 }
 
 /** Fails unless the results of every rank, as JSON, are the expected ones. */
-export function assertExpected(
+function assertOne(
   { expected, programs }: Case,
   results: readonly (readonly (string | null | undefined)[])[],
   where: string,
@@ -45,5 +45,13 @@ export function assertExpected(
       expect([got?.dtype, got?.shape], what).toEqual([wanted?.dtype, wanted?.shape]);
       if (got && wanted) expect(differenceOf(got, wanted), what).toBeUndefined();
     }
+  }
+}
+
+/** Fails unless what the ranks said of each case is what it expects. */
+export function assertExpected(cases: readonly Case[], ends: readonly RankEnd[]): void {
+  for (const [i, each] of cases.entries()) {
+    const told = ends.map(({ said }) => toldBy(said, i));
+    assertOne(each, told, `case ${i}`);
   }
 }
