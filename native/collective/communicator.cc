@@ -33,8 +33,7 @@ void Communicator::join() {
       new Joining{nccl_, place_, context_.device(), stream_, reinterpret_cast<uint8_t*>(scratch)});
   if (least != UINT64_MAX) {
     joining->peers = std::make_unique<Peers>(place_.rank, place_.size);
-    const auto segment = context_.exported().anySegment();
-    joining->hello = joining->peers->hello(least, segment ? &*segment : nullptr);
+    joining->hello = joining->peers->hello(least, context_.exported().anySegment());
   }
   std::thread thread([joining] { joinRanks(joining); });
   const Clock::time_point begun = Clock::now();
@@ -74,8 +73,6 @@ void Communicator::requireOpen() {
   }
   if (state_ != CommState::kWorks) throw Failure{"BACKEND", message_};
 }
-
-std::string Communicator::lateText() const { return " waited " + std::to_string(place_.timeout.count()) + " ms"; }
 
 void Communicator::finish(CommState state, const std::string& message) {
   if (state_ != CommState::kWorks) return;

@@ -45,9 +45,9 @@ class Communicator {
   // so far.
   void end();
 
-  // Adds a transfer to the next exchange().
-  void send(const void* x, size_t bytes, int peer) { transfers_.push_back({const_cast<void*>(x), bytes, peer, true}); }
-  void receive(void* out, size_t bytes, int peer) { transfers_.push_back({out, bytes, peer, false}); }
+  // Adds a transfer to the next exchange(), unless it is of no bytes.
+  void send(const void* x, size_t bytes, int peer) { add({const_cast<void*>(x), bytes, peer, true}); }
+  void receive(void* out, size_t bytes, int peer) { add({out, bytes, peer, false}); }
   // Enqueues the transfers that were added. This and the three functions below throw Failure BACKEND if the
   // communicator has ended. On the side stream, GPUs that reach each other's memory copy to memory that the receiver
   // exports, and NCCL moves the rest; all ranks must be on the side stream, or none.
@@ -96,15 +96,15 @@ class Communicator {
     uint32_t number;
   };
 
+  void add(const Transfer& transfer) {
+    if (transfer.bytes > 0) transfers_.push_back(transfer);
+  }
   // Whether an exchange of `bytes` bytes between two ranks is a copy, if the receiver's memory is exported.
   bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->least(); }
   // Offers the memory of a receive. Returns the number of the copy, if the peer can copy to it.
   std::optional<uint32_t> offer(int peer, void* out, size_t bytes);
   // Waits for the peer's offer for a send.
   Peers::Taken awaitOffer(int peer, size_t bytes);
-  // Waits until `isDone`, which another rank determines.
-  template <typename IsDone>
-  void awaitRank(const char* what, IsDone isDone);
   // Enqueues copies to other ranks, what `meanwhile` enqueues, and waiting for what others copy to this one.
   void copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received,
                  const std::function<void()>& meanwhile = {});
@@ -118,8 +118,9 @@ class Communicator {
   // Calls `body`, which enqueues work, and waits until NCCL has accepted the work.
   template <typename Body>
   void enqueue(const char* what, Body body);
-  // Waits until NCCL has finished its work on the host.
-  void settle(const char* what, std::unique_lock<std::mutex>& lock);
+  // Waits until `isDone()`, which depends on other ranks. It is called with `mutex_` held.
+  template <typename IsDone>
+  void await(const char* what, IsDone isDone);
   // Aborts a communicator whose current NCCL call takes too long.
   void cut();
   void check(const char* what, nccl::Result result);
@@ -129,7 +130,6 @@ class Communicator {
   void requireOpen();
   // Unmaps the memory of other ranks, once nothing enqueued uses it.
   void leavePeers();
-  std::string lateText() const;
   cudaEvent_t takeEvent();
   void forgetDone();
 

@@ -13,31 +13,37 @@ constexpr std::chrono::microseconds kNap{50};
 
 }  // namespace
 
-void Communicator::settle(const char* what, std::unique_lock<std::mutex>& lock) {
+template <typename IsDone>
+void Communicator::await(const char* what, IsDone isDone) {
   const Clock::time_point begun = Clock::now();
   for (;;) {
-    requireOpen();
-    nccl::Result result = nccl::kSuccess;
-    check(what, nccl_.commGetAsyncError(comm_, &result));
-    check(what, result);
-    if (result == nccl::kSuccess) return;
     const auto waited = Clock::now() - begun;
-    if (told()) finish(CommState::kTold, "the job has failed");
-    if (waited > place_.timeout) {
-      finish(CommState::kLate, std::string(what) + lateText());
+    {
+      const std::lock_guard lock(mutex_);
+      requireOpen();
+      if (isDone()) return;
+      if (told()) finish(CommState::kTold, "the job has failed");
+      if (waited > place_.timeout) {
+        finish(CommState::kLate, std::string(what) + " waited " + std::to_string(place_.timeout.count()) + " ms");
+      }
     }
-    lock.unlock();
     if (waited > kEager) std::this_thread::sleep_for(kNap);
-    lock.lock();
   }
 }
 
 template <typename Body>
 void Communicator::enqueue(const char* what, Body body) {
-  std::unique_lock lock(mutex_);
-  requireOpen();
-  check(what, body());
-  settle(what, lock);
+  {
+    const std::lock_guard lock(mutex_);
+    requireOpen();
+    check(what, body());
+  }
+  await(what, [&] {
+    nccl::Result result = nccl::kSuccess;
+    check(what, nccl_.commGetAsyncError(comm_, &result));
+    check(what, result);
+    return result == nccl::kSuccess;
+  });
 }
 
 template <typename Body>
@@ -56,11 +62,10 @@ void Communicator::exchange() {
   std::vector<PeerCopy> sent;
   std::vector<Arrival> received;
   std::vector<Transfer> others;
-  const auto isDone = [](const Transfer& each) { return each.bytes == 0; };
   inStep([&] {
     // all offers are made before one is waited for, so that no two ranks wait for each other
     for (const Transfer& each : transfers) {
-      if (isDone(each) || (each.out && isCopied(each.bytes))) continue;
+      if (each.out) continue;
       const auto number = isCopied(each.bytes) ? offer(each.peer, each.data, each.bytes) : std::nullopt;
       if (number) {
         received.push_back({each.peer, *number});
@@ -69,8 +74,8 @@ void Communicator::exchange() {
       }
     }
     for (const Transfer& each : transfers) {
-      if (isDone(each) || !each.out || !isCopied(each.bytes)) continue;
-      const Peers::Taken taken = awaitOffer(each.peer, each.bytes);
+      if (!each.out) continue;
+      const auto taken = isCopied(each.bytes) ? awaitOffer(each.peer, each.bytes) : Peers::Taken{};
       if (taken.to) {
         sent.push_back({taken, each.data, each.bytes});
       } else {
@@ -128,7 +133,7 @@ bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
 }
 
 std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
-  awaitRank("an exchange", [&] { return peers_->hasRoom(peer); });
+  await("an exchange", [&] { return peers_->hasRoom(peer); });
   std::optional<uint32_t> number;
   const uint64_t address = reinterpret_cast<uint64_t>(out);
   context_.check("cuStreamWriteValue32", peers_->offer(peer, context_.exported(), address, bytes, stream_, &number));
@@ -137,25 +142,10 @@ std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
 
 Peers::Taken Communicator::awaitOffer(int peer, size_t bytes) {
   // A rank that offers memory of another size has made another call, of which it also tells: the job fails then.
-  awaitRank("an exchange", [&] { return peers_->isOffered(peer, bytes); });
+  await("an exchange", [&] { return peers_->isOffered(peer, bytes); });
   Peers::Taken taken{};
   context_.check("cudaIpcOpenMemHandle", peers_->take(peer, &taken));
   return taken;
-}
-
-template <typename IsDone>
-void Communicator::awaitRank(const char* what, IsDone isDone) {
-  const Clock::time_point begun = Clock::now();
-  while (!isDone()) {
-    const auto waited = Clock::now() - begun;
-    {
-      const std::lock_guard lock(mutex_);
-      requireOpen();
-      if (told()) finish(CommState::kTold, "the job has failed");
-      if (waited > place_.timeout) finish(CommState::kLate, std::string(what) + lateText());
-    }
-    if (waited > kEager) std::this_thread::sleep_for(kNap);
-  }
 }
 
 void Communicator::copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received,

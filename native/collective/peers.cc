@@ -114,11 +114,11 @@ uint64_t Peers::pageBytes() const {
 
 Peers::Page& Peers::page() const { return *reinterpret_cast<Page*>(page_); }
 
-PeerHello Peers::hello(uint64_t least, const ExportedMemory::Place* segment) {
+PeerHello Peers::hello(uint64_t least, const std::optional<cudaIpcMemHandle_t>& segment) {
   PeerHello hello;
   hello.process = getpid();
   if (!segment || !driver().write || !driver().wait) return hello;
-  hello.segment = segment->segment;
+  hello.segment = *segment;
   if (rank_ == 0) {
     file_ = memfd_create("lockstep-peers", MFD_CLOEXEC);
     if (file_ < 0 || ftruncate(file_, static_cast<off_t>(pageBytes())) != 0) return hello;

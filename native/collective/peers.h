@@ -48,8 +48,8 @@ class Peers {
   ~Peers();
   Peers(const Peers&) = delete;
 
-  // What this rank tells. Rank 0 creates the page.
-  PeerHello hello(uint64_t least, const ExportedMemory::Place* segment);
+  // What this rank tells; without a segment, that it does not copy. Rank 0 creates the page.
+  PeerHello hello(uint64_t least, const std::optional<cudaIpcMemHandle_t>& segment);
   // Takes what all ranks told, in order. Returns whether this rank can copy to each of them and be told of by each, which
   // it tries on a stream. The ranks copy only if all of them can.
   bool meet(const std::vector<PeerHello>& all, cudaStream_t stream);

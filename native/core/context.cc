@@ -164,20 +164,26 @@ size_t Context::spareList(uint64_t bytes) {
 }
 
 uint64_t Context::allocate(uint64_t bytes) {
-  const size_t list = spareList(bytes);
-  const uint64_t whole = list < kSpareLists ? uint64_t{1} << (list + kSmallestShift) : bytes;
   // The side stream is behind all work that has used what is free by now, as exported memory requires.
   void* data = isAside() && bytes >= exportedFrom_ ? exported_.allocate(bytes) : nullptr;
-  if (!data && list < kSpareLists) data = takeSpare(list);
-  if (!data) data = take(whole);
-  if (!data) data = takeExported(bytes);
-  if (!data) data = takeOrThrow(whole);
-  const uint64_t address = reinterpret_cast<uint64_t>(data);
-  if (list < kSpareLists && !exported_.placeOf(address, bytes)) forbidBeyond(address, bytes, whole);
+  const uint64_t address = reinterpret_cast<uint64_t>(data ? data : takeBlock(bytes));
   sizes_.emplace(address, bytes);
   live_ += bytes;
   if (isAside()) use(address);
   return address;
+}
+
+void* Context::takeBlock(uint64_t bytes) {
+  const size_t list = spareList(bytes);
+  const uint64_t whole = list < kSpareLists ? uint64_t{1} << (list + kSmallestShift) : bytes;
+  void* data = list < kSpareLists ? takeSpare(list) : nullptr;
+  if (!data) data = take(whole);
+  if (!data) {
+    if (void* exported = takeExported(bytes)) return exported;
+    data = takeTrimmed(whole);
+  }
+  forbidBeyond(reinterpret_cast<uint64_t>(data), bytes, whole);
+  return data;
 }
 
 void* Context::takeExported(uint64_t bytes) {
@@ -236,7 +242,9 @@ Workspace Context::workspace(uint64_t bytes) {
       check("cudaFreeAsync", cudaFreeAsync(own.data, stream()));
     }
     own = {};
-    own = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
+    const uint64_t whole = bytes + (isFenced() ? kFenceBytes : 0);
+    void* data = take(whole);
+    own = {data ? data : takeTrimmed(whole), bytes};
   }
   // During a capture there is no fence: it would be written at every replay, but checked only once.
   if (!isFenced() || capture_) return own;
@@ -269,8 +277,7 @@ void* Context::take(uint64_t bytes) {
   return data;
 }
 
-void* Context::takeOrThrow(uint64_t bytes) {
-  if (void* data = take(bytes)) return data;
+void* Context::takeTrimmed(uint64_t bytes) {
   // releasing waits for the device, which is not possible during a capture
   if (!capture_) {
     trimAll();

@@ -189,9 +189,10 @@ class Context {
   void open();
   // Allocates from the memory pool. Returns null if there is no memory.
   void* take(uint64_t bytes);
-  // As `take`. If no memory is left and no capture is in progress, calls trimAll and tries again. Throws Failure
-  // OUT_OF_MEMORY.
-  void* takeOrThrow(uint64_t bytes);
+  // As `take`, after trimAll, which is not called during a capture. Throws Failure OUT_OF_MEMORY.
+  void* takeTrimmed(uint64_t bytes);
+  // Returns a block of a free list, of the pool or, if those have none, of exported memory. Throws Failure OUT_OF_MEMORY.
+  void* takeBlock(uint64_t bytes);
   // Returns free exported memory, which the current stream may use at once, or null if there is none.
   void* takeExported(uint64_t bytes);
   // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work

@@ -71,9 +71,9 @@ std::optional<ExportedMemory::Place> ExportedMemory::placeOf(uint64_t address, u
   return Place{segment->second.handle, address - segment->first};
 }
 
-std::optional<ExportedMemory::Place> ExportedMemory::anySegment() {
+std::optional<cudaIpcMemHandle_t> ExportedMemory::anySegment() {
   if (segments_.empty() && !grow(1)) return std::nullopt;
-  return Place{segments_.begin()->second.handle, 0};
+  return segments_.begin()->second.handle;
 }
 
 uint64_t ExportedMemory::reserved() const {

@@ -28,8 +28,8 @@ class ExportedMemory {
   bool free(uint64_t address);
   // Returns nothing if the bytes do not lie in this memory.
   std::optional<Place> placeOf(uint64_t address, uint64_t bytes) const;
-  // Returns the place of a segment, which it allocates if there is none yet; nothing if that is not possible.
-  std::optional<Place> anySegment();
+  // Returns a segment, which it allocates if there is none yet; nothing if that is not possible.
+  std::optional<cudaIpcMemHandle_t> anySegment();
   // The bytes of all segments.
   uint64_t reserved() const;
   // Returns segments without allocations to the device. No other process may have mapped one.
