@@ -70,10 +70,10 @@ export function step({ model, optimizer }, recipe, mark = () => {}) {
 }
 
 const { onSideStream } = backend;
-/** Runs a step without the side stream: exchanges take their turn among the other operations. */
-export function stepInTurn(of, recipe, mark) {
-  backend.onSideStream = (body) => body();
-  step(of, recipe, mark);
+/** Runs a step without the side stream: exchanges, which `run` runs, take their turn among the other operations. */
+export function stepInTurn(of, recipe, run = (exchange) => exchange()) {
+  backend.onSideStream = run;
+  step(of, recipe);
   backend.onSideStream = onSideStream;
 }
 
@@ -94,28 +94,57 @@ function draw() {
 }
 
 /**
- * Medians of the milliseconds of each way under a recipe, and those of its optimizer alone. A step takes as long as that of the
- * slowest rank. Each round has another order, since a step that follows one of less power has a faster clock.
+ * The milliseconds that the exchanges of a step take in turn, with what is computed for them: the median over rounds of the rank
+ * that waits least for others.
+ */
+export async function exchangeMs(of, recipe) {
+  const { timeline } = backend;
+  const timed = (exchange) => {
+    timeline.mark();
+    const result = exchange();
+    timeline.mark();
+    return result;
+  };
+  const sums = [];
+  for (let round = 0; round < rounds; round++) {
+    await group.barrier();
+    stepInTurn(of, recipe);
+    stepInTurn(of, recipe, timed);
+    const spans = timeline.spans().filter((_, i) => i % 2 === 0);
+    sums.push(-(await longest(-spans.reduce((sum, span) => sum + span, 0))));
+  }
+  return median(sums);
+}
+
+/** The steps that are timed, behind one that is not. */
+const TIMED = 2;
+
+/**
+ * Medians of the milliseconds of a step of each way under a recipe, and of those for which it waits for the side stream. Steps
+ * follow each other as in training, where hosts are ahead of their GPUs, so that no time counts in which a GPU waits for a host.
+ * A step takes as long as that of the slowest rank. Each round has another order, since a step that follows one of less power has
+ * a faster clock.
  */
 export async function measure(ways, recipe) {
-  const times = Object.fromEntries(Object.keys(ways).map((way) => [way, { steps: [], optimizers: [] }]));
+  const times = Object.fromEntries(Object.keys(ways).map((way) => [way, { steps: [], waits: [] }]));
   for (let round = -2; round < rounds; round++) {
     for (const [way, run] of shuffled(Object.entries(ways), draw)) {
       await group.barrier();
+      run(recipe);
       backend.timeline.mark();
-      run(recipe, (label) => {
-        if (label !== "forward") backend.timeline.mark();
-      });
-      const [passes, optimizer] = backend.timeline.spans();
-      const [step, last] = [await longest(passes + optimizer), await longest(optimizer)];
+      for (let i = 0; i < TIMED; i++) run(recipe);
+      backend.timeline.mark();
+      const waited = backend.timeline.waited() / TIMED;
+      const [all] = backend.timeline.spans();
+      const [step, wait] = [await longest(all / TIMED), await longest(waited)];
       if (round < 0) continue;
       times[way].steps.push(step);
-      times[way].optimizers.push(last);
+      times[way].waits.push(wait);
     }
   }
   const medians = (which) =>
     Object.fromEntries(Object.entries(times).map(([way, lists]) => [way, median(lists[which])]));
-  return { ms: medians("steps"), optimizerMs: medians("optimizers") };
+  return { ms: medians("steps"), waited: medians("waits") };
 }
 
 /** Prints the results of rank 0. */

@@ -9,10 +9,10 @@ const whole = trainer(modelOf());
 const dividedBy = (overlap) => trainer(modelOf({ group, sequenceParallel: true, overlap }));
 const [inTurn, cut] = [dividedBy(false), dividedBy(true)];
 const WAYS = {
-  "one rank": (recipe, mark) => step(whole, recipe, mark),
-  "in turn": (recipe, mark) => step(inTurn, recipe, mark),
-  overlap: (recipe, mark) => step(cut, recipe, mark),
-  "cut in turn": (recipe, mark) => stepInTurn(cut, recipe, mark),
+  "one rank": (recipe) => step(whole, recipe),
+  "in turn": (recipe) => step(inTurn, recipe),
+  overlap: (recipe) => step(cut, recipe),
+  "cut in turn": (recipe) => stepInTurn(cut, recipe),
 };
 
 const results = [];

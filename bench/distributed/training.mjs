@@ -1,11 +1,14 @@
 // One rank of the benchmark of data parallelism. It runs forward, backward and optimizer of a stack of LayerNormMLP in three
 // variants: gradients are reduced while the backward pass runs, in turn with it, or not at all; and the same with parameters that
 // fullyShard divides, exchanged beside the computation and in turn with it. Rank 0 prints the results. A step takes as long as
-// that of the slowest rank, for all variants, since ranks that exchange wait for the slowest. Given `trace` instead of a number
-// of rounds, each rank prints when each part of one step began and ended.
+// that of the slowest rank, for all variants, since ranks that exchange wait for the slowest. `hidden` is the share of the time
+// that exchanges take in turn for which the computation does not wait when they run beside it. Times of steps do not say that: a
+// GPU at its power limit has a slower clock while it exchanges beside products, and a faster one where it only exchanges.
+// Given `trace` instead of a number of rounds, each rank prints when each part of one step began and ended.
 import { DataParallel, fullyShard } from "lockstep";
 import {
   backend,
+  exchangeMs,
   group,
   isTrace,
   leave,
@@ -23,11 +26,11 @@ const copied = trainer(whole, new DataParallel(whole, group));
 const sharded = trainer(divided, fullyShard(divided, group));
 
 const WAYS = {
-  "not reduced": (recipe, mark) => copied.parallel.noSync(() => step(copied, recipe, mark)),
-  "reduced in turn": (recipe, mark) => stepInTurn(copied, recipe, mark),
-  "reduced beside": (recipe, mark) => step(copied, recipe, mark),
-  "sharded in turn": (recipe, mark) => stepInTurn(sharded, recipe, mark),
-  "sharded beside": (recipe, mark) => step(sharded, recipe, mark),
+  "not reduced": (recipe) => copied.parallel.noSync(() => step(copied, recipe)),
+  "reduced in turn": (recipe) => stepInTurn(copied, recipe),
+  "reduced beside": (recipe) => step(copied, recipe),
+  "sharded in turn": (recipe) => stepInTurn(sharded, recipe),
+  "sharded beside": (recipe) => step(sharded, recipe),
 };
 
 if (isTrace) {
@@ -38,12 +41,10 @@ if (isTrace) {
   await leave();
 }
 
-/** Runs a step and prints, in milliseconds from its start, what each stream had done when. */
+/** Runs a step behind others and prints, in milliseconds from its start, what each stream had done when. */
 async function trace(name, recipe, of) {
   const { onSideStream } = backend;
-  step(of, recipe);
-  step(of, recipe);
-  await group.barrier();
+  for (let i = 0; i < 3; i++) step(of, recipe);
   const labels = [];
   const mark = (label) => {
     labels.push(label);
@@ -73,15 +74,23 @@ async function trace(name, recipe, of) {
 
 const results = [];
 for (const [name, recipe] of Object.entries(RECIPES)) {
-  const { ms, optimizerMs } = await measure(WAYS, recipe);
-  const alone = ms["not reduced"];
-  const shares = (kind) => {
-    const [turn, beside] = [ms[`${kind} in turn`], ms[`${kind} beside`]];
-    // the optimizer of sharded parameters has fewer of them: what exchanges add is counted without that
-    const bare = alone - optimizerMs["not reduced"] + optimizerMs[`${kind} in turn`];
-    return { "of ranks times one": alone / beside, hidden: 1 - (beside - bare) / (turn - bare) };
+  const { ms, waited } = await measure(WAYS, recipe);
+  const shares = async (kind, of) => {
+    const exchanges = await exchangeMs(of, recipe);
+    const wait = waited[`${kind} beside`];
+    return {
+      "of ranks times one": ms["not reduced"] / ms[`${kind} beside`],
+      exchanges,
+      waited: wait,
+      hidden: 1 - wait / exchanges,
+    };
   };
-  results.push({ recipe: name, ms, copied: shares("reduced"), sharded: shares("sharded") });
+  results.push({
+    recipe: name,
+    ms,
+    copied: await shares("reduced", copied),
+    sharded: await shares("sharded", sharded),
+  });
 }
 report(results);
 await leave();

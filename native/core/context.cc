@@ -143,8 +143,7 @@ void Context::close() {
   }
   uploads_.clear();
   pinned_.clear();
-  for (cudaEvent_t mark : marks_) ignore(cudaEventDestroy(mark));
-  marks_.clear();
+  forgetStamps();
   gemmPlans_.reset();
   if (blas_) cublasLtDestroy(blas_);
   for (const Lane* lane : {&side_, &main_}) {
@@ -363,23 +362,45 @@ void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) {
 
 void Context::mark() {
   requireNoCapture("a moment is marked");
+  stamp(marks_);
+}
+
+void Context::stamp(std::vector<cudaEvent_t>& stamps) {
   cudaEvent_t event = nullptr;
   check("cudaEventCreate", cudaEventCreate(&event));
-  marks_.push_back(event);
+  stamps.push_back(event);
   check("cudaEventRecord", cudaEventRecord(event, stream()));
 }
 
-std::vector<float> Context::spans() {
+std::vector<float> Context::spansOf(const std::vector<cudaEvent_t>& stamps) {
   requireNoCapture("times are taken");
-  if (marks_.empty()) return {};
-  check("cudaEventSynchronize", cudaEventSynchronize(marks_.back()));
-  std::vector<float> spans(marks_.size() - 1);
+  if (stamps.empty()) return {};
+  check("cudaEventSynchronize", cudaEventSynchronize(stamps.back()));
+  std::vector<float> spans(stamps.size() - 1);
   for (size_t i = 0; i < spans.size(); ++i) {
-    check("cudaEventElapsedTime", cudaEventElapsedTime(&spans[i], marks_[i], marks_[i + 1]));
+    check("cudaEventElapsedTime", cudaEventElapsedTime(&spans[i], stamps[i], stamps[i + 1]));
   }
-  for (cudaEvent_t mark : marks_) check("cudaEventDestroy", cudaEventDestroy(mark));
-  marks_.clear();
   return spans;
+}
+
+std::vector<float> Context::spans() {
+  std::vector<float> spans = spansOf(marks_);
+  forgetStamps();
+  return spans;
+}
+
+float Context::waited() {
+  const std::vector<float> spans = spansOf(waits_);
+  float sum = 0;
+  for (size_t i = 0; i < spans.size(); i += 2) sum += spans[i];
+  return sum;
+}
+
+void Context::forgetStamps() {
+  for (std::vector<cudaEvent_t>* stamps : {&marks_, &waits_}) {
+    for (cudaEvent_t event : *stamps) ignore(cudaEventDestroy(event));
+    stamps->clear();
+  }
 }
 
 MemoryUse Context::memory() const {

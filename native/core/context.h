@@ -173,11 +173,14 @@ class Context {
   void endSide();
   bool isAside() const { return lane_ == &side_; }
 
-  // Records an event on the stream, for `spans`.
+  // Records an event on the stream, for `spans` and `waited`.
   void mark();
   // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys
   // them.
   std::vector<float> spans();
+  // Returns for how many milliseconds, since the first of those events, the main stream has waited for side work. `spans`
+  // forgets them.
+  float waited();
 
   // Throws Failure if `error` is an error. After a sticky error the context can no longer be used.
   void check(const char* what, cudaError_t error);
@@ -221,6 +224,11 @@ class Context {
   // Makes the main stream wait for the side work number `work` and for all earlier side work.
   void join(size_t work);
   void joinAll();
+  // Records an event that has a time.
+  void stamp(std::vector<cudaEvent_t>& stamps);
+  // Waits for the last event. Returns the milliseconds between consecutive events.
+  std::vector<float> spansOf(const std::vector<cudaEvent_t>& stamps);
+  void forgetStamps();
   // The block of memory that `address` lies in, or sizes_.end().
   std::map<uint64_t, uint64_t>::const_iterator blockAt(uint64_t address) const;
 
@@ -277,6 +285,8 @@ class Context {
   std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;
   std::vector<cudaEvent_t> marks_;
+  // Pairs of events, before and after the main stream waits for side work; since the first mark.
+  std::vector<cudaEvent_t> waits_;
   // The graph being captured. The main workspace belongs to it during the capture, and `workspaceOutside_` is restored
   // afterwards.
   std::optional<CapturedGraph> capture_;

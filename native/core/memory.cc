@@ -283,6 +283,10 @@ Napi::Value Spans(const Napi::CallbackInfo& info) {
   return array;
 }
 
+Napi::Value Waited(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), contextIn(info[0]).waited());
+}
+
 // Launches a kernel that fails, for tests of the behaviour after a device error.
 Napi::Value Fault(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
@@ -338,6 +342,7 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("sideEnd", Napi::Function::New<guarded<SideEnd>>(env));
   exports.Set("mark", Napi::Function::New<guarded<Mark>>(env));
   exports.Set("spans", Napi::Function::New<guarded<Spans>>(env));
+  exports.Set("waited", Napi::Function::New<guarded<Waited>>(env));
   exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));
   exports.Set("memory", Napi::Function::New<guarded<Memory>>(env));
 }

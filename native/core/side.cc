@@ -51,7 +51,10 @@ void Context::release(uint64_t block) {
 }
 
 void Context::join(size_t work) {
+  const bool isTimed = !marks_.empty();
+  if (isTimed) stamp(waits_);
   check("cudaStreamWaitEvent", cudaStreamWaitEvent(main_.stream, sideWork_[work].done.handle(), 0));
+  if (isTimed) stamp(waits_);
   sideWork_.erase(sideWork_.begin(), sideWork_.begin() + static_cast<std::ptrdiff_t>(work) + 1);
   if (!sideWork_.empty()) return;
   for (size_t list = 0; list < kSpareLists; ++list) {

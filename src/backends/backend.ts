@@ -40,6 +40,11 @@ export interface Timeline {
   mark(): void;
   /** Returns the milliseconds between consecutive time stamps and deletes the stamps. It waits for the last one. */
   spans(): Float64Array;
+  /**
+   * Returns for how many milliseconds, since the first time stamp, work outside of `onSideStream` has waited for work inside it:
+   * how long exchanges between ranks held up the computation that they run beside. Call it before `spans`.
+   */
+  waited(): number;
 }
 
 /** Captured operations that can be replayed. */

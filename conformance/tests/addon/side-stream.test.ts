@@ -42,6 +42,34 @@ describeOnStandIn("the side stream of a device", (addon) => {
     await gpu.dispose();
   });
 
+  it("has each of its works waited for once, and the time of that is counted between marks", async () => {
+    const gpu = openCuda(addon);
+    const { timeline } = gpu;
+    using x = zeros(gpu, "f32", [64]);
+    using y = zeros(gpu, "f32", [64]);
+    const work = (): void => {
+      onSideStream(gpu, () => scaled(x, 2, { out: x }));
+      scaled(y, 3, { out: y });
+      scaled(x, 3, { out: x });
+      scaled(x, 3, { out: x });
+    };
+    // between any two events of the stand-in there is a millisecond
+    work();
+    expect(timeline.waited()).toBe(0);
+    timeline.mark();
+    expect(timeline.waited()).toBe(0);
+    work();
+    work();
+    expect(timeline.waited()).toBe(2);
+    timeline.mark();
+    expect(Array.from(timeline.spans())).toEqual([1]);
+    work();
+    expect(timeline.waited()).toBe(0);
+    timeline.mark();
+    work();
+    await gpu.dispose();
+  });
+
   it("refuses to capture or replay a graph, and can be used again after that error", async () => {
     const gpu = openCuda(addon);
     using x = zeros(gpu, "f32", [64]);

@@ -2,6 +2,9 @@
 import { expect, it } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
 import { zeros } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 
 describeOnGpu("a GPU's timeline", () => {
@@ -18,6 +21,27 @@ describeOnGpu("a GPU's timeline", () => {
     expect(spans).toHaveLength(3);
     expect(spans.every((span) => span >= 0 && span < 10_000)).toBe(true);
     expect(timeline?.spans()).toHaveLength(0);
+  });
+
+  it("says how long work waited for the side stream, as long as there are marks", () => {
+    const { timeline } = gpu();
+    using x = zeros(gpu(), "f32", [1 << 26]);
+    const waited = (): number => {
+      onSideStream(gpu(), () => {
+        for (let i = 0; i < 50; i++) add(x, x, { out: x });
+      });
+      scaled(x, 2, { out: x });
+      return timeline?.waited() ?? Number.NaN;
+    };
+    expect(waited()).toBe(0);
+    timeline?.mark();
+    const once = waited();
+    expect(once).toBeGreaterThan(1);
+    expect(waited()).toBeGreaterThan(once + 1);
+    timeline?.mark();
+    const [all = 0] = timeline?.spans() ?? [];
+    expect(all).toBeGreaterThan(once);
+    expect(waited()).toBe(0);
   });
 
   it("may be closed with marks whose times were not read", async () => {

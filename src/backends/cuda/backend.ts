@@ -84,7 +84,11 @@ class CudaBackend implements Backend {
     this.#addon = addon;
     this.#device = device;
     this.memory = new DeviceMemory(addon, device);
-    this.timeline = { mark: () => addon.mark(device), spans: () => addon.spans(device) };
+    this.timeline = {
+      mark: () => addon.mark(device),
+      spans: () => addon.spans(device),
+      waited: () => addon.waited(device),
+    };
     this.exchange = new NcclExchange(addon, device, this.memory, facts.uuid);
     this.datapath = datapath ?? nativeFamily(facts);
     const { runtime, driver, cublasLt } = addon.versions();
