@@ -86,6 +86,9 @@ async function longest(span) {
   return most;
 }
 
+/** The shortest of the spans that the ranks measured. */
+const shortest = async (span) => -(await longest(-span));
+
 /** Draws numbers from 0 to 1, the same on all ranks. */
 let state = 1;
 function draw() {
@@ -111,7 +114,7 @@ export async function exchangeMs(of, recipe) {
     stepInTurn(of, recipe);
     stepInTurn(of, recipe, timed);
     const spans = timeline.spans().filter((_, i) => i % 2 === 0);
-    sums.push(-(await longest(-spans.reduce((sum, span) => sum + span, 0))));
+    sums.push(await shortest(spans.reduce((sum, span) => sum + span, 0)));
   }
   return median(sums);
 }
@@ -122,8 +125,8 @@ const TIMED = 2;
 /**
  * Medians of the milliseconds of a step of each way under a recipe, and of those for which it waits for the side stream. Steps
  * follow each other as in training, where hosts are ahead of their GPUs, so that no time counts in which a GPU waits for a host.
- * A step takes as long as that of the slowest rank. Each round has another order, since a step that follows one of less power has
- * a faster clock.
+ * A step takes as long as that of the slowest rank. The others wait for it, which is no cost of exchanges: the wait is that of
+ * the rank that waits least. Each round has another order, since a step that follows one of less power has a faster clock.
  */
 export async function measure(ways, recipe) {
   const times = Object.fromEntries(Object.keys(ways).map((way) => [way, { steps: [], waits: [] }]));
@@ -136,7 +139,7 @@ export async function measure(ways, recipe) {
       backend.timeline.mark();
       const waited = backend.timeline.waited() / TIMED;
       const [all] = backend.timeline.spans();
-      const [step, wait] = [await longest(all / TIMED), await longest(waited)];
+      const [step, wait] = [await longest(all / TIMED), await shortest(waited)];
       if (round < 0) continue;
       times[way].steps.push(step);
       times[way].waits.push(wait);

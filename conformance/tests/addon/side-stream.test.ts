@@ -4,6 +4,7 @@
  */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
+import type { Timeline } from "../../../src/backends/backend.js";
 import { openCuda } from "../../../src/backends/cuda/backend.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { empty, zeros } from "../../../src/ops/create.js";
@@ -44,7 +45,7 @@ describeOnStandIn("the side stream of a device", (addon) => {
 
   it("has each of its works waited for once, and the time of that is counted between marks", async () => {
     const gpu = openCuda(addon);
-    const { timeline } = gpu;
+    const timeline = gpu.timeline as Timeline;
     using x = zeros(gpu, "f32", [64]);
     using y = zeros(gpu, "f32", [64]);
     const work = (): void => {
