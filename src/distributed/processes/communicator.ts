@@ -111,13 +111,13 @@ export class ProcessCommunicator implements Communicator {
     return parts;
   }
 
-  /** Reports an error of this rank to the other ranks, which wait for it. */
+  /** Reports an error of this rank, which its caller throws, to the other ranks, which wait for it. */
   #tell(error: unknown): void {
     const { rank } = this.link.place;
     const message = error instanceof Error ? error.message : String(error);
     if (error instanceof DistributedError)
-      this.link.fail(failed(error.failure, error.rank, message.replace(`${error.operation}: `, "")));
-    else this.link.fail(failed("lost", rank, `rank ${rank} failed: ${message}`));
+      this.link.fail(failed(error.failure, error.rank, message.replace(`${error.operation}: `, "")), true);
+    else this.link.fail(failed("lost", rank, `rank ${rank} failed: ${message}`), true);
   }
 
   #requireHere(operation: string): void {

@@ -129,6 +129,7 @@ export class DeviceCommunicator implements Communicator {
    */
   async #close(): Promise<unknown> {
     if (!this.isWorld || this.backend.memory.closed) return undefined;
+    const { isThrown } = this.link;
     let failure: unknown;
     try {
       await this.#idle();
@@ -137,7 +138,7 @@ export class DeviceCommunicator implements Communicator {
       failure = error;
     }
     for (const devices of this.opened) devices.close(failure === undefined);
-    return failure;
+    return isThrown ? undefined : failure;
   }
 
   /** Waits until all ranks leave the group. */
@@ -210,6 +211,7 @@ export class DeviceCommunicator implements Communicator {
       if (!this.#devices && error instanceof BackendError)
         this.link.fail(
           failed("lost", this.link.place.rank, `rank ${this.link.place.rank}: ${error.message}`),
+          true,
         );
       throw error;
     }

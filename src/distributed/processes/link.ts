@@ -40,7 +40,7 @@ export class Link {
   readonly #mail = new Map<string, Data[]>();
   readonly #left = new Set<number>();
   #failure: Failed | undefined;
-  #told = false;
+  #isThrown = false;
   /** The number of notes that were sent to other ranks. */
   #noted = 0;
   readonly #ended: Promise<unknown>;
@@ -141,8 +141,14 @@ export class Link {
     }
   }
 
-  /** Ends the job on all ranks. */
-  fail(failure: Failed): void {
+  /** Whether a call of this rank has thrown the failure of the job. */
+  get isThrown(): boolean {
+    return this.#isThrown;
+  }
+
+  /** Ends the job on all ranks. The caller says whether it throws an error that tells this rank's program of it. */
+  fail(failure: Failed, isThrown = false): void {
+    this.#isThrown ||= isThrown;
     if (this.#failure) return;
     this.#failure = failure;
     Atomics.store(this.failed, 0, 1);
@@ -154,7 +160,7 @@ export class Link {
   /** Leaves the job and ends the messaging thread. Returns a failure that no call of this rank has thrown yet. */
   async close(): Promise<Error | undefined> {
     this.#hear();
-    const untold = this.#failure && !this.#told ? this.#error("dispose") : undefined;
+    const untold = this.#failure && !this.#isThrown ? this.#error("dispose") : undefined;
     this.#worker.ref();
     this.#port.postMessage({ kind: "left", rank: this.place.rank } satisfies Message);
     await this.#ended;
@@ -163,7 +169,7 @@ export class Link {
   }
 
   #error(operation: string): DistributedError {
-    this.#told = true;
+    this.#isThrown = true;
     const { failure, rank, message } = this.#failure as Failed;
     return new DistributedError(failure, operation, rank, message);
   }

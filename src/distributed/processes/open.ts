@@ -11,10 +11,10 @@ import { chooseTransport } from "./transport.js";
 
 /**
  * Opens the group of all processes of a job. Processes find each other by `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`,
- * as in torchrun. If none of these is set, the group has this process only. Tensors are on `backend`, which the caller disposes
- * of after the group. If every rank has its own GPU and NCCL, operations are enqueued and move data from GPU to GPU. Otherwise
- * data goes through the hosts, and an operation returns when it has completed. `transport` of the group says which one is used.
- * Several processes need the package zeromq.
+ * as in torchrun; mpirun and srun have variables of their own in place of the first two. Without any of them, the group has this
+ * process only. Tensors are on `backend`, which the caller disposes of after the group. If every rank has its own GPU and NCCL,
+ * operations are enqueued and move data from GPU to GPU. Otherwise data goes through the hosts, and an operation returns when it
+ * has completed. `transport` of the group says which one is used. Several processes need the package zeromq.
  *
  * @throws `ArgumentError` for what is not a backend, for options or an environment that are incomplete or contradictory, and if
  * the environment enables a feature of NCCL whose results are unknown, `BackendError` if `transport` is `device` and a rank

@@ -1,6 +1,6 @@
 /**
- * The rank of this process and the address of the others, from options and from the environment variables of torchrun, mpirun,
- * srun and `lockstep launch`.
+ * The rank of this process and the address of the others, from options and from the environment variables of launchers: torchrun
+ * and `lockstep launch`, mpirun and srun.
  */
 import { ArgumentError } from "../../errors.js";
 import { domain, integer, oneOf, optionsOf } from "../../options.js";
@@ -8,9 +8,9 @@ import { DEFAULT_TIMEOUT_MS, timeout } from "../timeout.js";
 
 /** Options of `openProcessGroup`. An option that is left out is read from the environment. */
 export interface ProcessGroupOptions {
-  /** The rank of this process, from 0. Default: `RANK`. */
+  /** The rank of this process, from 0. Default: `RANK`, or what mpirun or srun sets in its place. */
   readonly rank?: number | undefined;
-  /** The number of processes. Default: `WORLD_SIZE`, or 1 if neither it nor `RANK` is set. */
+  /** The number of processes. Default: `WORLD_SIZE`, or what mpirun or srun sets in its place; 1 if none of them is set. */
   readonly size?: number | undefined;
   /** The host of rank 0. Default: `MASTER_ADDR`. */
   readonly address?: string | undefined;
@@ -61,6 +61,47 @@ const checkProcessGroup = optionsOf<ProcessGroupOptions>({
 /** The environment variables, from which missing options are read. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
+/**
+ * The variables in which launchers give a process its rank, the number of processes, and its rank on this host. Open MPI and
+ * MPICH (and what is derived from it) come before srun, by which they may have been started themselves. In a batch script of
+ * Slurm, outside of srun, SLURM_PROCID is set and SLURM_STEP_NUM_TASKS is not: that process is alone.
+ */
+const LAUNCHERS = [
+  { rank: "RANK", size: "WORLD_SIZE", local: "LOCAL_RANK" },
+  { rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE", local: "OMPI_COMM_WORLD_LOCAL_RANK" },
+  { rank: "PMI_RANK", size: "PMI_SIZE", local: "MPI_LOCALRANKID" },
+  { rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS", local: "SLURM_LOCALID" },
+] as const;
+
+/** The launcher whose variables are set; the first one if none are. */
+function launcherOf(environment: Environment): (typeof LAUNCHERS)[number] {
+  const found = LAUNCHERS.find(({ size }) => environment[size]);
+  return environment.RANK || !found ? LAUNCHERS[0] : found;
+}
+
+/** The number in a variable; undefined if it is not set. */
+function numberIn(user: string, environment: Environment, name: string): number | undefined {
+  const given = environment[name];
+  if (given === undefined || given === "") return undefined;
+  if (/^\d{1,9}$/.test(given)) return Number(given);
+  throw new ArgumentError(`${user}: ${name} is ${JSON.stringify(given)}; it must be a whole number from 0`);
+}
+
+/**
+ * Returns the number of this process among those of the job on its host, from 0, as torchrun, `lockstep launch`, mpirun or srun
+ * gives it; 0 for a process that none of them has started. It is for `openBackend("cuda", { device: localRank() })`.
+ *
+ * @throws `ArgumentError` if the environment variable is not a whole number.
+ */
+export function localRank(): number {
+  return localRankIn(process.env);
+}
+
+/** `localRank` in an environment. */
+export function localRankIn(environment: Environment): number {
+  return numberIn("localRank", environment, launcherOf(environment).local) ?? 0;
+}
+
 /** Returns undefined for a process without others. Throws `ArgumentError` if a value is missing or contradicts another. */
 export function placeOf(
   user: string,
@@ -68,19 +109,15 @@ export function placeOf(
   environment: Environment,
 ): Place | undefined {
   checkProcessGroup(user, options);
-  const number = (name: string): number | undefined => {
-    const given = environment[name];
-    if (given === undefined || given === "") return undefined;
-    if (/^\d{1,9}$/.test(given)) return Number(given);
-    throw new ArgumentError(`${user}: ${name} is ${JSON.stringify(given)}; it must be a whole number from 0`);
-  };
-  const rank = options.rank ?? number("RANK");
-  const count = options.size ?? number("WORLD_SIZE");
+  const number = (name: string) => numberIn(user, environment, name);
+  const launcher = launcherOf(environment);
+  const rank = options.rank ?? number(launcher.rank);
+  const count = options.size ?? number(launcher.size);
   if (rank === undefined && count === undefined) return undefined;
-  if (rank === undefined) throw missing(user, "rank", "RANK");
-  if (count === undefined) throw missing(user, "size", "WORLD_SIZE");
-  size(user, "WORLD_SIZE", count);
-  integer(0, count - 1)(user, "RANK", rank);
+  if (rank === undefined) throw missing(user, "rank", launcher.rank);
+  if (count === undefined) throw missing(user, "size", launcher.size);
+  size(user, launcher.size, count);
+  integer(0, count - 1)(user, launcher.rank, rank);
   if (count === 1) return undefined;
   const at = options.port ?? number("LOCKSTEP_PORT") ?? number("MASTER_PORT");
   if (at === undefined) throw missing(user, "port", "MASTER_PORT");

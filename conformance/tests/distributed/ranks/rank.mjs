@@ -3,7 +3,7 @@
 // that it gets; with ASIDE, ranks call on the side stream. `large` gathers much there. `device RANK` requires the
 // transport "device", and that rank takes a second to say what its own supports.
 import { readFileSync } from "node:fs";
-import { add, empty, onSideStream, openBackend, tensor } from "lockstep";
+import { add, DistributedError, empty, onSideStream, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
 import { runCalls } from "./program.mjs";
 
@@ -77,7 +77,13 @@ async function fault() {
   onStream(isAside, group, FAULTS.none);
   const action = isFaulty ? FAULTS[name] : FAULTS[name === "rows" ? "evenly" : "none"];
   const isOnOther = isFaulty && name === "aside";
-  await onStream(isAside !== isOnOther, group, action);
+  try {
+    await onStream(isAside !== isOnOther, group, action);
+  } catch (error) {
+    // does not throw the failure again, which would replace the error
+    if (error instanceof DistributedError) await group.dispose();
+    throw error;
+  }
   await group.dispose();
   await backend.dispose();
   return {};
