@@ -29,7 +29,7 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
       requireInputs(spec.inputs, inputs);
       for (const [name, row] of Object.entries(table)) {
         if (row.required && !given.has(name))
-          throw new ArgumentError(`--${name} ${row.placeholder} is needed`);
+          throw new ArgumentError(`--${[name, row.placeholder ?? []].flat().join(" ")} is needed`);
       }
       const session = new Session(spec.name, io, valuesOf(GENERAL, parsed));
       try {
@@ -63,7 +63,8 @@ async function requireDistinct(
 
 function requireInputs(names: readonly string[], inputs: readonly string[]): void {
   const missing = names[inputs.length];
-  if (missing !== undefined) throw new ArgumentError(`${missing} is needed: ${names.join(" ")}`);
+  const all = names.length > 1 ? `: ${names.join(" ")}` : "";
+  if (missing !== undefined) throw new ArgumentError(`${missing} is needed${all}`);
   if (inputs.includes(""))
     throw new ArgumentError(`${names.join(" ")}: an empty text was given; give a file's path`);
   const extra = inputs[names.length];

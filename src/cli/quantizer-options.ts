@@ -44,6 +44,15 @@ const CHOSEN_RULES = [
   ...new Set(quantizersWith("scaleRule").flatMap((name) => blockFormat(name).rules)),
 ] as const;
 
+/** The element formats of quantizers that have a choice of them. */
+const CHOSEN_FORMATS = [
+  ...new Set(
+    BLOCK_FORMAT_NAMES.map((name) => blockFormat(name).elements)
+      .filter((elements) => elements.length > 1)
+      .flat(),
+  ),
+];
+
 export const QUANTIZER_OPTIONS = {
   dialect: optional<DialectName>({
     placeholder: "NAME",
@@ -59,7 +68,7 @@ export const QUANTIZER_OPTIONS = {
     }),
   },
   format: optional<ScalarFormat>({
-    placeholder: "e4m3|e5m2|e2m3|e3m2",
+    placeholder: CHOSEN_FORMATS.join("|"),
     help: "element format, for quantizers with a choice of formats (default e4m3; mxfp6: e2m3)",
     parse: resolveFormat,
   }),
@@ -86,14 +95,14 @@ export const QUANTIZER_OPTIONS = {
   ),
   "amax-epsilon": value({
     placeholder: "X",
-    help: "fp8-current, fp8-block, fp8-row: lower bound of the amax from which a scale is computed",
+    help: `${quantizersWith("amaxEpsilon").join(", ")}: lower bound of the amax from which a scale is computed`,
     parse: fromZero,
     fallback: 0,
     shown: "0",
   }),
   "amax-limit": value({
     placeholder: "X",
-    help: "fp8-row: upper bound of the amax from which a scale is computed; 0 is none",
+    help: `${quantizersWith("amaxLimit").join(", ")}: upper bound of the amax from which a scale is computed; 0 is none`,
     parse: fromZero,
     fallback: 0,
     shown: "0",

@@ -293,7 +293,7 @@ describe("the program", () => {
     expect({ status: ran.status, stderr: ran.stderr }).toEqual({ status: 0, stderr: "" });
     expect(JSON.parse(ran.stdout)).toMatchObject({ version: "0.1.0" });
     const wrong = spawnSync(process.execPath, [program, "gemm"], { encoding: "utf8" });
-    expect(wrong).toMatchObject({ status: 2, stdout: "", stderr: "lockstep gemm: IN… is needed: IN…\n" });
+    expect(wrong).toMatchObject({ status: 2, stdout: "", stderr: "lockstep gemm: IN… is needed\n" });
   });
 
   const full = "/dev/full";

@@ -91,7 +91,10 @@ export class ProgramSubject {
   async #hello(): Promise<Hello> {
     this.#peer = this.begin();
     const say = { type: "hello", protocol: PROTOCOL, version: VERSION };
-    return helloOf(await ask(this.#peer, { say, tensors: [] }, START_MS), this.harness);
+    return helloOf(
+      await ask(this.#peer, { say, tensors: [] }, Math.max(START_MS, this.options.deadline)),
+      this.harness,
+    );
   }
 
   async #ask(message: Message): Promise<Reply> {
