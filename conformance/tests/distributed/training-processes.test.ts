@@ -1,5 +1,7 @@
 /** Recorded runs of parallel training, as processes: the hashes are those of ranks of one process. */
+import { spawnSync } from "node:child_process";
 import { rmSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { compileHarness } from "../../../scripts/compile-harness.mjs";
 import { runJob } from "../../../scripts/parallel-runs.mjs";
@@ -55,6 +57,22 @@ describe("training with ranks as processes gives the recorded hashes", () => {
     },
     DEADLINE_MS + 10_000,
   );
+
+  it.each([
+    [["--only", "zzz"], 'no recorded run of at most 4 ranks has "zzz" in its title'],
+    [["--ranks", "1"], "no recorded run of at most 1 ranks"],
+    [["--ranks", "two"], "--ranks is two; give a whole number from 1"],
+    [["--steps", "0"], "--steps is 0; give a whole number from 1"],
+    [["--steps", "101"], "--steps is 101; 100 are recorded"],
+    [["--backend", "foo"], "--backend is foo; give wasm or cuda"],
+    [["--bogus"], "Unknown option '--bogus'"],
+  ])("and the script that compares them refuses %j, with which it would compare nothing", (args, reason) => {
+    const script = fileURLToPath(new URL("../../../scripts/parallel-runs.mjs", import.meta.url));
+    const { status, stdout, stderr } = spawnSync(process.execPath, [script, ...args], { encoding: "utf8" });
+    expect([status, stdout]).toEqual([2, ""]);
+    expect(stderr).toMatch(/^parallel-runs: .*\n$/);
+    expect(stderr).toContain(reason);
+  });
 
   it("reports a run that is not recorded by its name", () => {
     expect(recorded.map(titleOf).sort()).toEqual([...TITLES].sort());
