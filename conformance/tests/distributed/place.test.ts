@@ -75,6 +75,27 @@ describe.each(Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])("a process t
   });
 });
 
+it("the address of rank 0 is that of a host", () => {
+  const environment = { ...environmentOf("torchrun", 1, 2, 1), ...OTHERS };
+  for (const wrong of [
+    "host0 ",
+    " host0",
+    "host0\n",
+    "a\0b",
+    "tcp://host0",
+    "a/b",
+    "*",
+    "not a host",
+    "höst",
+  ]) {
+    const reason = /MASTER_ADDR.*must be the name or the address of a host|address.*must be/s;
+    expect(() => placeOf("test", {}, { ...environment, MASTER_ADDR: wrong })).toThrowError(reason);
+    expect(() => placeOf("test", { address: wrong }, environment)).toThrowError(ArgumentError);
+  }
+  for (const address of ["host0", "host-0.example.org", "10.0.0.1", "::1", "[fe80::1%eth0]", "host_0"])
+    expect(placeOf("test", { address }, environment)).toMatchObject({ address });
+});
+
 describe("a process is alone", () => {
   it("if no launcher started it, or one with a single process", () => {
     expect(placeOf("test", {}, {})).toBeUndefined();

@@ -159,6 +159,14 @@ describe("a job", () => {
     expect(ends.filter(({ said }) => said && !("error" in said))).toHaveLength(3);
   });
 
+  it("says at once that an address leads nowhere", async () => {
+    const of = { ...jobOf(1, 2, await freePort()), MASTER_ADDR: ".." };
+    const { ended } = startRank(["fault", "none", "9"], of);
+    const told = toldBy(await within(DEADLINE_MS, ended));
+    expect(told).toMatchObject({ failure: "refused", operation: "openProcessGroup", rank: 0 });
+    expect(told.message).toContain("rank 1 cannot connect to rank 0 at ..:");
+  });
+
   it.each([0, 1])(
     'refuses the transport "device" on all ranks where it is not there, if rank %i is late',
     async (late) => {

@@ -9,6 +9,7 @@ import {
   framesOf,
   type Hello,
   type Message,
+  messageOf,
   PROTOCOL,
 } from "./messages.js";
 import type { Place } from "./place.js";
@@ -200,8 +201,4 @@ export class Hub {
       for (const wait of LOOKS_MS) setTimeout(() => this.#tell({ kind: "ping" }), wait).unref();
     }
   }
-}
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -46,12 +46,17 @@ export interface Place {
 const MOST_RANKS = 1024;
 const size = integer(1, MOST_RANKS);
 const port = integer(1, 65535);
+/** Characters of names of hosts and of addresses, IPv6 included. Others never reach a socket. */
+const host = domain(
+  (value) => typeof value === "string" && /^[\w.:%[\]-]+$/.test(value),
+  "the name or the address of a host",
+);
 const someText = domain((value) => typeof value === "string" && value !== "", "a text with something in it");
 
 const checkProcessGroup = optionsOf<ProcessGroupOptions>({
   rank: integer(0),
   size,
-  address: someText,
+  address: host,
   port,
   token: someText,
   timeoutMs: timeout,
@@ -124,6 +129,7 @@ export function placeOf(
   port(user, "MASTER_PORT", at);
   const address = options.address ?? environment.MASTER_ADDR;
   if (!address) throw missing(user, "address", "MASTER_ADDR");
+  host(user, "MASTER_ADDR", address);
   const token = options.token ?? environment.LOCKSTEP_JOB_TOKEN;
   if (!token) throw missing(user, "token", "LOCKSTEP_JOB_TOKEN");
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;

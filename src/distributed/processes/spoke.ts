@@ -1,7 +1,7 @@
 /** The connection of a rank other than 0 to rank 0. */
 import { Dealer } from "zeromq";
 import { keysOf } from "./keys.js";
-import { type Failed, failed, frameOf, framesOf, type Message, PROTOCOL } from "./messages.js";
+import { type Failed, failed, frameOf, framesOf, type Message, messageOf, PROTOCOL } from "./messages.js";
 import type { Place } from "./place.js";
 import { Outbox, SOCKET } from "./socket.js";
 
@@ -43,8 +43,14 @@ export class Spoke {
     // rank 0 has the same time limit, and reports which rank is missing
     const timer = setTimeout(() => this.#answer(late), timeoutMs + 1000);
     this.#loops = [this.#receive(), this.#watch(where)];
-    this.#dealer.connect(`tcp://${where}`);
-    this.#out.send(framesOf({ kind: "hello", protocol: PROTOCOL, rank, size }));
+    try {
+      this.#dealer.connect(`tcp://${where}`);
+      this.#out.send(framesOf({ kind: "hello", protocol: PROTOCOL, rank, size }));
+    } catch (error) {
+      this.#answer(
+        failed("refused", 0, `rank ${rank} cannot connect to rank 0 at ${where}: ${messageOf(error)}`),
+      );
+    }
     const failure = await answer;
     clearTimeout(timer);
     this.#open = failure === undefined;
