@@ -3,7 +3,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { requireShape } from "../ops/execute.js";
 import { describe, integer } from "../options.js";
 import { requireTensor } from "../tensor/require.js";
-import { type DType, elementCount, type Shape } from "../tensor/shape.js";
+import { type DType, elementCount, type Shape, storageBits } from "../tensor/shape.js";
 import { isOverlap } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { Communicator } from "./communicator.js";
@@ -40,6 +40,24 @@ export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number,
       `${user}: x is a scalar, []; it is divided along its first dimension, so reshape it to [1]`,
     );
   return [rows, elementCount(rest)];
+}
+
+/**
+ * The number of elements in the rows of x that each rank has, sends or receives. Throws `ShapeError` if those of a rank fill no
+ * whole bytes, as an odd number of 4-bit codes.
+ */
+export function elementsOf(
+  user: string,
+  name: string,
+  x: Tensor,
+  rows: readonly number[],
+): readonly number[] {
+  const [, unit] = rowsOf(user, x);
+  const rank = rows.findIndex((count) => (count * unit * storageBits(x.dtype)) % 8 !== 0);
+  if (rank < 0) return rows.map((count) => count * unit);
+  throw new ShapeError(
+    `${user}: ${name} is [${rows}]; the ${rows[rank]} elements of rank ${rank} fill no whole bytes, as two codes of ${x.dtype} share a byte; give even numbers`,
+  );
 }
 
 /** Throws `ShapeError` unless there is one count for each rank. */

@@ -27,9 +27,9 @@ type CallOf = {
  * are left out; the length of each message shows them.
  */
 const DETAILS: CallOf = {
-  allGather: ({ parts }) => [
+  allGather: ({ parts, subject }) => [
     "allGather",
-    `of ${parts.map(({ x, counts }) => `${x.dtype} ${rowsOf(x)} with ${counts} elements`).join(" and ")}`,
+    `of ${parts.map(({ x, counts }) => `${x.dtype} ${rowsOf(x)} with ${counts} elements`).join(" and ")}${among(subject)}`,
   ],
   reduceScatter: ({ x, counts, reduction, subject }) => [
     "reduceScatter",
@@ -39,7 +39,10 @@ const DETAILS: CallOf = {
     "allReduce",
     `of ${x.dtype} [${x.shape}]${among(subject)}, ${wordsOf(reduction)}`,
   ],
-  broadcast: ({ x, root }) => ["broadcast", `of ${x.dtype} [${x.shape}] from ${root}`],
+  broadcast: ({ x, root, subject }) => [
+    "broadcast",
+    `of ${x.dtype} [${x.shape}]${among(subject)}, from rank ${root}`,
+  ],
   allToAll: ({ x }) => ["allToAll", `of ${x.dtype} ${rowsOf(x)}`],
   send: ({ x, to }, { rank }) => ["send", `of ${x.dtype} [${x.shape}] from ${rank} to ${to}`],
   recv: ({ out, from }, { rank }) => ["recv", `of ${out.dtype} [${out.shape}] from ${from} to ${rank}`],
@@ -62,7 +65,7 @@ function rowsOf({ shape }: Tensor): string {
 }
 
 function among(subject: string | undefined): string {
-  return subject === undefined ? "" : ` from ${subject}`;
+  return subject === undefined ? "" : ` for ${subject}`;
 }
 
 function wordsOf(how: Reduction): string {

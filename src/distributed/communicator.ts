@@ -22,14 +22,14 @@ export interface GatherPart {
   readonly out: Tensor;
 }
 
-/** Several gathers at once. */
-export interface AllGatherArgs {
-  readonly parts: readonly GatherPart[];
-}
-
 /** A description of x that all ranks must give alike, for what its type and shape do not show. */
 interface Described {
   readonly subject?: string | undefined;
+}
+
+/** Several gathers at once. */
+export interface AllGatherArgs extends Described {
+  readonly parts: readonly GatherPart[];
 }
 
 /** Reduces the x of all ranks, and writes this rank's elements of the result to `out`. */
@@ -48,7 +48,7 @@ export interface AllReduceArgs extends Described {
 }
 
 /** Copies the x of rank `root` to `out` on every rank. `out` may be x. */
-export interface BroadcastArgs {
+export interface BroadcastArgs extends Described {
   readonly x: Tensor;
   readonly root: number;
   readonly out: Tensor;

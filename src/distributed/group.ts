@@ -8,6 +8,7 @@ import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import {
   divided,
+  elementsOf,
   offsetsOf,
   requireCounts,
   requireOn,
@@ -135,13 +136,14 @@ export class ProcessGroup {
    * Concatenates the x of all ranks along the first dimension, in order of ranks. x has any dtype; all dimensions except the
    * first must be equal on every rank.
    * @throws `ArgumentError` for an unknown option and for a tensor of another backend, `DTypeError` for what is not a tensor and
-   * for an `out` of another dtype, `ShapeError` for a scalar, for `rows` that do not match x, and for an `out` of another shape.
+   * for an `out` of another dtype, `ShapeError` for a scalar, for `rows` that do not match x or fill no whole bytes, and for an
+   * `out` of another shape.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allGather<T extends Tensor>(x: T, options: AllGatherOptions = {}): T {
     using scope = new Scope();
     const part = this.#gatherPart(x, options);
-    this.#run("allGather", { parts: [part] });
+    this.#run("allGather", { parts: [part], subject: this.#subject });
     return scope.keep(part.out) as T;
   }
 
@@ -153,7 +155,7 @@ export class ProcessGroup {
     if (given.length === 0) return [];
     using scope = new Scope();
     const parts = given.map(({ x, rows }) => this.#gatherPart(x, { rows }));
-    this.#run("allGather", { parts });
+    this.#run("allGather", { parts, subject: this.#subject });
     return parts.map(({ out }) => scope.keep(out));
   }
 
@@ -161,14 +163,15 @@ export class ProcessGroup {
     const user = "allGather";
     const source = requireTensor(user, "x", x);
     const { rows: given, out: into } = checkAllGather(user, options);
-    const [own, unit] = rowsOf(user, source);
+    const [own] = rowsOf(user, source);
     const rows = requireCounts(this.#communicator, user, "rows", given ?? this.ranks.map(() => own));
     if (rows[this.rank] !== own)
       throw new ShapeError(
         `${user}: x has ${own} rows; rows is [${rows}], which gives rank ${this.rank} others`,
       );
+    const counts = elementsOf(user, "rows", source, rows);
     const out = resultOf(this.#communicator, user, source, [sum(rows), ...source.shape.slice(1)], into);
-    return { x: source, counts: rows.map((each) => each * unit), out };
+    return { x: source, counts, out };
   }
 
   /**
@@ -245,7 +248,7 @@ export class ProcessGroup {
     requireRank(this.#communicator, user, "root", root);
     using scope = new Scope();
     const out = resultOf(this.#communicator, user, source, source.shape, into, true);
-    this.#run("broadcast", { x: source, root, out });
+    this.#run("broadcast", { x: source, root, out, subject: this.#subject });
     return scope.keep(out) as T;
   }
 
@@ -254,7 +257,7 @@ export class ProcessGroup {
    * dtype.
    * @throws `ArgumentError` for an unknown option, for a tensor of another backend, and for `sent` without `received`,
    * `DTypeError` for what is not a tensor and for an `out` of another dtype, `ShapeError` if the numbers of rows do not match x
-   * or `out`.
+   * or `out`, or if the rows of a rank fill no whole bytes.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allToAll<T extends Tensor>(x: T, options: AllToAllOptions = {}): T {
@@ -263,17 +266,20 @@ export class ProcessGroup {
     const { sent: given, received: wanted, out: into } = checkAllToAll(user, options);
     if (given !== undefined && wanted === undefined)
       throw new ArgumentError(`${user}: sent is given and received is not; give both`);
-    const [all, unit] = rowsOf(user, source);
+    const [all] = rowsOf(user, source);
     const sent = divided(this.#communicator, user, "sent", given, all);
     const received = requireCounts(this.#communicator, user, "received", wanted ?? sent);
     if (sent[this.rank] !== received[this.rank])
       throw new ArgumentError(
         `${user}: rank ${this.rank} sends ${sent[this.rank]} rows to itself and receives ${received[this.rank]}; give the same number`,
       );
+    const counts = {
+      sent: elementsOf(user, "sent", source, sent),
+      received: elementsOf(user, "received", source, received),
+    };
     using scope = new Scope();
     const out = resultOf(this.#communicator, user, source, [sum(received), ...source.shape.slice(1)], into);
-    const elements = (counts: readonly number[]): number[] => counts.map((count) => count * unit);
-    this.#run("allToAll", { x: source, sent: elements(sent), received: elements(received), out });
+    this.#run("allToAll", { x: source, ...counts, out });
     return scope.keep(out) as T;
   }
 
@@ -313,15 +319,16 @@ export class ProcessGroup {
   }
 
   /**
-   * @internal Runs `body`, whose reductions fail with a disagreement unless all ranks give the same `subject`. It describes what
-   * the types and shapes of the tensors do not show.
+   * @internal Runs `body`, whose gathers, reductions and broadcasts fail with a disagreement unless all ranks give the same
+   * `subject`. It describes what the types and shapes of the tensors do not show.
    */
   saying<R>(subject: string, body: () => R): R {
+    const before = this.#subject;
     this.#subject = subject;
     try {
       return body();
     } finally {
-      this.#subject = undefined;
+      this.#subject = before;
     }
   }
 

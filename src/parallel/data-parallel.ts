@@ -38,6 +38,7 @@ interface Reducing {
   readonly buckets: readonly Bucket[];
   /** The parameters whose gradients the pass has completed. */
   readonly ready: Set<Parameter>;
+  readonly names: ReadonlyMap<Parameter, string>;
   /** The index of the first bucket that is not reduced yet. */
   next: number;
 }
@@ -112,7 +113,7 @@ export class DataParallel {
       members.every(({ parameter }) => reducing.ready.has(parameter));
     for (let next = this.#nextOf(reducing); next && isReady(next); next = this.#nextOf(reducing)) {
       reducing.next++;
-      this.#reduce(next);
+      this.#reduce(next, reducing.names);
     }
   }
 
@@ -121,25 +122,34 @@ export class DataParallel {
   }
 
   #begin(pass: HookedPass): Reducing {
-    const trained = this.module.parameters().filter(({ requiresGrad }) => requiresGrad);
-    const buckets = bucketsOf(trained, this.#bucketBytes);
-    const reducing = { pass, buckets, ready: new Set<Parameter>(), next: 0 };
+    const named = Array.from(
+      this.module.namedParameters(),
+      ([name, parameter]) => [parameter, name] as const,
+    );
+    const names = new Map(named.filter(([{ requiresGrad }]) => requiresGrad));
+    const buckets = bucketsOf([...names.keys()], this.#bucketBytes);
+    const reducing = { pass, buckets, ready: new Set<Parameter>(), names, next: 0 };
     pass.atEnd(() => this.#end(reducing));
     this.#reducing = reducing;
     return reducing;
   }
 
   /** Reduces a bucket, concurrently with the rest of the backward pass. */
-  #reduce(bucket: Bucket): void {
-    onSideStream(this.group.backend, () => {
+  #reduce(bucket: Bucket, names: ReadonlyMap<Parameter, string>): void {
+    const { group } = this;
+    const all = bucket.members.map(({ parameter }) => names.get(parameter)).join(", ");
+    onSideStream(group.backend, () => {
       using _ = new Scope();
       const { flat, owned } = packed("DataParallel", bucket);
-      const how = { reduction: this.#reduction, plan: this.#plan };
-      unpack(bucket, this.group.allReduce(flat, { ...how, out: owned ? flat : undefined }));
+      const how = { reduction: this.#reduction, plan: this.#plan, out: owned ? flat : undefined };
+      unpack(
+        bucket,
+        group.saying(`gradients of ${all}`, () => group.allReduce(flat, how)),
+      );
     });
   }
 
-  /** Aborts the group if a backward pass has failed on this rank, because the other ranks would wait for its gradients. */
+  /** Aborts the group if the pass has not reached every parameter, because the other ranks would wait for its gradients. */
   #end({ ready }: Reducing): void {
     this.#reducing = undefined;
     for (const [name, parameter] of this.module.namedParameters()) {
@@ -155,14 +165,25 @@ export class DataParallel {
  * Overwrites the parameters of a module by those of rank `root`: values, codes and scales. The values before quantization that
  * `quantizedModelInit` may keep are not copied.
  *
- * @throws `ArgumentError` for what is not a module or a group, for a group on another backend, and for a root that is not a rank
- * of the group; `DisposedError` for a group that was disposed of, `DistributedError` for a group that has failed.
+ * @throws `ArgumentError` for what is not a module or a group, for a group on another backend, for a root that is not a rank of
+ * the group, and for parameters that `fullyShard` has divided; `DisposedError` for a group that was disposed of.
+ * @throws `DistributedError` for ranks with different parts of a parameter (`Parameter.part`), as those of tensor parallelism
+ * have, and for a group that has failed.
  */
 export function broadcastParameters(module: Module, group: ProcessGroup, root = 0): void {
   checkModule("broadcastParameters", "module", module);
   checkGroup("broadcastParameters", "group", group);
   requireSameBackend("broadcastParameters", module, group);
-  for (const { value } of module.parameters()) {
-    for (const each of membersOf(value)) group.broadcast(each, { root, out: each });
+  for (const [name, { sharding }] of module.namedParameters())
+    if (sharding)
+      throw new ArgumentError(
+        `broadcastParameters: ${name} is divided by fullyShard, so each rank has other rows of it; call it before`,
+      );
+  for (const [name, { value, part }] of module.namedParameters()) {
+    // ranks that have other parts of a parameter disagree
+    const subject = part ? `${name}, part ${JSON.stringify(part.ranges)}` : name;
+    group.saying(subject, () => {
+      for (const each of membersOf(value)) group.broadcast(each, { root, out: each });
+    });
   }
 }

@@ -54,8 +54,8 @@ export class FullySharded {
     this.#shards = orDispose(
       (made) =>
         new Map(
-          module.parameters().map((parameter) => {
-            const shard = new ShardedParameter(parameter, { group, rowMultiple, prefetch });
+          Array.from(module.namedParameters(), ([name, parameter]) => {
+            const shard = new ShardedParameter(parameter, { name, group, rowMultiple, prefetch });
             made.push(shard);
             return [parameter, shard];
           }),
@@ -69,6 +69,7 @@ export class FullySharded {
     for (const [parameter, shard] of this.#shards) {
       const { highPrecisionInitVal: values } = parameter;
       const [first, count] = [shard.firstRow * shard.unit, shard.own.shape[0] as number];
+      parameter.part = shard.part;
       parameter.divide(shard, values?.slice(first, first + count * shard.unit));
       parameter.registerPostAccumulateGradHook((_, pass) => {
         if (parameter.mainGrad)

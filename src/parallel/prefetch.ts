@@ -2,6 +2,7 @@
 import { currentRegion } from "../autocast/autocast.js";
 import { sum } from "../distributed/arguments.js";
 import type { GatherRequest, ProcessGroup } from "../distributed/group.js";
+import { DistributedError } from "../errors.js";
 import type { Bringing, Need } from "../modules/sharding.js";
 import { onSideStream } from "../ops/side-stream.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
@@ -27,8 +28,8 @@ interface Ahead {
 interface Running {
   readonly key: string;
   readonly operation: Operation;
-  /** How many of its leaves it has not left. */
-  leaves: number;
+  /** How many of its leaves it has entered and not left. */
+  inside: number;
   /** What was brought for it and is not taken. */
   readonly brought: Bringing[];
   /** What it turned out to need. */
@@ -63,26 +64,30 @@ export class Prefetch {
   /** Called for each leaf of an operation, before it runs. */
   enter(operation: Operation): void {
     const current = this.#running.at(-1);
-    if (current?.operation === operation) return;
+    if (current?.operation === operation) {
+      current.inside++;
+      return;
+    }
     const key = this.#keyOf(operation.leaves, operation);
     const isOutermost = current === undefined;
     const running: Running = {
       key,
       operation,
-      leaves: operation.leaves.filter((leaf) => this.#isOwn(leaf)).length,
+      inside: 1,
       brought: this.#arrived(key, operation),
       needs: [],
     };
     this.#learn(key);
-    if (running.brought.length === 0) this.#bring(this.#needsOf(key, operation.forward), running.brought);
+    if (running.brought.length === 0)
+      this.#bring(key, this.#needsOf(key, operation.forward), running.brought);
     this.#running.push(running);
     if (isOutermost) this.#bringNext(operation);
   }
 
-  /** Called for each leaf of an operation, after it has run. */
+  /** Called for each leaf that was entered, after the operation has run, or when entering one has failed. */
   leave(operation: Operation): void {
     const running = this.#running.at(-1);
-    if (running?.operation !== operation || --running.leaves > 0) return;
+    if (running?.operation !== operation || --running.inside > 0) return;
     this.#running.pop();
     this.#needs.set(running.key, running.needs);
     for (const each of running.brought.splice(0)) each.dispose();
@@ -113,10 +118,6 @@ export class Prefetch {
     const ahead = this.#ahead;
     this.#ahead = undefined;
     for (const each of ahead?.brought ?? []) each.dispose();
-  }
-
-  #isOwn({ [USES]: uses }: Variable): boolean {
-    return uses !== undefined && this.#numbers.has(uses);
   }
 
   /** Registers a leaf. */
@@ -166,7 +167,13 @@ export class Prefetch {
     const next = following ? this.#keyOf(following.leaves, following, true) : this.#expected();
     if (next === undefined) return;
     const brought: Bringing[] = [];
-    this.#bring(this.#needsOf(next, following), brought);
+    try {
+      this.#bring(next, this.#needsOf(next, following), brought);
+    } catch (error) {
+      if (error instanceof DistributedError) throw error;
+      // the next operation may be another one; if it is this one, it will fail alike
+      return;
+    }
     if (brought.length === 0) return;
     this.#ahead = { key: next, forward: following, pass: runningPass(), region: currentRegion(), brought };
   }
@@ -181,9 +188,11 @@ export class Prefetch {
    * Brings all of it beside the operation that runs: in one exchange, and one before of amaxes, but what is large in several, so
    * that an operation can begin with what it needs first.
    */
-  #bring(needs: readonly Need[], brought: Bringing[]): void {
+  #bring(key: string, needs: readonly Need[], brought: Bringing[]): void {
     if (needs.length === 0) return;
     const { backend } = this.#group;
+    const exchange = (left: Bringing[]) =>
+      this.#group.saying(`parameters, ${key}`, () => this.#exchange(left));
     try {
       onSideStream(backend, () => {
         using _ = new Scope();
@@ -194,7 +203,7 @@ export class Prefetch {
         shareAmaxes(brought);
       });
       const left = [...brought];
-      while (left.length > 0) onSideStream(backend, () => this.#exchange(left));
+      while (left.length > 0) onSideStream(backend, () => exchange(left));
     } catch (error) {
       for (const each of brought.splice(0)) each.dispose();
       throw error;

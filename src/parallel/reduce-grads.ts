@@ -41,7 +41,10 @@ class GradientGroup {
       onSideStream(group.backend, () => {
         using _ = new Scope();
         const { flat } = packed("fullyShard", bucket);
-        const reduced = group.reduceScatter(flat, { reduction, rows: bucket.sizes, plan });
+        const names = bucket.members.map(({ parameter }) => shardOf(parameter).name).join(", ");
+        const reduced = group.saying(`gradients of ${names}`, () =>
+          group.reduceScatter(flat, { reduction, rows: bucket.sizes, plan }),
+        );
         for (const { parameter, parts } of bucket.members) {
           const { own } = shardOf(parameter);
           const first = parts[group.rank]?.first ?? 0;

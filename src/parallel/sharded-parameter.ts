@@ -8,6 +8,7 @@ import { add } from "../ops/elementwise/add.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Operation } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";
+import { rowsOfPart, type TensorPart, wholePart } from "../tensor/part.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { adopt, Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, type Shape, type WideDType } from "../tensor/shape.js";
@@ -41,6 +42,8 @@ function common(a: number, b: number): number {
 
 /** How a parameter is to be divided. */
 export interface Division {
+  /** The name of the parameter in the module. */
+  readonly name: string;
   readonly group: ProcessGroup;
   readonly rowMultiple: number;
   /** That of the module. */
@@ -76,7 +79,10 @@ class WholeParameter implements Bringing {
 }
 
 export class ShardedParameter implements Sharding {
+  readonly name: string;
   readonly group: ProcessGroup;
+  /** Where this rank's rows are in the whole parameter, which may itself be divided among ranks of another group. */
+  readonly part: TensorPart;
   readonly shape: Shape;
   readonly rows: readonly number[];
   readonly own: Value;
@@ -95,8 +101,9 @@ export class ShardedParameter implements Sharding {
   #isReduced = false;
 
   /** Copies this rank's rows. The parameter is not changed. If it is quantized, its quantizer must be known. */
-  constructor(parameter: Parameter, { group, rowMultiple, prefetch }: Division) {
+  constructor(parameter: Parameter, { name, group, rowMultiple, prefetch }: Division) {
     const { value, shape } = parameter;
+    this.name = name;
     this.group = group;
     this.#prefetch = prefetch;
     prefetch.add(this);
@@ -104,6 +111,10 @@ export class ShardedParameter implements Sharding {
     this.shape = shape;
     this.rows = rowsOfRanks(shape[0] ?? 1, group.size, common(rowMultiple, blockRows(value)));
     const [first, count] = [this.firstRow, this.rows[group.rank] as number];
+    this.part = rowsOfPart(parameter.part ?? wholePart(shape.length === 0 ? [1] : shape), [
+      first,
+      first + count,
+    ]);
     using scope = new Scope();
     if (value instanceof QuantizedTensor) {
       const ops = (parameter.quantizer as WeightQuantizer)({ group, dimension: "rows" });
@@ -188,7 +199,7 @@ export class ShardedParameter implements Sharding {
     const brought = this.take(isIt)?.whole();
     if (brought) return brought;
     const { requests, whole } = this.gathering();
-    return whole(this.group.allGatherCoalesced(requests));
+    return whole(this.group.saying(this.name, () => this.group.allGatherCoalesced(requests)));
   }
 
   #quantizedWhole(): QuantizedTensor {
@@ -210,7 +221,7 @@ export class ShardedParameter implements Sharding {
   /** Gathers a tensor in the parameter's whole shape from the rows `own` of every rank. */
   whole<T extends Tensor>(own: T): T {
     using scope = new Scope();
-    const all = this.group.allGather(own, { rows: this.rows });
+    const all = this.group.saying(this.name, () => this.group.allGather(own, { rows: this.rows }));
     return scope.keep(all.reshape(this.shape)) as T;
   }
 

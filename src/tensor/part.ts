@@ -27,6 +27,19 @@ export function partAlong(shape: Shape, dimension: number, ranges: readonly Rang
   return { shape, ranges: wholePart(shape).ranges.map((all, i) => (i === dimension ? ranges : all)) };
 }
 
+/** Returns the rows [begin, end) of a part, counted along its first dimension. */
+export function rowsOfPart({ shape, ranges }: TensorPart, [begin, end]: Range): TensorPart {
+  const [rows = [], ...others] = ranges;
+  let at = 0;
+  const kept = rows.flatMap(([first, last]): readonly Range[] => {
+    const from = Math.max(first, first + begin - at);
+    const to = Math.min(last, first + end - at);
+    at += last - first;
+    return from < to ? [[from, to]] : [];
+  });
+  return { shape, ranges: [kept, ...others] };
+}
+
 /** Returns the shape of the part as a tensor. */
 export function shapeOfPart({ ranges }: TensorPart): Shape {
   return ranges.map(lengthOf);

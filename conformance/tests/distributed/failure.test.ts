@@ -80,7 +80,7 @@ describe("ranks of one process that disagree", () => {
     );
     for (const { failure, message } of failures) {
       expect(failure).toBe("disagreement");
-      for (const part of ["part 0", "part 1"]) expect(message).toContain(`from ${part}`);
+      for (const part of ["part 0", "part 1"]) expect(message).toContain(`for ${part}`);
     }
   });
 
