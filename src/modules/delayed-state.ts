@@ -10,6 +10,7 @@ import { updateScales } from "../ops/update/delayed-scaling.js";
 import type { DelayedScaling } from "../recipes/per-tensor.js";
 import { type Pass, ROLES } from "../recipes/table.js";
 import type { DelayedScales } from "../tape/scale-updates.js";
+import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 
@@ -47,8 +48,11 @@ export class DelayedState implements DelayedScales {
     // if the stored history is longer or shorter, as many of its first rows as fit are kept
     if (from) rows.set(from.amaxHistory.subarray(0, rows.length));
     this.#formatMax = factsOf(recipe.elementFormat(ROLES[pass][0])).max;
-    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1)));
-    this.amaxHistory = persistent(tensor(backend, rows, [length, slots]));
+    [this.scale, this.amaxHistory] = orDispose((made) => {
+      const scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1)));
+      made.push(scale);
+      return [scale, persistent(tensor(backend, rows, [length, slots]))];
+    });
     const view = (of: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(of.view(i, [1]));
     this.scales = Array.from({ length: slots }, (_, i) => view(this.scale, i));
     this.amaxes = Array.from({ length: slots }, (_, i) => view(this.amaxHistory, i));

@@ -18,6 +18,7 @@ import {
 } from "../recipes/table.js";
 import type { BackwardPass } from "../tape/node.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
+import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
 import type { TensorParallel } from "./parallel/tensor-parallel.js";
@@ -94,7 +95,11 @@ export class RecipeInForce implements CallQuantization {
     this.#parallel = parallel;
     if (isDelayed(recipe)) {
       const state = (pass: Pass): DelayedState => new DelayedState(backend, recipe, pass, from?.[pass]);
-      this.#states = { forward: state("forward"), backward: state("backward") };
+      this.#states = orDispose((made) => {
+        const forward = state("forward");
+        made.push(forward);
+        return { forward, backward: state("backward") };
+      });
     }
     this.#quantizers = new Map([...ROLES.forward, ...ROLES.backward].map((role) => [role, this.#make(role)]));
   }

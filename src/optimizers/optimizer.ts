@@ -12,7 +12,7 @@ import { type GradNorm, normOf, squareSums } from "../ops/update/grad-norm.js";
 import { atLeastZero, describe, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";
-import { Scope } from "../tensor/scope.js";
+import { type Owned, orDispose, Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
 import { shardedSquareSums } from "./sharded-norm.js";
@@ -72,7 +72,9 @@ export abstract class Optimizer {
   ) {
     const named = parametersOf(optimized);
     if (named.size === 0) throw new ArgumentError("an optimizer needs at least one parameter");
-    this.slots = new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers)]));
+    this.slots = orDispose(
+      (made) => new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers, made)])),
+    );
   }
 
   /**
@@ -201,10 +203,14 @@ function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
   );
 }
 
-function slotOf(parameter: Parameter, names: readonly string[]): OptimizerSlot {
+/** Creates the state of a parameter. What it allocates is added to `made`. */
+function slotOf(parameter: Parameter, names: readonly string[], made: Owned[]): OptimizerSlot {
   const master = masterOf(parameter);
+  if (master !== parameter.value) made.push(master);
   const buffers = names.map((name) => {
-    return [name, persistent(zeros(master.backend, "f32", master.shape))] as const;
+    const buffer = persistent(zeros(master.backend, "f32", master.shape));
+    made.push(buffer);
+    return [name, buffer] as const;
   });
   return { parameter, master, buffers: new Map(buffers), steps: 0 };
 }

@@ -19,21 +19,29 @@ export interface PipelineAction {
   readonly microbatch: number;
 }
 
+/** The maximum number of stages, as many as a group has ranks. */
+const MAX_STAGES = 1024;
+/** The maximum number of microbatches. A schedule lists up to six actions for each. */
+const MAX_MICROBATCHES = 2 ** 16;
+
+/** Checks a number of microbatches. */
+export const checkMicrobatches = integer(1, MAX_MICROBATCHES);
+
 /** The position of a stage in a pipeline, and its number of microbatches. */
 export interface PipelinePlace {
   /** The index of the stage, from 0. */
   readonly stage: number;
-  /** The number of stages. */
+  /** The number of stages, at most 1,024. */
   readonly stages: number;
-  /** The number of microbatches of a step. */
+  /** The number of microbatches of a step, at most 65,536. */
   readonly microbatches: number;
 }
 
 const checkPlace = optionsOf<PipelinePlace>(
   {
     stage: needed(integer(0)),
-    stages: needed(integer(1)),
-    microbatches: needed(integer(1)),
+    stages: needed(integer(1, MAX_STAGES)),
+    microbatches: needed(checkMicrobatches),
   },
   "place",
 );

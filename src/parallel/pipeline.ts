@@ -13,7 +13,12 @@ import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
 import { DataParallel } from "./data-parallel.js";
-import { type PipelineAction, type PipelineActionKind, pipelineSchedule } from "./pipeline-schedule.js";
+import {
+  checkMicrobatches,
+  type PipelineAction,
+  type PipelineActionKind,
+  pipelineSchedule,
+} from "./pipeline-schedule.js";
 
 /** The layers of a stage: a module with one input and one result. */
 export type PipelineStage = Module & { forward(x: VariableLike): Variable };
@@ -28,7 +33,7 @@ export interface PipelineInput {
 
 /** Options of `Pipeline`. All ranks may pass the same options, except `input`. */
 export interface PipelineOptions {
-  /** The number of microbatches of a step. It must be the same on all ranks. */
+  /** The number of microbatches of a step, at most 65,536. It must be the same on all ranks. */
   readonly microbatches: number;
   /** The activations that this stage receives. Required on all ranks except the first, which ignores it. */
   readonly input?: PipelineInput | undefined;
@@ -41,7 +46,7 @@ export interface PipelineOptions {
 }
 
 const checkOptions = optionsOf<PipelineOptions>({
-  microbatches: needed(integer(1)),
+  microbatches: needed(checkMicrobatches),
   input: nested(optionsOf<PipelineInput>({ shape: needed(anyListOf(integer(1))), dtype: wideDType })),
   loss: callable,
   forward: callable,

@@ -7,15 +7,21 @@ import { discard, finished, openTemporary } from "./temporaries.js";
 
 /**
  * Writes a file, whose contents `body` writes. It appears at `path` after all bytes are on the disk, and not if `body` throws.
- * Links are followed, and a replaced file keeps its permissions. Throws `FileError` for errors of the operating system.
+ * Links are followed, and a replaced file keeps its permissions. The temporary name has `kind`, so that files left by processes
+ * that were killed can be told apart. Throws `FileError` for errors of the operating system.
  */
-export async function replaceFile(path: string, body: (handle: FileHandle) => Promise<void>): Promise<void> {
+export async function replaceFile(
+  path: string,
+  body: (handle: FileHandle) => Promise<void>,
+  kind = "",
+): Promise<void> {
   const target = await targetOf(path);
   const cannot = (cause: unknown): never => {
     throw fileError(path, "cannot be written", cause);
   };
   // a file that replaces another can be read by its owner only, until it gets the permissions of the other file
-  const temporary = await openTemporary(target.path, target.mode === undefined ? 0o666 : 0o600).catch(cannot);
+  const mode = target.mode === undefined ? 0o666 : 0o600;
+  const temporary = await openTemporary(target.path, mode, kind).catch(cannot);
   const { handle } = temporary;
   try {
     try {

@@ -40,11 +40,12 @@ export interface Temporary {
 }
 
 /**
- * Creates an empty file next to `target`, under a new random name, with permissions `mode`. Throws the system's error.
+ * Creates an empty file next to `target`, under a new random name after `.lockstep-` and `kind`, with permissions `mode`. Throws
+ * the system's error.
  */
-export async function openTemporary(target: string, mode: number): Promise<Temporary> {
+export async function openTemporary(target: string, mode: number, kind = ""): Promise<Temporary> {
   for (let attempt = 1; ; attempt++) {
-    const path = join(dirname(target), `.lockstep-${randomBytes(12).toString("hex")}.tmp`);
+    const path = join(dirname(target), `.lockstep-${kind}${randomBytes(12).toString("hex")}.tmp`);
     temporaries.add(path);
     listener(true, path);
     try {
@@ -54,6 +55,11 @@ export async function openTemporary(target: string, mode: number): Promise<Tempo
       if (attempt === ATTEMPTS || codeOf(error) !== "EEXIST") throw error;
     }
   }
+}
+
+/** Whether `openTemporary` gives such a name to a file of this kind. */
+export function isTemporary(name: string, kind: string): boolean {
+  return new RegExp(`^\\.lockstep-${kind}[0-9a-f]{24}\\.tmp$`).test(name);
 }
 
 /** Removes an unfinished file. */

@@ -29,12 +29,14 @@ export interface Done<T, K> {
 
 /**
  * Runs `body` on every rank and returns what all ranks send. If `body` throws on one rank, this function throws on all of them:
- * that rank throws the error of its body, the others a `FileError` that names the rank.
+ * that rank throws the error of its body, the others a `FileError` that names the rank. Before that, every rank runs `undo`. It
+ * does not run if the group fails, because a rank cannot know then whether the others continue.
  */
 export async function together<T, K>(
   group: ProcessGroup,
   what: string,
   body: () => Promise<Done<T, K>>,
+  undo: () => Promise<void> = async () => {},
 ): Promise<{ readonly told: readonly T[]; readonly kept: K }> {
   let done: Done<T, K> | undefined;
   let failure: unknown;
@@ -49,8 +51,8 @@ export async function together<T, K>(
     ? { told: done.told }
     : { failure: failure instanceof Error ? failure.message : String(failure) };
   const all = await exchange<{ readonly told?: T; readonly failure?: string }>(group, said);
-  if (!done) throw failure;
   const rank = all.findIndex((each) => each.failure !== undefined);
-  if (rank >= 0) throw new FileError(`${what}: rank ${rank} failed: ${all[rank]?.failure}`);
-  return { told: all.map(({ told }) => told as T), kept: done.kept };
+  if (done && rank < 0) return { told: all.map(({ told }) => told as T), kept: done.kept };
+  await undo();
+  throw done ? new FileError(`${what}: rank ${rank} failed: ${all[rank]?.failure}`) : failure;
 }

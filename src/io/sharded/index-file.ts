@@ -29,11 +29,16 @@ import { JsonError, parseJson } from "../json/json-read.js";
 import { jsonText } from "../json/json-write.js";
 import { MAX_HEADER_BYTES } from "../limits.js";
 import { replaceFile } from "../replace/replace.js";
+import { isTemporary } from "../replace/temporaries.js";
 import { digestOf } from "./local.js";
 
 /** The name of the index in the folder of a checkpoint. */
 const INDEX_NAME = "checkpoint.index.json";
+/** The kind of the temporary names under which indexes are written. */
+const KIND = "index-";
 const VERSION = 1;
+/** The name of a folder with the files of a save. */
+const GENERATION = /^generation-[0-9a-f]{24}$/;
 /** The text at the end of an index. The digest, of everything before it, is inserted into it. */
 const DIGEST_END = `,\n"sha256":""}\n`;
 
@@ -106,7 +111,7 @@ const checkTensor = optionsOf<StoredTensor>({
 const checkRandom = optionsOf<ShardedIndex["random"][0]>({ seed: needed(word), offset: needed(word) });
 const checkIndex = optionsOf<ShardedIndex>({
   version: needed(oneOf([VERSION])),
-  generation: needed(matching(/^generation-[0-9a-f]{24}$/, "the name of a generation")),
+  generation: needed(matching(GENERATION, "the name of a generation")),
   ranks: needed(integer(1)),
   tensors: needed(record),
   steps: record,
@@ -151,8 +156,11 @@ export function indexText(index: Omit<ShardedIndex, "version">): string {
 export async function writeIndex(folder: string, text: string): Promise<void> {
   const path = join(folder, INDEX_NAME);
   const bytes = new TextEncoder().encode(text);
-  await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0));
+  await replaceFile(path, (handle) => writeAt(path, handle, bytes, 0), KIND);
 }
+
+/** Whether only saves of sharded checkpoints give this name to a folder or file: to files of ranks, or to an unfinished index. */
+export const isOfSave = (name: string): boolean => GENERATION.test(name) || isTemporary(name, KIND);
 
 /** Reads an index and its digest. Throws `FileError` if there is none, or if it is damaged or of another version. */
 export async function readIndex(

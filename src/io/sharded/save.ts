@@ -1,14 +1,22 @@
 /** Saves a distributed training run: each rank writes a file with its part, and an index lists the contents of all files. */
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { mkdir, readdir, rm, rmdir, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { FileError } from "../../errors.js";
 import { defaultRandom } from "../../modules/module.js";
 import { anything, optionsOf } from "../../options.js";
-import { fileError, requirePath } from "../files.js";
+import { codeOf, fileError, requirePath } from "../files.js";
 import { syncFolder } from "../replace/target.js";
 import { writeSafetensors } from "../safetensors-writer.js";
 import { together } from "./exchange.js";
-import { generationFolder, indexText, type ShardedIndex, shardPath, writeIndex } from "./index-file.js";
+import {
+  generationFolder,
+  indexText,
+  isOfSave,
+  type ShardedIndex,
+  shardPath,
+  writeIndex,
+} from "./index-file.js";
 import { digestOf, type LocalTensor, localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
 import { plannedSteps, plannedTensors, type ToldState, type ToldTensor } from "./plan.js";
 
@@ -26,14 +34,16 @@ const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anyth
  * the writing. `Parameter.part` tells which part of a whole parameter a rank has; the rank's masters and buffers are the same
  * part of their whole.
  *
- * Each save writes new files. The index is replaced after all of them are on the disk; then the files of the previous checkpoint
- * are removed. A save that fails, or is killed at any time, leaves the previous checkpoint intact. All ranks must call it between
- * the same two steps, and continue the run after it has resolved.
+ * Each save writes new files. The index is replaced after all of them are on the disk and rank 0 has found those of all ranks;
+ * then the files of the previous checkpoint are removed, and what interrupted saves have left: their files, and unfinished
+ * indexes (`.lockstep-index-….tmp`). A save that fails, or is killed at any time, leaves the previous checkpoint intact. All
+ * ranks must call it between the same two steps, and continue the run after it has resolved. Only one run may save into a folder.
  *
  * @throws `ArgumentError` for a path that is not a text, for anything but a module, optimizer, random state or group, for an
  * unknown option, for an `extra` that loading would not restore exactly, for an optimizer of another module, and if the parts of
  * all ranks do not form whole tensors; `DisposedError` for a tensor or a group that was disposed of.
- * @throws `FileError` if the file of any rank cannot be written, `DistributedError` for a group that has failed.
+ * @throws `FileError` if the file of any rank cannot be written, or if ranks do not find each other's files because `folder` is
+ * not the same folder for all; the new files are removed then. `DistributedError` for a group that has failed.
  */
 export async function saveShardedCheckpoint(folder: string, state: SavedShardedState): Promise<void> {
   const user = "saveShardedCheckpoint";
@@ -56,11 +66,25 @@ export async function saveShardedCheckpoint(folder: string, state: SavedShardedS
     random: told.map(({ random }) => random),
     ...(first && state.extra !== undefined ? { extra: state.extra } : {}),
   };
-  const { kept: text } = await together(group, folder, async () => {
-    const text = indexText(index);
-    await writeShard(folder, index, group.rank, tensors);
-    return { told: null, kept: text };
-  });
+  const undo = (): Promise<void> => removeShard(folder, index, group.rank);
+  const { told: sizes, kept: text } = await together(
+    group,
+    folder,
+    async () => {
+      const text = indexText(index);
+      return { told: await writeShard(folder, index, group.rank, tensors), kept: text };
+    },
+    undo,
+  );
+  await together(
+    group,
+    folder,
+    async () => {
+      await requireShards(folder, index, group.rank, sizes);
+      return { told: null, kept: undefined };
+    },
+    undo,
+  );
   await together(group, folder, async () => {
     if (first) await writeIndex(folder, text);
     return { told: null, kept: undefined };
@@ -92,23 +116,63 @@ type Planned = Pick<ShardedIndex, "generation" | "ranks" | "tensors">;
 const isWrittenBy = ({ tensors }: Planned, rank: number, name: string): boolean =>
   tensors[name]?.parts.some(({ copies }) => copies.some(({ file }) => file === rank)) === true;
 
+/** Writes the file of a rank. Returns its size, or null for a rank that writes none. */
 async function writeShard(
   folder: string,
   index: Planned,
   rank: number,
   tensors: readonly LocalTensor[],
-): Promise<void> {
+): Promise<number | null> {
   const own = tensors.filter(({ name }) => isWrittenBy(index, rank, name));
   const generation = generationFolder(folder, index);
   await mkdir(generation, { recursive: true }).catch((cause: unknown) => {
     throw fileError(folder, "cannot be written", cause);
   });
-  if (own.length === 0) return;
+  if (own.length === 0) return null;
   const plan = { tensors: own.map(({ name, dtype, shape }) => ({ name, dtype, shape })) };
-  await writeSafetensors(shardPath(folder, index, rank), plan, async (put) => {
+  const path = shardPath(folder, index, rank);
+  await writeSafetensors(path, plan, async (put) => {
     for (const { name, bytes } of own) await put(name, await bytes());
   });
   await syncFolder(folder);
+  return (await sizeOf(path)) ?? 0;
+}
+
+/** Returns the size of a file, or null if there is none. */
+async function sizeOf(path: string): Promise<number | null> {
+  try {
+    return (await stat(path)).size;
+  } catch (cause) {
+    if (codeOf(cause) === "ENOENT") return null;
+    throw fileError(path, "cannot be read", cause);
+  }
+}
+
+/**
+ * Throws `FileError` unless rank 0 finds the files of all ranks with the sizes that those have written, and every other rank the
+ * first of them. Otherwise ranks have folders of the same name on several disks.
+ */
+async function requireShards(
+  folder: string,
+  index: Planned,
+  rank: number,
+  sizes: readonly (number | null)[],
+): Promise<void> {
+  const written = [...sizes.entries()].filter(([, size]) => size !== null);
+  for (const [writer, size] of rank === 0 ? written : written.slice(0, 1)) {
+    const path = shardPath(folder, index, writer);
+    const found = await sizeOf(path);
+    if (found === size) continue;
+    throw new FileError(
+      `${path}: rank ${writer} has written ${size} bytes, and rank ${rank} finds ${found === null ? "no file" : `${found} bytes`} there; give all ranks one folder that all can access`,
+    );
+  }
+}
+
+/** Removes the file of a rank, and the folder if no files of other ranks are left in it. What cannot be removed remains. */
+async function removeShard(folder: string, index: Planned, rank: number): Promise<void> {
+  await rm(shardPath(folder, index, rank), { force: true }).catch(() => undefined);
+  await rmdir(generationFolder(folder, index)).catch(() => undefined);
 }
 
 /**
@@ -116,7 +180,7 @@ async function writeShard(
  */
 async function removeOthers(folder: string, generation: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    if (name === generation || !/^generation-[0-9a-f]{24}$/.test(name)) continue;
+    if (name === generation || !isOfSave(name)) continue;
     await rm(join(folder, name), { recursive: true, force: true }).catch(() => undefined);
   }
 }

@@ -201,6 +201,8 @@ describe("a pipeline that fails", () => {
       [model, undefined, { microbatches: 1 }],
       [model, one, { microbatches: 1, input: { shape: [1] }, loss }],
       [model, zero, { microbatches: 0 }],
+      [model, zero, { microbatches: 65_537 }],
+      [model, zero, { microbatches: 2 ** 33 }],
       [model, zero, {}],
       [model, zero, { microbatches: 1, stages: 2 }],
       [model, zero, { microbatches: 1, dataParallel: parallel }],

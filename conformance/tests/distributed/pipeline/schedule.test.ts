@@ -157,4 +157,17 @@ describe("the 1F1B schedule", () => {
     for (const wrong of [{ stage: 2 }, { stage: -1 }, { stages: 0 }, { microbatches: 0 }, { stage: 0.5 }])
       expect(() => pipelineSchedule({ ...good, ...wrong })).toThrow(ArgumentError);
   });
+
+  it("exists for the largest sizes, and larger ones are refused before memory is allocated for them", () => {
+    const most = { stages: 1024, microbatches: 65_536 };
+    for (const stage of [0, 1, 1023])
+      expect(pipelineSchedule({ ...most, stage }).filter(({ kind }) => kind === "backward")).toHaveLength(
+        most.microbatches,
+      );
+    for (const beyond of [1, 2 ** 32, Number.MAX_SAFE_INTEGER - 2 ** 16])
+      for (const field of ["stages", "microbatches"] as const)
+        expect(() => pipelineSchedule({ stage: 0, ...most, [field]: most[field] + beyond })).toThrow(
+          ArgumentError,
+        );
+  });
 });

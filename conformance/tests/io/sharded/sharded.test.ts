@@ -3,7 +3,7 @@
  * reason.
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../../src/autocast/autocast.js";
@@ -12,6 +12,7 @@ import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import { ArgumentError, FileError } from "../../../../src/errors.js";
 import { mseLoss } from "../../../../src/functional/loss.js";
 import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../../src/io/index.js";
+import { watchTemporaries } from "../../../../src/io/replace/temporaries.js";
 import { Embedding } from "../../../../src/modules/embedding.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
@@ -22,6 +23,7 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
+import { fullyShard } from "../../../../src/parallel/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal, randomWords } from "../../../../src/random.js";
 import { membersOf } from "../../../../src/tape/value.js";
@@ -119,6 +121,55 @@ const ways: fc.Arbitrary<Way> = fc
 const shapes = fc.array(fc.array(fc.integer({ min: 1, max: 7 }), { minLength: 1, maxLength: 3 }), {
   minLength: 1,
   maxLength: 3,
+});
+
+/** A layer whose rows `fullyShard` divides among the ranks of `mesh.dp`, and those of `mesh.tp` before that. */
+function shardedLayer(world: ProcessGroup, tp: number, rows: number, seed: bigint) {
+  const { tp: group, dp } = world.split({ tp, dp: world.size / tp });
+  const random = new RandomState(seed);
+  const module = new Linear(world.backend, 4, rows, { group, parallelMode: "column", random });
+  const sharded = fullyShard(module, dp as ProcessGroup);
+  const optimizer = new AdamW(module, { learningRate: 0.1 });
+  /** The parameters and their masters as the ranks have them together. */
+  const whole = async (): Promise<string[]> => {
+    using _ = new Scope();
+    const masters = new Map([...optimizer.slots].map(([name, { master }]) => [name, master]));
+    const texts: string[] = [];
+    for (const [name, parameter] of module.namedParameters())
+      for (const own of [parameter.tensor, masters.get(name)])
+        if (own) {
+          const rowsOfRank = sharded.gather(parameter, own);
+          texts.push(String(await (group as ProcessGroup).allGather(rowsOfRank).data()));
+        }
+    return texts;
+  };
+  return { state: { module, optimizer, group: world, random }, whole };
+}
+
+describe("a layer that fullyShard divides", () => {
+  it("is loaded on any number of ranks, also within tensor parallelism, with any rows", async () => {
+    const meshes = fc
+      .record({ tp: fc.constantFrom(1, 2), dp: fc.integer({ min: 1, max: 4 }) })
+      .map(({ tp, dp }) => ({ tp, ranks: tp * dp }));
+    await fc.assert(
+      fc.asyncProperty(fc.integer({ min: 1, max: 9 }), meshes, meshes, async (half, before, after) => {
+        const make = ({ tp, ranks }: typeof before, seed: bigint) =>
+          groupsOf(ranks).map((world) => shardedLayer(world, tp, 2 * half, seed));
+        const saved = make(before, 1n);
+        await Promise.all(saved.map(({ state }) => saveShardedCheckpoint(folder, state)));
+        const wanted = await Promise.all(saved.map(({ whole }) => whole()));
+        const loaded = make(after, 2n);
+        await Promise.all(loaded.map(({ state }) => loadShardedCheckpoint(folder, state)));
+        const got = await Promise.all(loaded.map(({ whole }) => whole()));
+        for (const each of [...wanted, ...got]) expect(each).toEqual(wanted[0]);
+        for (const { state } of [...saved, ...loaded]) {
+          state.optimizer.dispose();
+          state.module.dispose();
+        }
+      }),
+      { numRuns: 25 },
+    );
+  }, 60_000);
 });
 
 describe("a tensor divided among ranks", () => {
@@ -478,7 +529,124 @@ describe("a run of several ranks", () => {
   }
 });
 
+/** The paths of all files in a folder and in its folders. */
+const filesIn = (path: string): string[] =>
+  readdirSync(path, { withFileTypes: true })
+    .flatMap((each) => (each.isDirectory() ? filesIn(join(path, each.name)) : [join(path, each.name)]))
+    .sort();
+
+describe("a save whose ranks do not see one folder", () => {
+  let elsewhere = "";
+  useFolder((made) => {
+    elsewhere = made;
+  });
+
+  it.each([
+    [2, 1],
+    [2, 0],
+    [4, 2],
+  ])("of %i ranks fails on all if rank %i has another, and the previous one stays", async (size, alone) => {
+    const of = runs(size, 1, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const [bits, files] = [await Promise.all(of.map((run) => run.bits())), filesIn(folder)];
+    for (const run of of) run.step(0);
+    const errors = await settled(of, (run) =>
+      saveShardedCheckpoint(run.group.rank === alone ? elsewhere : folder, run.state),
+    );
+    for (const error of errors) {
+      expect(error).toBeInstanceOf(FileError);
+      expect((error as Error).message).toMatch(
+        /rank-0000(\d)-of-0000\d\.safetensors: rank \1 has written .* finds no file/,
+      );
+    }
+    if (alone > 0) expect(String(errors[0])).toMatch(new RegExp(`: rank ${alone} has written`));
+    expect(filesIn(folder)).toEqual(files);
+    expect(readdirSync(elsewhere)).toEqual([]);
+    await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
+    end(of);
+  });
+
+  it("fails even if the rank that has another writes nothing", async () => {
+    const errors = await Promise.all(
+      groupsOf(2).map(async (group) => {
+        using module = new Parts(group, [wholePart([4])], () => new Float32Array(4));
+        const own = group.rank === 0 ? folder : elsewhere;
+        return await saveShardedCheckpoint(own, { module, group }).catch((error: unknown) => error);
+      }),
+    );
+    for (const error of errors) expect(error).toBeInstanceOf(FileError);
+    expect([...readdirSync(folder), ...readdirSync(elsewhere)]).toEqual([]);
+  });
+
+  it("fails if one of them cannot write, and the files of the others are removed", async () => {
+    const blocked = join(elsewhere, "blocked");
+    writeFileSync(blocked, "");
+    const errors = await Promise.all(
+      groupsOf(3).map(async (group) => {
+        using module = new Parts(group, [partAlong([3], 0, [[group.rank, group.rank + 1]])], () =>
+          Float32Array.of(1),
+        );
+        const own = group.rank === 1 ? blocked : folder;
+        return await saveShardedCheckpoint(own, { module, group }).catch((error: unknown) => error);
+      }),
+    );
+    for (const error of errors) expect(error).toBeInstanceOf(FileError);
+    expect(String(errors[0])).toMatch(/rank 1 failed/);
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it("fails if a file of that name has another size there", async () => {
+    const plant = (): void => {
+      for (const generation of readdirSync(elsewhere)) {
+        mkdirSync(join(folder, generation), { recursive: true });
+        writeFileSync(join(folder, generation, "rank-00001-of-00002.safetensors"), "short");
+      }
+    };
+    const errors = await Promise.all(
+      groupsOf(2).map(async (group) => {
+        using module = new Parts(
+          group,
+          [partAlong([4], 0, [[2 * group.rank, 2 * group.rank + 2]])],
+          () => new Float32Array(2),
+        );
+        const { tensor: own } = module.parameters()[0] as Parameter;
+        const data = own.data.bind(own);
+        if (group.rank === 1)
+          own.data = () => {
+            plant();
+            return data();
+          };
+        const into = group.rank === 0 ? folder : elsewhere;
+        return await saveShardedCheckpoint(into, { module, group }).catch((error: unknown) => error);
+      }),
+    );
+    expect(String(errors[0])).toMatch(/rank 1 has written \d+ bytes, and rank 0 finds 5 bytes/);
+    expect(readdirSync(folder)).not.toContain("checkpoint.index.json");
+  });
+});
+
 describe("interrupted saves", () => {
+  it("leave unfinished files, which the next save removes; those of other programs stay", async () => {
+    const of = runs(2, 2, "bf16");
+    const unfinished = new Set<string>();
+    watchTemporaries((_, path) => unfinished.add(path));
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    watchTemporaries(() => {});
+    expect(unfinished.size).toBe(3);
+    const others = [".lockstep-0123456789abcdef01234567.tmp", "index.tmp", ".lockstep-index-0.tmp"].map(
+      (name) => join(folder, name),
+    );
+    for (const path of [...unfinished, ...others]) {
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, "part");
+    }
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const kept = filesIn(folder).filter((path) => !path.endsWith(".safetensors"));
+    expect(kept).toEqual([...others, join(folder, "checkpoint.index.json")].sort());
+    end(of);
+  });
+
   it("leave the previous checkpoint complete, whatever they have written", async () => {
     const of = runs(2, 2, "bf16");
     await settled(of, (run) => saveShardedCheckpoint(folder, run.state));

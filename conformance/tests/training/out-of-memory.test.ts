@@ -1,0 +1,100 @@
+/**
+ * Optimizers and layers keep memory from call to call. Where an allocation of the call that creates it fails, all of it is freed,
+ * whichever allocation that is; the same call then succeeds.
+ */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { OutOfMemoryError } from "../../../src/errors.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import type { Module } from "../../../src/modules/module.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { zeros } from "../../../src/ops/create.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import type { Optimizer } from "../../../src/optimizers/optimizer.js";
+import { SGD } from "../../../src/optimizers/sgd.js";
+import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import type { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** Returns what `body` throws if its allocation number `failing`, from 0, fails. */
+function thrownAt(failing: number, body: () => void): unknown {
+  const { memory } = backend();
+  const { allocate } = memory;
+  let asked = 0;
+  memory.allocate = (bytes) => {
+    if (asked++ === failing) throw new OutOfMemoryError(bytes, 0, "for this test");
+    return allocate(bytes);
+  };
+  try {
+    body();
+    return undefined;
+  } catch (error) {
+    return error;
+  } finally {
+    memory.allocate = allocate;
+  }
+}
+
+/** Expects for each k that `work`, if its k-th allocation fails, throws and leaves no memory once its module is disposed of. */
+function expectAllFreed<M extends Module>(make: () => M, work: (module: M) => void): void {
+  const { live, blocks } = backend().memoryUse();
+  let error: unknown;
+  let k = 0;
+  do {
+    const module = make();
+    error = thrownAt(k++, () => work(module));
+    module.dispose();
+    expect(backend().memoryUse(), `after allocation ${k - 1} failed`).toMatchObject({ live, blocks });
+    if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
+  } while (error !== undefined);
+  expect(k).toBeGreaterThan(2);
+}
+
+const SIZE = 32;
+type Layer = Module & { forward(x: Tensor): Variable };
+const layerNormMLP = (dtype: "f32" | "bf16"): Layer => new LayerNormMLP(backend(), SIZE, SIZE, { dtype });
+const LAYERS: Readonly<Record<string, () => Layer>> = {
+  Linear: () => new Linear(backend(), SIZE, SIZE),
+  LayerNormLinear: () => new LayerNormLinear(backend(), SIZE, SIZE),
+  LayerNormMLP: () => layerNormMLP("bf16"),
+};
+const OPTIMIZERS: Readonly<Record<string, (module: Module) => Optimizer>> = {
+  AdamW: (module) => new AdamW(module, { learningRate: 0.1 }),
+  "SGD with momentum": (module) => new SGD(module, { learningRate: 0.1, momentum: 0.9 }),
+};
+const QUANTIZED: Readonly<Record<string, Recipe | undefined>> = {
+  nothing: undefined,
+  MXFP8: new MXFP8BlockScaling(),
+  delayed: new DelayedScaling(),
+};
+
+describe.each(Object.entries(OPTIMIZERS))("%s that runs out of memory keeps none", (_, optimizer) => {
+  for (const dtype of ["f32", "bf16"] as const)
+    it.each(Object.entries(QUANTIZED))(`of ${dtype} parameters, quantized: %s`, (__, recipe) => {
+      for (const preserveHighPrecisionInitVal of recipe ? [false, true] : [false])
+        expectAllFreed(
+          () =>
+            quantizedModelInit({ enabled: recipe !== undefined, recipe, preserveHighPrecisionInitVal }, () =>
+              layerNormMLP(dtype),
+            ),
+          (model) => optimizer(model).dispose(),
+        );
+    });
+});
+
+it.each(Object.entries(LAYERS))("%s that runs out of memory keeps no state of delayed scaling", (_, make) => {
+  using x = zeros(backend(), "bf16", [SIZE, SIZE]);
+  expectAllFreed(make, (layer) => {
+    using _ = new Scope();
+    noGrad(() => autocast({ recipe: new DelayedScaling() }, () => layer.forward(x)));
+  });
+});
