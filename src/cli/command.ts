@@ -29,7 +29,7 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
       requireInputs(spec.inputs, inputs);
       for (const [name, row] of Object.entries(table)) {
         if (row.required && !given.has(name))
-          throw new ArgumentError(`--${[name, row.placeholder ?? []].flat().join(" ")} is needed`);
+          throw new ArgumentError(`--${name}${row.placeholder ? ` ${row.placeholder}` : ""} is needed`);
       }
       const session = new Session(spec.name, io, valuesOf(GENERAL, parsed));
       try {

@@ -2,6 +2,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { type OpenOptions, openBackend } from "../../../src/backends/open.js";
+import { OutOfMemoryError } from "../../../src/errors.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { assertSameAnswer, LAWS } from "../../laws/laws.js";
 import { GuardedBackend } from "../../operations/guarded.js";
@@ -79,4 +80,26 @@ export function describeLaws(
       });
     }
   });
+}
+
+/** Runs `body`, whose allocation number `failing`, from 0, fails. Returns what it throws, and how many it asked for. */
+export function failingAt(
+  { memory }: Backend,
+  failing: number,
+  body: () => void,
+): { readonly error: unknown; readonly asked: number } {
+  const { allocate } = memory;
+  let asked = 0;
+  memory.allocate = (bytes) => {
+    if (asked++ === failing) throw new OutOfMemoryError(bytes, 0, "for this test");
+    return allocate.call(memory, bytes);
+  };
+  try {
+    body();
+    return { error: undefined, asked };
+  } catch (error) {
+    return { error, asked };
+  } finally {
+    memory.allocate = allocate;
+  }
 }

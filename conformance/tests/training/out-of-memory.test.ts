@@ -21,28 +21,9 @@ import { noGrad } from "../../../src/tape/grad-mode.js";
 import type { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { useBackend } from "../harness/suite.js";
+import { failingAt, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
-
-/** Returns what `body` throws if its allocation number `failing`, from 0, fails. */
-function thrownAt(failing: number, body: () => void): unknown {
-  const { memory } = backend();
-  const { allocate } = memory;
-  let asked = 0;
-  memory.allocate = (bytes) => {
-    if (asked++ === failing) throw new OutOfMemoryError(bytes, 0, "for this test");
-    return allocate(bytes);
-  };
-  try {
-    body();
-    return undefined;
-  } catch (error) {
-    return error;
-  } finally {
-    memory.allocate = allocate;
-  }
-}
 
 /** Expects for each k that `work`, if its k-th allocation fails, throws and leaves no memory once its module is disposed of. */
 function expectAllFreed<M extends Module>(make: () => M, work: (module: M) => void): void {
@@ -51,7 +32,7 @@ function expectAllFreed<M extends Module>(make: () => M, work: (module: M) => vo
   let k = 0;
   do {
     const module = make();
-    error = thrownAt(k++, () => work(module));
+    ({ error } = failingAt(backend(), k++, () => work(module)));
     module.dispose();
     expect(backend().memoryUse(), `after allocation ${k - 1} failed`).toMatchObject({ live, blocks });
     if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);

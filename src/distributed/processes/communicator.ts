@@ -7,7 +7,7 @@ import { type SumPlan, supportsPlan } from "../plan.js";
 import { type Exchange, STEPS, type Steps } from "../steps/steps.js";
 import { supportsCollective } from "../supports.js";
 import type { Link } from "./link.js";
-import { failed } from "./messages.js";
+import { failed, messageOf } from "./messages.js";
 
 export class ProcessCommunicator implements Communicator {
   readonly id: string;
@@ -114,7 +114,7 @@ export class ProcessCommunicator implements Communicator {
   /** Reports an error of this rank, which its caller throws, to the other ranks, which wait for it. */
   #tell(error: unknown): void {
     const { rank } = this.link.place;
-    const message = error instanceof Error ? error.message : String(error);
+    const message = messageOf(error);
     if (error instanceof DistributedError)
       this.link.fail(failed(error.failure, error.rank, message.replace(`${error.operation}: `, "")), true);
     else this.link.fail(failed("lost", rank, `rank ${rank} failed: ${message}`), true);

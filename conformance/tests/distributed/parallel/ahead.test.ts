@@ -9,6 +9,7 @@ import { fullyShard } from "../../../../src/parallel/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { noGrad } from "../../../../src/tape/grad-mode.js";
 import { Scope } from "../../../../src/tensor/scope.js";
+import { failingAt } from "../../harness/suite.js";
 
 /** Three layers whose parameters are divided, and the exchanges of a pass in each of them. */
 async function watched() {
@@ -54,22 +55,10 @@ describe("what is brought ahead", () => {
     const { backend, once, forget } = await watched();
     const usual = once();
     const before = backend.memoryUse();
-    const { memory } = backend;
-    const allocate = memory.allocate.bind(memory);
     let refused = 0;
     for (let failing = 0; failing < 60; failing++) {
-      let asked = 0;
-      memory.allocate = (bytes) => {
-        if (asked++ === failing) throw new OutOfMemoryError(bytes, 0, "for this test");
-        return allocate(bytes);
-      };
-      try {
-        once();
-      } catch (error) {
-        expect(error).toBeInstanceOf(OutOfMemoryError);
-      } finally {
-        memory.allocate = allocate;
-      }
+      const { error, asked } = failingAt(backend, failing, once);
+      if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
       if (asked > failing) refused++;
       forget();
       expect([failing, backend.memoryUse().live]).toEqual([failing, before.live]);
