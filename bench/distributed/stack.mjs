@@ -77,17 +77,18 @@ export function stepInTurn(of, recipe, run = (exchange) => exchange()) {
   backend.onSideStream = onSideStream;
 }
 
-/** The longest of the spans that the ranks measured. */
-async function longest(span) {
-  const own = tensor(backend, new Float32Array([span]), [1]);
+/** Each of these spans where it was longest on a rank. */
+async function longest(spans) {
+  const own = tensor(backend, Float32Array.from(spans), [spans.length]);
   const all = group.allReduce(own, { reduction: "max" });
-  const [most] = await all.data();
+  const most = await all.data();
   for (const each of [own, all]) each.dispose();
-  return most;
+  return Array.from(most);
 }
 
-/** The shortest of the spans that the ranks measured. */
-const shortest = async (span) => -(await longest(-span));
+/** Each of these spans where it was shortest. */
+const shortest = async (spans) => (await longest(spans.map((span) => -span))).map((span) => -span);
+const sum = (spans) => spans.reduce((total, span) => total + span, 0);
 
 /** Draws numbers from 0 to 1, the same on all ranks. */
 let state = 1;
@@ -97,8 +98,8 @@ function draw() {
 }
 
 /**
- * The milliseconds that the exchanges of a step take in turn, with what is computed for them: the median over rounds of the rank
- * that waits least for others.
+ * The milliseconds that the exchanges of a step take in turn, with what is computed for them: the median over rounds of their sum,
+ * each on the rank that came to it last and so waited for no other.
  */
 export async function exchangeMs(of, recipe) {
   const { timeline } = backend;
@@ -114,7 +115,7 @@ export async function exchangeMs(of, recipe) {
     stepInTurn(of, recipe);
     stepInTurn(of, recipe, timed);
     const spans = timeline.spans().filter((_, i) => i % 2 === 0);
-    sums.push(await shortest(spans.reduce((sum, span) => sum + span, 0)));
+    sums.push(sum(await shortest(spans)));
   }
   return median(sums);
 }
@@ -125,8 +126,9 @@ const TIMED = 2;
 /**
  * Medians of the milliseconds of a step of each way under a recipe, and of those for which it waits for the side stream. Steps
  * follow each other as in training, where hosts are ahead of their GPUs, so that no time counts in which a GPU waits for a host.
- * A step takes as long as that of the slowest rank. The others wait for it, which is no cost of exchanges: the wait is that of
- * the rank that waits least. Each round has another order, since a step that follows one of less power has a faster clock.
+ * A step takes as long as that of the slowest rank. A rank that comes early to an exchange waits for the others' computation too,
+ * which is no cost of exchanges: each wait is that of the rank that waits least for this exchange. Each round has another order,
+ * since a step that follows one of less power has a faster clock.
  */
 export async function measure(ways, recipe) {
   const times = Object.fromEntries(Object.keys(ways).map((way) => [way, { steps: [], waits: [] }]));
@@ -137,12 +139,12 @@ export async function measure(ways, recipe) {
       backend.timeline.mark();
       for (let i = 0; i < TIMED; i++) run(recipe);
       backend.timeline.mark();
-      const waited = backend.timeline.waited() / TIMED;
-      const [all] = backend.timeline.spans();
-      const [step, wait] = [await longest(all / TIMED), await shortest(waited)];
+      const waits = backend.timeline.waits();
+      const [all] = await longest(backend.timeline.spans());
+      const least = await shortest(waits);
       if (round < 0) continue;
-      times[way].steps.push(step);
-      times[way].waits.push(wait);
+      times[way].steps.push(all / TIMED);
+      times[way].waits.push(sum(least) / TIMED);
     }
   }
   const medians = (which) =>

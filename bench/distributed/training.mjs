@@ -66,10 +66,15 @@ async function trace(name, recipe, of) {
   step(of, recipe, mark);
   for (const { remove } of handles) remove();
   backend.onSideStream = onSideStream;
+  const waits = backend.timeline.waits();
   let at = 0;
   const times = [0, ...Array.from(backend.timeline.spans(), (span) => (at += span))];
   console.log(`${backend.description}, rank ${group.rank} of ${group.size}, ${name}; milliseconds`);
-  for (const [i, label] of labels.entries()) console.log(`${times[i].toFixed(2).padStart(8)}  ${label}`);
+  for (const [i, label] of labels.entries()) {
+    const waited = waits[label.match(/(?<number>\d+) ends$/)?.groups.number];
+    const held = waited > 0.005 ? `, which was waited for ${waited.toFixed(2)}` : "";
+    console.log(`${times[i].toFixed(2).padStart(8)}  ${label}${held}`);
+  }
 }
 
 const results = [];

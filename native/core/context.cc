@@ -362,45 +362,42 @@ void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) {
 
 void Context::mark() {
   requireNoCapture("a moment is marked");
-  stamp(marks_);
+  marks_.push_back(stamp());
 }
 
-void Context::stamp(std::vector<cudaEvent_t>& stamps) {
-  cudaEvent_t event = nullptr;
-  check("cudaEventCreate", cudaEventCreate(&event));
-  stamps.push_back(event);
-  check("cudaEventRecord", cudaEventRecord(event, stream()));
+Event Context::stamp() {
+  Event event(true);
+  check("cudaEventRecord", event.record(stream()));
+  return event;
 }
 
-std::vector<float> Context::spansOf(const std::vector<cudaEvent_t>& stamps) {
-  requireNoCapture("times are taken");
-  if (stamps.empty()) return {};
-  check("cudaEventSynchronize", cudaEventSynchronize(stamps.back()));
-  std::vector<float> spans(stamps.size() - 1);
-  for (size_t i = 0; i < spans.size(); ++i) {
-    check("cudaEventElapsedTime", cudaEventElapsedTime(&spans[i], stamps[i], stamps[i + 1]));
-  }
-  return spans;
+float Context::between(const Event& first, const Event& second) {
+  float ms = 0;
+  for (const Event* event : {&first, &second}) check("cudaEventSynchronize", event->wait());
+  check("cudaEventElapsedTime", cudaEventElapsedTime(&ms, first.handle(), second.handle()));
+  return ms;
 }
 
 std::vector<float> Context::spans() {
-  std::vector<float> spans = spansOf(marks_);
+  requireNoCapture("times are taken");
+  std::vector<float> spans;
+  for (size_t i = 1; i < marks_.size(); ++i) spans.push_back(between(marks_[i - 1], marks_[i]));
   forgetStamps();
   return spans;
 }
 
-float Context::waited() {
-  const std::vector<float> spans = spansOf(waits_);
-  float sum = 0;
-  for (size_t i = 0; i < spans.size(); i += 2) sum += spans[i];
-  return sum;
+std::vector<float> Context::waits() {
+  requireNoCapture("times are taken");
+  std::vector<float> waits(numbered_);
+  for (const Wait& wait : waits_) waits[wait.work] += between(wait.begin, wait.end);
+  return waits;
 }
 
 void Context::forgetStamps() {
-  for (std::vector<cudaEvent_t>* stamps : {&marks_, &waits_}) {
-    for (cudaEvent_t event : *stamps) ignore(cudaEventDestroy(event));
-    stamps->clear();
-  }
+  marks_.clear();
+  waits_.clear();
+  numbered_ = 0;
+  for (SideWork& work : sideWork_) work.number.reset();
 }
 
 MemoryUse Context::memory() const {

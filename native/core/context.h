@@ -173,14 +173,13 @@ class Context {
   void endSide();
   bool isAside() const { return lane_ == &side_; }
 
-  // Records an event on the stream, for `spans` and `waited`.
+  // Records an event on the stream, for `spans` and `waits`.
   void mark();
-  // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys
-  // them.
+  // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys them.
   std::vector<float> spans();
-  // Returns for how many milliseconds, since the first of those events, the main stream has waited for side work. `spans`
-  // forgets them.
-  float waited();
+  // Returns, for each beginSide since the first of those events, for how many milliseconds the main stream has waited for
+  // that work. `spans` forgets it.
+  std::vector<float> waits();
 
   // Throws Failure if `error` is an error. After a sticky error the context can no longer be used.
   void check(const char* what, cudaError_t error);
@@ -212,6 +211,15 @@ class Context {
     Event done;
     // The addresses of the blocks that it uses.
     std::unordered_set<uint64_t> blocks;
+    // Counts the work since the first mark.
+    std::optional<size_t> number;
+  };
+
+  // A wait of the main stream for side work that has a number.
+  struct Wait {
+    size_t work;
+    Event begin;
+    Event end;
   };
 
   // Throws Failure ARGUMENT between beginSide and endSide.
@@ -225,9 +233,9 @@ class Context {
   void join(size_t work);
   void joinAll();
   // Records an event that has a time.
-  void stamp(std::vector<cudaEvent_t>& stamps);
-  // Waits for the last event. Returns the milliseconds between consecutive events.
-  std::vector<float> spansOf(const std::vector<cudaEvent_t>& stamps);
+  Event stamp();
+  // Waits for both. Returns the milliseconds from one to the other.
+  float between(const Event& first, const Event& second);
   void forgetStamps();
   // The block of memory that `address` lies in, or sizes_.end().
   std::map<uint64_t, uint64_t>::const_iterator blockAt(uint64_t address) const;
@@ -284,9 +292,10 @@ class Context {
   // The size of each allocation by its address. The map is ordered, because an argument may point into an allocation.
   std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;
-  std::vector<cudaEvent_t> marks_;
-  // Pairs of events, before and after the main stream waits for side work; since the first mark.
-  std::vector<cudaEvent_t> waits_;
+  std::vector<Event> marks_;
+  // How often the side stream was used since the first mark, and the waits for that work.
+  size_t numbered_ = 0;
+  std::vector<Wait> waits_;
   // The graph being captured. The main workspace belongs to it during the capture, and `workspaceOutside_` is restored
   // afterwards.
   std::optional<CapturedGraph> capture_;

@@ -276,16 +276,15 @@ Napi::Value Mark(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-Napi::Value Spans(const Napi::CallbackInfo& info) {
-  const std::vector<float> spans = contextIn(info[0]).spans();
-  Napi::Float64Array array = Napi::Float64Array::New(info.Env(), spans.size());
-  for (size_t i = 0; i < spans.size(); ++i) array[i] = spans[i];
+Napi::Value arrayOf(Napi::Env env, const std::vector<float>& values) {
+  Napi::Float64Array array = Napi::Float64Array::New(env, values.size());
+  std::copy(values.begin(), values.end(), array.Data());
   return array;
 }
 
-Napi::Value Waited(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), contextIn(info[0]).waited());
-}
+Napi::Value Spans(const Napi::CallbackInfo& info) { return arrayOf(info.Env(), contextIn(info[0]).spans()); }
+
+Napi::Value Waits(const Napi::CallbackInfo& info) { return arrayOf(info.Env(), contextIn(info[0]).waits()); }
 
 // Launches a kernel that fails, for tests of the behaviour after a device error.
 Napi::Value Fault(const Napi::CallbackInfo& info) {
@@ -342,7 +341,7 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("sideEnd", Napi::Function::New<guarded<SideEnd>>(env));
   exports.Set("mark", Napi::Function::New<guarded<Mark>>(env));
   exports.Set("spans", Napi::Function::New<guarded<Spans>>(env));
-  exports.Set("waited", Napi::Function::New<guarded<Waited>>(env));
+  exports.Set("waits", Napi::Function::New<guarded<Waits>>(env));
   exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));
   exports.Set("memory", Napi::Function::New<guarded<Memory>>(env));
 }

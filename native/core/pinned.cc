@@ -31,9 +31,10 @@ PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
 
 PinnedBuffer::~PinnedBuffer() { ignore(cudaFreeHost(data_)); }
 
-Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+Event::Event(Event&& other) noexcept : hasTime_(other.hasTime_), event_(std::exchange(other.event_, nullptr)) {}
 
 Event& Event::operator=(Event&& other) noexcept {
+  std::swap(hasTime_, other.hasTime_);
   std::swap(event_, other.event_);
   return *this;
 }
@@ -44,7 +45,7 @@ Event::~Event() {
 
 cudaError_t Event::record(cudaStream_t stream) {
   if (!event_) {
-    const cudaError_t error = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+    const cudaError_t error = cudaEventCreateWithFlags(&event_, hasTime_ ? cudaEventDefault : cudaEventDisableTiming);
     if (error != cudaSuccess) return error;
   }
   return cudaEventRecord(event_, stream);

@@ -25,6 +25,7 @@ void Context::beginSide() {
   check("cudaEventRecord", fork_.record(main_.stream));
   check("cudaStreamWaitEvent", cudaStreamWaitEvent(side_.stream, fork_.handle(), 0));
   sideWork_.emplace_back();
+  if (!marks_.empty()) sideWork_.back().number = numbered_++;
   lane_ = &side_;
 }
 
@@ -51,10 +52,16 @@ void Context::release(uint64_t block) {
 }
 
 void Context::join(size_t work) {
-  const bool isTimed = !marks_.empty();
-  if (isTimed) stamp(waits_);
-  check("cudaStreamWaitEvent", cudaStreamWaitEvent(main_.stream, sideWork_[work].done.handle(), 0));
-  if (isTimed) stamp(waits_);
+  const auto wait = [&] {
+    check("cudaStreamWaitEvent", cudaStreamWaitEvent(main_.stream, sideWork_[work].done.handle(), 0));
+  };
+  if (const std::optional<size_t> number = sideWork_[work].number) {
+    Event begin = stamp();
+    wait();
+    waits_.push_back({*number, std::move(begin), stamp()});
+  } else {
+    wait();
+  }
   sideWork_.erase(sideWork_.begin(), sideWork_.begin() + static_cast<std::ptrdiff_t>(work) + 1);
   if (!sideWork_.empty()) return;
   for (size_t list = 0; list < kSpareLists; ++list) {

@@ -41,10 +41,11 @@ export interface Timeline {
   /** Returns the milliseconds between consecutive time stamps and deletes the stamps. It waits for the last one. */
   spans(): Float64Array;
   /**
-   * Returns for how many milliseconds, since the first time stamp, work outside of `onSideStream` has waited for work inside it:
-   * how long exchanges between ranks held up the computation that they run beside. Call it before `spans`.
+   * Returns one number for each use of `onSideStream` since the first time stamp: for how many milliseconds later work has waited
+   * for what was enqueued in it. Work that needs two of them waits for the later one. So it says which exchanges between ranks
+   * held up the computation that they run beside, and for how long. It waits for the last of these waits. Call it before `spans`.
    */
-  waited(): number;
+  waits(): Float64Array;
 }
 
 /** Captured operations that can be replayed. */

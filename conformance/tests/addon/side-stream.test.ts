@@ -43,31 +43,43 @@ describeOnStandIn("the side stream of a device", (addon) => {
     await gpu.dispose();
   });
 
-  it("has each of its works waited for once, and the time of that is counted between marks", async () => {
+  it("has each of its uses waited for once, and the time of that is counted between marks", async () => {
     const gpu = openCuda(addon);
     const timeline = gpu.timeline as Timeline;
+    const waits = (): number[] => Array.from(timeline.waits());
     using x = zeros(gpu, "f32", [64]);
     using y = zeros(gpu, "f32", [64]);
+    using z = zeros(gpu, "f32", [64]);
+    const use = (): void => void onSideStream(gpu, () => scaled(x, 2, { out: x }));
+    const need = (): void => void scaled(x, 3, { out: x });
     const work = (): void => {
-      onSideStream(gpu, () => scaled(x, 2, { out: x }));
+      use();
       scaled(y, 3, { out: y });
-      scaled(x, 3, { out: x });
-      scaled(x, 3, { out: x });
+      need();
+      need();
     };
     // between any two events of the stand-in there is a millisecond
     work();
-    expect(timeline.waited()).toBe(0);
+    expect(waits()).toEqual([]);
+    use();
     timeline.mark();
-    expect(timeline.waited()).toBe(0);
+    need();
+    expect(waits()).toEqual([]);
     work();
+    onSideStream(gpu, () => scaled(z, 2, { out: z }));
     work();
-    expect(timeline.waited()).toBe(2);
+    // who waits for a use has waited for those before it
+    expect(waits()).toEqual([1, 0, 1]);
+    scaled(z, 3, { out: z });
+    expect(waits()).toEqual([1, 0, 1]);
+    use();
     timeline.mark();
     expect(Array.from(timeline.spans())).toEqual([1]);
-    work();
-    expect(timeline.waited()).toBe(0);
     timeline.mark();
-    work();
+    need();
+    expect(waits()).toEqual([]);
+    use();
+    expect(waits()).toEqual([0]);
     await gpu.dispose();
   });
 

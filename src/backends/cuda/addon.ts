@@ -93,8 +93,11 @@ interface Direct {
   mark(device: DeviceHandle): void;
   /** Waits for the last event, returns the milliseconds between consecutive events and deletes the events. */
   spans(device: DeviceHandle): Float64Array;
-  /** Waits likewise. Returns the milliseconds, since the first event, for which the main stream waited for the side stream. */
-  waited(device: DeviceHandle): number;
+  /**
+   * Returns, for each `sideBegin` since the first event, for how many milliseconds the main stream waited for that work. `spans`
+   * forgets it.
+   */
+  waits(device: DeviceHandle): Float64Array;
   /** Runs a kernel that fails on purpose, for tests of error handling. */
   fault(device: DeviceHandle): void;
   /** The version of NCCL, as 10000 * major + 100 * minor + patch. Throws if NCCL is not installed. */

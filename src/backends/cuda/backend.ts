@@ -87,7 +87,7 @@ class CudaBackend implements Backend {
     this.timeline = {
       mark: () => addon.mark(device),
       spans: () => addon.spans(device),
-      waited: () => addon.waited(device),
+      waits: () => addon.waits(device),
     };
     this.exchange = new NcclExchange(addon, device, this.memory, facts.uuid);
     this.datapath = datapath ?? nativeFamily(facts);
