@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -84,16 +83,17 @@ class Communicator {
     Clock::time_point since{};
   };
 
-  // A copy to memory that a rank has offered.
-  struct PeerCopy {
-    Peers::Taken taken;
-    const void* from;
-    size_t bytes;
-  };
   // A copy of a rank to this one.
   struct Arrival {
     int peer;
     uint32_t number;
+  };
+  // A copy to memory that a rank has offered, of what is there, or of what has arrived by another copy.
+  struct PeerCopy {
+    Peers::Taken taken;
+    const void* from;
+    size_t bytes;
+    std::optional<Arrival> behind;
   };
 
   void add(const Transfer& transfer) {
@@ -101,13 +101,12 @@ class Communicator {
   }
   // Whether an exchange of `bytes` bytes between two ranks is a copy, if the receiver's memory is exported.
   bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->least(); }
-  // Offers the memory of a receive. Returns the number of the copy, if the peer can copy to it.
-  std::optional<uint32_t> offer(int peer, void* out, size_t bytes);
+  // Offers memory to a rank. Returns the number of the copy, if the rank can copy to it.
+  std::optional<uint32_t> offer(int peer, void* out, size_t bytes, bool isFollowed = false);
   // Waits for the peer's offer for a send.
   Peers::Taken awaitOffer(int peer, size_t bytes);
-  // Enqueues copies to other ranks, what `meanwhile` enqueues, and waiting for what others copy to this one.
-  void copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received,
-                 const std::function<void()>& meanwhile = {});
+  // Enqueues copies to other ranks, and waiting for what others copy to this one.
+  void copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received);
   // Gathers by copies, if all ranks can. Returns whether they can.
   bool copyAll(const void* x, uint8_t* out, size_t bytes);
   // Enqueues transfers by NCCL.

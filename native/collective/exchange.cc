@@ -77,7 +77,7 @@ void Communicator::exchange() {
       if (!each.out) continue;
       const auto taken = isCopied(each.bytes) ? awaitOffer(each.peer, each.bytes) : Peers::Taken{};
       if (taken.to) {
-        sent.push_back({taken, each.data, each.bytes});
+        sent.push_back({taken, each.data, each.bytes, {}});
       } else {
         others.push_back(each);
       }
@@ -109,34 +109,45 @@ void Communicator::allGather(const void* x, void* out, size_t bytes) {
 }
 
 bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
+  const auto partOf = [&](int rank) { return out + static_cast<size_t>(rank) * bytes; };
+  // A copy within a GPU needs multiprocessors. So the next rank, to which this rank's part is copied, copies it back.
+  const bool comesBack = partOf(rank()) != x;
+  const int next = (rank() + 1) % size();
   std::vector<PeerCopy> sent;
+  std::vector<PeerCopy> returned;
   std::vector<Arrival> received;
-  const auto others = static_cast<size_t>(size() - 1);
+  std::vector<std::optional<uint32_t>> arriving(static_cast<size_t>(size()));
+  const auto offerPart = [&](int peer, int part, bool isFollowed) {
+    const auto number = offer(peer, partOf(part), bytes, isFollowed);
+    arriving[static_cast<size_t>(part)] = number;
+    if (number) received.push_back({peer, *number});
+  };
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    if (const auto number = offer(peer, out + static_cast<size_t>(peer) * bytes, bytes)) {
-      received.push_back({peer, *number});
-    }
+    if (peer != rank()) offerPart(peer, peer, comesBack && peer == next);
   }
+  if (comesBack) offerPart(next, rank(), false);
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     const Peers::Taken taken = awaitOffer(peer, bytes);
-    if (taken.to) sent.push_back({taken, x, bytes});
+    if (taken.to) sent.push_back({taken, x, bytes, {}});
+    if (!taken.isFollowed) continue;
+    const Peers::Taken back = awaitOffer(peer, bytes);
+    const auto arrival = arriving[static_cast<size_t>(peer)];
+    if (back.to && arrival) returned.push_back({back, partOf(peer), bytes, Arrival{peer, *arrival}});
   }
   // NCCL's gather needs all ranks. All of them find out whether each one can be copied to.
+  const auto others = static_cast<size_t>(size() - 1);
   if (sent.size() < others || received.size() < others) return false;
-  uint8_t* const own = out + static_cast<size_t>(rank()) * bytes;
-  copyPeers(std::move(sent), received, [&] {
-    if (own != x) context_.check("copy", cudaMemcpyAsync(own, x, bytes, cudaMemcpyDeviceToDevice, stream_));
-  });
+  sent.insert(sent.end(), returned.begin(), returned.end());
+  copyPeers(std::move(sent), received);
   return true;
 }
 
-std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
+std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes, bool isFollowed) {
   await("an exchange", [&] { return peers_->hasRoom(peer); });
   std::optional<uint32_t> number;
-  const uint64_t address = reinterpret_cast<uint64_t>(out);
-  context_.check("cuStreamWriteValue32", peers_->offer(peer, context_.exported(), address, bytes, stream_, &number));
+  const Peers::Place place{reinterpret_cast<uint64_t>(out), bytes, isFollowed};
+  context_.check("cuStreamWriteValue32", peers_->offer(peer, context_.exported(), place, stream_, &number));
   return number;
 }
 
@@ -148,20 +159,20 @@ Peers::Taken Communicator::awaitOffer(int peer, size_t bytes) {
   return taken;
 }
 
-void Communicator::copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received,
-                             const std::function<void()>& meanwhile) {
+void Communicator::copyPeers(std::vector<PeerCopy> sent, const std::vector<Arrival>& received) {
+  const auto waitArrived = [this](const Arrival& arrival) {
+    context_.check("cuStreamWaitValue32", peers_->waitArrived(arrival.peer, arrival.number, stream_));
+  };
   // each rank begins with the rank behind it, so that no two copy to the same rank at once
   const auto distance = [this](const PeerCopy& copy) { return (copy.taken.peer - rank() + size()) % size(); };
   std::stable_sort(sent.begin(), sent.end(),
                    [&](const PeerCopy& a, const PeerCopy& b) { return distance(a) < distance(b); });
   // these calls block if the stream's queue is full, so the lock is not held
-  for (const auto& [taken, from, bytes] : sent) {
+  for (const auto& [taken, from, bytes, behind] : sent) {
+    if (behind) waitArrived(*behind);
     context_.check("a copy to another GPU", peers_->copy(taken, from, bytes, stream_));
   }
-  if (meanwhile) meanwhile();
-  for (const auto& [peer, number] : received) {
-    context_.check("cuStreamWaitValue32", peers_->waitArrived(peer, number, stream_));
-  }
+  for (const Arrival& arrival : received) waitArrived(arrival);
 }
 
 void Communicator::reduceScatter(const void* x, void* out, size_t count, nccl::DataType type) {

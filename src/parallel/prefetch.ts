@@ -6,6 +6,7 @@ import { DistributedError } from "../errors.js";
 import type { Bringing, Need } from "../modules/sharding.js";
 import { onSideStream } from "../ops/side-stream.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
+import { gradEnabled } from "../tape/grad-mode.js";
 import { type Operation, runningPass, USES, type Uses } from "../tape/uses.js";
 import type { Variable } from "../tape/variable.js";
 import { Scope } from "../tensor/scope.js";
@@ -13,12 +14,16 @@ import { byteLength } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { BUCKET_BYTES } from "./buckets.js";
 
-/** What was brought for an operation that does not run yet. */
-interface Ahead {
+/** A function that is expected. */
+interface Next {
   readonly key: string;
   /** Of a backward function: which one's. */
   readonly forward: Operation | undefined;
-  /** When it was brought. Ranks forget it alike when either is over. */
+}
+
+/** What was brought for an operation that does not run yet. */
+interface Ahead extends Next {
+  /** Of a forward function: when it was brought. Ranks forget it alike when either is over. */
   readonly pass: object | undefined;
   readonly region: object | undefined;
   readonly brought: Bringing[];
@@ -28,6 +33,8 @@ interface Ahead {
 interface Running {
   readonly key: string;
   readonly operation: Operation;
+  /** Whether its own backward function is expected next. */
+  readonly isTurn: boolean;
   /** How many of its leaves it has entered and not left. */
   inside: number;
   /** What was brought for it and is not taken. */
@@ -38,7 +45,8 @@ interface Running {
 
 /**
  * Learns from each run of an operation what it needs and which operation came next. Before an operation runs, what it needs is
- * brought, if that was not done; then what the next one will need. So at most what two operations need is here.
+ * brought, if that was not done; then what the next one will need: behind the last forward function that is its own backward
+ * function, with which the backward pass begins. So at most what two operations need is here.
  * All ranks run the same operations, so they exchange in the same order, whatever they expected.
  */
 export class Prefetch {
@@ -56,6 +64,10 @@ export class Prefetch {
   /** The first function of this pass, and the last two. */
   #first = "";
   #last: readonly [before: string, last: string] = ["", ""];
+  /** The last forward function, outside of backward passes. */
+  #latest: Pick<Running, "key" | "operation"> | undefined;
+  /** The forward function with whose backward function the last backward pass began, if that was the latest. */
+  #turn = "";
 
   constructor(group: ProcessGroup) {
     this.#group = group;
@@ -70,18 +82,14 @@ export class Prefetch {
     }
     const key = this.#keyOf(operation.leaves, operation);
     const isOutermost = current === undefined;
-    const running: Running = {
-      key,
-      operation,
-      inside: 1,
-      brought: this.#arrived(key, operation),
-      needs: [],
-    };
-    this.#learn(key);
-    if (running.brought.length === 0)
-      this.#bring(key, this.#needsOf(key, operation.forward), running.brought);
+    const brought = this.#arrived(key, operation);
+    this.#learn(key, operation);
+    const isTurn = isOutermost && key === this.#turn && gradEnabled() && this.#expected() === undefined;
+    const running: Running = { key, operation, isTurn, inside: 1, brought, needs: [] };
+    if (brought.length === 0) this.#bring(key, this.#needsOf({ key, forward: operation.forward }), brought);
     this.#running.push(running);
-    if (isOutermost) this.#bringNext(operation);
+    const next = isOutermost ? this.#next(running) : undefined;
+    if (next) this.#bringAhead(next, this.#needsOf(next));
   }
 
   /** Called for each leaf that was entered, after the operation has run, or when entering one has failed. */
@@ -103,6 +111,7 @@ export class Prefetch {
     }
     const { operation } = running;
     this.#backward.set(operation, [...(this.#backward.get(operation) ?? []), need]);
+    if (running.isTurn) this.#bringAhead(this.#backwardOf(operation), [need]);
   }
 
   /** Takes what was brought for the running operation. */
@@ -138,50 +147,62 @@ export class Prefetch {
     const isIt =
       ahead?.key === key &&
       ahead.forward === forward &&
-      ahead.pass === runningPass() &&
-      ahead.region === currentRegion();
+      (forward !== undefined || (ahead.pass === runningPass() && ahead.region === currentRegion()));
     if (!isIt) this.drop();
     this.#ahead = undefined;
     return isIt ? ahead.brought : [];
   }
 
-  #learn(key: string): void {
+  #learn(key: string, operation: Operation): void {
     const pass = runningPass();
     if (pass !== this.#pass) {
+      if (pass) this.#turn = this.#latest?.operation === operation.forward ? (this.#latest?.key ?? "") : "";
       this.#pass = pass;
       this.#last = ["", ""];
     }
+    this.#latest = pass ? undefined : { key, operation };
     const [before, last] = this.#last;
     if (last === "") this.#first = key;
     else this.#after.set(`${before} > ${last}`, key);
     this.#last = [last, key];
   }
 
-  #needsOf(key: string, forward: Operation | undefined): readonly Need[] {
+  #needsOf({ key, forward }: Next): readonly Need[] {
     const known = this.#needs.get(key) ?? [];
     return forward ? [...(this.#backward.get(forward) ?? []), ...known] : known;
   }
 
-  #bringNext(operation: Operation): void {
+  /** The function that is expected behind this one. */
+  #next({ operation, isTurn }: Running): Next | undefined {
     const following = operation.forward?.following;
-    const next = following ? this.#keyOf(following.leaves, following, true) : this.#expected();
-    if (next === undefined) return;
+    if (following) return this.#backwardOf(following);
+    return isTurn ? this.#backwardOf(operation) : this.#expected();
+  }
+
+  #backwardOf(forward: Operation): Next {
+    return { key: this.#keyOf(forward.leaves, forward, true), forward };
+  }
+
+  /** Brings some of what the next function needs. */
+  #bringAhead(next: Next, needs: readonly Need[]): void {
     const brought: Bringing[] = [];
     try {
-      this.#bring(next, this.#needsOf(next, following), brought);
+      this.#bring(next.key, needs, brought);
     } catch (error) {
       if (error instanceof DistributedError) throw error;
       // the next operation may be another one; if it is this one, it will fail alike
       return;
     }
     if (brought.length === 0) return;
-    this.#ahead = { key: next, forward: following, pass: runningPass(), region: currentRegion(), brought };
+    this.#ahead ??= { ...next, pass: runningPass(), region: currentRegion(), brought: [] };
+    this.#ahead.brought.push(...brought);
   }
 
   /** The forward function that came next last time; not the first one, with which another pass begins. */
-  #expected(): string | undefined {
-    const next = this.#after.get(this.#last.join(" > "));
-    return next === this.#first || next?.startsWith("backward") ? undefined : next;
+  #expected(): Next | undefined {
+    const key = this.#after.get(this.#last.join(" > "));
+    const isIt = key !== undefined && key !== this.#first && !key.startsWith("backward");
+    return isIt ? { key, forward: undefined } : undefined;
   }
 
   /**

@@ -1,5 +1,6 @@
 /** Parameters are brought one operation ahead. A failure to bring them is one of the operation that needs them, if it runs. */
 import { describe, expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast/autocast.js";
 import { loopbackGroup } from "../../../../src/distributed/loopback/loopback.js";
 import { OutOfMemoryError } from "../../../../src/errors.js";
 import { Linear } from "../../../../src/modules/linear.js";
@@ -7,7 +8,9 @@ import { Sequential } from "../../../../src/modules/sequential.js";
 import { zeros } from "../../../../src/ops/create.js";
 import { fullyShard } from "../../../../src/parallel/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
+import { Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import { noGrad } from "../../../../src/tape/grad-mode.js";
+import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { failingAt } from "../../harness/suite.js";
 
@@ -50,7 +53,68 @@ async function watched() {
   return { backend, group, layers, net, x, once, forget };
 }
 
+/** The exchanges of parameters in the forward and in the backward pass of steps of three divided layers. */
+async function stepping(recipe?: Float8CurrentScaling) {
+  const [group] = await loopbackGroup(1);
+  if (!group) throw new Error("there is no rank");
+  const { backend } = group;
+  const options = { dtype: "f32", random: new RandomState(1n), bias: false } as const;
+  const layers = [1, 2, 3].map(() => new Linear(backend, 32, 32, options));
+  const net = new Sequential(backend, ...layers);
+  fullyShard(net, group);
+  const x = new Variable(zeros(backend, "f32", [16, 32]), true);
+  let exchanges = 0;
+  const gather = group.allGatherCoalesced.bind(group);
+  group.allGatherCoalesced = (requests) => {
+    exchanges++;
+    return gather(requests);
+  };
+  const counted = <R>(body: () => R): [R, number] => {
+    const begun = exchanges;
+    return [body(), exchanges - begun];
+  };
+  const forward = () =>
+    counted(() => autocast({ recipe, enabled: recipe !== undefined }, () => net.forward(x)));
+  const step = (between: () => void = () => {}): readonly number[] => {
+    using _ = new Scope();
+    const [y, before] = forward();
+    between();
+    const [, behind] = counted(() => y.backward(zeros(backend, "f32", [16, 32])));
+    for (const each of [x, ...net.parameters()]) each.zeroGrad();
+    return [before, behind];
+  };
+  return { backend, forward, step };
+}
+
 describe("what is brought ahead", () => {
+  it.each([["f32", undefined] as const, ["current scaling", new Float8CurrentScaling()] as const])(
+    "is, in %s, what the backward pass begins with, beside the last forward function",
+    async (_name, recipe) => {
+      const { backend, step } = await stepping(recipe);
+      expect(step()).toEqual([3, 3]);
+      expect(step()).toEqual([4, 2]);
+      const { live } = backend.memoryUse();
+      expect(step()).toEqual([4, 2]);
+      expect(backend.memoryUse().live).toBe(live);
+    },
+  );
+
+  it("is nothing for a backward pass where none is expected, or it began with another function", async () => {
+    const { backend, forward, step } = await stepping();
+    const evaluated = (): void => {
+      using _ = new Scope();
+      expect(noGrad(forward)[1]).toBe(3);
+    };
+    for (let i = 0; i < 2; i++) step();
+    const { live } = backend.memoryUse();
+    evaluated();
+    expect(step()).toEqual([4, 2]);
+    expect(step(evaluated)).toEqual([4, 3]);
+    expect(step()).toEqual([3, 3]);
+    expect(step()).toEqual([4, 2]);
+    expect(backend.memoryUse().live).toBe(live);
+  });
+
   it("may fail for want of memory wherever that is asked for, and is brought again as soon as the order is known", async () => {
     const { backend, once, forget } = await watched();
     const usual = once();

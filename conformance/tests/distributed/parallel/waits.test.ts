@@ -5,16 +5,24 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
   AdamW,
+  autocast,
   DataParallel,
+  DelayedScaling,
   empty,
+  Float8BlockScaling,
+  Float8CurrentScaling,
   fullyShard,
   LayerNormMLP,
   type Module,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
   type ProcessGroup,
+  type Recipe,
   Scope,
   Sequential,
   Variable,
 } from "../../../../src/index.js";
+import { noGrad } from "../../../../src/tape/grad-mode.js";
 import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
 import { type WatchedGroup, watchedGroup } from "./side-work.js";
 
@@ -26,6 +34,15 @@ const WAYS: Readonly<Record<string, (model: Module, group: ProcessGroup) => unkn
   "DataParallel, one bucket": (model, group) => new DataParallel(model, group),
   fullyShard: (model, group) => fullyShard(model, group),
 };
+
+const RECIPES: readonly (readonly [string, Recipe | undefined])[] = [
+  ["bf16", undefined],
+  ["current scaling", new Float8CurrentScaling()],
+  ["delayed scaling", new DelayedScaling()],
+  ["block FP8", new Float8BlockScaling()],
+  ["MXFP8", new MXFP8BlockScaling()],
+  ["NVFP4", new NVFP4BlockScaling()],
+];
 
 describe("a backward pass that reduces gradients", () => {
   let watched: WatchedGroup;
@@ -74,8 +91,32 @@ describe("a backward pass that reduces gradients", () => {
     // those of both weights, and that of the norm's parameters together
     expect(exchanges("reduceScatter")).toHaveLength(3);
     record.length = 0;
-    layer.forward(x);
+    noGrad(() => layer.forward(x));
     // both weights, one after the other, the norm's parameters with the first
     expect(exchanges("allGather")).toHaveLength(2);
+  });
+
+  it.each(RECIPES)("waits once in each operation, for what was brought for it: %s", (_name, recipe) => {
+    const { group, record } = watched;
+    const { backend } = group;
+    using _ = new Scope();
+    const layers = [1, 2].map(() => new LayerNormMLP(backend, 256, 512, { bias: false }));
+    using model = new Sequential(backend, ...layers);
+    fullyShard(model, group, { rowMultiple: 128 });
+    using optimizer = new AdamW(model, { learningRate: 1e-3 });
+    const x = empty(backend, "bf16", [128, 256]).write(new Uint16Array(128 * 256).fill(0x3f80));
+    const waits = (): number => record.splice(0).filter((each) => each.startsWith("wait")).length;
+    for (let step = 0; step < 4; step++) {
+      const input = new Variable(x, true);
+      record.length = 0;
+      const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
+      const forward = waits();
+      y.backward(x);
+      // the orders of both passes are known, and with them what the backward pass begins with
+      if (step > 1) expect([forward, waits()]).toEqual([2, 2]);
+      optimizer.step();
+      optimizer.zeroGrad();
+      input.zeroGrad();
+    }
   });
 });
