@@ -51,6 +51,7 @@ class Communicator {
   // communicator has ended. On the side stream, GPUs that reach each other's memory copy to memory that the receiver
   // exports, and NCCL moves the rest; all ranks must be on the side stream, or none.
   void exchange();
+  // On all ranks or on none, `x` is this rank's part of `out`.
   void allGather(const void* x, void* out, size_t bytes);
   void reduceScatter(const void* x, void* out, size_t count, nccl::DataType type);
   void broadcast(const void* x, void* out, size_t bytes, int root);
@@ -102,7 +103,7 @@ class Communicator {
   // Whether an exchange of `bytes` bytes between two ranks is a copy, if the receiver's memory is exported.
   bool isCopied(size_t bytes) const { return peers_ && context_.isAside() && bytes >= peers_->least(); }
   // Offers memory to a rank. Returns the number of the copy, if the rank can copy to it.
-  std::optional<uint32_t> offer(int peer, void* out, size_t bytes, bool isFollowed = false);
+  std::optional<uint32_t> offer(int peer, void* out, size_t bytes);
   // Waits for the peer's offer for a send.
   Peers::Taken awaitOffer(int peer, size_t bytes);
   // Enqueues copies to other ranks, and waiting for what others copy to this one.

@@ -110,44 +110,45 @@ void Communicator::allGather(const void* x, void* out, size_t bytes) {
 
 bool Communicator::copyAll(const void* x, uint8_t* out, size_t bytes) {
   const auto partOf = [&](int rank) { return out + static_cast<size_t>(rank) * bytes; };
+  const int next = (rank() + 1) % size();
+  const int previous = (rank() - 1 + size()) % size();
   // A copy within a GPU needs multiprocessors. So the next rank, to which this rank's part is copied, copies it back.
   const bool comesBack = partOf(rank()) != x;
-  const int next = (rank() + 1) % size();
   std::vector<PeerCopy> sent;
-  std::vector<PeerCopy> returned;
   std::vector<Arrival> received;
-  std::vector<std::optional<uint32_t>> arriving(static_cast<size_t>(size()));
-  const auto offerPart = [&](int peer, int part, bool isFollowed) {
-    const auto number = offer(peer, partOf(part), bytes, isFollowed);
-    arriving[static_cast<size_t>(part)] = number;
+  std::optional<uint32_t> fromPrevious;
+  const auto offerPart = [&](int peer, int part) {
+    const auto number = offer(peer, partOf(part), bytes);
     if (number) received.push_back({peer, *number});
+    return number;
   };
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) offerPart(peer, peer, comesBack && peer == next);
+    if (peer == rank()) continue;
+    const auto number = offerPart(peer, peer);
+    if (peer == previous) fromPrevious = number;
   }
-  if (comesBack) offerPart(next, rank(), false);
+  if (comesBack) offerPart(next, rank());
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     const Peers::Taken taken = awaitOffer(peer, bytes);
     if (taken.to) sent.push_back({taken, x, bytes, {}});
-    if (!taken.isFollowed) continue;
-    const Peers::Taken back = awaitOffer(peer, bytes);
-    const auto arrival = arriving[static_cast<size_t>(peer)];
-    if (back.to && arrival) returned.push_back({back, partOf(peer), bytes, Arrival{peer, *arrival}});
+  }
+  const auto others = static_cast<size_t>(size() - 1);
+  const bool canAll = sent.size() == others && received.size() >= others;
+  if (comesBack) {
+    const Peers::Taken back = awaitOffer(previous, bytes);
+    if (canAll) sent.push_back({back, partOf(previous), bytes, Arrival{previous, *fromPrevious}});
   }
   // NCCL's gather needs all ranks. All of them find out whether each one can be copied to.
-  const auto others = static_cast<size_t>(size() - 1);
-  if (sent.size() < others || received.size() < others) return false;
-  sent.insert(sent.end(), returned.begin(), returned.end());
-  copyPeers(std::move(sent), received);
-  return true;
+  if (canAll) copyPeers(std::move(sent), received);
+  return canAll;
 }
 
-std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes, bool isFollowed) {
+std::optional<uint32_t> Communicator::offer(int peer, void* out, size_t bytes) {
   await("an exchange", [&] { return peers_->hasRoom(peer); });
   std::optional<uint32_t> number;
-  const Peers::Place place{reinterpret_cast<uint64_t>(out), bytes, isFollowed};
-  context_.check("cuStreamWriteValue32", peers_->offer(peer, context_.exported(), place, stream_, &number));
+  const uint64_t address = reinterpret_cast<uint64_t>(out);
+  context_.check("cuStreamWriteValue32", peers_->offer(peer, context_.exported(), address, bytes, stream_, &number));
   return number;
 }
 

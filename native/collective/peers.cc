@@ -94,7 +94,6 @@ struct Peers::Offer {
   uint64_t offset;
   // Whether there will be a copy; otherwise NCCL is to send.
   bool isCopied;
-  bool isFollowed;
   uint32_t number;
   cudaIpcMemHandle_t segment;
 };
@@ -219,21 +218,20 @@ bool Peers::hasRoom(int peer) const {
   return offerAt(rank_, peer, number).taken.load(std::memory_order_acquire) == number - kDepth + 1;
 }
 
-cudaError_t Peers::offer(int peer, const ExportedMemory& memory, const Place& place, cudaStream_t stream,
+cudaError_t Peers::offer(int peer, const ExportedMemory& memory, uint64_t address, uint64_t bytes, cudaStream_t stream,
                          std::optional<uint32_t>* number) {
   Peer& of = peers_[static_cast<size_t>(peer)];
   Offer& offer = offerAt(rank_, peer, of.offered);
-  const auto exported = memory.placeOf(place.address, place.bytes);
-  offer.bytes = place.bytes;
-  offer.isFollowed = place.isFollowed;
-  offer.isCopied = exported.has_value();
-  if (exported) {
+  const auto place = memory.placeOf(address, bytes);
+  offer.bytes = bytes;
+  offer.isCopied = place.has_value();
+  if (place) {
     offer.number = of.incoming + 1;
     const cudaError_t error = write(Count::kReady, peer, rank_, offer.number, stream);
     if (error != cudaSuccess) return error;
     *number = of.incoming = offer.number;
-    offer.offset = exported->offset;
-    offer.segment = exported->segment;
+    offer.offset = place->offset;
+    offer.segment = place->segment;
   }
   offer.made.store(++of.offered, std::memory_order_release);
   return cudaSuccess;
@@ -251,7 +249,7 @@ cudaError_t Peers::take(int peer, Taken* taken) {
   const uint64_t offset = offer.offset;
   const cudaIpcMemHandle_t segment = offer.segment;
   const bool isCopied = offer.isCopied;
-  *taken = {peer, offer.number, offer.isFollowed, nullptr};
+  *taken = {peer, offer.number, nullptr};
   offer.taken.store(++of.taken, std::memory_order_release);
   if (!isCopied) return cudaSuccess;
   of.outgoing = taken->number;
@@ -262,10 +260,10 @@ cudaError_t Peers::take(int peer, Taken* taken) {
 }
 
 cudaError_t Peers::copy(const Taken& taken, const void* from, uint64_t bytes, cudaStream_t stream) {
-  cudaError_t error = wait(Count::kReady, rank_, taken.peer, taken.number, stream);
-  if (error != cudaSuccess) return error;
-  error = cudaMemcpyAsync(taken.to, from, bytes, cudaMemcpyDeviceToDevice, stream);
-  return error == cudaSuccess ? write(Count::kArrived, rank_, taken.peer, taken.number, stream) : error;
+  const auto& [peer, number, to] = taken;
+  if (const cudaError_t error = wait(Count::kReady, rank_, peer, number, stream); error != cudaSuccess) return error;
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  return error == cudaSuccess ? write(Count::kArrived, rank_, peer, number, stream) : error;
 }
 
 cudaError_t Peers::waitArrived(int peer, uint32_t number, cudaStream_t stream) {

@@ -57,17 +57,10 @@ class Peers {
   void met(bool canAll);
   uint64_t least() const { return least_; }
 
-  // Memory of this rank to which another one may copy.
-  struct Place {
-    uint64_t address;
-    uint64_t bytes;
-    // Whether another offer follows, for the same exchange.
-    bool isFollowed;
-  };
-  // Tells a rank where it can copy to, or, if this memory is not exported, that NCCL is to send. Enqueues that this memory
-  // may be written from then on. `number` becomes that of the copy, if there will be one. There must be room for an offer.
-  // If an error is returned, no offer was made.
-  cudaError_t offer(int peer, const ExportedMemory& memory, const Place& place, cudaStream_t stream,
+  // Tells a rank where it can copy `bytes` bytes to, or, if this memory is not exported, that NCCL is to send. Enqueues
+  // that this memory may be written from then on. `number` becomes that of the copy, if there will be one. There must be
+  // room for an offer. If an error is returned, no offer was made.
+  cudaError_t offer(int peer, const ExportedMemory& memory, uint64_t address, uint64_t bytes, cudaStream_t stream,
                     std::optional<uint32_t>* number);
   bool hasRoom(int peer) const;
   // Whether a rank's next offer is made, and is one of `bytes` bytes.
@@ -76,7 +69,6 @@ class Peers {
   struct Taken {
     int peer;
     uint32_t number;
-    bool isFollowed;
     void* to;
   };
   // Takes the next offer, which must be made. Returns an error if the memory that is offered cannot be mapped.

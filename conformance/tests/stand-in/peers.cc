@@ -51,9 +51,14 @@ std::map<uint64_t, size_t> mapped;
 uint64_t left = setting("STAND_IN_EXPORTED", uint64_t{1} << 30);
 
 struct Told {
-  std::atomic<uint64_t> bytes = 0;
+  std::atomic<uint64_t> toPeers = 0;
+  std::atomic<uint64_t> within = 0;
   ~Told() {
-    if (bytes > 0) std::fprintf(stderr, "stand-in: copied %llu bytes to peers\n", (unsigned long long)bytes.load());
+    const auto tell = [](const std::atomic<uint64_t>& bytes, const char* where) {
+      if (bytes > 0) std::fprintf(stderr, "stand-in: copied %llu bytes %s\n", (unsigned long long)bytes.load(), where);
+    };
+    tell(toPeers, "to peers");
+    tell(within, "within a GPU");
   }
 } copied;
 
@@ -79,11 +84,11 @@ namespace standin {
 void copiedTo(const void* to, size_t bytes) {
   const std::lock_guard lock(mutex);
   const auto after = mapped.upper_bound(addressOf(to));
-  if (after == mapped.begin()) return;
-  const auto& [begin, size] = *std::prev(after);
-  if (addressOf(to) - begin >= size) return;
-  if (addressOf(to) - begin + bytes > size) fault("a copy goes beyond the memory of another process");
-  copied.bytes += bytes;
+  const bool isPeers = after != mapped.begin() && addressOf(to) - std::prev(after)->first < std::prev(after)->second;
+  if (isPeers && addressOf(to) - std::prev(after)->first + bytes > std::prev(after)->second) {
+    fault("a copy goes beyond the memory of another process");
+  }
+  (isPeers ? copied.toPeers : copied.within) += bytes;
 }
 
 }  // namespace standin

@@ -5,7 +5,7 @@
 
 namespace standin {
 
-// Counts a copy, if it is to memory of another process. Aborts if it goes beyond that.
+// Counts a copy of device memory, to memory of another process or within this one. Aborts if it goes beyond the former.
 void copiedTo(const void* to, size_t bytes);
 
 }  // namespace standin

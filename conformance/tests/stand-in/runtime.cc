@@ -238,11 +238,11 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = setting("STAND_IN_BYTES", uint64_t{1} << 30);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   standin::on(stream);
   standin::accesses(from, standin::Access::kRead);
   standin::accesses(to, standin::Access::kWrite);
-  standin::copiedTo(to, bytes);
+  if (kind == cudaMemcpyDeviceToDevice) standin::copiedTo(to, bytes);
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
