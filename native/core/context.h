@@ -231,6 +231,8 @@ class Context {
   void release(uint64_t block);
   // Makes the main stream wait for the side work number `work` and for all earlier side work.
   void join(size_t work);
+  // Forgets the first `count` side works, which are over or which the main stream waits for.
+  void forget(size_t count);
   void joinAll();
   // Records an event that has a time.
   Event stamp();

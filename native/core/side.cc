@@ -21,7 +21,7 @@ void Context::beginSide() {
     check("cudaStreamCreate", cudaStreamCreateWithPriority(&side_.stream, cudaStreamNonBlocking, greatest));
     openTickets(side_);
   }
-  while (!sideWork_.empty() && sideWork_.front().done.isDone()) join(0);
+  while (!sideWork_.empty() && sideWork_.front().done.isDone()) forget(1);
   check("cudaEventRecord", fork_.record(main_.stream));
   check("cudaStreamWaitEvent", cudaStreamWaitEvent(side_.stream, fork_.handle(), 0));
   sideWork_.emplace_back();
@@ -62,7 +62,11 @@ void Context::join(size_t work) {
   } else {
     wait();
   }
-  sideWork_.erase(sideWork_.begin(), sideWork_.begin() + static_cast<std::ptrdiff_t>(work) + 1);
+  forget(work + 1);
+}
+
+void Context::forget(size_t count) {
+  sideWork_.erase(sideWork_.begin(), sideWork_.begin() + static_cast<std::ptrdiff_t>(count));
   if (!sideWork_.empty()) return;
   for (size_t list = 0; list < kSpareLists; ++list) {
     main_.spares[list].insert(main_.spares[list].end(), side_.spares[list].begin(), side_.spares[list].end());

@@ -72,6 +72,10 @@ describeOnStandIn("the side stream of a device", (addon) => {
     expect(waits()).toEqual([1, 0, 1]);
     scaled(z, 3, { out: z });
     expect(waits()).toEqual([1, 0, 1]);
+    for (let i = 0; i < 3; i++) use();
+    need();
+    // no wait is needed for the first of them, which is found to be over
+    expect(waits().slice(3)).toEqual([0, 0, 1]);
     use();
     timeline.mark();
     expect(Array.from(timeline.spans())).toEqual([1]);
