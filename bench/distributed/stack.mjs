@@ -98,8 +98,8 @@ function draw() {
 }
 
 /**
- * The milliseconds that the exchanges of a step take in turn, with what is computed for them: the median over rounds of their sum,
- * each on the rank that came to it last and so waited for no other.
+ * The milliseconds that the exchanges of a step take in turn, with what is computed for them: the median over rounds of their
+ * sum, each on the rank that came to it last and so waited for no other.
  */
 export async function exchangeMs(of, recipe) {
   const { timeline } = backend;
