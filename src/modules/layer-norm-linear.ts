@@ -4,6 +4,7 @@ import { ArgumentError } from "../errors.js";
 import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
+import { orDispose } from "../tensor/scope.js";
 import { linearForward } from "./linear-core.js";
 import {
   checkLinearCall,
@@ -89,10 +90,11 @@ export class LayerNormLinear extends Module {
     const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces, overlap);
     const given = { ...options, dtype, random };
     const division = { user: "LayerNormLinear", parallel };
-    this.#linear = linearParts(backend, [outFeatures, inFeatures], given, division);
-    this.#norm = normParts({ ...form, group: sequenceParallel ? group : undefined }, (name, init) =>
-      this.parameter(NORM_NAMES[name], [inFeatures], init),
-    );
+    const norm = { ...form, group: sequenceParallel ? group : undefined };
+    [this.#linear, this.#norm] = orDispose((made) => [
+      linearParts(backend, [outFeatures, inFeatures], given, division, made),
+      normParts(norm, (name, init) => this.parameter(NORM_NAMES[name], [inFeatures], init), made),
+    ]);
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
     this.weight = this.addParameter("weight", this.#linear.weight);

@@ -12,6 +12,7 @@ import type { BackwardPass } from "../tape/node.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
+import { orDispose } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { LAYER_NORM_LINEAR_OPTIONS, type LayerNormLinearOptions } from "./layer-norm-linear.js";
@@ -163,17 +164,12 @@ export class LayerNormMLP extends Module {
     });
     const halves = this.#form.gated ? 2 : 1;
     this.#width = ffnHidden / (group?.size ?? 1);
-    this.#fc1 = linearParts(backend, [halves * ffnHidden, hidden], given, division("column", halves));
-    try {
-      this.#fc2 = linearParts(backend, [hidden, ffnHidden], given, division("row"));
-    } catch (error) {
-      // if a quantizer rejects the sizes of fc2, free the parameters of fc1
-      for (const made of [this.#fc1.weight, this.#fc1.bias]) made?.dispose();
-      throw error;
-    }
-    this.#norm = normParts({ ...form, group: sequenceParallel ? group : undefined }, (part, init) =>
-      this.parameter(NORM_NAMES[part], [hidden], init),
-    );
+    const norm = { ...form, group: sequenceParallel ? group : undefined };
+    [this.#fc1, this.#fc2, this.#norm] = orDispose((made) => [
+      linearParts(backend, [halves * ffnHidden, hidden], given, division("column", halves), made),
+      linearParts(backend, [hidden, ffnHidden], given, division("row"), made),
+      normParts(norm, (part, init) => this.parameter(NORM_NAMES[part], [hidden], init), made),
+    ]);
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
     this.fc1Weight = this.addParameter("fc1Weight", this.#fc1.weight);

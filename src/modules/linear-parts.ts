@@ -6,6 +6,7 @@ import type { BackwardPass } from "../tape/node.js";
 import type { Gradient, Value } from "../tape/value.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";
+import type { Owned } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, type ModuleOptions } from "./module.js";
@@ -149,14 +150,15 @@ export interface Division {
 
 /**
  * Creates the weight [out, in], the bias and the quantization state of a linear layer. If the layer is divided, it creates this
- * rank's part, which is a slice of the values that a single rank would create. Throws `ShapeError` if a divided size is not a
- * multiple of the number of ranks.
+ * rank's part, which is a slice of the values that a single rank would create. The parameters are added to `made`. Throws
+ * `ShapeError` if a divided size is not a multiple of the number of ranks.
  */
 export function linearParts(
   backend: Backend,
   whole: readonly [out: number, inward: number],
   options: LinearOptions & Complete<ModuleOptions>,
   { user, parallel, size }: Division,
+  made: Owned[],
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
   const shape = parallel ? partShape(user, parallel, whole, size) : whole;
@@ -165,11 +167,13 @@ export function linearParts(
     ? partValues(parallel, requireValues("initMethod", "its result", values, whole), whole)
     : values;
   const weight = makeWeight(backend, own, shape, { dtype, random, shard: parallel?.shard("weight") });
+  made.push(weight);
   const [outFeatures] = shape;
   const bias =
     options.bias === false
       ? undefined
       : newParameter(backend, [outFeatures], constantInit(0), { dtype, random });
+  if (bias) made.push(bias);
   if (parallel) {
     weight.part = weightPart(parallel, whole);
     const { shape, ranges } = weight.part;

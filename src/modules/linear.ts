@@ -5,6 +5,7 @@ import { differentiableOne, type VariableLike, variableOf } from "../tape/differ
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { orDispose } from "../tensor/scope.js";
 import { linearForward } from "./linear-core.js";
 import {
   checkLinearCall,
@@ -56,7 +57,8 @@ export class Linear extends Module {
     const overlap = overlapOf("Linear", options);
     const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces, overlap);
     const given = { ...options, dtype, random };
-    this.#parts = linearParts(backend, [outFeatures, inFeatures], given, { user: "Linear", parallel });
+    const division = { user: "Linear", parallel };
+    this.#parts = orDispose((made) => linearParts(backend, [outFeatures, inFeatures], given, division, made));
     this.weight = this.addParameter("weight", this.#parts.weight);
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }

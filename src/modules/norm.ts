@@ -16,6 +16,7 @@ import { differentiableOne, type VariableLike, variableOf } from "../tape/differ
 import { borrowed } from "../tape/uses.js";
 import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
+import { type Owned, orDispose } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
@@ -67,13 +68,16 @@ export function normForm(
   return { normalization, eps, zeroCenteredGamma, group: undefined };
 }
 
-/** Creates gamma and beta of a norm by calling `make`. */
+/** Creates gamma and beta of a norm by calling `make`, and adds them to `made`. */
 export function normParts(
   { normalization, eps, zeroCenteredGamma, group }: NormForm,
   make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
+  made: Owned[],
 ): NormParts {
   const gamma = make("gamma", constantInit(zeroCenteredGamma ? 0 : 1));
+  made.push(gamma);
   const beta = normalization === "LayerNorm" ? make("beta", constantInit(0)) : undefined;
+  if (beta) made.push(beta);
   return { gamma, beta, eps, zeroCenteredGamma, group };
 }
 
@@ -140,9 +144,9 @@ export abstract class NormModule extends Module {
     const ranks = groupOf(normalization, backend, options);
     const group = options.sequenceParallel ? ranks : undefined;
     const names = { gamma: "weight", beta: "bias" };
-    this.#parts = normParts({ ...form, group }, (name, init) =>
-      this.parameter(names[name], [features], init),
-    );
+    const make = (name: keyof typeof names, init: InitMethod) =>
+      this.parameter(names[name], [features], init);
+    this.#parts = orDispose((made) => normParts({ ...form, group }, make, made));
     this.weight = this.#parts.gamma;
     this.bias = this.#parts.beta;
   }

@@ -5,10 +5,12 @@
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
+import { Embedding } from "../../../src/modules/embedding.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
+import { LayerNorm, RMSNorm } from "../../../src/modules/norm.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
@@ -48,6 +50,12 @@ const LAYERS: Readonly<Record<string, () => Layer>> = {
   LayerNormLinear: () => new LayerNormLinear(backend(), SIZE, SIZE),
   LayerNormMLP: () => layerNormMLP("bf16"),
 };
+const MADE: Readonly<Record<string, () => Module>> = {
+  ...LAYERS,
+  LayerNorm: () => new LayerNorm(backend(), SIZE),
+  RMSNorm: () => new RMSNorm(backend(), SIZE),
+  Embedding: () => new Embedding(backend(), SIZE, SIZE),
+};
 const OPTIMIZERS: Readonly<Record<string, (module: Module) => Optimizer>> = {
   AdamW: (module) => new AdamW(module, { learningRate: 0.1 }),
   "SGD with momentum": (module) => new SGD(module, { learningRate: 0.1, momentum: 0.9 }),
@@ -70,6 +78,20 @@ describe.each(Object.entries(OPTIMIZERS))("%s that runs out of memory keeps none
           (model) => optimizer(model).dispose(),
         );
     });
+});
+
+describe.each(Object.entries(MADE))("the constructor of %s that runs out of memory keeps none", (_, make) => {
+  it.each(Object.entries(QUANTIZED))("of its parameters, quantized: %s", (__, recipe) => {
+    const { live, blocks } = backend().memoryUse();
+    const init = { enabled: recipe !== undefined, recipe };
+    let k = 0;
+    for (let error: unknown = new OutOfMemoryError(0, 0, ""); error !== undefined; k++) {
+      expect(error).toBeInstanceOf(OutOfMemoryError);
+      ({ error } = failingAt(backend(), k, () => quantizedModelInit(init, make).dispose()));
+      expect(backend().memoryUse(), `after allocation ${k} failed`).toMatchObject({ live, blocks });
+    }
+    expect(k).toBeGreaterThan(1);
+  });
 });
 
 it.each(Object.entries(LAYERS))("%s that runs out of memory keeps no state of delayed scaling", (_, make) => {
