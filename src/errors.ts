@@ -139,3 +139,8 @@ export class DistributedError extends LockstepError {
     super("DISTRIBUTED", `${operation}: ${message}`, options);
   }
 }
+
+/** The message of something that was thrown, which may be no Error. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

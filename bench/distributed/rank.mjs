@@ -1,6 +1,6 @@
 // One rank of the benchmark of collective operations. Rank 0 prints the results.
 import { empty, onSideStream, openBackend } from "lockstep";
-import { openProcessGroup } from "lockstep/distributed";
+import { localRank, openProcessGroup } from "lockstep/distributed";
 import { reduceParts } from "../../dist/src/distributed/devices/reduce.js";
 import { median } from "../timing.mjs";
 
@@ -8,7 +8,7 @@ const ROUNDS = Number(process.argv[2]);
 /** Calls in a round, enqueued one behind the other: enough that the time of enqueuing the first one hardly counts. */
 const timesFor = (mib) => (mib > 64 ? 10 : 40);
 const MIB = 2 ** 20;
-const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RANK) });
+const backend = await openBackend("cuda", { device: localRank() });
 const group = await openProcessGroup(backend, { transport: "device", timeoutMs: 60_000 });
 const { rank, size } = group;
 

@@ -12,14 +12,14 @@ import {
   tensor,
   Variable,
 } from "lockstep";
-import { openProcessGroup } from "lockstep/distributed";
+import { localRank, openProcessGroup } from "lockstep/distributed";
 import { shuffled } from "../cuda/timing.mjs";
 import { median } from "../timing.mjs";
 
 const [rounds, layers, features, hidden, tokens] = process.argv.slice(2).map(Number);
 /** Whether the first argument is `trace` instead of a number of rounds. */
 export const isTrace = process.argv[2] === "trace";
-export const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RANK) });
+export const backend = await openBackend("cuda", { device: localRank() });
 export const group = await openProcessGroup(backend, { transport: "device", timeoutMs: 60_000 });
 export const RECIPES = { bf16: undefined, current: new Float8CurrentScaling() };
 

@@ -1,6 +1,6 @@
 /** Opening of a backend by name. */
 import { platform } from "#platform";
-import { ArgumentError, BackendError } from "../errors.js";
+import { ArgumentError, BackendError, messageOf } from "../errors.js";
 import { unverifiedPair } from "../formats/chips.js";
 import { type DatapathFamily, emulatedBy } from "../formats/datapath.js";
 import { describe, optionsOf } from "../options.js";
@@ -81,7 +81,7 @@ function findCuda(): Cuda {
     const names = devices.map(({ name, major, minor }) => `${name} is sm_${major}${minor}`);
     return missing(`no GPU with FP8 is here: sm_${OLDEST} or later`, names);
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = messageOf(error);
     return missing("the addon finds no GPU; is the NVIDIA driver installed?", [message]);
   }
 }

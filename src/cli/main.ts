@@ -1,5 +1,5 @@
 /** The command line: finds and runs the command, and turns errors into one line and an exit status. */
-import { ArgumentError, LockstepError } from "../errors.js";
+import { ArgumentError, LockstepError, messageOf } from "../errors.js";
 import { nearest } from "../nearest.js";
 import { printable } from "../printable.js";
 import type { Command, ExitCode } from "./command-types.js";
@@ -97,7 +97,7 @@ function errorLine(name: string | undefined, said: string): string {
 function describe(error: unknown): string {
   if (process.env.LOCKSTEP_DEBUG === "1" && error instanceof Error && error.stack)
     return error.stack.split("\n").map(printable).join("\n");
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   const text =
     error instanceof LockstepError ? message : `unexpected error: ${message} (LOCKSTEP_DEBUG=1 shows where)`;
   return printable(text.replace(/\s*\n\s*/g, " "));

@@ -1,6 +1,6 @@
 /** Pipeline parallelism: each rank computes some of the layers, and microbatches pass from rank to rank. */
 import type { ProcessGroup } from "../distributed/group.js";
-import { ArgumentError, DisposedError, DistributedError, DTypeError } from "../errors.js";
+import { ArgumentError, DisposedError, DistributedError, DTypeError, messageOf } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import { empty } from "../ops/create.js";
 import { anyListOf, callable, describe, instance, integer, needed, nested, optionsOf } from "../options.js";
@@ -233,7 +233,7 @@ export class Pipeline {
   #endGroup(error: unknown): void {
     const failed = error instanceof DistributedError || error instanceof DisposedError;
     if (failed || this.group.size === 1) return;
-    const why = error instanceof Error ? error.message : String(error);
+    const why = messageOf(error);
     this.group.abort(`stage ${this.group.rank} of the pipeline failed: ${why}`);
   }
 }

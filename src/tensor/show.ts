@@ -1,4 +1,6 @@
 /** Tensors as readable text, as `String(tensor)` and `console.log(tensor)` print them. */
+
+import { messageOf } from "../errors.js";
 import { isScalarFormat, valueOfCode } from "../formats/derive.js";
 import { printable } from "../printable.js";
 import { viewAs } from "./data.js";
@@ -27,7 +29,7 @@ export function firstValues(x: Tensor): string {
     const texts = elementsOf(x, read, count).map(numberText);
     return `[${[...texts, ...(x.size > count ? [`... ${x.size - count} more`] : [])].join(", ")}]`;
   } catch (error) {
-    return printable(`cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+    return printable(`cannot be read: ${messageOf(error)}`);
   }
 }
 

@@ -3,6 +3,7 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
+import { messageOf } from "../../errors.js";
 import type { AddonFound, Ambient, Platform } from "./platform.js";
 
 export const platform: Platform = {
@@ -68,6 +69,6 @@ function loadAddon(): AddonFound {
 }
 
 function whyNot(path: string, error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
+  const text = messageOf(error);
   return `${path}: ${text.split("\n")[0]}`;
 }

@@ -1,5 +1,5 @@
 /** `lockstep serve`: runs commands for a program in another language. */
-import { ArgumentError, LockstepError } from "../../errors.js";
+import { ArgumentError, LockstepError, messageOf } from "../../errors.js";
 import { encodeFrame, Frame, MESSAGE_KEY } from "../../io/frames/frame.js";
 import { FrameReader } from "../../io/frames/frame-reader.js";
 import { isObject } from "../../io/header/header.js";
@@ -71,7 +71,7 @@ export class Server {
       return encodeFrame(name, files.tensors, { ...files.metadata, [MESSAGE_KEY]: response });
     } catch (error) {
       const code = error instanceof LockstepError ? error.code : "INTERNAL";
-      const message = error instanceof Error ? error.message : String(error);
+      const message = messageOf(error);
       return encodeFrame(name, [], { [MESSAGE_KEY]: JSON.stringify({ id, error: { code, message } }) });
     }
   }

@@ -1,5 +1,5 @@
 /** All ranks of one process: their streams, their messages, and the propagation of failures. */
-import { DistributedError } from "../../errors.js";
+import { DistributedError, messageOf } from "../../errors.js";
 import { type Call, disagreement, type Message } from "../call.js";
 import type { Membership } from "../communicator.js";
 import type { Exchange } from "../steps/steps.js";
@@ -170,7 +170,7 @@ export class World {
   }
 
   #failBy(rank: Rank, error: unknown): void {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = messageOf(error);
     const said = error instanceof DistributedError ? message.replace(`${error.operation}: `, "") : message;
     this.fail((of) => {
       if (of === rank) return () => (error instanceof Error ? error : new Error(message));

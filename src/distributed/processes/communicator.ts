@@ -1,13 +1,13 @@
 /** A group of processes that exchange through the host. Every operation returns when it has completed. */
 import type { Backend, Support } from "../../backends/backend.js";
-import { DisposedError, DistributedError } from "../../errors.js";
+import { DisposedError, DistributedError, messageOf } from "../../errors.js";
 import { type Call, callOf, disagreement } from "../call.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
 import { type SumPlan, supportsPlan } from "../plan.js";
 import { type Exchange, STEPS, type Steps } from "../steps/steps.js";
 import { supportsCollective } from "../supports.js";
 import type { Link } from "./link.js";
-import { failed, messageOf } from "./messages.js";
+import { failed } from "./messages.js";
 
 export class ProcessCommunicator implements Communicator {
   readonly id: string;

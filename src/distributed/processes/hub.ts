@@ -1,5 +1,6 @@
 /** The connections of rank 0: it admits the other ranks, forwards their messages, and reports a lost rank to all. */
 import { Router } from "zeromq";
+import { messageOf } from "../../errors.js";
 import { keysOf } from "./keys.js";
 import {
   type Failed,
@@ -9,7 +10,6 @@ import {
   framesOf,
   type Hello,
   type Message,
-  messageOf,
   PROTOCOL,
 } from "./messages.js";
 import type { Place } from "./place.js";

@@ -131,8 +131,3 @@ export function frameOf(frames: readonly Uint8Array[]): Frame {
 export function failed(failure: DistributedFailure, rank: number | undefined, message: string): Failed {
   return { kind: "failed", failure, rank, message };
 }
-
-/** What an error says. */
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}

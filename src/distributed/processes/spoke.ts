@@ -1,7 +1,8 @@
 /** The connection of a rank other than 0 to rank 0. */
 import { Dealer } from "zeromq";
+import { messageOf } from "../../errors.js";
 import { keysOf } from "./keys.js";
-import { type Failed, failed, frameOf, framesOf, type Message, messageOf, PROTOCOL } from "./messages.js";
+import { type Failed, failed, frameOf, framesOf, type Message, PROTOCOL } from "./messages.js";
 import type { Place } from "./place.js";
 import { Outbox, SOCKET } from "./socket.js";
 

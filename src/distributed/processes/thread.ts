@@ -1,5 +1,6 @@
 /** The messaging thread. It talks to other processes, so that they get answers while the main thread computes or sleeps. */
 import { parentPort, workerData } from "node:worker_threads";
+import { messageOf } from "../../errors.js";
 import { Hub } from "./hub.js";
 import { Ledger } from "./ledger.js";
 import {
@@ -9,7 +10,6 @@ import {
   failed,
   type Made,
   type Message,
-  messageOf,
   type Note,
   type ThreadData,
   type Told,

@@ -59,7 +59,7 @@ function reasonAgainst(offers: readonly Offer[]): string | undefined {
   for (const [rank, { device }] of offers.entries()) {
     const same = offers.findIndex((offer) => offer.device === device);
     if (same < rank)
-      return `rank ${rank} and rank ${same} have one GPU; give each its own: openBackend("cuda", { device: LOCAL_RANK })`;
+      return `rank ${rank} and rank ${same} have one GPU; give each its own: openBackend("cuda", { device: localRank() })`;
   }
   return undefined;
 }

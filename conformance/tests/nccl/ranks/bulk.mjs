@@ -2,7 +2,7 @@
 // definition. `bulk.mjs SEED RUNS ELEMENTS` prints the number of equal elements, and describes the first case that differs.
 import { createCipheriv } from "node:crypto";
 import { empty, loopbackGroup, onSideStream, openBackend } from "lockstep";
-import { openProcessGroup } from "lockstep/distributed";
+import { localRank, openProcessGroup } from "lockstep/distributed";
 
 const [seed, runs, most] = process.argv.slice(2).map(Number);
 
@@ -62,7 +62,7 @@ const apply = async (group, { dtype, op, count, aside, options }, bytes) => {
   return { codes: new codes(buffer, byteOffset, byteLength / BITS[dtype].bytes), plan };
 };
 
-const backend = await openBackend("cuda", { device: Number(process.env.LOCAL_RANK ?? 0) });
+const backend = await openBackend("cuda", { device: localRank() });
 const group = await openProcessGroup(backend, {
   transport: "device",
   timeoutMs: Number(process.env.TIMEOUT_MS),
