@@ -70,9 +70,22 @@ export function quantizedGather(
       );
       const all = withLayout(madeOf(t, t.spec, shape, ops, made), ops);
       const ready = all.spec.compact ? gemmReady(all, ops) : all;
-      return scope.keep(derives ? ready.updateUsage(usage) : ready);
+      return scope.keep(derives ? inCopies(ready, usage) : ready);
     },
   };
+}
+
+/**
+ * Returns what has these copies. The open scope owns it and the rowwise copy of `t`, from which the columnwise one is derived. A
+ * scale per tensor is that of both, since all that read this rank's scale would wait for work that computes with it.
+ */
+function inCopies(t: QuantizedTensor, usage: Usage): QuantizedTensor {
+  if (!isTensorWide(t.spec.tile) || !usage.columnwise) return t.updateUsage(usage);
+  const rowwise = t.copy("rowwise");
+  const geometry = copyGeometry(t.spec, asMatrix(t.shape), "columnwise", t.scaleLayout);
+  const scaleInv = rowwise.scaleInv.reshape(geometry.scaleShape);
+  const columnwise = { data: transpose(rowwise.data), scaleInv, geometry };
+  return madeOf(t, t.spec, t.shape, t.quantizer, [usage.rowwise ? rowwise : undefined, columnwise]);
 }
 
 /** Codes or scales of a copy. */

@@ -8,7 +8,6 @@ import { onSideStream } from "../ops/side-stream.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { gradEnabled } from "../tape/grad-mode.js";
 import { type Operation, runningPass, USES, type Uses } from "../tape/uses.js";
-import type { Variable } from "../tape/variable.js";
 import { Scope } from "../tensor/scope.js";
 import { byteLength } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -64,10 +63,8 @@ export class Prefetch {
   /** The first function of this pass, and the last two. */
   #first = "";
   #last: readonly [before: string, last: string] = ["", ""];
-  /** The last forward function, outside of backward passes. */
-  #latest: Pick<Running, "key" | "operation"> | undefined;
-  /** The forward function with whose backward function the last backward pass began, if that was the latest. */
-  #turn = "";
+  /** The backward functions with which a pass began when they ran last, directly behind their forward functions. */
+  readonly #turns = new Set<string>();
 
   constructor(group: ProcessGroup) {
     this.#group = group;
@@ -80,11 +77,11 @@ export class Prefetch {
       current.inside++;
       return;
     }
-    const key = this.#keyOf(operation.leaves, operation);
+    const key = this.#keyOf(operation);
     const isOutermost = current === undefined;
     const brought = this.#arrived(key, operation);
     this.#learn(key, operation);
-    const isTurn = isOutermost && key === this.#turn && gradEnabled() && this.#expected() === undefined;
+    const isTurn = isOutermost && gradEnabled() && this.#turnsAt(operation);
     const running: Running = { key, operation, isTurn, inside: 1, brought, needs: [] };
     if (brought.length === 0) this.#bring(key, this.#needsOf({ key, forward: operation.forward }), brought);
     this.#running.push(running);
@@ -135,8 +132,10 @@ export class Prefetch {
   }
 
   /** The same for all runs of the function of an operation: forward, again forward in a backward pass, or backward. */
-  #keyOf(leaves: readonly Variable[], { forward }: Operation, isBackward = forward !== undefined): string {
-    const kind = isBackward ? "backward" : runningPass() ? "again" : "forward";
+  #keyOf(
+    { leaves, forward }: Operation,
+    kind = forward ? "backward" : runningPass() ? "again" : "forward",
+  ): string {
     const numbers = leaves.flatMap(({ [USES]: uses }) => (uses && this.#numbers.get(uses)) ?? []);
     return `${kind} ${numbers}`;
   }
@@ -153,18 +152,24 @@ export class Prefetch {
     return isIt ? ahead.brought : [];
   }
 
-  #learn(key: string, operation: Operation): void {
+  #learn(key: string, { forward }: Operation): void {
     const pass = runningPass();
     if (pass !== this.#pass) {
-      if (pass) this.#turn = this.#latest?.operation === operation.forward ? (this.#latest?.key ?? "") : "";
       this.#pass = pass;
       this.#last = ["", ""];
     }
-    this.#latest = pass ? undefined : { key, operation };
+    if (forward?.isTurn) this.#turns.add(key);
+    else if (forward) this.#turns.delete(key);
     const [before, last] = this.#last;
     if (last === "") this.#first = key;
     else this.#after.set(`${before} > ${last}`, key);
     this.#last = [last, key];
+  }
+
+  /** Whether a backward pass is expected to begin behind this function, with its backward function. */
+  #turnsAt(operation: Operation): boolean {
+    const isForward = operation.number > 0;
+    return isForward && this.#turns.has(this.#backwardOf(operation).key) && !this.#expected();
   }
 
   #needsOf({ key, forward }: Next): readonly Need[] {
@@ -180,7 +185,7 @@ export class Prefetch {
   }
 
   #backwardOf(forward: Operation): Next {
-    return { key: this.#keyOf(forward.leaves, forward, true), forward };
+    return { key: this.#keyOf(forward, "backward"), forward };
   }
 
   /** Brings some of what the next function needs. */

@@ -8,7 +8,7 @@ import { Scope } from "../tensor/scope.js";
 import { sameShape } from "../tensor/shape.js";
 import { hasHooks, PendingUses } from "./hooks.js";
 import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
-import { type Operation, whileUsed } from "./uses.js";
+import { announce, whileUsed } from "./uses.js";
 import { type Gradient, wideOf } from "./value.js";
 import type { Variable } from "./variable.js";
 
@@ -35,7 +35,7 @@ export function runBackward(
   const nodes = topologicalOrder(root, boundary);
   for (const node of nodes) if (node.quantized.gradInput) requireQuantizedUse(node, nodes, boundary);
   const uses = completed && pendingUses(nodes);
-  announce(nodes);
+  announce(nodes.flatMap(({ operation }) => operation ?? []));
   if (root.requiresGrad) arrive(root, grad);
   for (const node of nodes) {
     const grads = node.results.map((result) => gradients.get(result));
@@ -52,16 +52,6 @@ export function runBackward(
     for (const used of grads) if (used && used !== grad && !gradients.has(used)) used.dispose();
     if (!uses) continue;
     for (const input of node.inputs) if (hasHooks(input) && uses.remove(input)) completed(input);
-  }
-}
-
-/** Tells each operation which one's backward function comes next. */
-function announce(nodes: readonly Node[]): void {
-  let last: Operation | undefined;
-  for (const { operation } of nodes) {
-    if (!operation) continue;
-    if (last) last.following = operation;
-    last = operation;
   }
 }
 

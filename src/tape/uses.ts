@@ -13,6 +13,10 @@ export interface Operation {
   readonly forward: Operation | undefined;
   /** In a forward function: the run whose backward function follows this one's. It is set when the backward pass begins. */
   following: Operation | undefined;
+  /** In a forward function: whether no other ran between it and a backward pass that begins with its backward function. */
+  isTurn: boolean;
+  /** In a forward function outside of backward passes: its number among these. Otherwise 0. */
+  readonly number: number;
 }
 
 /**
@@ -63,7 +67,8 @@ export function whileUsed<R>(
 ): Used<R> {
   if (!inputs.some((input) => input[USES])) return { result: body(), lent: NONE, operation: undefined };
   const leaves = inputs.filter((input) => input[USES]);
-  const operation: Operation = { leaves, forward, following: undefined };
+  const number = forward || running ? 0 : ++numbered;
+  const operation: Operation = { leaves, forward, following: undefined, isTurn: false, number };
   const entered: Variable[] = [];
   const given = new Set<Variable>();
   try {
@@ -80,7 +85,19 @@ export function whileUsed<R>(
 /** What `whileUsed` is told of a forward function. */
 export const FIRST_RUN = { lent: NONE, forward: undefined } as const;
 
+/** Tells operations, in the order of a backward pass that begins, which one's backward function comes next. */
+export function announce(operations: readonly Operation[]): void {
+  const [first] = operations;
+  if (first) first.isTurn = first.number > 0 && first.number === numbered;
+  for (const [i, each] of operations.entries()) {
+    const following = operations[i + 1];
+    if (following) each.following = following;
+  }
+}
+
 let running: object | undefined;
+/** How many forward functions have begun outside of backward passes. */
+let numbered = 0;
 
 /** The backward pass that runs, or undefined outside of one. Another pass is another object. */
 export function runningPass(): object | undefined {

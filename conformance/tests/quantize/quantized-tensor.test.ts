@@ -118,7 +118,7 @@ describe("usage", () => {
   };
   for (const [name, make] of Object.entries(derivable)) {
     scoped(
-      `${name}: the columnwise copy derived from the rowwise one is equal to the one that quantize gives`,
+      `${name}: the columnwise copy derived from the rowwise one is equal to the one that quantize gives, and is updated like it`,
       () => {
         for (const [rows, columns] of [
           [130, 700],
@@ -128,6 +128,11 @@ describe("usage", () => {
           const x = source(rows, columns, 1);
           const t = make(ROWWISE).quantize(x).updateUsage({ columnwise: true });
           assertSameAnswer(downloadQuantized(t), downloadQuantized(make(BOTH).quantize(x)));
+          const next = source(rows, columns, 2);
+          assertSameAnswer(
+            downloadQuantized(t.quantize_(next)),
+            downloadQuantized(make(BOTH).quantize(next)),
+          );
         }
       },
     );

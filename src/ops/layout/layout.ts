@@ -1,6 +1,5 @@
 /** Operations that rearrange elements without changing them. */
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
-import { isTensorWide } from "../../formats/block.js";
 import { describe, oneOf } from "../../options.js";
 import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import {
@@ -91,19 +90,13 @@ export function relayoutScales(t: QuantizedTensor, direction: Direction, to: Sca
 
 /**
  * Derives the columnwise copy from the rowwise one by transposing codes and scales. The scales must be per tensor or per square
- * block. A scale per tensor is that of both copies, which share its memory.
+ * block.
  *
  * @shared
  */
 export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
   using scope = new Scope();
-  const copy = t.copy("rowwise");
-  const data = transpose(copy.data);
-  if (isTensorWide(t.spec.tile)) {
-    const geometry = copyGeometry(t.spec, asMatrix(t.shape), "columnwise", t.scaleLayout);
-    const scaleInv = copy.scaleInv.reshape(geometry.scaleShape);
-    return { data: scope.keep(data), scaleInv: scope.keep(scaleInv), geometry };
-  }
+  const data = transpose(t.copy("rowwise").data);
   const logical = transpose(relayoutScales(t, "rowwise", "logical"));
   const [from, geometry] = (["logical", t.scaleLayout] as const).map((layout) =>
     copyGeometry(t.spec, asMatrix(t.shape), "columnwise", layout),

@@ -133,11 +133,11 @@ describe("prefetch of parameters", () => {
   const expected = (recipe: RecipeName): Event[] => {
     const isExchanged = ["delayed", "current", "nvfp4"].includes(recipe);
     const bring: Event[] = [...(isExchanged ? (["amaxes"] as const) : []), "gather"];
-    const next = (i: number, of: readonly Event[]): readonly Event[] => (i < LAYERS - 1 ? of : []);
-    return Array.from({ length: LAYERS }, (_, i) => [
+    return Array.from({ length: LAYERS }, (_, i): Event[] => [
       ...(i === 0 ? bring : []),
-      ...next(i, bring),
-      "product" as const,
+      // behind the last one, its backward function runs, for which no amax is needed
+      ...(i < LAYERS - 1 ? bring : (["gather"] as const)),
+      "product",
     ]).flat();
   };
 
@@ -151,9 +151,8 @@ describe("prefetch of parameters", () => {
       // the first layer's input needs no gradient, so that layer is not gathered again
       const backward = Array.from({ length: LAYERS }, (_, i): Event[] => {
         const gathers: Event[] = i < LAYERS - 2 ? ["gather"] : [];
-        const own: Event[] = i === 0 ? ["gather"] : [];
         const products: Event[] = i < LAYERS - 1 ? ["product", "product"] : ["product"];
-        return [...own, ...gathers, ...products, "reduce"];
+        return [...gathers, ...products, "reduce"];
       }).flat();
       // behind that, delayed scaling may exchange amaxes of the region; here it has no group
       for (const log of logs) expect(log).toEqual([...expected(recipe), ...backward]);
@@ -168,8 +167,9 @@ describe("prefetch of parameters", () => {
     });
     for (const log of logs) {
       const count = (event: Event): number => log.filter((each) => each === event).length;
-      // forward all of them; backward all but the first layer, whose input needs no gradient
-      expect(count("gather")).toBe(2 * LAYERS - 1);
+      // forward all of them; backward all but the first layer, whose input needs no gradient; and of the last, which has a norm,
+      // the parameters that are quantized as soon as they are
+      expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
       expect(count("reduce")).toBe(LAYERS);
     }
   });
@@ -223,6 +223,28 @@ describe("memory", () => {
     expect(seen.most).toBeGreaterThan(2 * whole + own);
     expect(seen.live).toBe(0);
   });
+
+  it.each(["the model", "each layer"])(
+    "none is here between the passes but the last layer's, where %s is sharded",
+    (what) => {
+      const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+      const model = new Stack(group, "linear");
+      for (const each of what === "the model" ? [model] : model.layers) fullyShard(each, group);
+      const x = input(group);
+      const between: number[] = [];
+      for (let step = 0; step < 4; step++) {
+        using _ = new Scope();
+        const y = model.forward(x);
+        between.push(group.backend.memoryUse().live);
+        y.backward(x);
+        for (const each of model.parameters()) each.zeroGrad();
+      }
+      const whole = WIDTH * WIDTH * 2;
+      const [first, ...others] = between as [number, ...number[]];
+      expect(others.map((live) => live - first)).toEqual(others.map(() => whole));
+      for (const each of [model, x]) each.dispose();
+    },
+  );
 
   it("frees parameters that were prefetched for an operation that did not run", async () => {
     const groups = loopbackOver(backends, 20_000);
