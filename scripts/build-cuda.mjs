@@ -26,7 +26,10 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 /** Where NVIDIA's wheels put NCCL, which is found there when the addon runs. */
 const NCCL_FOLDER = "nvidia/nccl/lib";
 
-/** Folders that contain bin/nvcc, in order of preference. */
+/** Headers that nvcc needs for those of FP8, and that have a wheel of their own (nvidia-cuda-cccl). */
+const HEADERS = ["include/nv/target", "include/cccl/nv/target"];
+
+/** Folders that contain bin/nvcc, in order of preference. Of those where wheels install it, these that have all headers. */
 function toolkits() {
   const { CUDA_HOME, CUDA_PATH, PATH = "" } = process.env;
   // an empty or relative entry of the PATH would mean the current folder, whose programs must not run
@@ -39,8 +42,9 @@ function toolkits() {
     "/usr/local/cuda",
     "/usr/local/cuda-13.0",
     "/opt/cuda",
-    join(ROOT, ".cuda-toolkit", WHEEL_FOLDER),
-    ...pythonFolders().map((folder) => join(folder, WHEEL_FOLDER)),
+    ...[join(ROOT, ".cuda-toolkit"), ...pythonFolders()]
+      .map((folder) => join(folder, WHEEL_FOLDER))
+      .filter((folder) => HEADERS.some((header) => existsSync(join(folder, header)))),
   ];
   return candidates.filter((folder) => existsSync(join(folder, "bin/nvcc")));
 }
@@ -91,7 +95,7 @@ if (values["print-toolkits"]) {
 const [toolkit] = found;
 if (!toolkit) {
   fail(
-    "no nvcc in CUDA_HOME, on the PATH, in the usual folders or in NVIDIA's Python wheels; install the CUDA 13 toolkit, or run scripts/cuda-toolkit for one that compiles",
+    "no nvcc in CUDA_HOME, on the PATH, in the usual folders or, with the headers of nvidia-cuda-cccl, in NVIDIA's Python wheels; install the CUDA 13 toolkit, or run scripts/cuda-toolkit for one that compiles",
   );
 }
 const settings = [`--CDCMAKE_CUDA_COMPILER=${join(toolkit, "bin/nvcc")}`];

@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
+import { delimiter, dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 
 const ROOT = new URL("../../..", import.meta.url).pathname;
@@ -70,6 +70,27 @@ it("build-cuda uses the toolkit in CUDA_HOME", () => {
     env,
   });
   expect(stdout.split("\n")[0]).toBe(join(folder, "nvidia/cu13"));
+});
+
+it("build-cuda uses a toolkit of Python's packages that has the headers that nvcc needs, and no other", () => {
+  const own = spawnSync("python3", ["-I", "-c", "import site; print(site.getusersitepackages())"], {
+    encoding: "utf8",
+    env: { ...process.env, HOME: folder },
+  }).stdout.trim();
+  const toolkit = join(own, "nvidia/cu13");
+  const found = (): string => {
+    const words = [join(ROOT, "scripts/build-cuda.mjs"), "--print-toolkits"];
+    return spawnSync(process.execPath, words, { encoding: "utf8", env: { ...process.env, HOME: folder } })
+      .stdout;
+  };
+  for (const [file, isFound] of [
+    ["bin/nvcc", false],
+    ["include/nv/target", true],
+  ] as const) {
+    mkdirSync(join(toolkit, dirname(file)), { recursive: true });
+    writeFileSync(join(toolkit, file), "");
+    expect(found().split("\n").includes(toolkit), file).toBe(isFound);
+  }
 });
 
 /** Matches calls of Python with -c or -m but without -I: they import modules from the current folder first. */
