@@ -54,6 +54,7 @@ struct Told {
   std::atomic<uint64_t> toPeers = 0;
   std::atomic<uint64_t> within = 0;
   ~Told() {
+    if (toPeers == 0) return;
     const auto tell = [](const std::atomic<uint64_t>& bytes, const char* where) {
       if (bytes > 0) std::fprintf(stderr, "stand-in: copied %llu bytes %s\n", (unsigned long long)bytes.load(), where);
     };
