@@ -1,5 +1,5 @@
 /** From an input that fails to a counterexample that a person can read, with its explanation and the name of the mistake. */
-import { LockstepError, UnsupportedError } from "../../src/errors.js";
+import { LockstepError, messageOf, UnsupportedError } from "../../src/errors.js";
 import type { WideDType } from "../../src/tensor/shape.js";
 import type { Answer } from "../operations/operation.js";
 import type { Cases, OperationName } from "../operations/operations.js";
@@ -104,7 +104,7 @@ export async function counterexampleOf<K extends OperationName>(
     input: found,
     ...(before ? { before } : {}),
     text: inputText(found),
-    message: error instanceof Error ? error.message : String(error),
+    message: messageOf(error),
     expected,
     ...(actual ? { actual } : {}),
     mistakes,

@@ -1,6 +1,6 @@
 /** The type of a law, a property of one operation, and the function that checks it over drawn inputs. */
 import * as fc from "fast-check";
-import { ArgumentError, UnsupportedError } from "../../src/errors.js";
+import { ArgumentError, messageOf, UnsupportedError } from "../../src/errors.js";
 import type { Counterexample } from "../counterexamples/counterexample.js";
 import type { OperationName, Subject } from "../operations/operations.js";
 import { runCount } from "./run-options.js";
@@ -130,7 +130,7 @@ function failureOf<C>(details: fc.RunDetails<[C]>): Failure {
   const { counterexample, counterexamplePath, errorInstance, seed, numShrinks } = details;
   return {
     counterexample: fc.stringify(counterexample?.[0]),
-    message: errorInstance instanceof Error ? errorInstance.message : String(errorInstance),
+    message: messageOf(errorInstance),
     seed,
     path: counterexamplePath ?? "",
     shrinks: numShrinks,

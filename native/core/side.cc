@@ -52,16 +52,11 @@ void Context::release(uint64_t block) {
 }
 
 void Context::join(size_t work) {
-  const auto wait = [&] {
-    check("cudaStreamWaitEvent", cudaStreamWaitEvent(main_.stream, sideWork_[work].done.handle(), 0));
-  };
-  if (const std::optional<size_t> number = sideWork_[work].number) {
-    Event begin = stamp();
-    wait();
-    waits_.push_back({*number, std::move(begin), stamp()});
-  } else {
-    wait();
-  }
+  const std::optional<size_t> number = sideWork_[work].number;
+  Event begin;
+  if (number) begin = stamp();
+  check("cudaStreamWaitEvent", cudaStreamWaitEvent(main_.stream, sideWork_[work].done.handle(), 0));
+  if (number) waits_.push_back({*number, std::move(begin), stamp()});
   forget(work + 1);
 }
 

@@ -167,7 +167,7 @@ export function wholeOfCodes(t: QuantizedTensor, codes: Tensor, usage: Usage): Q
   };
   const rowwise = amax ? { ...made, amax: amax.reshape(amax.shape) } : made;
   const whole = withLayout(madeOf(t, t.spec, codes.shape, t.quantizer, [rowwise, undefined]), t.quantizer);
-  return scope.keep(whole.updateUsage(usage));
+  return scope.keep(inCopies(whole, usage));
 }
 
 /**

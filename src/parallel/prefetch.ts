@@ -168,8 +168,7 @@ export class Prefetch {
 
   /** Whether a backward pass is expected to begin behind this function, with its backward function. */
   #turnsAt(operation: Operation): boolean {
-    const isForward = operation.number > 0;
-    return isForward && this.#turns.has(this.#backwardOf(operation).key) && !this.#expected();
+    return operation.number > 0 && this.#turns.has(this.#backwardOf(operation).key) && !this.#expected();
   }
 
   #needsOf({ key, forward }: Next): readonly Need[] {

@@ -2,7 +2,7 @@
 
 import type { instantiate } from "#kernels";
 import { type Arguments, WASM_BASE64 } from "#reference";
-import { BackendError } from "../../errors.js";
+import { BackendError, messageOf } from "../../errors.js";
 
 /** The exports of assembly/index.gen.ts. The AssemblyScript compiler generates their types. */
 export type Exports = Awaited<ReturnType<typeof instantiate>>;
@@ -31,7 +31,7 @@ export async function openInstance(): Promise<Instance> {
   const bytes = Uint8Array.from(atob(WASM_BASE64), (character) => character.charCodeAt(0));
   const module = await WebAssembly.compile(bytes).catch((cause: unknown) => {
     throw new BackendError(
-      `wasm: this host does not compile the reference: ${cause instanceof Error ? cause.message : String(cause)}; it needs WebAssembly with threads and SIMD, and a page with a content security policy 'wasm-unsafe-eval' in script-src`,
+      `wasm: this host does not compile the reference: ${messageOf(cause)}; it needs WebAssembly with threads and SIMD, and a page with a content security policy 'wasm-unsafe-eval' in script-src`,
       { cause },
     );
   });

@@ -3,7 +3,7 @@
  * threads.
  */
 import { ORDERED } from "#reference";
-import { BackendError, OutOfMemoryError } from "../../errors.js";
+import { BackendError, messageOf, OutOfMemoryError } from "../../errors.js";
 import type { Exactly, ExportArgs, Immediate, Positional } from "./call.js";
 import type { Heap } from "./heap.js";
 import type { ExportName, Exports, Instance } from "./instance.js";
@@ -61,7 +61,7 @@ export class Pool {
     } catch (cause) {
       await pool.close();
       if (cause instanceof OutOfMemoryError) throw cause;
-      const why = cause instanceof Error ? cause.message : String(cause);
+      const why = messageOf(cause);
       throw new BackendError(
         `wasm: a thread could not be started: ${why || "no reason was given"}; allow workers (in a page: from blob: URLs), or give threads: 1`,
         { cause },

@@ -1,6 +1,6 @@
 /** Messages between ranks that save or load a checkpoint together. */
 import type { ProcessGroup } from "../../distributed/group.js";
-import { DistributedError, FileError } from "../../errors.js";
+import { DistributedError, FileError, messageOf } from "../../errors.js";
 import { tensor } from "../../ops/create.js";
 import { Holder } from "../holder.js";
 
@@ -47,9 +47,7 @@ export async function together<T, K>(
     if (error instanceof DistributedError) throw error;
     failure = error;
   }
-  const said = done
-    ? { told: done.told }
-    : { failure: failure instanceof Error ? failure.message : String(failure) };
+  const said = done ? { told: done.told } : { failure: messageOf(failure) };
   const all = await exchange<{ readonly told?: T; readonly failure?: string }>(group, said);
   const rank = all.findIndex((each) => each.failure !== undefined);
   if (done && rank < 0) return { told: all.map(({ told }) => told as T), kept: done.kept };

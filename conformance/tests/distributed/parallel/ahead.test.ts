@@ -14,35 +14,48 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { failingAt } from "../../harness/suite.js";
 
-/** Three layers whose parameters are divided, and the exchanges of a pass in each of them. */
-async function watched() {
+/** Three layers whose parameters are divided, and a function that counts the gathers while another runs. */
+async function sharded({ bias }: { readonly bias: boolean }) {
   const [group] = await loopbackGroup(1);
   if (!group) throw new Error("there is no rank");
   const { backend } = group;
-  const options = { dtype: "f32", random: new RandomState(1n) } as const;
+  const options = { dtype: "f32", random: new RandomState(1n), bias } as const;
   const layers = [1, 2, 3].map(() => new Linear(backend, 32, 32, options));
   const net = new Sequential(backend, ...layers);
   fullyShard(net, group);
-  const x = zeros(backend, "f32", [4, 32]);
-  let exchanges = 0;
+  let gathers = 0;
   const gather = group.allGatherCoalesced.bind(group);
   group.allGatherCoalesced = (requests) => {
-    exchanges++;
+    gathers++;
     return gather(requests);
   };
-  const pass = (): readonly number[] => {
-    using _ = new Scope();
-    const begun = exchanges;
-    let value: Parameters<Linear["forward"]>[0] = x;
-    return noGrad(() =>
-      layers.map((layer) => {
-        value = layer.forward(value);
-        return exchanges - begun;
-      }),
-    );
+  const counted = <R>(body: () => R): [R, number] => {
+    const begun = gathers;
+    return [body(), gathers - begun];
   };
   const forget = (): void => {
     for (const parameter of net.parameters()) parameter.zeroGrad();
+  };
+  return { group, backend, layers, net, counted, forget };
+}
+
+/** Three layers, and the gathers of a pass in each of them. */
+async function watched() {
+  const made = await sharded({ bias: true });
+  const { backend, layers, counted, forget } = made;
+  const x = zeros(backend, "f32", [4, 32]);
+  const pass = (): readonly number[] => {
+    using _ = new Scope();
+    let value: Parameters<Linear["forward"]>[0] = x;
+    let gathers = 0;
+    return noGrad(() =>
+      layers.map((layer) => {
+        const [next, own] = counted(() => layer.forward(value));
+        value = next;
+        gathers += own;
+        return gathers;
+      }),
+    );
   };
   // two passes in which it learns which layer comes next
   const once = (): readonly number[] => {
@@ -50,29 +63,13 @@ async function watched() {
     forget();
     return third;
   };
-  return { backend, group, layers, net, x, once, forget };
+  return { ...made, x, once };
 }
 
-/** The exchanges of parameters in the forward and in the backward pass of steps of three divided layers. */
+/** The gathers in the forward and in the backward pass of steps of three layers. */
 async function stepping(recipe?: Float8CurrentScaling) {
-  const [group] = await loopbackGroup(1);
-  if (!group) throw new Error("there is no rank");
-  const { backend } = group;
-  const options = { dtype: "f32", random: new RandomState(1n), bias: false } as const;
-  const layers = [1, 2, 3].map(() => new Linear(backend, 32, 32, options));
-  const net = new Sequential(backend, ...layers);
-  fullyShard(net, group);
+  const { backend, net, counted, forget } = await sharded({ bias: false });
   const x = new Variable(zeros(backend, "f32", [16, 32]), true);
-  let exchanges = 0;
-  const gather = group.allGatherCoalesced.bind(group);
-  group.allGatherCoalesced = (requests) => {
-    exchanges++;
-    return gather(requests);
-  };
-  const counted = <R>(body: () => R): [R, number] => {
-    const begun = exchanges;
-    return [body(), exchanges - begun];
-  };
   const forward = () =>
     counted(() => autocast({ recipe, enabled: recipe !== undefined }, () => net.forward(x)));
   const step = (between: () => void = () => {}): readonly number[] => {
@@ -80,7 +77,8 @@ async function stepping(recipe?: Float8CurrentScaling) {
     const [y, before] = forward();
     between();
     const [, behind] = counted(() => y.backward(zeros(backend, "f32", [16, 32])));
-    for (const each of [x, ...net.parameters()]) each.zeroGrad();
+    x.zeroGrad();
+    forget();
     return [before, behind];
   };
   return { backend, forward, step };
