@@ -43,6 +43,22 @@ interface Reducing {
   next: number;
 }
 
+/** The groups over which the gradient of a parameter is reduced. */
+const groupsOf = new WeakMap<Parameter, Set<ProcessGroup>>();
+
+/** Whether a `DataParallel` reduces the gradient of a parameter. */
+export function isReduced(parameter: Parameter): boolean {
+  return (groupsOf.get(parameter)?.size ?? 0) > 0;
+}
+
+/** Returns why the gradient of a parameter cannot be reduced over a group, or undefined if it can. */
+function refusal(parameter: Parameter, group: ProcessGroup): string | undefined {
+  if (parameter.sharding) return "is divided by fullyShard, which reduces its gradient";
+  if (groupsOf.get(parameter)?.has(group))
+    return "has a gradient that another DataParallel reduces over this group already; dispose of that one first";
+  return undefined;
+}
+
 /**
  * Reduces the gradients of a module over a group, as PyTorch's DistributedDataParallel does. In a backward pass, a bucket is
  * reduced as soon as all of its gradients are complete and the buckets before it were reduced. After the pass, each parameter's
@@ -54,13 +70,14 @@ interface Reducing {
  * must use the same parameters in each pass. A pass reduces the contents of `grad` at its end. Therefore run all microbatches
  * except the last inside `noSync`, and release gradients before the next step.
  *
- * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, and for a group on another backend.
+ * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
+ * for a module that has a parameter whose gradient `fullyShard`, or another `DataParallel` over the same group, reduces.
  */
 export class DataParallel {
   readonly #plan: SumOrder | undefined;
   readonly #reduction: "mean" | "sum";
   readonly #bucketBytes: number;
-  readonly #handles: readonly HookHandle[];
+  readonly #handles = new Map<Parameter, HookHandle>();
   #reducing: Reducing | undefined;
   readonly #synchronization = new Synchronization();
 
@@ -78,11 +95,15 @@ export class DataParallel {
     this.#plan = given.plan;
     this.#reduction = given.reduction ?? "mean";
     this.#bucketBytes = given.bucketBytes ?? BUCKET_BYTES;
-    this.#handles = module
-      .parameters()
-      .map((parameter) =>
-        parameter.registerPostAccumulateGradHook((_, pass) => this.#complete(parameter, pass)),
-      );
+    for (const [name, parameter] of module.namedParameters()) {
+      const reason = refusal(parameter, group);
+      if (reason) throw new ArgumentError(`DataParallel: ${name} ${reason}`);
+    }
+    for (const parameter of module.parameters()) {
+      const complete = (_: unknown, pass: HookedPass): void => this.#complete(parameter, pass);
+      this.#handles.set(parameter, parameter.registerPostAccumulateGradHook(complete));
+      groupsOf.set(parameter, (groupsOf.get(parameter) ?? new Set()).add(group));
+    }
   }
 
   /**
@@ -97,7 +118,11 @@ export class DataParallel {
 
   /** Stops reducing gradients. It does not dispose of the module or the group. A second call does nothing. */
   dispose(): void {
-    for (const { remove } of this.#handles) remove();
+    for (const [parameter, { remove }] of this.#handles) {
+      remove();
+      groupsOf.get(parameter)?.delete(this.group);
+    }
+    this.#handles.clear();
   }
 
   /** Calls `dispose` at the end of a `using` declaration's block. */

@@ -11,6 +11,7 @@ import { requireTensor } from "../tensor/require.js";
 import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { checkGroup, checkModule, requireSameBackend } from "./arguments.js";
+import { isReduced } from "./data-parallel.js";
 import { Prefetch } from "./prefetch.js";
 import { ReduceGrads } from "./reduce-grads.js";
 import { ShardedParameter } from "./sharded-parameter.js";
@@ -130,7 +131,10 @@ export class FullySharded {
 }
 
 /** Returns why a parameter cannot be divided, or undefined if it can. */
-function refusal({ sharding, grad, mainGrad, value, quantizer }: Parameter): string | undefined {
+function refusal(parameter: Parameter): string | undefined {
+  const { sharding, grad, mainGrad, value, quantizer } = parameter;
+  if (isReduced(parameter))
+    return "has a gradient that a DataParallel reduces, which fullyShard would do; dispose of that one first";
   if (sharding) return "is sharded already; shard each module once";
   if (grad || mainGrad)
     return "has a gradient of all rows; shard the module before the first pass, without mainGrad";
@@ -151,8 +155,8 @@ function refusal({ sharding, grad, mainGrad, value, quantizer }: Parameter): str
  * plan. Every rank must create the module with the same values and use the same parameters in each pass.
  *
  * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
- * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, or was quantized outside of
- * `quantizedModelInit`. In each case nothing has changed.
+ * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, has a gradient that a
+ * `DataParallel` reduces, or was quantized outside of `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(
   module: Module,

@@ -17,6 +17,7 @@ import {
   differentiable,
   encode,
   Float8CurrentScaling,
+  fullyShard,
   functional,
   LayerNormMLP,
   Linear,
@@ -535,5 +536,31 @@ describe("data parallelism", () => {
     expect(() => parallel.noSync(undefined as never)).toThrow(ArgumentError);
     expect(() => broadcastParameters(model, zero, 2)).toThrow(ArgumentError);
     model.dispose();
+  });
+
+  it("refuses a second reduction of a gradient over the same ranks, and any of a part of it", async () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 5000) as [ProcessGroup];
+    const inner = new Linear(group.backend, WIDTH, WIDTH);
+    const outer = new Sequential(group.backend, inner, new Linear(group.backend, WIDTH, WIDTH));
+    const { dp: other } = group.split({ dp: 1 });
+    const refused = (body: () => unknown, reason: RegExp): void => {
+      expect(body).toThrow(ArgumentError);
+      expect(body).toThrow(reason);
+    };
+    const first = new DataParallel(inner, group);
+    refused(() => new DataParallel(inner, group), /^DataParallel: weight .*already/);
+    refused(() => new DataParallel(outer, group), /^DataParallel: 0\.weight .*already/);
+    refused(() => fullyShard(outer, group), /^fullyShard: 0\.weight .*DataParallel/);
+    refused(() => fullyShard(outer, other), /^fullyShard: 0\.weight .*DataParallel/);
+    new DataParallel(outer, other).dispose(); // another group, as along two axes of a mesh
+    first.dispose();
+    const second = new DataParallel(outer, group);
+    first.dispose();
+    refused(() => new DataParallel(inner, group), /^DataParallel: weight .*already/);
+    second.dispose();
+    fullyShard(inner, group);
+    refused(() => new DataParallel(outer, group), /^DataParallel: 0\.weight .*fullyShard/);
+    refused(() => new DataParallel(outer, other), /^DataParallel: 0\.weight .*fullyShard/);
+    outer.dispose();
   });
 });

@@ -199,6 +199,15 @@ describe("a job", () => {
     expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
   });
 
+  it("runs a program that Node got as text", async () => {
+    const port = await freePort();
+    const ranks = [0, 1].map((rank) =>
+      startRank(["fault", "none", "9"], jobOf(rank, 2, port), { asText: true }),
+    );
+    const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    expect(ends.map(({ said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
+  });
+
   it("continues when a stranger connects that speaks another protocol", async () => {
     const port = await freePort();
     const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));

@@ -55,7 +55,11 @@ export class Link {
     const { port1, port2 } = new MessageChannel();
     this.#port = port1;
     const workerData: ThreadData = { place, port: port2, signal: this.#signal };
-    this.#worker = new Worker(new URL("./thread.js", import.meta.url), { workerData, transferList: [port2] });
+    this.#worker = new Worker(new URL("./thread.js", import.meta.url), {
+      workerData,
+      transferList: [port2],
+      execArgv: [], // options for the program, such as --input-type, are not for this file
+    });
     this.#ended = new Promise((resolve) => this.#worker.once("exit", resolve));
   }
 

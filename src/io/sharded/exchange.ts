@@ -54,3 +54,14 @@ export async function together<T, K>(
   await undo();
   throw done ? new FileError(`${what}: rank ${rank} failed: ${all[rank]?.failure}`) : failure;
 }
+
+/** Runs `body` on every rank as `together` does, and returns after it has succeeded on all of them. */
+export async function allSucceed(
+  group: ProcessGroup,
+  what: string,
+  body: () => Promise<void>,
+  undo?: () => Promise<void>,
+): Promise<void> {
+  const done = async () => ({ told: null, kept: await body() });
+  await together(group, what, done, undo);
+}

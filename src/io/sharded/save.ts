@@ -8,7 +8,7 @@ import { anything, optionsOf } from "../../options.js";
 import { codeOf, fileError, requirePath } from "../files.js";
 import { syncFolder } from "../replace/target.js";
 import { writeSafetensors } from "../safetensors-writer.js";
-import { together } from "./exchange.js";
+import { allSucceed, together } from "./exchange.js";
 import {
   generationFolder,
   indexText,
@@ -76,18 +76,9 @@ export async function saveShardedCheckpoint(folder: string, state: SavedShardedS
     },
     undo,
   );
-  await together(
-    group,
-    folder,
-    async () => {
-      await requireShards(folder, index, group.rank, sizes);
-      return { told: null, kept: undefined };
-    },
-    undo,
-  );
-  await together(group, folder, async () => {
+  await allSucceed(group, folder, () => requireShards(folder, index, group.rank, sizes), undo);
+  await allSucceed(group, folder, async () => {
     if (first) await writeIndex(folder, text);
-    return { told: null, kept: undefined };
   });
   if (first) await removeOthers(folder, generation);
 }

@@ -60,9 +60,12 @@ export function jobOf(rank: number, size: number, port: number): Environment {
   };
 }
 
-/** Starts one rank. */
-export function startRank(args: readonly string[], environment: Environment, script = RANK) {
-  const child = spawn(process.execPath, [script, ...args], {
+/** Starts one rank. With `asText`, Node gets the program as an argument, not as a file. */
+export function startRank(args: readonly string[], environment: Environment, { asText = false } = {}) {
+  // a file is the first argument of a program; text is not
+  const text = `process.argv.splice(1, 0, "text"); await import(${JSON.stringify(RANK)})`;
+  const program = asText ? ["--input-type=module", "--eval", text] : [RANK];
+  const child = spawn(process.execPath, [...program, ...args], {
     env: { ...process.env, ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });
