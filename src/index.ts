@@ -159,8 +159,8 @@ export type { DelayedSnapshot } from "./modules/delayed-state.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
+export type { LinearCall, LinearOptions } from "./modules/linear/parts.js";
 export { Linear } from "./modules/linear.js";
-export type { LinearCall, LinearOptions } from "./modules/linear-parts.js";
 export { defaultRandom, Module, type ModuleOptions, manualSeed } from "./modules/module.js";
 export {
   LayerNorm,
@@ -183,8 +183,8 @@ export * from "./ops/index.gen.js";
 export { onSideStream } from "./ops/side-stream.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
 export { type CastMasterWeightsOptions, castMasterWeights } from "./optimizers/cast-master-weights.js";
+export { clipGradNorm } from "./optimizers/clip-grad-norm.js";
 export {
-  clipGradNorm,
   type Optimized,
   Optimizer,
   type OptimizerSlot,

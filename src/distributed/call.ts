@@ -44,8 +44,14 @@ const DETAILS: CallOf = {
     `of ${x.dtype} [${x.shape}]${among(subject)}, from rank ${root}`,
   ],
   allToAll: ({ x }) => ["allToAll", `of ${x.dtype} ${rowsOf(x)}`],
-  send: ({ x, to }, { rank }) => ["send", `of ${x.dtype} [${x.shape}] from ${rank} to ${to}`],
-  recv: ({ out, from }, { rank }) => ["recv", `of ${out.dtype} [${out.shape}] from ${from} to ${rank}`],
+  send: ({ x, to, subject }, { rank }) => [
+    "send",
+    `of ${x.dtype} [${x.shape}] from ${rank} to ${to}${among(subject)}`,
+  ],
+  recv: ({ out, from, subject }, { rank }) => [
+    "recv",
+    `of ${out.dtype} [${out.shape}] from ${from} to ${rank}${among(subject)}`,
+  ],
   agree: ({ what, text }) => [what, text],
 };
 

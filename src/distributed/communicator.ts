@@ -63,13 +63,13 @@ export interface AllToAllArgs {
 }
 
 /** Sends x to rank `to`, which receives it by `recv`. */
-export interface SendArgs {
+export interface SendArgs extends Described {
   readonly x: Tensor;
   readonly to: number;
 }
 
 /** Receives `out` from rank `from`. */
-export interface RecvArgs {
+export interface RecvArgs extends Described {
   readonly out: Tensor;
   readonly from: number;
 }

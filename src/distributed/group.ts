@@ -293,7 +293,7 @@ export class ProcessGroup {
   send(x: Tensor, to: number): void {
     const source = requireOn(this.#communicator, "send", "x", x);
     requireRank(this.#communicator, "send", "to", to, true);
-    this.#run("send", { x: source, to });
+    this.#run("send", { x: source, to, subject: this.#subject });
   }
 
   /**
@@ -305,7 +305,7 @@ export class ProcessGroup {
   recv<T extends Tensor>(out: T, from: number): T {
     const target = requireOn(this.#communicator, "recv", "out", out);
     requireRank(this.#communicator, "recv", "from", from, true);
-    this.#run("recv", { out: target, from });
+    this.#run("recv", { out: target, from, subject: this.#subject });
     return out;
   }
 
@@ -319,8 +319,8 @@ export class ProcessGroup {
   }
 
   /**
-   * @internal Runs `body`, whose gathers, reductions and broadcasts fail with a disagreement unless all ranks give the same
-   * `subject`. It describes what the types and shapes of the tensors do not show.
+   * @internal Runs `body`, whose gathers, reductions, broadcasts and messages fail with a disagreement unless all ranks give the
+   * same `subject`. It describes what the types and shapes of the tensors do not show.
    */
   saying<R>(subject: string, body: () => R): R {
     const before = this.#subject;

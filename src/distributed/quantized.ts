@@ -10,6 +10,7 @@ import {
   type QuantizedTensor,
   type QuantizerOps,
   type QuantizeSpec,
+  ROWWISE,
   trustedQuantized,
   type Usage,
 } from "../tensor/quantized.js";
@@ -149,8 +150,6 @@ export function gatherRowsAside(group: ProcessGroup, t: QuantizedTensor, rows: R
     return scope.keep(whole(group.allGatherCoalesced(requests)));
   });
 }
-
-const ROWWISE: Usage = { rowwise: true, columnwise: false };
 
 /**
  * Returns the quantized tensor with these rowwise codes [rows, K], in the copies of `usage`. `t` has some of its rows, and the

@@ -23,7 +23,7 @@ export class ContextKeys {
   constructor(
     private readonly group: ProcessGroup,
     private readonly sizes: Sizes,
-    causal: boolean,
+    private readonly causal: boolean,
   ) {
     this.#ranks = causal ? group.rank + 1 : group.size;
     this.#matrices = 2 * sizes.batch * sizes.heads;
@@ -36,7 +36,7 @@ export class ContextKeys {
     const own = empty(k.backend, k.dtype, [1, this.#matrices, this.#elements]);
     own.paste(k, 0);
     own.paste(v, k.size);
-    const all = group.allGather(own);
+    const all = group.saying(this.#subject, () => group.allGather(own));
     const attended = all.view(0, [this.#ranks, this.#matrices, this.#elements]);
     return this.#parts(swapAxes(attended, 0, 1));
   }
@@ -56,8 +56,13 @@ export class ContextKeys {
     both.paste(v, k.size);
     const all = zeros(backend, dtype, [group.size, this.#matrices, this.#elements]);
     all.paste(swapAxes(both, 0, 1), 0);
-    const own = group.reduceScatter(all);
+    const own = group.saying(this.#subject, () => group.reduceScatter(all));
     for (const [i, part] of [out.k, out.v].entries()) part.paste(own.slice(i * part.size, part.shape), 0);
+  }
+
+  /** Ranks with other masks would attend to other positions. */
+  get #subject(): string {
+    return this.causal ? "keys and values under the causal mask" : "keys and values";
   }
 
   #parts(x: Tensor<WideDType>): Keys {

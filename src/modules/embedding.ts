@@ -9,7 +9,7 @@ import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { TensorParallel } from "./parallel/tensor-parallel.js";
-import { partShape, partValues, weightPart } from "./parallel/weights.js";
+import { divideWeight, partShape, partValues } from "./parallel/weights.js";
 import { type InitMethod, normalInit, type Parameter, requireValues } from "./parameter.js";
 
 /** Options of the `Embedding` module. All fields are optional. */
@@ -61,7 +61,7 @@ export class Embedding extends Module {
         ? partValues(parallel, requireValues("initMethod", "its result", values, whole), whole)
         : values;
     });
-    if (parallel) this.weight.part = weightPart(parallel, whole);
+    if (parallel) divideWeight(this.weight, parallel, whole);
   }
 
   /**

@@ -5,7 +5,7 @@ import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { orDispose } from "../tensor/scope.js";
-import { linearForward } from "./linear-core.js";
+import { linearForward } from "./linear/forward.js";
 import {
   checkLinearCall,
   LINEAR_OPTIONS,
@@ -13,7 +13,7 @@ import {
   type LinearOptions,
   type LinearParts,
   linearParts,
-} from "./linear-parts.js";
+} from "./linear/parts.js";
 import { Module, requireSizes } from "./module.js";
 import {
   NORM_OPTIONS,

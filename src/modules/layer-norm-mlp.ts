@@ -16,7 +16,7 @@ import { orDispose } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { LAYER_NORM_LINEAR_OPTIONS, type LayerNormLinearOptions } from "./layer-norm-linear.js";
-import { linearForward, prepareForward } from "./linear-core.js";
+import { linearForward, prepareForward } from "./linear/forward.js";
 import {
   checkLinearCall,
   type Division,
@@ -25,7 +25,7 @@ import {
   type LinearParts,
   type LinearResult,
   linearParts,
-} from "./linear-parts.js";
+} from "./linear/parts.js";
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";

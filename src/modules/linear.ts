@@ -6,7 +6,7 @@ import { wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { orDispose } from "../tensor/scope.js";
-import { linearForward } from "./linear-core.js";
+import { linearForward } from "./linear/forward.js";
 import {
   checkLinearCall,
   LINEAR_OPTIONS,
@@ -14,7 +14,7 @@ import {
   type LinearOptions,
   type LinearParts,
   linearParts,
-} from "./linear-parts.js";
+} from "./linear/parts.js";
 import { Module, requireSizes } from "./module.js";
 import { dividedGroup, overlapOf } from "./parallel/options.js";
 import { TensorParallel } from "./parallel/tensor-parallel.js";

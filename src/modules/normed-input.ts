@@ -10,7 +10,7 @@ import type { QuantizedTensor } from "../tensor/quantized.js";
 import { requireTensor } from "../tensor/require.js";
 import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import type { LinearCall, LinearInput } from "./linear-parts.js";
+import type { LinearCall, LinearInput } from "./linear/parts.js";
 import type { Module } from "./module.js";
 import { type NormParts, normArguments, normForward, normGradients, normParameters } from "./norm.js";
 

@@ -1,5 +1,6 @@
 /** Parameters of modules, and the functions that compute their initial values. */
 import type { Backend } from "../backends/backend.js";
+import type { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast/cast.js";
 import { setZero, tensor } from "../ops/create.js";
@@ -15,6 +16,15 @@ import { disown, Scope } from "../tensor/scope.js";
 import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { Sharding, WeightQuantizer } from "./sharding.js";
+
+/** How tensor parallelism divides a parameter among ranks. */
+export interface RankParts {
+  readonly group: ProcessGroup;
+  /** The dimension along which the whole parameter is divided. */
+  readonly axis: 0 | 1;
+  /** Returns the part of a rank. */
+  readonly partOf: (rank: number) => TensorPart;
+}
 
 /**
  * A leaf variable that optimizers update. It lives until its module is disposed of; no scope frees it.
@@ -32,6 +42,10 @@ export class Parameter extends Variable {
    * checkpoints use it. Default: this is the whole parameter.
    */
   part: TensorPart | undefined;
+
+  #ranks: RankParts | undefined;
+  /** @internal The ranks of the pipeline that has this parameter in one of its stages. */
+  pipeline: ProcessGroup | undefined;
 
   #highPrecisionInitVal: Float32Array | undefined;
   #sharding: Sharding | undefined;
@@ -82,7 +96,18 @@ export class Parameter extends Variable {
     return this.#sharding?.own ?? super.value;
   }
 
-  /** @internal How the parameter is divided among ranks. Undefined if it is not divided. */
+  /** @internal How tensor parallelism divides the parameter. Undefined if it does not. `fullyShard` may divide the part again. */
+  get ranks(): RankParts | undefined {
+    return this.#ranks;
+  }
+
+  /** @internal Says that the value is this rank's part of a whole parameter. */
+  divideAmong(ranks: RankParts): void {
+    this.#ranks = ranks;
+    this.part = ranks.partOf(ranks.group.rank);
+  }
+
+  /** @internal How `fullyShard` divides the parameter among ranks. Undefined if it does not. */
   get sharding(): Sharding | undefined {
     return this.#sharding;
   }

@@ -4,7 +4,7 @@ import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
-import { checkLinearCall, type LinearCall } from "./linear-parts.js";
+import { checkLinearCall, type LinearCall } from "./linear/parts.js";
 import { Module } from "./module.js";
 
 /** A layer of `Sequential`: a module, or a function without parameters, with one input and one result. */

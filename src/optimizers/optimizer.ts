@@ -1,21 +1,17 @@
 /** The base class of optimizers. It owns the f32 master parameters and collects the tensors of each parameter's step. */
-import type { ProcessGroup } from "../distributed/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
-import type { Sharding } from "../modules/sharding.js";
 import { castTo } from "../ops/cast/cast.js";
 import { tensor, zeros } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
-import { type GradNorm, normOf, squareSums } from "../ops/update/grad-norm.js";
-import { atLeastZero, describe, optionsOf } from "../options.js";
+import { describe, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
-import { shardedSquareSums } from "./sharded-norm.js";
 
 /** The parameters to optimize: a module, or a map from checkpoint names to parameters. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
@@ -123,71 +119,15 @@ export abstract class Optimizer {
 }
 
 /**
- * Returns the 2-norm of all gradients together, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`.
- * Both are tensors on the device; the caller disposes of them or uses a scope. If `fullyShard` has divided a parameter, all ranks
- * must call it, and all get the bits of one process that has the whole gradients. Throws `ArgumentError` if no parameter has a
- * gradient, or if `noSync` has left that of a sharded parameter unreduced.
- */
-export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
-  atLeastZero("clipGradNorm", "maxNorm", maxNorm);
-  const parameters =
-    optimized instanceof Optimizer
-      ? [...optimized.slots.values()].map(({ parameter }) => parameter)
-      : [...parametersOf(optimized).values()];
-  using scope = new Scope();
-  const known = parameters.flatMap((parameter) => {
-    const grad = gradientOf(parameter);
-    return grad ? [{ grad, sharding: parameter.sharding }] : [];
-  });
-  if (known.length === 0)
-    throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
-  const made = normOf(overRanks(known), { maxNorm });
-  for (const each of [made.norm, made.factor]) scope.keep(each);
-  return made;
-}
-
-/** A gradient and, if its rows are distributed over ranks, how. */
-interface Known {
-  readonly grad: Tensor<WideDType>;
-  readonly sharding: Sharding | undefined;
-}
-
-/**
- * Returns the sum of the squares of each gradient over all ranks. The sums of gradients that share a group are exchanged
- * together.
- */
-function overRanks(known: readonly Known[]): Tensor<"f32"> {
-  const groups = [...new Set(known.map(({ sharding }) => sharding?.group))];
-  const sumsOf = (group: ProcessGroup | undefined): Tensor<"f32"> => {
-    const grads = known.filter(({ sharding }) => sharding?.group === group);
-    if (!group) return squareSums(grads.map(({ grad }) => grad));
-    return shardedSquareSums(
-      group,
-      grads.flatMap(({ grad, sharding }) => (sharding ? { grad, sharding } : [])),
-    );
-  };
-  const [only] = groups;
-  if (groups.length === 1) return sumsOf(only);
-  const [first] = known as [Known, ...Known[]];
-  const all = new Tensor(first.grad.backend, "f32", [known.length]);
-  for (const group of groups) {
-    const sums = sumsOf(group);
-    const places = known.flatMap(({ sharding }, i) => (sharding?.group === group ? [i] : []));
-    for (const [from, to] of places.entries()) all.paste(sums.view(from, [1]), to);
-  }
-  return all;
-}
-
-/**
  * Returns the gradient of a parameter: the sum of `mainGrad` (from fused products) and `grad` (from other uses, such as an
  * embedding), in f32 as `mainGrad` is.
  */
-function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
+export function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
   return mainGrad && grad ? add(mainGrad, grad) : (mainGrad ?? grad);
 }
 
 /** Returns the parameters by name. Throws `ArgumentError` for a list of parameters, which has no names. */
-function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
+export function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
   if (optimized instanceof Module) return optimized.namedParameters();
   if (optimized instanceof Map) {
     for (const [name, parameter] of optimized) {

@@ -127,6 +127,7 @@ export class Pipeline {
       );
     if (dataParallel && dataParallel.module !== stage)
       throw new ArgumentError(`${user}: dataParallel reduces another module; make it of the stage`);
+    for (const parameter of stage.parameters()) parameter.pipeline = group;
     this.#schedule = pipelineSchedule({ stage: group.rank, stages: group.size, microbatches });
   }
 
@@ -164,7 +165,8 @@ export class Pipeline {
       for (const { kind, microbatch } of this.#schedule) {
         const of = live.get(microbatch) ?? new Microbatch(microbatch);
         live.set(microbatch, of);
-        of.scope.within(() => this.#act[kind](of, running));
+        const subject = `microbatch ${microbatch} of ${this.#options.microbatches}`;
+        of.scope.within(() => this.group.saying(subject, () => this.#act[kind](of, running)));
         if (kind === last && live.delete(microbatch)) of.dispose(!this.isFirst);
       }
       return running.losses;

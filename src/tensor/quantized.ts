@@ -27,6 +27,9 @@ export interface Usage {
   readonly columnwise: boolean;
 }
 
+export const ROWWISE: Usage = { rowwise: true, columnwise: false };
+export const COLUMNWISE: Usage = { rowwise: false, columnwise: true };
+
 /** The names of the two copies, in the order in which they are stored in memory and in files. */
 export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly (keyof Usage)[];
 /** The name of one of the two copies of a quantized tensor. */

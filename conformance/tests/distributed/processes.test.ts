@@ -15,6 +15,7 @@ import { onSideStream } from "../../../src/ops/side-stream.js";
 import { distributedCase } from "./ranks/case.js";
 import { FAULTS } from "./ranks/faults.js";
 import {
+  AS_TEXT,
   type Environment,
   endAllRanks,
   freePort,
@@ -201,9 +202,7 @@ describe("a job", () => {
 
   it("runs a program that Node got as text", async () => {
     const port = await freePort();
-    const ranks = [0, 1].map((rank) =>
-      startRank(["fault", "none", "9"], jobOf(rank, 2, port), { asText: true }),
-    );
+    const ranks = [0, 1].map((rank) => startRank(["fault", "none", "9"], jobOf(rank, 2, port), AS_TEXT));
     const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     expect(ends.map(({ said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
   });

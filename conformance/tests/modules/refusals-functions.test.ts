@@ -11,7 +11,7 @@ import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { Sequential } from "../../../src/modules/sequential.js";
 import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
-import { clipGradNorm } from "../../../src/optimizers/optimizer.js";
+import { clipGradNorm } from "../../../src/optimizers/clip-grad-norm.js";
 import { SGD } from "../../../src/optimizers/sgd.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";

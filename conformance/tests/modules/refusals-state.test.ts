@@ -4,8 +4,8 @@ import { type AutocastOptions, autocast } from "../../../src/autocast/autocast.j
 import { LockstepError, ShapeError } from "../../../src/errors.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import type { LinearCall, LinearOptions } from "../../../src/modules/linear/parts.js";
 import { Linear } from "../../../src/modules/linear.js";
-import type { LinearCall, LinearOptions } from "../../../src/modules/linear-parts.js";
 import type { Module } from "../../../src/modules/module.js";
 import { constantInit } from "../../../src/modules/parameter.js";
 import { zeros } from "../../../src/ops/create.js";

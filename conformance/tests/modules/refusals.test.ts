@@ -3,8 +3,8 @@ import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../../.
 import { Embedding } from "../../../src/modules/embedding.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import type { LinearCall, LinearOptions } from "../../../src/modules/linear/parts.js";
 import { Linear } from "../../../src/modules/linear.js";
-import type { LinearCall, LinearOptions } from "../../../src/modules/linear-parts.js";
 import { LayerNorm, RMSNorm } from "../../../src/modules/norm.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { zeros } from "../../../src/ops/create.js";

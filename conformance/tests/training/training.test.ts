@@ -13,7 +13,7 @@ import { Sequential } from "../../../src/modules/sequential.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
-import { clipGradNorm } from "../../../src/optimizers/optimizer.js";
+import { clipGradNorm } from "../../../src/optimizers/clip-grad-norm.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { normal } from "../../../src/random.js";
 import { Scope } from "../../../src/tensor/scope.js";

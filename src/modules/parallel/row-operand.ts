@@ -7,7 +7,13 @@ import { ArgumentError } from "../../errors.js";
 import { blockFormat, isDirectionless, isTensorWide, tileSize, usesTensorAmax } from "../../formats/block.js";
 import { onSideStream } from "../../ops/side-stream.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
-import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantized.js";
+import {
+  COLUMNWISE,
+  type QuantizedTensor,
+  type QuantizeSpec,
+  ROWWISE,
+  type Usage,
+} from "../../tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { type ArrivingChunk, assembled } from "./rows.js";
@@ -24,8 +30,6 @@ export interface OperandSource {
 
 /** Returns the quantizer of a role: for this rank's part, or for the whole tensor. */
 export type QuantizerOf = (whole: boolean) => Quantizer;
-
-const COLUMNWISE: Usage = { rowwise: false, columnwise: true };
 
 /** An operand of which this rank keeps its own rows, and whose rows are gathered for each product. */
 export class RowOperand {
@@ -47,9 +51,14 @@ export class RowOperand {
       return;
     }
     requireShared(quantizer);
-    const sent = isDirectionless(quantizer.spec) ? { rowwise: true, columnwise: false } : usage;
+    const sent = isDirectionless(quantizer.spec) ? ROWWISE : usage;
     this.own = from.quantize(quantizer.setUsage(sent));
     this.#gathered = { group, quantizer };
+  }
+
+  /** Whether `arrivals` has cut the rows into chunks. */
+  get isCut(): boolean {
+    return this.#arriving !== undefined;
   }
 
   /** Returns all rows, with the copies of `usage`. The result is a new tensor if rows were gathered, else the kept one. */
@@ -99,6 +108,11 @@ export class RowOperand {
   keepColumnwise(): void {
     if (!this.#gathered || this.own.columnwise) this.own.updateUsage({ rowwise: false });
   }
+}
+
+/** Returns a tensor that was given quantized. It can only gain the columnwise copy, derived from the rowwise one. */
+export function withUsage(x: QuantizedTensor, { columnwise }: Usage): QuantizedTensor {
+  return columnwise ? x.updateUsage({ columnwise }) : x;
 }
 
 /**

@@ -2,7 +2,7 @@
 import { type QuantizedGather, quantizedGather } from "../../distributed/quantized.js";
 import { isDirectionless } from "../../formats/block.js";
 import { membersOf } from "../../tape/value.js";
-import type { QuantizedTensor, QuantizerOps, Usage } from "../../tensor/quantized.js";
+import { type QuantizedTensor, type QuantizerOps, ROWWISE, type Usage } from "../../tensor/quantized.js";
 import { adopt } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { persistent } from "../parameter.js";
@@ -110,5 +110,3 @@ export class EarlyWeight implements Bringing {
     if (!this.#early.delayed) for (const each of this.amaxes?.own ?? []) each.dispose();
   }
 }
-
-const ROWWISE: Usage = { rowwise: true, columnwise: false };

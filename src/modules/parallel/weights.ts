@@ -1,6 +1,7 @@
 /** A rank's part of a weight. */
 import { ShapeError } from "../../errors.js";
 import { partAlong, type TensorPart } from "../../tensor/part.js";
+import type { Parameter } from "../parameter.js";
 import type { ParallelMode } from "./options.js";
 import type { TensorParallel } from "./tensor-parallel.js";
 
@@ -28,22 +29,38 @@ export function partShape(
   return axis === 0 ? [out / group.size, inward] : [out, inward / group.size];
 }
 
-/** Returns the position of a rank's part in a weight [N, K]. */
-export function weightPart(
-  { group: { rank, size }, mode, pieces }: TensorParallel,
+/** Records in a weight [N, K] which part of it each rank has. */
+export function divideWeight(
+  weight: Parameter,
+  { group, mode, pieces }: TensorParallel,
   whole: readonly [out: number, inward: number],
-): TensorPart {
+): void {
   const [axis] = SIZES[mode];
   const count = mode === "column" ? pieces : 1;
-  const each = whole[axis] / count / size;
-  return partAlong(
-    whole,
+  const each = whole[axis] / count / group.size;
+  weight.divideAmong({
+    group,
     axis,
-    Array.from({ length: count }, (_, piece) => {
-      const begin = (piece * size + rank) * each;
-      return [begin, begin + each] as const;
-    }),
-  );
+    partOf: (rank) =>
+      partAlong(
+        whole,
+        axis,
+        Array.from({ length: count }, (_, piece) => {
+          const begin = (piece * group.size + rank) * each;
+          return [begin, begin + each] as const;
+        }),
+      ),
+  });
+}
+
+/** Records in the bias of a weight that is divided by rows that it is divided as these. */
+export function divideBias(bias: Parameter, { ranks }: Parameter): void {
+  if (!ranks) return;
+  const partOf = (rank: number): TensorPart => {
+    const { shape, ranges } = ranks.partOf(rank);
+    return { shape: shape.slice(0, 1), ranges: ranges.slice(0, 1) };
+  };
+  bias.divideAmong({ group: ranks.group, axis: 0, partOf });
 }
 
 /** Returns a rank's part of the values of a weight [N, K]. */

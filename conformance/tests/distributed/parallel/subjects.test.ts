@@ -5,11 +5,13 @@
 import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { ArgumentError, DistributedError } from "../../../../src/errors.js";
+import * as functional from "../../../../src/functional/index.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
 import { zeros } from "../../../../src/ops/create.js";
 import { broadcastParameters, DataParallel } from "../../../../src/parallel/data-parallel.js";
 import { fullyShard } from "../../../../src/parallel/fully-shard.js";
+import { Pipeline } from "../../../../src/parallel/pipeline.js";
 import { noGrad } from "../../../../src/tape/grad-mode.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
@@ -89,6 +91,24 @@ describe("ranks disagree", () => {
       noGrad(() => {
         for (const layer of order) layer.forward(x);
       });
+    }));
+
+  it("where stages of a pipeline run other numbers of microbatches", () =>
+    disagreements(({ group, first }) => {
+      const pipeline = new Pipeline(first, group, {
+        microbatches: 2 + 2 * group.rank,
+        input: { shape: [4, 8] },
+        loss: (output) => functional.mseLoss(output, zeros(group.backend, "bf16", [4, 8])),
+      });
+      // as many microbatches in two steps as in one
+      for (let step = 0; step < 2 - group.rank; step++)
+        pipeline.step(() => zeros(group.backend, "bf16", [4, 8]));
+    }));
+
+  it("where one attends under the causal mask", () =>
+    disagreements(({ group }) => {
+      const qkv = new Variable(zeros(group.backend, "bf16", [1, 4, 24]));
+      functional.dotProductAttention(qkv, { heads: 1, causal: group.rank === 0, group });
     }));
 
   it("where parts of tensor parallelism would be overwritten by those of another rank", () =>

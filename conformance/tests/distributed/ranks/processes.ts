@@ -6,6 +6,13 @@ import { afterEach, expect } from "vitest";
 
 const RANK = new URL("./rank.mjs", import.meta.url).pathname;
 
+/** The program of a rank as text. A file is the first argument of a program; text is not. */
+export const AS_TEXT = [
+  "--input-type=module",
+  "--eval",
+  `process.argv.splice(1, 0, "text"); await import(${JSON.stringify(RANK)})`,
+];
+
 /** The exit of a rank, and its output. */
 export interface RankEnd {
   readonly status: number | null;
@@ -60,11 +67,12 @@ export function jobOf(rank: number, size: number, port: number): Environment {
   };
 }
 
-/** Starts one rank. With `asText`, Node gets the program as an argument, not as a file. */
-export function startRank(args: readonly string[], environment: Environment, { asText = false } = {}) {
-  // a file is the first argument of a program; text is not
-  const text = `process.argv.splice(1, 0, "text"); await import(${JSON.stringify(RANK)})`;
-  const program = asText ? ["--input-type=module", "--eval", text] : [RANK];
+/** Starts one rank. `program` is what Node gets before the arguments of a rank: a file, or options. */
+export function startRank(
+  args: readonly string[],
+  environment: Environment,
+  program: readonly string[] = [RANK],
+) {
   const child = spawn(process.execPath, [...program, ...args], {
     env: { ...process.env, ...environment },
     stdio: ["ignore", "pipe", "pipe"],

@@ -14,7 +14,7 @@ export async function runRanks(
 ): Promise<readonly RankEnd[]> {
   const port = await freePort();
   const ranks = Array.from({ length: size }, (_, rank) =>
-    startRank(args, { ...jobOf(rank, size, port), ...environment(rank) }, script),
+    startRank(args, { ...jobOf(rank, size, port), ...environment(rank) }, script ? [script] : undefined),
   );
   return within(deadlineMs, Promise.all(ranks.map(({ ended }) => ended)));
 }

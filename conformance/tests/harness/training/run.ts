@@ -4,7 +4,8 @@ import { type AutocastOptions, autocast } from "../../../../src/autocast/autocas
 import type { Backend } from "../../../../src/backends/backend.js";
 import { loadCheckpoint, saveCheckpoint } from "../../../../src/io/checkpoint.js";
 import type { Module } from "../../../../src/modules/module.js";
-import { clipGradNorm, type Optimizer } from "../../../../src/optimizers/optimizer.js";
+import { clipGradNorm } from "../../../../src/optimizers/clip-grad-norm.js";
+import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import {
   Float8BlockScaling,

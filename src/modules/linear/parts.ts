@@ -1,18 +1,18 @@
 /** The parameters, options, inputs and results of linear layers. */
-import type { Backend } from "../backends/backend.js";
-import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../options.js";
-import type { Quantizer } from "../quantizers/quantizer.js";
-import type { BackwardPass } from "../tape/node.js";
-import type { Gradient, Value } from "../tape/value.js";
-import type { QuantizedTensor } from "../tensor/quantized.js";
-import { requireScalar } from "../tensor/require.js";
-import type { Owned } from "../tensor/scope.js";
-import type { Shape, WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
-import { MODULE_OPTIONS, type ModuleOptions } from "./module.js";
-import { PARALLEL_OPTIONS, type ParallelOptions } from "./parallel/options.js";
-import type { TensorParallel } from "./parallel/tensor-parallel.js";
-import { partShape, partValues, weightPart } from "./parallel/weights.js";
+import type { Backend } from "../../backends/backend.js";
+import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../../options.js";
+import type { Quantizer } from "../../quantizers/quantizer.js";
+import type { BackwardPass } from "../../tape/node.js";
+import type { Gradient, Value } from "../../tape/value.js";
+import type { QuantizedTensor } from "../../tensor/quantized.js";
+import { requireScalar } from "../../tensor/require.js";
+import type { Owned } from "../../tensor/scope.js";
+import type { Shape, WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { MODULE_OPTIONS, type ModuleOptions } from "../module.js";
+import { PARALLEL_OPTIONS, type ParallelOptions } from "../parallel/options.js";
+import type { TensorParallel } from "../parallel/tensor-parallel.js";
+import { divideBias, divideWeight, partShape, partValues } from "../parallel/weights.js";
 import {
   constantInit,
   type InitMethod,
@@ -20,9 +20,9 @@ import {
   normalInit,
   type Parameter,
   requireValues,
-} from "./parameter.js";
-import { LinearQuantization, type WeightUse } from "./quantization.js";
-import { makeWeight } from "./quantized-init.js";
+} from "../parameter.js";
+import { LinearQuantization, type WeightUse } from "../quantization.js";
+import { makeWeight } from "../quantized-init.js";
 
 /** Options of `Linear`. All fields are optional. */
 export interface LinearOptions extends ModuleOptions, ParallelOptions {
@@ -175,9 +175,8 @@ export function linearParts(
       : newParameter(backend, [outFeatures], constantInit(0), { dtype, random });
   if (bias) made.push(bias);
   if (parallel) {
-    weight.part = weightPart(parallel, whole);
-    const { shape, ranges } = weight.part;
-    if (bias) bias.part = { shape: shape.slice(0, 1), ranges: ranges.slice(0, 1) };
+    divideWeight(weight, parallel, whole);
+    if (bias && parallel.mode === "column") divideBias(bias, weight);
   }
   return {
     parallel,

@@ -1,19 +1,19 @@
 /** The two products of a linear layer's backward pass: dgrad (dX) and wgrad (dW) (numerics.md §6.1). */
-import { ArgumentError } from "../errors.js";
-import type { DatapathFamily } from "../formats/datapath.js";
-import { castTo } from "../ops/cast/cast.js";
-import { gemm } from "../ops/gemm/gemm.js";
-import type { GemmInput } from "../ops/gemm/operand.js";
-import { dequantize } from "../ops/quantize/dequantize.js";
-import { columnSum } from "../ops/rows/norm.js";
-import type { MMParams } from "../recipes/table.js";
-import { type Gradient, wideOf } from "../tape/value.js";
-import { QuantizedTensor } from "../tensor/quantized.js";
-import { requireF32 } from "../tensor/require.js";
-import type { WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
-import type { LinearParts } from "./linear-parts.js";
-import type { Parameter } from "./parameter.js";
+import { ArgumentError } from "../../errors.js";
+import type { DatapathFamily } from "../../formats/datapath.js";
+import { castTo } from "../../ops/cast/cast.js";
+import { gemm } from "../../ops/gemm/gemm.js";
+import type { GemmInput } from "../../ops/gemm/operand.js";
+import { dequantize } from "../../ops/quantize/dequantize.js";
+import { columnSum } from "../../ops/rows/norm.js";
+import type { MMParams } from "../../recipes/table.js";
+import { type Gradient, wideOf } from "../../tape/value.js";
+import { QuantizedTensor } from "../../tensor/quantized.js";
+import { requireF32 } from "../../tensor/require.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { Parameter } from "../parameter.js";
+import type { LinearParts } from "./parts.js";
 
 /** How dgrad and wgrad are computed. */
 export interface Products {

@@ -1,20 +1,23 @@
 /** The quantized weight of one call of a linear layer. Each rank may store only some of its rows. */
-import { gatherQuantized } from "../distributed/quantized.js";
-import { isDirectionless } from "../formats/block.js";
-import { QuantizedTensor, type QuantizerOps, type Usage } from "../tensor/quantized.js";
-import type { LinearParts } from "./linear-parts.js";
-import { EarlyWeight, WholeWeight } from "./parallel/weight-ahead.js";
-import type { WeightUse } from "./quantization.js";
-import type { Bringing, Sharding } from "./sharding.js";
+import { gatherQuantized } from "../../distributed/quantized.js";
+import { isDirectionless } from "../../formats/block.js";
+import {
+  COLUMNWISE,
+  QuantizedTensor,
+  type QuantizerOps,
+  ROWWISE,
+  type Usage,
+} from "../../tensor/quantized.js";
+import { EarlyWeight, WholeWeight } from "../parallel/weight-ahead.js";
+import type { WeightUse } from "../quantization.js";
+import type { Bringing, Sharding } from "../sharding.js";
+import type { LinearParts } from "./parts.js";
 
 /** Describes a weight that is quantized as rows of each rank and then gathered. */
 interface Gathering {
   readonly sharding: Sharding;
   readonly ops: QuantizerOps;
 }
-
-const ROWWISE: Usage = { rowwise: true, columnwise: false };
-const COLUMNWISE: Usage = { rowwise: false, columnwise: true };
 
 /** A quantized weight whose rows are gathered for each product, if this rank stores only some of them. */
 export class WeightOperand {
