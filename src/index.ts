@@ -185,6 +185,13 @@ export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
 export { type CastMasterWeightsOptions, castMasterWeights } from "./optimizers/cast-master-weights.js";
 export { clipGradNorm } from "./optimizers/clip-grad-norm.js";
 export {
+  GradScaler,
+  type GradScalerOptions,
+  type GradScalerState,
+  type ScaledStep,
+  type ScaledStepOptions,
+} from "./optimizers/grad-scaler.js";
+export {
   type Optimized,
   Optimizer,
   type OptimizerSlot,

@@ -53,7 +53,7 @@ export class ShardFiles {
     if (recipe !== undefined)
       throw this.#fail(
         name,
-        `is quantized, and this rank has ranges ${text} of it, which no rank had that saved it; blocks and scales would be others; resume with the same parts`,
+        `is quantized, and this rank has ranges ${text} of it, which no rank had that saved it; codes and scales are not divided anew; resume with the same parts`,
       );
     return this.#assembled(name, found, part);
   }

@@ -11,6 +11,7 @@ import { constantInit, Parameter } from "../../../../src/modules/parameter.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
+import { GradScaler } from "../../../../src/optimizers/grad-scaler.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
 import {
@@ -215,6 +216,28 @@ export const MODULE_ROWS: Rows = {
         { throughModelDtype: true, noop: w.tensor("f32", [1]) },
       ],
     ],
+  },
+  GradScaler: {
+    calls: [() => [{ initScale: 2, growthFactor: 2, backoffFactor: 0.5, growthInterval: 1 }]],
+    numbers: {
+      "options.initScale": "above",
+      "options.growthFactor": "above",
+      "options.backoffFactor": "rate",
+      "options.growthInterval": "count",
+    },
+  },
+  "GradScaler.scale": {
+    calls: [(w) => [w.tensor("f32", [1])]],
+    self: () => new GradScaler(),
+    unbound: true,
+    outlives: true,
+  },
+  "GradScaler.step": {
+    calls: [(w) => [w.own(new SGD(trained(w), { learningRate: 1 })), { maxNorm: 1 }]],
+    self: () => new GradScaler(),
+    unbound: true,
+    outlives: true,
+    numbers: { "options.maxNorm": "atLeastZero" },
   },
   clipGradNorm: { calls: [(w) => [trained(w), 1]], numbers: { maxNorm: "atLeastZero" } },
 };

@@ -1,0 +1,219 @@
+/** Dynamic loss scaling: the rule of the scale, the bits of a step, and one decision on all ranks. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
+import {
+  AdamW,
+  ArgumentError,
+  clipGradNorm,
+  DTypeError,
+  fullyShard,
+  functional,
+  GradScaler,
+  LayerNormMLP,
+  Linear,
+  normal,
+  Pipeline,
+  RandomState,
+  Scope,
+  SGD,
+  type Tensor,
+  tensor,
+  zeros,
+} from "../../../src/index.js";
+import { persistent } from "../../../src/modules/parameter.js";
+import { download } from "../../values/plain.js";
+import { useBackends } from "../distributed/ranks/backends.js";
+
+const backends = useBackends(4);
+const [rows, width] = [16, 32];
+
+const layerOn = (backend: Backend): Linear =>
+  new Linear(backend, width, width, { dtype: "f32", random: new RandomState(1n) });
+
+const samples = (backend: Backend): Tensor<"f32"> =>
+  tensor(backend, normal({ seed: 2n, offset: 0n }, rows * width, 1), [rows, width]);
+
+describe("GradScaler", () => {
+  it("changes its scale as torch.amp.GradScaler does", async () => {
+    const drawn = fc.record({
+      initScale: fc.constantFrom(1, 3, 65_536, 2 ** 127),
+      growthFactor: fc.constantFrom(2, 1.5),
+      backoffFactor: fc.constantFrom(0.5, 0.3),
+      growthInterval: fc.integer({ min: 1, max: 3 }),
+      overflows: fc.array(fc.boolean(), { maxLength: 12 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(drawn, async ({ overflows, ...options }) => {
+        const { initScale, growthFactor, backoffFactor, growthInterval } = options;
+        const [backend] = backends as readonly [Backend];
+        using layer = layerOn(backend);
+        using optimizer = new SGD(layer, { learningRate: 0 });
+        const scaler = new GradScaler(options);
+        let [scale, tracker] = [Math.fround(initScale), 0];
+        for (const overflow of overflows) {
+          optimizer.zeroGrad();
+          layer.weight.grad = persistent(
+            tensor(backend, new Float32Array(width * width).fill(overflow ? Number.NaN : 1), [width, width]),
+          );
+          const { stepped } = await scaler.step(optimizer);
+          expect(stepped).toBe(!overflow);
+          scaler.update();
+          // aten/src/ATen/native/cuda/AmpKernels.cu of PyTorch, amp_update_scale_cuda_kernel
+          if (overflow) [scale, tracker] = [Math.fround(scale * backoffFactor), 0];
+          else if (++tracker === growthInterval) {
+            const grown = Math.fround(scale * growthFactor);
+            [scale, tracker] = [Number.isFinite(grown) ? grown : scale, 0];
+          }
+          expect(scaler.state).toEqual({ scale, growthTracker: tracker });
+        }
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  it("by a power of two steps with the bits of an unscaled step, clipped or not", async () => {
+    const [backend] = backends as readonly [Backend];
+    for (const maxNorm of [undefined, 0.01, 1e6]) {
+      const weights = [];
+      for (const scaler of [undefined, new GradScaler({ initScale: 1024 })]) {
+        using layer = layerOn(backend);
+        using optimizer = new AdamW(layer, { learningRate: 0.1 });
+        using _ = new Scope();
+        const x = samples(backend);
+        const loss = functional.mseLoss(layer.forward(x), x);
+        (scaler?.scale(loss) ?? loss).backward();
+        if (scaler) {
+          const { stepped, norm } = await scaler.step(optimizer, maxNorm === undefined ? {} : { maxNorm });
+          expect(stepped).toBe(true);
+          weights.push(norm);
+        } else {
+          const { factor, norm } = clipGradNorm(optimizer, maxNorm ?? 1e30);
+          optimizer.step({ gradScale: factor });
+          weights.push(...(await norm.data()));
+        }
+        weights.push(download(layer.weight.tensor));
+      }
+      expect(weights.slice(2)).toEqual(weights.slice(0, 2));
+    }
+  });
+
+  it("that overflowed changes no tensor, and the step does not count", async () => {
+    const [backend] = backends as readonly [Backend];
+    for (const planted of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 2 ** 64]) {
+      using layer = layerOn(backend);
+      using optimizer = new AdamW(layer, { learningRate: 0.1 });
+      const before = download(layer.weight.tensor);
+      const grad = new Float32Array(width * width);
+      grad[77] = planted;
+      layer.weight.grad = persistent(tensor(backend, grad, [width, width]));
+      const scaler = new GradScaler();
+      const { stepped, norm } = await scaler.step(optimizer);
+      expect([stepped, Number.isFinite(norm)]).toEqual([false, false]);
+      expect(download(layer.weight.tensor)).toEqual(before);
+      expect([...optimizer.slots.values()].map(({ steps }) => steps)).toEqual([0, 0]);
+    }
+  });
+
+  it("makes one decision on all ranks that have parts of the model", async () => {
+    const planted = Number.POSITIVE_INFINITY;
+    for (const faulty of [undefined, 0, 3]) {
+      const groups = loopbackOver(backends.slice(0, 4), 20_000);
+      const found = await Promise.all(
+        groups.map(async (group) => {
+          const { tp, dp } = group.split({ tp: 2, dp: 2 });
+          using mlp = new LayerNormMLP(group.backend, width, 64, { group: tp, dtype: "f32" });
+          fullyShard(mlp, dp);
+          using optimizer = new SGD(mlp, { learningRate: 0.1 });
+          const { own } = mlp.fc1Weight;
+          const grad = new Float32Array((own.shape[0] as number) * width);
+          if (group.rank === faulty) grad[5] = planted;
+          mlp.fc1Weight.grad = persistent(tensor(group.backend, grad, own.shape));
+          const scaler = new GradScaler();
+          const { stepped } = await scaler.step(optimizer);
+          scaler.update();
+          return [stepped, scaler.state.scale];
+        }),
+      );
+      expect(found).toEqual(groups.map(() => (faulty === undefined ? [true, 65_536] : [false, 32_768])));
+    }
+  });
+
+  it("scales the loss of a pipeline, whose stages step together", async () => {
+    const groups = loopbackOver(backends.slice(0, 2), 20_000);
+    const found = await Promise.all(
+      groups.map(async (group) => {
+        using stage = layerOn(group.backend);
+        using optimizer = new SGD(stage, { learningRate: 0.1 });
+        const scaler = new GradScaler({ initScale: 2 ** 127 });
+        using _ = new Scope();
+        const x = samples(group.backend);
+        const pipeline = new Pipeline(stage, group, {
+          microbatches: 2,
+          input: { shape: [rows, width], dtype: "f32" },
+          loss: (output) => scaler.scale(functional.mseLoss(output, x)),
+        });
+        pipeline.step(() => x);
+        const { stepped } = await scaler.step(optimizer);
+        scaler.update();
+        return [stepped, scaler.state.scale];
+      }),
+    );
+    expect(found).toEqual([
+      [false, 2 ** 126],
+      [false, 2 ** 126],
+    ]);
+  });
+
+  it("continues from a saved state", async () => {
+    const [backend] = backends as readonly [Backend];
+    using layer = layerOn(backend);
+    using optimizer = new SGD(layer, { learningRate: 0.1 });
+    layer.weight.grad = persistent(zeros(backend, "f32", [width, width]));
+    const first = new GradScaler({ growthInterval: 2 });
+    await first.step(optimizer);
+    first.update();
+    const second = new GradScaler({ growthInterval: 2, initScale: 1 });
+    second.state = JSON.parse(JSON.stringify(first.state));
+    for (const each of [first, second]) {
+      await each.step(optimizer);
+      each.update();
+      expect(each.state).toEqual({ scale: 131_072, growthTracker: 0 });
+    }
+  });
+
+  it("refuses what it cannot scale by, and an update without a step", async () => {
+    const [backend] = backends as readonly [Backend];
+    for (const options of [
+      { initScale: 0 },
+      { initScale: 1e39 },
+      { initScale: 1e-46 },
+      { growthFactor: 1 },
+      { backoffFactor: 1 },
+      { backoffFactor: 0 },
+      { growthInterval: 0 },
+      { scale: 2 },
+    ] as never[])
+      expect(() => new GradScaler(options)).toThrow(ArgumentError);
+    const scaler = new GradScaler();
+    for (const state of [
+      undefined,
+      {},
+      { scale: 1 },
+      { scale: -1, growthTracker: 0 },
+      { scale: 1, growthTracker: 0.5 },
+    ] as never[])
+      expect(() => {
+        scaler.state = state;
+      }).toThrow(ArgumentError);
+    expect(() => scaler.update()).toThrow(ArgumentError);
+    await expect(scaler.step({} as never)).rejects.toThrow(ArgumentError);
+    using layer = layerOn(backend);
+    using optimizer = new SGD(layer, { learningRate: 0.1 });
+    await expect(scaler.step(optimizer)).rejects.toThrow(ArgumentError);
+    await expect(scaler.step(optimizer, { maxNorm: -1 })).rejects.toThrow(ArgumentError);
+    using ids = zeros(backend, "i32", [1]);
+    expect(() => scaler.scale(ids)).toThrow(DTypeError);
+  });
+});

@@ -1,0 +1,189 @@
+/** Dynamic scaling of the loss, for gradients of small range such as those in f16. */
+import { ArgumentError } from "../errors.js";
+import { tensor } from "../ops/create.js";
+import { scaled } from "../ops/elementwise/scaled.js";
+import { atLeastZero, domain, instance, integer, needed, optionsOf } from "../options.js";
+import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
+import { wideOf } from "../tape/value.js";
+import type { Variable } from "../tape/variable.js";
+import { Scope } from "../tensor/scope.js";
+import { clipGradNorm } from "./clip-grad-norm.js";
+import { Optimizer } from "./optimizer.js";
+
+/** Options of `GradScaler`. All fields are optional. */
+export interface GradScalerOptions {
+  /** The first loss scale, a positive number. Default 65536. Powers of two scale without rounding. */
+  readonly initScale?: number | undefined;
+  /** The factor of the scale after `growthInterval` updates in a row without an overflow, more than 1. Default 2. */
+  readonly growthFactor?: number | undefined;
+  /** The factor of the scale after an overflow, between 0 and 1. Default 0.5. */
+  readonly backoffFactor?: number | undefined;
+  /** The number of updates without an overflow after which the scale grows. Default 2000. */
+  readonly growthInterval?: number | undefined;
+}
+
+/** Options of `GradScaler.step`. */
+export interface ScaledStepOptions {
+  /** The norm above which the unscaled gradients are scaled down, as by `clipGradNorm`. Default: none. */
+  readonly maxNorm?: number | undefined;
+}
+
+/** What a step of `GradScaler` found. */
+export interface ScaledStep {
+  /** The 2-norm of all unscaled gradients together. NaN or infinite if a gradient overflowed. */
+  readonly norm: number;
+  /** Whether the optimizer has made its step. It makes none if a gradient is not finite. */
+  readonly stepped: boolean;
+}
+
+/** The state of a `GradScaler`, to save as `extra` of a checkpoint. */
+export interface GradScalerState {
+  /** The loss scale. */
+  readonly scale: number;
+  /** The number of updates since the scale last changed. */
+  readonly growthTracker: number;
+}
+
+const positive = domain(
+  (value) => typeof value === "number" && Math.fround(value) > 0 && Number.isFinite(Math.fround(value)),
+  "a positive f32 number",
+);
+const growth = domain(
+  (value) => typeof value === "number" && value > 1 && Number.isFinite(Math.fround(value)),
+  "a number above 1 that is finite in f32",
+);
+const backoff = domain(
+  (value) => typeof value === "number" && value > 0 && value < 1,
+  "a number between 0 and 1, neither included",
+);
+const checkOptions = optionsOf<GradScalerOptions>({
+  initScale: positive,
+  growthFactor: growth,
+  backoffFactor: backoff,
+  growthInterval: integer(1),
+});
+const checkStep = optionsOf<ScaledStepOptions>({ maxNorm: atLeastZero });
+const checkState = optionsOf<GradScalerState>(
+  { scale: needed(positive), growthTracker: needed(integer(0)) },
+  "state",
+);
+const requireOptimizer = instance(Optimizer, "an optimizer, such as AdamW");
+
+/** The largest finite f32: the norm is not clipped before it is unscaled. */
+const LARGEST = (2 - 2 ** -23) * 2 ** 127;
+
+/**
+ * Scales the loss so that small gradients do not round to zero, and skips a step whose gradients overflowed, as
+ * `torch.amp.GradScaler` does:
+ *
+ * ```ts
+ * scaler.scale(loss).backward();
+ * await scaler.step(optimizer);
+ * scaler.update();
+ * ```
+ *
+ * Whether gradients overflowed follows from the norm of `clipGradNorm`: from all ranks that have parts of the model, so all of
+ * them step or none does, and all have one scale. `step` multiplies gradients by f32(1 / scale), and by the factor of `maxNorm`,
+ * while it updates; the gradients themselves stay scaled. An element beyond 2^64 in magnitude counts as an overflow, since its
+ * square is.
+ *
+ * @throws `ArgumentError` for an invalid option value.
+ */
+export class GradScaler {
+  readonly #growthFactor: number;
+  readonly #backoffFactor: number;
+  readonly #growthInterval: number;
+  #scale: number;
+  #growthTracker = 0;
+  /** What the steps since the last update have found. */
+  #overflowed: boolean | undefined;
+
+  constructor(options: GradScalerOptions = {}) {
+    const given = checkOptions("GradScaler", options);
+    this.#scale = Math.fround(given.initScale ?? 65_536);
+    this.#growthFactor = given.growthFactor ?? 2;
+    this.#backoffFactor = given.backoffFactor ?? 0.5;
+    this.#growthInterval = given.growthInterval ?? 2000;
+  }
+
+  /** The loss scale and the number of updates since it last changed. */
+  get state(): GradScalerState {
+    return { scale: this.#scale, growthTracker: this.#growthTracker };
+  }
+
+  /** Throws `ArgumentError` for anything but a state. */
+  set state(state: GradScalerState) {
+    const { scale, growthTracker } = checkState("GradScaler", state);
+    this.#scale = Math.fround(scale);
+    this.#growthTracker = growthTracker;
+    this.#overflowed = undefined;
+  }
+
+  /**
+   * Returns loss * scale, in the dtype of the loss. The gradient of the loss is multiplied by the scale.
+   *
+   * @throws `DTypeError` for a loss that is not f32, bf16 or f16, `ArgumentError` for what is not a tensor, `DisposedError` for a
+   * disposed one.
+   */
+  scale(loss: VariableLike): Variable {
+    const source = variableOf("scale", "loss", loss);
+    const scale = this.#scale;
+    return differentiableOne([source], () => ({
+      result: scaled(wideOf("scale: the loss", source.value), scale),
+      backward: (grad) => [scaled(wideOf("scale: the gradient", grad), scale)],
+    }));
+  }
+
+  /**
+   * Makes a step of the optimizer with unscaled gradients, unless one of them is not finite. It waits for the device. All ranks
+   * that have parts of the model must call it, as `clipGradNorm`.
+   *
+   * @throws `ArgumentError` for what is not an optimizer, an invalid option value, and as `clipGradNorm` does; `DistributedError`
+   * for a group that has failed.
+   */
+  async step(optimizer: Optimizer, options: ScaledStepOptions = {}): Promise<ScaledStep> {
+    requireOptimizer("step", "optimizer", optimizer);
+    const { maxNorm } = checkStep("step", options);
+    const { norm: onDevice, factor: unused } = clipGradNorm(optimizer, LARGEST);
+    unused.dispose();
+    const data = await onDevice.data();
+    onDevice.dispose();
+    const inverse = Math.fround(1 / this.#scale);
+    const norm = Math.fround((data[0] as number) * inverse);
+    const stepped = Number.isFinite(data[0]);
+    this.#overflowed = this.#overflowed === true || !stepped;
+    if (!stepped) return { norm, stepped };
+    const clipped = Math.fround(inverse * factorOf(norm, maxNorm));
+    using _ = new Scope();
+    optimizer.step({ gradScale: tensor(onDevice.backend, [clipped]) });
+    return { norm, stepped };
+  }
+
+  /**
+   * Changes the scale for the next pass: after an overflow it is multiplied by `backoffFactor`, after `growthInterval` updates
+   * without one by `growthFactor`, unless it would be infinite. Call it once for all optimizers of a pass.
+   *
+   * @throws `ArgumentError` if no step was made or skipped since the last update.
+   */
+  update(): void {
+    if (this.#overflowed === undefined)
+      throw new ArgumentError(
+        "update: there was no step since the last update; await step() of each optimizer",
+      );
+    this.#growthTracker = this.#overflowed ? 0 : this.#growthTracker + 1;
+    if (this.#overflowed) this.#scale = Math.fround(this.#scale * this.#backoffFactor);
+    else if (this.#growthTracker >= this.#growthInterval) {
+      const grown = Math.fround(this.#scale * this.#growthFactor);
+      if (Number.isFinite(grown)) this.#scale = grown;
+      this.#growthTracker = 0;
+    }
+    this.#overflowed = undefined;
+  }
+}
+
+/** min(1, maxNorm / (norm + 1e-6)) in f32, as `clipGradNorm` has it. */
+function factorOf(norm: number, maxNorm: number | undefined): number {
+  if (maxNorm === undefined) return 1;
+  const divisor = Math.fround(norm + Math.fround(1e-6));
+  return Math.min(1, Math.fround(Math.fround(maxNorm) / divisor));
+}
