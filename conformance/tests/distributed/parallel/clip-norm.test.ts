@@ -65,7 +65,8 @@ interface Case {
   readonly isSharded: boolean;
   readonly features: number;
   readonly hidden: number;
-  readonly dtype: WideDType;
+  /** Those of the gradients, in turns. */
+  readonly dtypes: readonly WideDType[];
   readonly maxNorm: number;
   readonly planted: number | undefined;
   readonly seed: number;
@@ -77,11 +78,13 @@ const cases: fc.Arbitrary<Case> = fc.record({
   isSharded: fc.boolean(),
   features: fc.constantFrom(16, 48, 80),
   hidden: fc.constantFrom(32, 96, 208),
-  dtype: fc.constantFrom<WideDType>("f32", "bf16"),
+  dtypes: fc.array(fc.constantFrom<WideDType>("f32", "bf16"), { minLength: 1, maxLength: 3 }),
   maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
   planted: fc.constantFrom(undefined, undefined, 2 ** 70, Number.NaN),
   seed: fc.nat(1000),
 });
+
+const dtypeOf = ({ dtypes }: Case, i: number): WideDType => dtypes[i % dtypes.length] as WideDType;
 
 /** Gradients of the whole parameters, drawn by their number. */
 const drawn = ({ seed, planted }: Case, shape: Shape, i: number): Float32Array => {
@@ -94,7 +97,7 @@ describe("clipGradNorm of distributed gradients", () => {
   it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
     await fc.assert(
       fc.asyncProperty(cases, async (each) => {
-        const { tp, dp, isSharded, features, hidden, dtype, maxNorm } = each;
+        const { tp, dp, isSharded, features, hidden, maxNorm } = each;
         const groups = loopbackOver(backends.slice(0, tp * dp), 20_000);
         const nets = groups.map((group) => {
           const mesh = group.split({ dp, tp });
@@ -107,7 +110,7 @@ describe("clipGradNorm of distributed gradients", () => {
           for (const [i, parameter] of net.parameters().entries()) {
             const part = parameter.part ?? wholePart(parameter.shape);
             const values = Float32Array.from(valuesOf(drawn(each, part.shape, i), part));
-            parameter.grad = persistent(castTo(tensor(net.backend, values, parameter.shape), dtype));
+            parameter.grad = persistent(castTo(tensor(net.backend, values, parameter.shape), dtypeOf(each, i)));
           }
           const { norm, factor } = clipGradNorm(net, maxNorm);
           return [persistent(norm), persistent(factor)] as const;
@@ -119,7 +122,7 @@ describe("clipGradNorm of distributed gradients", () => {
 
         using _ = new Scope();
         const backend = backends[0] as Backend;
-        const all = shapes.map((shape, i) => castTo(tensor(backend, drawn(each, shape, i), shape), dtype));
+        const all = shapes.map((shape, i) => castTo(tensor(backend, drawn(each, shape, i), shape), dtypeOf(each, i)));
         const { norm, factor } = gradNorm(all, { maxNorm });
         expect(seen).toEqual(groups.map(() => [...norm.dataSync(), ...factor.dataSync()]));
       }),
