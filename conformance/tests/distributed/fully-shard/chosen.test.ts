@@ -42,6 +42,13 @@ const WAYS: Readonly<Record<string, Partial<Case>>> = {
   },
   "by the optimizer": { layers: ["linear", "bare"], quantized: true },
   "by the optimizer, in each run of recompute": { layers: ["normed"], quantized: true, recomputes: true },
+  // rows in multiples of 48 alone would cut blocks of 32
+  "by the optimizer, in rows that divide and are divided by no block": {
+    layers: ["bare"],
+    quantized: true,
+    rowMultiple: 48,
+    width: 96,
+  },
   "in another order": { layers: ["linear", "bare"], microbatches: 2, orders: [[0, 1], [1, 0], [1], [0]] },
   "where some are frozen": { layers: ["normed", "bare"], frozen: [false, true], evaluated: [1] },
 };

@@ -6,6 +6,7 @@ import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import { gatherQuantized } from "../../../../src/distributed/quantized.js";
 import {
+  AdamW,
   ArgumentError,
   castMasterWeights,
   clipGradNorm,
@@ -76,52 +77,55 @@ describe("clipGradNorm of sharded gradients", () => {
       planted: fc.constantFrom(undefined, undefined, 2 ** 70, Number.NaN, Number.NEGATIVE_INFINITY),
     } as const);
     await fc.assert(
-      fc.asyncProperty(drawn, async ({ ranks, seed, sizes, rowMultiple, dtypes, maxNorm, apart, planted }) => {
-        const groups = loopbackOver(backends.slice(0, ranks), 20_000);
-        const models = groups.map(({ backend }) => model(backend, "f32", sizes));
-        const tables = groups.map(({ backend }) => new Embedding(backend, 3, 4, { dtype: "f32" }));
-        const drawnOf = (backend: Backend, shape: Shape, i: number): Tensor<WideDType> => {
-          const values = normal({ seed: BigInt(seed), offset: BigInt(100 * i) }, elementCount(shape), 4);
-          if (planted !== undefined && i === 1) values[seed % values.length] = planted;
-          return castTo(tensor(backend, values, shape), dtypes[i % dtypes.length] as WideDType);
-        };
-        const wholes = (backend: Backend, own: Sequential, shapes: readonly Shape[]): Tensor<WideDType>[] =>
-          own.parameters().map((_, i) => drawnOf(backend, shapes[i] as Shape, i));
-        const results = groups.map((group, i) => {
-          const [own, table] = [models[i] as Sequential, tables[i] as Embedding];
-          using _ = new Scope();
-          const shapes = own.parameters().map(({ shape }) => shape);
-          const sharded = fullyShard(own, group, { rowMultiple });
-          const all = wholes(group.backend, own, shapes);
-          for (const [j, parameter] of own.parameters().entries()) {
-            const [rows = 1, ...rest] = shapes[j] as Shape;
-            const first = sharded.rowsOf(parameter).slice(0, group.rank);
-            const begin = first.reduce((total, count) => total + count, 0) * elementCount(rest);
-            expect(rows).toBeGreaterThan(1);
-            parameter.grad = persistent((all[j] as Tensor<WideDType>).slice(begin, parameter.shape));
-          }
-          const optimized = new Map([...own.namedParameters()]);
-          // a parameter that is not sharded
-          if (apart) {
-            table.weight.grad = persistent(tensor(group.backend, new Float32Array(12).fill(seed), [3, 4]));
-            optimized.set("table", table.weight);
-          }
-          const { norm, factor } = clipGradNorm(optimized, maxNorm);
-          return [persistent(norm), persistent(factor)] as const;
-        });
-        const seen = [];
-        for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
-        const shapes = models.map((each) => each.parameters().map(({ sharding }) => sharding?.shape ?? []));
-        for (const each of [...results.flat(), ...models, ...tables]) each.dispose();
+      fc.asyncProperty(
+        drawn,
+        async ({ ranks, seed, sizes, rowMultiple, dtypes, maxNorm, apart, planted }) => {
+          const groups = loopbackOver(backends.slice(0, ranks), 20_000);
+          const models = groups.map(({ backend }) => model(backend, "f32", sizes));
+          const tables = groups.map(({ backend }) => new Embedding(backend, 3, 4, { dtype: "f32" }));
+          const drawnOf = (backend: Backend, shape: Shape, i: number): Tensor<WideDType> => {
+            const values = normal({ seed: BigInt(seed), offset: BigInt(100 * i) }, elementCount(shape), 4);
+            if (planted !== undefined && i === 1) values[seed % values.length] = planted;
+            return castTo(tensor(backend, values, shape), dtypes[i % dtypes.length] as WideDType);
+          };
+          const wholes = (backend: Backend, own: Sequential, shapes: readonly Shape[]): Tensor<WideDType>[] =>
+            own.parameters().map((_, i) => drawnOf(backend, shapes[i] as Shape, i));
+          const results = groups.map((group, i) => {
+            const [own, table] = [models[i] as Sequential, tables[i] as Embedding];
+            using _ = new Scope();
+            const shapes = own.parameters().map(({ shape }) => shape);
+            const sharded = fullyShard(own, group, { rowMultiple });
+            const all = wholes(group.backend, own, shapes);
+            for (const [j, parameter] of own.parameters().entries()) {
+              const [rows = 1, ...rest] = shapes[j] as Shape;
+              const first = sharded.rowsOf(parameter).slice(0, group.rank);
+              const begin = first.reduce((total, count) => total + count, 0) * elementCount(rest);
+              expect(rows).toBeGreaterThan(1);
+              parameter.grad = persistent((all[j] as Tensor<WideDType>).slice(begin, parameter.shape));
+            }
+            const optimized = new Map([...own.namedParameters()]);
+            // a parameter that is not sharded
+            if (apart) {
+              table.weight.grad = persistent(tensor(group.backend, new Float32Array(12).fill(seed), [3, 4]));
+              optimized.set("table", table.weight);
+            }
+            const { norm, factor } = clipGradNorm(optimized, maxNorm);
+            return [persistent(norm), persistent(factor)] as const;
+          });
+          const seen = [];
+          for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
+          const shapes = models.map((each) => each.parameters().map(({ sharding }) => sharding?.shape ?? []));
+          for (const each of [...results.flat(), ...models, ...tables]) each.dispose();
 
-        using _ = new Scope();
-        const backend = backends[0] as Backend;
-        const all = (shapes[0] ?? []).map((shape, i) => drawnOf(backend, shape, i));
-        if (apart) all.push(tensor(backend, new Float32Array(12).fill(seed), [3, 4]));
-        const { norm, factor } = gradNorm(all, { maxNorm });
-        const expected = [...norm.dataSync(), ...factor.dataSync()];
-        expect(seen).toEqual(groups.map(() => expected));
-      }),
+          using _ = new Scope();
+          const backend = backends[0] as Backend;
+          const all = (shapes[0] ?? []).map((shape, i) => drawnOf(backend, shape, i));
+          if (apart) all.push(tensor(backend, new Float32Array(12).fill(seed), [3, 4]));
+          const { norm, factor } = gradNorm(all, { maxNorm });
+          const expected = [...norm.dataSync(), ...factor.dataSync()];
+          expect(seen).toEqual(groups.map(() => expected));
+        },
+      ),
       {
         numRuns: 40,
         seed: 4,
@@ -205,6 +209,48 @@ describe("castMasterWeights of sharded parameters", () => {
       }
     },
   );
+});
+
+describe("an optimizer of sharded parameters", () => {
+  it.each(names)("%s: has the rows of preserved values as masters, on every rank", async (name) => {
+    const recipe = RECIPES_UNDER_TEST[name]?.();
+    const drawn = fc.record({
+      ranks: fc.integer({ min: 1, max: MOST }),
+      rows: fc.constantFrom(64, 96, 160),
+      rowMultiple: fc.constantFrom(1, 16, 128),
+    });
+    await fc.assert(
+      fc.asyncProperty(drawn, async ({ ranks, rows, rowMultiple }) => {
+        const init = { ...(recipe ? { recipe } : {}), preserveHighPrecisionInitVal: true };
+        const groups = loopbackOver(backends.slice(0, ranks), 20_000);
+        const made = groups.map((group) => {
+          const layer = quantizedModelInit(
+            init,
+            () => new Linear(group.backend, 32, rows, { random: new RandomState(1n), bias: false }),
+          );
+          const { weight } = layer;
+          const values = weight.highPrecisionInitVal;
+          const sharded = fullyShard(layer, group, { rowMultiple });
+          const optimizer = new AdamW(layer, { learningRate: 0.1 });
+          const master = optimizer.slots.get("weight")?.master as Tensor<"f32">;
+          return {
+            layer,
+            optimizer,
+            values,
+            own: weight.highPrecisionInitVal,
+            all: sharded.gather(weight, master),
+          };
+        });
+        const owned = made.flatMap(({ own }) => [...(own as Float32Array)]);
+        for (const { layer, optimizer, values, all } of made) {
+          expect(await all.data()).toEqual(values);
+          expect(Float32Array.from(owned)).toEqual(values);
+          for (const each of [all, optimizer, layer]) each.dispose();
+        }
+      }),
+      { numRuns: 5 },
+    );
+  });
 });
 
 describe("fullyShard refuses", () => {

@@ -2,7 +2,7 @@
  * Checkpoints of several ranks are restored with the same bits on other numbers of ranks and other meshes, or refused with the
  * reason.
  */
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -22,6 +22,8 @@ import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
 import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
+import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
+import { SGD } from "../../../../src/optimizers/sgd.js";
 import { DataParallel } from "../../../../src/parallel/data-parallel.js";
 import { fullyShard } from "../../../../src/parallel/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
@@ -206,24 +208,34 @@ describe("a tensor divided among ranks", () => {
     );
   });
 
-  it("is written once if all ranks have it, and the ranks share that work", async () => {
-    const groups = groupsOf(4);
-    await Promise.all(
-      groups.map(async (group) => {
-        using module = new Parts(
-          group,
-          Array.from({ length: 8 }, () => wholePart([64])),
-          () => new Float32Array(64),
+  it("is written once if all ranks have it, and no rank writes more than another but the largest", async () => {
+    const sizes = fc.array(fc.constantFrom(8, 64, 512), { minLength: 8, maxLength: 32 });
+    const whole = (size: number) => Array.from({ length: 8 }, () => size);
+    await fc.assert(
+      fc.asyncProperty(sizes, async (elements) => {
+        await Promise.all(
+          groupsOf(4).map(async (group) => {
+            using module = new Parts(
+              group,
+              elements.map((each) => wholePart([each])),
+              (i) => new Float32Array(elements[i] as number),
+            );
+            await saveShardedCheckpoint(folder, { module, group });
+          }),
         );
-        await saveShardedCheckpoint(folder, { module, group });
+        const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
+        const written = readdirSync(join(folder, generation as string)).map((name) => {
+          const bytes = readFileSync(join(folder, generation as string, name));
+          return bytes.length - 8 - Number(bytes.readBigUInt64LE());
+        });
+        expect(written).toHaveLength(4);
+        // parameters are f32 and bf16 in turns
+        const each = elements.map((size, i) => size * (i % 2 === 0 ? 4 : 2));
+        expect(written.reduce((a, b) => a + b)).toBe(each.reduce((a, b) => a + b));
+        expect(Math.max(...written) - Math.min(...written)).toBeLessThanOrEqual(Math.max(...each));
       }),
+      { numRuns: 15, examples: [[whole(64)]] },
     );
-    const [generation] = readdirSync(folder).filter((name) => name.startsWith("generation"));
-    const sizes = readdirSync(join(folder, generation as string)).map(
-      (name) => readFileSync(join(folder, generation as string, name)).length,
-    );
-    expect(sizes).toHaveLength(4);
-    expect(Math.max(...sizes) - Math.min(...sizes)).toBeLessThanOrEqual(256);
   });
 
   it("is refused if its parts overlap, leave elements out, or are not those of the parameter", async () => {
@@ -456,6 +468,58 @@ describe("a run of several ranks", () => {
     }
   });
 
+  it("is refused for another kind of optimizer, and loaded without one", async () => {
+    const KINDS: Readonly<Record<string, (of: Module) => Optimizer>> = {
+      adamw: (of) => new AdamW(of, { learningRate: 0.1 }),
+      momentum: (of) => new SGD(of, { learningRate: 0.1, momentum: 0.5 }),
+      plain: (of) => new SGD(of, { learningRate: 0.1 }),
+    };
+    const groups = groupsOf(2);
+    const states = groups.map((group) => {
+      const random = new RandomState(3n);
+      return { module: new Linear(group.backend, 16, 16, { random }), group, random };
+    });
+    const withOne = (kind: string) =>
+      states.map((state) => ({ ...state, optimizer: KINDS[kind]?.(state.module) as Optimizer }));
+    for (const [saved, loaded] of Object.keys(KINDS).flatMap((a) => Object.keys(KINDS).map((b) => [a, b]))) {
+      const [before, after] = [withOne(saved as string), withOne(loaded as string)];
+      await Promise.all(before.map((state) => saveShardedCheckpoint(folder, state)));
+      const results = await Promise.allSettled(after.map((state) => loadShardedCheckpoint(folder, state)));
+      for (const result of results) {
+        expect(result.status, `${saved} into ${loaded}`).toBe(saved === loaded ? "fulfilled" : "rejected");
+        if (result.status === "rejected") expect(result.reason).toBeInstanceOf(FileError);
+      }
+      await Promise.all(states.map((state) => loadShardedCheckpoint(folder, state)));
+      for (const { optimizer } of [...before, ...after]) optimizer.dispose();
+    }
+    for (const { module } of states) module.dispose();
+  });
+
+  it("replaces preserved values, from which a later optimizer would make its masters", async () => {
+    const made = (seed: bigint) =>
+      groupsOf(2).map((group) => {
+        const init = { recipe: RECIPES_UNDER_TEST.mxfp8?.(), preserveHighPrecisionInitVal: true };
+        const random = new RandomState(seed);
+        const module = quantizedModelInit(init, () => new Linear(group.backend, 64, 64, { random }));
+        return { module, group, random };
+      });
+    const [saved, loaded] = [made(1n), made(2n)];
+    const mastersOf = async ({ module }: (typeof saved)[number]): Promise<string[]> => {
+      using optimizer = new AdamW(module, { learningRate: 0.1 });
+      const texts: string[] = [];
+      for (const { master } of optimizer.slots.values()) texts.push(String(await master.data()));
+      return texts;
+    };
+    for (const { module } of saved) module.weight.clearHighPrecisionInitVal();
+    await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
+    await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
+    for (const [i, state] of loaded.entries()) {
+      expect(state.module.weight.highPrecisionInitVal).toBeUndefined();
+      expect(await mastersOf(state)).toEqual(await mastersOf(saved[i] as typeof state));
+    }
+    for (const { module } of [...saved, ...loaded]) module.dispose();
+  });
+
   it("is refused on another number of ranks if each rank has its own random state, unless those are not loaded", async () => {
     const first = runs(2, 1, "bf16");
     for (const [i, run] of first.entries()) run.random.offset = BigInt(i);
@@ -626,6 +690,26 @@ describe("a save whose ranks do not see one folder", () => {
   });
 });
 
+describe("the extra of a save", () => {
+  it("is that of rank 0: what others give is neither saved nor checked", async () => {
+    const others: readonly unknown[] = [undefined, { step: 2 }, Number.NaN, () => 1, 1n];
+    for (const other of others) {
+      const of = runs(2, 1, "bf16");
+      const extras = [{ step: 1 }, other];
+      expect(
+        await settled(of, (run) =>
+          saveShardedCheckpoint(folder, { ...run.state, extra: extras[run.group.rank] }),
+        ),
+      ).toEqual([undefined, undefined]);
+      expect(await settled(of, (run) => loadShardedCheckpoint(folder, run.state))).toEqual([
+        { step: 1 },
+        { step: 1 },
+      ]);
+      end(of);
+    }
+  });
+});
+
 describe("interrupted saves", () => {
   it("leave unfinished files, which the next save removes; those of other programs stay", async () => {
     const of = runs(2, 2, "bf16");
@@ -672,6 +756,26 @@ describe("interrupted saves", () => {
     await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
     expect(readFileSync(join(folder, "checkpoint.index.json")).equals(index)).toBe(false);
     expect(readdirSync(folder).filter((name) => name.startsWith("generation"))).toHaveLength(1);
+    end(of);
+  });
+
+  it("leave the previous checkpoint complete if the index cannot be replaced", async () => {
+    const of = runs(2, 2, "bf16");
+    await settled(of, (run) => saveShardedCheckpoint(folder, run.state));
+    const bits = await Promise.all(of.map((run) => run.bits()));
+    const [index, aside] = [join(folder, "checkpoint.index.json"), join(folder, "aside.json")];
+    const files = filesIn(folder).filter((path) => path.endsWith(".safetensors"));
+    for (const run of of) run.step(0);
+    // no file can replace a folder that is not empty
+    renameSync(index, aside);
+    mkdirSync(join(index, "something"), { recursive: true });
+    for (const error of await settled(of, (run) => saveShardedCheckpoint(folder, run.state)))
+      expect(error).toBeInstanceOf(FileError);
+    expect(filesIn(folder)).toEqual(expect.arrayContaining(files));
+    rmSync(index, { recursive: true });
+    renameSync(aside, index);
+    await settled(of, (run) => loadShardedCheckpoint(folder, run.state));
+    expect(await Promise.all(of.map((run) => run.bits()))).toEqual(bits);
     end(of);
   });
 
