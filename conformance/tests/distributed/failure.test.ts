@@ -2,9 +2,10 @@
 import { afterEach, describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../src/distributed/group.js";
 import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
-import { DisposedError, DistributedError } from "../../../src/errors.js";
+import { ArgumentError, DisposedError, DistributedError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
+import type { Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 
 const open: ProcessGroup[] = [];
@@ -47,6 +48,37 @@ const DISAGREEMENTS: Readonly<Record<string, (group: ProcessGroup) => unknown>> 
   "a split": (group) => group.split({ dp: 3 }),
   "a message": (group) => group.send(values(group), (group.rank + 1) % 3),
 };
+
+/** Calls of every kind, with tensors of as many bytes whatever differs. */
+interface Given {
+  readonly dtype: "bf16" | "f16";
+  readonly shape: Shape;
+  readonly reduction: "sum" | "mean" | "max";
+}
+const GIVEN: Given = { dtype: "bf16", shape: [4, 2], reduction: "sum" };
+const zeroed = ({ backend }: ProcessGroup, { dtype, shape }: Given): Tensor<"bf16" | "f16"> =>
+  empty(backend, dtype, shape).write(new Uint16Array(8));
+const CALLS: Readonly<Record<string, (group: ProcessGroup, given: Given) => unknown>> = {
+  allGather: (group, given) => group.allGather(zeroed(group, given)),
+  reduceScatter: (group, given) => group.reduceScatter(zeroed(group, given), { reduction: given.reduction }),
+  allReduce: (group, given) => group.allReduce(zeroed(group, given), { reduction: given.reduction }),
+  broadcast: (group, given) => group.broadcast(zeroed(group, given)),
+  allToAll: (group, given) => group.allToAll(zeroed(group, given)),
+  "send and recv": (group, given) =>
+    group.rank === 0 ? group.send(zeroed(group, given), 1) : group.recv(zeroed(group, given), 0),
+};
+const OTHERWISE: Readonly<Record<string, Partial<Given>>> = {
+  dtype: { dtype: "f16" },
+  // the same rows, each of another shape
+  shape: { shape: [4, 2, 1] },
+  "reduction, a mean": { reduction: "mean" },
+  "reduction, a maximum": { reduction: "max" },
+};
+const SAME_BYTES = Object.keys(CALLS).flatMap((name) =>
+  Object.entries(OTHERWISE)
+    .filter(([, { reduction }]) => !reduction || ["allReduce", "reduceScatter"].includes(name))
+    .flatMap(([what, other]) => [0, 1].map((wrong) => [name, what, wrong, other] as const)),
+);
 
 describe("ranks of one process that disagree", () => {
   const cases = Object.keys(DISAGREEMENTS).flatMap((name) => [0, 1, 2].map((rank) => [name, rank] as const));
@@ -113,6 +145,83 @@ describe("ranks of one process that disagree", () => {
     const first = failureOf(() => call(zero, false)).catch(() => failureOf(() => zero.barrier()));
     const second = failureOf(() => call(one, true)).catch(() => failureOf(() => one.barrier()));
     for (const { failure } of await Promise.all([first, second])) expect(failure).toBe("disagreement");
+  });
+});
+
+describe("ranks of one process whose tensors have as many bytes", () => {
+  it.each(SAME_BYTES)("%s, which differ in %s on rank %i", async (name, _field, wrong, other) => {
+    const groups = await ranks(2);
+    const failures = await Promise.all(
+      groups.map((group) =>
+        failureOf(() => CALLS[name]?.(group, group.rank === wrong ? { ...GIVEN, ...other } : GIVEN)).catch(
+          () => failureOf(() => group.barrier()),
+        ),
+      ),
+    );
+    for (const { failure } of failures) expect(failure).toBe("disagreement");
+  });
+});
+
+describe("groups of several splits", () => {
+  it.each([{ dp: 2 }, { tp: 2, dp: 1 }])("get no messages of each other, %o", async (mesh) => {
+    const groups = await ranks(2, 50);
+    const axis = "tp" in mesh ? "tp" : "dp";
+    const meshes = groups.map((group) => [group.split(mesh), group.split(mesh)] as const);
+    const failures = await Promise.all(
+      meshes.map((of, rank) => failureOf(() => of[rank === 0 ? 0 : 1][axis].allReduce(values(of[0][axis])))),
+    );
+    for (const { failure, operation } of failures)
+      expect([failure, operation]).toEqual(["deadline", "allReduce"]);
+  });
+});
+
+describe("a rank that sends itself other rows than it receives", () => {
+  it.each([
+    [2, 1],
+    [1, 2],
+    [0, 2],
+    [3, 0],
+  ])("%i and %i: is refused without a message to other ranks", async (sent, received) => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    expect(() =>
+      zero.allToAll(values(zero), { sent: [sent, 4 - sent], received: [received, 2] }),
+    ).toThrowError(ArgumentError);
+    expect(() => one.allToAll(values(one), { sent: [4 - sent, sent], received: [2, received] })).toThrowError(
+      new RegExp(`sends ${sent} rows to itself and receives ${received}`),
+    );
+    const sums = [zero, one].map((group) => group.allReduce(values(group)));
+    for (const sum of sums) expect(Array.from(await sum.data())).toEqual([2, 2, 2, 2]);
+  });
+});
+
+/** Calls after which rank 0 leaves, and what rank 1 then has. */
+const LAST_CALLS: Readonly<
+  Record<string, readonly [(group: ProcessGroup, x: Tensor<"f32">) => Tensor, number[]]>
+> = {
+  allReduce: [(group, x) => group.allReduce(x), [2, 2]],
+  allGather: [(group, x) => group.allGather(x), [1, 1, 1, 1]],
+  broadcast: [(group, x) => group.broadcast(x), [1, 1]],
+  "two of them": [(group, x) => group.broadcast(group.allReduce(x)), [2, 2]],
+  "a message of a result": [
+    (group, x) => {
+      const sum = group.allReduce(x);
+      const twice = add(sum, sum);
+      if (group.rank === 1) return group.recv(twice, 0);
+      group.send(twice, 1);
+      return twice;
+    },
+    [4, 4],
+  ],
+};
+
+describe("a rank that leaves", () => {
+  it.each(Object.keys(LAST_CALLS))("takes part before in what it has called: %s", async (name) => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const [call, wanted] = LAST_CALLS[name] as (typeof LAST_CALLS)[string];
+    call(zero, values(zero, 2));
+    const left = zero.dispose();
+    expect([...((await call(one, values(one, 2)).data()) as Float32Array)]).toEqual(wanted);
+    await left;
   });
 });
 
