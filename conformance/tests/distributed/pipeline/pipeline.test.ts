@@ -9,6 +9,8 @@ import {
   ArgumentError,
   DataParallel,
   DistributedError,
+  DTypeError,
+  differentiable,
   functional,
   Linear,
   Pipeline,
@@ -188,6 +190,30 @@ describe("a pipeline that fails", () => {
     expect(() => pipeline.step()).toThrow(/does not depend on its input/);
     model.weight.zeroGrad();
   });
+
+  it.each(["f32", "f16"] as const)(
+    "refuses a gradient of a stage's input that is %s, where the input is bf16",
+    async (dtype) => {
+      const { pipelines, groups, models, end } = makers([
+        {},
+        {
+          forward: (x) => {
+            const [copy] = differentiable([x], () => ({
+              results: [x.tensor.clone()],
+              backward: () => [zeros(x.tensor.backend, dtype, [ROWS, WIDTH])],
+            }));
+            return (models[1] as Linear).forward(copy);
+          },
+        },
+      ]);
+      pipelines[0]?.step(input(groups[0]?.backend as Backend));
+      expect(() => pipelines[1]?.step()).toThrow(DTypeError);
+      await expect(models[0]?.weight.grad?.data()).rejects.toThrow(
+        new RegExp(`stage 1 of the pipeline failed: step: the gradient of the stage's input is ${dtype}`),
+      );
+      end();
+    },
+  );
 
   it("refuses anything but a stage and a group of its backend, and invalid options", () => {
     const [zero, one] = groupsOf(2) as [ProcessGroup, ProcessGroup];
