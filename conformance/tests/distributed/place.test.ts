@@ -77,12 +77,12 @@ describe.each(Object.keys(LAUNCHERS) as (keyof typeof LAUNCHERS)[])("a process t
 
 it("the port is that of the option, else LOCKSTEP_PORT's, else MASTER_PORT's", () => {
   const port = fc.option(fc.integer({ min: 1, max: 65535 }), { nil: undefined });
+  const given = environmentOf("torchrun", 1, 2, 1);
   fc.assert(
     fc.property(port, port, port, (option, own, master) => {
-      const environment = {
-        ...{ ...environmentOf("torchrun", 1, 2, 1), ...OTHERS },
-        ...{ LOCKSTEP_PORT: own && String(own), MASTER_PORT: master && String(master) },
-      };
+      // an empty text counts as a variable that is not set
+      const ports = { LOCKSTEP_PORT: String(own ?? ""), MASTER_PORT: String(master ?? "") };
+      const environment = { ...given, ...OTHERS, ...ports };
       const wanted = option ?? own ?? master;
       const place = () => placeOf("test", { port: option }, environment);
       if (wanted === undefined) expect(place).toThrowError("MASTER_PORT is not set");

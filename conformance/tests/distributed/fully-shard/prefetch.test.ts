@@ -1,11 +1,13 @@
 /** When parameters are gathered, how many of them are here at once, and that they are those of now. */
-import { describe, expect, it } from "vitest";
+import * as fc from "fast-check";
+import { describe, expect, it, vi } from "vitest";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import {
   autocast,
   castMasterWeights,
   DelayedScaling,
+  DistributedError,
   fullyShard,
   functional,
   LayerNormLinear,
@@ -30,6 +32,16 @@ import { castTo } from "../../../../src/ops/cast/cast.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 import { useBackends } from "../ranks/backends.js";
+
+/** The bytes that are exchanged together at most, where a test sets them. */
+const most = vi.hoisted((): { bytes: number | undefined } => ({ bytes: undefined }));
+vi.mock("../../../../src/parallel/buckets.js", async (original) => {
+  const buckets = await original<typeof import("../../../../src/parallel/buckets.js")>();
+  return Object.defineProperty({ ...buckets }, "BUCKET_BYTES", {
+    get: () => most.bytes ?? buckets.BUCKET_BYTES,
+    enumerable: true,
+  });
+});
 
 const WIDTH = 256;
 const ROWS = 32;
@@ -172,6 +184,91 @@ describe("prefetch of parameters", () => {
       expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
       expect(count("reduce")).toBe(LAYERS);
     }
+  });
+});
+
+describe("parameters that are exchanged in several parts", () => {
+  /** What an MLP gives on every rank, and its gradients, if so many bytes are exchanged together. */
+  async function results(bytes: number, width: number, rowMultiple: number) {
+    const groups = loopbackOver(backends, 20_000);
+    const layers = groups.map(
+      ({ backend }) => new LayerNormMLP(backend, WIDTH, width, { random: new RandomState(3n) }),
+    );
+    for (const [i, group] of groups.entries()) fullyShard(layers[i] as LayerNormMLP, group, { rowMultiple });
+    most.bytes = bytes;
+    const logs = groups.map(watched);
+    const losses = groups.flatMap((group, i) => {
+      using scope = new Scope();
+      const x = input(group);
+      // what the layer needs is known from its first run
+      return Array.from({ length: 2 }, () => {
+        const loss = functional.mseLoss((layers[i] as LayerNormMLP).forward(x), x);
+        loss.backward();
+        return scope.keep(loss.tensor.clone());
+      });
+    });
+    most.bytes = undefined;
+    const seen = [];
+    for (const loss of losses) seen.push(String(await loss.data()));
+    for (const layer of layers)
+      for (const { grad } of layer.parameters()) seen.push(String(await grad?.data()));
+    for (const each of [...losses, ...layers]) each.dispose();
+    return { seen, gathers: logs.map((log) => log.filter((event) => event === "gather").length) };
+  }
+
+  it("are divided alike on ranks that have other numbers of rows", async () => {
+    const drawn = fc.record({
+      width: fc.constantFrom(16, 48, 80),
+      rowMultiple: fc.constantFrom(1, 16, 64),
+      bytes: fc.oneof(fc.integer({ min: 1, max: 4096 }), fc.integer({ min: 4096, max: 2 ** 17 })),
+    });
+    await fc.assert(
+      fc.asyncProperty(drawn, async ({ width, rowMultiple, bytes }) => {
+        const [whole, parts] = [
+          await results(2 ** 30, width, rowMultiple),
+          await results(bytes, width, rowMultiple),
+        ];
+        expect(parts.seen).toEqual(whole.seen);
+        expect(new Set(parts.gathers).size).toBe(1);
+        expect(parts.gathers[0]).toBeGreaterThanOrEqual(whole.gathers[0] as number);
+      }),
+      { numRuns: 20 },
+    );
+  });
+});
+
+describe("a failure while the next operation's parameters are brought", () => {
+  it.each([
+    ["of the group, is that of the running operation", new DistributedError("lost", "allGather", 1, "gone")],
+    ["of another kind, is left to the next operation", new RangeError("no memory")],
+  ] as const)("%s", (_what, failure) => {
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const model = new Stack(group, "linear");
+    fullyShard(model, group);
+    using _ = new Scope();
+    const x = input(group);
+    const run = (from: number, to: number): Tensor =>
+      noGrad(
+        () =>
+          (
+            model.layers
+              .slice(from, to)
+              .reduce<Tensor | Variable>((y, layer) => layer.forward(y), x) as Variable
+          ).tensor,
+      );
+    const expected = [run(0, LAYERS), run(0, LAYERS)].map((y) => y.dataSync());
+    const gather = group.allGatherCoalesced.bind(group);
+    let calls = 0;
+    group.allGatherCoalesced = (given) => {
+      // the first gathers what the first layer needs
+      if (++calls === 2) throw failure;
+      return gather(given);
+    };
+    const once = () => run(0, LAYERS).dataSync();
+    if (failure instanceof DistributedError) expect(once).toThrow(failure);
+    else expect(once()).toEqual(expected[0]);
+    expect(calls).toBe(failure instanceof DistributedError ? 2 : LAYERS + 1);
+    model.dispose();
   });
 });
 
@@ -341,6 +438,39 @@ describe("a parameter that changes", () => {
         for (const each of [seen, again]) each.dispose();
       }
       for (const each of models) each.dispose();
+    },
+  );
+
+  const quantizing = RECIPE_NAMES.filter((name) => name !== "bf16");
+  const pairs = quantizing.map(
+    (name, i) => [name, quantizing[(i + 1) % quantizing.length] as RecipeName] as const,
+  );
+  it.each(pairs)(
+    "%s: is quantized as in the first run of recompute, if the layer ran under %s since",
+    (first, between) => {
+      const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
+      const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+      const run = (shards: boolean): unknown => {
+        const model = new Stack(group, "linear");
+        if (shards) fullyShard(model, group);
+        const [one, other] = [first, between].map((name) => RECIPES_UNDER_TEST[name]?.() as Recipe);
+        using _ = new Scope();
+        const x = input(group);
+        const forward = () =>
+          autocast({ recipe: one as Recipe }, () => functional.mseLoss(model.forward(x, true), x));
+        for (let pass = 0; pass < 2; pass++) {
+          forward().backward();
+          for (const each of model.parameters()) each.zeroGrad();
+        }
+        const loss = forward();
+        autocast({ recipe: other as Recipe }, () => noGrad(() => model.forward(x)));
+        loss.backward();
+        const grads = model.parameters().map(({ grad }) => String(grad?.dataSync()));
+        model.dispose();
+        return grads;
+      };
+      expect(run(true)).toEqual(run(false));
+      warn.mockRestore();
     },
   );
 
