@@ -8,7 +8,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Dealer } from "zeromq";
 import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
+import { Hub } from "../../../src/distributed/processes/hub.js";
+import { keysOf } from "../../../src/distributed/processes/keys.js";
+import {
+  type Frame,
+  failed,
+  framesOf,
+  type Message,
+  PROTOCOL,
+} from "../../../src/distributed/processes/messages.js";
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
@@ -128,6 +138,18 @@ describe("a rank that fails", () => {
   });
 });
 
+/** The token that `jobOf` gives. */
+const TOKEN = jobOf(0, 2, 0).LOCKSTEP_JOB_TOKEN as string;
+
+/** A peer of a job's rank 0 that knows the token, and says what a test likes. */
+function connected(port: number): Dealer {
+  const { publicKey, secretKey } = keysOf(TOKEN);
+  const keys = { curveServerKey: publicKey, curvePublicKey: publicKey, curveSecretKey: secretKey };
+  const dealer = new Dealer({ ...keys, linger: 0, receiveTimeout: 20_000 });
+  dealer.connect(`tcp://127.0.0.1:${port}`);
+  return dealer;
+}
+
 describe("a job", () => {
   it("reports which rank did not join in time", async () => {
     const port = await freePort();
@@ -182,12 +204,7 @@ describe("a job", () => {
   it("refuses a rank with another version of the protocol", async () => {
     const port = await freePort();
     const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
-    const { Dealer } = await import("zeromq");
-    const { keysOf } = await import("../../../src/distributed/processes/keys.js");
-    const { publicKey, secretKey } = keysOf("the job's own");
-    const keys = { curveServerKey: publicKey, curvePublicKey: publicKey, curveSecretKey: secretKey };
-    const dealer = new Dealer({ ...keys, linger: 0, receiveTimeout: 20_000 });
-    dealer.connect(`tcp://127.0.0.1:${port}`);
+    const dealer = connected(port);
     await dealer.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 2 }));
     const [answer] = await dealer.receive();
     dealer.close();
@@ -198,6 +215,48 @@ describe("a job", () => {
     const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
     const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
     expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
+  });
+
+  it("hears of each rank what that rank sends, and nothing in the name of another or of a stranger", async () => {
+    const port = await freePort();
+    const heard: Message[] = [];
+    const place = { rank: 0, size: 3, address: "127.0.0.1", port, token: TOKEN, timeoutMs: 20_000 };
+    const hub = new Hub(place, (message) => heard.push(message));
+    const opened = hub.open();
+    const dealers = [1, 2, undefined].map((rank) => ({ dealer: connected(port), rank }));
+    for (const { dealer, rank } of dealers)
+      if (rank !== undefined)
+        await dealer.send(JSON.stringify({ kind: "hello", protocol: PROTOCOL, rank, size: 3 }));
+    expect(await opened).toBeUndefined();
+    const stranger = dealers[2]?.dealer as Dealer;
+    await stranger.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 3 }));
+    await stranger.receive();
+    for (const frame of [failed("aborted", 1, "it is not its job"), { kind: "left", rank: 1 } as const])
+      await stranger.send([...framesOf(frame)]);
+    const call = { operation: "test", text: "test", key: "test" };
+    for (const { dealer, rank } of dealers)
+      for (const from of [0, 1, 2]) {
+        const header = { from, to: 0, group: `sent by ${rank}` };
+        const data = { kind: "data", ...header, call, bytes: Uint8Array.of(1) } as const;
+        for (const frame of [data, { kind: "notes", ...header, notes: [] } as const])
+          await dealer.send([...framesOf(frame as Frame)]);
+      }
+    // the last message of a rank is behind all others of it
+    for (const { dealer, rank } of dealers)
+      if (rank !== undefined) await dealer.send([...framesOf({ kind: "left", rank })]);
+    await hub.leave();
+    for (const { dealer } of dealers) dealer.close();
+    const told = heard.map((message) =>
+      message.kind === "data" || message.kind === "notes"
+        ? `${message.kind} from ${message.from}, ${"group" in message ? message.group : ""}`
+        : message.kind,
+    );
+    const wanted = [1, 2].flatMap((rank) => [
+      `data from ${rank}, sent by ${rank}`,
+      `notes from ${rank}, sent by ${rank}`,
+      "left",
+    ]);
+    expect(told.sort()).toEqual(wanted.sort());
   });
 
   it("runs a program that Node got as text", async () => {
