@@ -8,6 +8,7 @@ import type { Tensor, WideDType } from "../../../src/index.js";
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
+import { isOverlap } from "../../../src/tensor/storage.js";
 import * as oracle from "../../oracle/collective/collective.js";
 import { differenceOf } from "../../values/difference.js";
 import { fromCodes, PlainTensor, wideValues } from "../../values/plain.js";
@@ -175,6 +176,50 @@ describe("ranks with a device each", () => {
         await whileStreamsRun(job.backends, next, Promise.all(reads));
       }),
       { numRuns: 60, seed: 5 },
+    );
+  });
+
+  it("receive nothing over bytes that a kernel may still read, within bounded memory, whatever the sizes", () => {
+    const sizes = fc.record({
+      size: fc.integer({ min: 2, max: 4 }),
+      counts: fc.array(fc.oneof(fc.nat(2 ** 10), fc.nat(2 ** 30)), { minLength: 4, maxLength: 4 }),
+      rank: fc.nat(3),
+      pieces: fc.option(fc.integer({ min: 1, max: 9 }), { nil: undefined }),
+      dtype: fc.constantFrom(...TYPES),
+    });
+    fc.assert(
+      fc.property(sizes, ({ size, counts: all, rank: drawn, pieces, dtype }) => {
+        const [rank, counts] = [drawn % size, all.slice(0, size)];
+        let allocated = 0;
+        /** Byte ranges received since an exchange has waited for the kernels before it. */
+        let received: (readonly [number, number])[] = [];
+        const memory = {
+          allocate(bytes: number): number {
+            allocated += bytes;
+            return 0;
+          },
+          free() {},
+        };
+        const devices = {
+          begin() {
+            received = [];
+          },
+          receive(begin: number, bytes: number) {
+            const end = begin + bytes;
+            expect(end).toBeLessThanOrEqual(allocated);
+            for (const [from, to] of received) expect(isOverlap(begin, end, from, to)).toBe(false);
+            received.push([begin, end]);
+          },
+          ...{ send() {}, exchange() {}, end() {}, fold() {} },
+        };
+        const side = { rank, size, devices, backend: { memory } } as never;
+        const how = { dtype, order: [...counts.keys()], sum: "f32", factor: 1, pieces } as const;
+        reduceParts(side, { x: 2 ** 40, counts, out: 2 ** 41, ...how });
+        expect(allocated).toBeLessThanOrEqual(2 ** 28 + 2 ** 20);
+      }),
+      {
+        examples: [[{ size: 2, counts: [2 ** 28, 2 ** 28, 0, 0], rank: 0, pieces: undefined, dtype: "f32" }]],
+      },
     );
   });
 
