@@ -110,7 +110,9 @@ describe("clipGradNorm of distributed gradients", () => {
           for (const [i, parameter] of net.parameters().entries()) {
             const part = parameter.part ?? wholePart(parameter.shape);
             const values = Float32Array.from(valuesOf(drawn(each, part.shape, i), part));
-            parameter.grad = persistent(castTo(tensor(net.backend, values, parameter.shape), dtypeOf(each, i)));
+            parameter.grad = persistent(
+              castTo(tensor(net.backend, values, parameter.shape), dtypeOf(each, i)),
+            );
           }
           const { norm, factor } = clipGradNorm(net, maxNorm);
           return [persistent(norm), persistent(factor)] as const;
@@ -122,7 +124,9 @@ describe("clipGradNorm of distributed gradients", () => {
 
         using _ = new Scope();
         const backend = backends[0] as Backend;
-        const all = shapes.map((shape, i) => castTo(tensor(backend, drawn(each, shape, i), shape), dtypeOf(each, i)));
+        const all = shapes.map((shape, i) =>
+          castTo(tensor(backend, drawn(each, shape, i), shape), dtypeOf(each, i)),
+        );
         const { norm, factor } = gradNorm(all, { maxNorm });
         expect(seen).toEqual(groups.map(() => [...norm.dataSync(), ...factor.dataSync()]));
       }),
