@@ -16,7 +16,7 @@ import {
 } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, type Shape } from "../tensor/shape.js";
-import { type Tensor, viewOrSlice } from "../tensor/tensor.js";
+import { Tensor, viewOrSlice } from "../tensor/tensor.js";
 import type { RowRange } from "./by-chunks.js";
 import type { GatherRequest, ProcessGroup } from "./group.js";
 
@@ -241,6 +241,58 @@ export function rowsOfQuantized(
     return copy.amax ? { ...made, amax: copy.amax.clone() } : made;
   });
   return scope.keep(withLayout(madeOf(t, t.spec, [count, ...t.shape.slice(1)], ops, copies), ops));
+}
+
+/** Returns memory for a tensor of `count` rows that has the copies of `t`. */
+export function emptyRows(t: QuantizedTensor, count: number): QuantizedTensor {
+  using scope = new Scope();
+  const [, columns] = asMatrix(t.shape);
+  const copies = DIRECTIONS.map((direction): QuantizedCopy | undefined => {
+    const copy = t[direction];
+    if (!copy) return undefined;
+    const geometry = copyGeometry(t.spec, [count, columns], direction, t.scaleLayout);
+    const { data, scaleInv, amax } = copy;
+    const made = {
+      data: new Tensor(t.backend, data.dtype, geometry.dataShape),
+      scaleInv: new Tensor(t.backend, scaleInv.dtype, geometry.scaleShape),
+      geometry,
+    };
+    return amax ? { ...made, amax: new Tensor(t.backend, "f32", amax.shape) } : made;
+  });
+  return scope.keep(madeOf(t, t.spec, [count, ...t.shape.slice(1)], t.quantizer, copies));
+}
+
+/**
+ * Returns the tensor whose rows are those of the parts, one after the other, with the copies of the first. All parts have the
+ * same quantization, and the scale and amax of the whole if it has one. No block may extend beyond a part. What ranks gather,
+ * on one rank.
+ */
+export function joinedRows(parts: readonly QuantizedTensor[]): QuantizedTensor {
+  using scope = new Scope();
+  const [first] = parts as readonly [QuantizedTensor];
+  const usage = { rowwise: first.rowwise !== undefined, columnwise: first.columnwise !== undefined };
+  const rows = parts.map(({ shape }) => shape[0] as number);
+  const gathers = parts.map((part) => quantizedGather(part, usage, part.quantizer, rows));
+  const [{ requests, whole }] = gathers as [QuantizedGather];
+  const gathered = requests.map((_, i) =>
+    concatenated(gathers.map((each) => (each.requests[i] as GatherRequest).x)),
+  );
+  return scope.keep(whole(gathered));
+}
+
+/** Concatenates matrices along their rows. */
+function concatenated(parts: readonly Tensor[]): Tensor {
+  const [{ backend, dtype, shape }] = parts as [Tensor];
+  const out = new Tensor(backend, dtype, [
+    parts.reduce((rows, part) => rows + (part.shape[0] as number), 0),
+    ...shape.slice(1),
+  ]);
+  let at = 0;
+  for (const part of parts) {
+    out.paste(part, at);
+    at += part.size;
+  }
+  return out;
 }
 
 function madeOf(

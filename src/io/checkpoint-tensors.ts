@@ -30,6 +30,8 @@ function place(name: string, tensor: Tensor): TensorPlace {
 /** A tensor of a parameter or of its optimizer. */
 export interface ParameterPlace extends TensorPlace {
   readonly parameter: Parameter;
+  /** The name of the parameter, or of the tensor itself if it is one of the optimizer. */
+  readonly subject: string;
 }
 
 /** Maps the name of a parameter in a module or an optimizer to its name in the file. */
@@ -46,7 +48,7 @@ export function parameterPlaces(module: Module, nameOf = same): readonly Paramet
     const { value } = parameter;
     const name = MODULE + nameOf(own);
     const places = value instanceof QuantizedTensor ? memberPlaces(name, value) : [place(name, value)];
-    return places.map((each) => ({ ...each, parameter }));
+    return places.map((each) => ({ ...each, parameter, subject: name }));
   });
 }
 
@@ -96,9 +98,9 @@ export function optimizerPlaces(
         `checkpoint: the optimizer updates "${name}", which is no parameter of the module; give the module that has all of them`,
       );
     const tensors = [...(master === parameter.value ? [] : [["master", master] as const]), ...buffers];
-    return tensors.map(([buffer, tensor]) => ({
-      ...place(`optimizer.${nameOf(name)}.${buffer}`, tensor),
-      parameter,
-    }));
+    return tensors.map(([buffer, tensor]) => {
+      const subject = `optimizer.${nameOf(name)}.${buffer}`;
+      return { ...place(subject, tensor), parameter, subject };
+    });
   });
 }

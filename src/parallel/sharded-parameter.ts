@@ -25,7 +25,7 @@ function rowsOfRanks(rows: number, size: number, multiple: number): readonly num
 }
 
 /** Returns the number of rows that must stay on one rank: those of a block of a quantized weight. */
-function blockRows(value: Value): number {
+export function blockRows(value: Value): number {
   if (!(value instanceof QuantizedTensor)) return 1;
   const { quantizer, tile } = value.spec;
   const { multiple } = blockFormat(quantizer);

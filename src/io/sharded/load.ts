@@ -2,11 +2,13 @@
 import { DisposedError, FileError } from "../../errors.js";
 import { defaultRandom } from "../../modules/module.js";
 import { boolean, optionsOf } from "../../options.js";
+import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { scaleNames, scalesFrom } from "../checkpoint-scales.js";
 import { requirePath } from "../files.js";
+import { dividedAnew } from "./divided-anew.js";
 import { together } from "./exchange.js";
 import { readIndex, type ShardedIndex } from "./index-file.js";
-import { localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
+import { type LocalTensor, localTensors, SHARDED_STATE, type ShardedState } from "./local.js";
 import { ShardFiles } from "./read.js";
 
 /** Options of `loadShardedCheckpoint`: this rank's part of the run. */
@@ -20,9 +22,9 @@ const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRan
 /**
  * Restores in place the state that `saveShardedCheckpoint` saved, and returns the `extra` of rank 0 on all ranks. The number of
  * ranks and the division of parameters may differ from those of the save. Masters, buffers and parameters of f32, bf16 and f16
- * then have the same bits as a whole. State that cannot be divided in another way is refused with a `FileError`: codes and scales
- * of quantized parameters whose parts differ from the saved parts; and, on another number of ranks, delayed scales, random states
- * and other state that was not equal on all ranks that had it.
+ * then have the same bits as a whole, and so have codes and scales of quantized parameters that are divided by rows, between
+ * blocks. State that cannot be divided in another way is refused with a `FileError`: other quantized parameters; and, on another
+ * number of ranks, delayed scales, random states and other state that was not equal on all ranks that had it.
  *
  * If it throws, nothing has changed on any rank. Gradients are released. Without `optimizer`, the optimizer's part of the files
  * is ignored.
@@ -58,7 +60,14 @@ async function prepared(user: string, folder: string, state: LoadedShardedState)
   const files = new ShardFiles(folder, index, { rank: group.rank, size: group.size });
   try {
     const values = new Map<string, Uint8Array>();
-    for (const each of own) values.set(each.name, await files.part(each));
+    const divided = new Map<QuantizedTensor, LocalTensor[]>();
+    for (const each of own) {
+      const bytes = await files.part(each);
+      if (bytes) values.set(each.name, bytes);
+      else if (each.member) divided.set(each.member.of, [...(divided.get(each.member.of) ?? []), each]);
+    }
+    for (const members of divided.values())
+      for (const [name, bytes] of await dividedAnew(files, members)) values.set(name, bytes);
     const quantizations = [...module.namedQuantizations()].map(([name, quantization]) => ({
       quantization,
       name: nameOf(name),
@@ -72,7 +81,10 @@ async function prepared(user: string, folder: string, state: LoadedShardedState)
       return { quantization, snapshot };
     });
     const apply = (): void => {
-      for (const { name, tensor } of own) tensor?.write(values.get(name) as Uint8Array);
+      for (const { name, tensor } of own) {
+        const bytes = values.get(name);
+        if (bytes) tensor?.write(bytes);
+      }
       for (const parameter of module.parameters()) {
         parameter.clearHighPrecisionInitVal();
         parameter.clearGrads();

@@ -35,8 +35,10 @@ export const SHARDED_STATE: OptionTable<ShardedState> = {
 /** A tensor of this rank. `shape` is its shape in the file. */
 export interface LocalTensor extends TensorPlan {
   readonly part: TensorPart;
-  /** The quantization as JSON, if it is codes or scales. Such a tensor cannot be divided in another way. */
+  /** The quantization as JSON, if it is codes or scales. */
   readonly recipe?: string;
+  /** The quantized tensor whose codes or scales it is, and its name. */
+  readonly member?: { readonly of: QuantizedTensor; readonly subject: string };
   /** The tensor in memory. Absent for the state of delayed scaling, which is in `bytes`. */
   readonly tensor?: Tensor;
   readonly bytes: () => Promise<Uint8Array>;
@@ -52,14 +54,14 @@ export function localTensors(user: string, state: ShardedState): readonly LocalT
     ...parameterPlaces(module, nameOf),
     ...(optimizer ? optimizerPlaces(module, optimizer, nameOf) : []),
   ];
-  const tensors = places.map(({ parameter, tensor, ...plan }): LocalTensor => {
+  const tensors = places.map(({ parameter, subject, tensor, ...plan }): LocalTensor => {
     const { value } = parameter;
     const part = partOf(user, plan.name, parameter.part, value.shape);
     const bytes = async (): Promise<Uint8Array> => bytesOf(await tensor.data());
     if (!(value instanceof QuantizedTensor) || !plan.name.startsWith(MODULE))
       return { ...plan, part, tensor, bytes };
     const { shape: _, ...recipe } = quantizedRecord(value);
-    return { ...plan, part, recipe: JSON.stringify(recipe), tensor, bytes };
+    return { ...plan, part, recipe: JSON.stringify(recipe), member: { of: value, subject }, tensor, bytes };
   });
   const scales = scaleTensors(module, nameOf).map(
     ({ bytes, ...plan }): LocalTensor => ({

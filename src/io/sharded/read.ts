@@ -1,7 +1,7 @@
 /** Reads parts of tensors from the files of a sharded checkpoint. */
 import { FileError } from "../../errors.js";
 import { type Overlap, overlapsOf, sizeOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
-import { sameShape } from "../../tensor/shape.js";
+import { type Shape, sameShape } from "../../tensor/shape.js";
 import { SafetensorsFile } from "../safetensors.js";
 import { someNames } from "../source.js";
 import {
@@ -30,32 +30,44 @@ export class ShardFiles {
   ) {}
 
   /**
-   * Returns the bytes of a rank's tensor, assembled from stored parts. Throws `FileError` if the parts do not cover the tensor.
+   * Returns the bytes of a rank's tensor, assembled from stored parts, or undefined for codes and scales of a part that no rank
+   * had. Throws `FileError` if the parts do not cover the tensor.
    */
-  async part({ name, dtype, shape, part, recipe }: LocalTensor): Promise<Uint8Array> {
+  async part({ name, dtype, shape, part, recipe }: LocalTensor): Promise<Uint8Array | undefined> {
     const found = this.#entry(name);
     if (found.dtype !== dtype || !sameShape(found.shape, part.shape))
-      throw this.#fail(
+      throw this.fail(
         name,
         `is ${found.dtype} [${found.shape}] as a whole and ${dtype} [${part.shape}] is needed; make the module and the optimizer as they were`,
       );
-    const size = sizeOfPart(part);
-    if (size === 0) return new Uint8Array();
+    if (sizeOfPart(part) === 0) {
+      for (const each of found.parts) this.#requireRecipe(name, each.recipe, recipe);
+      return recipe === undefined ? new Uint8Array() : undefined;
+    }
     const text = JSON.stringify(part.ranges);
     const same = found.parts.find(({ ranges }) => JSON.stringify(ranges) === text);
     if (same) {
       this.#requireRecipe(name, same.recipe, recipe);
       if (!sameShape(same.stored, shape))
-        throw this.#fail(name, `is stored as [${same.stored}] and [${shape}] is needed`);
+        throw this.fail(name, `is stored as [${same.stored}] and [${shape}] is needed`);
       return this.#read(name, found, same);
     }
     for (const each of found.parts) this.#requireRecipe(name, each.recipe, recipe);
-    if (recipe !== undefined)
-      throw this.#fail(
-        name,
-        `is quantized, and this rank has ranges ${text} of it, which no rank had that saved it; codes and scales are not divided anew; resume with the same parts`,
-      );
-    return this.#assembled(name, found, part);
+    return recipe === undefined ? this.#assembled(name, found, part) : undefined;
+  }
+
+  /** The ranges of the parts that ranks had of a tensor. */
+  rangesOf(name: string): readonly StoredPart["ranges"][] {
+    return this.#entry(name).parts.map(({ ranges }) => ranges);
+  }
+
+  /** Returns the bytes of a part that ranks had, by its number in `rangesOf`. `shape` is its shape in the file. */
+  async stored(name: string, number: number, shape: Shape): Promise<Uint8Array> {
+    const found = this.#entry(name);
+    const part = found.parts[number];
+    if (!part || !sameShape(part.stored, shape))
+      throw this.fail(name, `is stored as [${part?.stored}] and [${shape}] is needed`);
+    return this.#read(name, found, part);
   }
 
   /** Returns the bytes of a tensor that is not divided. */
@@ -64,7 +76,7 @@ export class ShardFiles {
     const [only, ...others] = found.parts;
     const text = JSON.stringify(wholePart(found.shape).ranges);
     if (!only || others.length > 0 || JSON.stringify(only.ranges) !== text)
-      throw this.#fail(name, "is divided; the state of a quantization is not");
+      throw this.fail(name, "is divided; the state of a quantization is not");
     return this.#read(name, found, only);
   }
 
@@ -110,7 +122,7 @@ export class ShardFiles {
     if (own) return own;
     if (others.length === 0) return only;
     const [a, b] = [only, others[0] as PartCopy].map(({ ranks }) => ranks.join(", "));
-    throw this.#fail(
+    throw this.fail(
       name,
       `had other bits on ranks ${a} than on ranks ${b}, so it is no one's on other ranks; resume on ${this.index.ranks} ranks as they were (amaxReductionGroup keeps delayed scales the same on all)`,
     );
@@ -118,7 +130,7 @@ export class ShardFiles {
 
   #requireRecipe(name: string, theirs: string | undefined, ours: string | undefined): void {
     if (theirs === ours) return;
-    throw this.#fail(
+    throw this.fail(
       name,
       `is quantized as ${theirs ?? "nothing"} there and as ${ours ?? "nothing"} in the module; make the module as it was, with quantizedModelInit and the recipe or without, and with the same parts`,
     );
@@ -128,7 +140,7 @@ export class ShardFiles {
     const { tensors } = this.index;
     const found = Object.hasOwn(tensors, name) ? tensors[name] : undefined;
     if (found) return found;
-    throw this.#fail(name, `is needed and not there; there are ${someNames(Object.keys(tensors))}`);
+    throw this.fail(name, `is needed and not there; there are ${someNames(Object.keys(tensors))}`);
   }
 
   #open(number: number): Promise<SafetensorsFile> {
@@ -137,7 +149,8 @@ export class ShardFiles {
     return known;
   }
 
-  #fail(name: string, why: string): FileError {
+  /** Returns an error about a tensor. */
+  fail(name: string, why: string): FileError {
     return new FileError(`${this.folder}: tensor "${name}": ${why}`);
   }
 }

@@ -1,0 +1,144 @@
+/** Quantized parameters of a sharded checkpoint, loaded by ranks that have other rows of them. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { ProcessGroup } from "../../../../src/distributed/group.js";
+import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
+import { FileError } from "../../../../src/errors.js";
+import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../../src/io/index.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
+import { fullyShard } from "../../../../src/parallel/fully-shard.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import { membersOf } from "../../../../src/tape/value.js";
+import { useBackends } from "../../distributed/ranks/backends.js";
+import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
+import { useFolder } from "../folder.js";
+
+const MOST = 4;
+const backends = useBackends(MOST);
+const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
+const QUANTIZED = RECIPE_NAMES.filter((name) => name !== "bf16");
+
+let folder = "";
+useFolder((made) => {
+  folder = made;
+});
+
+/** How the rows of a weight are divided: by layers that share them in pieces, then by `fullyShard`. */
+interface Division {
+  readonly tp: number;
+  readonly dp: number;
+  readonly rowMultiple: number;
+}
+
+interface Layer {
+  readonly rows: number;
+  readonly columns: number;
+  readonly pieces: number;
+  readonly recipe: RecipeName;
+}
+
+/** A layer whose weight is quantized, as each rank has it. */
+function layersOf({ rows, columns, pieces, recipe }: Layer, { tp, dp, rowMultiple }: Division, seed: bigint) {
+  return groupsOf(tp * dp).map((group) => {
+    const mesh = group.split({ dp, tp });
+    const parallel = tp > 1 ? ({ group: mesh.tp, parallelMode: "column", pieces } as const) : {};
+    const made = RECIPES_UNDER_TEST[recipe]?.();
+    const module = quantizedModelInit({ ...(made ? { recipe: made } : {}) }, () => {
+      const options = { bias: false, random: new RandomState(seed), ...parallel };
+      return new Linear(group.backend, columns, rows, options);
+    });
+    if (dp > 1) fullyShard(module, mesh.dp, { rowMultiple });
+    return { module, group };
+  });
+}
+
+const bitsOf = ({ module }: { readonly module: Linear }): Promise<readonly string[]> =>
+  Promise.all(membersOf(module.weight.value).map(async (each) => String(await each.data())));
+
+const division = fc.constantFrom<Division>(
+  { tp: 1, dp: 1, rowMultiple: 1 },
+  { tp: 1, dp: 2, rowMultiple: 128 },
+  { tp: 1, dp: 3, rowMultiple: 128 },
+  { tp: 1, dp: 4, rowMultiple: 1 },
+  { tp: 2, dp: 1, rowMultiple: 1 },
+  { tp: 4, dp: 1, rowMultiple: 1 },
+  { tp: 2, dp: 2, rowMultiple: 128 },
+);
+
+describe("quantized parameters", () => {
+  it.each(QUANTIZED)(
+    "%s: have the codes and scales of the whole, however their rows are divided",
+    async (recipe) => {
+      const drawn = fc.record({
+        before: division,
+        after: division,
+        rows: fc.constantFrom(1024, 2048),
+        columns: fc.constantFrom(128, 160),
+        pieces: fc.constantFrom(1, 2),
+      });
+      await fc.assert(
+        fc.asyncProperty(drawn, async ({ before, after, ...sizes }) => {
+          const layer = { ...sizes, recipe };
+          const saved = layersOf(layer, before, 1n);
+          await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
+          const [loaded, wanted] = [layersOf(layer, after, 2n), layersOf(layer, after, 1n)];
+          await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
+          for (const [i, each] of loaded.entries())
+            expect(await bitsOf(each)).toEqual(await bitsOf(wanted[i] as (typeof wanted)[0]));
+          for (const { module } of [...saved, ...loaded, ...wanted]) module.dispose();
+        }),
+        { numRuns: 8 },
+      );
+    },
+  );
+
+  it.each(QUANTIZED)("%s: go to a rank that has no rows, and come back from one", async (recipe) => {
+    const layer = { rows: 128, columns: 128, pieces: 1, recipe };
+    const ways = [1, 2, 4].map((dp) => ({ tp: 1, dp, rowMultiple: 128 }));
+    for (const before of ways)
+      for (const after of ways) {
+        const saved = layersOf(layer, before, 1n);
+        await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
+        const [loaded, wanted] = [layersOf(layer, after, 2n), layersOf(layer, after, 1n)];
+        await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
+        for (const [i, each] of loaded.entries())
+          expect(await bitsOf(each)).toEqual(await bitsOf(wanted[i] as (typeof wanted)[0]));
+        for (const { module } of [...saved, ...loaded, ...wanted]) module.dispose();
+      }
+  });
+
+  it.each([
+    // 32 rows of each rank are no whole blocks of 128
+    ["block", 128, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 128 rows have blocks of their own/],
+    ["mxfp8", 64, { tp: 4, dp: 1, rowMultiple: 1 }, /within a block of 32 rows have blocks of their own/],
+  ] as const)(
+    "%s: are refused if a part cuts a block, and nothing has changed",
+    async (recipe, rows, by, words) => {
+      const layer = { rows, columns: 128, pieces: 1, recipe };
+      const saved = layersOf(layer, by, 1n);
+      await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
+      const [alone] = layersOf(layer, { tp: 1, dp: 1, rowMultiple: 1 }, 2n) as [(typeof saved)[0]];
+      const before = await bitsOf(alone);
+      const refused = loadShardedCheckpoint(folder, alone);
+      await expect(refused).rejects.toThrow(FileError);
+      await expect(refused).rejects.toThrow(words);
+      expect(await bitsOf(alone)).toEqual(before);
+      for (const { module } of [...saved, alone]) module.dispose();
+    },
+  );
+
+  it("are refused if ranks had other scales", async () => {
+    const layer = { rows: 64, columns: 64, pieces: 1, recipe: "current" } as const;
+    const saved = layersOf(layer, { tp: 2, dp: 1, rowMultiple: 1 }, 1n);
+    const [{ module }] = saved as [(typeof saved)[0]];
+    const [, scale] = membersOf(module.weight.value);
+    scale?.write(new Float32Array([3]));
+    await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
+    const [alone] = layersOf(layer, { tp: 1, dp: 1, rowMultiple: 1 }, 2n) as [(typeof saved)[0]];
+    await expect(loadShardedCheckpoint(folder, alone)).rejects.toThrow(
+      /is not the same in the parts that ranks had/,
+    );
+    for (const each of [...saved, alone]) each.module.dispose();
+  });
+});

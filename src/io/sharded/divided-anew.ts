@@ -1,0 +1,167 @@
+/** Rows of quantized tensors that other ranks, or other numbers of them, had when they were saved. */
+import { emptyRows, joinedRows, rowsOfQuantized } from "../../distributed/quantized.js";
+import { isTensorWide } from "../../formats/block.js";
+import { blockRows } from "../../parallel/sharded-parameter.js";
+import type { Range, TensorPart } from "../../tensor/part.js";
+import type { QuantizedTensor } from "../../tensor/quantized.js";
+import { Scope } from "../../tensor/scope.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { memberPlaces, type TensorPlace } from "../quantized/quantized-file.js";
+import type { LocalTensor } from "./local.js";
+import type { ShardFiles } from "./read.js";
+
+/** Rows of a part that was saved. */
+interface Piece {
+  /** The number of the part. */
+  readonly part: number;
+  /** The first of the rows, counted in the part. */
+  readonly first: number;
+  readonly count: number;
+}
+
+/** A part that was saved: its rows, and the bytes of its codes and scales by name. */
+interface SavedPart {
+  readonly rows: number;
+  readonly bytes: ReadonlyMap<string, Uint8Array>;
+}
+
+/**
+ * Returns the bytes of the codes and scales of a quantized tensor, by name, from the parts that ranks had: slices of these, which
+ * are those of the whole if every part begins and ends with a block and all were quantized with one scale and amax of the whole.
+ * Of no rows it returns that scale and amax alone. Throws `FileError` otherwise.
+ */
+export async function dividedAnew(
+  files: ShardFiles,
+  members: readonly LocalTensor[],
+): Promise<ReadonlyMap<string, Uint8Array>> {
+  const [{ name, part, member }] = members as readonly [LocalTensor & Required<Pick<LocalTensor, "member">>];
+  const { of: value, subject } = member;
+  const ranges = files.rangesOf(name);
+  const why = refusal(value, part, ranges);
+  if (why !== undefined)
+    throw files.fail(
+      name,
+      `is quantized, and this rank has ranges ${JSON.stringify(part.ranges)} of it, which no rank had that saved it; ${why}; resume with the same parts`,
+    );
+  const shared = ofTheWhole(value, subject);
+  const pieces = piecesOf(part, ranges);
+  if (pieces.length === 0) {
+    const read = shared.map(async ({ name, shape }) => [name, await files.stored(name, 0, shape)] as const);
+    return new Map(await Promise.all(read));
+  }
+  const parts = new Map<number, SavedPart>();
+  for (const { part: number } of pieces) {
+    if (parts.has(number)) continue;
+    const rows = lengthOf(ranges[number]?.[0] ?? []);
+    parts.set(number, { rows, bytes: await bytesOf(files, { value, subject, rows, number }) });
+  }
+  for (const { name } of shared) requireOne(files, name, [...parts.values()]);
+  const joined = joinedPieces(value, { subject, pieces, parts });
+  const read = new Map<string, Uint8Array>();
+  for (const { name, tensor } of memberPlaces(subject, joined)) {
+    const { buffer, byteOffset, byteLength } = await tensor.data();
+    read.set(name, new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength));
+  }
+  joined.dispose();
+  return read;
+}
+
+/** Returns why rows cannot be cut out of the parts that were saved, or undefined if they can. */
+function refusal(
+  value: QuantizedTensor,
+  { shape, ranges }: TensorPart,
+  saved: readonly TensorPart["ranges"][],
+): string | undefined {
+  const [rows = 0] = shape;
+  const block = blockRows(value);
+  for (const [own = [], ...others] of [ranges, ...saved]) {
+    const isWhole = ([[begin, end, ...more] = [0, -1], ...rest]: readonly Range[], i: number): boolean =>
+      begin === 0 && end === shape[i + 1] && more.length === 0 && rest.length === 0;
+    if (!others.every(isWhole)) return "its columns are divided, and only rows can be divided anew";
+    if (own.flat().some((end) => end % block !== 0 && end !== rows))
+      return `parts that begin or end within a block of ${block} rows have blocks of their own`;
+  }
+  return value.spec.compact ? "its layout is compact" : undefined;
+}
+
+const lengthOf = (ranges: readonly Range[]): number =>
+  ranges.reduce((sum, [begin, end]) => sum + end - begin, 0);
+
+/** The rows of a part, in order, among the parts that were saved. These cover the whole. */
+function piecesOf(
+  { ranges: [own = []] }: TensorPart,
+  saved: readonly TensorPart["ranges"][],
+): readonly Piece[] {
+  return own.flatMap(([begin, end]) => {
+    const found = saved.flatMap(([ranges = []], part) => {
+      let at = 0;
+      return ranges.flatMap(([from, to]) => {
+        at += to - from;
+        const [first, last] = [Math.max(begin, from), Math.min(end, to)];
+        return first < last ? [{ first, piece: { part, first: at - to + first, count: last - first } }] : [];
+      });
+    });
+    return found.sort((a, b) => a.first - b.first).map(({ piece }) => piece);
+  });
+}
+
+async function bytesOf(
+  files: ShardFiles,
+  saved: {
+    readonly value: QuantizedTensor;
+    readonly subject: string;
+    readonly rows: number;
+    readonly number: number;
+  },
+): Promise<ReadonlyMap<string, Uint8Array>> {
+  const { value, subject, rows, number } = saved;
+  using empty = emptyRows(value, rows);
+  const bytes = new Map<string, Uint8Array>();
+  for (const { name, shape } of memberPlaces(subject, empty))
+    bytes.set(name, await files.stored(name, number, shape));
+  return bytes;
+}
+
+/** The scale and the amax that are those of the whole tensor, of each copy. */
+function ofTheWhole(value: QuantizedTensor, subject: string): readonly TensorPlace[] {
+  const { tile, rowScaled } = value.spec;
+  const tensors = [value.rowwise, value.columnwise].flatMap((copy) => [
+    isTensorWide(tile) ? copy?.scaleInv : undefined,
+    rowScaled ? undefined : copy?.amax,
+  ]);
+  return memberPlaces(subject, value).filter(({ tensor }) => tensors.includes(tensor as Tensor<"f32">));
+}
+
+/** Throws `FileError` unless the parts have equal bytes by this name. */
+function requireOne(files: ShardFiles, name: string, parts: readonly SavedPart[]): void {
+  const [first, ...others] = parts.map(({ bytes }) => bytes.get(name) as Uint8Array) as [Uint8Array];
+  if (others.every((each) => Buffer.compare(each, first) === 0)) return;
+  throw files.fail(
+    name,
+    "is not the same in the parts that ranks had, so no whole has them; resume with the same parts",
+  );
+}
+
+/** Makes the quantized tensor of pieces of saved parts. The caller disposes of it. */
+function joinedPieces(
+  value: QuantizedTensor,
+  saved: {
+    readonly subject: string;
+    readonly pieces: readonly Piece[];
+    readonly parts: ReadonlyMap<number, SavedPart>;
+  },
+): QuantizedTensor {
+  const { subject, pieces, parts } = saved;
+  using scope = new Scope();
+  const made = new Map(
+    [...parts].map(([number, { rows, bytes }]) => {
+      const part = emptyRows(value, rows);
+      for (const { name, tensor } of memberPlaces(subject, part)) tensor.write(bytes.get(name) as Uint8Array);
+      return [number, part] as const;
+    }),
+  );
+  const cut = pieces.map(({ part, first, count }) =>
+    rowsOfQuantized(made.get(part) as QuantizedTensor, { first, count }, value.quantizer),
+  );
+  return scope.keep(joinedRows(cut));
+}
