@@ -90,9 +90,8 @@ const LARGEST = (2 - 2 ** -23) * 2 ** 127;
  * @throws `ArgumentError` for an invalid option value.
  */
 export class GradScaler {
-  readonly #growthFactor: number;
-  readonly #backoffFactor: number;
-  readonly #growthInterval: number;
+  /** The options, with the defaults of those that were left out. */
+  readonly options: { readonly [K in keyof GradScalerOptions]-?: number };
   #scale: number;
   #growthTracker = 0;
   /** What the steps since the last update have found. */
@@ -100,10 +99,9 @@ export class GradScaler {
 
   constructor(options: GradScalerOptions = {}) {
     const given = checkOptions("GradScaler", options);
-    this.#scale = Math.fround(given.initScale ?? 65_536);
-    this.#growthFactor = given.growthFactor ?? 2;
-    this.#backoffFactor = given.backoffFactor ?? 0.5;
-    this.#growthInterval = given.growthInterval ?? 2000;
+    const { initScale = 65_536, growthFactor = 2, backoffFactor = 0.5, growthInterval = 2000 } = given;
+    this.options = Object.freeze({ initScale, growthFactor, backoffFactor, growthInterval });
+    this.#scale = Math.fround(initScale);
   }
 
   /** The loss scale and the number of updates since it last changed. */
@@ -170,10 +168,11 @@ export class GradScaler {
       throw new ArgumentError(
         "update: there was no step since the last update; await step() of each optimizer",
       );
+    const { growthFactor, backoffFactor, growthInterval } = this.options;
     this.#growthTracker = this.#overflowed ? 0 : this.#growthTracker + 1;
-    if (this.#overflowed) this.#scale = Math.fround(this.#scale * this.#backoffFactor);
-    else if (this.#growthTracker >= this.#growthInterval) {
-      const grown = Math.fround(this.#scale * this.#growthFactor);
+    if (this.#overflowed) this.#scale = Math.fround(this.#scale * backoffFactor);
+    else if (this.#growthTracker >= growthInterval) {
+      const grown = Math.fround(this.#scale * growthFactor);
       if (Number.isFinite(grown)) this.#scale = grown;
       this.#growthTracker = 0;
     }

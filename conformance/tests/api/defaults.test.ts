@@ -82,7 +82,7 @@ function optionsOf(callable: Callable): readonly Option[] {
       if (said === undefined) return [];
       const path = `${name}.${property.name}`;
       const value = kinds.has("bigint") ? BigInt(said) : said;
-      const other = OTHERS[String(row.numbers?.[path])] ?? ((x: number): number => x / 2 + 0.25);
+      const other = OTHERS[String(row.numbers?.[path])] ?? ((x: number): number => x / 2 + 0.125);
       const numbers = typeof said !== "number" ? [] : kinds.has("bigint") ? [5n] : [other(said)];
       const others =
         typeof value === "boolean"
