@@ -295,17 +295,22 @@ function specOf(dialect: DialectName, { quantizer, format, tile }: MatrixKind): 
   return quantizerOf({ dialect, quantizer, format, tile }).spec;
 }
 
-/** The trial with the fewest differing scales, and the codes that agree most with it. */
+/** The trial with the fewest differing scales, and of several the one that codes agree most with. */
 function nearestOf(input: Input, readings: readonly CodeReading[], all: readonly ScaleTrial[]): Base {
   const shareOf = (trial: ScaleTrial): number =>
     trial.different / trial.expected.length + (trial.settings ? 0 : 0.01);
-  const [scale] = [...all].sort((a, b) => shareOf(a) - shareOf(b) || oddScales(a) - oddScales(b)) as [
-    ScaleTrial,
-  ];
-  const own = readings.filter(({ format }) => format === scale.shape.format);
-  const counted = own.map((codes) => [differences(input, { scale, codes }).different, codes] as const);
-  const [nearest] = counted.sort(([a], [b]) => a - b) as [readonly [number, CodeReading]];
-  return { scale, codes: nearest[1] };
+  const least = all.reduce((share, trial) => Math.min(share, shareOf(trial)), Number.POSITIVE_INFINITY);
+  const counted = all
+    .filter((trial) => shareOf(trial) === least)
+    .flatMap((scale) =>
+      readings
+        .filter(({ format }) => format === scale.shape.format)
+        .map((codes) => ({ scale, codes, different: differences(input, { scale, codes }).different })),
+    );
+  const [nearest] = counted.sort(
+    (a, b) => a.different - b.different || oddScales(a.scale) - oddScales(b.scale),
+  );
+  return nearest as Base;
 }
 
 /** How many codes differ from those of the rule's first scaling. */
