@@ -300,34 +300,43 @@ function nearestOf(input: Input, readings: readonly CodeReading[], all: readonly
   const shareOf = (trial: ScaleTrial): number =>
     trial.different / trial.expected.length + (trial.settings ? 0 : 0.01);
   const least = all.reduce((share, trial) => Math.min(share, shareOf(trial)), Number.POSITIVE_INFINITY);
-  const counted = all
-    .filter((trial) => shareOf(trial) === least)
-    .flatMap((scale) =>
-      readings
-        .filter(({ format }) => format === scale.shape.format)
-        .map((codes) => ({ scale, codes, different: differences(input, { scale, codes }).different })),
-    );
+  // trials that read scales in other ways expect the same codes
+  const rules = new Map<string, ScaleTrial>();
+  for (const trial of all) {
+    const rule = JSON.stringify([trial.shape, trial.settings]);
+    if (shareOf(trial) === least && !rules.has(rule)) rules.set(rule, trial);
+  }
+  const counted = [...rules.values()].flatMap((scale) => {
+    const expected = expectedCodes(input, scale);
+    return readings
+      .filter(({ format }) => format === scale.shape.format)
+      .map((codes) => ({ scale, codes, different: differences(expected, codes).different }));
+  });
   const [nearest] = counted.sort(
     (a, b) => a.different - b.different || oddScales(a.scale) - oddScales(b.scale),
   );
   return nearest as Base;
 }
 
-/** How many codes differ from those of the rule's first scaling. */
+/** The codes by the rule's first scaling, or undefined for a rule that is not of the tables. */
+function expectedCodes(input: Input, { shape, settings }: ScaleTrial): ArrayLike<number> | undefined {
+  return settings && quantizedBy(input.x, shape, settings).plain.codes;
+}
+
+/** How many codes differ from the expected ones. */
 function differences(
-  input: Input,
-  { scale, codes }: Base,
+  expected: ArrayLike<number> | undefined,
+  { codes }: CodeReading,
 ): { readonly different: number; readonly of: number } {
-  const of = codes.codes.length;
-  if (!scale.settings) return { different: of, of };
-  const { plain } = quantizedBy(input.x, scale.shape, scale.settings);
-  return { different: plain.codes.reduce((sum, code, i) => sum + Number(code !== codes.codes[i]), 0), of };
+  const of = codes.length;
+  if (!expected) return { different: of, of };
+  return { different: codes.reduce((sum, code, i) => sum + Number(code !== expected[i]), 0), of };
 }
 
 function nearestReading(input: Input, base: Base): NearestReading {
   const { scale, codes } = base;
   const scales = { different: scale.different, of: scale.expected.length };
-  const counts = differences(input, base);
+  const counts = differences(expectedCodes(input, scale), codes);
   const why = scaleContradiction(scale, input) ?? `${counts.different} of ${counts.of} codes differ`;
   return {
     scaleRule: scale.rule,
