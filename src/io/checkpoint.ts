@@ -24,6 +24,7 @@ import {
 } from "./checkpoint-record.js";
 import { scaleNames, scalesFrom, scaleTensors, storedScales } from "./checkpoint-scales.js";
 import {
+  bytesOf,
   oldParameterPlaces,
   optimizerPlaces,
   parameterMetadata,
@@ -133,10 +134,6 @@ async function readTensors(
 
 function sortedByName<T extends TensorPlan>(tensors: Iterable<T>): readonly T[] {
   return [...tensors].sort((a, b) => (a.name < b.name ? -1 : 1));
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 function randomOf({ module, random }: CheckpointState): RandomState {

@@ -6,6 +6,7 @@ import type { Range, TensorPart } from "../../tensor/part.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
+import { bytesOf } from "../checkpoint-tensors.js";
 import { memberPlaces, type TensorPlace } from "../quantized/quantized-file.js";
 import type { LocalTensor } from "./local.js";
 import type { ShardFiles } from "./read.js";
@@ -53,15 +54,12 @@ export async function dividedAnew(
   for (const { part: number } of pieces) {
     if (parts.has(number)) continue;
     const rows = lengthOf(ranges[number]?.[0] ?? []);
-    parts.set(number, { rows, bytes: await bytesOf(files, { value, subject, rows, number }) });
+    parts.set(number, { rows, bytes: await savedBytes(files, { value, subject, rows, number }) });
   }
   for (const { name } of shared) requireOne(files, name, [...parts.values()]);
   const joined = joinedPieces(value, { subject, pieces, parts });
   const read = new Map<string, Uint8Array>();
-  for (const { name, tensor } of memberPlaces(subject, joined)) {
-    const { buffer, byteOffset, byteLength } = await tensor.data();
-    read.set(name, new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength));
-  }
+  for (const { name, tensor } of memberPlaces(subject, joined)) read.set(name, bytesOf(await tensor.data()));
   joined.dispose();
   return read;
 }
@@ -105,7 +103,7 @@ function piecesOf(
   });
 }
 
-async function bytesOf(
+async function savedBytes(
   files: ShardFiles,
   saved: {
     readonly value: QuantizedTensor;

@@ -11,7 +11,7 @@ import type { Tensor } from "../../tensor/tensor.js";
 import { CHECKPOINT_STATE, type CheckpointState } from "../checkpoint-checks.js";
 import { quantizedRecord } from "../checkpoint-record.js";
 import { scaleTensors } from "../checkpoint-scales.js";
-import { MODULE, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
+import { bytesOf, MODULE, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
 import type { TensorPlan } from "../header/header.js";
 
 /** One rank's part of a training run. */
@@ -88,10 +88,6 @@ function partOf(user: string, name: string, given: TensorPart | undefined, shape
   throw new ArgumentError(
     `${user}: the part of "${name}" is [${shapeOfPart(part)}] and its parameter [${shape}]; set part when the parameter is divided`,
   );
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength);
 }
 
 export function digestOf(bytes: Uint8Array): string {

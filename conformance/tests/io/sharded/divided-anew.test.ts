@@ -56,6 +56,17 @@ function layersOf({ rows, columns, pieces, recipe }: Layer, { tp, dp, rowMultipl
 const bitsOf = ({ module }: { readonly module: Linear }): Promise<readonly string[]> =>
   Promise.all(membersOf(module.weight.value).map(async (each) => String(await each.data())));
 
+/** Saves a layer as it is divided before, and loads it into one of other values that is divided as after. */
+async function roundTrip(layer: Layer, before: Division, after: Division): Promise<void> {
+  const saved = layersOf(layer, before, 1n);
+  await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
+  const [loaded, wanted] = [layersOf(layer, after, 2n), layersOf(layer, after, 1n)];
+  await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
+  for (const [i, each] of loaded.entries())
+    expect(await bitsOf(each)).toEqual(await bitsOf(wanted[i] as (typeof wanted)[0]));
+  for (const { module } of [...saved, ...loaded, ...wanted]) module.dispose();
+}
+
 const division = fc.constantFrom<Division>(
   { tp: 1, dp: 1, rowMultiple: 1 },
   { tp: 1, dp: 2, rowMultiple: 128 },
@@ -79,14 +90,7 @@ describe("quantized parameters", () => {
       });
       await fc.assert(
         fc.asyncProperty(drawn, async ({ before, after, ...sizes }) => {
-          const layer = { ...sizes, recipe };
-          const saved = layersOf(layer, before, 1n);
-          await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
-          const [loaded, wanted] = [layersOf(layer, after, 2n), layersOf(layer, after, 1n)];
-          await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
-          for (const [i, each] of loaded.entries())
-            expect(await bitsOf(each)).toEqual(await bitsOf(wanted[i] as (typeof wanted)[0]));
-          for (const { module } of [...saved, ...loaded, ...wanted]) module.dispose();
+          await roundTrip({ ...sizes, recipe }, before, after);
         }),
         { numRuns: 8 },
       );
@@ -96,16 +100,7 @@ describe("quantized parameters", () => {
   it.each(QUANTIZED)("%s: go to a rank that has no rows, and come back from one", async (recipe) => {
     const layer = { rows: 128, columns: 128, pieces: 1, recipe };
     const ways = [1, 2, 4].map((dp) => ({ tp: 1, dp, rowMultiple: 128 }));
-    for (const before of ways)
-      for (const after of ways) {
-        const saved = layersOf(layer, before, 1n);
-        await Promise.all(saved.map((state) => saveShardedCheckpoint(folder, state)));
-        const [loaded, wanted] = [layersOf(layer, after, 2n), layersOf(layer, after, 1n)];
-        await Promise.all(loaded.map((state) => loadShardedCheckpoint(folder, state)));
-        for (const [i, each] of loaded.entries())
-          expect(await bitsOf(each)).toEqual(await bitsOf(wanted[i] as (typeof wanted)[0]));
-        for (const { module } of [...saved, ...loaded, ...wanted]) module.dispose();
-      }
+    for (const before of ways) for (const after of ways) await roundTrip(layer, before, after);
   });
 
   it.each([
