@@ -92,92 +92,118 @@ function stored(
 
 const toBits = (value: number): number => new Uint32Array(Float32Array.of(value).buffer)[0] as number;
 
+/** What a weight of a kind is made of. */
+interface Making {
+  readonly rows: number;
+  readonly columns: number;
+  /** The number of matrices. */
+  readonly lead: number;
+  /** The scales that occur, as bits of f32 of which a smaller type has the upper ones. */
+  readonly palette: readonly number[];
+  readonly seed: number;
+  /** The scale beside those of blocks, where the convention has one. */
+  readonly global: number | undefined;
+  /** How many of the codes occur. */
+  readonly used: number;
+}
+
+/** The bits, as in `Making.palette`, of a scale that is stored in one byte. */
+export const ofByte = (byte: number): number => byte * 2 ** 24;
+
 /** Draws a weight of a kind, of up to two matrices. Few scales are drawn, and each is used often. */
 export function weights(about: Kind): fc.Arbitrary<Drawn> {
-  const row = conventionOf(about.convention);
-  const { type } = row;
-  const [height, width] = about.block;
+  const [, width] = about.block;
+  const { global, type } = conventionOf(about.convention);
   const count = 2 ** CODE_TYPES[type].bits;
   const isByte = fileBytes(about.scale, [1]) === 1;
   const sizes =
     about.kind === "group"
-      ? fc.tuple(
-          fc.integer({ min: 1, max: 5 }),
-          fc.integer({ min: 1, max: 9 }).map((groups) => groups * width),
-        )
-      : fc.tuple(fc.integer({ min: 1, max: 150 }), fc.integer({ min: 1, max: 200 }));
-  const matrices = about.kind === "whole" ? fc.constant(1) : fc.integer({ min: 1, max: 2 });
-  // bytes are drawn as the upper eight bits
-  const scale = isByte ? fc.integer({ min: 0, max: 255 }).map((byte) => byte * 2 ** 24) : floats.map(toBits);
-  const palette = fc.array(scale, { minLength: 1, maxLength: 6 });
-  const seed = fc.integer({ min: 1, max: 2 ** 31 - 1 });
-  const global = row.global ? floats : fc.constant(undefined);
-  const some = fc.integer({ min: 1, max: count });
+      ? fc.record({
+          rows: fc.integer({ min: 1, max: 5 }),
+          columns: fc.integer({ min: 1, max: 9 }).map((groups) => groups * width),
+        })
+      : fc.record({ rows: fc.integer({ min: 1, max: 150 }), columns: fc.integer({ min: 1, max: 200 }) });
+  const byte = fc.oneof(
+    { weight: 3, arbitrary: fc.integer({ min: 0, max: 255 }) },
+    { weight: 1, arbitrary: fc.constantFrom(0, 1, 0x7e, 0x7f, 0x80, 0xfe, 0xff) },
+  );
+  const palette = fc.array(isByte ? byte.map(ofByte) : floats.map(toBits), { minLength: 1, maxLength: 6 });
   return fc
-    .tuple(sizes, matrices, palette, seed, global, some)
-    .map(([[rows, columns], lead, scales, start, whole, used]) => {
-      let state = start;
-      const draw = (below: number): number => {
-        state = (Math.imul(state, 1103515245) + 12345) >>> 0;
-        return Math.floor((state / 2 ** 32) * below);
-      };
-      const grid = [
-        height === 0 ? 1 : Math.ceil(rows / height),
-        width === 0 ? 1 : Math.ceil(columns / width),
-      ] as const;
-      const drawn = Array.from({ length: lead * grid[0] * grid[1] }, () =>
-        stored(about.scale, scales[draw(scales.length)] ?? 0),
-      );
-      const codes = Array.from({ length: lead * rows * columns }, () => (draw(used) * 37) % count);
-      const offset = row.scale.values;
-      const divides = row.global?.role === "divisor";
-      const scaleAt = codes.map((_, i) => {
-        const [matrix, r, c] = [
-          Math.floor(i / (rows * columns)),
-          Math.floor(i / columns) % rows,
-          i % columns,
-        ];
-        const line = matrix * grid[0] + (height === 0 ? 0 : Math.floor(r / height));
-        const one = drawn[line * grid[1] + (width === 0 ? 0 : Math.floor(c / width))];
-        const own = offset && one ? (offset[one.bytes[0] ?? 0] ?? 0) : (one?.value ?? 0);
-        if (whole === undefined) return own;
-        return Math.fround(divides ? own / whole : own * whole);
-      });
-      const shape = [...(lead > 1 ? [lead] : []), rows, columns];
-      const scaleShape = [drawn.length];
-      const bytes = packed(type, codes);
-      const all = [
-        { name: "codes", dtype: "U8" as const, shape: [bytes.length], bytes },
-        {
-          name: "scale",
-          dtype: about.scale,
-          shape: scaleShape,
-          bytes: Uint8Array.from(drawn.flatMap((one) => one.bytes)),
-        },
-        {
-          name: "global",
-          dtype: "F32" as const,
-          shape: [1],
-          bytes: new Uint8Array(Float32Array.of(whole ?? 1).buffer),
-        },
-      ];
-      const shard = new MemorySource("drawn", all);
-      const tensor = (name: string) => ({ shard, entry: shard.entry(name) });
-      const weight: QuantizedWeight = {
-        name: "layer.weight",
-        convention: about.convention,
-        type,
-        shape: lead > 1 ? shape : [rows, columns],
-        codes: tensor("codes"),
-        scale: tensor("scale"),
-        ...(whole === undefined ? {} : { global: tensor("global") }),
-        geometry: {
-          kind: about.kind,
-          block: [height === 0 ? rows : height, width === 0 ? columns : width],
-          grid,
-          swizzled: false,
-        },
-      };
-      return { weight, codes, scales: scaleAt };
-    });
+    .record({
+      sizes,
+      lead: about.kind === "whole" ? fc.constant(1) : fc.integer({ min: 1, max: 2 }),
+      palette,
+      seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+      global: global ? floats : fc.constant(undefined),
+      used: fc.integer({ min: 1, max: count }),
+    })
+    .map(({ sizes, ...rest }) => weightOf(about, { ...sizes, ...rest }));
+}
+
+/** The weight of a kind that is made of these. */
+export function weightOf(
+  about: Kind,
+  { rows, columns, lead, palette, seed, global: whole, used }: Making,
+): Drawn {
+  const row = conventionOf(about.convention);
+  const { type } = row;
+  const [height, width] = about.block;
+  const count = 2 ** CODE_TYPES[type].bits;
+  let state = seed;
+  const draw = (below: number): number => {
+    state = (Math.imul(state, 1103515245) + 12345) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+  const grid = [
+    height === 0 ? 1 : Math.ceil(rows / height),
+    width === 0 ? 1 : Math.ceil(columns / width),
+  ] as const;
+  const drawn = Array.from({ length: lead * grid[0] * grid[1] }, () =>
+    stored(about.scale, palette[draw(palette.length)] ?? 0),
+  );
+  const codes = Array.from({ length: lead * rows * columns }, () => (draw(used) * 37) % count);
+  const offset = row.scale.values;
+  const divides = row.global?.role === "divisor";
+  const scaleAt = codes.map((_, i) => {
+    const [matrix, r, c] = [Math.floor(i / (rows * columns)), Math.floor(i / columns) % rows, i % columns];
+    const line = matrix * grid[0] + (height === 0 ? 0 : Math.floor(r / height));
+    const one = drawn[line * grid[1] + (width === 0 ? 0 : Math.floor(c / width))];
+    const own = offset && one ? (offset[one.bytes[0] ?? 0] ?? 0) : (one?.value ?? 0);
+    if (whole === undefined) return own;
+    return Math.fround(divides ? own / whole : own * whole);
+  });
+  const bytes = packed(type, codes);
+  const all = [
+    { name: "codes", dtype: "U8" as const, shape: [bytes.length], bytes },
+    {
+      name: "scale",
+      dtype: about.scale,
+      shape: [drawn.length],
+      bytes: Uint8Array.from(drawn.flatMap((one) => one.bytes)),
+    },
+    {
+      name: "global",
+      dtype: "F32" as const,
+      shape: [1],
+      bytes: new Uint8Array(Float32Array.of(whole ?? 1).buffer),
+    },
+  ];
+  const shard = new MemorySource("drawn", all);
+  const tensor = (name: string) => ({ shard, entry: shard.entry(name) });
+  const weight: QuantizedWeight = {
+    name: "layer.weight",
+    convention: about.convention,
+    type,
+    shape: lead > 1 ? [lead, rows, columns] : [rows, columns],
+    codes: tensor("codes"),
+    scale: tensor("scale"),
+    ...(whole === undefined ? {} : { global: tensor("global") }),
+    geometry: {
+      kind: about.kind,
+      block: [height === 0 ? rows : height, width === 0 ? columns : width],
+      grid,
+      swizzled: false,
+    },
+  };
+  return { weight, codes, scales: scaleAt };
 }

@@ -81,19 +81,21 @@ export async function carried(
     return bytes && { before, after: before, bytes, globals: [], ...by };
   }
   const divides = conventionOf(target.convention).global?.role === "divisor";
-  const choices =
-    stored.storedGlobal === undefined
-      ? factorsOf(before).map((factor) => ({
-          global: divides ? 1 / factor : factor,
-          values: before.map((value) => value / factor),
-        }))
-      : [{ global: nearest({ values: blocks, counts }, before, stored, divides), values: blocks }];
+  const isNew = stored.storedGlobal === undefined;
+  const choices = isNew
+    ? factorsOf(before).map((factor) => ({
+        global: Math.fround(divides ? 1 / factor : factor),
+        values: before.map((value) => value / factor),
+      }))
+    : [{ global: nearest({ values: blocks, counts }, before, stored, divides), values: blocks }];
   for (const { global, values } of choices) {
     const bytes = encode(values);
     if (!bytes || !Number.isFinite(global)) continue;
     const after = values.map((value, i) => (occurs(i) ? scaleOf({ global, divides }, value) : 0));
+    const isSame = same(before, after);
+    if (!isSame && (isNew || !after.every(Number.isFinite))) continue;
     const globals = new Array<number>(parts.globals).fill(global);
-    return { before, after: same(before, after) ? before : after, bytes, globals, ...by };
+    return { before, after: isSame ? before : after, bytes, globals, ...by };
   }
   return undefined;
 }
@@ -181,7 +183,7 @@ interface Global {
   readonly divides: boolean;
 }
 
-/** The global scale of the other role with which the fewest scales change. */
+/** The global scale of the other role with which the fewest scales change, and none becomes infinite if there is such a one. */
 function nearest(
   { values, counts }: Pick<Blocks, "values" | "counts">,
   before: Float32Array,
@@ -191,11 +193,11 @@ function nearest(
   if (own.divides === divides) return own.global;
   const reciprocal = Math.fround(1 / own.global);
   const changed = (global: number): number =>
-    values.reduce(
-      (sum, value, i) =>
-        sum + (scaleOf({ global, divides }, value) === before[i] ? 0 : (counts[i] as number)),
-      0,
-    );
+    values.reduce((sum, value, i) => {
+      const after = scaleOf({ global, divides }, value);
+      if (counts[i] === 0 || after === before[i]) return sum;
+      return Number.isFinite(after) ? sum + (counts[i] as number) : Number.POSITIVE_INFINITY;
+    }, 0);
   const candidates = [0, -1, 1].map((step) => neighbour(reciprocal, step));
   const [best = reciprocal] = candidates.toSorted((a, b) => changed(a) - changed(b));
   return best;
