@@ -199,19 +199,22 @@ it("the largest magnitude of a tensor is that of its elements; NaN and infinity 
 
 describe("scales under a global scale of another role, or where there was none", () => {
   const group = { rows: 1, columns: 32, lead: 1, seed: 1 };
-  // carried over once into files that held a scale, a global scale, that was infinite
+  // 1 by the reciprocal of the largest f32, which is rounded down, is infinite
   const infinite = { ...group, palette: [ofByte(0x38)], global: float(0x7f7fffff), used: 1 };
+  // the reciprocal is beyond f32, and the largest f32 is not near it
+  const beyond = { ...group, palette: [ofByte(1)], global: float(0x00080000), used: 16 };
+  // the least scale of e8m0 is 2^-127, and the divisor that makes it 2^8 is beyond f32
   const least = { ...group, palette: [ofByte(0)], global: undefined, used: 16 };
-  // and a scale that was 0 beside the other one
+  // the quotient of the smaller scale by the factor of the larger one is 0 in f32
   const far = { ...group, palette: [ofByte(0xfe), ofByte(0)], columns: 320, global: undefined, used: 16 };
   const ways = [
-    ["ct-nvfp4", "modelopt-nvfp4", infinite],
+    ["ct-nvfp4", "modelopt-nvfp4", beyond],
     ["modelopt-nvfp4", "ct-nvfp4", infinite],
     ["ct-mxfp4", "modelopt-nvfp4", far],
     ["ct-mxfp4", "ct-nvfp4", least],
   ] as const;
 
-  it.each(ways)("%s as %s: what is said to change is what changes in the file", async (from, to, found) => {
+  it.each(ways)("%s as %s: what is said to change is what changes in the file", async (from, to, example) => {
     const [kind] = KINDS.filter(({ convention }) => convention === from);
     const target = targetNamed(to).row;
     if (!kind || !target) throw new Error("no such kind or target");
@@ -222,9 +225,9 @@ describe("scales under a global scale of another role, or where there was none",
     await fc.assert(
       fc.asyncProperty(weights(kind), async ({ weight, codes, scales }) => {
         const parts = partsOf(target, spec, { name: weight.name, shape: weight.shape, source: "f32" });
-        const isCarried = await carried(kernels, weight, target, parts);
-        if (scales.some((scale) => !Number.isFinite(scale) || scale < 0)) expect(isCarried).toBeUndefined();
-        if (!isCarried) return;
+        const result = await carried(kernels, weight, target, parts);
+        if (scales.some((scale) => !Number.isFinite(scale) || scale < 0)) expect(result).toBeUndefined();
+        if (!result) return;
         carriedOver++;
         const files = new Map<string, Uint8Array[]>();
         const output = new Output(
@@ -244,7 +247,12 @@ describe("scales under a global scale of another role, or where there was none",
           const block = valueOfCode("e4m3", written[Math.floor(i / 16)] ?? 0);
           return Math.fround(to === "ct-nvfp4" ? block / global : block * global);
         });
-        expect(scaleAt.filter((scale) => !Number.isFinite(scale))).toEqual([]);
+        // a global scale is off by a unit in its last place at most: 2^-21 of it where it is subnormal, not below 2^-128
+        const distant = scaleAt.filter((after, i) => {
+          const before = scales[i] ?? 0;
+          return !(Math.abs(after - before) <= 2 ** -20 * before + 2 ** -149);
+        });
+        expect(distant).toEqual([]);
         const { values } = CODE_TYPES.e2m1;
         const all = codes.map((code, i): readonly [number, number] => [
           (values[code] ?? 0) * (scales[i] ?? 0),
@@ -254,7 +262,7 @@ describe("scales under a global scale of another role, or where there was none",
         expect(asCounted(changes)).toEqual(plain);
         changed += plain.changed;
       }),
-      { numRuns: 300, examples: [[weightOf(kind, found)]] },
+      { numRuns: 300, examples: [[weightOf(kind, example)]] },
     );
     expect(carriedOver).toBeGreaterThan(30);
     // a power of two is a factor that changes nothing

@@ -93,7 +93,7 @@ export async function carried(
     if (!bytes || !Number.isFinite(global)) continue;
     const after = values.map((value, i) => (occurs(i) ? scaleOf({ global, divides }, value) : 0));
     const isSame = same(before, after);
-    if (!isSame && (isNew || !after.every(Number.isFinite))) continue;
+    if (isNew && !isSame) continue;
     const globals = new Array<number>(parts.globals).fill(global);
     return { before, after: isSame ? before : after, bytes, globals, ...by };
   }
@@ -183,7 +183,10 @@ interface Global {
   readonly divides: boolean;
 }
 
-/** The global scale of the other role with which the fewest scales change, and none becomes infinite if there is such a one. */
+/**
+ * The global scale of the other role with which the fewest scales change; infinite if the reciprocal is. No scale becomes
+ * infinite: the neighbour of the reciprocal that makes scales less does so by more than they had been rounded up.
+ */
 function nearest(
   { values, counts }: Pick<Blocks, "values" | "counts">,
   before: Float32Array,
@@ -192,6 +195,7 @@ function nearest(
 ): number {
   if (own.divides === divides) return own.global;
   const reciprocal = Math.fround(1 / own.global);
+  if (!Number.isFinite(reciprocal)) return reciprocal;
   const changed = (global: number): number =>
     values.reduce((sum, value, i) => {
       const after = scaleOf({ global, divides }, value);
