@@ -236,8 +236,11 @@ export class TrainingModel {
     const pending: Pending = new Map();
     for (const pass of passes.toReversed()) {
       const { region, layer, call } = pass;
-      // recomputed in high precision, the weight has its current codes and scale
-      if (call.recompute) pass.primary = layer.primary && { ...layer.primary };
+      // a recomputed pass takes the weight as it is then: in high precision a stored one as it is stored, else quantized again
+      if (call.recompute) {
+        pass.primary = layer.primary && { ...layer.primary };
+        if (pass.quantized && !layer.primary && !caches(call)) pass.quantized.weight.codes = layer.weight;
+      }
       const slots = pass.quantized?.backward;
       slots?.record(0, amaxOf(grad));
       each(pass, slots?.scale[0] ?? 1);
@@ -264,21 +267,25 @@ interface WeightNeed {
   readonly scale: number;
 }
 
-function weightOf(layer: LayerModel, { first, skip }: CallModel, need: WeightNeed): Quantized {
+/** Whether a pass keeps its quantized weight, or takes the one that was kept. */
+function caches({ first, skip }: CallModel): boolean {
+  return first !== undefined || skip !== undefined;
+}
+
+function weightOf(layer: LayerModel, call: CallModel, need: WeightNeed): Quantized {
   if (layer.primary) return layer.primary;
   const { columnwise, scale } = need;
   const quantize = (): Quantized => {
     layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
     return { codes: layer.weight, recipe: layer.recipe as RecipeModel, scale };
   };
-  const caches = first !== undefined || skip !== undefined;
   const usable = layer.cache && (layer.cache.columnwise || !columnwise) ? layer.cache.copy : undefined;
-  if (!caches || !usable) {
+  if (!caches(call) || !usable) {
     const copy = quantize();
-    if (caches) layer.cache = { copy, columnwise };
+    if (caches(call)) layer.cache = { copy, columnwise };
     return copy;
   }
-  if (first || skip === 0) Object.assign(usable, quantize());
+  if (call.first || call.skip === 0) Object.assign(usable, quantize());
   return usable;
 }
 

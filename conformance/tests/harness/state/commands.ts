@@ -39,7 +39,10 @@ export const ALL_COMMANDS: readonly fc.Arbitrary<Command>[] = [
     4,
     fc.tuple(flow, fc.nat(), matrix).map((args) => new Backward(...args)),
   ),
-  fc.tuple(layer, matrix).map((args) => new Write(...args)),
+  ...often(
+    3,
+    fc.tuple(layer, matrix).map((args) => new Write(...args)),
+  ),
   layer.map((each) => new Save(each)),
   fc.tuple(layer, fc.nat()).map((args) => new Restore(...args)),
 ];
