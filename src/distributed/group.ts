@@ -353,7 +353,7 @@ export class ProcessGroup {
 
   /**
    * Replaces each f32 element by its maximum over the ranks, in place. This makes a group usable as the `amaxReductionGroup` of
-   * `autocast`.
+   * `autocast`. All ranks give tensors of the same sizes, or all give none.
    * @throws `ArgumentError` for what is not a list and for a tensor of another backend, `DTypeError` for what is not an f32
    * tensor.
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
@@ -361,7 +361,10 @@ export class ProcessGroup {
   reduceMax(tensors: readonly Tensor<"f32">[]): void {
     anyListOf(requireF32)("reduceMax", "tensors", tensors);
     const [only, another] = tensors;
-    if (!only) return;
+    if (!only) {
+      this.#run("agree", { what: "reduceMax", text: "of no tensors" });
+      return;
+    }
     if (!another) {
       this.allReduce(only, { reduction: "max", out: only });
       return;

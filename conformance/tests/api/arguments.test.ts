@@ -164,6 +164,20 @@ describe("arguments", () => {
     },
   );
 
+  it("what was disposed of refuses calls with any arguments", async () => {
+    const taken: string[] = [];
+    for (const [, callable] of rows) {
+      const trials = trialsFor(callable);
+      const disposed = trials.find(({ disposedSelf }) => disposedSelf);
+      if (!disposed) continue;
+      for (const other of trials.filter((each) => each.call === disposed.call && !each.wrong)) {
+        const fault = await tried(targetOf(callable), [disposed, other], backends);
+        if (fault) taken.push(fault);
+      }
+    }
+    expect(taken).toEqual([]);
+  });
+
   it("two wrong arguments at once are refused as well", async () => {
     const some = rows.filter(([, , { costly }]) => !costly).map(([name]) => name);
     const pairs = fc.record({

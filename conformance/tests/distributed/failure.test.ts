@@ -46,6 +46,7 @@ const DISAGREEMENTS: Readonly<Record<string, (group: ProcessGroup) => unknown>> 
     group.allReduce(values(group), { plan: { algorithm: "ranked", splits: [4, 0, 0] } }),
   "a barrier": (group) => group.barrier(),
   "a split": (group) => group.split({ dp: 3 }),
+  "maxima of nothing": (group) => group.reduceMax([]),
   "a message": (group) => group.send(values(group), (group.rank + 1) % 3),
 };
 

@@ -134,7 +134,7 @@ function productsOf(
 /** The specs whose operands a product takes: no scale of the tensor divides. */
 const multipliable = quantizeSpec(WHOLE).filter(({ scaleRule }) => tensorScaleRole(scaleRule) !== "divisor");
 
-/** A row-scaled matrix has more than one row: a single amax multiplies the result in another order than several (numerics.md §5.10). */
+/** A row-scaled matrix has several rows: a single amax multiplies the result in another order (numerics.md §5.10). */
 const setting = multipliable.chain((spec) =>
   fc.tuple(
     fc.constant(spec),
