@@ -203,7 +203,7 @@ describe("scales under a global scale of another role, or where there was none",
   const infinite = { ...group, palette: [ofByte(0x38)], global: float(0x7f7fffff), used: 1 };
   // the reciprocal is beyond f32, and the largest f32 is not near it
   const beyond = { ...group, palette: [ofByte(1)], global: float(0x00080000), used: 16 };
-  // the least scale of e8m0 is 2^-127, and the divisor that makes it 2^8 is beyond f32
+  // the least scale of e8m0 is 2^-127; the divisor that makes it 2^8 is beyond f32, and the one that makes it 2^-1 is not
   const least = { ...group, palette: [ofByte(0)], global: undefined, used: 16 };
   // the quotient of the smaller scale by the factor of the larger one is 0 in f32
   const far = { ...group, palette: [ofByte(0xfe), ofByte(0)], columns: 320, global: undefined, used: 16 };

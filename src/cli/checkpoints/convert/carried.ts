@@ -11,6 +11,9 @@ import type { Target } from "./targets.js";
 /** The largest exponent of e4m3. */
 const MAX_POWER = 8;
 
+/** The least exponent of normal f32. */
+const LEAST_POWER = -126;
+
 /** The scales of a weight under a target: those of its blocks one by one, or of each byte that stands for some of them. */
 export interface Carried {
   /** The f32 scales before. */
@@ -84,7 +87,7 @@ export async function carried(
   const isNew = stored.storedGlobal === undefined;
   const choices = isNew
     ? factorsOf(before).map((factor) => ({
-        global: Math.fround(divides ? 1 / factor : factor),
+        global: divides ? 1 / factor : factor,
         values: before.map((value) => value / factor),
       }))
     : [{ global: nearest({ values: blocks, counts }, before, stored, divides), values: blocks }];
@@ -117,10 +120,13 @@ async function carriedStack(
   return bytes && isSound ? { before, after: before, bytes, globals: [...storedGlobals] } : undefined;
 }
 
-/** Factors of all scales beside which those of blocks may be e4m3: none, and the power of two that makes the largest one 2^8. */
+/**
+ * Factors of all scales beside which those of blocks may be e4m3: none, and the power of two that makes the largest one 2^8, or
+ * the least normal one, which has a reciprocal.
+ */
 function factorsOf(scales: Float32Array): readonly number[] {
   const largest = scales.reduce((max, value) => Math.max(max, value), 0);
-  return largest === 0 ? [1] : [1, 2 ** (Math.floor(Math.log2(largest)) - MAX_POWER)];
+  return largest === 0 ? [1] : [1, 2 ** Math.max(Math.floor(Math.log2(largest)) - MAX_POWER, LEAST_POWER)];
 }
 
 const same = (a: Float32Array, b: Float32Array): boolean => a.every((value, i) => value === b[i]);
