@@ -4,7 +4,7 @@ import { ArgumentError, FileError } from "../errors.js";
 import { blockedRows, blockFormat } from "../formats/block.js";
 import type { TensorSource } from "../io/source.js";
 import { fromBytes } from "../ops/create.js";
-import { viewAs } from "../tensor/data.js";
+import { asBytes, viewAs } from "../tensor/data.js";
 import type { Direction, GivenRandomBits, QuantizeSpec } from "../tensor/quantized.js";
 import type { Shape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -61,12 +61,6 @@ export type RandomWords = Partial<Record<Direction, Uint32Array>>;
 /** The random bits as tensors, which the open scope owns. */
 export function givenRandomBits(backend: Backend, { rowwise, columnwise }: RandomWords): GivenRandomBits {
   const made = (words: Uint32Array | undefined): Tensor<"u32"> | undefined =>
-    words &&
-    (fromBytes(
-      backend,
-      new Uint8Array(words.buffer, words.byteOffset, words.byteLength),
-      [words.length],
-      "u32",
-    ) as Tensor<"u32">);
+    words && (fromBytes(backend, asBytes(words), [words.length], "u32") as Tensor<"u32">);
   return { randomBits: made(rowwise), randomBitsColumnwise: made(columnwise) };
 }

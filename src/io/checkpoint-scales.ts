@@ -4,6 +4,7 @@ import type { DelayedSnapshot } from "../modules/delayed-state.js";
 import type { Module } from "../modules/module.js";
 import type { QuantizationSnapshot } from "../modules/quantization-state.js";
 import { type Pass, ROLES } from "../recipes/table.js";
+import { asBytes } from "../tensor/data.js";
 import type { NameOf } from "./checkpoint-tensors.js";
 import type { TensorPlan } from "./header/header.js";
 import type { TensorSource } from "./source.js";
@@ -28,7 +29,7 @@ export function scaleTensors(
         const values = snapshot[pass][field];
         const slots = ROLES[pass].length;
         const shape = field === "scale" ? [slots] : [values.length / slots, slots];
-        const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+        const bytes = asBytes(values);
         return { name: tensorName(nameOf(name), pass, field), dtype: "F32", shape, bytes } as const;
       }),
     );

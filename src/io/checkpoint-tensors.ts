@@ -104,8 +104,3 @@ export function optimizerPlaces(
     });
   });
 }
-
-/** Returns the bytes of a tensor's data, without copying. */
-export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
-}

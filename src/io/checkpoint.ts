@@ -5,6 +5,7 @@
 import { DisposedError, FileError } from "../errors.js";
 import { defaultRandom } from "../modules/module.js";
 import type { RandomState } from "../quantizers/random-state.js";
+import { asBytes } from "../tensor/data.js";
 import {
   type CheckpointState,
   checkSaved,
@@ -24,7 +25,6 @@ import {
 } from "./checkpoint-record.js";
 import { scaleNames, scalesFrom, scaleTensors, storedScales } from "./checkpoint-scales.js";
 import {
-  bytesOf,
   oldParameterPlaces,
   optimizerPlaces,
   parameterMetadata,
@@ -58,7 +58,7 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
   const recipes = parameterMetadata(module);
   const values = placesOf(state, VERSION).map(({ tensor, ...plan }) => ({
     ...plan,
-    bytes: bytesOf(tensor.dataSync()),
+    bytes: asBytes(tensor.dataSync()),
   }));
   const tensors = [...values, ...scaleTensors(module)];
   const digest = new CheckpointDigest(text, recipes);

@@ -3,6 +3,7 @@ import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError, FileError, ShapeError } from "../errors.js";
 import { fromBytes } from "../ops/create.js";
 import { anyListOf, anything, describe, optionsOf, text } from "../options.js";
+import { asBytes } from "../tensor/data.js";
 import { unpackSix } from "../tensor/packed.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { requireTensor } from "../tensor/require.js";
@@ -121,20 +122,15 @@ function planOf(name: string, value: unknown): Part {
       );
     const values = memberPlaces(name, value).map(({ tensor, ...plan }) => ({
       ...plan,
-      bytes: bytesOf(tensor),
+      bytes: asBytes(tensor.dataSync()),
     }));
     return { recipe: [[recipeKey(name), formatRecipe(recipe)]], values };
   }
   const tensor = requireTensor("saveTensors", name, value);
   const { dtype, shape } = tensor;
   const six = sixBitFile(dtype);
-  const bytes = six ? sixBitBytes(name, bytesOf(tensor)) : bytesOf(tensor);
+  const bytes = six ? sixBitBytes(name, asBytes(tensor.dataSync())) : asBytes(tensor.dataSync());
   return { recipe: [], values: [{ name, dtype: six ?? fileDType(dtype), shape, bytes }] };
-}
-
-function bytesOf(tensor: Tensor): Uint8Array {
-  const { buffer, byteOffset, byteLength } = tensor.dataSync();
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 /**

@@ -32,6 +32,11 @@ export function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData
   return new array(buffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT) as TensorData<D>;
 }
 
+/** Views elements as their bytes, without copying. */
+export function asBytes({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
 const TypedArray = Object.getPrototypeOf(Uint8Array.prototype) as object;
 const tagOf = Object.getOwnPropertyDescriptor(TypedArray, Symbol.toStringTag)?.get as (
   this: unknown,
@@ -53,9 +58,8 @@ export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
       `${op}: ${dtype} elements are a ${wanted}, as data() gives them, or their bytes a Uint8Array; ${kind ? `a ${kind}` : describe(data)} was given`,
     );
   }
-  const { buffer, byteOffset, byteLength } = data as Uint8Array;
   try {
-    return new Uint8Array(buffer, byteOffset, byteLength);
+    return asBytes(data as Uint8Array);
   } catch (cause) {
     throw new ArgumentError(
       `${op}: the memory of the data was transferred; copy them before you transfer it`,

@@ -4,11 +4,11 @@
  * reference.
  */
 import { beforeAll, expect, it } from "vitest";
-import { bytesOf } from "../../../src/cli/bytes.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
 import { NVFP4Quantizer, type NVFP4QuantizerOptions } from "../../../src/quantizers/nvfp4.js";
+import { asBytes } from "../../../src/tensor/data.js";
 import type { Direction, QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
@@ -47,7 +47,7 @@ function drawn(): Uint16Array {
 /** The codes and the scales of one copy, line by line. */
 function partsOf(t: QuantizedTensor, direction: Direction): readonly Uint8Array[] {
   return [t.copy(direction).data, relayoutScales(t, direction, "logical")].map((part) =>
-    bytesOf(part.dataSync()),
+    asBytes(part.dataSync()),
   );
 }
 

@@ -8,9 +8,9 @@ import type { TensorEntry, TensorPlan } from "../../io/header/header.js";
 import type { TensorSource } from "../../io/source.js";
 import { decode as decodeTensor } from "../../ops/cast/cast.js";
 import { fromBytes } from "../../ops/create.js";
+import { asBytes } from "../../tensor/data.js";
 import { Scope } from "../../tensor/scope.js";
 import type { Shape } from "../../tensor/shape.js";
-import { bytesOf } from "../bytes.js";
 import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
@@ -57,7 +57,7 @@ function decodePiece(
 
 function decodeBytes(backend: Backend, bytes: Uint8Array, format: ScalarFormat): Uint8Array {
   using _scope = new Scope();
-  return bytesOf(decodeTensor(fromBytes(backend, bytes, undefined, format)).dataSync());
+  return asBytes(decodeTensor(fromBytes(backend, bytes, undefined, format)).dataSync());
 }
 
 export const decode = defineCommand({

@@ -9,10 +9,10 @@ import { readQuantized, recipesOf, requireMembers, subjectsOf } from "../../io/q
 import { type Recipe, recipeSubject } from "../../io/quantized/recipe.js";
 import type { TensorSource } from "../../io/source.js";
 import { dequantize as dequantizeTensor } from "../../ops/quantize/dequantize.js";
+import { asBytes } from "../../tensor/data.js";
 import type { Direction, QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
-import { bytesOf } from "../bytes.js";
 import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { choice, oneOf, optional } from "../options.js";
@@ -55,7 +55,7 @@ function dequantizedBytes(
   using _scope = new Scope();
   const values =
     dialect === undefined ? dequantizeTensor(quantized, dtype) : dequantizeAs(quantized, { dialect, dtype });
-  return bytesOf(values.dataSync());
+  return asBytes(values.dataSync());
 }
 
 export const dequantize = defineCommand({

@@ -9,9 +9,9 @@ import { recipesOf, requireWhole, subjectsOf } from "../../io/quantized/quantize
 import type { TensorSource } from "../../io/source.js";
 import { type EncodeOptions, encode as encodeTensor } from "../../ops/cast/cast.js";
 import { fromBytes } from "../../ops/create.js";
+import { asBytes } from "../../tensor/data.js";
 import { Scope } from "../../tensor/scope.js";
 import { elementCount, isWide, type Shape, type WideDType } from "../../tensor/shape.js";
-import { bytesOf } from "../bytes.js";
 import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
@@ -96,7 +96,7 @@ function encodeBytes(
   using _scope = new Scope();
   const { randomBits } = givenRandomBits(backend, words ? { rowwise: words } : {});
   const x = fromBytes(backend, bytes, undefined, dtype);
-  return bytesOf(encodeTensor(x, { ...options, randomBits }).dataSync());
+  return asBytes(encodeTensor(x, { ...options, randomBits }).dataSync());
 }
 
 export const encode = defineCommand({

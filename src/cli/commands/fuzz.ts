@@ -7,8 +7,8 @@ import { fileDType } from "../../io/dtypes.js";
 import { formatRecipe, recipeKey } from "../../io/quantized/recipe.js";
 import { MemorySource } from "../../io/source.js";
 import { requirePackages } from "../../packages.js";
+import { asBytes } from "../../tensor/data.js";
 import { elementCount } from "../../tensor/shape.js";
-import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
 import { integer, type OptionTable, oneOf, optional, type Values, value } from "../options.js";
@@ -198,7 +198,7 @@ export const fuzz = defineCommand({
     const inputs = corpus.cases.flatMap(({ tensors }, i) =>
       Object.entries(tensors).map(([suffix, tensor]) => {
         const plan = { name: `in.${names[i]}${suffix}`, dtype: fileDType(tensor.dtype), shape: tensor.shape };
-        return { ...plan, bytes: bytesOf(tensor.data) };
+        return { ...plan, bytes: asBytes(tensor.data) };
       }),
     );
     const recipes = Object.fromEntries(

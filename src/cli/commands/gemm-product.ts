@@ -12,9 +12,9 @@ import type { InputAndWeight } from "../../ops/gemm/named-operands.js";
 import type { GemmInput } from "../../ops/gemm/operand.js";
 import type { GemmSettings } from "../../ops/gemm/options.js";
 import type { GemmPlan } from "../../ops/gemm/plan.js";
+import { asBytes } from "../../tensor/data.js";
 import { Scope } from "../../tensor/scope.js";
 import { elementCount } from "../../tensor/shape.js";
-import { bytesOf } from "../bytes.js";
 import {
   choice,
   flag,
@@ -172,9 +172,9 @@ function compute(
   using _scope = new Scope();
   const progress = onStart?.(elementCount(matrix));
   const { out, amax, plan: used, unverified } = multiplyTensors({ ...options, progress });
-  const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: bytesOf(out.dataSync()) };
+  const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: asBytes(out.dataSync()) };
   const record = amax
-    ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: bytesOf(amax.dataSync()) }]
+    ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: asBytes(amax.dataSync()) }]
     : [];
   const product = { tensors: [d, ...record], plan: used };
   return unverified === undefined ? product : { ...product, unverified };

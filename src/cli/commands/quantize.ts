@@ -12,10 +12,10 @@ import {
 import { formatRecipe, type Recipe, recipeKey } from "../../io/quantized/recipe.js";
 import type { TensorSource } from "../../io/source.js";
 import { fromBytes } from "../../ops/create.js";
+import { asBytes } from "../../tensor/data.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
-import { bytesOf } from "../bytes.js";
 import { isGlob } from "../checkpoints/glob.js";
 import { requireOwnValues } from "../checkpoints/refuse.js";
 import { tensorsOption, wantedBy } from "../checkpoints/tensor-globs.js";
@@ -61,9 +61,9 @@ function quantizeBytes(
   const quantized = quantizer.quantize(source, givenRandomBits(backend, randomBits));
   const written = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
     const member = quantized.copy(direction)[field];
-    return member ? [[plan.name, bytesOf(member.dataSync())] as const] : [];
+    return member ? [[plan.name, asBytes(member.dataSync())] as const] : [];
   });
-  const record = amaxRecord ? [[`${name}.amax`, bytesOf(amaxRecord.dataSync())] as const] : [];
+  const record = amaxRecord ? [[`${name}.amax`, asBytes(amaxRecord.dataSync())] as const] : [];
   return new Map([...written, ...record]);
 }
 

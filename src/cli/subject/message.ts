@@ -3,9 +3,8 @@ import type { Answer, PlainTensor } from "lockstep/conformance";
 import { type FileDType, fileDType } from "../../io/dtypes.js";
 import type { Frame, FrameTensor } from "../../io/frames/frame.js";
 import type { JsonObject, TensorEntry } from "../../io/header/header.js";
-import { viewAs } from "../../tensor/data.js";
+import { asBytes, viewAs } from "../../tensor/data.js";
 import { isWide, type Shape, storageBits } from "../../tensor/shape.js";
-import { bytesOf } from "../bytes.js";
 
 /** The harness, which commands load when they need it. */
 export type Harness = typeof import("lockstep/conformance");
@@ -20,7 +19,7 @@ function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; rea
 
 /** A tensor as it lies in a frame, under a name. */
 export function tensorOf(name: string, tensor: PlainTensor): FrameTensor {
-  return { name, ...planOf(tensor), bytes: bytesOf(tensor.data) };
+  return { name, ...planOf(tensor), bytes: asBytes(tensor.data) };
 }
 
 /** The input of an operation: its tensors, by the path of the field, and all other fields as JSON. */

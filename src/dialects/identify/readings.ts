@@ -10,6 +10,7 @@ import {
 } from "../../formats/block.js";
 import { factsOf, hasPowersOnly, isScalarFormat, valueOfCode } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
+import { asBytes } from "../../tensor/data.js";
 import { scaleLines } from "../../tensor/geometry.js";
 import { unpackFour, unpackSix } from "../../tensor/packed.js";
 import { swizzledIndex } from "../../tensor/places.js";
@@ -142,8 +143,7 @@ export function codeReadings(
   size: readonly [rows: number, columns: number],
 ): readonly CodeReading[] {
   const [rows, columns] = size;
-  const { buffer, byteOffset, byteLength } = stored.dataSync();
-  const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+  const bytes = asBytes(stored.dataSync());
   const seen: CodeReading[] = [];
   for (const [format, packing] of packingsOf(stored.dtype, bytes, rows * columns)) {
     const block = packing === "halves of 32" ? 32 : packing === "halves of 16" ? 16 : 1;

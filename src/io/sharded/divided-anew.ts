@@ -2,11 +2,11 @@
 import { emptyRows, joinedRows, rowsOfQuantized } from "../../distributed/quantized.js";
 import { isTensorWide } from "../../formats/block.js";
 import { blockRows } from "../../parallel/sharded-parameter.js";
+import { asBytes } from "../../tensor/data.js";
 import type { Range, TensorPart } from "../../tensor/part.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { bytesOf } from "../checkpoint-tensors.js";
 import { memberPlaces, type TensorPlace } from "../quantized/quantized-file.js";
 import type { LocalTensor } from "./local.js";
 import type { ShardFiles } from "./read.js";
@@ -59,7 +59,7 @@ export async function dividedAnew(
   for (const { name } of shared) requireOne(files, name, [...parts.values()]);
   const joined = joinedPieces(value, { subject, pieces, parts });
   const read = new Map<string, Uint8Array>();
-  for (const { name, tensor } of memberPlaces(subject, joined)) read.set(name, bytesOf(await tensor.data()));
+  for (const { name, tensor } of memberPlaces(subject, joined)) read.set(name, asBytes(await tensor.data()));
   joined.dispose();
   return read;
 }

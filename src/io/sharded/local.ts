@@ -4,6 +4,7 @@ import type { ProcessGroup } from "../../distributed/group.js";
 import { ArgumentError } from "../../errors.js";
 import { processGroup } from "../../functional/ranks.js";
 import { callable, needed, type OptionTable } from "../../options.js";
+import { asBytes } from "../../tensor/data.js";
 import { requirePart, shapeOfPart, type TensorPart, wholePart } from "../../tensor/part.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import { type Shape, sameShape } from "../../tensor/shape.js";
@@ -11,7 +12,7 @@ import type { Tensor } from "../../tensor/tensor.js";
 import { CHECKPOINT_STATE, type CheckpointState } from "../checkpoint-checks.js";
 import { quantizedRecord } from "../checkpoint-record.js";
 import { scaleTensors } from "../checkpoint-scales.js";
-import { bytesOf, MODULE, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
+import { MODULE, optimizerPlaces, parameterPlaces } from "../checkpoint-tensors.js";
 import type { TensorPlan } from "../header/header.js";
 
 /** One rank's part of a training run. */
@@ -57,7 +58,7 @@ export function localTensors(user: string, state: ShardedState): readonly LocalT
   const tensors = places.map(({ parameter, subject, tensor, ...plan }): LocalTensor => {
     const { value } = parameter;
     const part = partOf(user, plan.name, parameter.part, value.shape);
-    const bytes = async (): Promise<Uint8Array> => bytesOf(await tensor.data());
+    const bytes = async (): Promise<Uint8Array> => asBytes(await tensor.data());
     if (!(value instanceof QuantizedTensor) || !plan.name.startsWith(MODULE))
       return { ...plan, part, tensor, bytes };
     const { shape: _, ...recipe } = quantizedRecord(value);

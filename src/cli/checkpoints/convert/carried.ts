@@ -209,6 +209,6 @@ function nearest(
       return Number.isFinite(after) ? sum + (counts[i] as number) : Number.POSITIVE_INFINITY;
     }, 0);
   const candidates = [0, -1, 1].map((step) => neighbour(reciprocal, step));
-  const [best = reciprocal] = candidates.toSorted((a, b) => changed(a) - changed(b));
-  return best;
+  const counted = candidates.map((global) => ({ global, changes: changed(global) }));
+  return counted.reduce((best, each) => (each.changes < best.changes ? each : best)).global;
 }

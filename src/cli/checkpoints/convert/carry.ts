@@ -1,7 +1,7 @@
 /** Carries the codes and scales of a quantized weight over to another convention. */
 import { FileError } from "../../../errors.js";
+import { asBytes } from "../../../tensor/data.js";
 import { elementCount } from "../../../tensor/shape.js";
-import { bytesOf } from "../../bytes.js";
 import { CodeTables } from "../kernels/code-tables.js";
 import type { Kernels, Place } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
@@ -43,7 +43,7 @@ export async function writeCarried(
   const counts = before !== after && index !== undefined && isCounted(weight, parts);
   if (counts) await copyCounted(kernels, weight, parts, { before, after, index }, output, changes);
   else await copyCodes(kernels, weight, parts, output);
-  if (parts.global) await output.append(parts.global, bytesOf(Float32Array.from(globals)));
+  if (parts.global) await output.append(parts.global, asBytes(Float32Array.from(globals)));
   if (before === after) changes.elements = elementCount(weight.shape);
   else if (!counts)
     await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);

@@ -1,6 +1,6 @@
 /** Scales as the bytes of a type that has exactly their values. */
 import type { FileDType } from "../../../io/dtypes.js";
-import { bytesOf } from "../../bytes.js";
+import { asBytes } from "../../../tensor/data.js";
 import { toFloats } from "../stored/scales.js";
 import { Changes, toWide } from "./wide.js";
 
@@ -24,7 +24,7 @@ function codesOf(dtype: FileDType): ReadonlyMap<number, number> {
 
 /** The bytes of `values` in a type of one, two or four bytes; undefined if it does not have one of them. */
 export function encodeScales(dtype: FileDType, values: Float32Array): Uint8Array | undefined {
-  if (dtype === "F32") return bytesOf(values);
+  if (dtype === "F32") return asBytes(values);
   const bytes =
     dtype === "BF16" ? toWide("bf16", Float64Array.from(values), new Changes()) : byCode(dtype, values);
   if (!bytes) return undefined;

@@ -5,10 +5,10 @@ import { allMembers, quantizedPlans } from "../../../io/quantized/quantized-file
 import { formatRecipe, type Recipe, recipeKey } from "../../../io/quantized/recipe.js";
 import { fromBytes } from "../../../ops/create.js";
 import { quantizerNamed } from "../../../quantizers/named.js";
+import { asBytes } from "../../../tensor/data.js";
 import { requireQuantizable } from "../../../tensor/geometry.js";
 import { Scope } from "../../../tensor/scope.js";
 import { asMatrix, type Shape } from "../../../tensor/shape.js";
-import { bytesOf } from "../../bytes.js";
 import type { Kernels } from "../kernels/kernels.js";
 import type { Output } from "./output.js";
 import { valuesOf } from "./own.js";
@@ -90,7 +90,7 @@ function quantizedBytes(
   const made = quantizer.quantize(fromBytes(backend, bytes, recipe.shape, recipe.dtype));
   const members = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
     const member = made.copy(direction)[field];
-    return member ? [[plan.name, bytesOf(member.dataSync()).slice()] as const] : [];
+    return member ? [[plan.name, asBytes(member.dataSync()).slice()] as const] : [];
   });
   return { members: new Map(members), values: valuesOf(made) };
 }

@@ -3,10 +3,10 @@ import type { Backend } from "../../../backends/backend.js";
 import { Holder } from "../../../io/holder.js";
 import { quantizedPlans, readQuantized } from "../../../io/quantized/quantized-file.js";
 import { dequantize } from "../../../ops/quantize/dequantize.js";
+import { asBytes } from "../../../tensor/data.js";
 import type { QuantizedTensor } from "../../../tensor/quantized.js";
 import { Scope } from "../../../tensor/scope.js";
 import type { Shape } from "../../../tensor/shape.js";
-import { bytesOf } from "../../bytes.js";
 import type { OwnWeight } from "../stored/own.js";
 import { matricesOf } from "../stored/weight.js";
 import type { Source, SourceRows } from "./source.js";
@@ -43,6 +43,6 @@ function* rowsOf(shape: Shape, all: Float32Array): Generator<SourceRows, undefin
       const count = Math.min(ROW_STEP, height - row);
       const at = (matrix * height + row) * columns;
       const values = all.subarray(at, at + count * columns);
-      yield { rows: count, columns, bytes: bytesOf(values), type: "f32", values };
+      yield { rows: count, columns, bytes: asBytes(values), type: "f32", values };
     }
 }

@@ -6,9 +6,9 @@ import { castTo } from "../../../ops/cast/cast.js";
 import { fromBytes, tensor } from "../../../ops/create.js";
 import { quantize } from "../../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../../quantizers/quantizer.js";
+import { asBytes } from "../../../tensor/data.js";
 import { Scope } from "../../../tensor/scope.js";
 import { hasType, type Tensor } from "../../../tensor/tensor.js";
-import { bytesOf } from "../../bytes.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
@@ -43,7 +43,7 @@ const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "log
 /** The codes of a tensor, in memory of the kernels if the backend can copy them there. */
 function codesOf(kernels: Kernels, data: Tensor): Uint8Array {
   const { memory } = data.backend;
-  if (!memory.readInto) return bytesOf(data.dataSync());
+  if (!memory.readInto) return asBytes(data.dataSync());
   const { bytes } = kernels.place("codes", data.byteLength);
   memory.readInto(data.address, bytes);
   return bytes;
@@ -62,7 +62,7 @@ function quantizeRows(
   const made = quantize(x, layout, inputs).copy("rowwise");
   const { data, scaleInv } = made;
   const typed = target.scale === "source" && hasType(scaleInv, "f32") ? castTo(scaleInv, dtype) : scaleInv;
-  const scales = bytesOf(typed.dataSync());
+  const scales = asBytes(typed.dataSync());
   return {
     codes: codesOf(kernels, data),
     scales,
@@ -111,7 +111,7 @@ export async function quantizeWeight(
     await output.append(codes, packsSix ? sixBitBytes(source.name, made.codes) : made.codes);
     if (first || blocks.kind !== "whole")
       await output.append(scale, inFileOrder(kernels, target, made.scales, blocks.grid[1]));
-    if (begins && global) await output.append(global, bytesOf(Float32Array.of(made.whole ?? 1)));
+    if (begins && global) await output.append(global, asBytes(Float32Array.of(made.whole ?? 1)));
     row += rows.rows;
   }
   return changes;

@@ -2,8 +2,8 @@
 import { FileError } from "../../../errors.js";
 import { WIDE } from "../../../formats/contract.gen.js";
 import { fileDType, tensorDType } from "../../../io/dtypes.js";
+import { asBytes } from "../../../tensor/data.js";
 import { isWide, type Shape, storageBits, type WideDType } from "../../../tensor/shape.js";
-import { bytesOf } from "../../bytes.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { dequantizedRows } from "../stored/dequantize.js";
 import type { StoredTensor } from "../stored/open.js";
@@ -42,7 +42,7 @@ export function quantizedSource(weight: QuantizedWeight): Source {
   const [, , columns] = matricesOf(weight.shape);
   async function* rows(): AsyncGenerator<SourceRows, undefined> {
     for await (const { values } of dequantizedRows(weight)) {
-      const bytes = bytesOf(Float32Array.from(values));
+      const bytes = asBytes(Float32Array.from(values));
       yield { rows: values.length / columns, columns, bytes, type: "f64", values };
     }
   }
@@ -93,7 +93,7 @@ export function transposedSource(source: Source): Source {
 export function numbersOf({ type, values }: Rows): Float32Array | Float64Array {
   if (values instanceof Float64Array || values instanceof Float32Array) return values;
   if (type === "f64") throw new TypeError("f64 values are a Float64Array");
-  return toFloats(fileDType(type), bytesOf(values));
+  return toFloats(fileDType(type), asBytes(values));
 }
 
 /** The largest magnitude of each matrix of a weight. Throws `FileError` for NaN and infinity. */
@@ -122,7 +122,7 @@ function largestOfType(kernels: Kernels, type: Rows["type"], values: ArrayBuffer
   const count = (8 * values.byteLength) / storageBits(type);
   const src = kernels.put("values", values);
   const bits = Uint32Array.of(kernels.call("largestBits", { src, type: WIDE[type], count }));
-  return toFloats(fileDType(type), bytesOf(bits).subarray(0, storageBits(type) / 8))[0] ?? Number.NaN;
+  return toFloats(fileDType(type), asBytes(bits).subarray(0, storageBits(type) / 8))[0] ?? Number.NaN;
 }
 
 /** The largest magnitude; NaN if there is one among the values. */

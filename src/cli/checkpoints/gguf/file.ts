@@ -6,7 +6,7 @@ import { openFile, readAt } from "../../../io/files.js";
 import type { TensorEntry } from "../../../io/header/header.js";
 import { MAX_HEADER_BYTES } from "../../../io/limits.js";
 import { rangeOf, TensorSource } from "../../../io/source.js";
-import { bytesOf } from "../../bytes.js";
+import { asBytes } from "../../../tensor/data.js";
 import { Cursor, MoreBytes } from "./cursor.js";
 import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
 import type { MetadataValue } from "./metadata.js";
@@ -128,7 +128,7 @@ export class GgufFile extends TensorSource {
     for (let block = first; block < last; block += step) {
       const count = Math.min(step, last - block);
       const raw = await readAt(this.path, this.#handle, start + block * bytes, count * bytes);
-      all.set(bytesOf(dequantizePacked(raw, layout)), (block - first) * size);
+      all.set(asBytes(dequantizePacked(raw, layout)), (block - first) * size);
     }
     return all.subarray(begin - first * size, end - first * size);
   }

@@ -3,7 +3,7 @@ import type { Exactly, ExportArgs, Immediate } from "../../../backends/wasm/call
 import { Heap } from "../../../backends/wasm/heap.js";
 import { type ExportName, type Instance, openInstance } from "../../../backends/wasm/instance.js";
 import { Pool } from "../../../backends/wasm/pool.js";
-import { bytesOf } from "../../bytes.js";
+import { asBytes } from "../../../tensor/data.js";
 
 /** Memory of the kernels. It is valid until the place of the same name is asked for again. */
 export interface Place {
@@ -55,7 +55,7 @@ export class Kernels {
   put(name: string, data: ArrayBufferView): number {
     if (data.buffer === this.instance.memory.buffer) return data.byteOffset;
     const { address, bytes } = this.place(name, data.byteLength);
-    bytes.set(bytesOf(data));
+    bytes.set(asBytes(data));
     return address;
   }
 
