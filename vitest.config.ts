@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 
 export const base = {
@@ -20,7 +21,7 @@ export default defineConfig({
   test: {
     testTimeout: 120_000,
     hookTimeout: 60_000,
-    maxWorkers: 2,
+    maxWorkers: availableParallelism(),
     coverage: { include: ["src/**/*.ts"], reporter: ["text"] },
     projects: [
       {

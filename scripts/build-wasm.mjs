@@ -1,19 +1,53 @@
 // Compiles assembly/ to build/reference.wasm with its typed bindings, and embeds the binary as base64 in
 // build/reference.binary.js, so that Node, bundlers and browsers load it the same way. Also writes the functions that put named
-// arguments of the exports in order.
-import { readFile, writeFile } from "node:fs/promises";
+// arguments of the exports in order. Does nothing if its inputs have not changed since it last succeeded.
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import asc from "assemblyscript/asc";
 import { parametersOf } from "./parameters.mjs";
 
+const INPUTS = [
+  ...readdirSync("assembly", { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => join(parentPath, name))
+    .sort(),
+  "asconfig.json",
+  "scripts/build-wasm.mjs",
+  "scripts/parameters.mjs",
+  "node_modules/assemblyscript/package.json",
+];
+const OUTPUTS = [
+  "build/reference.wasm",
+  "build/reference.js",
+  "build/reference.d.ts",
+  "build/reference.binary.js",
+  "build/reference.binary.d.ts",
+];
+const KEY = "build/wasm.key";
+
+function keyOfInputs() {
+  const hash = createHash("sha256");
+  for (const path of INPUTS) hash.update(`${path}\0`).update(readFileSync(path)).update("\0");
+  return hash.digest("hex");
+}
+
+const key = keyOfInputs();
+if (OUTPUTS.every((path) => existsSync(path)) && existsSync(KEY) && readFileSync(KEY, "utf8") === key) {
+  process.stdout.write("build/reference.wasm: its sources have not changed\n");
+  process.exit(0);
+}
+rmSync(KEY, { force: true });
 const { error, stderr } = await asc.main(["--config", "asconfig.json", "--target", "release"]);
 if (error) {
   process.stderr.write(stderr.toString());
   process.stderr.write(`${error.message}\n`);
   process.exit(1);
 }
-const wasm = await readFile("build/reference.wasm");
-const { module, declarations } = parametersOf(await readFile("build/reference.d.ts", "utf8"));
+const wasm = readFileSync("build/reference.wasm");
+const { module, declarations } = parametersOf(readFileSync("build/reference.d.ts", "utf8"));
 const binary = `export const WASM_BASE64 = "${wasm.toString("base64")}";\n`;
-await writeFile("build/reference.binary.js", `${module}${binary}`);
-await writeFile("build/reference.binary.d.ts", `${declarations}export declare const WASM_BASE64: string;\n`);
+writeFileSync("build/reference.binary.js", `${module}${binary}`);
+writeFileSync("build/reference.binary.d.ts", `${declarations}export declare const WASM_BASE64: string;\n`);
+writeFileSync(KEY, key);
 process.stdout.write(`build/reference.wasm: ${wasm.length} bytes\n`);

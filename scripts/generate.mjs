@@ -1,10 +1,16 @@
 // Writes the generated files: the lists of operations and quantizers, from the exports of the families' files; copies of
 // assembly/contract.ts and of the tables of formats and native arguments; stand-ins of launchers; docs/conformance.md, from the
-// committed vectors; and tables of other documents. The lists are written first, because they are compiled. Then the script
-// runs the build, because it reads the compiled tables. With --check it writes nothing and fails if a file is stale.
+// committed vectors; and tables of other documents. Everything is read from sources, so nothing has to be built before. Exits 1
+// if a source does not parse, or if the sources do not compile with what was written. With --check the script writes and compiles
+// nothing, and exits 1 if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
+import { argumentFiles } from "./generate/arguments.mjs";
+import { conformanceFiles } from "./generate/conformance.mjs";
+import { contractFiles } from "./generate/contract.mjs";
+import { formatFiles } from "./generate/formats.mjs";
 import { listFiles } from "./generate/lists.mjs";
+import { standInFiles } from "./generate/stand-in.mjs";
 
 const COMMAND = "npm run generate";
 const check = process.argv.includes("--check");
@@ -24,18 +30,14 @@ async function update(files) {
   }
 }
 
-await update(listFiles(COMMAND));
-const built = spawnSync("npm", ["run", "--silent", "build"], { stdio: ["ignore", "ignore", "inherit"] });
-// generated files are compiled too: if one is stale, the compiler may report errors, but it still emits the tables
-if (built.status !== 0 && check) process.exit(1);
-
-const makers = [
-  (await import("./generate/contract.mjs")).contractFiles,
-  (await import("./generate/formats.mjs")).formatFiles,
-  (await import("./generate/arguments.mjs")).argumentFiles,
-  (await import("./generate/conformance.mjs")).conformanceFiles,
-  (await import("./generate/docs.mjs")).docFiles,
-  (await import("./generate/stand-in.mjs")).standInFiles,
-];
-for (const make of makers) await update(await make(COMMAND));
-process.exitCode = stale > 0 ? 1 : 0;
+// The order matters: a generator reads files that the generators before it write.
+const GENERATORS = [listFiles, contractFiles, formatFiles, argumentFiles, conformanceFiles, standInFiles];
+for (const generate of GENERATORS) await update(await generate(COMMAND));
+// docs.mjs reads tables when it is loaded
+const { docFiles } = await import("./generate/docs.mjs");
+await update(await docFiles(COMMAND));
+if (check) process.exit(stale > 0 ? 1 : 0);
+const { status } = spawnSync("npm", ["run", "--silent", "tsc", "--", "-p", "tsconfig.check.json"], {
+  stdio: "inherit",
+});
+process.exit(status ?? 1);

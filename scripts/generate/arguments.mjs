@@ -1,6 +1,5 @@
 // Generates the C++ structs of the addon's calls from their TypeScript declarations.
-import { ABSENT, slotsOf } from "../../dist/src/backends/cuda/native-arguments.js";
-import { NATIVE_CALLS } from "../../dist/src/backends/cuda/native-calls.js";
+import { importSource } from "./source.mjs";
 
 const pascal = (name) => name[0].toUpperCase() + name.slice(1);
 
@@ -18,6 +17,8 @@ ${lines.join("")}  };
 
 /** Returns the generated files as { path: text }. */
 export async function argumentFiles(command) {
+  const { ABSENT, slotsOf } = await importSource("src/backends/cuda/native-arguments.ts");
+  const { NATIVE_CALLS } = await importSource("src/backends/cuda/native-calls.ts");
   const calls = Object.entries(NATIVE_CALLS).map(([name, declaration]) => [name, slotsOf(declaration)]);
   const kinds = [...new Set(calls.flatMap(([, slots]) => slots.map(({ kind }) => kind)))].sort();
   return {

@@ -200,7 +200,7 @@ every rounding, multiplies all 2^16 pairs of e4m3 and of e5m2 codes, and compare
 
 On a machine with a GPU \`RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run --project gpu\` compares the CUDA backend with the
 reference. With \`RUNS=10000 CHUNKS=256\` before the command and \`--testTimeout 900000\` after it, it runs 10,000 inputs for each law and
-whole sweeps. Two test files run at a time; \`VITEST_MAX_WORKERS=16\` before the command runs that many.
+whole sweeps. A test file runs on each core; \`VITEST_MAX_WORKERS=2\` before the command runs two at a time.
 
 \`h100-results.json\` and \`h200-results.json\` have frozen results of those GPUs, products with their plans. \`npm test\` compares the
 reference with them on any machine (\`conformance/tests/witness/frozen.test.ts\`).

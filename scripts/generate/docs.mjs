@@ -1,12 +1,15 @@
 // Fills the tables of docs/guide.md and docs/cli.md that follow from tables and docstrings. Each stands between two comments,
 // of which the first names it.
 import { readFileSync } from "node:fs";
-import { DIALECT_NAMES, DIALECTS } from "../../dist/src/dialects/table.js";
-import { BLOCK_FORMAT_NAMES, blockFormat, quantizersWith, tileSize } from "../../dist/src/formats/block.js";
-import { factsOf } from "../../dist/src/formats/derive.js";
-import { ELEMENT_SCALING_NAMES } from "../../dist/src/formats/element-scalings.js";
-import { QUANTIZER_CLASSES } from "../../dist/src/quantizers/classes.gen.js";
 import { filesIn } from "./lists.mjs";
+import { importSource } from "./source.mjs";
+
+const { DIALECT_NAMES, DIALECTS } = await importSource("src/dialects/table.ts");
+const { BLOCK_FORMAT_NAMES, blockFormat, quantizersWith, tileSize } =
+  await importSource("src/formats/block.ts");
+const { factsOf } = await importSource("src/formats/derive.ts");
+const { ELEMENT_SCALING_NAMES } = await importSource("src/formats/element-scalings.ts");
+const { QUANTIZER_CLASSES } = await importSource("src/quantizers/classes.gen.ts");
 
 const ROWS = BLOCK_FORMAT_NAMES.map((name) => ({ name, ...blockFormat(name) }));
 const unique = (list) => [...new Set(list)];

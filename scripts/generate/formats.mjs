@@ -1,12 +1,13 @@
 // Generates the format words of src/formats/scalar.ts for C++.
-import { factsOf } from "../../dist/src/formats/derive.js";
-import { SCALAR_FORMATS } from "../../dist/src/formats/scalar.js";
+import { importSource } from "./source.mjs";
 
 const capital = (name) => name[0].toUpperCase() + name.slice(1);
 const hex = (word) => `0x${(word >>> 0).toString(16).padStart(8, "0")}`;
 
 /** Returns the generated files as { path: text }. */
 export async function formatFiles(command) {
+  const { factsOf } = await importSource("src/formats/derive.ts");
+  const { SCALAR_FORMATS } = await importSource("src/formats/scalar.ts");
   const rows = Object.keys(SCALAR_FORMATS).map(
     (name) => `constexpr uint32_t k${capital(name)} = ${hex(factsOf(name).word)};\n`,
   );
