@@ -14,6 +14,20 @@ export type ErrorCode =
   | "MISSING_PACKAGE"
   | "DISTRIBUTED";
 
+/** The maximum length of a message, in characters before unprintable ones are escaped. */
+const MAX_MESSAGE = 4096;
+
+/**
+ * Returns a message, or the beginning and the end of one that is too long, because a name or a value in it is. The end says what
+ * to do.
+ */
+function bounded(message: string): string {
+  if (message.length <= MAX_MESSAGE) return message;
+  const half = MAX_MESSAGE / 2;
+  const left = message.length - MAX_MESSAGE;
+  return `${message.slice(0, half)}… (${left} characters left out) …${message.slice(-half)}`;
+}
+
 /**
  * The base class of all errors of this library. The message says what was given, what was needed and what to do. It is one line
  * without terminal control characters, even if names in it contain some.
@@ -25,7 +39,7 @@ export class LockstepError extends Error {
     message: string,
     options?: ErrorOptions,
   ) {
-    super(printable(message), options);
+    super(printable(bounded(message)), options);
     this.name = new.target.name;
   }
 }

@@ -57,7 +57,8 @@ export class MessageFiles implements Files {
   }
 
   async text(path: string, what: string, most: number): Promise<string> {
-    const text = this.frame.metadata[path];
+    const { metadata } = this.frame;
+    const text = Object.hasOwn(metadata, path) ? metadata[path] : undefined;
     if (text === undefined)
       throw new FileError(`${path}: the frame has no metadata of this name; ${what} is read from it`);
     if (text.length <= most) return text;

@@ -17,6 +17,7 @@ import { sameShape } from "../tensor/shape.js";
 import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
 import { isObject } from "./header/header.js";
+import { shownJson } from "./json/json-shown.js";
 import type { TensorSource } from "./source.js";
 
 /** A training run. */
@@ -78,8 +79,8 @@ export function requireQuantized(
     if (!value) throw fail("is quantized there and not in the module");
     if (!isObject(saved)) throw fail("is quantized in the module and not there");
     for (const [key, wanted] of Object.entries(quantizedRecord(value))) {
-      const [theirs, ours] = [saved[key], wanted].map((each) => JSON.stringify(each));
-      if (theirs !== ours) throw fail(`has ${key} ${theirs} there and ${ours} in the module`);
+      if (JSON.stringify(saved[key]) !== JSON.stringify(wanted))
+        throw fail(`has ${key} ${shownJson(saved[key])} there and ${shownJson(wanted)} in the module`);
     }
   }
 }
@@ -105,7 +106,7 @@ export function stepsOf(
 function countOf(path: string, name: string, count: unknown): number {
   if (Number.isSafeInteger(count) && (count as number) >= 0) return count as number;
   throw new FileError(
-    `${path}: the step count of "${name}" is ${JSON.stringify(count)}; a whole number from 0 is needed, so this is another optimizer's checkpoint or a damaged one`,
+    `${path}: the step count of "${name}" is ${shownJson(count)}; a whole number from 0 is needed, so this is another optimizer's checkpoint or a damaged one`,
   );
 }
 

@@ -8,7 +8,8 @@ import { isU64 } from "../options.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE } from "./checkpoint-tensors.js";
 import { isObject, type JsonObject, type Metadata, type TensorPlan } from "./header/header.js";
-import { JsonError, parseJson } from "./json/json-read.js";
+import { parseJsonObject } from "./json/json-object.js";
+import { shownJson } from "./json/json-shown.js";
 import { jsonText } from "./json/json-write.js";
 import { recipesOf } from "./quantized/quantized-file.js";
 import { KEY_PREFIX, RECORD_KEY } from "./quantized/recipe.js";
@@ -102,12 +103,12 @@ export function readRecord(file: TensorSource): StoredRecord {
     throw fail(
       `is no checkpoint: its metadata have no "${RECORD_KEY}"; give a file that saveCheckpoint wrote`,
     );
-  const record = parse(stored);
+  const record = parseJsonObject(stored);
   if (!record) throw fail(`its metadata's "${RECORD_KEY}" is not a JSON object; the file is damaged`);
   const { version } = record;
   if (version !== OLDEST && version !== VERSION) {
     throw fail(
-      `is a checkpoint of version ${JSON.stringify(version)}; this release reads versions ${OLDEST} and ${VERSION}; load it with the release that saved it`,
+      `is a checkpoint of version ${shownJson(version)}; this release reads versions ${OLDEST} and ${VERSION}; load it with the release that saved it`,
     );
   }
   const { steps, random, extra, sha256 } = record;
@@ -132,14 +133,4 @@ export function readRecord(file: TensorSource): StoredRecord {
 /** Whether a value is an unsigned 64-bit integer in decimal digits, as seeds and offsets are stored. */
 export function isWordText(value: unknown): value is string {
   return typeof value === "string" && /^\d{1,20}$/.test(value) && isU64(BigInt(value));
-}
-
-function parse(text: string): JsonObject | undefined {
-  try {
-    const value = parseJson(text);
-    return isObject(value) ? value : undefined;
-  } catch (error) {
-    if (error instanceof JsonError) return undefined;
-    throw error;
-  }
 }

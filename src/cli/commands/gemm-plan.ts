@@ -1,5 +1,7 @@
 /** Plans of products in JSON files. */
 import { ArgumentError, FileError } from "../../errors.js";
+import { JsonError, parseJson } from "../../io/json/json-read.js";
+import { shownJson } from "../../io/json/json-shown.js";
 import { type GemmPlan, planFault } from "../../ops/gemm/plan.js";
 import { valueAt } from "../../options.js";
 import type { Files } from "../files.js";
@@ -22,13 +24,13 @@ export async function readPlan(files: Files, path: string): Promise<GemmPlan> {
   const text = await files.text(path, "a plan", MAX_PLAN_BYTES);
   let json: unknown;
   try {
-    json = JSON.parse(text);
+    json = parseJson(text);
   } catch (cause) {
-    throw new FileError(`${path}: is not valid JSON; gemm --print-plan prints a plan`, { cause });
+    if (!(cause instanceof JsonError)) throw cause;
+    throw new FileError(`${path}: ${cause.message}; gemm --print-plan prints a plan`, { cause });
   }
   const fault = planFault(json);
   if (!fault) return json as GemmPlan;
   const [field, needed] = fault;
-  const given = JSON.stringify(valueAt(json, field)) ?? "absent";
-  throw new FileError(`${path}: ${field} is ${given}; ${needed} is needed`);
+  throw new FileError(`${path}: ${field} is ${shownJson(valueAt(json, field))}; ${needed} is needed`);
 }

@@ -1,8 +1,9 @@
 /** `lockstep serve`: runs commands for a program in another language. */
-import { ArgumentError, LockstepError, messageOf } from "../../errors.js";
+import { ArgumentError, FileError, LockstepError, messageOf } from "../../errors.js";
 import { encodeFrame, Frame, MESSAGE_KEY } from "../../io/frames/frame.js";
 import { FrameReader } from "../../io/frames/frame-reader.js";
 import { isObject } from "../../io/header/header.js";
+import { JsonError, parseJson } from "../../io/json/json-read.js";
 import { nearest } from "../../nearest.js";
 import { defineCommand } from "../command.js";
 import type { Command, ExitCode } from "../command-types.js";
@@ -24,15 +25,23 @@ function requestOf({ metadata, path }: Frame): Request {
     );
   let request: unknown;
   try {
-    request = JSON.parse(text);
+    request = parseJson(text, exactNumber);
   } catch (cause) {
-    throw new ArgumentError(`${path}: the metadata "${MESSAGE_KEY}" are not JSON`, { cause });
+    if (!(cause instanceof JsonError)) throw cause;
+    throw new ArgumentError(`${path}: the metadata "${MESSAGE_KEY}" ${cause.message}`, { cause });
   }
   const { id = null, args } = isObject(request) ? request : {};
   if (Array.isArray(args) && args.every((each) => typeof each === "string")) return { id, args };
   throw new ArgumentError(
     `${path}: "args" in the metadata "${MESSAGE_KEY}" must be a list of texts, the command and its arguments`,
   );
+}
+
+/** Reads a number that the response can repeat. Throws `JsonError` for others. */
+function exactNumber(text: string): number {
+  const number = Number(text);
+  if (Number.isFinite(number) && (!Number.isInteger(number) || Number.isSafeInteger(number))) return number;
+  throw new JsonError(`has the number ${text.slice(0, 40)}, which is beyond 2^53; send it as a text`);
 }
 
 /** Adds the options of `defaults` that are not among the arguments. */
@@ -70,9 +79,7 @@ export class Server {
       const response = JSON.stringify({ id, status, result: printedValue(printed.text) });
       return encodeFrame(name, files.tensors, { ...files.metadata, [MESSAGE_KEY]: response });
     } catch (error) {
-      const code = error instanceof LockstepError ? error.code : "INTERNAL";
-      const message = messageOf(error);
-      return encodeFrame(name, [], { [MESSAGE_KEY]: JSON.stringify({ id, error: { code, message } }) });
+      return failureFrame(name, id, error);
     }
   }
 
@@ -96,6 +103,20 @@ export class Server {
 
   async dispose(): Promise<void> {
     await this.#backends.dispose();
+  }
+}
+
+/** The response to a request that failed. If the id is too long for a frame, the response has none. */
+function failureFrame(name: string, id: unknown, error: unknown): readonly Uint8Array[] {
+  const code = error instanceof LockstepError ? error.code : "INTERNAL";
+  const message = messageOf(error);
+  const frame = (repeated: unknown): readonly Uint8Array[] =>
+    encodeFrame(name, [], { [MESSAGE_KEY]: JSON.stringify({ id: repeated, error: { code, message } }) });
+  try {
+    return frame(id);
+  } catch (cause) {
+    if (!(cause instanceof FileError)) throw cause;
+    return frame(null);
   }
 }
 

@@ -1,7 +1,7 @@
 /** The tensors that were quantized, from which differences are explained. */
 import { Suspicions } from "../../explain/suspicion.js";
 import { hasGivenScale } from "../../formats/block.js";
-import { isObject } from "../../io/header/header.js";
+import { parseJsonObject } from "../../io/json/json-object.js";
 import type { TensorSource } from "../../io/source.js";
 import { viewAs } from "../../tensor/data.js";
 import { asMatrix, elementCount } from "../../tensor/shape.js";
@@ -61,9 +61,9 @@ export class Inputs {
 /** The options that `fuzz` recorded in one of the files, or the defaults of the command line. */
 function recordedIn(files: readonly TensorSource[]): Recorded {
   for (const { metadata } of files) {
-    const options = parsed(metadata[FUZZ]);
+    const options = parseJsonObject(metadata[FUZZ]);
     if (!options) continue;
-    const scale = Number(options.scale ?? 1);
+    const scale = Number(textOf(options.scale ?? 1));
     return {
       scale: scale > 0 ? Math.fround(scale) : 1,
       seed: u64(options.seed),
@@ -74,17 +74,12 @@ function recordedIn(files: readonly TensorSource[]): Recorded {
   return { scale: 1, seed: 0n, offset: 0n, isGiven: false };
 }
 
-function parsed(text: string | undefined): Readonly<Record<string, unknown>> | undefined {
-  if (text === undefined) return undefined;
-  try {
-    const value: unknown = JSON.parse(text);
-    return isObject(value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
+/** A number or a text as a text; empty for other values, of which a hostile one cannot be converted. */
+function textOf(value: unknown): string {
+  return typeof value === "string" || typeof value === "number" ? String(value) : "";
 }
 
 function u64(value: unknown): bigint {
-  const text = String(value ?? 0);
+  const text = textOf(value ?? 0);
   return /^\d{1,20}$/.test(text) ? BigInt.asUintN(64, BigInt(text)) : 0n;
 }

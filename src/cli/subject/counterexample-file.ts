@@ -3,6 +3,8 @@ import type { Answer, Counterexample, OperationName, PlainTensor } from "lockste
 import { FileError } from "../../errors.js";
 import type { FrameTensor } from "../../io/frames/frame.js";
 import { isObject, isSize, type JsonObject } from "../../io/header/header.js";
+import { parseJsonObject } from "../../io/json/json-object.js";
+import { setOwn } from "../../io/json/json-read.js";
 import type { TensorSource } from "../../io/source.js";
 import { viewAs } from "../../tensor/data.js";
 import { DTYPES, type DType, type Shape } from "../../tensor/shape.js";
@@ -71,24 +73,24 @@ function kindsOf(harness: Harness, value: unknown, path = ""): Readonly<Record<s
 export async function readCounterexample(file: TensorSource, harness: Harness): Promise<StoredCase> {
   const fail = (why: string): FileError =>
     new FileError(`${file.path}: ${why}; give a file that conform --counterexample wrote`);
-  const about = parsed(file.metadata[KEY]);
+  const about = parseJsonObject(file.metadata[KEY]);
   if (!about) throw fail(`has no metadata "${KEY}"`);
   const { operation, input, before, kinds } = about;
   const known = harness.OPERATION_NAMES.find((name) => name === operation);
   if (!known || !isObject(input) || !isObject(kinds)) throw fail("says nothing of its operation and input");
-  const tensors = async (prefix: string): Promise<Readonly<Record<string, PlainTensor>>> => {
-    const found: Record<string, PlainTensor> = {};
+  const tensors = async (prefix: string): Promise<ReadonlyMap<string, PlainTensor>> => {
+    const found = new Map<string, PlainTensor>();
     for (const [path, kind] of Object.entries(kinds)) {
       if (!isKind(kind)) throw fail(`has no type of "${path}"`);
       const bytes = await file.read(file.entry(`${prefix}${path}`));
-      found[path] = new harness.PlainTensor(kind.dtype, kind.shape, viewAs(kind.dtype, bytes.slice()));
+      found.set(path, new harness.PlainTensor(kind.dtype, kind.shape, viewAs(kind.dtype, bytes.slice())));
     }
     return found;
   };
   return {
     operation: known,
-    input: withTensors(input, await tensors("")),
-    ...(isObject(before) ? { before: withTensors(before, await tensors("before.")) } : {}),
+    input: withTensors(input, await tensors(""), fail),
+    ...(isObject(before) ? { before: withTensors(before, await tensors("before."), fail) } : {}),
   };
 }
 
@@ -96,15 +98,6 @@ function isKind(value: unknown): value is Kind {
   if (!isObject(value)) return false;
   const { dtype, shape } = value;
   return DTYPES.some((each) => each === dtype) && Array.isArray(shape) && shape.every(isSize);
-}
-
-function parsed(text: string | undefined): JsonObject | undefined {
-  try {
-    const value: unknown = text === undefined ? undefined : JSON.parse(text);
-    return isObject(value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 /** The numbers that JSON has as texts. */
@@ -116,7 +109,11 @@ const NUMBERS: Readonly<Record<string, number>> = {
 };
 
 /** The fields of an input with its tensors, and with numbers in place of texts. */
-function withTensors(fields: JsonObject, tensors: Readonly<Record<string, PlainTensor>>): object {
+function withTensors(
+  fields: JsonObject,
+  tensors: ReadonlyMap<string, PlainTensor>,
+  fail: (why: string) => FileError,
+): object {
   const visit = (value: unknown): unknown => {
     if (typeof value === "string" && Object.hasOwn(NUMBERS, value)) return NUMBERS[value];
     if (typeof value === "string" && /^\d+$/.test(value)) return BigInt(value);
@@ -124,16 +121,18 @@ function withTensors(fields: JsonObject, tensors: Readonly<Record<string, PlainT
     if (!isObject(value)) return value;
     return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, visit(each)]));
   };
-  const made = visit(fields) as Record<string, unknown>;
-  for (const [path, tensor] of Object.entries(tensors)) {
+  const made = visit(fields) as JsonObject;
+  for (const [path, tensor] of tensors) {
     const names = path.split(".");
     const last = names.pop() as string;
-    let at = made;
+    let at: JsonObject = made;
     for (const name of names) {
-      at[name] ??= {};
-      at = at[name] as Record<string, unknown>;
+      if (!Object.hasOwn(at, name)) setOwn(at, name, {});
+      const next = at[name];
+      if (!isObject(next)) throw fail(`has a tensor "${path}" in what is no object`);
+      at = next;
     }
-    at[last] = tensor;
+    setOwn(at, last, tensor);
   }
   return made;
 }

@@ -2,6 +2,7 @@
 import type { Answer, Complete, OperationName, Subject, Supported } from "lockstep/conformance";
 import { ArgumentError, UnsupportedError } from "../../errors.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
+import { shownJson } from "../../io/json/json-shown.js";
 import { parseRecipe } from "../../io/quantized/recipe-parser.js";
 import { describe } from "../../options.js";
 import { VERSION } from "../manifest.js";
@@ -129,7 +130,7 @@ export class ProgramSubject {
   }
 }
 
-const text = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
+const text = (value: unknown): string => (typeof value === "string" ? value : shownJson(value));
 
 function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
   const { protocol, name, operations } = say;
@@ -139,13 +140,13 @@ function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
     );
   if (!isObject(operations) || Object.keys(operations).length === 0)
     throw new ArgumentError(
-      `the subject's operations are ${JSON.stringify(operations)}; it must name at least one: {"quantize": {}}`,
+      `the subject's operations are ${shownJson(operations)}; it must name at least one: {"quantize": {}}`,
     );
   const named = Object.entries(operations).map(([operation, supported]) => {
     const known = OPERATION_NAMES.find((each) => each === operation);
     if (!known)
       throw new ArgumentError(
-        `the subject has an operation ${JSON.stringify(operation)}; there are ${OPERATION_NAMES.join(", ")}`,
+        `the subject has an operation ${shownJson(operation)}; there are ${OPERATION_NAMES.join(", ")}`,
       );
     return [known, supportedOf(operation, supported)] as const;
   });
@@ -165,7 +166,7 @@ function supportedOf(operation: string, supported: unknown): Supported {
       return all as JsonObject & Supported;
   }
   throw new ArgumentError(
-    `the subject's operation ${operation} supports ${JSON.stringify(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
+    `the subject's operation ${operation} supports ${shownJson(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
   );
 }
 

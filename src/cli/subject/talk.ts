@@ -2,7 +2,7 @@
 import { BackendError, LockstepError } from "../../errors.js";
 import { encodeFrame, Frame, type FrameTensor, MESSAGE_KEY } from "../../io/frames/frame.js";
 import type { FrameReader } from "../../io/frames/frame-reader.js";
-import { isObject, type JsonObject } from "../../io/header/header.js";
+import { type JsonObject, parseJsonObject } from "../../io/json/json-object.js";
 
 /** What is said to a subject or by one: a JSON object, and tensors. */
 export interface Message {
@@ -70,15 +70,7 @@ export async function ask(peer: Peer, message: Message, deadline: number): Promi
 function replyOf(bytes: Uint8Array): Reply {
   const frame = Frame.decode("answer", bytes);
   const text = frame.metadata[MESSAGE_KEY];
-  const say: unknown = text === undefined ? undefined : parsed(text);
-  if (isObject(say)) return { say, frame };
+  const say = parseJsonObject(text);
+  if (say) return { say, frame };
   throw new SubjectError(`the subject's answer has no JSON object in its metadata "${MESSAGE_KEY}"`);
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

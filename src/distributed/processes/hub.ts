@@ -1,6 +1,7 @@
 /** The connections of rank 0: it admits the other ranks, forwards their messages, and reports a lost rank to all. */
 import { Router } from "zeromq";
 import { messageOf } from "../../errors.js";
+import { Gate, HANDSHAKE_MS, MAX_STRANGERS } from "./gate.js";
 import { keysOf } from "./keys.js";
 import {
   type Failed,
@@ -18,8 +19,15 @@ import { Outbox, SOCKET } from "./socket.js";
 /** The delays after a lost connection at which the hub checks which ranks it can still reach, in milliseconds. */
 const LOOKS_MS = [0, 50, 200, 1000] as const;
 
+/**
+ * The private addresses on which ZeroMQ can listen, in order of preference: a socket in a folder that only this user can enter,
+ * and, on systems without such sockets, a port of the loopback interface.
+ */
+const PRIVATE = ["ipc://*", "tcp://127.0.0.1:*"] as const;
+
 export class Hub {
   readonly #router: Router;
+  #gate: Gate | undefined;
   readonly #out: Outbox;
   #loops: readonly Promise<void>[] = [];
   /** The ZeroMQ routing id of each admitted rank. */
@@ -40,9 +48,10 @@ export class Hub {
   /** Resolves when all ranks have joined; the result is the failure if they cannot. */
   async open(): Promise<Failed | undefined> {
     const { address, port, size, timeoutMs } = this.place;
-    const host = /^(localhost|127\..*)$/.test(address) ? "127.0.0.1" : "*";
     try {
-      await this.#router.bind(`tcp://${host}:${port}`);
+      const inner = await this.#bindPrivate();
+      this.#gate = new Gate(inner, { handshakeMs: HANDSHAKE_MS, strangers: size + MAX_STRANGERS });
+      await this.#gate.listen(address, port);
     } catch (error) {
       return failed(
         "refused",
@@ -102,7 +111,18 @@ export class Hub {
   async close(): Promise<void> {
     await this.#out.flushed();
     this.#router.close();
+    await this.#gate?.close();
     await Promise.all(this.#loops);
+  }
+
+  async #bindPrivate(): Promise<string> {
+    const [first, second] = PRIVATE;
+    try {
+      await this.#router.bind(first);
+    } catch {
+      await this.#router.bind(second);
+    }
+    return this.#router.lastEndpoint as string;
   }
 
   #others(): readonly number[] {

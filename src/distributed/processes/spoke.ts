@@ -1,10 +1,18 @@
 /** The connection of a rank other than 0 to rank 0. */
+import { isIP } from "node:net";
 import { Dealer } from "zeromq";
 import { messageOf } from "../../errors.js";
+import { withoutBrackets } from "./gate.js";
 import { keysOf } from "./keys.js";
 import { type Failed, failed, frameOf, framesOf, type Message, PROTOCOL } from "./messages.js";
 import type { Place } from "./place.js";
 import { Outbox, SOCKET } from "./socket.js";
+
+/**
+ * The number of failed handshakes after which a rank gives up. One alone can have another reason than the token: rank 0 closes
+ * the oldest unauthenticated connections while strangers open many.
+ */
+const MAX_HANDSHAKES = 5;
 
 export class Spoke {
   readonly #dealer: Dealer;
@@ -24,6 +32,7 @@ export class Spoke {
       curveServerKey: publicKey,
       curvePublicKey: publicKey,
       curveSecretKey: secretKey,
+      ipv6: isIP(withoutBrackets(place.address)) === 6,
       reconnectInterval: 100,
     });
     this.#out = new Outbox(this.#dealer, () => this.#lose());
@@ -35,7 +44,8 @@ export class Spoke {
     const answer = new Promise<Failed | undefined>((resolve) => {
       this.#answer = resolve;
     });
-    const where = `${address}:${port}`;
+    const host = withoutBrackets(address);
+    const where = `${isIP(host) === 6 ? `[${host}]` : host}:${port}`;
     const late = failed(
       "deadline",
       0,
@@ -100,9 +110,10 @@ export class Spoke {
   }
 
   async #watch(where: string): Promise<void> {
+    let failures = 0;
     for await (const { type } of this.#dealer.events) {
       if (type === "disconnect") this.#lose();
-      else if (type.startsWith("handshake:error"))
+      else if (type.startsWith("handshake:error") && ++failures === MAX_HANDSHAKES)
         this.#answer(
           failed(
             "refused",

@@ -2,12 +2,15 @@
 import { FileError } from "../../errors.js";
 import { elementCount } from "../../tensor/shape.js";
 import { FILE_DTYPES, fileBytes, isFileDType } from "../dtypes.js";
+import { isObject, type JsonObject } from "../json/json-object.js";
 import { JsonError, jsonMembers, readDigits, repeated } from "../json/json-read.js";
+import { shownJson } from "../json/json-shown.js";
 import type { TensorEntry, TensorPlan } from "./entry.js";
 import { headerPieces } from "./header-text.js";
 import { type TensorTable, TensorTableWriter } from "./tensor-table.js";
 
-export type { TensorEntry, TensorPlan };
+export type { JsonObject, TensorEntry, TensorPlan };
+export { isObject };
 
 /** The strings of a file's `__metadata__`, by key. */
 export type Metadata = Readonly<Record<string, string>>;
@@ -24,12 +27,6 @@ export interface Header {
 
 /** The key of the header that is not a tensor. */
 export const METADATA = "__metadata__";
-
-export type JsonObject = Readonly<Record<string, unknown>>;
-
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 /** Whether a value can be the size of a dimension. */
 export function isSize(value: unknown): value is number {
@@ -68,13 +65,13 @@ function parseEntry(file: string, name: string, value: unknown): TensorEntry {
   if (!isObject(value)) throw fail("its entry is not an object with dtype, shape and data_offsets");
   const { dtype, shape, data_offsets: offsets } = value;
   if (!isFileDType(dtype)) {
-    throw fail(`dtype ${JSON.stringify(dtype)} is not one of ${Object.keys(FILE_DTYPES).join(", ")}`);
+    throw fail(`dtype ${shownJson(dtype)} is not one of ${Object.keys(FILE_DTYPES).join(", ")}`);
   }
   if (!Array.isArray(shape) || !shape.every(isSize)) {
-    throw fail(`shape ${JSON.stringify(shape)} is not a list of sizes from 0, in digits`);
+    throw fail(`shape ${shownJson(shape)} is not a list of sizes from 0, in digits`);
   }
   if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize)) {
-    throw fail(`data_offsets ${JSON.stringify(offsets)} is not [begin, end], in digits`);
+    throw fail(`data_offsets ${shownJson(offsets)} is not [begin, end], in digits`);
   }
   const [begin, end] = offsets as [number, number];
   if (begin > end) throw fail(`data_offsets [${begin}, ${end}] end before they begin`);

@@ -1,6 +1,7 @@
 /**
  * A strict JSON reader for files: keys are unique, nesting is limited, and the root's members are read one at a time.
  */
+import { shownJson } from "./json-shown.js";
 
 /** The maximum nesting depth of values. */
 export const MAX_DEPTH = 512;
@@ -34,9 +35,12 @@ const CODE = { quote: 0x22, comma: 0x2c, colon: 0x3a, backslash: 0x5c } as const
 const OPEN = { object: 0x7b, array: 0x5b } as const;
 const CLOSE = { object: 0x7d, array: 0x5d } as const;
 
-/** Parses JSON as `JSON.parse` does. Throws `JsonError` for invalid JSON, a repeated key, or nesting beyond MAX_DEPTH. */
-export function parseJson(text: string): unknown {
-  const reader = new JsonReader(text, Number);
+/**
+ * Parses JSON as `JSON.parse` does; `readNumber` makes a value of a number's text. Throws `JsonError` for invalid JSON, a
+ * repeated key, or nesting beyond MAX_DEPTH.
+ */
+export function parseJson(text: string, readNumber: ReadNumber = Number): unknown {
+  const reader = new JsonReader(text, readNumber);
   const value = reader.value(0);
   reader.end();
   return value;
@@ -227,11 +231,11 @@ function isNumeric(code: number): boolean {
 }
 
 /** Defines an own property. Assignment would not do that for the key `__proto__`. */
-function setOwn(object: object, key: string, value: unknown): void {
+export function setOwn(object: object, key: string, value: unknown): void {
   Object.defineProperty(object, key, { value, writable: true, enumerable: true, configurable: true });
 }
 
 /** The error for an object with a repeated key. */
 export function repeated(key: string): JsonError {
-  return new JsonError(`has the key ${JSON.stringify(key)} twice; keys must be unique`);
+  return new JsonError(`has the key ${shownJson(key)} twice; keys must be unique`);
 }

@@ -9,6 +9,8 @@ import { requireQuantizable } from "../../tensor/geometry.js";
 import { DIRECTIONS, type Direction, type FourOverSix } from "../../tensor/quantized.js";
 import { asMatrix, type Shape, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
 import { makeSpec, SCALE_LAYOUTS } from "../../tensor/spec.js";
+import { JsonError, parseJson } from "../json/json-read.js";
+import { shownJson } from "../json/json-shown.js";
 import { type Recipe, recipeKey } from "./recipe.js";
 import { recordedField } from "./recorded-spec.js";
 
@@ -17,9 +19,10 @@ export function parseRecipe(path: string, name: string, text: string): Recipe {
   const where = `${path}: tensor "${name}": metadata ${recipeKey(name)}`;
   let json: Fields;
   try {
-    json = JSON.parse(text) as Fields;
+    json = parseJson(text) as Fields;
   } catch (cause) {
-    throw new FileError(`${where} is not valid JSON`, { cause });
+    if (!(cause instanceof JsonError)) throw cause;
+    throw new FileError(`${where} ${cause.message}`, { cause });
   }
   try {
     return recipeOf(json);
@@ -39,7 +42,7 @@ class Reader {
   optional<T>(key: string, isRight: (value: unknown) => value is T, what: string): T | undefined {
     const value = this.fields?.[key];
     if (value === undefined || isRight(value)) return value;
-    throw new ArgumentError(`${key} is ${JSON.stringify(value)}; ${what} is needed`);
+    throw new ArgumentError(`${key} is ${shownJson(value)}; ${what} is needed`);
   }
 
   required<T>(key: string, isRight: (value: unknown) => value is T, what: string): T {
@@ -95,7 +98,7 @@ function oneOf<const T extends string>(names: readonly T[]): (text: string) => T
   return (text) => {
     const found = names.find((name) => name === text);
     if (found !== undefined) return found;
-    throw new ArgumentError(`"${text}" is not one of ${names.join(", ")}`);
+    throw new ArgumentError(`${shownJson(text)} is not one of ${names.join(", ")}`);
   };
 }
 

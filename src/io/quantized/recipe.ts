@@ -10,7 +10,7 @@ import {
 } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import { makeSpec } from "../../tensor/spec.js";
-import { isObject } from "../header/header.js";
+import { parseJsonObject } from "../json/json-object.js";
 import { isOmitted, recordedField } from "./recorded-spec.js";
 
 /** The interpretation of a quantized tensor in a file. */
@@ -63,13 +63,8 @@ export const RECORD_KEY = `${KEY_PREFIX}checkpoint`;
 
 /** Whether an entry of the metadata is a checkpoint's record, and not that of a quantized tensor named "checkpoint". */
 export function isCheckpoint(key: string, text: string): boolean {
-  if (key !== RECORD_KEY) return false;
-  try {
-    const value: unknown = JSON.parse(text);
-    return isObject(value) && !Object.hasOwn(value, "quantizer");
-  } catch {
-    return false;
-  }
+  const value = key === RECORD_KEY ? parseJsonObject(text) : undefined;
+  return value !== undefined && !Object.hasOwn(value, "quantizer");
 }
 
 /** The name of the writing program, for people; readers ignore it. */
