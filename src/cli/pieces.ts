@@ -2,6 +2,8 @@
 import { LockstepError } from "../errors.js";
 import { fileBytes } from "../io/dtypes.js";
 import type { Metadata, TensorEntry, TensorPlan } from "../io/header/header.js";
+import { headerTooLong, leastHeaderBytes } from "../io/header/header-write.js";
+import { MAX_HEADER_BYTES } from "../io/limits.js";
 import type { PutTensor } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
 import { printable } from "../printable.js";
@@ -34,15 +36,21 @@ export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
 }
 
 /**
- * Returns the pieces for all tensors of a file: what `plan` returns or, if that is undefined, a copy. Errors name the tensor.
+ * Returns the pieces for all tensors of a file: what `plan` returns or, if that is undefined, a copy. Errors name the tensor. Throws
+ * `FileError` as soon as the header of `output` would be too long: a header of 100 MB may have a million tensors.
  */
 export async function planPieces(
   file: TensorSource,
+  output: string,
   plan: (entry: TensorEntry) => Piece | undefined,
 ): Promise<Piece[]> {
   const pieces: Piece[] = [];
+  let headerBytes = 0;
   for (const entry of file.tensors.values()) {
-    pieces.push(await naming(entry.name, () => plan(entry) ?? copyPiece(file, entry)));
+    const piece = await naming(entry.name, () => plan(entry) ?? copyPiece(file, entry));
+    headerBytes += leastHeaderBytes(piece.outputs, piece.metadata ?? {});
+    if (headerBytes > MAX_HEADER_BYTES) throw headerTooLong(output);
+    pieces.push(piece);
   }
   return pieces;
 }
@@ -56,9 +64,7 @@ export async function writePieces(
 ): Promise<void> {
   const plan = {
     tensors: pieces.flatMap((piece) => piece.outputs),
-    metadata: Object.fromEntries(
-      [metadata, ...pieces.map((piece) => piece.metadata ?? {})].flatMap((each) => Object.entries(each)),
-    ),
+    metadata: merged([metadata, ...pieces.map((piece) => piece.metadata ?? {})]),
   };
   const sizes = plan.tensors.map(({ dtype, shape }) => fileBytes(dtype, shape));
   const progress = session.progress(
@@ -76,6 +82,13 @@ export async function writePieces(
   } finally {
     progress.finish();
   }
+}
+
+/** All entries of several objects; of entries with the same key, the last one. */
+function merged(all: readonly Metadata[]): Metadata {
+  const entries = new Map<string, string>();
+  for (const each of all) for (const [key, value] of Object.entries(each)) entries.set(key, value);
+  return Object.fromEntries(entries);
 }
 
 /** Runs `body`. If it throws a `LockstepError`, the name of the tensor is added to the message. */

@@ -74,7 +74,7 @@ export const decode = defineCommand({
       requireOwnValues(file, ({ kind }, entry) => kind === "part" && holdsCodes(entry, format));
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
-      const pieces = await planPieces(file, (entry) => decodePiece(backend, file, entry, format));
+      const pieces = await planPieces(file, output, (entry) => decodePiece(backend, file, entry, format));
       await writePieces(session, output, pieces, file.metadata);
       const decoded = entries.filter((entry) => holdsCodes(entry, format)).map(({ name }) => name);
       session.summary({ output, format, decoded }, [

@@ -116,7 +116,7 @@ export const encode = defineCommand({
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
       const subjects = subjectsOf(recipesOf(file));
-      const pieces = await planPieces(file, (entry) => {
+      const pieces = await planPieces(file, output, (entry) => {
         if (wideDType(entry)) requireWhole(entry.name, subjects, "dequantize the file first");
         return encodePiece(backend, file, entry, options);
       });

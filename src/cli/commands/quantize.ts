@@ -14,6 +14,7 @@ import type { TensorSource } from "../../io/source.js";
 import { fromBytes } from "../../ops/create.js";
 import { asBytes } from "../../tensor/data.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
+import type { QuantizeSpec } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import { isGlob } from "../checkpoints/glob.js";
@@ -37,12 +38,16 @@ import { wideDType } from "./encode.js";
 /** The bytes of the tensors of a quantized tensor, by their names in the file. */
 type QuantizedBytes = ReadonlyMap<string, Uint8Array>;
 
+/** The specs of options, of which a file may need one for each of a million tensors. */
+const specs = new WeakMap<QuantizerSettings, QuantizeSpec>();
+
 /**
  * Returns the metadata of a quantized tensor, as the options describe it. Throws `ShapeError` for a shape that the format's
  * blocks do not divide.
  */
 function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, dtype: WideDType): Recipe {
-  const spec = specOf(backend, settings);
+  const spec = specs.get(settings) ?? specOf(backend, settings);
+  specs.set(settings, spec);
   requireQuantizable("quantize", spec, asMatrix(shape)[1]);
   return { spec, shape, dtype, scales: settings.scales, usage: settings.usage };
 }
@@ -136,7 +141,7 @@ export const quantize = defineCommand({
       const backend = await session.backend();
       const subjects = subjectsOf(recipesOf(file));
       const quantized: string[] = [];
-      const pieces = await planPieces(file, (entry) => {
+      const pieces = await planPieces(file, output, (entry) => {
         if (wanted?.(entry.name) === false || !wideDType(entry)) return undefined;
         requireWhole(entry.name, subjects, "leave it out by --tensors, or dequantize the file first");
         quantized.push(entry.name);
