@@ -4,7 +4,7 @@
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { amaxOf } from "../core/scale.js";
 import type { WideName } from "../quantize/quantize.js";
-import { Slots } from "./delayed-slots.js";
+import { type DelayedModel, Slots, type SlotsSnapshot } from "./delayed-slots.js";
 import { type Divided, dividedProduct, dividedSums, withBias } from "./divided.js";
 import { cast, columnSums, type Matrix, ofRows } from "./matrix.js";
 import { type Operand, product, wideOperand } from "./products.js";
@@ -242,22 +242,24 @@ export class LinearModel {
     if (JSON.stringify(recipe) !== JSON.stringify(this.#recipe)) {
       const before = this.slots;
       const kept = recipe.kind === "delayed" && before;
-      this.slots =
-        recipe.kind === "delayed"
-          ? {
-              forward: new Slots(recipe, "e4m3", 3, kept ? kept.forward.snapshot() : undefined),
-              backward: new Slots(
-                recipe,
-                recipe.format === "HYBRID" ? "e5m2" : "e4m3",
-                2,
-                kept ? kept.backward.snapshot() : undefined,
-              ),
-            }
-          : undefined;
+      const snapshots = kept ? ([kept.forward.snapshot(), kept.backward.snapshot()] as const) : [];
+      this.slots = recipe.kind === "delayed" ? slotsOf(recipe, snapshots) : undefined;
       this.#cached = undefined;
       this.#recipe = recipe;
     }
     if (this.slots) run.used.forward.add(this.slots.forward);
+  }
+
+  /** Returns a function that sets scales and histories to those of now, as a checkpoint does: cached weights are dropped. */
+  saved(): () => void {
+    const recipe = this.#recipe;
+    const { forward, backward } = this.slots ?? {};
+    const snapshots = [forward?.snapshot(), backward?.snapshot()] as const;
+    return () => {
+      this.slots = recipe?.kind === "delayed" ? slotsOf(recipe, snapshots) : undefined;
+      this.#recipe = undefined;
+      this.#cached = undefined;
+    };
   }
 
   #quantize(run: Run, recipe: StepRecipe, role: RoleModel, from: Quantizable): QuantizedModel {
@@ -285,6 +287,14 @@ export class LinearModel {
     this.#cached = { weight: anew(), columnwise: columnwise || cached?.columnwise === true };
     return this.#cached.weight;
   }
+}
+
+function slotsOf(recipe: DelayedModel, [forward, backward]: readonly (SlotsSnapshot | undefined)[]) {
+  const ofGradients = recipe.format === "HYBRID" ? "e5m2" : "e4m3";
+  return {
+    forward: new Slots(recipe, "e4m3", 3, forward),
+    backward: new Slots(recipe, ofGradients, 2, backward),
+  };
 }
 
 interface Wanted {

@@ -6,17 +6,20 @@ import {
   autocast,
   Embedding,
   encode,
+  Float8CurrentScaling,
   functional,
   LayerNorm,
   LayerNormLinear,
   LayerNormMLP,
   Linear,
+  type LinearCall,
   Module,
   noGrad,
   normal,
   type Optimizer,
   quantizedModelInit,
   RandomState,
+  type Recipe,
   recompute,
   Scope,
   SGD,
@@ -27,9 +30,35 @@ import {
 } from "../../../../src/index.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 
-const LAYERS = ["linear", "bare", "norm", "normed", "mlp"] as const;
+export const LAYERS = ["linear", "bare", "norm", "normed", "mlp"] as const;
 const ROWS = 32;
 const VOCABULARY = 11;
+
+/** How the passes of one step run, and what follows them. */
+export interface Turn {
+  /** Whether each pass reduces its gradients. Otherwise the last pass of a step reduces those of all. */
+  readonly synced: boolean;
+  /** `isFirstMicrobatch` of the first pass; if it is given, that of the others is false. */
+  readonly first: boolean | undefined;
+  /** The value of the flag `skipFp8WeightUpdate` of all passes but the first. */
+  readonly skip: 0 | 1 | undefined;
+  /** Whether the passes run under another recipe, or outside of one. */
+  readonly otherRecipe: boolean;
+  readonly end: "step" | "noop" | "scaled" | "clipped" | "none";
+  readonly zeroes: boolean;
+  /** Whether all state is saved after the step, or set to what was saved last. */
+  readonly state: "kept" | "saved" | "loaded";
+}
+
+/** The turn of a case that has none: weights are cached if the case says so. */
+const PLAIN: Turn = {
+  ...{ synced: false, first: undefined, skip: undefined, otherRecipe: false },
+  ...{ end: "step", zeroes: true, state: "kept" },
+};
+
+export function turnOf({ turns = [] }: Case, step: number): Turn {
+  return turns[step % Math.max(turns.length, 1)] ?? PLAIN;
+}
 
 export interface Case {
   readonly ranks: number;
@@ -52,6 +81,8 @@ export interface Case {
   readonly orders: readonly (readonly number[])[];
   /** Which layers are called between the steps, without a backward pass. */
   readonly evaluated: readonly number[];
+  /** What the steps do, in turns. Default: every step updates all parameters and releases their gradients. */
+  readonly turns?: readonly Turn[];
 }
 
 const ORDER = fc.array(fc.nat(5), { maxLength: 4 });
@@ -106,15 +137,13 @@ class Network extends Module {
     });
   }
 
-  forward(ids: Tensor, first: boolean | undefined, order: readonly number[]): Variable {
+  forward(ids: Tensor, call: LinearCall, order: readonly number[]): Variable {
     let x = this.#table.forward(ids);
     const layers = order.map((i) => this.#layers[i % this.#layers.length]);
     for (const layer of layers.length > 0 ? layers : this.#layers) {
       if (!layer) continue;
       const run = (input: Variable): Variable =>
-        layer instanceof LayerNorm
-          ? layer.forward(input)
-          : layer.forward(input, first === undefined ? {} : { isFirstMicrobatch: first });
+        layer instanceof LayerNorm ? layer.forward(input) : layer.forward(input, call);
       x = this.#given.recomputes ? recompute(run, x) : run(x);
     }
     return x;
@@ -124,14 +153,16 @@ class Network extends Module {
 /** The network, the optimizer and the recipe of one rank. */
 export class Replica {
   readonly model: Network;
-  readonly #recipe;
+  readonly #recipes: readonly (Recipe | undefined)[];
 
   constructor(
     readonly backend: Backend,
     readonly given: Case,
   ) {
     const make = RECIPES_UNDER_TEST[given.recipe];
-    this.#recipe = make?.();
+    // a quantized weight has the codes of one recipe; and ranks of one process cannot read a history while others have yet to come
+    const isFixed = given.quantized || given.recipe === "delayed";
+    this.#recipes = [make?.(), isFixed ? undefined : new Float8CurrentScaling({ pow2Scales: true })];
     this.model = quantizedModelInit(
       { enabled: given.quantized, ...(make ? { recipe: make() } : {}) },
       () => new Network(backend, given),
@@ -147,8 +178,17 @@ export class Replica {
       : new SGD(this.model, { learningRate: 0.1, momentum: optimizer === "momentum" ? 0.9 : 0 });
   }
 
-  /** Runs the forward and backward pass of microbatch `number`. Returns the loss. */
-  pass(step: number, number: number, isFirst: boolean): Tensor<WideDType> {
+  /** The options of a call in the pass with this index of a step. */
+  #call(step: number, index: number): LinearCall {
+    const { first, skip } = turnOf(this.given, step);
+    if (this.given.turns === undefined) return this.given.caches ? { isFirstMicrobatch: index === 0 } : {};
+    if (index === 0) return first === undefined ? {} : { isFirstMicrobatch: first };
+    if (skip !== undefined) return { skipFp8WeightUpdate: tensor(this.backend, [skip]) };
+    return first === undefined ? {} : { isFirstMicrobatch: false };
+  }
+
+  /** Runs the forward and backward pass of microbatch `number`, the one with this index in the step. Returns the loss. */
+  pass(step: number, number: number, index: number): Tensor<WideDType> {
     using scope = new Scope();
     const { backend, given } = this;
     const seed = 1000 * step + number;
@@ -158,25 +198,26 @@ export class Replica {
     // the same on all ranks, whose microbatches have other numbers
     const turn = step * microbatches + (number % microbatches);
     const order = orders[turn % Math.max(orders.length, 1)] ?? [];
-    const forward = (): Variable =>
-      this.model.forward(tensor(backend, ids, [ROWS], "i32"), given.caches ? isFirst : undefined, order);
-    const loss = autocast(this.#region(), () => functional.mseLoss(forward(), target));
+    const call = this.#call(step, index);
+    const forward = (): Variable => this.model.forward(tensor(backend, ids, [ROWS], "i32"), call, order);
+    const loss = autocast(this.#region(step), () => functional.mseLoss(forward(), target));
     // an order may have frozen layers alone
     if (loss.requiresGrad) loss.backward();
     return scope.keep(loss.tensor.clone());
   }
 
-  #region() {
-    return this.#recipe ? { recipe: this.#recipe } : { enabled: false };
+  #region(step: number) {
+    const recipe = this.#recipes[turnOf(this.given, step).otherRecipe ? 1 : 0];
+    return recipe ? { recipe } : { enabled: false };
   }
 
   /** The result of some layers for the same input in each call, without gradients. */
-  evaluate(): Tensor {
+  evaluate(step: number): Tensor {
     using scope = new Scope();
     const { backend, given } = this;
     const ids = tensor(backend, new Int32Array(ROWS).fill(1), [ROWS], "i32");
     const out = noGrad(() =>
-      autocast(this.#region(), () => this.model.forward(ids, undefined, given.evaluated)),
+      autocast(this.#region(step), () => this.model.forward(ids, {}, given.evaluated)),
     );
     return scope.keep(out.tensor.clone());
   }

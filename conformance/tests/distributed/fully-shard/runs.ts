@@ -19,13 +19,16 @@ import {
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
-import { type Case, Replica } from "./case.js";
+import { type Case, Replica, turnOf } from "./case.js";
+import { endStep, SavedState } from "./step-end.js";
 
 /** Named tensors. They are read after all ranks have run the step. */
 type Seen = readonly (readonly [name: string, x: Tensor])[];
 
 /** One rank of a run. */
 interface Rank {
+  readonly replica: Replica;
+  readonly state: SavedState;
   step(number: number): Seen;
   dispose(): void;
 }
@@ -45,12 +48,12 @@ function stateOf(
   quantized: (parameter: Parameter, x: QuantizedTensor) => QuantizedTensor,
 ): Seen {
   using _ = new Scope();
-  return [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => {
+  return [...optimizer.slots].flatMap(([name, { parameter, master, buffers, steps }]) => {
     const { value } = parameter;
     const members =
       value instanceof QuantizedTensor ? quantized(parameter, value).members : [whole(parameter, value)];
     return [
-      ...clones(members).map((x, i) => [`${name} value ${i}`, x] as const),
+      ...clones(members).map((x, i) => [`${name} value ${i} after ${steps} steps`, x] as const),
       ...clones([whole(parameter, master)]).map((x) => [`${name} master`, x] as const),
       ...[...buffers].map(
         ([buffer, x]) => [`${name} ${buffer}`, clones([whole(parameter, x)])[0] as Tensor] as const,
@@ -62,20 +65,25 @@ function stateOf(
 const numbersOf = ({ ranks: _, microbatches }: Case, rank: number): readonly number[] =>
   Array.from({ length: microbatches }, (_, i) => rank * microbatches + i);
 
-/** Runs the passes of a step on one rank. All passes except the last run without communication. */
-function passes(
-  replica: Replica,
-  { step, rank }: { readonly step: number; readonly rank: number },
-  noSync: (body: () => void) => void,
-): Seen {
+/** Runs one pass of a step on one rank, and what follows the last one. */
+function pass(replica: Replica, rank: number, step: number, index: number): Seen {
   const numbers = numbersOf(replica.given, rank);
-  const losses: Tensor[] = [];
-  const one = (number: number, i: number): void =>
-    void losses.push(persistent(replica.pass(step, number, i === 0)));
-  noSync(() => numbers.slice(0, -1).forEach(one));
-  one(numbers.at(-1) as number, numbers.length - 1);
-  if (replica.given.evaluated.length > 0) losses.push(persistent(replica.evaluate()));
-  return losses.map((x, i) => [`loss ${rank} ${i}`, x]);
+  const losses: Tensor[] = [persistent(replica.pass(step, numbers[index] as number, index))];
+  const isLast = index === numbers.length - 1;
+  if (isLast && replica.given.evaluated.length > 0) losses.push(persistent(replica.evaluate(step)));
+  return losses.map((x, i) => [`loss ${rank} ${index + i}`, x]);
+}
+
+/** Whether the pass reduces gradients. */
+const isSynced = (given: Case, step: number, index: number): boolean =>
+  turnOf(given, step).synced || index === given.microbatches - 1;
+
+/** Runs the passes of a step on one rank. Those that do not reduce gradients run without communication. */
+function passes(replica: Replica, rank: number, step: number, noSync: (body: () => Seen) => Seen): Seen {
+  return numbersOf(replica.given, rank).flatMap((_, index) => {
+    const one = (): Seen => pass(replica, rank, step, index);
+    return isSynced(replica.given, step, index) ? one() : noSync(one);
+  });
 }
 
 function scalesOf({ model }: Replica): readonly string[] {
@@ -90,7 +98,7 @@ function sharedRank(
   group: ProcessGroup,
   given: Case,
   optionsOf: Partial<Case>,
-): Rank & { replica: Replica; sharded: FullySharded } {
+): Rank & { sharded: FullySharded } {
   const replica = new Replica(group.backend, given);
   const { reduction, rowMultiple } = { ...given, ...optionsOf };
   const sharded = fullyShard(replica.model, group, { reduction, rowMultiple });
@@ -99,10 +107,10 @@ function sharedRank(
   return {
     replica,
     sharded,
+    state: new SavedState(replica.model, optimizer),
     step(step) {
-      const losses = passes(replica, { step, rank: group.rank }, (body) => sharded.noSync(body));
-      optimizer.step();
-      optimizer.zeroGrad();
+      const losses = passes(replica, group.rank, step, (body) => sharded.noSync(body));
+      endStep(optimizer, turnOf(given, step));
       const state = stateOf(
         optimizer,
         (parameter, x) => sharded.gather(parameter, x),
@@ -117,16 +125,16 @@ function sharedRank(
   };
 }
 
-function copiedRank(group: ProcessGroup, given: Case): Rank & { replica: Replica } {
+function copiedRank(group: ProcessGroup, given: Case): Rank {
   const replica = new Replica(group.backend, given);
   const parallel = new DataParallel(replica.model, group, { reduction: given.reduction });
   const optimizer = replica.optimizer();
   return {
     replica,
+    state: new SavedState(replica.model, optimizer),
     step(step) {
-      const losses = passes(replica, { step, rank: group.rank }, (body) => parallel.noSync(body));
-      optimizer.step();
-      optimizer.zeroGrad();
+      const losses = passes(replica, group.rank, step, (body) => parallel.noSync(body));
+      endStep(optimizer, turnOf(given, step));
       return [
         ...losses,
         ...stateOf(
@@ -156,7 +164,7 @@ async function read(seen: Seen): Promise<readonly string[]> {
 /** Runs all ranks and returns the recorded state of each rank after each step. */
 async function ranksRun(
   groups: readonly ProcessGroup[],
-  make: (group: ProcessGroup) => Rank & { replica: Replica },
+  make: (group: ProcessGroup) => Rank,
   steps: number,
 ): Promise<string[][]> {
   const ranks = groups.map(make);
@@ -165,7 +173,9 @@ async function ranksRun(
     const seen = ranks.map((rank) => rank.step(step));
     for (const [i, each] of seen.entries()) texts[i]?.push(...(await read(each)));
     for (const [i, { replica }] of ranks.entries()) texts[i]?.push(...scalesOf(replica));
+    for (const { state, replica } of ranks) state.follow(turnOf(replica.given, step));
   }
+  for (const { state } of ranks) state.dispose();
   for (const rank of ranks) rank.dispose();
   return texts;
 }
@@ -188,29 +198,79 @@ function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<Wi
   return isMean ? scaled(sum, 1 / grads.length, { outDtype: first.dtype }) : sum;
 }
 
+/** The gradients of all ranks in one process. */
+class Gradients {
+  /** The sums over ranks of the passes that have reduced them, by the number of the parameter. */
+  readonly #reduced = new Map<number, Tensor<WideDType>>();
+
+  constructor(
+    private readonly replicas: readonly Replica[],
+    private readonly isMean: boolean,
+  ) {}
+
+  #each(body: (all: readonly Parameter[], i: number) => void): void {
+    const [first] = this.replicas as [Replica];
+    for (const i of first.model.parameters().keys())
+      body(
+        this.replicas.map(({ model }) => model.parameters()[i] as Parameter),
+        i,
+      );
+  }
+
+  /** A pass adds its gradients to those of passes that have not reduced theirs. */
+  begin(): void {
+    this.#each((all) => {
+      for (const each of all) each.zeroGrad();
+    });
+  }
+
+  reduce(): void {
+    this.#each((all, i) => {
+      using _ = new Scope();
+      const grads = all.flatMap(({ grad }) => grad ?? []);
+      if (grads.length === 0) return;
+      const before = this.#reduced.get(i);
+      const sum = summed(grads, this.isMean);
+      this.#reduced.set(i, persistent(before ? add(before, sum) : sum.clone()));
+      before?.dispose();
+      for (const each of all) each.zeroGrad();
+    });
+  }
+
+  /** Gives every replica the reduced gradients, for its optimizer. */
+  end(): void {
+    this.#each((all, i) => {
+      const sum = this.#reduced.get(i);
+      if (sum) for (const each of all) each.grad = persistent(sum.clone());
+    });
+  }
+
+  zero(): void {
+    for (const each of this.#reduced.values()) each.dispose();
+    this.#reduced.clear();
+  }
+}
+
 /**
  * Trains in one process, which computes the gradients of all ranks one after another, each with its own random state and scales.
  */
 export async function oneProcess(backend: Backend, given: Case, steps: number): Promise<string[][]> {
   const replicas = Array.from({ length: given.ranks }, () => new Replica(backend, given));
   const optimizers = replicas.map((each) => each.optimizer());
+  const states = replicas.map(({ model }, i) => new SavedState(model, optimizers[i] as Optimizer));
+  const gradients = new Gradients(replicas, given.reduction === "mean");
   const texts: string[][] = replicas.map(() => []);
   for (let step = 0; step < steps; step++) {
-    for (const [rank, replica] of replicas.entries())
-      texts[rank]?.push(...(await read(passes(replica, { step, rank }, (body) => body()))));
-    const [first] = replicas as [Replica];
-    for (const [i, { requiresGrad }] of first.model.parameters().entries()) {
-      if (!requiresGrad) continue;
-      using _ = new Scope();
-      const all = replicas.map(({ model }) => model.parameters()[i] as Parameter);
-      const grads = all.flatMap(({ grad }) => grad ?? []);
-      if (grads.length === 0) continue;
-      const sum = summed(grads, given.reduction === "mean");
-      for (const each of all) each.grad?.paste(sum.clone(), 0);
+    const turn = turnOf(given, step);
+    gradients.begin();
+    for (let index = 0; index < given.microbatches; index++) {
+      for (const [rank, replica] of replicas.entries())
+        texts[rank]?.push(...(await read(pass(replica, rank, step, index))));
+      if (isSynced(given, step, index)) gradients.reduce();
     }
+    gradients.end();
     for (const [rank, optimizer] of optimizers.entries()) {
-      optimizer.step();
-      optimizer.zeroGrad();
+      endStep(optimizer, turn);
       texts[rank]?.push(
         ...(await read(
           stateOf(
@@ -221,9 +281,12 @@ export async function oneProcess(backend: Backend, given: Case, steps: number): 
         )),
       );
       texts[rank]?.push(...scalesOf(replicas[rank] as Replica));
+      states[rank]?.follow(turn);
     }
+    if (turn.zeroes || turn.state === "loaded") gradients.zero();
   }
-  for (const optimizer of optimizers) optimizer.dispose();
+  gradients.zero();
+  for (const each of [...states, ...optimizers]) each.dispose();
   for (const { model } of replicas) model.dispose();
   return texts;
 }

@@ -8,26 +8,31 @@ import {
   functional,
   Module,
   noGrad,
+  type OptimizerSlot,
   RandomState,
   type Recipe,
   Scope,
   Sequential,
   SGD,
   type Tensor,
+  type TensorData,
   tensor,
   Variable,
   type VariableLike,
   zeros,
 } from "../../../../src/index.js";
 import { persistent } from "../../../../src/modules/parameter.js";
+import type { QuantizationSnapshot, QuantizationState } from "../../../../src/modules/quantization-state.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
+import type { RandomSource } from "../../../../src/random.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
-import type { Matrix } from "../../../oracle/training/matrix.js";
+import { type Matrix, ofRow } from "../../../oracle/training/matrix.js";
 import { download, wideValues } from "../../../values/plain.js";
 import { type Call, Cell } from "./library-cell.js";
-import { libraryRecipe } from "./library-recipes.js";
+import { libraryRecipe, recipeNamed } from "./library-recipes.js";
 import {
   classes,
+  EVALUATION,
   flowType,
   GRAD_SCALE,
   isFrozen,
@@ -36,6 +41,7 @@ import {
   optimizerOf,
   SMOOTHED,
   type StepPlan,
+  turnOf,
 } from "./plan.js";
 import { parameterScale, parameterSeed, seedOf } from "./seeds.js";
 import type { Seen } from "./seen.js";
@@ -57,6 +63,23 @@ class Layers extends Module {
   forward(x: VariableLike, call: Call): Variable {
     return this.#cells.forward(x, call);
   }
+}
+
+/** Parameters, masters and buffers. */
+function tensorsOf({ slots }: SGD | AdamW): readonly Tensor[] {
+  const all = [...slots.values()].flatMap(({ parameter, master, buffers }) => [
+    ...[parameter.tensor, master],
+    ...buffers.values(),
+  ]);
+  return [...new Set<Tensor>(all)];
+}
+
+/** The state of a run at the end of a step. */
+interface SavedRun {
+  readonly tensors: readonly (readonly [Tensor, TensorData])[];
+  readonly steps: readonly (readonly [OptimizerSlot, number])[];
+  readonly scales: readonly (readonly [QuantizationState, QuantizationSnapshot | undefined])[];
+  readonly random: RandomSource;
 }
 
 export class StepLibrary {
@@ -138,7 +161,10 @@ export class StepLibrary {
   microbatch(step: number, call: number): Seen {
     using _ = new Scope();
     const { plan } = this;
-    const { rewritten, skip, isFirstMicrobatch } = plan.calls[call] ?? {};
+    const turn = turnOf(plan, step);
+    const evaluates = plan.evaluates || call === EVALUATION;
+    const { rewritten, skip, isFirstMicrobatch } =
+      (call === EVALUATION ? turn.evaluated : turn.calls[call]) ?? {};
     if (rewritten) [...this.#named.keys()].forEach((name, i) => void this.#write(name, i, step, call));
     const asked: Call = {
       ...(isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch }),
@@ -160,8 +186,9 @@ export class StepLibrary {
         );
       return this.#loss(this.#layers.forward(root, asked), step, call);
     };
-    const computed = (): Variable => (this.#recipe ? autocast({ recipe: this.#recipe }, body) : body());
-    const loss = plan.evaluates ? noGrad(computed) : computed();
+    const recipe = turn.recipe ? recipeNamed(turn.recipe) : this.#recipe;
+    const computed = (): Variable => (recipe ? autocast({ recipe }, body) : body());
+    const loss = evaluates ? noGrad(computed) : computed();
     if (loss.requiresGrad) {
       const { dtype } = loss.tensor;
       const grad = (): Tensor =>
@@ -198,26 +225,53 @@ export class StepLibrary {
     const { plan } = this;
     const optimizer = this.#optimizer;
     if (!optimizer) return new Map();
+    const { stepping, zeroes, state } = turnOf(plan, step);
     this.#freeze(true);
     const norms: (readonly [string, Matrix])[] = [];
     const trained = [...this.#named.values()].some(({ grad, mainGrad }) => grad ?? mainGrad);
-    if (plan.stepping === "clipped" && trained) {
+    if (stepping === "clipped" && trained) {
       const { norm, factor } = clipGradNorm(optimizer, MAX_NORM);
       norms.push(["norm", seen(norm)], ["factor", seen(factor)]);
       optimizer.step({ gradScale: factor });
-    } else if (plan.stepping === "scaled") optimizer.step({ gradScale: tensor(this.backend, [GRAD_SCALE]) });
-    else if (plan.stepping === "noop") optimizer.step({ noop: tensor(this.backend, [step === 0 ? 1 : 0]) });
-    else optimizer.step();
-    optimizer.zeroGrad();
+    } else if (stepping === "scaled") optimizer.step({ gradScale: tensor(this.backend, [GRAD_SCALE]) });
+    else if (stepping === "noop") optimizer.step({ noop: tensor(this.backend, [step === 0 ? 1 : 0]) });
+    else if (stepping !== "none") optimizer.step();
+    if (zeroes) optimizer.zeroGrad();
+    if (state === "saved") this.#save(optimizer);
+    if (state === "loaded") this.#load(optimizer);
     this.#freeze(false);
-    const slots = [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => [
+    const slots = [...optimizer.slots].flatMap(([name, { parameter, master, buffers, steps }]) => [
       [name, seen(parameter.tensor)] as const,
       [`${name} master`, seen(master)] as const,
+      [`${name} steps`, ofRow([steps], "f32")] as const,
       ...[...buffers].map(([buffer, data]) => [`${name} ${buffer}`, seen(data)] as const),
       ...(parameter.mainGrad ? [[`${name} mainGrad`, seen(parameter.mainGrad)] as const] : []),
     ]);
     return new Map([...norms, ...slots]);
   }
+
+  /** What `saveCheckpoint` saves. */
+  #save(optimizer: SGD | AdamW): void {
+    const { random } = this;
+    const tensors = tensorsOf(optimizer).map((x) => [x, x.dataSync().slice()] as const);
+    const steps = [...optimizer.slots.values()].map((slot) => [slot, slot.steps] as const);
+    const scales = [...this.#layers.namedQuantizations().values()].map(
+      (each) => [each, each.snapshotSync()] as const,
+    );
+    this.#saved = { tensors, steps, scales, random: random.current };
+  }
+
+  /** As `loadCheckpoint`. */
+  #load(optimizer: SGD | AdamW): void {
+    optimizer.zeroGrad();
+    const { tensors, steps, scales, random } = this.#saved ?? {};
+    for (const [x, data] of tensors ?? []) x.write(data as Float32Array);
+    for (const [slot, count] of steps ?? []) slot.steps = count;
+    for (const [each, snapshot] of scales ?? []) each.restore(snapshot);
+    Object.assign(this.random, random);
+  }
+
+  #saved: SavedRun | undefined;
 
   [Symbol.dispose](): void {
     this.#optimizer?.dispose();

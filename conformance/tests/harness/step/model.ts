@@ -21,11 +21,12 @@ import { type Matrix, matrix, ofRow } from "../../../oracle/training/matrix.js";
 import { type NormModel, normLayer } from "../../../oracle/training/norms.js";
 import { OptimizerRun } from "../../../oracle/training/optimizers.js";
 import { Tape, Value } from "../../../oracle/training/tape.js";
-import { ACTIVATIONS } from "./options.js";
+import { ACTIVATIONS, RECIPES } from "./options.js";
 import {
   BATCH,
   type CellPlan,
   classes,
+  EVALUATION,
   flowType,
   GRAD_SCALE,
   HEADS,
@@ -36,6 +37,7 @@ import {
   passesCodes,
   SMOOTHED,
   type StepPlan,
+  turnOf,
 } from "./plan.js";
 import { parameterScale, parameterSeed, seedOf } from "./seeds.js";
 import type { Seen } from "./seen.js";
@@ -171,7 +173,7 @@ export class StepModel {
     const values = numbers(plan, seedOf(plan, "x", step, call), shape);
     const x = new Value(
       matrix(shape, plan.input, (r, c) => values[r * shape[1] + c] as number),
-      plan.start === "variable" && !plan.evaluates,
+      plan.start === "variable" && !plan.evaluates && call !== EVALUATION,
     );
     return { x, root: x };
   }
@@ -196,15 +198,19 @@ export class StepModel {
   /** One microbatch; returns what can be observed after it. */
   microbatch(step: number, call: number): Seen {
     const { plan, run } = this;
-    const { rewritten, ...asked } = plan.calls[call] ?? {};
+    const turn = turnOf(plan, step);
+    const evaluates = plan.evaluates || call === EVALUATION;
+    const { rewritten, ...asked } = (call === EVALUATION ? turn.evaluated : turn.calls[call]) ?? {};
     if (rewritten) this.#rewrite(step, call);
+    if (call === EVALUATION) this.#freeze(() => true);
     const tape = new Tape();
-    run.recipe = plan.quantization;
+    run.recipe = turn.recipe ? RECIPES[turn.recipe] : plan.quantization;
     const { x, root } = this.#start(tape, step, call);
     const y = this.#cells.reduce((h, cell) => cell(tape, h, asked), root);
     const loss = this.#loss(tape, y, step, call);
     run.recipe = undefined;
-    if (!plan.evaluates) endPass(run, "forward");
+    if (!evaluates) endPass(run, "forward");
+    if (call === EVALUATION) this.#freeze((name, i) => plan.evaluates || isFrozen(plan, name, i));
     if (loss.requiresGrad) {
       const { shape, dtype } = loss.wide;
       const values = numbers(plan, seedOf(plan, "grad", step, call), shape, 0.5);
@@ -245,29 +251,59 @@ export class StepModel {
     });
   }
 
+  #freeze(isFrozen: (name: string, i: number) => boolean): void {
+    [...this.parameters].forEach(([name, parameter], i) => {
+      parameter.requiresGrad = !isFrozen(name, i);
+    });
+  }
+
+  #load: () => void = () => this.#optimizer.zeroGrad();
+
+  /** Keeps all state for `#load`. */
+  #save(): void {
+    const { random } = this.run;
+    const { offset } = random;
+    const copy = (x: Matrix): Matrix => ({ ...x, data: x.data.slice() });
+    const slots = this.#optimizer.slots.map((slot) => {
+      const { parameter, m, v, master, steps } = slot;
+      const [data, own, ofM, ofV] = [copy(parameter.wide), copy(master), m.slice(), v.slice()];
+      return () => {
+        parameter.data = copy(data);
+        Object.assign(slot, { master: copy(own), steps });
+        m.set(ofM);
+        v.set(ofV);
+      };
+    });
+    const scales = [...this.linears.values()].map((each) => each.saved());
+    this.#load = () => {
+      this.#optimizer.zeroGrad();
+      for (const load of [...slots, ...scales]) load();
+      random.offset = offset;
+    };
+  }
+
   /** The optimizer step; returns what can be observed after it. */
   step(step: number): Seen {
     const { plan } = this;
     if (this.parameters.size === 0) return new Map();
     const optimizer = this.#optimizer;
-    [...this.parameters].forEach(([name, parameter], i) => {
-      if (isFrozen(plan, name, i, true)) parameter.requiresGrad = false;
-    });
+    const { stepping, zeroes, state } = turnOf(plan, step);
+    this.#freeze((name, i) => plan.evaluates || isFrozen(plan, name, i, true));
     const norms: (readonly [string, Matrix])[] = [];
     const trained = optimizer.slots.some(({ parameter: { grad, mainGrad } }) => grad ?? mainGrad);
-    if (plan.stepping === "clipped" && trained) {
+    if (stepping === "clipped" && trained) {
       const { norm, factor } = optimizer.norm(MAX_NORM);
       norms.push(["norm", ofRow([norm], "f32")], ["factor", ofRow([factor], "f32")]);
       optimizer.step({ gradScale: factor });
-    } else if (plan.stepping === "scaled") optimizer.step({ gradScale: GRAD_SCALE });
-    else if (plan.stepping === "noop") optimizer.step({ noop: step === 0 ? 1 : 0 });
-    else optimizer.step();
-    optimizer.zeroGrad();
-    [...this.parameters].forEach(([name, parameter], i) => {
-      parameter.requiresGrad = !plan.evaluates && !isFrozen(plan, name, i);
-    });
+    } else if (stepping === "scaled") optimizer.step({ gradScale: GRAD_SCALE });
+    else if (stepping === "noop") optimizer.step({ noop: step === 0 ? 1 : 0 });
+    else if (stepping !== "none") optimizer.step();
+    if (zeroes) optimizer.zeroGrad();
+    if (state === "saved") this.#save();
+    if (state === "loaded") this.#load();
+    this.#freeze((name, i) => plan.evaluates || isFrozen(plan, name, i));
     const names = [...this.parameters.keys()];
-    const slots = optimizer.slots.flatMap(({ parameter, m, v, master }, i) => {
+    const slots = optimizer.slots.flatMap(({ parameter, m, v, master, steps }, i) => {
       const name = names[i] as string;
       const { shape } = parameter.wide;
       const options = optimizer.options;
@@ -275,6 +311,7 @@ export class StepModel {
       return [
         [name, parameter.wide] as const,
         [`${name} master`, parameter.wide.dtype === "f32" ? parameter.wide : master] as const,
+        [`${name} steps`, ofRow([steps], "f32")] as const,
         ...Object.entries(buffers).map(
           ([buffer, data]) =>
             [`${name} ${buffer}`, { shape, dtype: "f32" as const, data: data.slice() }] as const,

@@ -102,6 +102,19 @@ export const MICROBATCHES = {
   "renewed by a flag": [{ isFirstMicrobatch: true }, { skip: 0, rewritten: true }],
 } as const satisfies Record<string, readonly MicrobatchCall[]>;
 
+/** What a step does besides its microbatches. */
+export interface StepTurn {
+  readonly calls: readonly MicrobatchCall[];
+  readonly stepping: "plain" | "clipped" | "noop" | "scaled" | "none";
+  readonly zeroes: boolean;
+  /** A call of all layers without gradients, before the microbatches. */
+  readonly evaluated: MicrobatchCall | undefined;
+  /** The recipe of the microbatches and of that call; undefined for the recipe of the plan. */
+  readonly recipe: RecipeName | undefined;
+  /** Whether all state is saved after the step, or set to what was saved last. */
+  readonly state: "kept" | "saved" | "loaded";
+}
+
 const MLPS = Object.keys(ACTIVATIONS).map(
   (activation) => `mlp of ${activation}` as `mlp of ${StepActivation}`,
 );

@@ -14,6 +14,7 @@ import {
   type RecipeName,
   type StepActivation,
   type StepOptions,
+  type StepTurn,
 } from "./options.js";
 
 export type CellKind =
@@ -45,7 +46,17 @@ export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
   /** True for an evaluation: nothing is recorded for a backward pass, and no scale is updated. */
   readonly evaluates: boolean;
   readonly steps: number;
+  /** What the steps do, in turns. Default: all do what `calls` and `stepping` say. */
+  readonly turns?: readonly StepTurn[];
 }
+
+export function turnOf({ turns = [], calls, stepping }: StepPlan, step: number): StepTurn {
+  const turn = turns[step % Math.max(turns.length, 1)];
+  return turn ?? { calls, stepping, zeroes: true, evaluated: undefined, recipe: undefined, state: "kept" };
+}
+
+/** The index of the call without gradients among the calls of a step. */
+export const EVALUATION = 9;
 
 /** The number of attention heads. Rows belong to two items of a batch. */
 export const HEADS = 2;

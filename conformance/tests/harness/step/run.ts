@@ -3,15 +3,21 @@ import type { Backend } from "../../../../src/backends/backend.js";
 import type { Matrix } from "../../../oracle/training/matrix.js";
 import { StepLibrary } from "./library.js";
 import { StepModel } from "./model.js";
-import type { StepPlan } from "./plan.js";
+import { EVALUATION, type StepPlan, turnOf } from "./plan.js";
 import { difference, type Seen } from "./seen.js";
+
+/** The calls of a step, that without gradients first. */
+function callsOf(plan: StepPlan, step: number): readonly number[] {
+  const { calls, evaluated } = turnOf(plan, step);
+  return [...(evaluated ? [EVALUATION] : []), ...calls.keys()];
+}
 
 /** The first difference between the library's run of a plan and the model's; undefined if there is none. */
 export function departure(backend: Backend, plan: StepPlan): string | undefined {
   using library = new StepLibrary(backend, plan);
   const model = new StepModel(plan, backend.datapath, library.random.offset);
   for (let step = 0; step < plan.steps; step++) {
-    for (const [call] of plan.calls.entries()) {
+    for (const call of callsOf(plan, step)) {
       const found = difference(library.microbatch(step, call), model.microbatch(step, call));
       if (found) return `step ${step}, call ${call}: ${found}`;
     }
@@ -28,7 +34,7 @@ export function modelled(plan: StepPlan, family: Backend["datapath"]): Seen {
   const model = new StepModel(plan, family, 0n);
   const seen = new Map<string, Matrix>();
   for (let step = 0; step < plan.steps; step++) {
-    for (const [call] of plan.calls.entries())
+    for (const call of callsOf(plan, step))
       for (const [name, x] of model.microbatch(step, call)) seen.set(`${step} ${call} ${name}`, x);
     for (const [name, x] of model.step(step)) seen.set(`${step} ${name}`, x);
   }

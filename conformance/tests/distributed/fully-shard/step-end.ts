@@ -1,0 +1,82 @@
+/** What follows the passes of a step: updates, and state that is saved or loaded. */
+import {
+  clipGradNorm,
+  type Module,
+  type Optimizer,
+  QuantizedTensor,
+  Scope,
+  type Tensor,
+  tensor,
+} from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
+import type { QuantizationSnapshot } from "../../../../src/modules/quantization-state.js";
+import type { Turn } from "./case.js";
+
+const GRAD_SCALE = 0.375;
+const MAX_NORM = 0.25;
+
+/** Updates the parameters and releases their gradients, as the turn says. */
+export function endStep(optimizer: Optimizer, { end, zeroes }: Turn): void {
+  using _ = new Scope();
+  const slots = [...optimizer.slots.values()];
+  const hasGrads = slots.some(({ parameter: { grad } }) => grad);
+  const [{ master }] = slots as [(typeof slots)[0]];
+  const one = (value: number): Tensor<"f32"> => tensor(master.backend, [value]);
+  if (end === "step") optimizer.step();
+  else if (end === "noop") optimizer.step({ noop: one(1) });
+  else if (end === "scaled") optimizer.step({ gradScale: one(GRAD_SCALE) });
+  else if (end === "clipped" && hasGrads)
+    optimizer.step({ gradScale: clipGradNorm(optimizer, MAX_NORM).factor });
+  if (zeroes) optimizer.zeroGrad();
+}
+
+/** All tensors of a parameter and of its optimizer. */
+function tensorsOf({ slots }: Optimizer): readonly Tensor[] {
+  const all = [...slots.values()].flatMap(({ parameter: { value }, master, buffers }) => [
+    ...(value instanceof QuantizedTensor ? value.members : [value]),
+    ...(master === value ? [] : [master]),
+    ...buffers.values(),
+  ]);
+  return [...new Set(all)];
+}
+
+/** The state of a run, which is set as `loadCheckpoint` sets it. */
+export class SavedState {
+  #tensors: readonly Tensor[] = [];
+  #steps: readonly number[] = [];
+  #scales: readonly (QuantizationSnapshot | undefined)[] = [];
+
+  constructor(
+    private readonly module: Module,
+    private readonly optimizer: Optimizer,
+  ) {}
+
+  /** Saves or loads, as the turn says. Without a state that was saved, it does nothing. */
+  follow({ state }: Turn): void {
+    if (state === "saved") this.#save();
+    else if (state === "loaded" && this.#tensors.length > 0) this.#load();
+    else if (state === "loaded") for (const parameter of this.module.parameters()) parameter.clearGrads();
+  }
+
+  #save(): void {
+    this.dispose();
+    this.#tensors = tensorsOf(this.optimizer).map((each) => persistent(each.clone()));
+    this.#steps = [...this.optimizer.slots.values()].map(({ steps }) => steps);
+    this.#scales = [...this.module.namedQuantizations().values()].map((each) => each.snapshotSync());
+  }
+
+  #load(): void {
+    using _ = new Scope();
+    for (const [i, each] of tensorsOf(this.optimizer).entries()) each.paste(this.#tensors[i] as Tensor, 0);
+    for (const parameter of this.module.parameters()) parameter.clearGrads();
+    for (const [i, each] of [...this.module.namedQuantizations().values()].entries())
+      each.restore(this.#scales[i]);
+    for (const [i, slot] of [...this.optimizer.slots.values()].entries())
+      slot.steps = this.#steps[i] as number;
+  }
+
+  dispose(): void {
+    for (const each of this.#tensors) each.dispose();
+    this.#tensors = [];
+  }
+}

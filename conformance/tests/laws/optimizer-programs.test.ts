@@ -1,0 +1,398 @@
+/**
+ * Optimizers and a GradScaler over any sequence of calls equal a model in plain numbers: gradients that stay, are missing or overflow,
+ * frozen parameters, steps that are scaled, clipped or skipped, two optimizers behind one scaler.
+ */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import {
+  AdamW,
+  ArgumentError,
+  clipGradNorm,
+  GradScaler,
+  Linear,
+  type Optimizer,
+  Parameter,
+  quantizedModelInit,
+  Scope,
+  SGD,
+  type Tensor,
+  tensor,
+  zeros,
+} from "../../../src/index.js";
+import { persistent } from "../../../src/modules/parameter.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import { words } from "../../arbitraries/random.js";
+import { expectNoLeak } from "../../operations/guarded.js";
+import type { ParameterModel } from "../../oracle/training/linear.js";
+import { cast, type Matrix } from "../../oracle/training/matrix.js";
+import { type OptimizerModel, OptimizerRun } from "../../oracle/training/optimizers.js";
+import { Value } from "../../oracle/training/tape.js";
+import { assertSame } from "../../values/difference.js";
+import { download, wideValues } from "../../values/plain.js";
+import { recipeNamed } from "../harness/step/library-recipes.js";
+import { OPTIMIZERS } from "../harness/step/options.js";
+import { useBackend } from "../harness/suite.js";
+
+const RUNS = Number(process.env.RUNS ?? 30);
+const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
+const backend = useBackend();
+
+/** Each optimizer has one parameter of each kind. */
+const KINDS = ["f32", "bf16", "f16", "quantized", "fused"] as const;
+type Kind = (typeof KINDS)[number];
+/** The smallest weight that FP8 recipes take. */
+const LINEAR = [16, 16] as const;
+const shapeOf = (kind: Kind): readonly [number, number] => (kind === "quantized" ? LINEAR : [3, 5]);
+const dtypeOf = (kind: Kind): WideDType => (kind === "f32" || kind === "f16" ? kind : "bf16");
+const gradType = (kind: Kind): WideDType => (kind === "fused" ? "f32" : dtypeOf(kind));
+
+const SCALERS = [
+  { initScale: 3, growthFactor: 1.5, backoffFactor: 0.3, growthInterval: 2 },
+  { initScale: 1024, growthFactor: 2, backoffFactor: 0.5, growthInterval: 1 },
+] as const;
+
+const which = fc.nat(1);
+const kind = fc.constantFrom(...KINDS);
+/** Large gradients of f16 and bf16 have an infinite sum of squares; some are infinite themselves. */
+const size = fc.oneof(
+  { weight: 8, arbitrary: fc.constantFrom(2 ** -9, 1, 8) },
+  fc.constantFrom(2 ** 70, Number.POSITIVE_INFINITY, Number.NaN),
+);
+const grads = fc.array(fc.option(fc.tuple(fc.nat(), size), { nil: undefined, freq: 3 }), {
+  minLength: KINDS.length,
+  maxLength: KINDS.length,
+});
+
+type Event =
+  | {
+      readonly do: "grads";
+      readonly which: number;
+      readonly grads: readonly (readonly [number, number] | undefined)[];
+    }
+  | { readonly do: "both"; readonly which: number; readonly seed: number }
+  | { readonly do: "step"; readonly which: number; readonly gradScale?: number; readonly noop?: number }
+  | { readonly do: "clip"; readonly which: number; readonly maxNorm: number }
+  | { readonly do: "scaled"; readonly which: number; readonly maxNorm?: number }
+  | { readonly do: "zero"; readonly which: number }
+  | { readonly do: "update" | "save" | "load" }
+  | { readonly do: "freeze"; readonly which: number; readonly kind: Kind }
+  | { readonly do: "rate"; readonly which: number };
+
+const factor = fc.constantFrom(0.375, 1, 3);
+const maxNorm = fc.constantFrom(0, 0.5, 1e9);
+const give: fc.Arbitrary<Event> = fc.record({ do: fc.constant("grads" as const), which, grads });
+const scaledStep: fc.Arbitrary<Event> = fc.record(
+  { do: fc.constant("scaled" as const), which, maxNorm },
+  { requiredKeys: ["do", "which"] },
+);
+const event: fc.Arbitrary<Event> = fc.oneof(
+  { weight: 5, arbitrary: give },
+  { weight: 5, arbitrary: scaledStep },
+  {
+    weight: 4,
+    arbitrary: fc.record(
+      { do: fc.constant("step" as const), which, gradScale: factor, noop: fc.constantFrom(0, 1, 2) },
+      { requiredKeys: ["do", "which"] },
+    ),
+  },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant("clip" as const), which, maxNorm }) },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant("update" as const) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant("zero" as const), which }) },
+  fc.record({ do: fc.constant("both" as const), which, seed: fc.nat() }),
+  fc.record({ do: fc.constantFrom("save" as const, "load" as const) }),
+  fc.record({ do: fc.constant("freeze" as const), which, kind }),
+  fc.record({ do: fc.constant("rate" as const), which }),
+);
+
+function values(seed: number, [rows, columns]: readonly [number, number], of: number): Float32Array {
+  const drawn = words(seed, rows * columns);
+  const made = Float32Array.from(drawn, (word) => (1 + (word & 127) / 128) * (word >>> 31 ? -1 : 1));
+  if (Number.isFinite(of)) return made.map((value) => value * of);
+  made[seed % made.length] = of;
+  return made;
+}
+
+function wide(dtype: WideDType, data: Float32Array, shape: readonly [number, number]): Tensor<WideDType> {
+  return castTo(tensor(backend(), data, shape), dtype);
+}
+
+const seen = (x: Tensor): Matrix => {
+  const plain = download(x as Tensor<WideDType>);
+  return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
+};
+
+const expectBits = (name: string, actual: Matrix, expected: Matrix): void => {
+  const bits = ({ data }: Matrix): string[] => Array.from(data, (x) => (Object.is(x, -0) ? "-0" : String(x)));
+  expect([actual.dtype, bits(actual)], name).toEqual([expected.dtype, bits(expected)]);
+};
+
+/** An optimizer with its parameters, and the model of both. */
+class Side {
+  readonly parameters: ReadonlyMap<Kind, Parameter>;
+  readonly optimizer: SGD | AdamW;
+  readonly model: OptimizerRun;
+  readonly modelled: ReadonlyMap<Kind, ParameterModel>;
+  readonly #layers: Linear[] = [];
+  #settings: OptimizerModel;
+
+  constructor(settings: OptimizerModel, seed: number) {
+    this.#settings = settings;
+    this.parameters = new Map(KINDS.map((kind, i) => [kind, this.#parameter(kind, seed + i)]));
+    for (const [kind, { tensor: own }] of [...this.parameters].filter(([kind]) => kind === "fused")) {
+      const parameter = this.parameters.get(kind) as Parameter;
+      parameter.mainGrad = persistent(zeros(backend(), "f32", own.shape));
+    }
+    const { kind: name, ...numbers } = settings;
+    const named = new Map<string, Parameter>(this.parameters);
+    this.optimizer = name === "SGD" ? new SGD(named, numbers as never) : new AdamW(named, numbers as never);
+    this.modelled = new Map(
+      KINDS.map((kind) => {
+        const slot = this.optimizer.slots.get(kind);
+        const own = new Value(cast(seen(slot?.master as Tensor), dtypeOf(kind)), true);
+        return [kind, own] as const;
+      }),
+    );
+    const fused = this.modelled.get("fused") as ParameterModel;
+    fused.mainGrad = { ...fused.wide, dtype: "f32", data: new Float32Array(fused.wide.data.length) };
+    this.model = new OptimizerRun(settings, [...this.modelled.values()]);
+    for (const [i, kind] of KINDS.entries()) {
+      const slot = this.model.slots[i];
+      if (slot && LINEAR === shapeOf(kind))
+        slot.master = seen(this.optimizer.slots.get(kind)?.master as Tensor);
+    }
+  }
+
+  #parameter(kind: Kind, seed: number): Parameter {
+    const shape = shapeOf(kind);
+    const data = values(seed, shape, 0.25);
+    if (kind !== "quantized") return new Parameter(wide(dtypeOf(kind), data, shape));
+    const layer = quantizedModelInit(
+      { recipe: recipeNamed("current"), preserveHighPrecisionInitVal: seed % 2 === 0 },
+      () => new Linear(backend(), ...LINEAR, { bias: false, initMethod: () => data }),
+    );
+    this.#layers.push(layer);
+    return layer.weight;
+  }
+
+  give(grads: Extract<Event, { do: "grads" }>["grads"]): void {
+    KINDS.forEach((kind, i) => {
+      const drawn = grads[i];
+      if (!drawn) return;
+      const [seed, of] = drawn;
+      const shape = shapeOf(kind);
+      const grad = wide(gradType(kind), values(seed, shape, of), shape);
+      const [parameter, model] = this.both(kind);
+      if (kind === "fused") {
+        parameter.mainGrad?.paste(grad as Tensor<"f32">, 0);
+        model.mainGrad = seen(grad);
+        return;
+      }
+      parameter.zeroGrad();
+      parameter.grad = persistent(grad);
+      model.grad = seen(grad);
+    });
+  }
+
+  /** Gives the parameter with a main gradient another gradient in its own type, as an embedding of the same table would. */
+  giveBoth(seed: number): void {
+    const [parameter, model] = this.both("fused");
+    parameter.zeroGrad();
+    const shape = shapeOf("fused");
+    parameter.grad = persistent(wide("bf16", values(seed, shape, 1), shape));
+    model.grad = seen(parameter.grad);
+  }
+
+  both(kind: Kind): readonly [Parameter, ParameterModel] {
+    return [this.parameters.get(kind) as Parameter, this.modelled.get(kind) as ParameterModel];
+  }
+
+  /** Another learning rate, as a schedule sets it. */
+  changeRate(): void {
+    const learningRate = this.#settings.learningRate / 2;
+    this.#settings = { ...this.#settings, learningRate };
+    this.optimizer.options = { ...this.optimizer.options, learningRate } as never;
+    Object.assign(this.model, { options: this.#settings });
+  }
+
+  check(): void {
+    KINDS.forEach((kind, i) => {
+      const slot = this.optimizer.slots.get(kind);
+      const model = this.model.slots[i];
+      if (!slot || !model) throw new RangeError(`no slot of ${kind}`);
+      expect(slot.steps, `steps of ${kind}`).toBe(model.steps);
+      const { value } = slot.parameter;
+      expectBits(`master of ${kind}`, seen(slot.master), model.master);
+      const state = { m: model.m, v: model.v };
+      for (const [name, buffer] of slot.buffers)
+        expectBits(`${name} of ${kind}`, seen(buffer), { ...model.master, data: state[name as "m" | "v"] });
+      if (!(value instanceof QuantizedTensor)) expectBits(kind, seen(value), model.parameter.wide);
+      else if (this.#isWritten) this.#checkCodes(value, slot.master);
+    });
+  }
+
+  /** The quantized parameter has the codes of its master, as soon as a step has written it. */
+  #checkCodes(value: QuantizedTensor, master: Tensor): void {
+    const data = master.dataSync() as Float32Array;
+    using layer = quantizedModelInit({ recipe: recipeNamed("current") }, () => {
+      return new Linear(backend(), ...LINEAR, { bias: false, dtype: "f32", initMethod: () => data });
+    });
+    const expected = layer.weight.value as QuantizedTensor;
+    for (const [i, member] of value.members.entries())
+      assertSame(`member ${i}`, download(member), download(expected.members[i] as Tensor));
+  }
+
+  #isWritten = false;
+
+  /** Called before a step of this optimizer. */
+  willStep(noop?: number): void {
+    const [{ grad, requiresGrad }] = this.both("quantized");
+    if (noop !== 1 && requiresGrad && grad) this.#isWritten = true;
+  }
+
+  dispose(): void {
+    this.optimizer.dispose();
+    const inLayers = new Set(this.#layers.map(({ weight }) => weight));
+    for (const layer of this.#layers) layer.dispose();
+    for (const parameter of this.parameters.values()) if (!inLayers.has(parameter)) parameter.dispose();
+  }
+}
+
+const LARGEST = (2 - 2 ** -23) * 2 ** 127;
+
+/** The rule of torch.amp.GradScaler. */
+class ScalerModel {
+  scale: number;
+  growthTracker = 0;
+  #overflowed: boolean | undefined;
+
+  constructor(readonly options: (typeof SCALERS)[number]) {
+    this.scale = options.initScale;
+  }
+
+  step(
+    model: OptimizerRun,
+    maxNorm: number | undefined,
+  ): { readonly norm: number; readonly stepped: boolean } {
+    const { norm: scaledNorm } = model.norm(LARGEST);
+    const inverse = Math.fround(1 / this.scale);
+    const norm = Math.fround(scaledNorm * inverse);
+    const stepped = Number.isFinite(scaledNorm);
+    this.#overflowed = (this.#overflowed ?? false) || !stepped;
+    if (stepped) {
+      const divisor = Math.fround(norm + Math.fround(1e-6));
+      const clip = maxNorm === undefined ? 1 : Math.min(1, Math.fround(Math.fround(maxNorm) / divisor));
+      model.step({ gradScale: Math.fround(inverse * clip) });
+    }
+    return { norm, stepped };
+  }
+
+  /** Whether there was a step since the last update. */
+  update(): boolean {
+    const { growthFactor, backoffFactor, growthInterval } = this.options;
+    const overflowed = this.#overflowed;
+    if (overflowed === undefined) return false;
+    this.#overflowed = undefined;
+    if (overflowed) {
+      this.scale = Math.fround(this.scale * backoffFactor);
+      this.growthTracker = 0;
+      return true;
+    }
+    this.growthTracker++;
+    if (this.growthTracker < growthInterval) return true;
+    this.growthTracker = 0;
+    const grown = Math.fround(this.scale * growthFactor);
+    if (Number.isFinite(grown)) this.scale = grown;
+    return true;
+  }
+
+  load(state: { readonly scale: number; readonly growthTracker: number }): void {
+    Object.assign(this, state);
+    this.#overflowed = undefined;
+  }
+}
+
+const hasGrads = ({ model }: Side): boolean =>
+  model.slots.some(({ parameter: { grad, mainGrad } }) => grad ?? mainGrad);
+
+async function run(sides: readonly [Side, Side], events: readonly Event[], drawn: number): Promise<void> {
+  const options = SCALERS[drawn % SCALERS.length] as (typeof SCALERS)[number];
+  const [scaler, model] = [new GradScaler(options), new ScalerModel(options)];
+  let saved = scaler.state;
+  for (const each of events) {
+    using _ = new Scope();
+    const side = sides[("which" in each ? each.which : 0) % 2] as Side;
+    const { optimizer, model: modelled } = side;
+    const one = (value: number | undefined) => (value === undefined ? undefined : tensor(backend(), [value]));
+    if (each.do === "grads") side.give(each.grads);
+    else if (each.do === "both") side.giveBoth(each.seed);
+    else if (each.do === "zero") {
+      optimizer.zeroGrad();
+      modelled.zeroGrad();
+    } else if (each.do === "freeze") {
+      for (const every of side.both(each.kind)) every.requiresGrad = !every.requiresGrad;
+    } else if (each.do === "rate") side.changeRate();
+    else if (each.do === "step") {
+      const { gradScale, noop } = each;
+      side.willStep(noop);
+      optimizer.step({ gradScale: one(gradScale), noop: one(noop) });
+      modelled.step({
+        ...(gradScale === undefined ? {} : { gradScale }),
+        ...(noop === undefined ? {} : { noop }),
+      });
+    } else if (each.do === "clip" && hasGrads(side)) {
+      const expected = modelled.norm(each.maxNorm);
+      const { norm, factor } = clipGradNorm(optimizer as Optimizer, each.maxNorm);
+      expect([norm.dataSync()[0], factor.dataSync()[0]]).toEqual([expected.norm, expected.factor]);
+      side.willStep();
+      optimizer.step({ gradScale: factor });
+      modelled.step({ gradScale: expected.factor });
+    } else if (each.do === "scaled" && hasGrads(side)) {
+      const expected = model.step(modelled, each.maxNorm);
+      if (expected.stepped) side.willStep();
+      const { maxNorm: most } = each;
+      expect(await scaler.step(optimizer, most === undefined ? {} : { maxNorm: most })).toEqual(expected);
+    } else if (each.do === "update") {
+      if (model.update()) scaler.update();
+      else expect(() => scaler.update()).toThrow(ArgumentError);
+    } else if (each.do === "save") saved = scaler.state;
+    else if (each.do === "load") {
+      scaler.state = saved;
+      model.load(saved);
+    }
+    for (const every of sides) every.check();
+    expect(scaler.state).toEqual({ scale: model.scale, growthTracker: model.growthTracker });
+  }
+}
+
+it("have the state, the parameters and the scale of the model after every call", async () => {
+  const names = fc.constantFrom(...(Object.keys(OPTIMIZERS) as (keyof typeof OPTIMIZERS)[]));
+  const programs = fc.array(event, { minLength: 6, maxLength: 16, size: "max" });
+  await fc.assert(
+    fc.asyncProperty(
+      names,
+      names,
+      fc.nat(),
+      give,
+      give,
+      programs,
+      async (first, second, seed, a, b, events) => {
+        const before = backend().memoryUse();
+        const scope = new Scope();
+        scope.close();
+        const sides = scope.within(
+          () => [new Side(OPTIMIZERS[first], seed), new Side(OPTIMIZERS[second], seed + 31)] as const,
+        );
+        try {
+          await run(sides, [{ ...a, which: 0 } as Event, { ...b, which: 1 } as Event, ...events], seed);
+        } finally {
+          for (const side of sides) side.dispose();
+          scope.dispose();
+        }
+        expectNoLeak(backend(), before);
+      },
+    ),
+    { numRuns: RUNS, ...SEED },
+  );
+});

@@ -1,0 +1,112 @@
+/**
+ * Steps that differ equal the model in plain arithmetic: cached weights that are not renewed, skipped updates, gradients that stay,
+ * another recipe, evaluation in between, loaded state. Every pair of options has a case.
+ */
+import * as fc from "fast-check";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { pairwise, tuplesAmong } from "../../arbitraries/covering.js";
+import { splitmix32 } from "../../arbitraries/random.js";
+import {
+  MICROBATCHES,
+  type MicrobatchCall,
+  type RecipeName,
+  type StepOptions,
+  type StepTurn,
+} from "../harness/step/options.js";
+import { planOf, type StepPlan } from "../harness/step/plan.js";
+import { departure } from "../harness/step/run.js";
+import { useBackend } from "../harness/suite.js";
+
+const STEPS = 4;
+const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
+const [seed] = fc.sample(fc.noBias(fc.nat()), { numRuns: 1, ...SEED }) as [number];
+const next = splitmix32(seed);
+const draw = (n: number): number => next() % n;
+
+/** Calls that find a cached weight only if an earlier step has left one. */
+const LATER: Readonly<Record<string, readonly MicrobatchCall[]>> = {
+  "not first": [{ isFirstMicrobatch: false }],
+  "not first, rewritten": [{ isFirstMicrobatch: false, rewritten: true }, { isFirstMicrobatch: false }],
+  "a flag alone": [{ skip: 1 }, { skip: 0, rewritten: true }, { skip: 1, rewritten: true }],
+  "first, with a flag": [{ isFirstMicrobatch: true, skip: 1, rewritten: true }],
+  "not first, with a flag": [{ isFirstMicrobatch: false, skip: 0, rewritten: true }],
+};
+
+const TURNS = {
+  calls: [...Object.values(MICROBATCHES), ...Object.values(LATER)],
+  stepping: ["plain", "clipped", "noop", "scaled", "none"],
+  zeroes: [true, false],
+  evaluated: [undefined, {}, { isFirstMicrobatch: false }, { isFirstMicrobatch: true }],
+  isOther: [false, true],
+  state: ["kept", "saved", "loaded"],
+} as const;
+
+const CASES = {
+  recipe: ["delayed", "current", "block", "mxfp8"],
+  variant: [0, 1],
+  layer: ["linear", "normLinear", "between", "mlp of gelu"],
+  wrap: ["plain", "recompute", "twice"],
+  bias: [true, false],
+  parameters: ["bf16", "f32", "f16"],
+  input: ["bf16", "f32"],
+  start: ["variable", "constant", "embedding"],
+  frozen: ["nothing", "weights", "drawn", "weights, late"],
+  fuses: [false, true],
+  optimizer: ["SGD with momentum", "SGD of Nesterov", "AdamW"],
+  loss: ["gradient", "mse"],
+} as const;
+
+/** Another recipe that layers of the same sizes take. */
+const OTHERS: Readonly<Record<(typeof CASES)["recipe"][number], readonly RecipeName[]>> = {
+  delayed: ["delayed", "delayed, most recent", "current"],
+  current: ["current, E4M3", "delayed"],
+  block: ["block", "block, no squares"],
+  mxfp8: ["mxfp8, square", "delayed, most recent"],
+};
+
+const turns = pairwise(TURNS, draw);
+
+function turnsFrom(i: number, recipe: (typeof CASES)["recipe"][number]): readonly StepTurn[] {
+  return Array.from({ length: STEPS }, (_, step) => {
+    const { isOther, ...turn } = turns[(STEPS * i + step) % turns.length] as (typeof turns)[number];
+    const others = OTHERS[recipe];
+    const other = isOther ? others[(i + step) % others.length] : undefined;
+    // the first step leaves a state to go back to
+    return { ...turn, recipe: other, state: step === 0 ? "saved" : turn.state };
+  });
+}
+
+const REST = {
+  ...{ around: "nothing", nested: false, normalization: "LayerNorm", zeroCenteredGamma: false, eps: 1e-5 },
+  ...{ savesOriginal: false, microbatches: "alone", stepping: "plain", causal: true, values: "ordinary" },
+} as const;
+
+const rows = pairwise(CASES, draw).map((row, i) => {
+  const plan = planOf({ ...REST, ...row } as StepOptions, (seed + 7919 * i) >>> 1, STEPS);
+  const given: StepPlan = { ...plan, turns: turnsFrom(i, row.recipe) };
+  return { ...row, i, given };
+});
+
+describe(`${STEPS} steps of a layer, cases drawn from ${seed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "exact" });
+
+  // a layer says that its recipe changes
+  beforeEach(() => {
+    const warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    return () => warn.mockRestore();
+  });
+
+  it("has every pair of options of a step", () => {
+    const drawn = rows.flatMap(({ given }) => given.turns ?? []);
+    const pairs = (all: readonly Pick<StepTurn, "calls" | "stepping" | "zeroes" | "evaluated">[]) =>
+      tuplesAmong(
+        all.map(({ calls, stepping, zeroes, evaluated }) => ({ calls, stepping, zeroes, evaluated })),
+        2,
+      );
+    expect([...pairs(turns)].filter((pair) => !pairs(drawn).has(pair))).toEqual([]);
+  });
+
+  it.each(rows)("$i: $layer under $recipe", ({ given }) => {
+    expect(departure(backend(), given), JSON.stringify(given)).toBe(undefined);
+  });
+});
