@@ -81,7 +81,9 @@ const comparisons = (type: CodeTypeName, pairs: boolean) =>
     .map(({ long, ...rest }) => ({ type, pairs, ...rest, columns: long ? rest.columns * 50 : rest.columns }));
 
 describe("values are compared with codes times scales", () => {
-  const cases = (Object.keys(CODE_TYPES) as CodeTypeName[]).flatMap((type) =>
+  // codes of more bits have two bytes, and no kernel reads them
+  const types = (Object.keys(CODE_TYPES) as CodeTypeName[]).filter((type) => CODE_TYPES[type].bits <= 8);
+  const cases = types.flatMap((type) =>
     CODE_TYPES[type].bits === 4 ? [[type, true] as const, [type, false] as const] : [[type, false] as const],
   );
 

@@ -556,11 +556,22 @@ const PLANTS: readonly Plant[] = [
     plant: (all) => change(all, `${Q}.weight`, ({ bytes }) => bytes.fill(0)),
   },
   {
-    what: "there are zero points",
+    what: "there are zero points, and the configuration says that there are none",
     fixture: "ct-int4-group",
-    name: "zero-point",
+    name: "config-scheme",
     plant: (all) =>
       all.tensors.set(`${Q}.weight_zero_point`, { dtype: "I32", shape: [4, 1], bytes: new Uint8Array(16) }),
+  },
+  {
+    what: "codes of FP8 have zero points",
+    fixture: "ct-fp8-channel",
+    name: "zero-point",
+    plant: (all) =>
+      all.tensors.set(`${Q}.weight_zero_point`, {
+        dtype: "F8_E4M3",
+        shape: [32, 1],
+        bytes: new Uint8Array(32).fill(1),
+      }),
   },
 ];
 

@@ -10,6 +10,7 @@ import { type Claim, claimIn, parseObject } from "../../../dist/src/cli/checkpoi
 import { CODE_TYPES, unpackCodes } from "../../../dist/src/cli/checkpoints/stored/code-types.js";
 import { conventionOf } from "../../../dist/src/cli/checkpoints/stored/conventions.js";
 import { scaleIndexOf } from "../../../dist/src/cli/checkpoints/stored/dequantize.js";
+import { readFacts } from "../../../dist/src/cli/checkpoints/stored/facts.js";
 import {
   permuted,
   readScales,
@@ -17,6 +18,7 @@ import {
   scaleFormat,
   scaleOf,
 } from "../../../dist/src/cli/checkpoints/stored/scales.js";
+import { isElementwise } from "../../../dist/src/cli/checkpoints/stored/unpack.js";
 import { matricesOf } from "../../../dist/src/cli/checkpoints/stored/weight.js";
 import { valueOfCode } from "../../../dist/src/formats/derive.js";
 import type { ScalarFormat } from "../../../dist/src/formats/scalar.js";
@@ -50,16 +52,26 @@ export async function claimOf(files: readonly File[]): Promise<Claim | undefined
 }
 
 /** The quantized weights of a file, and the tensors that have no values of their own, each with the reason. */
-export function recognized(
+export async function recognized(
   file: TensorSource,
   claim: Claim | undefined,
-): { readonly weights: ReadonlyMap<string, Weight>; readonly faults: ReadonlyMap<string, string> } {
+): Promise<{
+  readonly weights: ReadonlyMap<string, Weight>;
+  readonly faults: ReadonlyMap<string, string>;
+}> {
   const tensors = new Map(Array.from(file.tensors, ([name, entry]) => [name, { entry, shard: file }]));
-  const found = recognize({ shards: [file], tensors, metadata: file.metadata }, claim);
+  const checkpoint = { shards: [file], tensors, metadata: file.metadata };
+  const found = recognize(checkpoint, claim, { facts: await readFacts(checkpoint) });
   const weights = new Map<string, Weight>();
   const faults = new Map<string, string>();
   for (const weight of found.weights) {
     const { name, codes, scale, global } = weight;
+    const unread = unreadParts(weight);
+    if (unread.length > 0) {
+      const why = `${nameOf(weight.convention)}. ${NOT_SHOWN}`;
+      for (const part of unread) faults.set(part, why);
+      continue;
+    }
     const findings = found.findings.filter(({ subject }) => subject === name).map(sentence);
     weights.set(name, { ...weight, notes: [...conventionNotes(weight, claim), ...findings] });
     for (const part of [codes, scale, ...(global ? [global] : [])])
@@ -73,6 +85,16 @@ export function recognized(
     if (each.severity === "error" && file.tensors.has(each.subject) && !weights.has(each.subject))
       faults.set(each.subject, faults.get(each.subject) ?? sentence(each));
   return { weights, faults };
+}
+
+const NOT_SHOWN = "The page does not show such codes; lockstep convert reads them.";
+
+/** The tensors of a weight whose codes the page does not read: packed in another way, with zero points, or with factors of columns. */
+function unreadParts(weight: RecognizedWeight): string[] {
+  const { codes, scale, global, zeros, order, factors } = weight;
+  const besides = [zeros, order, factors].flatMap((each) => (each ? [each] : []));
+  if (isElementwise(weight) && besides.length === 0) return [];
+  return [codes, scale, ...(global ? [global] : []), ...besides].map(({ entry }) => entry.name);
 }
 
 const DROP_TOO = `Drop ${CONFIGURATIONS[0]} together with the file, which may say more.`;

@@ -47,7 +47,7 @@ export async function openFile(file: File, configurations: readonly File[] = [])
   const source = new BlobSource(file, start, parsed);
   const { tensors } = parsed;
   const recipes = recipesOf(source);
-  const { weights, faults } = recognized(source, await claimOf(configurations));
+  const { weights, faults } = await recognized(source, await claimOf(configurations));
   const quantized = new Map<string, QuantizedEntry>();
   for (const [name, { spec, shape }] of recipes)
     quantized.set(name, { kind: `${spec.quantizer} ${spec.format} ${spec.tile}`, shape });

@@ -6,18 +6,20 @@ import { elementCount, type Shape, type WideDType } from "../../tensor/shape.js"
 import { type GgufFacts, packedAs } from "./gguf/file.js";
 import { judgeClaims } from "./judge/claims.js";
 import { judgeCompanions } from "./judge/companions.js";
-import type { Finding } from "./judge/findings.js";
+import { type Finding, finding } from "./judge/findings.js";
 import { FusedScales } from "./judge/fused.js";
 import { judge } from "./judge/judge.js";
 import { compareOriginal, type OriginalError } from "./judge/original.js";
 import { type ScaleStatistics, statisticsOf } from "./judge/statistics.js";
-import { type Recognized, recognize } from "./recognize/recognize.js";
+import { type Recognized, type RecognizedWeight, recognize } from "./recognize/recognize.js";
 import type { Claim } from "./stored/claim.js";
 import { CODE_TYPES, type CodeTypeName } from "./stored/code-types.js";
 import { type Configuration, readConfiguration } from "./stored/config.js";
 import type { ConventionName, ScaleKind } from "./stored/conventions.js";
+import { readFacts } from "./stored/facts.js";
 import type { Checkpoint } from "./stored/open.js";
 import { readScales } from "./stored/scales.js";
+import { type UnpackedWeight, unpack } from "./stored/unpack.js";
 import type { QuantizedWeight } from "./stored/weight.js";
 
 /** A quantized weight and its statistics. */
@@ -102,20 +104,37 @@ export interface Surveyed extends Recognized {
   readonly claim?: Claim;
 }
 
-/** Reads the configuration and sorts the tensors. Reads no codes. */
-export async function survey(checkpoint: Checkpoint): Promise<Surveyed> {
+/** Reads the configuration and sorts the tensors; weights are of the convention `as`, if one is given. Reads no codes. */
+export async function survey(checkpoint: Checkpoint, as?: ConventionName): Promise<Surveyed> {
   const configuration: Configuration = checkpoint.gguf
     ? { present: false, findings: [] }
     : await readConfiguration(checkpoint.folder);
   const { claim } = configuration;
-  const recognized = recognize(checkpoint, claim);
+  const facts = await readFacts(checkpoint);
+  const found = recognize(checkpoint, claim, { facts, as });
+  const natural = as === undefined ? [] : recognize(checkpoint, claim, { facts }).weights;
+  const unpacked: UnpackedWeight<RecognizedWeight>[] = [];
+  for (const weight of found.weights) unpacked.push(await unpack(weight));
+  const recognized = { ...found, weights: unpacked.map(({ weight }) => weight) };
   const findings = [
     ...checkpoint.findings,
     ...configuration.findings,
     ...recognized.findings,
+    ...forced(as, natural),
+    ...unpacked.flatMap((each) => each.findings),
     ...judgeClaims(checkpoint, configuration, recognized),
   ];
   return { ...recognized, findings, ...(claim ? { claim } : {}) };
+}
+
+/** Notes about weights that have another convention by their tensors. */
+function forced(as: ConventionName | undefined, natural: readonly RecognizedWeight[]): Finding[] {
+  const others = new Map<ConventionName, string>();
+  for (const { name, convention } of natural)
+    if (convention !== as && !others.has(convention)) others.set(convention, name);
+  return [...others].map(([convention, name]) =>
+    finding("convention-forced", name, `is read as ${as}; by its tensors it is ${convention}`),
+  );
 }
 
 /** The number of bytes of codes that `inspect` will read. */
@@ -170,8 +189,9 @@ function merged(findings: readonly Finding[]): Finding[] {
   );
 }
 
-function described({ name, convention, type, shape, geometry, codes, scale, global }: QuantizedWeight) {
-  const bytes = [codes, scale, ...(global ? [global] : [])].reduce(
+function described(weight: QuantizedWeight) {
+  const { name, convention, type, shape, geometry, codes, scale, global, unpacked } = weight;
+  const bytes = [...(unpacked?.from ?? [codes, scale]), ...(global ? [global] : [])].reduce(
     (sum, { entry }) => sum + fileBytes(entry.dtype, entry.shape),
     0,
   );
@@ -179,7 +199,7 @@ function described({ name, convention, type, shape, geometry, codes, scale, glob
   return {
     name,
     convention,
-    type,
+    type: unpacked?.type ?? type,
     shape,
     scaleKind: geometry.kind,
     block: geometry.block,

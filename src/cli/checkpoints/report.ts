@@ -1,10 +1,11 @@
 /** Prints what is known of a checkpoint. */
 
 import type { Option } from "../options.js";
-import { optional, someText } from "../options.js";
+import { oneOf, optional, someText } from "../options.js";
 import type { Session } from "../session.js";
 import { bytesOfCodes, type CheckpointReport, inspect, survey, type WeightReport } from "./inspect.js";
 import type { Finding } from "./judge/findings.js";
+import { CONVENTION_NAMES, type ConventionName } from "./stored/conventions.js";
 import { type Checkpoint, openCheckpoint } from "./stored/open.js";
 import { tensorsOption, wantedBy } from "./tensor-globs.js";
 
@@ -17,11 +18,17 @@ export const READING = {
     file: "read",
     parse: someText,
   }) satisfies Option<string | undefined>,
+  as: optional({
+    placeholder: "CONVENTION",
+    help: "read every quantized weight as of this convention, whatever its tensors look like",
+    parse: oneOf(CONVENTION_NAMES),
+  }) satisfies Option<ConventionName | undefined>,
 } as const;
 
 interface Reading {
   readonly tensors: readonly string[] | undefined;
   readonly original: string | undefined;
+  readonly as: ConventionName | undefined;
 }
 
 /** Calls `body` with the opened checkpoint and closes it afterwards. */
@@ -41,11 +48,11 @@ export async function withCheckpoint<T>(
 export async function reportOn(
   session: Session,
   path: string,
-  { tensors, original }: Reading,
+  { tensors, original, as }: Reading,
 ): Promise<CheckpointReport> {
   const read = (other?: Checkpoint): Promise<CheckpointReport> =>
     withCheckpoint(path, async (checkpoint) => {
-      const surveyed = await survey(checkpoint);
+      const surveyed = await survey(checkpoint, as);
       const wanted = wantedBy(
         tensors,
         surveyed.weights.map(({ name }) => name),

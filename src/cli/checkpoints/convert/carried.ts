@@ -62,6 +62,7 @@ export async function carried(
   target: Target,
   parts: Parts,
 ): Promise<Carried | undefined> {
+  if (weight.unpacked || weight.factors) return undefined;
   if (weight.type !== parts.type || !isNested(weight, parts)) return undefined;
   const stored = await readGlobal(weight);
   if (stored.storedGlobals && parts.globals > 1) return carriedStack(weight, target, parts, stored);

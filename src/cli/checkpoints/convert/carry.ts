@@ -143,7 +143,8 @@ async function compareCodes(
 ): Promise<void> {
   const worth = CODE_TYPES[type].values;
   const { size, grid, kind } = blocks;
-  for await (const { matrix, row, rows, columns, codes } of codeRows(weight)) {
+  for await (const { matrix, row, rows, columns, codes: own } of codeRows(weight)) {
+    const codes = own instanceof Uint8Array ? own : Uint8Array.from(own);
     const first = kind === "whole" ? 0 : (matrix * grid[0] + Math.floor(row / size[0])) * grid[1];
     const values = Float64Array.from(codes, (code) => worth[code] as number);
     for (let i = 0; i < values.length; i++) {

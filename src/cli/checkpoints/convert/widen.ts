@@ -41,6 +41,8 @@ function isGrouped(weight: QuantizedWeight): boolean {
   const { bits } = CODE_TYPES[type];
   const [height, width] = geometry.block;
   return (
+    !weight.unpacked &&
+    !weight.factors &&
     hasByteScales(weight) &&
     geometry.kind === "group" &&
     height === 1 &&
@@ -51,10 +53,10 @@ function isGrouped(weight: QuantizedWeight): boolean {
 }
 
 /** Whether codes have one byte, and enough of them one scale. */
-function isBlocked({ type, geometry: { block }, shape }: QuantizedWeight): boolean {
+function isBlocked({ type, geometry: { block }, shape, factors }: QuantizedWeight): boolean {
   const [, rows, columns] = matricesOf(shape);
   const [height, width] = [Math.min(block[0], rows), Math.min(block[1], columns)];
-  return CODE_TYPES[type].bits === 8 && width >= 32 && height * width >= LEAST_BLOCK;
+  return !factors && CODE_TYPES[type].bits === 8 && width >= 32 && height * width >= LEAST_BLOCK;
 }
 
 async function widenGroups(

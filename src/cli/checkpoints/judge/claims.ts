@@ -1,82 +1,92 @@
-/** Compares what the configuration claims with what the tensors are. */
+/** Compares what the configuration claims with which tensors are quantized. */
 import { join } from "node:path";
-import { isCacheScale } from "../recognize/leftovers.js";
-import { announces, type Recognized } from "../recognize/recognize.js";
+import { isLinear } from "../convert/select.js";
+import { announces, moduleOf, type Recognized } from "../recognize/recognize.js";
 import type { Claim } from "../stored/claim.js";
 import type { Configuration } from "../stored/config.js";
-import { CONVENTION_NAMES, conventionOf } from "../stored/conventions.js";
-import { isIgnored } from "../stored/ignored.js";
-import type { Checkpoint } from "../stored/open.js";
+import type { Checkpoint, StoredTensor } from "../stored/open.js";
+import { judgeCache } from "./cache.js";
 import { type Finding, finding } from "./findings.js";
+import { judgeSchemes } from "./schemes.js";
+import { judgeSiblings } from "./siblings.js";
 
 /** Projections that every quantized model has quantized, unless its configuration leaves them out. */
 const PROJECTIONS =
   /\.(q_proj|k_proj|v_proj|o_proj|qkv_proj|gate_proj|up_proj|down_proj|gate_up_proj|w1|w2|w3)\.weight$/;
-
-const KNOWN_METHODS = new Set(CONVENTION_NAMES.flatMap((name) => conventionOf(name).methods));
-
-const moduleOf = (weight: string): string => weight.replace(/\.weight$/, "");
+/** Methods whose exporters list every linear layer that is not quantized. */
+const LISTING = new Set(["compressed-tensors", "modelopt", "quark"]);
+/** What stands in a layer of a model, and not before or after all of them. */
+const IN_LAYER = /\.\d+\./;
+/** Matrices that are no weights of linear layers, or route tokens. */
+const NO_LINEAR = /(norm|conv\w*|embed\w*|rotary\w*|router|gate|lora\w*|position\w*)\.weight$/i;
 
 /** Findings about a configuration and the tensors beside it. */
 export function judgeClaims(
   checkpoint: Checkpoint,
-  { present, claim }: Configuration,
+  { present, claim, model }: Configuration,
   recognized: Recognized,
 ): Finding[] {
   const quantized = [...recognized.weights, ...recognized.unfit];
   const path = join(checkpoint.folder, "config.json");
+  const among = [
+    ...judgeSiblings(checkpoint, recognized.weights, claim, model),
+    ...judgeCache(claim, checkpoint),
+  ];
   if (!claim) {
-    if (!present || quantized.length === 0) return [];
-    return [
-      finding(
-        "config-missing",
-        path,
-        `has no quantization_config, and ${quantized.length} weights are quantized`,
-      ),
-    ];
+    if (!present || quantized.length === 0) return among;
+    const what = `has no quantization_config, and ${quantized.length} weights are quantized`;
+    return [finding("config-missing", path, what), ...among];
   }
   return [
     ...methods(claim, recognized),
     ...emptiness(claim, recognized),
     ...layers(claim, recognized),
-    ...cache(claim, checkpoint),
+    ...judgeSchemes(claim, recognized.weights, checkpoint),
+    ...among,
   ];
 }
 
 function methods(claim: Claim, { weights, unfit }: Recognized): Finding[] {
-  const told = [claim.method || "no quant_method", ...claim.formats].join(", ");
-  const wrong = new Map<string, string>();
+  const wrong = new Map<string, Finding>();
   for (const { name, convention } of [...weights, ...unfit]) {
-    if (!announces(convention, claim) && !wrong.has(convention)) wrong.set(convention, name);
+    const resolved = claim.resolve(moduleOf(name));
+    const scheme = resolved.kind === "quantized" ? resolved.scheme : undefined;
+    if (announces(convention, claim, scheme) || wrong.has(convention)) continue;
+    const formats = scheme?.formats ?? claim.formats;
+    const told = [claim.method || "no quant_method", ...formats].join(", ");
+    const what = `says ${told}; ${name} and others are ${convention}`;
+    wrong.set(convention, finding("config-method", claim.path, what));
   }
-  return [...wrong].map(([convention, name]) =>
-    finding("config-method", claim.path, `says ${told}; ${name} and others are ${convention}`),
-  );
+  return [...wrong.values()];
 }
 
-function emptiness(claim: Claim, { weights, findings }: Recognized): Finding[] {
-  if (weights.length > 0 || findings.length > 0 || !KNOWN_METHODS.has(claim.method)) return [];
+function emptiness(claim: Claim, { weights, own, findings }: Recognized): Finding[] {
+  if (weights.length > 0 || own.length > 0 || findings.length > 0 || claim.method === "") return [];
   return [finding("config-empty", claim.path, `says ${claim.method}, and no tensor is quantized`)];
 }
 
 function layers(claim: Claim, { weights, plain }: Recognized): Finding[] {
   const quantized = weights.flatMap(({ name }) =>
-    isIgnored(claim.ignored, moduleOf(name)) === true
+    claim.resolve(moduleOf(name)).kind === "ignored"
       ? [finding("config-ignored", name, `is quantized, and ${claim.path} leaves it out`)]
       : [],
   );
-  if (!claim.allLinear || weights.length === 0 || claim.method === "torchao") return quantized;
-  const bare = plain.flatMap(({ entry: { name, dtype, shape } }) =>
-    shape.length === 2 && PROJECTIONS.test(name) && isIgnored(claim.ignored, moduleOf(name)) === false
+  if (weights.length === 0 || claim.method === "torchao") return quantized;
+  const bare = plain.flatMap((stored) => {
+    const { name, dtype } = stored.entry;
+    return isLinear(stored) && isSaid(claim, stored)
       ? [finding("config-unquantized", name, `is ${dtype}, and ${claim.path} says that it is quantized`)]
-      : [],
-  );
+      : [];
+  });
   return [...quantized, ...bare];
 }
 
-function cache({ cache: claimed, path }: Claim, { tensors }: Checkpoint): Finding[] {
-  if (!claimed || [...tensors.keys()].some(isCacheScale)) return [];
-  return [
-    finding("config-kv-cache", path, "says that the cache is quantized; no tensor is a k_scale or v_scale"),
-  ];
+/** Whether a configuration says that a plain tensor is quantized: by name, or because it is a linear layer and is not left out. */
+function isSaid(claim: Claim, { entry: { name } }: StoredTensor): boolean {
+  const resolved = claim.resolve(moduleOf(name));
+  if (resolved.kind !== "quantized") return false;
+  if (resolved.by === "name") return true;
+  if (!claim.allLinear) return false;
+  if (PROJECTIONS.test(name)) return true;
+  return LISTING.has(claim.method) && IN_LAYER.test(name) && !NO_LINEAR.test(name);
 }

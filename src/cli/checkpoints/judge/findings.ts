@@ -96,7 +96,11 @@ export const FINDINGS = {
   },
   "codes-unrecognized": {
     severity: "error",
-    remedy: "name the convention of the file; no known one has such codes beside such scales",
+    remedy: "read it with the library that wrote it, or name its convention by --as",
+  },
+  "codes-shape": {
+    severity: "error",
+    remedy: "write weight_shape, num_bits and group_size as the codes are packed",
   },
   "codes-zero": { severity: "warning", remedy: "check the source: all codes of the tensor are zero" },
   "nibbles-swapped": {
@@ -112,8 +116,8 @@ export const FINDINGS = {
     remedy: "give the original that was quantized, with the same names",
   },
   "zero-point": {
-    severity: "warning",
-    remedy: "use a loader of compressed-tensors: zero points are not read here",
+    severity: "error",
+    remedy: "quantize again: loaders take no zero points of floating-point codes",
   },
   "companion-shape": { severity: "error", remedy: "write the tensor as its convention has it" },
   "fused-scales-differ": {
@@ -141,6 +145,35 @@ export const FINDINGS = {
   "config-ignored": {
     severity: "error",
     remedy: "remove the layer from the ignored ones: its weight is quantized",
+  },
+  "config-scheme": {
+    severity: "error",
+    remedy: "write what the tensors are into the configuration, or quantize as it says",
+  },
+  "config-groups": {
+    severity: "warning",
+    remedy:
+      "write what the tensors are into config_groups: loaders of ModelOpt read quant_algo, others the groups",
+  },
+  "config-disagree": {
+    severity: "error",
+    remedy: "write the same in both places: loaders read one or the other",
+  },
+  "scale-absent": {
+    severity: "error",
+    remedy: "restore the scale: others of its kind have one, or the configuration says so",
+  },
+  "expert-absent": {
+    severity: "error",
+    remedy: "restore the tensors of the expert: others of its layer have them",
+  },
+  "layer-absent": {
+    severity: "error",
+    remedy: "restore the tensors of the layer: those around it are there",
+  },
+  "convention-forced": {
+    severity: "note",
+    remedy: "leave out --as to read the weight as its tensors say",
   },
   "config-block": { severity: "error", remedy: "write the block size by which the scales were made" },
   "config-kv-cache": {

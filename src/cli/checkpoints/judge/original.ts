@@ -4,7 +4,7 @@ import { isWide, sameShape, storageBits, type WideDType } from "../../../tensor/
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
-import { codeRows } from "../stored/rows.js";
+import { type Codes, codeRows } from "../stored/rows.js";
 import { type Scales, scaleOf, toFloats } from "../stored/scales.js";
 import { transposedShape, transposing } from "../stored/transpose.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
@@ -167,7 +167,7 @@ class Sum {
     this.#values = CODE_TYPES[weight.type].values;
   }
 
-  add(codes: Uint8Array, original: Float32Array, matrix: number, row: number, columns: number): void {
+  add(codes: Codes, original: Float32Array, matrix: number, row: number, columns: number): void {
     const { kind, block, grid } = this.weight.geometry;
     const [height, width] = block;
     const flip = this.reading.swapped ? 1 : 0;

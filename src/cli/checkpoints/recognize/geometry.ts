@@ -3,24 +3,10 @@ import { SWIZZLE_TILE } from "../../../tensor/places.js";
 import { type Shape, sameShape } from "../../../tensor/shape.js";
 import { type Finding, type FindingName, finding } from "../judge/findings.js";
 import type { Claim } from "../stored/claim.js";
-import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import { type Convention, type ConventionName, conventionOf, type ScaleKind } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
+import type { Scheme } from "../stored/scheme.js";
 import { matricesOf, type ScaleGeometry } from "../stored/weight.js";
-
-/** The shape of a weight before quantization; undefined if its bytes hold no whole number of codes in a row. */
-export function logicalShape(
-  row: Convention,
-  type: CodeTypeName,
-  { entry }: StoredTensor,
-): Shape | undefined {
-  const wordBytes = entry.dtype === "I32" ? 4 : 1;
-  const folded = row.codes.suffix === "_blocks" && entry.shape.length >= 3;
-  const last = folded ? (entry.shape.at(-1) ?? 0) * (entry.shape.at(-2) ?? 0) : (entry.shape.at(-1) ?? 1);
-  const columns = (last * wordBytes * 8) / CODE_TYPES[type].bits;
-  if (!Number.isInteger(columns)) return undefined;
-  return [...entry.shape.slice(0, folded ? -2 : -1), columns];
-}
 
 /** What decides a geometry. */
 export interface Shapes {
@@ -30,6 +16,8 @@ export interface Shapes {
   readonly shape: Shape;
   readonly scale: StoredTensor;
   readonly claim?: Claim | undefined;
+  /** What the configuration says of the weight. */
+  readonly scheme?: Scheme | undefined;
   /** Whether the file says that the scales are swizzled. */
   readonly swizzled: boolean;
 }
@@ -46,19 +34,24 @@ const STRATEGIES: Readonly<Record<string, ScaleKind>> = {
   block: "tile",
   group: "group",
   tensor_group: "group",
+  groups: "group",
 };
 
 /** Finds the geometry that the shape of the scales has. */
 export function fitGeometry(shapes: Shapes): Fitted {
   const row = conventionOf(shapes.convention);
-  const { claim } = shapes;
-  const claims = claim !== undefined && row.methods.includes(claim.method);
-  const strategy = claims && claim.strategy !== undefined ? STRATEGIES[claim.strategy] : undefined;
+  const { strategy: said } = saidOf(row, shapes);
+  const strategy = said === undefined ? undefined : STRATEGIES[said];
   const fits = row.kinds.map((kind) => fitKind(kind, row, shapes)).filter((each) => each !== undefined);
   const right = fits.find(({ kind }) => strategy === undefined || kind === strategy);
   if (right) return { geometry: right, findings: raggedness(shapes, right) };
   const [other] = fits;
   return { findings: [other ? otherKind(shapes, other, strategy) : misfit(shapes, row)] };
+}
+
+/** What the configuration says of a weight, if it is one of the convention's. */
+function saidOf(row: Convention, { claim, scheme }: Shapes): Partial<Scheme> {
+  return claim && scheme && row.methods.includes(claim.method) ? scheme : {};
 }
 
 function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometry | undefined {
@@ -95,7 +88,8 @@ function fitKind(kind: ScaleKind, row: Convention, shapes: Shapes): ScaleGeometr
       if (group === undefined || columns % group !== 0) return undefined;
       const grid = [rows, columns / group] as const;
       const flat = row.codes.suffix === ".weight" && sameShape(own, [grid[0] * grid[1], 1]);
-      const tiled = swizzled && countOf(own) === matrices * padded(grid);
+      const isPadded = countOf(own) === matrices * padded(grid);
+      const tiled = swizzled && isPadded;
       return tiled || (!swizzled && (is(...grid) || flat)) ? make([1, group], grid) : undefined;
     }
   }
@@ -109,14 +103,15 @@ function padded([rows, columns]: readonly [number, number]): number {
   return Math.ceil(rows / height) * height * Math.ceil(columns / width) * width;
 }
 
-function blockOf(row: Convention, { claim }: Shapes): readonly [number, number] {
-  const claimed = claim && row.methods.includes(claim.method) ? claim.block : undefined;
-  return claimed ?? row.block ?? [128, 128];
+function blockOf(row: Convention, shapes: Shapes): readonly [number, number] {
+  return saidOf(row, shapes).block ?? row.block ?? [128, 128];
 }
 
-function groupOf(row: Convention, { claim, shape, scale }: Shapes): number | undefined {
+function groupOf(row: Convention, shapes: Shapes): number | undefined {
+  const { shape, scale } = shapes;
   if (row.group !== undefined) return row.group;
-  if (claim?.group !== undefined && row.methods.includes(claim.method)) return claim.group;
+  const { group } = saidOf(row, shapes);
+  if (group !== undefined) return group;
   const groups = scale.entry.shape.at(-1) ?? 0;
   const columns = shape.at(-1) ?? 0;
   return groups > 0 && columns % groups === 0 ? columns / groups : undefined;
@@ -171,7 +166,7 @@ function misfit(shapes: Shapes, row: Convention): Finding {
   if (row.kinds.includes("tile")) {
     const grid = gridOf(block);
     const usual = row.block ?? block;
-    if (claim?.block && sameShape(own, [...lead, ...gridOf(usual)]))
+    if (claim && saidOf(row, shapes).block && sameShape(own, [...lead, ...gridOf(usual)]))
       return finding(
         "config-block",
         name,

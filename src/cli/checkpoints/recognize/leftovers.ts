@@ -1,8 +1,9 @@
 /** Tensors that belong to no recognized weight: plain ones, and codes or scales that lack their counterpart. */
 import type { FileDType } from "../../../io/dtypes.js";
 import { type Finding, finding } from "../judge/findings.js";
-import { CONVENTION_NAMES, conventionOf } from "../stored/conventions.js";
+import { CONVENTION_NAMES, type ConventionName, conventionOf } from "../stored/conventions.js";
 import type { CheckpointTensors, StoredTensor } from "../stored/open.js";
+import { namedLayouts } from "./named-layouts.js";
 
 /** Element types that have no meaning as values without a scale. */
 const CODE_DTYPES: ReadonlySet<FileDType> = new Set([
@@ -15,8 +16,8 @@ const CODE_DTYPES: ReadonlySet<FileDType> = new Set([
   "F8_E5M2FNUZ",
 ]);
 
-/** Element types in which conventions pack codes. */
-const PACKED_DTYPES: ReadonlySet<FileDType> = new Set(["U8", "I8", "I32"]);
+/** Element types in which codes are packed. */
+const PACKED_DTYPES: ReadonlySet<FileDType> = new Set(["U8", "I8", "U16", "I16", "I32", "U32", "I64", "U64"]);
 
 /** Ends of names that plain tensors have too. */
 const COMMON = [".scale", "_scale", "_scales", ""];
@@ -31,9 +32,32 @@ const SCALE_ENDS = [
     ]),
   ),
 ].filter((suffix) => !COMMON.includes(suffix));
+/** Ends of names of tensors that conventions have beside codes and scales. */
+const OTHER_ENDS = new Set(ROWS.flatMap(({ others = [] }) => others));
 const CODE_ENDS = [...new Set(ROWS.map(({ codes }) => codes.suffix))].filter((suffix) => suffix !== "");
-/** Ends of names of packed codes of GPTQ, AWQ and bitsandbytes. */
-const FOREIGN_ENDS = [".qweight", ".qzeros", ".weight.absmax", ".weight.quant_map"];
+/** Names of packed codes of GPTQ and AWQ, of which other tensors are absent. */
+const UNREAD = /\.(qweight|qzeros)$/;
+/** A tensor of ComfyUI that says that a file is of FP8 with scales, and has no values. */
+const MARKER = /(^|\.)scaled_fp8$/;
+/** Names of tensors that scale others. */
+const SCALING = /[._-]?(scale_inv|scales?|scale_\d|absmax|qzeros|zero_points?|zeros|biases|scb)$/i;
+
+/** The names, without what says that they scale, of all tensors that scale others. */
+function scaledNames(tensors: ReadonlyMap<string, StoredTensor>): ReadonlyMap<string, string> {
+  const names = new Map<string, string>();
+  for (const name of tensors.keys()) if (SCALING.test(name)) names.set(name.replace(SCALING, ""), name);
+  return names;
+}
+
+/** The name of a scale that stands beside a tensor; undefined if there is none. */
+function scaleBeside(scaled: ReadonlyMap<string, string>, name: string): string | undefined {
+  const module = name.slice(0, Math.max(0, name.lastIndexOf(".")));
+  const bare = name.replace(/[._-]?(q?weight|w?q|qdata|data|codes?|packed|blocks|weight_packed)$/i, "");
+  const found = [name, module, bare, `${module}.weight`, `${bare}.weight`].find(
+    (each) => each !== "" && scaled.has(each),
+  );
+  return found === undefined ? undefined : scaled.get(found);
+}
 
 const CACHE_ENDS = [".k_scale", ".v_scale", ".q_scale", ".kv_scale", ".prob_scale", ".output_scale"];
 
@@ -42,45 +66,59 @@ export function isCacheScale(name: string): boolean {
   return CACHE_ENDS.some((end) => name.endsWith(end));
 }
 
+const isCodes = (dtype: FileDType): boolean => CODE_DTYPES.has(dtype) || PACKED_DTYPES.has(dtype);
+
 const endOf = (ends: readonly string[], name: string): string | undefined =>
   ends.filter((end) => name.endsWith(end)).toSorted((a, b) => b.length - a.length)[0];
 
-/** Sorts the tensors that are not `taken`. */
+/** Sorts the tensors that are not `taken`. Weights were read as those of the convention `as`, if one is given. */
 export function leftovers(
   checkpoint: CheckpointTensors,
-  taken: ReadonlySet<string>,
+  taken: Set<string>,
+  as: ConventionName | undefined,
 ): { readonly plain: readonly StoredTensor[]; readonly findings: readonly Finding[] } {
   const plain: StoredTensor[] = [];
-  const findings: Finding[] = [];
+  const findings: Finding[] = as === undefined ? namedLayouts(checkpoint, taken) : [];
+  const scaled = scaledNames(checkpoint.tensors);
   for (const stored of checkpoint.tensors.values()) {
     if (taken.has(stored.entry.name)) continue;
-    const found = judge(checkpoint, stored);
+    const found = judge(checkpoint, stored, scaled);
     if (found) findings.push(found);
     else plain.push(stored);
   }
   return { plain, findings };
 }
 
-function judge({ tensors }: CheckpointTensors, { entry }: StoredTensor): Finding | undefined {
+function judge(
+  { tensors }: CheckpointTensors,
+  { entry }: StoredTensor,
+  scaled: ReadonlyMap<string, string>,
+): Finding | undefined {
   const { name, dtype, shape } = entry;
   const what = `${dtype} [${shape}]`;
-  if (isCacheScale(name)) return undefined;
+  if (isCacheScale(name) || (MARKER.test(name) && shape.length === 1)) return undefined;
+  const isMatrix = shape.length >= 2;
+  const beside = isMatrix && !SCALING.test(name) ? scaleBeside(scaled, name) : undefined;
+  const codeEnd = endOf(CODE_ENDS, name);
+  const isPacked = PACKED_DTYPES.has(dtype);
+  if (UNREAD.test(name) && shape.length > 0)
+    return finding("codes-unrecognized", name, `${what} is of a convention that is not read`);
+  if (beside !== undefined && isPacked && codeEnd === undefined)
+    return finding("codes-unrecognized", name, `${what} beside ${beside} is of no known convention`);
   const scaleEnd = endOf(SCALE_ENDS, name);
   if (scaleEnd !== undefined || dtype === "F8_E8M0") {
     const base = scaleEnd === undefined ? name : name.slice(0, -scaleEnd.length);
-    const beside = CODE_ENDS.map((end) => tensors.get(base + end)).find((each) => each !== undefined);
-    const of = beside
-      ? `beside ${beside.entry.name}, ${beside.entry.dtype} [${beside.entry.shape}]`
-      : "alone";
+    const codes = CODE_ENDS.map((end) => tensors.get(base + end)).find((each) => each !== undefined);
+    // what is wrong is said of the codes
+    if (codes && OTHER_ENDS.has(scaleEnd ?? "") && isCodes(codes.entry.dtype)) return undefined;
+    const of = codes ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]` : "alone";
     return finding("scale-orphan", name, `${what} stands ${of}, and no codes take it`);
   }
   if (dtype === "U8" && name.endsWith("_scales") && !tensors.has(name.replace(/_scales$/, "_blocks")))
     return finding("scale-orphan", name, `${what} has no ${name.replace(/_scales$/, "_blocks")} beside it`);
-  const codeEnd = endOf(CODE_ENDS, name);
-  const packed = PACKED_DTYPES.has(dtype) && codeEnd !== undefined;
-  if (CODE_DTYPES.has(dtype) || packed) return missing(tensors, name, what, codeEnd ?? "");
-  if (FOREIGN_ENDS.some((end) => name.endsWith(end)) && shape.length > 0)
-    return finding("codes-unrecognized", name, `${what} is of a convention that is not read`);
+  if (CODE_DTYPES.has(dtype) || (isPacked && codeEnd !== undefined)) {
+    return missing(tensors, name, what, codeEnd ?? "", beside);
+  }
   return undefined;
 }
 
@@ -90,10 +128,13 @@ function missing(
   name: string,
   what: string,
   codeEnd: string,
+  scale: string | undefined,
 ): Finding {
   const base = name.slice(0, name.length - codeEnd.length);
   const dtype = tensors.get(name)?.entry.dtype;
-  const rows = ROWS.filter(({ codes }) => codes.suffix === codeEnd);
+  const named = ROWS.filter(({ codes }) => codes.suffix === codeEnd);
+  const whole = named.filter(({ global }) => global && tensors.has(base + global.suffix));
+  const rows = whole.length > 0 ? whole : named;
   const own = rows.filter(({ codes }) => codes.dtypes.some((each) => each === dtype));
   const beside = (own.length > 0 ? own : rows).flatMap(({ scale, global }) => {
     const entry = tensors.get(base + scale.suffix)?.entry;
@@ -120,6 +161,8 @@ function missing(
       name,
       `${what} beside ${wrong.entry.name} is of no known convention`,
     );
+  if (scale !== undefined && endOf(SCALE_ENDS, scale) === undefined)
+    return finding("codes-unrecognized", name, `${what} beside ${scale} is of no known convention`);
   const wanted = [...new Set((own.length > 0 ? own : rows).map(({ scale }) => base + scale.suffix))];
   return finding("scale-missing", name, `${what} has none of ${wanted.join(", ") || `${name}_scale`}`);
 }

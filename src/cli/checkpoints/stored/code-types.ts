@@ -5,8 +5,8 @@ import { unpackFour, unpackSix } from "../../../tensor/packed.js";
 
 /** A kind of code. */
 export interface CodeType {
-  /** The bits of a code: 8, or 4 or 6, which lie back to back from the low bits of a byte. */
-  readonly bits: 4 | 6 | 8;
+  /** The bits of a code. Those of 4 and 6 bits lie back to back from the low bits of a byte; others are unpacked by `packing.ts`. */
+  readonly bits: number;
   /** The value of each code. */
   readonly values: Float64Array;
   /** The largest finite magnitude. */
@@ -17,16 +17,19 @@ export interface CodeType {
   readonly fn: boolean;
 }
 
-function floating(format: ScalarFormat, bits: CodeType["bits"]): CodeType {
+function floating(format: ScalarFormat, bits: number): CodeType {
   return typed(bits, (code) => valueOfCode(format, code));
 }
 
-function typed(bits: CodeType["bits"], value: (code: number) => number): CodeType {
+function typed(bits: number, value: (code: number) => number): CodeType {
   const values = Float64Array.from({ length: 2 ** bits }, (_, code) => value(code));
   return { bits, values, max: Math.max(...values.filter(Number.isFinite)), factor: 1, fn: false };
 }
 
-/** Every kind of code by its name. `int4` is stored with an offset of 8, as compressed-tensors packs it. */
+/** Integers stored with an offset of half their range, as compressed-tensors packs them. */
+const offset = (bits: number): CodeType => typed(bits, (code) => code - 2 ** (bits - 1));
+
+/** Every kind of code by its name. Of integers, `int8` alone is two's complement. */
 export const CODE_TYPES = {
   e4m3: { ...floating("e4m3", 8), fn: true },
   e5m2: floating("e5m2", 8),
@@ -38,13 +41,21 @@ export const CODE_TYPES = {
   /** ggml's table: doubled values, and no negative zero. */
   e2m1x2: { ...typed(4, (code) => (code === 8 ? 0 : 2 * valueOfCode("e2m1", code))), factor: 2 },
   int8: typed(8, (code) => (code < 128 ? code : code - 256)),
-  int4: typed(4, (code) => code - 8),
+  int1: offset(1),
+  int2: offset(2),
+  int3: offset(3),
+  int4: offset(4),
+  int5: offset(5),
+  int6: offset(6),
+  int7: offset(7),
+  /** Differences of integers of 8 bits and their zero points. */
+  int9: offset(9),
 } as const satisfies Record<string, CodeType>;
 
 /** The name of a kind of code. */
 export type CodeTypeName = keyof typeof CODE_TYPES;
 
-/** Unpacks codes, one per element of `into`. Elements that `bytes` does not hold stay as they are. */
+/** Unpacks codes of 4, 6 or 8 bits, one per element of `into`. Elements that `bytes` does not hold stay as they are. */
 export function unpackCodes({ bits }: CodeType, bytes: Uint8Array, into: Uint8Array): void {
   if (bits === 8) into.set(bytes);
   else if (bits === 4) unpackFour(bytes, into);

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { FileError } from "../../../errors.js";
 import { codeOf } from "../../../io/files.js";
 import type { JsonObject } from "../../../io/header/header.js";
+import { judgeDeclarations } from "../judge/declarations.js";
 import { type Finding, finding } from "../judge/findings.js";
 import { type Claim, claimIn } from "./claim.js";
 import { readJsonFile } from "./open.js";
@@ -12,6 +13,8 @@ export interface Configuration {
   /** Whether there is a config.json at all. */
   readonly present: boolean;
   readonly claim?: Claim;
+  /** config.json itself. */
+  readonly model?: JsonObject;
   readonly findings: readonly Finding[];
 }
 
@@ -21,8 +24,14 @@ export async function readConfiguration(folder: string): Promise<Configuration> 
   const paths = [join(folder, "config.json"), join(folder, "hf_quant_config.json")] as const;
   const model = await optionalJson(paths[0], findings);
   const modelopt = await optionalJson(paths[1], findings);
+  findings.push(...judgeDeclarations(paths, model, modelopt));
   const claim = claimIn(paths, model, modelopt);
-  return { present: model !== undefined, findings, ...(claim ? { claim } : {}) };
+  return {
+    present: model !== undefined,
+    findings,
+    ...(claim ? { claim } : {}),
+    ...(model ? { model } : {}),
+  };
 }
 
 async function optionalJson(path: string, findings: Finding[]): Promise<JsonObject | undefined> {

@@ -6,6 +6,8 @@ import type { FileDType } from "../../../io/dtypes.js";
 import { BLOCK_SCALES } from "../gguf/views.js";
 import type { CodeTypeName } from "./code-types.js";
 import { E8M0_HALVES, UE4M3_HALVES } from "./half-scales.js";
+import type { PackingName } from "./packing.js";
+import { E4M3_BYTES } from "./scale-tables.js";
 
 /**
  * What a scale belongs to, for codes [..., N, K]: the `whole` tensor ([] or [1]), a `row` ([..., N, 1]), a `column` ([...,
@@ -26,7 +28,8 @@ export interface Part {
 export interface Convention {
   /** The convention in a few words. */
   readonly summary: string;
-  readonly codes: Part;
+  /** `packing` says how codes lie, where it is not element by element in rows. */
+  readonly codes: Part & { readonly packing?: PackingName };
   readonly type: CodeTypeName;
   /** `values` are those of each byte, where the convention does not take them from the type. */
   readonly scale: Part & { readonly values?: Float32Array };
@@ -48,12 +51,22 @@ export interface Convention {
     /** Whether each matrix of a stack has one of its own, so that the tensor has their shape. */
     readonly stacked?: true;
   };
+  /** The zero points that are subtracted from codes, one for each scale; `packed` along the rows as codes are along a row. */
+  readonly zeros?: Part & { readonly packed?: true };
+  /** The end of the name of a tensor with the group of each column. */
+  readonly order?: string;
+  /** The end of the name of a tensor with a factor for each column, which multiplies activations and so the weight. */
+  readonly factors?: string;
+  /** The end of the name of a tensor that every weight of the convention has, and no weight of another one. */
+  readonly marker?: string;
   /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
   readonly transposedWide?: true;
   /** Whether scales of rows may also be [N], and those of tiles [ceil(N/n), 1, ceil(K/k), 1], as an amax of blocks is. */
   readonly reducedScales?: true;
   /** Whether the file may say that scales are swizzled for tensor cores. */
   readonly maySwizzle?: true;
+  /** Whether scales always are. */
+  readonly swizzles?: true;
   /** The kind of file that has it, if that is not safetensors. */
   readonly container?: Container;
   /** The `quant_method` of configurations that announce it. */
@@ -68,18 +81,61 @@ export interface Convention {
 
 const WIDE: readonly FileDType[] = ["F32", "BF16", "F16"];
 const WEIGHT: Part = { suffix: ".weight", dtypes: ["F8_E4M3"] };
-const PACKED: Part = { suffix: ".weight_packed", dtypes: ["U8"] };
+const FOUR: Part = { suffix: ".weight", dtypes: ["U8", "F4"] };
+const PACKED: Part = { suffix: ".weight_packed", dtypes: ["U8", "F4"] };
 const SCALE = ".weight_scale";
-const E8M0: Part = { suffix: SCALE, dtypes: ["U8"] };
+const E8M0: Part = { suffix: SCALE, dtypes: ["U8", "F8_E8M0"] };
 const CT = {
   methods: ["compressed-tensors"],
-  others: [".input_scale", ".input_global_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"],
+  zeros: { suffix: ".weight_zero_point", dtypes: ["I8"] },
+  order: ".weight_g_idx",
+  others: [
+    ".input_scale",
+    ".input_zero_point",
+    ".input_global_scale",
+    ".weight_zero_point",
+    ".weight_shape",
+    ".weight_g_idx",
+  ],
   source: "compressed-tensors 0.20.0",
+} as const;
+/** Integers of 1 to 8 bits in words, told apart by `weight_shape`, or by the configuration. */
+const CT_WORDS = {
+  ...CT,
+  codes: { suffix: ".weight_packed", dtypes: ["I32"], packing: "words" },
+  scale: { suffix: SCALE, dtypes: WIDE },
+  kinds: ["group", "row", "whole"],
+  zeros: { ...CT.zeros, dtypes: ["I32"], packed: true },
+  formats: ["pack-quantized"],
 } as const;
 const MODELOPT = {
   methods: ["modelopt"],
   others: [".input_scale", ".pre_quant_scale"],
   source: "nvidia-modelopt 0.47.0",
+} as const;
+const MODELOPT_NVFP4 = {
+  codes: FOUR,
+  type: "e2m1",
+  scale: { suffix: SCALE, dtypes: ["F8_E4M3"] },
+  kinds: ["group"],
+  global: { suffix: ".weight_scale_2", dtypes: ["F32"], role: "multiplier", fused: true },
+  factors: ".pre_quant_scale",
+} as const;
+const QUARK = { methods: ["quark"], others: [".input_scale"], source: "amd-quark 0.13" } as const;
+const MLX = { methods: ["mlx"], source: "mlx 0.30, mlx.core.quantize" } as const;
+const MLX_SCALES: Part = { suffix: ".scales", dtypes: ["U8"] };
+const WORDS: Part = { suffix: ".weight", dtypes: ["U32"] };
+/** Parameters of vLLM's fused experts. */
+const VLLM = {
+  methods: ["mxfp4", "compressed-tensors", "modelopt", "quark", "fp8"],
+  source: "vLLM's FusedMoE: w13_weight, w2_weight",
+} as const;
+const FUSED = "_weight";
+const COMFY_MARKED = {
+  marker: ".comfy_quant",
+  methods: [],
+  others: [".comfy_quant", ".input_scale"],
+  source: "comfy-kitchen 0.2.40",
 } as const;
 const TORCHAO = {
   methods: ["torchao"],
@@ -125,7 +181,7 @@ export const CONVENTIONS = {
   },
   "ct-mxfp6": {
     summary: "compressed-tensors mxfp6-pack-quantized",
-    codes: PACKED,
+    codes: { suffix: ".weight_packed", dtypes: ["U8", "F6_E2M3", "F6_E3M2"] },
     type: "e2m3",
     scale: E8M0,
     kinds: ["group"],
@@ -152,15 +208,14 @@ export const CONVENTIONS = {
     formats: ["int-quantized", "naive-quantized"],
     ...CT,
   },
-  "ct-int4": {
-    summary: "compressed-tensors pack-quantized, 4 bits",
-    codes: { suffix: ".weight_packed", dtypes: ["I32"] },
-    type: "int4",
-    scale: { suffix: SCALE, dtypes: WIDE },
-    kinds: ["group", "row"],
-    formats: ["pack-quantized"],
-    ...CT,
-  },
+  "ct-int4": { summary: "compressed-tensors pack-quantized, 4 bits", type: "int4", ...CT_WORDS },
+  "ct-int8-packed": { summary: "compressed-tensors pack-quantized, 8 bits", type: "int8", ...CT_WORDS },
+  "ct-int2": { summary: "compressed-tensors pack-quantized, 2 bits", type: "int2", ...CT_WORDS },
+  "ct-int3": { summary: "compressed-tensors pack-quantized, 3 bits", type: "int3", ...CT_WORDS },
+  "ct-int5": { summary: "compressed-tensors pack-quantized, 5 bits", type: "int5", ...CT_WORDS },
+  "ct-int6": { summary: "compressed-tensors pack-quantized, 6 bits", type: "int6", ...CT_WORDS },
+  "ct-int7": { summary: "compressed-tensors pack-quantized, 7 bits", type: "int7", ...CT_WORDS },
+  "ct-int1": { summary: "compressed-tensors pack-quantized, 1 bit", type: "int1", ...CT_WORDS },
   "modelopt-fp8": {
     summary: "ModelOpt FP8",
     codes: WEIGHT,
@@ -184,14 +239,28 @@ export const CONVENTIONS = {
   },
   "modelopt-nvfp4": {
     summary: "ModelOpt NVFP4",
-    codes: { suffix: ".weight", dtypes: ["U8"] },
-    type: "e2m1",
-    scale: { suffix: SCALE, dtypes: ["F8_E4M3"] },
-    kinds: ["group"],
     group: 16,
-    global: { suffix: ".weight_scale_2", dtypes: ["F32"], role: "multiplier", fused: true },
     formats: ["NVFP4", "NVFP4_AWQ", "W4A16_NVFP4", "MIXED_PRECISION"],
+    ...MODELOPT_NVFP4,
     ...MODELOPT,
+  },
+  "modelopt-w4a8-nvfp4": {
+    summary: "ModelOpt W4A8_NVFP4_FP8, NVFP4 with groups of 32",
+    group: 32,
+    formats: ["W4A8_NVFP4_FP8", "MIXED_PRECISION"],
+    ...MODELOPT_NVFP4,
+    ...MODELOPT,
+  },
+  "modelopt-int4": {
+    summary: "ModelOpt INT4 AWQ, two rows in a byte",
+    codes: { suffix: ".weight", dtypes: ["U8"], packing: "rows" },
+    type: "int4",
+    scale: { suffix: SCALE, dtypes: WIDE },
+    kinds: ["group"],
+    factors: ".pre_quant_scale",
+    formats: ["W4A16_AWQ", "W4A8_AWQ", "MIXED_PRECISION"],
+    ...MODELOPT,
+    others: [...MODELOPT.others, ".weight_scale_2"],
   },
   "modelopt-mxfp8": {
     summary: "ModelOpt MXFP8",
@@ -205,7 +274,7 @@ export const CONVENTIONS = {
   },
   "modelopt-mxfp4": {
     summary: "ModelOpt MXFP4",
-    codes: { suffix: ".weight", dtypes: ["U8"] },
+    codes: FOUR,
     type: "e2m1",
     scale: E8M0,
     kinds: ["group"],
@@ -284,6 +353,131 @@ export const CONVENTIONS = {
     methods: ["fbgemm_fp8"],
     source: "Llama 4, transformers 5.23",
   },
+  "quark-mxfp4": {
+    summary: "Quark MXFP4",
+    codes: FOUR,
+    type: "e2m1",
+    scale: E8M0,
+    kinds: ["group"],
+    group: 32,
+    ...QUARK,
+  },
+  "quark-nvfp4": {
+    summary: "Quark NVFP4",
+    codes: FOUR,
+    type: "e2m1",
+    scale: { suffix: SCALE, dtypes: ["F8_E4M3"] },
+    kinds: ["group"],
+    group: 16,
+    global: { suffix: ".weight_scale_2", dtypes: ["F32"], role: "multiplier", fused: true },
+    ...QUARK,
+  },
+  "quark-fp8": {
+    summary: "Quark FP8",
+    codes: WEIGHT,
+    type: "e4m3",
+    scale: { suffix: SCALE, dtypes: WIDE },
+    kinds: ["whole", "row"],
+    reducedScales: true,
+    ...QUARK,
+  },
+  "mlx-mxfp4": {
+    summary: "MLX mxfp4",
+    codes: WORDS,
+    type: "e2m1",
+    scale: MLX_SCALES,
+    kinds: ["group"],
+    group: 32,
+    formats: ["mxfp4"],
+    ...MLX,
+  },
+  "mlx-nvfp4": {
+    summary: "MLX nvfp4, whose scales are bytes of e4m3",
+    codes: WORDS,
+    type: "e2m1",
+    scale: { ...MLX_SCALES, values: E4M3_BYTES },
+    kinds: ["group"],
+    group: 16,
+    formats: ["nvfp4"],
+    ...MLX,
+  },
+  "mlx-mxfp8": {
+    summary: "MLX mxfp8",
+    codes: WORDS,
+    type: "e4m3",
+    scale: MLX_SCALES,
+    kinds: ["group"],
+    group: 32,
+    formats: ["mxfp8"],
+    ...MLX,
+  },
+  "vllm-mxfp4": {
+    summary: "MXFP4 experts, fused as vLLM has them",
+    codes: { suffix: FUSED, dtypes: ["U8"] },
+    type: "e2m1",
+    scale: { suffix: `${FUSED}_scale`, dtypes: ["U8", "F8_E8M0"] },
+    kinds: ["group"],
+    group: 32,
+    ...VLLM,
+  },
+  "vllm-fp8-block": {
+    summary: "FP8 experts with scales of blocks, fused as vLLM has them",
+    codes: { suffix: FUSED, dtypes: ["F8_E4M3"] },
+    type: "e4m3",
+    scale: { suffix: `${FUSED}_scale_inv`, dtypes: ["F32", "BF16"] },
+    kinds: ["tile"],
+    block: [128, 128],
+    others: ["_input_scale"],
+    ...VLLM,
+  },
+  "vllm-fp8-channel": {
+    summary: "FP8 experts with scales of rows, fused as vLLM has them",
+    codes: { suffix: FUSED, dtypes: ["F8_E4M3"] },
+    type: "e4m3",
+    scale: { suffix: `${FUSED}_scale`, dtypes: ["F32", "BF16"] },
+    kinds: ["row"],
+    others: ["_input_scale"],
+    ...VLLM,
+  },
+  "comfy-fp8": {
+    summary: "ComfyUI FP8 with scale_weight",
+    codes: WEIGHT,
+    type: "e4m3",
+    scale: { suffix: ".scale_weight", dtypes: WIDE },
+    kinds: ["whole"],
+    methods: [],
+    others: [".scale_input"],
+    source: "ComfyUI, comfy/ops.py: scaled_fp8",
+  },
+  "comfy-quant-fp8": {
+    summary: "ComfyUI FP8 with comfy_quant",
+    codes: WEIGHT,
+    type: "e4m3",
+    scale: { suffix: SCALE, dtypes: WIDE },
+    kinds: ["whole"],
+    ...COMFY_MARKED,
+  },
+  "comfy-mxfp8": {
+    summary: "ComfyUI MXFP8 with comfy_quant, scales swizzled",
+    codes: WEIGHT,
+    type: "e4m3",
+    scale: E8M0,
+    kinds: ["group"],
+    group: 32,
+    swizzles: true,
+    ...COMFY_MARKED,
+  },
+  "comfy-nvfp4": {
+    summary: "ComfyUI NVFP4 with comfy_quant, the even column in the high bits, scales swizzled",
+    codes: { suffix: ".weight", dtypes: ["U8"], packing: "high-first" },
+    type: "e2m1",
+    scale: { suffix: SCALE, dtypes: ["F8_E4M3", "U8"], values: E4M3_BYTES },
+    kinds: ["group"],
+    group: 16,
+    global: { suffix: ".weight_scale_2", dtypes: ["F32"], role: "multiplier" },
+    swizzles: true,
+    ...COMFY_MARKED,
+  },
   "torchao-nvfp4": {
     summary: "torchao NVFP4Tensor",
     codes: { suffix: QDATA, dtypes: ["U8"] },
@@ -329,6 +523,17 @@ export const CONVENTIONS = {
     scale: { suffix: AO_SCALE, dtypes: WIDE },
     kinds: ["whole", "row", "tile"],
     block: [128, 128],
+    ...TORCHAO,
+  },
+  "torchao-int8": {
+    summary: "torchao Int8Tensor",
+    codes: { suffix: QDATA, dtypes: ["I8"] },
+    type: "int8",
+    scale: { suffix: AO_SCALE, dtypes: WIDE },
+    kinds: ["row", "whole", "group"],
+    zeros: { suffix: "._weight_zero_point", dtypes: ["I8"] },
+    factors: "._weight_act_pre_scale",
+    others: ["._weight_act_quant_scale", "._weight_act_quant_zero_point"],
     ...TORCHAO,
   },
   "gguf-nvfp4": {

@@ -1,7 +1,7 @@
 /** Dequantizes the weights of a checkpoint a few rows at a time. */
 import { CODE_TYPES } from "./code-types.js";
 import { codeRows } from "./rows.js";
-import { readScales, scaleOf } from "./scales.js";
+import { readFloats, readScales, scaleOf } from "./scales.js";
 import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 
 /** Values of consecutive elements. */
@@ -25,13 +25,14 @@ export function scaleIndexOf(
 
 /**
  * Yields the values of a weight in order: each is the exact product of its code and its scale, which libraries round to f32. The
- * scale is that of the block, multiplied by a global scale or divided by one, rounded to f32. NaN codes and NaN scales give NaN.
+ * scale is that of the block, multiplied by a global scale or divided by one, rounded to f32. Where columns have factors, the product is multiplied by them. NaN codes and NaN scales give NaN.
  */
 export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<ValueRows, undefined> {
   const scales = await readScales(weight);
   const [, width] = weight.geometry.block;
   const [, rows] = matricesOf(weight.shape);
   const worth = CODE_TYPES[weight.type].values;
+  const factors = weight.factors && (await readFloats(weight.factors));
   let values = new Float64Array(0);
   for await (const { matrix, row, rows: count, columns, codes } of codeRows(weight)) {
     if (values.length !== codes.length) values = new Float64Array(codes.length);
@@ -41,6 +42,9 @@ export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<
         const scale = scaleOf(scales, scales.values[index] ?? Number.NaN);
         const end = i * columns + Math.min(columns, begin + width);
         for (let at = i * columns + begin; at < end; at++) values[at] = (worth[codes[at] ?? 0] ?? 0) * scale;
+        if (!factors) continue;
+        for (let column = begin, at = i * columns + begin; at < end; column++, at++)
+          values[at] = (values[at] as number) * (factors[column] as number);
       }
     }
     yield { at: (matrix * rows + row) * columns, values };

@@ -218,6 +218,18 @@ async function placesOf(path: string): Promise<Places> {
   );
 }
 
+const SHARD = /^(.*)-\d+-of-(\d+)\.safetensors$/s;
+
+/** Whether a file is a shard of the same model as those that an index lists, and not listed. */
+function isShardBeside(name: string, listed: ReadonlySet<string>): boolean {
+  const [, stem, count] = SHARD.exec(name) ?? [];
+  if (stem === undefined || listed.has(name)) return false;
+  return [...listed].some((each) => {
+    const [, other, of] = SHARD.exec(each) ?? [];
+    return other === stem && of === count;
+  });
+}
+
 async function indexed(folder: string, name: string): Promise<Places> {
   const path = join(folder, name);
   const json = await readJsonFile(path);
@@ -231,9 +243,12 @@ async function indexed(folder: string, name: string): Promise<Places> {
   if (!entries?.every(isName))
     throw new FileError(`${path}: weight_map must map names of tensors to names of files beside it`);
   const size = isObject(json.metadata) ? json.metadata.total_size : undefined;
+  const listed = new Set(entries.map(([, file]) => file));
+  // a shard that no entry names may have the scales of codes that are listed
+  const besides = (await readdir(folder)).filter((each) => isShardBeside(each, listed));
   return {
     folder,
-    names: [...new Set(entries.map(([, file]) => file))].toSorted(),
+    names: [...listed, ...besides].toSorted(),
     index: { name, map: new Map(entries), ...(typeof size === "number" ? { size } : {}) },
   };
 }

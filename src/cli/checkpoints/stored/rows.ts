@@ -1,9 +1,13 @@
 /** Reads the codes of a weight a few rows at a time. */
+import { asBytes } from "../../../tensor/data.js";
 import { CODE_TYPES, unpackCodes } from "./code-types.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
 /** The largest number of bytes that are read at a time, unless one row has more. */
 const CHUNK_BYTES = 1 << 19;
+
+/** Codes, one per element. */
+export type Codes = Uint8Array | Uint16Array;
 
 /** Some rows of one matrix. */
 export interface CodeRows {
@@ -13,7 +17,7 @@ export interface CodeRows {
   readonly rows: number;
   readonly columns: number;
   /** One code per element, valid until the next rows are asked for. */
-  readonly codes: Uint8Array;
+  readonly codes: Codes;
 }
 
 /** No block that shares a scale has more rows, so that whole blocks are read together. */
@@ -29,18 +33,21 @@ export async function* codeRows({
   type,
   shape,
   codes: stored,
+  unpacked,
 }: QuantizedWeight): AsyncGenerator<CodeRows, undefined> {
   const [matrices, rows, columns] = matricesOf(shape);
   if (matrices * rows * columns === 0) return;
-  const { bits } = CODE_TYPES[type];
+  const bits = unpacked ? 8 * unpacked.width : CODE_TYPES[type].bits;
   const rowBytes = (columns * bits) / 8;
   const step = Math.min(rows, rowsAtATime(rowBytes));
-  const codes = new Uint8Array(step * columns);
+  const codes = bits > 8 ? new Uint16Array(step * columns) : new Uint8Array(step * columns);
   for (let matrix = 0; matrix < matrices; matrix++) {
     for (let row = 0; row < rows; row += step) {
       const count = Math.min(step, rows - row);
       const at = (matrix * rows + row) * rowBytes;
-      unpackCodes(CODE_TYPES[type], await stored.shard.read(stored.entry, at, at + count * rowBytes), codes);
+      const bytes = await stored.shard.read(stored.entry, at, at + count * rowBytes);
+      if (unpacked) asBytes(codes).set(bytes);
+      else if (codes instanceof Uint8Array) unpackCodes(CODE_TYPES[type], bytes, codes);
       yield { matrix, row, rows: count, columns, codes: codes.subarray(0, count * columns) };
     }
   }

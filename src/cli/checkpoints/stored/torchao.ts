@@ -8,6 +8,8 @@ import { JsonError, parseJson } from "../../../io/json/json-read.js";
 export interface Subclass {
   /** Whether its scales lie in the order of tensor cores. */
   readonly swizzled: boolean;
+  /** The name of its class; absent if the file does not say. */
+  readonly type?: string;
   /** The tensors that it consists of, as the ends of their names. */
   readonly parts: readonly string[];
 }
@@ -22,6 +24,7 @@ export function subclassOf(metadata: Metadata, name: string): Subclass {
     if (!isObject(json)) return none;
     const names = json._tensor_data_names;
     return {
+      ...(typeof json._type === "string" ? { type: json._type } : {}),
       swizzled: isObject(json._data) && json._data.is_swizzled_scales === true,
       parts: Array.isArray(names) ? names.filter((each) => typeof each === "string") : [],
     };

@@ -27,6 +27,26 @@ export interface QuantizedWeight {
   readonly scale: StoredTensor;
   readonly global?: StoredTensor;
   readonly geometry: ScaleGeometry;
+  /** The zero points, one for each scale. */
+  readonly zeros?: StoredTensor;
+  /** The group of each column, where groups are not consecutive columns. */
+  readonly order?: StoredTensor;
+  /** The factor of each column. */
+  readonly factors?: StoredTensor;
+  /**
+   * What `unpack` made of a weight whose codes are not element by element, or have zero points or an order. `codes` and `scale`
+   * are not tensors of the file then.
+   */
+  readonly unpacked?: {
+    /** The bytes of a code in `codes`. */
+    readonly width: 1 | 2;
+    /** The tensors of the file. */
+    readonly from: readonly StoredTensor[];
+    /** The kind of codes in the file. */
+    readonly type: CodeTypeName;
+    /** Whether codes are differences from zero points. */
+    readonly differences: boolean;
+  };
 }
 
 /** Whether each matrix of a weight has a global scale of its own. */
