@@ -51,6 +51,7 @@ const gradType = (kind: Kind): WideDType => (kind === "fused" ? "f32" : dtypeOf(
 const SCALERS = [
   { initScale: 3, growthFactor: 1.5, backoffFactor: 0.3, growthInterval: 2 },
   { initScale: 1024, growthFactor: 2, backoffFactor: 0.5, growthInterval: 1 },
+  { initScale: 2 ** 126, growthFactor: 2, backoffFactor: 2 ** -90, growthInterval: 1 },
 ] as const;
 
 const which = fc.nat(1);
@@ -101,7 +102,7 @@ const event: fc.Arbitrary<Event> = fc.oneof(
   { weight: 4, arbitrary: fc.record({ do: fc.constant("update" as const) }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant("zero" as const), which }) },
   fc.record({ do: fc.constant("both" as const), which, seed: fc.nat() }),
-  fc.record({ do: fc.constantFrom("save" as const, "load" as const) }),
+  { weight: 2, arbitrary: fc.record({ do: fc.constantFrom("save" as const, "load" as const) }) },
   fc.record({ do: fc.constant("freeze" as const), which, kind }),
   fc.record({ do: fc.constant("rate" as const), which }),
 );

@@ -4,17 +4,26 @@ import { autocast } from "../../../../src/autocast/autocast.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import type { LinearCall } from "../../../../src/modules/linear/parts.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import type { Module } from "../../../../src/modules/module.js";
 import { wideTensor } from "../../../../src/modules/parameter.js";
+import { recompute } from "../../../../src/modules/recompute.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
+import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import type { Divided } from "../../../oracle/training/divided.js";
 import { linear, mlp, normLinear } from "../../../oracle/training/layers.js";
-import { endPass, LinearModel, type ParameterModel, type Run } from "../../../oracle/training/linear.js";
+import {
+  type CallModel,
+  endPass,
+  LinearModel,
+  type ParameterModel,
+  type Run,
+} from "../../../oracle/training/linear.js";
 import { cast, type Matrix } from "../../../oracle/training/matrix.js";
 import { Tape, Value } from "../../../oracle/training/tape.js";
 import { libraryRecipe } from "../../harness/step/library-recipes.js";
@@ -38,6 +47,10 @@ export interface ParallelCase {
   readonly dtype: "bf16" | "f32";
   readonly fuses: boolean;
   readonly savesOriginal: boolean;
+  /** How the layer is called in each step: with a quantized weight of this call, a new one that is kept, or the kept one. */
+  readonly calls: readonly ("alone" | "first" | "later" | "recomputed")[];
+  /** Whether the weights change after the first step. */
+  readonly rewrites: boolean;
   /** The rank whose rows and columns have an element of 1e4, if any. */
   readonly outlier: number | undefined;
   readonly seed: number;
@@ -74,6 +87,11 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       dtype: fc.constantFrom("bf16", "f32"),
       fuses: fc.boolean(),
       savesOriginal: fc.boolean(),
+      calls: fc.array(fc.constantFrom("alone", "first", "later", "recomputed"), {
+        minLength: STEPS,
+        maxLength: STEPS,
+      }),
+      rewrites: fc.boolean(),
       outlier: fc.option(fc.nat(most - 1), { nil: undefined }),
       seed: fc.nat(),
     })
@@ -101,6 +119,15 @@ export function parallelCase(most: number, names: readonly RecipeName[]): fc.Arb
       } as ParallelCase;
     });
 }
+
+/** The option of a call in a step. */
+function callOf({ calls }: ParallelCase, step: number): { readonly isFirstMicrobatch?: boolean } {
+  const call = calls[step];
+  return call === "first" || call === "later" ? { isFirstMicrobatch: call === "first" } : {};
+}
+
+/** Whether a parameter is a weight of a product. */
+const isWeight = (name: string): boolean => /^(weight|fc\dWeight)$/.test(name);
 
 /** How many tensors lie side by side in what is divided. */
 type Pieces = 1 | 2 | 3;
@@ -244,7 +271,7 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
     ranks: sequence ? ranks : 1,
   });
   const act = ACTIVATIONS[activation];
-  const apply = ((): ((tape: Tape, x: Value) => Value) => {
+  const apply = ((): ((tape: Tape, x: Value, call: CallModel) => Value) => {
     if (layer === "mlp") {
       const parts = {
         norm: normOf(),
@@ -252,20 +279,20 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
         fc2: linearOf("fc2", "row"),
         act,
       };
-      return (tape, x) => mlp(run, tape, x, parts, {});
+      return (tape, x, call) => mlp(run, tape, x, parts, call);
     }
     if (layer === "norm") {
       const parts = { norm: normOf(), layer: linearOf("", "column", form.pieces) };
-      return (tape, x) => normLinear(run, tape, x, parts, {}, false)[0] as Value;
+      return (tape, x, call) => normLinear(run, tape, x, parts, call, false)[0] as Value;
     }
     const own = linearOf("", layer, form.pieces);
-    return (tape, x) => linear(run, tape, x, own, {});
+    return (tape, x, call) => linear(run, tape, x, own, call);
   })();
   for (let step = 0; step < STEPS; step++) {
     const tape = new Tape();
     run.recipe = RECIPES[recipe];
     const x = new Value(values(drawn, 100 + step, [rows, drawn.inFeatures], dtype), true);
-    const y = apply(tape, x);
+    const y = apply(tape, x, callOf(drawn, step));
     run.recipe = undefined;
     endPass(run, "forward");
     tape.backward(y, values(drawn, 200 + step, [rows, form.outWidth], dtype));
@@ -280,11 +307,18 @@ export function modelled(drawn: ParallelCase, family: Run["family"]): Whole {
       if (mainGrad) see(`${name} mainGrad`, { ...mainGrad, data: mainGrad.data.slice() }, held, by);
       at(name).grad = undefined;
     }
+    if (drawn.rewrites)
+      form.parameters.forEach(([name, shape], i) => {
+        if (isWeight(name)) at(name).data = values(drawn, 300 + i, shape, dtype);
+      });
   }
   return seen;
 }
 
-function makeLayer(drawn: ParallelCase, group: ProcessGroup): Module & { forward(x: Variable): Variable } {
+function makeLayer(
+  drawn: ParallelCase,
+  group: ProcessGroup,
+): Module & { forward(x: Variable, call?: LinearCall): Variable } {
   const {
     layer,
     pieces,
@@ -362,12 +396,12 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
   using layer = makeLayer(drawn, group);
   const part = (x: Matrix, held: Held, by: number): Matrix =>
     partOf(x, held, { ranks, mode: "column", pieces: by, sequence }, rank);
-  const upload = (x: Matrix): Tensor => wideTensor(backend, x.data, x.shape, dtype);
+  const upload = (x: Matrix): Tensor<WideDType> => wideTensor(backend, x.data, x.shape, dtype);
   const named = layer.namedParameters();
   form.parameters.forEach(([name, shape, held, by], i) => {
     const parameter = named.get(name);
     if (!parameter) throw new Error(`there is no ${name}`);
-    if (/^(weight|fc\dWeight)$/.test(name)) {
+    if (isWeight(name)) {
       if (fuses)
         parameter.mainGrad = wideTensor(
           backend,
@@ -381,6 +415,8 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
     using own = upload(part(values({ ...drawn, outlier }, i, shape, dtype), held, by));
     parameter.tensor.write(own.dataSync());
   });
+  // another recipe with quantizers of the caller's would drop the weights that are kept
+  const own = libraryRecipe(RECIPES[recipe]);
   const kept: (readonly [string, Tensor, readonly [number, number]])[] = [];
   const keep = (name: string, x: Tensor): void => {
     const [columns, ...leading] = [...x.shape].reverse();
@@ -392,8 +428,10 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
       upload(part(values(drawn, 100 + step, [rows, inFeatures], dtype), form.x, 1)),
       true,
     );
-    const own = libraryRecipe(RECIPES[recipe]);
-    const y = autocast(own ? { recipe: own } : { enabled: false }, () => layer.forward(x));
+    const forward = (input: Variable): Variable => layer.forward(input, callOf(drawn, step));
+    const y = autocast(own ? { recipe: own } : { enabled: false }, () =>
+      drawn.calls[step] === "recomputed" ? recompute(forward, x) : forward(x),
+    );
     y.backward(
       upload(part(values(drawn, 200 + step, [rows, form.outWidth], dtype), form.out, resultPieces(drawn))),
     );
@@ -409,6 +447,11 @@ function program(drawn: ParallelCase, group: ProcessGroup): Kept {
       parameter?.zeroGrad();
     }
     x.zeroGrad();
+    if (drawn.rewrites)
+      form.parameters.forEach(([name, shape, held, by], i) => {
+        if (!isWeight(name)) return;
+        named.get(name)?.tensor.paste(upload(part(values(drawn, 300 + i, shape, dtype), held, by)), 0);
+      });
   }
   for (const [, x] of kept) scope.keep(x);
   return kept;

@@ -37,6 +37,15 @@ const OPTIONS = [
   { bias: true, dtype: "f32", fuses: true, savesOriginal: true },
 ] as const;
 
+/** How the layer is called in each step. */
+const CALLS = [
+  ["alone", "alone"],
+  ["first", "later"],
+  ["first", "first"],
+  ["recomputed", "later"],
+  ["first", "recomputed"],
+] as const satisfies readonly ParallelCase["calls"][];
+
 const RANKS = 2;
 // all ranks contribute in one turn, so a rank that waits waits in vain
 const groups = useRanks(RANKS, "exact", 1000);
@@ -66,6 +75,8 @@ const cases = RECIPES.flatMap(([recipe, unit, rows], r) =>
           normalization: (l + s + o) % 2 === 0 ? "LayerNorm" : "RMSNorm",
           dtype: recipe === "nvfp4" ? "bf16" : dtype,
           savesOriginal: options.savesOriginal && !recipe.startsWith("delayed"),
+          calls: CALLS[(r + l + 2 * s + o) % CALLS.length] as ParallelCase["calls"],
+          rewrites: (l + s + o) % 2 === 0,
           outlier: o === 0 ? (r + l) % RANKS : undefined,
           seed: 100 * r + 10 * l + s,
         };

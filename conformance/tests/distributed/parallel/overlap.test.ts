@@ -84,6 +84,8 @@ describe("a layer whose exchanges overlap its products", () => {
           outlier: 1,
           seed: 7,
           overlap: false,
+          rewrites: false,
+          calls: ["alone", "alone"],
         },
       };
       const all = groups(ranks);
