@@ -8,6 +8,7 @@ export const verify = defineCommand({
     "checks that a quantized checkpoint is read as it was meant; exits with 1 if anything would be read wrong",
   details: [
     "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. Every finding has a name, a severity, the tensor or the file, what is wrong, and what to do. Findings of severity error lead to exit status 1; warnings and notes do not.",
+    "The configuration is compared with the tensors weight by weight, and weights with each other: what most of a kind have, each must have. Whatever looks quantized and is of no known convention is an error; --as names one.",
     "With --original, values are compared with those that were quantized, and the reading that would give them is named: reciprocal scales, exchanged nibbles, swizzled or transposed scales, another FP8.",
   ],
   example: "model.safetensors",

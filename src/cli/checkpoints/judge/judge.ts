@@ -100,7 +100,9 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     const [is, says] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
     return `scales fit their blocks if they are read as ${is} (correlation ${coefficient.toFixed(2)}), not as ${says} (${correlation.coefficient.toFixed(2)})`;
   },
-  "scale-flattened": ({ geometry, shape }, { rows, scale }) =>
+  // codes of few bits reach the largest one in every row
+  "scale-flattened": ({ geometry, shape, type }, { rows, scale }) =>
+    CODE_TYPES[type].bits >= 8 &&
     geometry.kind === "whole" &&
     shape.length >= 2 &&
     rows.nonzero >= 8 &&

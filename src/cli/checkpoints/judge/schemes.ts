@@ -39,6 +39,10 @@ const FIELDS: readonly Field[] = [
       weight.geometry.kind !== "group" ? weight.geometry.kind : weight.global ? "tensor_group" : "group";
     return differ("strategy", scheme.strategy, is);
   },
+  ({ scheme: { strategy, group, where } }) =>
+    /group$/.test(strategy ?? "") && group === undefined && where.startsWith("config_groups")
+      ? `strategy is ${strategy}, and there is no group_size`
+      : undefined,
   ({ weight: { geometry, order }, scheme }) =>
     geometry.kind === "group" && !order ? differ("group_size", scheme.group, geometry.block[1]) : undefined,
   ({ weight: { geometry }, scheme }) =>

@@ -16,6 +16,8 @@ export function judgeSiblings(
 ): Finding[] {
   return [
     ...inputs(checkpoint, weights, claim),
+    ...companions(checkpoint, weights),
+    ...lessers(weights),
     ...globals(weights),
     ...(checkpoint.whole || checkpoint.shards.length > 1
       ? numbered(checkpoint, model)
@@ -54,6 +56,65 @@ function inputs(
           finding("scale-absent", weight, `there is no ${needed}, and others have one, such as ${example}`),
         ),
   );
+}
+
+/** The name of a weight without numbers, which weights of the same kind in other layers share. */
+const roleOf = (name: string): string => name.replace(/\.\d+(?=\.)/g, ".*");
+
+/** Other tensors beside codes and scales, among weights of the same name in other layers, and other experts. */
+function companions({ tensors }: CheckpointTensors, weights: readonly RecognizedWeight[]): Finding[] {
+  const roles = new Map<string, RecognizedWeight[]>();
+  for (const weight of weights) {
+    const key = `${weight.convention} ${roleOf(weight.name)}`;
+    const alike = roles.get(key) ?? [];
+    alike.push(weight);
+    roles.set(key, alike);
+  }
+  return [...roles.values()].flatMap((alike) => {
+    const [first] = alike;
+    if (!first || alike.length === 1) return [];
+    const { codes, others = [], zeros, order, factors } = conventionOf(first.convention);
+    const ends = new Set([...others, zeros?.suffix, order, factors].filter((end) => end !== undefined));
+    const known = inputScales(first).map((name) => name.slice(prefixOf(first, codes.suffix).length));
+    return [...ends].flatMap((end) => {
+      if (known.includes(end)) return [];
+      const named = alike.map((weight) => prefixOf(weight, codes.suffix) + end);
+      const example = named.find((name) => tensors.has(name));
+      if (example === undefined) return [];
+      return named.flatMap((name, i) =>
+        tensors.has(name)
+          ? []
+          : [
+              finding(
+                "scale-absent",
+                (alike[i] as RecognizedWeight).name,
+                `there is no ${name}, and there is ${example}`,
+              ),
+            ],
+      );
+    });
+  });
+}
+
+/** Weights that lack what makes them of the convention that others in the file have. */
+function lessers(weights: readonly RecognizedWeight[]): Finding[] {
+  const names = new Set<string>(weights.map(({ convention }) => convention));
+  const marked = weights.find(({ convention }) => conventionOf(convention).marker);
+  const { marker = "" } = marked ? conventionOf(marked.convention) : {};
+  return weights.flatMap(({ name, convention }) => {
+    const { lesserOf, marker: own } = conventionOf(convention);
+    if (lesserOf !== undefined && names.has(lesserOf))
+      return [finding("scale-absent", name, `is ${convention}, and others are ${lesserOf}`)];
+    if (!marked || own !== undefined) return [];
+    return [
+      finding("scale-absent", name, `there is no ${moduleOf(name)}${marker}, and ${marked.name} has one`),
+    ];
+  });
+}
+
+/** The name of the codes of a weight without its end. */
+function prefixOf({ codes: { entry } }: RecognizedWeight, end: string): string {
+  return entry.name.slice(0, entry.name.length - end.length);
 }
 
 /** Optional scales of whole tensors, which most weights of a file of GGUF have if any was scaled as a whole. */

@@ -59,6 +59,8 @@ export interface Convention {
   readonly factors?: string;
   /** The end of the name of a tensor that every weight of the convention has, and no weight of another one. */
   readonly marker?: string;
+  /** The convention that a weight has with one more tensor, which all weights of a file have if any has it. */
+  readonly lesserOf?: string;
   /** Whether the library has such a weight as [..., K, N] in files where it is not quantized. */
   readonly transposedWide?: true;
   /** Whether scales of rows may also be [N], and those of tiles [ceil(N/n), 1, ceil(K/k), 1], as an amax of blocks is. */
@@ -491,6 +493,7 @@ export const CONVENTIONS = {
   },
   "torchao-nvfp4-single": {
     summary: "torchao NVFP4Tensor without a scale of the tensor",
+    lesserOf: "torchao-nvfp4",
     codes: { suffix: QDATA, dtypes: ["U8"] },
     type: "e2m1",
     scale: { suffix: AO_SCALE, dtypes: ["F8_E4M3"] },

@@ -63,16 +63,14 @@ class Parser {
   }
 
   #repeated(): Part {
-    let part = this.#atom();
-    while (this.#peek() !== "" && "*+?{".includes(this.#peek())) {
-      const inner = part;
-      const sign = this.#take();
-      if (sign === "{") throw new Unsupported();
-      // that a match be the shortest does not change whether there is one
-      if (this.#peek() === "?") this.#take();
-      part = sign === "?" ? optional(inner) : looped(inner, sign === "+");
-    }
-    return part;
+    const part = this.#atom();
+    if (!"*+?{".includes(this.#peek()) || this.#peek() === "") return part;
+    const sign = this.#take();
+    if (sign === "{") throw new Unsupported();
+    // that a match be the shortest does not change whether there is one
+    if (this.#peek() === "?") this.#take();
+    if (this.#peek() !== "" && "*+?{".includes(this.#peek())) throw new Unsupported();
+    return sign === "?" ? optional(part) : looped(part, sign === "+");
   }
 
   #atom(): Part {

@@ -1,0 +1,320 @@
+/** Files of every convention, drawn: sound codes and scales, and the configuration that says what they are. */
+import { CODE_TYPES, type CodeTypeName } from "../../../src/cli/checkpoints/stored/code-types.js";
+import {
+  CONVENTION_NAMES,
+  type ConventionName,
+  conventionOf,
+  type ScaleKind,
+} from "../../../src/cli/checkpoints/stored/conventions.js";
+import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
+import { roundUp } from "../../../src/tensor/shape.js";
+import type { Contents, Held } from "./checkpoints.js";
+
+/** The conventions of safetensors files. */
+export const STORED_NAMES = CONVENTION_NAMES.filter((name) => conventionOf(name).container === undefined);
+
+/** A generator of numbers below 1. */
+export type Draw = () => number;
+
+/** Numbers from a seed (a linear congruential generator). */
+export function drawsFrom(seed: number): Draw {
+  let state = seed >>> 0;
+  return () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+/** A convention with the kind of scales that a file has. */
+export interface Form {
+  readonly name: ConventionName;
+  readonly kind: ScaleKind;
+}
+
+/** Every convention with every kind of scales that it has. */
+export const FORMS: readonly Form[] = STORED_NAMES.flatMap((name) =>
+  conventionOf(name).kinds.map((kind) => ({ name, kind })),
+);
+
+/** The columns of a group where the convention does not fix them. */
+export const GROUP = 32;
+
+/** A code below the largest of its type, so that no block fills its range; of few bits, any code. */
+function codeOf(type: CodeTypeName, draw: Draw): number {
+  const { values, max, bits } = CODE_TYPES[type];
+  if (bits < 4) return Math.floor(draw() * values.length);
+  for (;;) {
+    const code = Math.floor(draw() * values.length);
+    const magnitude = Math.abs(values[code] as number);
+    if (magnitude < max) return code;
+  }
+}
+
+/** Bytes of a stream of codes, from the low bits up. */
+export function bitsOf(codes: readonly number[], bits: number, bytes: number): Uint8Array {
+  const out = new Uint8Array(bytes);
+  codes.forEach((code, i) => {
+    for (let bit = 0; bit < bits; bit++) {
+      const at = i * bits + bit;
+      if ((code >> bit) & 1) out[at >> 3] = (out[at >> 3] as number) | (1 << (at & 7));
+    }
+  });
+  return out;
+}
+
+const held = (dtype: FileDType, shape: readonly number[], bytes: Uint8Array): Held => ({
+  dtype,
+  shape,
+  bytes,
+});
+
+/** Scales of a type between 2^-7 and 2^-5, or bytes of that range. */
+function scalesOf(dtype: FileDType, shape: readonly number[], draw: Draw, isE4m3: boolean): Held {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const values = Array.from({ length: count }, () => 2 ** -7 * (1 + 3 * draw()));
+  if (FILE_DTYPES[dtype].bits === 8) {
+    const byte = (): number => (isE4m3 ? 0x30 : 118) + Math.floor(draw() * 8);
+    return held(dtype, shape, Uint8Array.from(values, byte));
+  }
+  if (dtype === "F32") return held(dtype, shape, new Uint8Array(Float32Array.from(values).buffer));
+  const words = new Uint32Array(Float32Array.from(values).buffer);
+  if (dtype === "BF16")
+    return held(dtype, shape, new Uint8Array(Uint16Array.from(words, (w) => w >>> 16).buffer));
+  // f16 of normal numbers: the exponent has another bias, and the fraction loses bits
+  const half = (w: number): number => ((((w >>> 23) & 0xff) - 112) << 10) | ((w >>> 13) & 0x3ff);
+  return held(dtype, shape, new Uint8Array(Uint16Array.from(words, half).buffer));
+}
+
+/** What a drawn weight has beside codes and scales. */
+export interface Options {
+  readonly zeros?: boolean;
+  readonly order?: boolean;
+  readonly factors?: boolean;
+  readonly inputs?: boolean;
+  readonly scale?: FileDType;
+}
+
+/** The integers, floating-point codes and companions of a weight as they are meant, by which values are computed. */
+export interface Meant {
+  readonly rows: number;
+  readonly columns: number;
+  readonly codes: readonly number[];
+  /** The integer zero point of each scale. */
+  readonly points?: readonly number[];
+  /** The group of each column. */
+  readonly groups?: readonly number[];
+}
+
+/** Draws the tensors of a weight under a module. Returns what they mean. */
+export function addWeight(
+  tensors: Map<string, Held>,
+  module: string,
+  { name, kind }: Form,
+  [rows, columns]: readonly [number, number],
+  draw: Draw,
+  options: Options = {},
+): Meant {
+  const row = conventionOf(name);
+  const { type } = row;
+  const { bits } = CODE_TYPES[type];
+  const codes = Array.from({ length: rows * columns }, () => codeOf(type, draw));
+  const [dtype = "U8"] = row.codes.dtypes;
+  const put = (end: string | undefined, of: Held): void => {
+    if (end !== undefined) tensors.set(module + end, of);
+  };
+  put(row.codes.suffix, codesTensor(name, dtype, codes, rows, columns));
+  const group = row.group ?? GROUP;
+  const [height, width] = row.block ?? [128, 128];
+  const grids: Readonly<Record<ScaleKind, readonly number[]>> = {
+    whole: [1],
+    row: [rows, 1],
+    column: [1, columns],
+    tile: [Math.ceil(rows / height), Math.ceil(columns / width)],
+    group: [rows, columns / group],
+  };
+  const padded = [roundUp(rows, 128), roundUp(columns / group, 4)];
+  const shape = row.swizzles && kind === "group" ? padded : grids[kind];
+  const scaleType = options.scale ?? row.scale.dtypes[0] ?? "F32";
+  const isE4m3 = row.scale.values !== undefined || scaleType === "F8_E4M3";
+  put(row.scale.suffix, scalesOf(scaleType, shape, draw, isE4m3));
+  if (row.global) {
+    const value = row.global.role === "divisor" ? 100 : 0.01;
+    put(row.global.suffix, held("F32", [1], new Uint8Array(Float32Array.of(value).buffer)));
+  }
+  put(row.marker, held("U8", [2], Uint8Array.of(0x7b, 0x7d)));
+  if (row.codes.packing === "words")
+    put(
+      ".weight_shape",
+      held("I64", [2], new Uint8Array(BigInt64Array.of(BigInt(rows), BigInt(columns)).buffer)),
+    );
+  const lines = kind === "whole" ? 1 : rows;
+  const across = kind === "group" ? columns / group : 1;
+  const points = options.zeros
+    ? Array.from({ length: lines * across }, () => Math.floor(draw() * 2 ** bits) - 2 ** (bits - 1))
+    : undefined;
+  if (points && row.zeros) {
+    if (row.zeros.packed) {
+      // along the rows, so that each column of scales is a stream of words of its own
+      const words = Math.ceil((lines * bits) / 32);
+      const all = new Uint8Array(words * across * 4);
+      for (let column = 0; column < across; column++) {
+        const own = Array.from(
+          { length: lines },
+          (_, i) => (points[i * across + column] as number) + 2 ** (bits - 1),
+        );
+        const stream = bitsOf(own, bits, 4 * words);
+        stream.forEach((byte, at) => {
+          all[4 * ((at >> 2) * across + column) + (at & 3)] = byte;
+        });
+      }
+      put(row.zeros.suffix, held("I32", [words, across], all));
+    } else put(row.zeros.suffix, held("I8", shape, new Uint8Array(Int8Array.from(points).buffer)));
+  }
+  const groups = options.order
+    ? shuffled(
+        Array.from({ length: columns }, (_, i) => Math.floor(i / group)),
+        draw,
+      )
+    : undefined;
+  if (groups) put(row.order, held("I32", [columns], new Uint8Array(Int32Array.from(groups).buffer)));
+  if (options.factors) put(row.factors, scalesOf("F32", [columns], draw, false));
+  if (options.inputs) {
+    const end = row.others?.find((each) => /input_scale$|scale_input$|activation_scale$/.test(each));
+    put(end, held("F32", [], new Uint8Array(Float32Array.of(0.05).buffer)));
+  }
+  return { rows, columns, codes, ...(points ? { points } : {}), ...(groups ? { groups } : {}) };
+}
+
+function shuffled(values: readonly number[], draw: Draw): number[] {
+  const out = [...values];
+  for (let i = out.length - 1; i > 0; i--) {
+    const j = Math.floor(draw() * (i + 1));
+    [out[i], out[j]] = [out[j] as number, out[i] as number];
+  }
+  return out;
+}
+
+/** The codes as the convention packs them. */
+function codesTensor(
+  name: ConventionName,
+  dtype: FileDType,
+  codes: readonly number[],
+  rows: number,
+  columns: number,
+): Held {
+  const { codes: part, type } = conventionOf(name);
+  const { bits } = CODE_TYPES[type];
+  const line = (row: number): number[] => codes.slice(row * columns, (row + 1) * columns);
+  if (part.packing === "words") {
+    const words = Math.ceil((columns * bits) / 32);
+    const bytes = new Uint8Array(rows * words * 4);
+    for (let row = 0; row < rows; row++)
+      bytes.set(
+        bitsOf(
+          line(row).map((code) => packedCode(type, code)),
+          bits,
+          4 * words,
+        ),
+        row * words * 4,
+      );
+    return held(dtype, [rows, words], bytes);
+  }
+  if (part.packing === "rows") {
+    const bytes = new Uint8Array((rows / 2) * columns);
+    // two's complement, where the type has an offset of 8
+    const nibble = (row: number, column: number): number =>
+      ((codes[row * columns + column] as number) - 8) & 15;
+    for (let row = 0; row < rows; row += 2)
+      for (let column = 0; column < columns; column++)
+        bytes[(row / 2) * columns + column] = nibble(row, column) | (nibble(row + 1, column) << 4);
+    return held(dtype, [rows / 2, columns], bytes);
+  }
+  const count = (rows * columns * bits) / 8;
+  const bytes = bitsOf(codes, bits, count);
+  const packed =
+    part.packing === "high-first" ? bytes.map((byte) => ((byte & 15) << 4) | (byte >> 4)) : bytes;
+  const last = (columns * bits) / (8 * fileBytes(dtype, [1]));
+  return held(dtype, part.suffix === "_blocks" ? [rows, last / 16, 16] : [rows, last], packed);
+}
+
+/** The code in words, where integers of 8 bits have an offset too. */
+const packedCode = (type: CodeTypeName, code: number): number => (type === "int8" ? code ^ 0x80 : code);
+
+const STRATEGIES: Readonly<Record<ScaleKind, string>> = {
+  whole: "tensor",
+  row: "channel",
+  column: "channel",
+  tile: "block",
+  group: "group",
+};
+const FP8_ALGORITHMS: Readonly<Partial<Record<ScaleKind, string>>> = {
+  whole: "FP8",
+  row: "FP8_PER_CHANNEL_PER_TOKEN",
+  tile: "FP8_PB_WO",
+};
+
+/** The config.json of a file of a convention; undefined if the library writes none. */
+export function configFor({ name, kind }: Form, options: Options = {}): Record<string, unknown> | undefined {
+  const row = conventionOf(name);
+  const [method] = row.methods;
+  if (method === undefined) return undefined;
+  const { bits } = CODE_TYPES[row.type];
+  const type = row.type.startsWith("int") ? "int" : "float";
+  const group = row.group ?? GROUP;
+  const of = (quantization: Record<string, unknown>) => ({
+    quantization_config: { quant_method: method, ...quantization },
+  });
+  switch (method) {
+    case "compressed-tensors": {
+      const [format] = row.formats ?? [];
+      const weights = {
+        num_bits: bits,
+        type,
+        symmetric: options.zeros !== true,
+        strategy: kind === "group" && row.global ? "tensor_group" : STRATEGIES[kind],
+        group_size: kind === "group" ? group : null,
+        ...(kind === "tile" ? { block_structure: [128, 128] } : {}),
+        ...(FILE_DTYPES[row.scale.dtypes[0] ?? "F32"].bits === 8
+          ? { scale_dtype: row.global ? "torch.float8_e4m3fn" : "torch.uint8" }
+          : {}),
+        dynamic: false,
+      };
+      const activations = options.inputs ? { ...weights, dynamic: false } : null;
+      const scheme = { format, targets: ["Linear"], weights, input_activations: activations };
+      return of({ format, config_groups: { group_0: scheme }, ignore: ["lm_head"] });
+    }
+    case "modelopt": {
+      const algorithm = name === "modelopt-fp8" ? FP8_ALGORITHMS[kind] : row.formats?.[0];
+      return of({
+        quant_algo: algorithm,
+        ignore: ["lm_head"],
+        ...(kind === "group" ? { group_size: group } : {}),
+      });
+    }
+    case "quark":
+      return of({
+        exclude: ["lm_head"],
+        global_quant_config: {
+          weight: {
+            dtype: bits === 4 ? "fp4" : "fp8_e4m3",
+            qscheme: { whole: "per_tensor", row: "per_channel", group: "per_group" }[kind as "whole"],
+            group_size: kind === "group" ? group : null,
+          },
+        },
+      });
+    case "mlx":
+      return { quantization: { bits, group_size: group, mode: row.formats?.[0] } };
+    case "fp8":
+      return of({ ...(kind === "tile" ? { weight_block_size: [128, 128] } : {}) });
+    default:
+      return of({});
+  }
+}
+
+/** The contents of a file. */
+export function contentsOf(
+  tensors: Map<string, Held>,
+  config: Record<string, unknown> | undefined,
+): Contents {
+  return { tensors, metadata: {}, json: new Map(config ? [["config.json", config]] : []) };
+}

@@ -1,0 +1,139 @@
+/** Packed integers, zero points, orders of groups and factors of columns have the values that plain loops give. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { type ConventionName, conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
+import { toFloats } from "../../../src/cli/checkpoints/stored/scales.js";
+import { swizzledIndex } from "../../../src/tensor/places.js";
+import { errorsIn, type Held, inFolder, reportOf, valuesIn, writeContents } from "./checkpoints.js";
+import {
+  addWeight,
+  configFor,
+  contentsOf,
+  drawsFrom,
+  type Form,
+  GROUP,
+  type Options,
+} from "./drawn-files.js";
+
+const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
+
+const MODULE = "model.layers.0.mlp.down_proj";
+
+interface Drawn extends Options {
+  readonly form: Form;
+  readonly rows: number;
+  readonly columns: number;
+  readonly seed: number;
+  /** Whether there is a configuration, which the shape of the file makes needless. */
+  readonly told: boolean;
+}
+
+const WORDS = [1, 2, 3, 4, 5, 6, 7, 8].map((bits) => (bits === 8 ? "ct-int8-packed" : `ct-int${bits}`));
+
+/** Weights of conventions whose codes do not lie element by element, or have something to subtract or to multiply. */
+const drawn: fc.Arbitrary<Drawn> = fc
+  .record({
+    name: fc.constantFrom(
+      ...(WORDS as ConventionName[]),
+      ...(["ct-int8", "torchao-int8", "modelopt-int4", "comfy-nvfp4", "modelopt-w4a8-nvfp4"] as const),
+      ...(["mlx-nvfp4", "mlx-mxfp8", "mlx-mxfp4", "modelopt-nvfp4"] as const),
+    ),
+    kind: fc.nat(),
+    rows: fc.integer({ min: 1, max: 20 }),
+    groups: fc.integer({ min: 1, max: 4 }),
+    columns: fc.integer({ min: 33, max: 90 }),
+    seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+    flags: fc.record({ zeros: fc.boolean(), order: fc.boolean(), factors: fc.boolean(), told: fc.boolean() }),
+  })
+  .map(({ name, kind, rows, groups, columns, seed, flags }) => {
+    const row = conventionOf(name);
+    const of = row.kinds[kind % row.kinds.length] ?? "group";
+    const isWords = row.codes.packing === "words";
+    return {
+      form: { name, kind: of },
+      rows: row.codes.packing === "rows" ? 2 * rows : rows,
+      columns: of === "group" ? groups * (row.group ?? GROUP) : isWords ? columns : 16 * groups,
+      seed,
+      told: flags.told,
+      zeros: flags.zeros && row.zeros !== undefined && of !== "whole",
+      order: flags.order && row.order !== undefined && of === "group",
+      factors: flags.factors && row.factors !== undefined,
+    };
+  });
+
+/** The values of a drawn weight, element by element. */
+function valuesOf(
+  tensors: ReadonlyMap<string, Held>,
+  { form, rows, columns, factors }: Drawn,
+  meant: ReturnType<typeof addWeight>,
+): number[] {
+  const row = conventionOf(form.name);
+  const get = (end: string | undefined): Held => tensors.get(MODULE + end) as Held;
+  const scale = get(row.scale.suffix);
+  const isE4m3 = row.scale.values !== undefined;
+  const scales = toFloats(isE4m3 ? "F8_E4M3" : scale.dtype, scale.bytes);
+  const global = row.global ? (toFloats("F32", get(row.global.suffix).bytes)[0] as number) : 1;
+  const byColumn = factors ? toFloats("F32", get(row.factors).bytes) : undefined;
+  const group = row.group ?? GROUP;
+  const across = form.kind === "group" ? columns / group : 1;
+  return meant.codes.map((code, i) => {
+    const [line, column] = [Math.floor(i / columns), i % columns];
+    const of = form.kind === "group" ? (meant.groups?.[column] ?? Math.floor(column / group)) : 0;
+    const at = form.kind === "whole" ? 0 : line * across + of;
+    const place = row.swizzles ? swizzledIndex(line, of, across) : at;
+    const block = Math.fround((scales[place] as number) * global);
+    const value = (CODE_TYPES[row.type].values[code] as number) - (meant.points?.[at] ?? 0);
+    expect(line).toBeLessThan(rows);
+    return value * block * (byColumn?.[column] ?? 1);
+  });
+}
+
+describe("packed weights", () => {
+  it("have the values of plain loops, and no error", async () => {
+    await fc.assert(
+      fc.asyncProperty(drawn, async (one) => {
+        const tensors = new Map<string, Held>();
+        const { form, rows, columns, seed, told } = one;
+        const meant = addWeight(tensors, MODULE, form, [rows, columns], drawsFrom(seed), one);
+        await inFolder(async (folder) => {
+          await writeContents(folder, contentsOf(tensors, told ? configFor(form, one) : undefined));
+          const { findings, weights } = await reportOf(folder);
+          expect(errorsIn(findings)).toEqual([]);
+          expect(weights.map(({ shape, type }) => [shape, type])).toEqual([
+            [[rows, columns], conventionOf(form.name).type],
+          ]);
+          const values = (await valuesIn(folder)).get(`${MODULE}.weight`);
+          expect(Array.from(values ?? [])).toEqual(valuesOf(tensors, one, meant));
+        });
+      }),
+      { numRuns: 40, ...SEED },
+    );
+  });
+
+  it.each([
+    ["W8A16 per channel, which has four codes in a word", "ct-int8-packed", "row"],
+    ["W8A16 in groups", "ct-int8-packed", "group"],
+    ["W2A16 in groups", "ct-int2", "group"],
+  ] as const)("%s, is no int4", async (_, name, kind) => {
+    const tensors = new Map<string, Held>();
+    addWeight(tensors, MODULE, { name, kind }, [4, 64], drawsFrom(1));
+    for (const config of [configFor({ name, kind }), undefined])
+      await inFolder(async (folder) => {
+        await writeContents(folder, contentsOf(tensors, config));
+        const { findings, weights } = await reportOf(folder);
+        expect(errorsIn(findings)).toEqual([]);
+        expect(weights.map((weight) => [weight.convention, weight.shape])).toEqual([[name, [4, 64]]]);
+      });
+  });
+
+  it("without weight_shape and a configuration nobody knows how many bits a code has", async () => {
+    const tensors = new Map<string, Held>();
+    addWeight(tensors, MODULE, { name: "ct-int8-packed", kind: "row" }, [4, 64], drawsFrom(1));
+    tensors.delete(`${MODULE}.weight_shape`);
+    await inFolder(async (folder) => {
+      await writeContents(folder, contentsOf(tensors, undefined));
+      expect((await reportOf(folder)).findings.map(({ name }) => name)).toContain("codes-shape");
+    });
+  });
+});
