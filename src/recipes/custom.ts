@@ -7,7 +7,7 @@ import { passOf, RECIPES, type Role } from "./table.js";
 
 /** Options of `CustomRecipe`: a function that creates the quantizer of each role, and the accumulation of each product. */
 export interface CustomRecipeOptions extends ProductOptions {
-  /** Creates the quantizer of a role. It is called once for each role of each layer. */
+  /** Creates the quantizer of a role. It is called once for each role of each layer, and by `checkRecipeSupport`. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 }
 
@@ -22,7 +22,7 @@ const checkOptions = optionsOf<CustomRecipeOptions>({
  * @throws `ArgumentError` for an invalid option value.
  */
 export class CustomRecipe extends Recipe {
-  /** Creates the quantizer of a role. It is called once for each role of each layer. */
+  /** Creates the quantizer of a role. It is called once for each role of each layer, and by `checkRecipeSupport`. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {

@@ -3,6 +3,8 @@ import { type Backend, requireBackend } from "../backends/backend.js";
 import { UnsupportedError } from "../errors.js";
 import { datapathFor, hasBlockScaling, isEmulated } from "../formats/datapath.js";
 import { linesOf } from "../ops/gemm/operand.js";
+import { transformed, transformFault } from "../ops/gemm/transform.js";
+import { emptyQuantized } from "../ops/quantize/target.js";
 import { RandomState } from "../quantizers/random-state.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
@@ -40,19 +42,20 @@ const SIZE = 128;
 const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
 
 /**
- * Returns whether `backend` supports all products of a linear layer under `recipe`. For a custom recipe the answer is always
- * yes; each product is checked when it runs.
+ * Returns whether `backend` supports all products of a linear layer under `recipe`. The operands of each product must also have
+ * passed through the same Hadamard transform. For a custom recipe this calls its `quantizerFactory` for the input, the weight and
+ * the gradient of the result; what that throws propagates.
  *
  * @throws `ArgumentError` if `recipe` is not a recipe or `backend` not a backend, `DisposedError` for a disposed backend.
  */
 export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupport {
   requireRecipe("checkRecipeSupport", recipe);
   requireBackend("checkRecipeSupport", backend);
-  if (!(recipe instanceof StandardRecipe)) return { ok: true };
+  if (!(recipe instanceof StandardRecipe)) return answerOf(recipe, backend);
   const known = answers.get(backend) ?? new Map<string, RecipeSupport>();
   answers.set(backend, known);
   const { key } = recipe;
-  const answer = known.get(key) ?? ask(recipe, backend);
+  const answer = known.get(key) ?? answerOf(recipe, backend);
   known.set(key, answer);
   return answer;
 }
@@ -70,23 +73,44 @@ export function getDefaultRecipe(backend: Backend): StandardRecipe {
   return support.ok && hasBlockScaling(backend.datapath) ? mxfp8 : new DelayedScaling();
 }
 
-/** Throws `UnsupportedError` with the backend's reason if the backend does not support `recipe`. */
+/**
+ * Throws `UnsupportedError` with the backend's reason if the backend does not support `recipe`. A custom recipe is not asked:
+ * layers check the quantizers that its factory makes for them, and each product when it runs.
+ */
 export function requireRecipeSupport(recipe: Recipe, backend: Backend): void {
+  if (!(recipe instanceof StandardRecipe)) return;
   const support = checkRecipeSupport(recipe, backend);
   if (!support.ok) throw new UnsupportedError(recipe.constructor.name, support.reason);
 }
 
-function ask(recipe: StandardRecipe, backend: Backend): RecipeSupport {
+/** As `ask`. Operands that no backend multiplies are refused as the backend would refuse them. */
+function answerOf(recipe: Recipe, backend: Backend): RecipeSupport {
+  try {
+    return ask(recipe, backend);
+  } catch (error) {
+    if (error instanceof UnsupportedError) return { ok: false, reason: error.reason };
+    throw error;
+  }
+}
+
+function ask(recipe: Recipe, backend: Backend): RecipeSupport {
   using _ = new Scope();
   const scale = new Tensor(backend, "f32", [1]);
-  const operand = (role: Role): QuantizedTensor =>
-    quantizerFor(recipe, role, { scale, random: new RandomState(0n) })
-      .setUsage({ rowwise: true, columnwise: true })
-      .makeEmpty(backend, [SIZE, SIZE]);
+  const usage = { rowwise: true, columnwise: true };
+  const operand = (role: Role): QuantizedTensor => {
+    const ops = quantizerFor(recipe, role, { scale, random: new RandomState(0n) });
+    const layout = { spec: ops.spec, usage, scaleLayout: "logical", ops } as const;
+    return emptyQuantized(backend, [SIZE, SIZE], "bf16", layout);
+  };
   const operands = { input: operand("input"), weight: operand("weight"), gradOutput: operand("gradOutput") };
   const { datapath } = backend;
   let emulated = false;
   for (const { name, a, b, along } of OPERANDS) {
+    const fault = transformFault(
+      transformed(`the ${a}`, operands[a], along[0]),
+      transformed(`the ${b}`, operands[b], along[1]),
+    );
+    if (fault) return { ok: false, reason: `${name}: ${fault}` };
     const w = linesOf("gemm", "a", operands[a], { direction: along[0], readsScales: false });
     const x = linesOf("gemm", "b", operands[b], { direction: along[1], readsScales: false });
     const splitAccumulator = recipe[name].useSplitAccumulator;

@@ -24,7 +24,7 @@ import {
   oneOf,
   optionsOf,
 } from "../options.js";
-import type { QuantizeSpec } from "./quantized.js";
+import type { Direction, QuantizeSpec } from "./quantized.js";
 
 export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const;
 export const FOUR_OVER_SIX = ["none", "mae", "mse"] as const;
@@ -165,6 +165,19 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
   const made = Object.freeze({ ...spec, format: resolveFormat(spec.format) });
   requireSpec(made);
   return made;
+}
+
+/**
+ * Returns the signs of the Hadamard transform that the values of a copy passed through before they were quantized; undefined if
+ * they were not transformed. Only columnwise copies are.
+ *
+ * @shared
+ */
+export function transformOf(
+  { rht, rhtSigns }: Pick<QuantizeSpec, "rht" | "rhtSigns">,
+  direction: Direction,
+): number | undefined {
+  return rht && direction === "columnwise" ? rhtSigns : undefined;
 }
 
 /** Throws `ArgumentError` unless a target was made with the spec of the quantizer that updates it. */

@@ -11,8 +11,8 @@ import type { PlainTensor } from "../../values/plain.js";
 import type { ResultDType } from "../../values/rounded.js";
 import { multipleOf, operandCase, type Sources, sourcesAmong } from "./arbitrary-operands.js";
 import { allDepths, allLines, anyDepth, anyLines } from "./arbitrary-sizes.js";
-import { type GemmCase, resultShape } from "./case.js";
-import { multiplied, multipliedAs, type Source } from "./operand.js";
+import { directionsOf, type GemmCase, resultShape } from "./case.js";
+import { multiplied, multipliedAs, type Source, transformOf } from "./operand.js";
 
 const DEFINITIONS: readonly DatapathFamily[] = ["exact", "fp32"];
 const HARDWARE: readonly DatapathFamily[] = ["hopper", "blackwell", "ada"];
@@ -25,6 +25,14 @@ function layoutsOf(name: "a" | "b", source: Source): readonly GemmLayout[] {
   const rowsOnly = source.kind === "scaled" && source.tile !== "tensor";
   if (!rowsOnly) return ["TN", "NN", "NT"];
   return name === "a" ? ["TN"] : ["TN", "NN"];
+}
+
+/** The layouts of two operands: both must have passed through the same Hadamard transform along K. */
+function layoutsOfBoth([a, b]: Sources): readonly GemmLayout[] {
+  return layoutsOf("a", a).filter((layout) => {
+    const along = directionsOf(layout);
+    return layoutsOf("b", b).includes(layout) && transformOf(a, along.a) === transformOf(b, along.b);
+  });
 }
 
 /** Whether the column sums of an operand are defined. */
@@ -196,10 +204,11 @@ export class Aim {
       throw new ArgumentError(
         `no input of gemm is supported: ${JSON.stringify(this.supported)}; no operands are of these kinds and sizes`,
       );
-    const { datapath, splitK } = this.supported;
+    const { datapath, splitK, layout } = this.supported;
     const isMultiplied = (both: Sources): boolean =>
+      among(this.supported, "layout", layoutsOfBoth(both)).length > 0 &&
       this.#depths(Math.max(...both.map(multipleOf)), both).length > 0;
-    const isFree = datapath === undefined && splitK === undefined;
+    const isFree = datapath === undefined && splitK === undefined && layout === undefined;
     // a filter that nothing passes would draw for ever
     if (isFree || !fc.sample(found, { numRuns: 500, seed: 1 }).some(isMultiplied)) return found;
     return found.filter(isMultiplied);
@@ -209,12 +218,11 @@ export class Aim {
     return this.sources().chain((both) => {
       const [ofA, ofB] = both.map(multipleOf) as [number, number];
       const depth = this.depth(Math.max(ofA, ofB), both);
-      const layouts = layoutsOf("a", both[0]).filter((layout) => layoutsOf("b", both[1]).includes(layout));
       return fc.tuple(this.lines("a", ofA), this.lines("b", ofB), depth).chain(([columns, rows, k]) =>
         fc.record({
           a: operandCase(both[0], columns, k),
           b: operandCase(both[1], rows, k),
-          layout: this.one("layout", layouts),
+          layout: this.one("layout", layoutsOfBoth(both)),
         }),
       );
     });

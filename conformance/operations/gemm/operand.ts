@@ -49,6 +49,12 @@ export function tileOf(source: Source): Tile | undefined {
   return source.kind === "scaled" ? source.tile : source.spec.tile;
 }
 
+/** The signs of the Hadamard transform that an operand has passed through along K; undefined without it. */
+export function transformOf(source: Source, direction: Direction): number | undefined {
+  const transformed = source.kind === "quantized" && source.spec.rht && direction === "columnwise";
+  return transformed ? source.spec.rhtSigns : undefined;
+}
+
 /** The blocks of a kind: the scale's type and the lines and columns that share one. Undefined without block scales. */
 export function blocksOf(source: Source) {
   const tile = tileOf(source);

@@ -3,6 +3,7 @@ import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { bitsOf, div, fromBits, mul } from "../core/rational.js";
 import { decode, encode } from "../core/scalar.js";
 import { familyOf, type Shape, type Tiling, tilingOf, type Usage } from "../layout/layout.js";
+import { inverseRht16 } from "./hadamard.js";
 import {
   elementLayout,
   isTensorRule,
@@ -43,7 +44,7 @@ function mulOrDiv(
 
 /**
  * The [M, K] tensor of a copy as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. M includes the rows that
- * fill the last blocks. Under the Hadamard transform, the columnwise copy gives the transformed values.
+ * fill the last blocks. The f32 values of a columnwise copy that was transformed pass through the inverse transform first.
  */
 export function dequantize(
   copy: QuantizedCopy,
@@ -54,11 +55,28 @@ export function dequantize(
   const layout = elementLayout(spec);
   const shape = sourceShape(copy, usage, spec);
   const tiling = tilingOf(spec, usage, shape);
-  const { values } = matrix(shape, [1, 1], false, (r, c) => {
+  const valueAt = (r: number, c: number): number => {
     const code = copy.codes[tiling.codesTransposed ? c * shape[0] + r : r * shape[1] + c] ?? 0;
     const stored = copy.scale[scaleIndex(tiling, shape, r, c)] ?? 0;
     const factor = decodeScale(copy, spec, stored, usage === "rowwise" ? r : c);
-    const value = bitsOf(mul(decode(code, layout), factor));
+    return mul(decode(code, layout), factor);
+  };
+  const inverses = new Map<string, readonly number[]>();
+  const inverseAt = (r: number, c: number): number => {
+    const top = r - (r % 16);
+    const key = `${top} ${c}`;
+    const values =
+      inverses.get(key) ??
+      inverseRht16(
+        Array.from({ length: 16 }, (_, i) => valueAt(top + i, c)),
+        spec.rhtSigns ?? true,
+      );
+    inverses.set(key, values);
+    return values[r - top] as number;
+  };
+  const isTransformed = spec.rht === true && usage === "columnwise";
+  const { values } = matrix(shape, [1, 1], false, (r, c) => {
+    const value = bitsOf((isTransformed ? inverseAt : valueAt)(r, c));
     return dtype === "f32" ? value : encode(value, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite");
   });
   return Uint32Array.from(values);

@@ -7,6 +7,7 @@ import {
   bf16,
   bitsOf,
   compare,
+  f32,
   floorLog2,
   magnitude,
   ofNumber,
@@ -72,5 +73,16 @@ export function rht16(x: readonly number[], signs = true): number[] {
     if (Number.isNaN(sum)) return 0x7fff;
     const rounded = Number.isFinite(sum) ? bf16(ofNumber(sum)) : sum;
     return bitsOf(rounded) >>> 16;
+  });
+}
+
+/** The inverse of `rht16` for 16 f32 values: each exact sum, rounded to f32. A sum of zero is +0. */
+export function inverseRht16(y: readonly number[], signs = true): number[] {
+  if (y.length !== SIZE) throw new RangeError(`inverseRht16: ${y.length} values given, 16 needed`);
+  return Array.from({ length: SIZE }, (_, r) => {
+    const signed = y.map((value, c) => (isNegative(r, c, signs) ? -value : value));
+    if (!signed.every(Number.isFinite)) return signed.reduce((sum, value) => sum + value, 0);
+    const sum = signed.map(ofNumber).reduce(plus, ZERO);
+    return sum.num === 0n ? 0 : f32(times(sum, rational(1n, 4n)));
   });
 }

@@ -71,8 +71,9 @@ export function hasLineAmaxes({ x, w }: Pick<GemmArgs, "x" | "w">): boolean {
 
 /**
  * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the
- * sum is accumulated. The epilogue multiplies the sum by s = (alpha * sW) * sX, where sW and sX are the scales of w and x: those
- * of the tensors, or those of line n of w and of line m of x. It adds beta * c and bias[n] and rounds once to the dtype of out.
+ * sum is accumulated. The epilogue is that of datapath.md §2: fma(s, sum, beta * c), where s = (alpha * sW) * sX has the scales
+ * of the tensors w and x, or fma((sum * sW[n]) * sX[m], alpha, beta * c) with scales of lines. It adds bias[n] and rounds once to
+ * the dtype of out.
  * For an FP8 out it multiplies by outScale before this rounding. If an operand has amaxes of lines, the scaled sum is multiplied
  * by both amaxes, bias[n] is added, the result is rounded to the dtype of out, and beta * c is added to that (numerics.md §5.10).
  */

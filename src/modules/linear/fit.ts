@@ -1,13 +1,15 @@
 /** Checks that a linear layer and its input fit a recipe, before anything is quantized. */
 import { ArgumentError, ShapeError } from "../../errors.js";
+import { requireSameTransform } from "../../ops/gemm/transform.js";
 import { requireTransformable } from "../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import { isDelayed } from "../../recipes/is-delayed.js";
 import type { Recipe } from "../../recipes/recipe.js";
 import type { Value } from "../../tape/value.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
-import { QuantizedTensor } from "../../tensor/quantized.js";
+import { type Direction, QuantizedTensor, type QuantizeSpec } from "../../tensor/quantized.js";
 import { asMatrix, type Shape } from "../../tensor/shape.js";
+import { transformOf } from "../../tensor/spec.js";
 import type { Fits } from "../quantization.js";
 import type { LinearInput, LinearParts, WantedGradients } from "./parts.js";
 
@@ -41,7 +43,8 @@ function requireAligned(name: string, shape: Shape): void {
  * Returns a check to run with the recipe's quantizers. It throws unless the quantization blocks divide the columns of the input,
  * of the weight and, if a gradient is wanted, of the gradient of the result, whose columns are the rows of the weight; tensors
  * that are already quantized are not checked. If wgrad is needed, it also throws unless the Hadamard transform accepts the dtype
- * of the input.
+ * of the input. It throws if the two operands of dgrad or of wgrad pass through different Hadamard transforms, which also holds
+ * for tensors that are already quantized.
  */
 export function blocksFit(
   { weight, parallel }: Pick<LinearParts, "weight" | "parallel">,
@@ -58,6 +61,20 @@ export function blocksFit(
     if (gradient && (wgrad || dgrad)) {
       const user = `linear: the weight is [${weight.shape}], and its rows are the columns of the gradient of the result`;
       requireQuantizable(user, gradient.spec, weight.shape[0] as number);
+      const specOf = (value: unknown, role: "input" | "weight"): QuantizeSpec =>
+        value instanceof QuantizedTensor ? value.spec : quantizer(role).spec;
+      const ofGradient = (direction: Direction) =>
+        ["the gradient of the result", transformOf(gradient.spec, direction)] as const;
+      const columnsOf = (name: string, spec: QuantizeSpec) =>
+        [`the ${name}`, transformOf(spec, "columnwise")] as const;
+      if (dgrad)
+        requireSameTransform(
+          "linear",
+          columnsOf("weight", specOf(weight.own, "weight")),
+          ofGradient("rowwise"),
+        );
+      if (wgrad)
+        requireSameTransform("linear", columnsOf("input", specOf(given, "input")), ofGradient("columnwise"));
     }
   };
 }

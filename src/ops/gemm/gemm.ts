@@ -22,25 +22,29 @@ import { type Operands, operandsOf, productOf } from "./named-operands.js";
 import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./operand.js";
 import { checkGemm, type GemmOptions, type GemmResult, type GemmSettings } from "./options.js";
 import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
+import { requireSameTransform, transformed } from "./transform.js";
 
 /**
  * Computes the matrix product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]. Instead of x and w, the operands can be
  * given as a, b and a layout, as in TransformerEngine's `general_gemm`; the product is then op(b)·op(a). Layout TN is the same
  * product with b for x and a for w.
  *
- * The datapath defines how the sum is accumulated. The epilogue then multiplies the sum by (alpha * sW) * sX, where sW and sX
- * are per-tensor scales, adds beta * c, and adds bias; scales of rows multiply the sum before alpha does (datapath.md §2). Each
- * of these operations is rounded to f32. Then it applies GELU or its derivative, if requested, and rounds once to `outDtype`: to
- * nearest even, with overflow to infinity or, for FP8, saturating (numerics.md §6). The result has the leading dimensions of x or
- * b; in layout NT it is [columns of b, N].
+ * The datapath defines how the sum is accumulated. With the factor s = (alpha * sW) * sX, where sW and sX are per-tensor scales,
+ * the epilogue computes fma(s, sum, beta * c): one fused multiply-add, which rounds once to f32. With several splits of K it is
+ * fma(beta, c, s * sum). The factor s and the products by it or by beta outside of the fma are rounded to f32. Scales of rows
+ * multiply the sum before alpha does (datapath.md §2). Then bias is added and rounded to f32, GELU or its derivative is applied,
+ * if requested, and the result is rounded once to `outDtype`: to nearest even, with overflow to infinity or, for FP8, saturating
+ * (numerics.md §6). The result has the leading dimensions of x or b; in layout NT it is [columns of b, N].
  *
  * Of a quantized operand, the copy whose scale blocks lie along K is read. This is the rowwise copy for x and w, for a in TN
- * and for b in TN and NN, and the columnwise copy otherwise. The amaxes of NVFP4 operands are multiplied into alpha. A NaN
+ * and for b in TN and NN, and the columnwise copy otherwise. If one of the copies has passed through the Hadamard transform, the
+ * other must have passed through the same, signs included; a tensor that is not quantized counts as not transformed. The amaxes
+ * of NVFP4 operands are multiplied into alpha. A NaN
  * operand gives NaN, as does infinity minus infinity; an FP8 result then holds its NaN code. If K is 0, the sum is 0
  * and the bias is not added. A result without elements is empty.
  *
- * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, and for options that exclude
- * each other.
+ * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, for operands of which one has
+ * passed through another Hadamard transform than the other, and for options that exclude each other.
  * @throws `ShapeError` or `DTypeError` for operands, addends or an output that do not match.
  * @throws `UnsupportedError` if the datapath has no rule for the operands or the backend has no kernel. The message has the
  * reason.
@@ -90,8 +94,11 @@ export function prepareGemm(op: string, operands: Operands<GemmInput>, options: 
   );
   const family = familyOf(backend, options);
   const readsScales = readsBlockExponents(family);
-  const w = linesOf(op, names.a, a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
-  const x = linesOf(op, names.b, b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
+  const ofA = layout === "TN" ? "rowwise" : "columnwise";
+  const ofB = layout === "NT" ? "columnwise" : "rowwise";
+  requireSameTransform(op, transformed(names.a, a, ofA), transformed(names.b, b, ofB));
+  const w = linesOf(op, names.a, a, { direction: ofA, readsScales });
+  const x = linesOf(op, names.b, b, { direction: ofB, readsScales });
   const [rows, depth] = extentOf(x);
   const [columns, other] = extentOf(w);
   if (depth !== other) {

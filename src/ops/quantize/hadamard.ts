@@ -3,9 +3,11 @@ import { DTypeError } from "../../errors.js";
 import { integer } from "../../options.js";
 import { requireTensor } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
-import { asMatrix, roundUp } from "../../tensor/shape.js";
+import { asMatrix, roundUp, type WideDType } from "../../tensor/shape.js";
 import { hasType, Tensor } from "../../tensor/tensor.js";
+import { tensor } from "../create.js";
 import { execute } from "../execute.js";
+import { batchedGemm } from "../gemm/batched.js";
 
 /** @shared The dtype of the input and of the result of the transform. */
 export const HADAMARD_DTYPE = "bf16";
@@ -40,4 +42,34 @@ export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
   const out = new Tensor(backend, HADAMARD_DTYPE, [columns, roundUp(rows, GROUP)]);
   execute(backend, "hadamard", { x, signs, out });
   return scope.keep(out);
+}
+
+/**
+ * Applies the inverse transform to each 16 consecutive rows of a column of y [M, K]; M is a multiple of 16. Each result is the
+ * exact sum rounded to f32, and then to `dtype` (numerics.md §5.5). The open scope owns the result, [M, K].
+ *
+ * @shared
+ */
+export function inverseHadamard(y: Tensor<"f32">, signs: number, dtype: WideDType): Tensor<WideDType> {
+  const [rows, columns] = asMatrix(y.shape);
+  const groups = rows / GROUP;
+  const inverse = inverseMatrix(signs);
+  const repeated = Float32Array.from(
+    { length: groups * inverse.length },
+    (_, i) => inverse[i % inverse.length] as number,
+  );
+  const b = tensor(y.backend, repeated, [groups, GROUP, GROUP]);
+  const a = y.reshape([groups, GROUP, columns]);
+  const { out } = batchedGemm({ a, b, layout: "NN", datapath: "exact", outDtype: dtype });
+  return out.reshape([rows, columns]);
+}
+
+/** The matrix of the inverse transform, by rows: (−1)^popcount(r & c) / 4 in row r and column c, negated in rows with a sign. */
+function inverseMatrix(signs: number): readonly number[] {
+  return Array.from({ length: GROUP * GROUP }, (_, i) => {
+    const [r, c] = [Math.floor(i / GROUP), i % GROUP];
+    let negated = (signs >> r) & 1;
+    for (let common = r & c; common > 0; common >>= 1) negated ^= common & 1;
+    return negated ? -0.25 : 0.25;
+  });
 }

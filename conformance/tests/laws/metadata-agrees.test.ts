@@ -1,0 +1,334 @@
+/**
+ * What two quantized tensors say differently, whoever reads both compares: for each field of a spec, every consumer computes with
+ * the values that both stand for, or refuses with a typed error.
+ */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { ArgumentError, LockstepError } from "../../../src/errors.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { tensor } from "../../../src/ops/create.js";
+import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
+import { RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import { NVFP4BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../src/recipes/custom.js";
+import { checkRecipeSupport } from "../../../src/recipes/support.js";
+import type { Role } from "../../../src/recipes/table.js";
+import { wideOf } from "../../../src/tape/value.js";
+import { Variable } from "../../../src/tape/variable.js";
+import type { Direction, QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { QUANTIZERS, specsOf } from "../../arbitraries/specs.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { gridValues } from "../harness/gradients.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "exact" });
+
+type Field = keyof QuantizeSpec;
+type Pair = readonly [QuantizeSpec, QuantizeSpec];
+
+/** The fields of a spec. A field that is missing here does not compile. */
+const FIELDS: Readonly<Record<Field, true>> = {
+  quantizer: true,
+  format: true,
+  tile: true,
+  scaleRule: true,
+  elementScaling: true,
+  pow2Scales: true,
+  amaxEpsilon: true,
+  amaxLimit: true,
+  rht: true,
+  rhtSigns: true,
+  stochastic: true,
+  fourOverSix: true,
+  e4m3Max: true,
+  compact: true,
+  rowScaled: true,
+};
+const NAMES = Object.keys(FIELDS) as readonly Field[];
+
+/** All specs but those whose values are so small that products underflow. */
+const SPECS = QUANTIZERS.flatMap((name) => specsOf(name)).filter(
+  ({ amaxLimit }) => amaxLimit === 0 || amaxLimit > 2 ** -10,
+);
+const DEFAULTS = QUANTIZERS.map((name) => makeSpec(name, {}));
+
+/** The specs that agree in all but `field`, by what they have in common. Quantizers differ in more than their name. */
+function pairsOf(field: Field): fc.Arbitrary<Pair> {
+  if (field === "quantizer")
+    return fc
+      .shuffledSubarray(DEFAULTS, { minLength: 2, maxLength: 2 })
+      .map((both) => both as readonly QuantizeSpec[] as Pair);
+  const groups = new Map<string, QuantizeSpec[]>();
+  for (const spec of SPECS) {
+    const key = JSON.stringify({ ...spec, [field]: undefined });
+    groups.set(key, [...(groups.get(key) ?? []), spec]);
+  }
+  const several = [...groups.values()].filter((group) => group.length > 1);
+  expect(several).not.toEqual([]);
+  return fc
+    .constantFrom(...several)
+    .chain((group) => fc.shuffledSubarray(group, { minLength: 2, maxLength: 2 }))
+    .map((both) => both as readonly QuantizeSpec[] as Pair);
+}
+
+/** A quantizer of a spec, with a scale and random bits for those that take them. */
+function quantizerOf(spec: QuantizeSpec, usage = { rowwise: true, columnwise: true }): Quantizer {
+  const scale = spec.quantizer === "fp8-delayed" ? tensor(backend(), [64]) : undefined;
+  const random = { seed: 7n, offset: 0n };
+  return new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" }, { scale, random });
+}
+
+function values(seed: number, rows: number, columns: number): Tensor<WideDType> {
+  return scaled(tensor(backend(), gridValues(seed, rows * columns, 2), [rows, columns]), 1, {
+    outDtype: "bf16",
+  });
+}
+
+/** The numbers of a copy that is the only one. */
+function numbers(t: QuantizedTensor | Tensor): Float32Array {
+  const wide = "spec" in t ? t.dequantize("f32") : scaled(t, 1, { outDtype: "f32" });
+  return Float32Array.from(wide.dataSync() as Float32Array);
+}
+
+const only = (spec: QuantizeSpec, direction: Direction): Quantizer =>
+  quantizerOf(spec, { rowwise: direction === "rowwise", columnwise: direction === "columnwise" });
+
+/** The product of two matrices of lines along their second dimension, or along their first if `across`. */
+function product(
+  [x, w]: readonly [Float32Array, Float32Array],
+  [rows, columns, depth]: readonly [number, number, number],
+  { xAcross, wAcross }: { readonly xAcross: boolean; readonly wAcross: boolean },
+): Float64Array {
+  const out = new Float64Array(rows * columns);
+  for (let i = 0; i < rows; i++)
+    for (let j = 0; j < columns; j++) {
+      let sum = 0;
+      for (let k = 0; k < depth; k++)
+        sum +=
+          (x[xAcross ? k * rows + i : i * depth + k] as number) *
+          (w[wAcross ? k * columns + j : j * depth + k] as number);
+      out[i * columns + j] = sum;
+    }
+  return out;
+}
+
+/**
+ * The relative difference of two matrices, by the root of their squares; 0 if both are equal, NaN included. Wrong factors, scales
+ * or transforms differ by a tenth at least, results rounded to bf16 by 2^-8 at most.
+ */
+function difference(found: Float32Array, expected: Float64Array): number {
+  let [square, total] = [0, 0];
+  for (const [i, wanted] of expected.entries()) {
+    if (Number.isNaN(wanted) && Number.isNaN(found[i])) continue;
+    square += (wanted - (found[i] as number)) ** 2;
+    total += wanted ** 2;
+  }
+  return square === 0 ? 0 : Math.sqrt(square / total);
+}
+
+/** What `body` returns; undefined if it throws a typed error. Any other error fails the test. */
+function attempt<R>(body: () => R): R | undefined {
+  try {
+    return body();
+  } catch (error) {
+    if (error instanceof LockstepError) return undefined;
+    throw error;
+  }
+}
+
+const [M, N, K] = [32, 64, 128];
+const LAYOUTS: Readonly<Record<GemmLayout, readonly [Direction, Direction]>> = {
+  TN: ["rowwise", "rowwise"],
+  NN: ["columnwise", "rowwise"],
+  NT: ["columnwise", "columnwise"],
+};
+
+/** Whether the product is computed, which must then be that of the values; false if it is refused. */
+function multiplies([ofA, ofB]: Pair, layout: GemmLayout): boolean {
+  using _scope = new Scope();
+  const [alongA, alongB] = LAYOUTS[layout];
+  const [wAcross, xAcross] = [alongA === "columnwise", alongB === "columnwise"];
+  const a = only(ofA, alongA).quantize(values(3, wAcross ? K : N, wAcross ? N : K));
+  const b = only(ofB, alongB).quantize(values(5, xAcross ? K : M, xAcross ? M : K));
+  const made = attempt(() => gemm({ a, b, layout, outDtype: "f32" }));
+  if (!made) return false;
+  const expected = product([numbers(b), numbers(a)], [M, N, K], { xAcross, wAcross });
+  expect(difference(numbers(made.out), expected)).toBeLessThan(2 ** -12);
+  return true;
+}
+
+/** How a layer is called: which role has another spec than the others, or whether the input has it and is already quantized. */
+type Call = Extract<Role, "input" | "weight" | "gradOutput"> | "quantized input";
+const CALLS: readonly Call[] = ["input", "weight", "gradOutput", "quantized input"];
+
+/** As `multiplies`, for the gradients of a layer: they must be those of the values that its quantizers make. */
+function trains([spec, other]: Pair, call: Call): boolean {
+  using _scope = new Scope();
+  const [rows, inward, outward] = [64, 32, 32];
+  // weights are not transformed, because the rowwise gradient that they are multiplied by is not
+  const ofWeights = { ...spec, rht: false, rhtSigns: 0 };
+  const specOf = (role: Role): QuantizeSpec => (role === call ? other : role === "weight" ? ofWeights : spec);
+  const ofInput = call === "quantized input" ? other : specOf("input");
+  const ofGradient = specOf("gradOutput");
+  const recipe = new CustomRecipe({ quantizerFactory: (role) => quantizerOf(specOf(role)) });
+  using layer = new Linear(backend(), inward, outward, { dtype: "bf16", bias: false });
+  const [x, dy] = [values(3, rows, inward), values(5, rows, outward)];
+  const w = wideOf("the weight", layer.weight.value);
+  const read = (source: Tensor, by: QuantizeSpec, direction: Direction): Float32Array =>
+    numbers(only(by, direction).quantize(source));
+  const input = new Variable(x, true);
+  const given = call === "quantized input" ? quantizerOf(other).quantize(x) : input;
+  try {
+    const done = attempt(() => {
+      autocast({ recipe }, () => layer.forward(given)).backward(dy);
+      return true;
+    });
+    if (!done) return false;
+    const ofWgrad = [read(dy, ofGradient, "columnwise"), read(x, ofInput, "columnwise")] as const;
+    const dw = product(ofWgrad, [outward, inward, rows], { xAcross: true, wAcross: true });
+    expect(difference(numbers(layer.weight.grad as Tensor), dw)).toBeLessThan(2 ** -6);
+    if (given !== input) return true;
+    const ofDgrad = [read(dy, ofGradient, "rowwise"), read(w, specOf("weight"), "columnwise")] as const;
+    const dx = product(ofDgrad, [rows, inward, outward], { xAcross: false, wAcross: true });
+    expect(difference(numbers(wideOf("the gradient", input.grad as Tensor<"bf16">)), dx)).toBeLessThan(
+      2 ** -6,
+    );
+    return true;
+  } finally {
+    for (const each of [input, layer.weight]) each.zeroGrad();
+  }
+}
+
+describe.each(NAMES)("two specs that differ in %s", (field) => {
+  it("a product is that of the values, or refused", () => {
+    let computed = 0;
+    fc.assert(
+      fc.property(
+        pairsOf(field),
+        fc.constantFrom(...(Object.keys(LAYOUTS) as GemmLayout[])),
+        (pair, layout) => {
+          if (multiplies(pair, layout)) computed++;
+        },
+      ),
+      { numRuns: 12 },
+    );
+    expect(computed).toBeGreaterThan(0);
+  });
+
+  it("a layer's gradients are those of the values, or refused", () => {
+    let computed = 0;
+    fc.assert(
+      fc.property(pairsOf(field), fc.constantFrom(...CALLS), (pair, call) => {
+        if (trains(pair, call)) computed++;
+      }),
+      { numRuns: 12 },
+    );
+    // other signs are always refused
+    if (field !== "rhtSigns") expect(computed).toBeGreaterThan(0);
+  });
+
+  it("a tensor is not updated by a quantizer of the other", () => {
+    fc.assert(
+      fc.property(pairsOf(field), ([spec, other]) => {
+        using _scope = new Scope();
+        const x = values(3, M, K);
+        const [target, source] = [quantizerOf(spec).quantize(x), values(5, M, K)];
+        expect(() => quantizerOf(other).updateQuantized(source, target)).toThrow(ArgumentError);
+        quantizerOf(spec).updateQuantized(source, target);
+        expect(target.quantize_(source)).toBe(target);
+      }),
+      { numRuns: 4 },
+    );
+  });
+});
+
+const TRANSFORMS: readonly (number | undefined)[] = [undefined, 0, RHT_SIGNS, 1];
+const transformedBy = (signs: number | undefined): QuantizeSpec =>
+  makeSpec("nvfp4", signs === undefined ? {} : { rht: true, rhtSigns: signs });
+
+describe("the Hadamard transform", () => {
+  const pairs = TRANSFORMS.flatMap((one) => TRANSFORMS.map((other) => [one, other] as const));
+
+  it.each(pairs)(
+    "signs %s by signs %s: multiplied along transformed rows exactly if they are equal",
+    (one, other) => {
+      const both = [transformedBy(one), transformedBy(other)] as const;
+      expect(multiplies(both, "NT")).toBe(one === other);
+      expect(multiplies(both, "NN")).toBe(one === undefined);
+      expect(multiplies(both, "TN")).toBe(true);
+    },
+  );
+
+  it("of one operand, and not of the tensor that it is multiplied with, is refused", () => {
+    using _scope = new Scope();
+    const a = only(transformedBy(RHT_SIGNS), "columnwise").quantize(values(3, K, N));
+    expect(() => gemm({ a, b: values(5, K, M), layout: "NT" })).toThrow(
+      "gemm: a has passed through the Hadamard transform with the signs 0xd7e8 and b is not transformed",
+    );
+  });
+
+  it("of a recipe's roles is told before anything is computed", () => {
+    const support = (transformedRoles: readonly Role[]) => {
+      using _scope = new Scope();
+      const rht = (role: Role): boolean => transformedRoles.includes(role);
+      const quantizerFactory = (role: Role): Quantizer =>
+        new NVFP4Quantizer({ rht: rht(role), columnwise: true });
+      return checkRecipeSupport(new CustomRecipe({ quantizerFactory }), backend());
+    };
+    expect(support([])).toEqual({ ok: true });
+    expect(support(["input", "gradOutput"])).toEqual({ ok: true });
+    for (const roles of [["input"], ["gradOutput"]] as const)
+      expect(support(roles)).toMatchObject({ ok: false, reason: expect.stringMatching(/^wgrad: the /) });
+    expect(support(["input", "weight", "gradOutput"])).toMatchObject({
+      ok: false,
+      reason: expect.stringMatching(/^dgrad: the weight has passed through/),
+    });
+  });
+
+  it("is not missing from an input that was quantized before and is shared by two layers", () => {
+    using _scope = new Scope();
+    using first = new Linear(backend(), 32, 32, { dtype: "bf16" });
+    using second = new Linear(backend(), 32, 32, { dtype: "bf16" });
+    const x = values(3, 64, 32);
+    const shared = new NVFP4Quantizer({ columnwise: true }).quantize(x);
+    const same = new NVFP4Quantizer({ columnwise: true, rht: true }).quantize(x);
+    for (const layer of [first, second]) {
+      autocast({ recipe: new NVFP4BlockScaling() }, () => {
+        expect(() => layer.forward(shared)).toThrow(
+          "linear: the input is not transformed and the gradient of the result has passed through the Hadamard transform",
+        );
+        layer.forward(same).backward(values(5, 64, 32));
+      });
+      layer.weight.zeroGrad();
+      layer.bias?.zeroGrad();
+    }
+  });
+
+  it("is undone by dequantize, from the columnwise copy alone, whatever its signs and rows", () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...TRANSFORMS), fc.integer({ min: 1, max: 70 }), (signs, rows) => {
+        using _scope = new Scope();
+        const x = values(rows, rows, 32);
+        const t = only(transformedBy(signs), "columnwise").quantize(x);
+        // FP4 has an error of about a tenth
+        expect(difference(numbers(t), Float64Array.from(numbers(x)))).toBeLessThan(0.3);
+      }),
+      {
+        numRuns: 20,
+        examples: [
+          [RHT_SIGNS, 1],
+          [RHT_SIGNS, 64],
+        ],
+      },
+    );
+  });
+});
