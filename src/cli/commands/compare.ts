@@ -7,6 +7,7 @@ import { sameShape } from "../../tensor/shape.js";
 import { defineCommand } from "../command.js";
 import { Inputs } from "../compare/inputs.js";
 import { allows, isGiven, POLICY_OPTIONS, type Policy } from "../compare/policy.js";
+import { recipeDifferences, recipeLine } from "../compare/recipes.js";
 import { FileStatistics, isExponent, statisticsLines, type TensorStatistics } from "../compare/statistics.js";
 import { diffTensors, onlyOn, type SideFile, type TensorDiff } from "../compare/tensor-diff.js";
 import { flag, integer, oneOf, optional, someText, value } from "../options.js";
@@ -86,7 +87,7 @@ export const compare = defineCommand({
   summary:
     "compares all tensors of two files bit by bit, where all NaNs are equal; exits with 1 if any differ",
   details: [
-    "For each tensor that differs, prints the number of elements that differ, and the coordinate, the values and the codes of the first one. Integers, including codes in U8, are compared by their bits.",
+    "For each tensor that differs, prints the number of elements that differ, and the coordinate, the values and the codes of the first one. Integers, including codes in U8, are compared by their bits. Quantized tensors also differ if the metadata of the files read their codes and scales as other values: another tile, layout, format, role of the amax, or Hadamard transform.",
     "With --stats, A is the reference: prints why elements of B differ, how many codes they are apart, and their errors. Of files that quantize wrote, values are codes times scales. With --ulp, --max-abs, --max-rel or --min-sqnr the exit status is 0 if all tensors are within these limits. With --inputs, the first elements that differ are explained from the tensors that were quantized.",
   ],
   example: "product.safetensors mine.safetensors --stats --ulp 1",
@@ -121,7 +122,7 @@ export const compare = defineCommand({
   async run({ session, values, inputs: [pathA = "", pathB = ""] }) {
     const { prefix = "", stats, inputs, examples, dialect, ...policy } = values;
     const wanted = stats || inputs !== undefined || dialect !== undefined || isGiven(policy);
-    const { tensors, compared } = await withFile(session.files.open(pathA), (a) =>
+    const { tensors, compared, recipes } = await withFile(session.files.open(pathA), (a) =>
       withFile(session.files.open(pathB), async (b) => {
         const source = inputs === undefined ? undefined : await session.files.open(inputs);
         try {
@@ -145,7 +146,7 @@ export const compare = defineCommand({
             if (session.general.json || diff.status !== "equal" || isUnequal(diff)) diffs.push(diff);
           }
           progress.finish();
-          return { tensors: diffs, compared };
+          return { tensors: diffs, compared, recipes: recipeDifferences(a, b, prefix) };
         } finally {
           await source?.close();
         }
@@ -158,18 +159,22 @@ export const compare = defineCommand({
     const report = {
       a: pathA,
       b: pathB,
-      equal: unequal.length === 0,
-      ...(wanted ? { passes: failed.length === 0 } : {}),
+      equal: unequal.length + recipes.length === 0,
+      ...(wanted ? { passes: failed.length + recipes.length === 0 } : {}),
       tensors,
+      ...(recipes.length > 0 ? { recipes } : {}),
     };
     const shown = tensors.filter((diff) => diff.status !== "equal" || isUnequal(diff));
-    const lines = shown.flatMap((diff) => [
-      describe(diff, [pathA, pathB]),
-      ...(isCounted(diff) ? statisticsLines(diff) : []),
-    ]);
-    if (shown.length > 0) session.result(report, [...lines, count]);
+    const lines = [
+      ...recipes.map(recipeLine),
+      ...shown.flatMap((diff) => [
+        describe(diff, [pathA, pathB]),
+        ...(isCounted(diff) ? statisticsLines(diff) : []),
+      ]),
+    ];
+    if (lines.length > 0) session.result(report, [...lines, count]);
     else session.summary(report, [count]);
-    return failed.length > 0 ? 1 : 0;
+    return failed.length + recipes.length > 0 ? 1 : 0;
   },
 });
 

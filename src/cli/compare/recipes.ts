@@ -1,0 +1,58 @@
+/** What the metadata of quantized tensors in two files say differently of the values that codes and scales stand for. */
+import { tensorScaleRole } from "../../formats/scale-rules.js";
+import { allMembers } from "../../io/quantized/quantized-file.js";
+import { isCheckpoint, type Recipe, recipeSubject } from "../../io/quantized/recipe.js";
+import { parseRecipe } from "../../io/quantized/recipe-parser.js";
+import type { TensorSource } from "../../io/source.js";
+
+/** A field of the metadata of a quantized tensor that two files do not agree on. */
+export interface RecipeDifference {
+  /** The name of the quantized tensor. */
+  readonly name: string;
+  /** The field, as `lockstep inspect` names it. */
+  readonly field: string;
+  readonly a: unknown;
+  readonly b: unknown;
+}
+
+/** The fields by which codes and scales are read. How they were rounded is not among them. */
+function meaningOf({ spec, shape, dtype, scales, usage }: Recipe): Readonly<Record<string, unknown>> {
+  const { quantizer, format, tile, compact, rowScaled, e4m3Max } = spec;
+  const columnwise = usage.includes("columnwise");
+  return {
+    quantizer,
+    format,
+    tile,
+    shape,
+    dtype,
+    scales,
+    ...{ compact, rowScaled, e4m3Max },
+    "role of the amax": tensorScaleRole(spec.scaleRule),
+    ...(columnwise ? { rht: spec.rht, rhtSigns: spec.rhtSigns } : {}),
+  };
+}
+
+/** Returns the first field of each quantized tensor on which the files do not agree, of tensors whose parts begin with `prefix`. */
+export function recipeDifferences(a: TensorSource, b: TensorSource, prefix: string): RecipeDifference[] {
+  return Object.entries(a.metadata).flatMap(([key, text]) => {
+    const name = recipeSubject(key);
+    const other = Object.hasOwn(b.metadata, key) ? b.metadata[key] : undefined;
+    if (name === undefined || other === undefined || other === text || isCheckpoint(key, text)) return [];
+    const [ofA, ofB] = [parseRecipe(a.path, name, text), parseRecipe(b.path, name, other)];
+    if (!allMembers(name, ofA).some(({ plan }) => plan.name.startsWith(prefix))) return [];
+    const [mine, theirs] = [meaningOf(ofA), meaningOf(ofB)];
+    const field = Object.keys({ ...mine, ...theirs }).find(
+      (each) => JSON.stringify(mine[each]) !== JSON.stringify(theirs[each]),
+    );
+    return field === undefined ? [] : [{ name, field, a: mine[field], b: theirs[field] }];
+  });
+}
+
+/** Describes a difference in one line. */
+export function recipeLine({ name, field, a, b }: RecipeDifference): string {
+  return `${name}: the metadata say ${field} ${text(a)} against ${text(b)}: the same codes and scales are read as other values`;
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value ?? "none");
+}
