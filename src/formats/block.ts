@@ -393,6 +393,24 @@ export function isDirectionless(choice: Pick<BlockChoice, "quantizer" | "tile">)
   return isTensorWide(choice.tile) || scaleSpan(choice)[0] > 1;
 }
 
+/**
+ * Returns why the columnwise copy of a tensor does not follow from its rowwise one, as a clause for messages; undefined if it does.
+ * It does if each scale is that of a whole tensor or of a square tile, and both copies round each element in the same way.
+ */
+export function underivable(
+  choice: Pick<BlockChoice, "quantizer" | "tile"> & {
+    readonly stochastic: boolean;
+    readonly fourOverSix: string;
+  },
+): string | undefined {
+  if (isDirectionless(choice)) return undefined;
+  if (!isSquare(choice.tile))
+    return `its ${choice.tile} blocks lie along rows, and columns have other scales`;
+  if (choice.stochastic) return "each copy is rounded by random bits of its own";
+  if (choice.fourOverSix !== "none") return "4over6 may choose another scale for each copy of a tile";
+  return undefined;
+}
+
 /** Whether the caller gives the scale. Fused operations then quantize their f32 values directly (numerics.md §7.3). */
 export function hasGivenScale({ quantizer }: Pick<BlockChoice, "quantizer">): boolean {
   return blockFormat(quantizer).scaleSource === "given";

@@ -86,3 +86,9 @@ export function scalingBits(name: ElementScalingName): number {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
   return bits.reduce((sum, bit) => sum + ELEMENT_SCALING[bit], 0);
 }
+
+/** Whether plus zero becomes minus zero by a way, so that a row of zeros has codes of minus zero. */
+export function hasMinusZeros(name: ElementScalingName): boolean {
+  const { bits }: ElementScaling = ELEMENT_SCALINGS[name];
+  return bits.includes("minusZero");
+}

@@ -49,6 +49,8 @@ export class Parameter extends Variable {
 
   #highPrecisionInitVal: Float32Array | undefined;
   #sharding: Sharding | undefined;
+  /** @internal Whether a layer with `fuseWgradAccumulation` uses the parameter as its weight. */
+  fusesAccumulation = false;
   /** @internal Creates the quantizer of the value. Set if `quantizedModelInit` has quantized it. */
   quantizer: WeightQuantizer | undefined;
 

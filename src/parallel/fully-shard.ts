@@ -132,10 +132,12 @@ export class FullySharded {
 
 /** Returns why a parameter cannot be divided, or undefined if it can. */
 function refusal(parameter: Parameter): string | undefined {
-  const { sharding, grad, mainGrad, value, quantizer } = parameter;
+  const { sharding, grad, mainGrad, value, quantizer, fusesAccumulation } = parameter;
   if (isReduced(parameter))
     return "has a gradient that a DataParallel reduces, which fullyShard would do; dispose of that one first";
   if (sharding) return "is sharded already; shard each module once";
+  if (fusesAccumulation)
+    return "is the weight of a layer with fuseWgradAccumulation, whose mainGrad would hold the gradient of all rows; make the layer without it";
   if (grad || mainGrad)
     return "has a gradient of all rows; shard the module before the first pass, without mainGrad";
   if (value instanceof QuantizedTensor && !quantizer)
@@ -155,8 +157,9 @@ function refusal(parameter: Parameter): string | undefined {
  * plan. Every rank must create the module with the same values and use the same parameters in each pass.
  *
  * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
- * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, has a gradient that a
- * `DataParallel` reduces, or was quantized outside of `quantizedModelInit`. In each case nothing has changed.
+ * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, is the weight of a layer with
+ * `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, or was quantized outside of `quantizedModelInit`. In each
+ * case nothing has changed.
  */
 export function fullyShard(
   module: Module,

@@ -5,10 +5,10 @@
 import type { Backend } from "../backends/backend.js";
 import type { MatrixPart } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
-import { isDirectionless, isLineWide, usesTensorAmax } from "../formats/block.js";
+import { isLineWide, underivable, usesTensorAmax } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
-import { transposeCopy } from "../ops/layout/layout.js";
+import { derivedCopy } from "../ops/layout/derived-copy.js";
 import { type ActivationQuantizeOptions, activationQuantize } from "../ops/quantize/activation-quantize.js";
 import { type BiasGradQuantizeResult, biasGradQuantize } from "../ops/quantize/bias-grad-quantize.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
@@ -317,16 +317,18 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * Derives the columnwise copy from the rowwise one. This is possible if scales are per tensor or per square block.
+   * Derives the columnwise copy from the rowwise one, with the bits that quantizing the source would give. This is possible if
+   * scales are per tensor or per square tile and elements are rounded to nearest, without 4over6.
    *
    * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for a copy that cannot be derived,
    * `DisposedError` for a disposed tensor.
    */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
-    const { quantizer, tile } = requireQuantized("deriveColumnwise", "t", t).spec;
-    if (isDirectionless(t.spec)) return transposeCopy(t);
+    const { spec } = requireQuantized("deriveColumnwise", "t", t);
+    const why = underivable(spec);
+    if (why === undefined) return derivedCopy(t);
     throw new ArgumentError(
-      `the columnwise copy of a ${quantizer} ${tile} tensor does not follow from its rowwise one; quantize the source with columnwise usage`,
+      `the columnwise copy of a ${spec.quantizer} ${spec.tile} tensor does not follow from its rowwise one, because ${why}; quantize the source with columnwise usage`,
     );
   }
 }

@@ -168,6 +168,7 @@ export function linearParts(
     : values;
   const weight = makeWeight(backend, own, shape, { dtype, random, shard: parallel?.shard("weight") });
   made.push(weight);
+  weight.fusesAccumulation = options.fuseWgradAccumulation ?? false;
   const [outFeatures] = shape;
   const bias =
     options.bias === false
@@ -184,6 +185,6 @@ export function linearParts(
     bias,
     quantization: new LinearQuantization(backend, random, parallel),
     saveOriginalInput: options.saveOriginalInput ?? false,
-    fuseWgradAccumulation: options.fuseWgradAccumulation ?? false,
+    fuseWgradAccumulation: weight.fusesAccumulation,
   };
 }

@@ -5,7 +5,6 @@ import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import {
   DIRECTIONS,
   type Direction,
-  type QuantizedCopy,
   type QuantizedTensor,
   requireQuantized,
   type ScaleLayout,
@@ -88,24 +87,8 @@ export function relayoutScales(t: QuantizedTensor, direction: Direction, to: Sca
   return relayout(scaleInv, geometry, copyGeometry(t.spec, asMatrix(t.shape), direction, to));
 }
 
-/**
- * Derives the columnwise copy from the rowwise one by transposing codes and scales. The scales must be per tensor or per square
- * block.
- *
- * @shared
- */
-export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
-  using scope = new Scope();
-  const data = transpose(t.copy("rowwise").data);
-  const logical = transpose(relayoutScales(t, "rowwise", "logical"));
-  const [from, geometry] = (["logical", t.scaleLayout] as const).map((layout) =>
-    copyGeometry(t.spec, asMatrix(t.shape), "columnwise", layout),
-  ) as [CopyGeometry, CopyGeometry];
-  const scaleInv = relayout(logical, from, geometry);
-  return { data: scope.keep(data), scaleInv: scope.keep(scaleInv), geometry };
-}
-
-function relayout(x: Tensor, from: CopyGeometry, to: CopyGeometry): Tensor {
+/** @shared Returns scales that lie as `from` says, laid as `to` says. */
+export function relayout(x: Tensor, from: CopyGeometry, to: CopyGeometry): Tensor {
   using scope = new Scope();
   const out = new Tensor(x.backend, to.scaleType, to.scaleShape);
   execute(x.backend, "relayout", { x, from, out, to });

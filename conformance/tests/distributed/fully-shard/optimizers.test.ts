@@ -11,9 +11,12 @@ import {
   castMasterWeights,
   clipGradNorm,
   Embedding,
+  Float8CurrentScaling,
   fullyShard,
   functional,
   LayerNorm,
+  LayerNormLinear,
+  LayerNormMLP,
   Linear,
   normal,
   type Parameter,
@@ -253,6 +256,8 @@ describe("an optimizer of sharded parameters", () => {
   });
 });
 
+const FUSED = { fuseWgradAccumulation: true } as const;
+
 describe("fullyShard refuses", () => {
   it("anything but a module and a group of its backend, invalid options, and sharded modules", () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
@@ -280,6 +285,27 @@ describe("fullyShard refuses", () => {
     other.weight.grad = other.weight.tensor.clone();
     expect(() => fullyShard(other, zero)).toThrow(/has a gradient/);
     for (const each of [module, other]) each.dispose();
+  });
+
+  it.each([
+    ["Linear", "weight", (b: Backend) => new Linear(b, WIDTH, WIDTH, FUSED)],
+    ["LayerNormLinear", "weight", (b: Backend) => new LayerNormLinear(b, WIDTH, WIDTH, FUSED)],
+    ["LayerNormMLP", "fc1Weight", (b: Backend) => new LayerNormMLP(b, WIDTH, WIDTH, FUSED)],
+    [
+      "a quantized Linear",
+      "weight",
+      (b: Backend) =>
+        quantizedModelInit({ recipe: new Float8CurrentScaling() }, () => new Linear(b, WIDTH, WIDTH, FUSED)),
+    ],
+  ])("%s whose weight gradients are added to mainGrad, before anything has changed", (_, name, make) => {
+    const [zero] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup];
+    using module = new Sequential(zero.backend, make(zero.backend));
+    const shapes = () => module.parameters().map(({ shape }) => [...shape]);
+    const before = shapes();
+    expect(() => fullyShard(module, zero)).toThrow(
+      new RegExp(`fullyShard: .*${name} is the weight of a layer with fuseWgradAccumulation`),
+    );
+    expect(shapes()).toEqual(before);
   });
 });
 
