@@ -4,7 +4,7 @@
 
 import { Wide } from "../contract";
 import { decode as decodeCode, mantissaBits } from "../core/minifloat";
-import { narrow, widen } from "../core/wide";
+import { canonical, canonicalFour, narrow, widen } from "../core/wide";
 import { storageOf } from "./encoder";
 
 /** The number of elements decoded at a time. */
@@ -21,14 +21,20 @@ export function fillTable(table: usize, word: u32, scale: f32): void {
   const storage = storageOf(word);
   if (storage === 3) {
     for (let code: u32 = 0; code < 256; ++code) {
-      store<f32>(table + (code << 2), reinterpret<f32>(decodeCode(code, word)) * scale);
+      store<f32>(table + (code << 2), scaledValue(code, word, scale));
     }
   } else if (storage === 2) {
     for (let pair: u32 = 0; pair < 256; ++pair) {
-      store<f32>(table + (pair << 3), reinterpret<f32>(decodeCode(pair & 15, word)) * scale);
-      store<f32>(table + (pair << 3), reinterpret<f32>(decodeCode(pair >> 4, word)) * scale, 4);
+      store<f32>(table + (pair << 3), scaledValue(pair & 15, word, scale));
+      store<f32>(table + (pair << 3), scaledValue(pair >> 4, word, scale), 4);
     }
   }
+}
+
+/** The value of a code ⊗ scale. A NaN code is not multiplied, since the product of NaN has the bits that the engine chooses. */
+function scaledValue(code: u32, word: u32, scale: f32): f32 {
+  const value = reinterpret<f32>(decodeCode(code, word));
+  return isNaN(value) ? value : value * scale;
 }
 
 /** Decodes codes [first, first + count) to f32. `table` is read for formats of up to 8 bits. */
@@ -40,8 +46,10 @@ export function decodeRun(src: usize, word: u32, table: usize, first: usize, cou
     for (let i: usize = 0; i < <usize>count; ++i) {
       store<u32>(dst + (i << 2), load<u32>(table + ((<usize>load<u8>(from + i)) << 2)));
     }
-  } else if (isBinary16(word)) widen(from, Wide.F16, 0, count, dst);
-  else if (isAligned(word)) decodeAligned(from, storage, 23 - mantissaBits(word), count, dst);
+  } else if (isBinary16(word)) {
+    widen(from, Wide.F16, 0, count, dst);
+    canonicalize(dst, count);
+  } else if (isAligned(word)) decodeAligned(from, storage, 23 - mantissaBits(word), count, dst);
   else {
     for (let i: usize = 0; i < <usize>count; ++i) {
       const code: u32 = storage === 4 ? load<u16>(from + (i << 1)) : load<u32>(from + (i << 2));
@@ -77,12 +85,21 @@ function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: u
   let i: usize = 0;
   for (; i < whole; i += 4) {
     const code = storage === 4 ? v128.load16x4_u(from + (i << 1)) : v128.load(from + (i << 2));
-    v128.store(dst + (i << 2), i32x4.shl(code, shift));
+    v128.store(dst + (i << 2), canonicalFour(i32x4.shl(code, shift)));
   }
   for (; i < <usize>count; ++i) {
     const code: u32 = storage === 4 ? load<u16>(from + (i << 1)) : load<u32>(from + (i << 2));
-    store<u32>(dst + (i << 2), code << shift);
+    store<f32>(dst + (i << 2), canonical(reinterpret<f32>(code << shift)));
   }
+}
+
+/** Replaces every NaN of an f32 array by 0x7fffffff. */
+function canonicalize(values: usize, count: i32): void {
+  let i: usize = 0;
+  for (const whole = <usize>(count & -4); i < whole; i += 4) {
+    v128.store(values + (i << 2), canonicalFour(v128.load(values + (i << 2))));
+  }
+  for (; i < <usize>count; ++i) store<f32>(values + (i << 2), canonical(load<f32>(values + (i << 2))));
 }
 
 /**

@@ -113,3 +113,13 @@ function encodeF16(values: v128): v128 {
   const codes = i32x4.min_s(finite, i32x4.splat(0x7c00));
   return v128.or(codes, v128.and(i32x4.shr_u(values, 16), i32x4.splat(0x8000)));
 }
+
+/** `x`, with every NaN replaced by 0x7fffffff. */
+export function canonical(x: f32): f32 {
+  return isNaN(x) ? reinterpret<f32>(0x7fffffff) : x;
+}
+
+/** As `canonical`, for four lanes. */
+export function canonicalFour(x: v128): v128 {
+  return v128.bitselect(x, i32x4.splat(0x7fffffff), v128.eq<f32>(x, x));
+}

@@ -63,13 +63,3 @@ export function fma32(a: f32, b: f32, c: f32): f32 {
   const sum = product + <f64>c;
   return <f32>roundToOdd(sum, sumError(product, <f64>c, sum));
 }
-
-/** `x`, with every NaN replaced by 0x7fffffff. */
-export function canonical(x: f32): f32 {
-  return isNaN(x) ? reinterpret<f32>(0x7fffffff) : x;
-}
-
-/** As `canonical`, for four lanes. */
-export function canonicalFour(x: v128): v128 {
-  return v128.bitselect(x, i32x4.splat(0x7fffffff), v128.eq<f32>(x, x));
-}

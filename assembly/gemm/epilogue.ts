@@ -4,7 +4,8 @@
 import { Rounding } from "../contract";
 import { decode, encode, magnitudeBits } from "../core/minifloat";
 import { loadWide } from "../core/wide";
-import { canonical, canonicalFour, fma32 } from "./datapath";
+import { canonical, canonicalFour } from "../core/wide";
+import { fma32 } from "./datapath";
 import {
   accumulatorScaleOf,
   addendOf,

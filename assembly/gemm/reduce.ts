@@ -6,7 +6,7 @@
 // a sum of two f32 first to f64 and then to f32 gives the same f32. A sum with a product is rounded to odd first.
 
 import { Promotion } from "../contract";
-import { canonical, canonicalFour } from "./datapath";
+import { canonical, canonicalFour } from "../core/wide";
 import { scaleAt, valueBytes } from "./pack";
 import {
   blockOf,
