@@ -146,7 +146,8 @@ def quantize(
 
     `quantizer` is fp8-current, fp8-delayed, fp8-block, mxfp8, mxfp6, mxfp4 or nvfp4. `options` are those of `lockstep quantize`,
     with underscores: format="e5m2", tile="32x32", pow2_scales=True, amax_epsilon=1e-12, scale=2.0, rht=True, stochastic=True,
-    seed=1, four_over_six=True. The input is float32, bfloat16 or float16; float64 is rounded to float32 first.
+    seed=1, four_over_six=True. Stochastic rounding has 8 random bits for each element, so its mean is too close to zero by less
+    than 1/256 of the distance between two codes. The input is float32, bfloat16 or float16; float64 is rounded to float32 first.
 
     Raises `LockstepError` for a shape that the blocks do not divide and for options that do not exist or do not go together.
     """

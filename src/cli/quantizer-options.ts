@@ -118,7 +118,7 @@ export const QUANTIZER_OPTIONS = {
     "nvfp4: apply the random Hadamard transform before quantizing the columnwise copy (BF16 tensors only)",
   ),
   stochastic: flag(
-    "MX formats and nvfp4: round elements stochastically, with the random bits of --seed and --offset",
+    "MX formats and nvfp4: round elements stochastically, with the random bits of --seed and --offset: 8 for each element, so that the mean is too close to zero by less than 1/256 of the distance of two codes",
   ),
   ...RANDOM,
   ...RANDOM_BITS,
