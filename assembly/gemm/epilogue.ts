@@ -3,8 +3,7 @@
 
 import { Rounding } from "../contract";
 import { decode, encode, magnitudeBits } from "../core/minifloat";
-import { loadWide } from "../core/wide";
-import { canonical, canonicalFour } from "../core/wide";
+import { canonical, canonicalFour, loadWide } from "../core/wide";
 import { fma32 } from "./datapath";
 import {
   accumulatorScaleOf,
