@@ -36,8 +36,8 @@ export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
 }
 
 /**
- * Returns the pieces for all tensors of a file: what `plan` returns or, if that is undefined, a copy. Errors name the tensor. Throws
- * `FileError` as soon as the header of `output` would be too long: a header of 100 MB may have a million tensors.
+ * Returns the pieces for all tensors of a file: what `plan` returns or, if that is undefined, a copy. Errors name the tensor.
+ * Throws `FileError` as soon as the header of `output` would be too long: a header of 100 MB may have a million tensors.
  */
 export async function planPieces(
   file: TensorSource,

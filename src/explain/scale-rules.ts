@@ -199,8 +199,9 @@ const SIXTH = Math.fround(1 / 6);
 
 const twoLevel: Rule = ({ steps, amax, tensorAmax, format }) => {
   const s = encodeScale(steps, tensorAmax, factsOf(format).max * factsOf("e4m3").max);
-  const raw = steps.add("raw", "amax ⊗ (S ⊗ fl(1/6))", Math.min(mul(amax, mul(s, SIXTH)), FLT_MAX));
-  return blockScale(steps, raw, s);
+  const raw = mul(amax, mul(s, SIXTH));
+  const formula = `amax ⊗ (S ⊗ fl(1/6))${raw > FLT_MAX ? ", at most FLT_MAX" : ""}`;
+  return blockScale(steps, steps.add("raw", formula, Math.min(raw, FLT_MAX)), s);
 };
 
 const E4M3 = factsOf("e4m3");

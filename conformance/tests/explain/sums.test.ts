@@ -1,0 +1,299 @@
+/**
+ * Every number in the explanation of a sum follows from the operands by datapath.md, in exact arithmetic that shares no code with
+ * it, for products whose groups, steps and chains cancel and whose scales are at the ends of their formats.
+ */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { UnsupportedError } from "../../../src/errors.js";
+import { explainGemm } from "../../../src/explain/gemm.js";
+import type { ExplainedFactor } from "../../../src/explain/operands.js";
+import type { ExplainedDotAdd, ExplainedSum, ExplainedTerm } from "../../../src/explain/sums.js";
+import type { DotAdd } from "../../../src/formats/datapath.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { gemmCase } from "../../operations/gemm/arbitrary.js";
+import { directionsOf, type GemmCase } from "../../operations/gemm/case.js";
+import { multiplied, oracleOperand, uploadOperand } from "../../operations/gemm/operand.js";
+import {
+  add,
+  bf16,
+  compare,
+  floorLog2,
+  fma,
+  magnitude,
+  minus,
+  mul,
+  ofNumber,
+  plus,
+  powerOfTwo,
+  type Rational,
+  rational,
+  roundToNearest,
+  times,
+  toNumber,
+  truncate,
+} from "../../oracle/core/rational.js";
+import { type Serving, servingOf } from "../../oracle/gemm/datapath.js";
+import type { OracleOperand } from "../../oracle/gemm/gemm.js";
+import { download } from "../../values/plain.js";
+import { cancelling } from "../harness/cancelling.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const ZERO = rational(0n);
+const TF32 = { fractionBits: 10, minExponent: -126, maxExponent: 127 };
+
+/** The largest multiple of 2^grid toward zero. */
+const truncated = (a: Rational, grid: number): Rational =>
+  times(rational(truncate(times(a, powerOfTwo(-grid)))), powerOfTwo(grid));
+
+/** The exponent of a number; undefined for zero. */
+function exponentOf(x: number, least: number): number | undefined {
+  return x === 0 || !Number.isFinite(x) ? undefined : Math.max(floorLog2(ofNumber(x)), least);
+}
+
+/** What a datapath multiplies for an element, and its exponent (datapath.md §1, §3). */
+function factorOf(operand: OracleOperand, line: number, k: number, staging: Serving["staging"]) {
+  const element = operand.lines[line]?.[k] as number;
+  const scale = operand.scale?.(line, k) ?? 1;
+  const product =
+    Number.isFinite(element) && Number.isFinite(scale)
+      ? times(ofNumber(element), ofNumber(scale))
+      : undefined;
+  const ofScale = exponentOf(scale, operand.scaleMinExponent ?? -127) ?? 0;
+  const own = exponentOf(element, operand.minExponent);
+  switch (staging) {
+    case "plain":
+      return { value: element, exponent: own };
+    case "bf16": {
+      const value = product ? bf16(product) : element * scale;
+      return { value, exponent: exponentOf(value, -126) };
+    }
+    case "tf32": {
+      const value = Number.isFinite(element) ? roundToNearest(ofNumber(element), TF32) : element;
+      return { value, exponent: exponentOf(value, -126) };
+    }
+    case "scaled": {
+      const value = product ? toNumber(product) : element * scale;
+      return { value, exponent: own === undefined || value === 0 ? undefined : own + ofScale };
+    }
+    case "grouped":
+      return { value: product ? toNumber(product) : element * scale, exponent: ofScale };
+  }
+}
+
+/** Fails unless a factor is what the operand has there. */
+function requireFactor(
+  shown: ExplainedFactor,
+  wanted: ReturnType<typeof factorOf>,
+  scale: number | undefined,
+) {
+  expect(shown.value).toEqual(wanted.value === 0 ? shown.value : wanted.value);
+  expect(shown.value === 0).toBe(wanted.value === 0);
+  expect(shown.exponent).toBe(wanted.exponent);
+  expect(shown.scale).toEqual(scale);
+}
+
+/** Fails unless a term is the sum of its products, and its exponent that of the first product, if any product is not zero. */
+function requireTerm(term: ExplainedTerm, grid: number): void {
+  const { products, value, exponent, kept, cut } = term;
+  for (const { x, w, product } of products)
+    expect(compare(ofNumber(product), times(ofNumber(x.value), ofNumber(w.value)))).toBe(0);
+  const exact = products.map(({ product }) => ofNumber(product)).reduce(plus, ZERO);
+  expect(compare(ofNumber(value), exact)).toBe(0);
+  const [first] = products;
+  const counts = products.some(({ product }) => product !== 0);
+  const both = (first?.x.exponent ?? Number.NaN) + (first?.w.exponent ?? Number.NaN);
+  expect(exponent).toBe(counts ? both : undefined);
+  expect(compare(ofNumber(kept), truncated(exact, grid))).toBe(0);
+  expect(compare(ofNumber(cut), minus(exact, truncated(exact, grid)))).toBe(0);
+}
+
+/** Fails unless a step adds its terms to the accumulator by the rule. */
+function requireStep(step: ExplainedDotAdd, rule: DotAdd): void {
+  const { accumulator, terms, exponent, grid, sum, result, exact } = step;
+  if (grid === undefined) {
+    const all = [
+      accumulator.value,
+      ...terms.flatMap(({ products }) => products.map(({ product }) => product)),
+    ];
+    const wild = all.filter((value) => !Number.isFinite(value));
+    expect(wild.length).toBeGreaterThan(0);
+    const hasNaN = wild.some(Number.isNaN) || new Set(wild).size > 1;
+    for (const shown of [sum, result, exact]) expect(shown).toBe(hasNaN ? Number.NaN : wild[0]);
+    return;
+  }
+  const ofC = exponentOf(accumulator.value, -126) ?? rule.zeroAccumulator;
+  expect(accumulator.exponent).toBe(ofC);
+  expect(exponent).toBe(Math.max(ofC, ...terms.map((term) => term.exponent ?? Number.NEGATIVE_INFINITY)));
+  expect(grid).toBe((exponent as number) - rule.alignBits);
+  for (const term of terms) {
+    expect(term.products.length).toBeLessThanOrEqual(rule.group);
+    requireTerm(term, grid);
+  }
+  const c = ofNumber(accumulator.value);
+  expect(compare(ofNumber(accumulator.kept), truncated(c, grid))).toBe(0);
+  expect(compare(ofNumber(accumulator.cut), minus(c, truncated(c, grid)))).toBe(0);
+  const total = [c, ...terms.map(({ value }) => ofNumber(value))]
+    .map((each) => truncated(each, grid))
+    .reduce(plus);
+  expect(compare(ofNumber(sum), total)).toBe(0);
+  expect(result).toBe(accumulated(total, rule.fractionBits));
+  const whole = [c, ...terms.map(({ value }) => ofNumber(value))].reduce(plus);
+  const distance = magnitude(minus(whole, ofNumber(exact)));
+  expect(compare(distance, times(magnitude(whole), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
+}
+
+/** A sum in an accumulator with so many fraction bits. */
+function accumulated(sum: Rational, fractionBits: number): number {
+  if (sum.num === 0n) return 0;
+  if (compare(magnitude(sum), powerOfTwo(128)) >= 0) return sum.num < 0n ? -Infinity : Infinity;
+  return toNumber(truncated(sum, Math.max(floorLog2(sum), -126) - fractionBits));
+}
+
+interface Context {
+  readonly x: OracleOperand;
+  readonly w: OracleOperand;
+  readonly row: number;
+  readonly column: number;
+  readonly serving: Serving;
+}
+
+/** Fails unless each number of a sum follows from the operands. */
+function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context): void {
+  const { staging, rule, promotion } = serving;
+  const scaleOf = (operand: OracleOperand, line: number, k: number) => operand.scale?.(line, k);
+  const requireFactors = (k: number, ofX: ExplainedFactor, ofW: ExplainedFactor) => {
+    requireFactor(ofX, factorOf(x, row, k, staging), scaleOf(x, row, k));
+    requireFactor(ofW, factorOf(w, column, k, staging), scaleOf(w, column, k));
+  };
+  if (sum.kind !== "tensorCore") {
+    for (const { k, x: ofX, w: ofW } of sum.products) requireFactors(k, ofX, ofW);
+    expect(sum.value).toBe(sum.products.at(-1)?.total ?? 0);
+    return;
+  }
+  let value = 0;
+  for (const [i, split] of sum.splits.entries()) {
+    let total = 0;
+    for (const chain of split.chains) {
+      let before = 0;
+      for (const step of chain.dotAdds) {
+        expect(step.accumulator.value).toBe(before);
+        for (const { products } of step.terms)
+          for (const { k, x: ofX, w: ofW } of products) requireFactors(k, ofX, ofW);
+        requireStep(step, rule as DotAdd);
+        before = step.result;
+      }
+      expect(chain.sum).toBe(before);
+      expect(chain.promotion === undefined).toBe(promotion === "none");
+      const [sX, sW] = [scaleOf(x, row, chain.from) ?? 1, scaleOf(w, column, chain.from) ?? 1];
+      if (promotion === "add") total = add(total, before);
+      else if (promotion === "scaleProduct") total = fma(before, mul(sX, sW), total);
+      else if (promotion === "scaleChain") total = fma(mul(before, sX), sW, total);
+      else total = before;
+      if (chain.promotion) {
+        expect(chain.promotion.total).toBe(total);
+        expect(chain.promotion.steps.at(-1)).toMatchObject({ name: "total", value: total });
+        const shown = new Map(chain.promotion.steps.map(({ name, value }) => [name, value]));
+        for (const [name, wanted] of [
+          ["sX", sX],
+          ["sW", sW],
+        ] as const)
+          if (shown.has(name)) expect(shown.get(name)).toBe(wanted);
+      }
+    }
+    expect(split.sum).toBe(total);
+    value = i === 0 ? total : add(value, total);
+    if (i > 0) expect(sum.steps[i - 1]?.value).toBe(value);
+  }
+  expect(sum.value).toBe(value);
+}
+
+/** Explains elements of a product. Returns whether a group of it cancels. */
+function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean {
+  using _scope = new Scope();
+  const { a, b, layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale } = drawn;
+  const directions = directionsOf(layout);
+  const options = {
+    a: uploadOperand(backend(), a, directions.a),
+    b: uploadOperand(backend(), b, directions.b),
+    ...{ layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale },
+  };
+  const out = tryGemm(options);
+  if (!out) return false;
+  const serving = servingOf(datapath, multiplied(b), multiplied(a), useSplitAccumulator) as Serving;
+  const [x, w] = [oracleOperand(b), oracleOperand(a)];
+  const columns = out.shape.at(-1) as number;
+  const { codes } = download(out);
+  let cancels = false;
+  for (const pick of codes.length === 0 ? [] : picks) {
+    const index = pick % codes.length;
+    let rest = index;
+    const at = out.shape.toReversed().map((size) => {
+      const own = rest % size;
+      rest = Math.floor(rest / size);
+      return own;
+    });
+    const explained = explainGemm({ ...options, at: at.toReversed() });
+    expect(explained.out.code).toBe(codes[index]);
+    const [row, column] = [Math.floor(index / columns), index % columns];
+    requireSum(explained.sum, { x, w, row, column, serving });
+    const steps =
+      explained.sum.kind === "tensorCore" ? explained.sum.splits.flatMap(({ chains }) => chains) : [];
+    cancels ||= steps.some(({ dotAdds }) =>
+      dotAdds.some(({ terms }) => terms.some(({ value, exponent }) => value === 0 && exponent !== undefined)),
+    );
+  }
+  return cancels;
+}
+
+function tryGemm(options: Parameters<typeof gemm>[0]) {
+  try {
+    return gemm(options).out;
+  } catch (error) {
+    if (error instanceof UnsupportedError) return undefined;
+    throw error;
+  }
+}
+
+const picks = fc.array(fc.nat(1 << 20), { minLength: 2, maxLength: 2 });
+
+describe("the explanation of a sum", () => {
+  it("shows numbers that follow from the operands, where groups, steps and chains cancel and scales are extreme", () => {
+    fc.assert(
+      fc.property(gemmCase(), fc.nat(), picks, (drawn, seed, elements) => {
+        compareProduct(cancelling(drawn, seed), elements);
+      }),
+      { numRuns: 80 },
+    );
+  });
+
+  it("aligns a group that cancels to zero by its exponents, as the sum of FP4 does", () => {
+    let count = 0;
+    const fp4 = gemmCase({ supported: { datapath: ["blackwell"], "b.source.spec.format": ["e2m1"] } });
+    fc.assert(
+      fc.property(fp4, fc.nat(), picks, (drawn, seed, elements) => {
+        if (compareProduct(cancelling(drawn, seed), elements)) count++;
+      }),
+      { numRuns: 30 },
+    );
+    expect(count).toBeGreaterThan(0);
+  });
+
+  it.each([
+    ["blackwell", "scaled"],
+    ["hopper", "scaled"],
+    ["blackwell", "quantized"],
+  ] as const)(
+    "shows numbers that follow from the operands on %s, of %s operands with extreme scales",
+    (datapath, kind) => {
+      const supported = { datapath: [datapath], "a.source.kind": [kind], "b.source.kind": [kind] };
+      fc.assert(
+        fc.property(gemmCase({ supported }), fc.nat(), picks, (drawn, seed, elements) => {
+          compareProduct(cancelling(drawn, seed | 16), elements);
+        }),
+        { numRuns: 30 },
+      );
+    },
+  );
+});
