@@ -209,8 +209,8 @@ function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context):
   expect(sum.value).toBe(value);
 }
 
-/** Explains elements of a product. Returns whether a group of it cancels. */
-function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean {
+/** Explains elements of a product. Returns whether a group of it cancels; undefined for a product that is refused. */
+function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean | undefined {
   using _scope = new Scope();
   const { a, b, layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale } = drawn;
   const directions = directionsOf(layout);
@@ -220,7 +220,7 @@ function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean {
     ...{ layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale },
   };
   const out = tryGemm(options);
-  if (!out) return false;
+  if (!out) return undefined;
   const serving = servingOf(datapath, multiplied(b), multiplied(a), useSplitAccumulator) as Serving;
   const [x, w] = [oracleOperand(b), oracleOperand(a)];
   const columns = out.shape.at(-1) as number;
@@ -264,7 +264,7 @@ describe("the explanation of a sum", () => {
       fc.property(gemmCase(), fc.nat(), picks, (drawn, seed, elements) => {
         compareProduct(cancelling(drawn, seed), elements);
       }),
-      { numRuns: 80 },
+      { numRuns: 50 },
     );
   });
 
@@ -288,12 +288,14 @@ describe("the explanation of a sum", () => {
     "shows numbers that follow from the operands on %s, of %s operands with extreme scales",
     (datapath, kind) => {
       const supported = { datapath: [datapath], "a.source.kind": [kind], "b.source.kind": [kind] };
+      let count = 0;
       fc.assert(
         fc.property(gemmCase({ supported }), fc.nat(), picks, (drawn, seed, elements) => {
-          compareProduct(cancelling(drawn, seed | 16), elements);
+          if (compareProduct(cancelling(drawn, seed | 16), elements) !== undefined) count++;
         }),
         { numRuns: 30 },
       );
+      expect(count).toBeGreaterThan(0);
     },
   );
 });

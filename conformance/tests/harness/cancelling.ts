@@ -53,17 +53,16 @@ function repeated(operand: OperandCase, distance: number, seed: number, negates:
   return { ...operand, codes: fromCodes(dtype, shape, made) };
 }
 
-/** An operand with some scales at the ends of their format. */
-function atEdges(operand: OperandCase, seed: number): OperandCase {
+/** An operand with some scales at the ends of their format. With `powers`, all f32 scales are powers of two. */
+function atEdges(operand: OperandCase, seed: number, powers: boolean): OperandCase {
   const { scales, source } = operand;
   const blocks = blocksOf(source);
   if (!scales || !blocks) return operand;
-  // the datapath of products with f32 scales may need powers of two
-  const arePowers = blocks.format === "f32" && multiplied(operand).scales?.pow2 === true;
+  const arePowers = blocks.format === "f32" && (powers || multiplied(operand).scales?.pow2 === true);
   const edges = arePowers ? POWERS : SCALES[blocks.format];
   const codes = Array.from(scales.codes, (code, i) => {
     const draw = words(seed, scales.codes.length)[i] as number;
-    return draw % 3 === 0 ? (edges[(draw >>> 8) % edges.length] as number) : code;
+    return draw % 3 === 0 || arePowers ? (edges[(draw >>> 8) % edges.length] as number) : code;
   });
   return { ...operand, scales: fromCodes(scales.dtype, scales.shape, codes) };
 }
@@ -71,8 +70,9 @@ function atEdges(operand: OperandCase, seed: number): OperandCase {
 /** The product with terms that cancel, at a distance that `seed` decides, and every second time with edges of scales. */
 export function cancelling(drawn: GemmCase, seed: number): GemmCase {
   const distance = DISTANCES[seed % DISTANCES.length] as number;
+  // Blackwell multiplies operands with f32 scales if these are powers of two
   const edged = (operand: OperandCase, own: number) =>
-    (seed >>> 4) % 2 === 0 ? operand : atEdges(operand, own);
+    (seed >>> 4) % 2 === 0 ? operand : atEdges(operand, own, drawn.datapath === "blackwell");
   return {
     ...drawn,
     a: edged(repeated(drawn.a, distance, seed, false), seed + 1),
