@@ -1,8 +1,8 @@
 /** The frame of the page: its views, and the colour scheme. */
 import type { Backend } from "lockstep";
-import type { ComponentType } from "preact";
-import { useEffect } from "preact/hooks";
-import type { Params, SetParams } from "./params.js";
+import type { ComponentChildren, ComponentType } from "preact";
+import { useEffect, useErrorBoundary } from "preact/hooks";
+import { type Params, type SetParams, writeParams } from "./params.js";
 import { Segments } from "./parts/controls.js";
 import { useParams } from "./use-params.js";
 import { ProductView } from "./views/product.js";
@@ -26,6 +26,24 @@ const THEMES = [
   ["light", "light"],
   ["dark", "dark"],
 ] as const;
+
+/** Shows a view, or why it cannot be shown under these parameters: other parameters are tried again. */
+function Guarded({ params, children }: { readonly params: Params; readonly children: ComponentChildren }) {
+  const [error, retry] = useErrorBoundary((cause) => console.error(cause));
+  const shown = writeParams(params);
+  useEffect(() => {
+    if (error) retry();
+  }, [shown]);
+  if (!error) return children;
+  return (
+    <section class="panel" aria-labelledby="error-title">
+      <h2 id="error-title">This cannot be shown</h2>
+      <p class="fault" role="alert">
+        {error instanceof Error ? error.message : String(error)}
+      </p>
+    </section>
+  );
+}
 
 export function App({ backend }: { readonly backend: Backend }) {
   const [params, set] = useParams();
@@ -58,7 +76,9 @@ export function App({ backend }: { readonly backend: Backend }) {
         <Segments label="Colours" value={scheme} onChange={(theme) => set({ theme })} options={THEMES} />
       </header>
       <main>
-        <Shown backend={backend} params={params} set={set} />
+        <Guarded params={params}>
+          <Shown backend={backend} params={params} set={set} />
+        </Guarded>
       </main>
       <footer>
         <p>

@@ -71,7 +71,8 @@ function parseCall(text: string): { readonly name: string; readonly given: reado
       ? (parseNumber(word.trim().slice(0, -1)) ?? Number.NaN) / 100
       : parseNumber(word),
   );
-  if (given.some((number) => number === undefined || !Number.isFinite(number))) return undefined;
+  // the numbers of a distribution are f32, and one beyond them has no other
+  if (given.some((number) => number === undefined || !Number.isFinite(Math.fround(number)))) return undefined;
   return { name: (found[1] as string).toLowerCase(), given: given as number[] };
 }
 

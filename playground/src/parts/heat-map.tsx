@@ -21,7 +21,8 @@ export function domainOf(maps: readonly Float64Array[], from: number | undefined
 export function Ramp({ ends }: { readonly ends: readonly [string, string] }) {
   return (
     <p class="ramp">
-      {ends[0]} <span aria-hidden="true" style={`background: linear-gradient(90deg, ${RAMP.join(", ")})`} />{" "}
+      {ends[0]}{" "}
+      <span aria-hidden="true" style={{ background: `linear-gradient(90deg, ${RAMP.join(", ")})` }} />{" "}
       {ends[1]}
     </p>
   );
@@ -67,7 +68,7 @@ export function HeatMap({
       <span
         class="cursor"
         aria-hidden="true"
-        style={`left: ${(100 * (at.column + 0.5)) / columns}%; top: ${(100 * (at.row + 0.5)) / rows}%`}
+        style={{ left: `${(100 * (at.column + 0.5)) / columns}%`, top: `${(100 * (at.row + 0.5)) / rows}%` }}
       />
     </div>
   );

@@ -25,7 +25,7 @@ export function NumberLine({
   const at = ends ? (isNegative ? 1 - fraction : fraction) : 0.5 + BESIDE * difference;
   const mark = (end: number) => (ends?.[end]?.code === code ? "end taken" : "end");
   return (
-    <span class={labels ? "number-line labelled" : "number-line"} style={`--at: ${100 * at}%`}>
+    <span class={labels ? "number-line labelled" : "number-line"} style={{ "--at": `${100 * at}%` }}>
       <span class="rail" aria-hidden="true">
         {ends ? (
           <>

@@ -1,7 +1,8 @@
 /** Where the numbers of the matrix come from. */
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { DISTRIBUTION_HELP } from "../data/distribution.js";
 import { sizeOf } from "../data/file.js";
+import { countOf, listOf, MAX_LISTED } from "../data/tensor-list.js";
 import { INPUT_TYPES, type Source } from "../data/use-matrix.js";
 import type { Params, SetParams } from "../params.js";
 import { Choose, Example, Examples, Segments, TextField } from "../parts/controls.js";
@@ -119,6 +120,9 @@ function Dropped({
   onOpen,
 }: SourceProps & { readonly onOpen: (files: readonly File[]) => void }) {
   const { file, fault } = source;
+  const [part, setPart] = useState("");
+  const count = file ? countOf(file) : 0;
+  const listed = useMemo(() => (file ? listOf(file, part, params.tensor) : []), [file, part, params.tensor]);
   const shown = file?.quantized.get(params.tensor) ?? file?.tensors.get(params.tensor);
   return (
     <>
@@ -137,22 +141,18 @@ function Dropped({
       </div>
       {file ? (
         <>
+          {count > MAX_LISTED ? (
+            <TextField
+              label={`Part of a name: ${listed.length === MAX_LISTED ? "the first " : ""}${listed.length} of ${count} tensors are listed`}
+              value={part}
+              onChange={setPart}
+            />
+          ) : null}
           <Choose
             label={`Tensor of ${file.name}`}
             value={params.tensor}
             onChange={(tensor) => set({ tensor, from: "0,0", at: "" })}
-            options={[
-              ...Array.from(file.quantized, ([name, { kind, shape }]) => ({
-                value: name,
-                text: `${name} ${kind} [${shape.join(", ")}]`,
-                group: "quantized",
-              })),
-              ...Array.from(file.tensors.values(), ({ name, dtype, shape }) => ({
-                value: name,
-                text: `${name} ${dtype} [${shape.join(", ")}]`,
-                group: file.faults.has(name) ? "without values of their own" : "as stored",
-              })).filter(({ value }) => !file.quantized.has(value)),
-            ]}
+            options={listed}
           />
           <TextField
             label={`From row, column${shown ? ` of ${sizeOf(shown).join(" × ")}` : ""}`}
