@@ -9,6 +9,7 @@ import { argumentFiles } from "./generate/arguments.mjs";
 import { conformanceFiles } from "./generate/conformance.mjs";
 import { contractFiles } from "./generate/contract.mjs";
 import { formatFiles } from "./generate/formats.mjs";
+import { kernelFiles } from "./generate/kernels.mjs";
 import { listFiles } from "./generate/lists.mjs";
 import { standInFiles } from "./generate/stand-in.mjs";
 
@@ -31,7 +32,15 @@ async function update(files) {
 }
 
 // The order matters: a generator reads files that the generators before it write.
-const GENERATORS = [listFiles, contractFiles, formatFiles, argumentFiles, conformanceFiles, standInFiles];
+const GENERATORS = [
+  listFiles,
+  contractFiles,
+  formatFiles,
+  argumentFiles,
+  kernelFiles,
+  conformanceFiles,
+  standInFiles,
+];
 for (const generate of GENERATORS) await update(await generate(COMMAND));
 // docs.mjs reads tables when it is loaded
 const { docFiles } = await import("./generate/docs.mjs");

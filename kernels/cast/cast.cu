@@ -1,6 +1,6 @@
 // Casts between the wide types (f32, bf16, f16) and the codes of any scalar format. A thread processes groups of eight
 // elements (kernels/device/eight.cuh).
-#include "kernels/cast/cast.h"
+#include "kernels/cast/cast.gen.h"
 
 #include "kernels/device/eight.cuh"
 

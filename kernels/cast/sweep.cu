@@ -1,6 +1,11 @@
-// Digests of an encoding. Each thread encodes f32 bit patterns and adds up the terms of the digest. Each warp adds its
-// sums to the result atomically. Where the quantizers use a faster encoder, the digest is computed by that encoder.
-#include "kernels/cast/sweep.h"
+// Digests of an encoding. A call computes the digest of the codes of kSweepPatterns f32 bit patterns, starting at chunk *
+// kSweepPatterns (assembly/cast/sweep.ts). The digest is two sums modulo 2^32, one for each of two constants k. A sum adds
+// (code(i) + 1) * (mix(i, k) | 1) over the patterns i, where mix is x ^= x >> 16, x *= k, x ^= x >> 15. NaN counts as code
+// 0xffff in formats stored in 16 bits. Stochastic rounding takes the random bits of element i of copy 0.
+//
+// Each thread encodes f32 bit patterns and adds up the terms of the digest. Each warp adds its sums to the result
+// atomically. Where the quantizers use a faster encoder, the digest is computed by that encoder.
+#include "kernels/cast/sweep.gen.h"
 
 #include "kernels/device/eight.cuh"
 
@@ -8,6 +13,8 @@ namespace lockstep {
 
 namespace {
 
+// The number of bit patterns that one call encodes; 256 calls cover all.
+constexpr uint32_t kSweepPatterns = 1u << 24;
 constexpr int kThreads = 256;
 // The number of groups of eight patterns per thread.
 constexpr int kEights = 8;

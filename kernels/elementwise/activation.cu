@@ -3,9 +3,10 @@
 // a shared-memory table. All others use activationKernel, in which a thread processes eight elements.
 #include "kernels/elementwise/activation.h"
 
-#include <algorithm>
+#include <type_traits>
 
 #include "kernels/core/math.cuh"
+#include "kernels/elementwise/activation.gen.h"
 #include "kernels/elementwise/curve-table.cuh"
 
 namespace lockstep {
@@ -14,13 +15,16 @@ namespace {
 
 constexpr int kThreads = 256;
 
+template <typename Params>
+constexpr bool kBackward = std::is_same_v<Params, ActivationBackwardParams>;
+
 // `kind` is a template parameter, so that the loop of a kernel contains only one activation.
-template <Activation kind, bool backward, int width>
-__device__ void work(const ActivationParams& p, int64_t index) {
+template <Activation kind, int width, typename Params>
+__device__ void work(const Params& p, int64_t index) {
   constexpr float alpha = alphaOf(kind);
   float values[width];
   loadElements(p.x, p.xType, index, values);
-  if constexpr (backward) {
+  if constexpr (kBackward<Params>) {
     float grad[width];
     loadElements(p.grad, p.gradType, index, grad);
 #pragma unroll
@@ -32,23 +36,23 @@ __device__ void work(const ActivationParams& p, int64_t index) {
   storeElements(p.out, p.outType, index, values);
 }
 
-template <Activation kind, bool backward>
-__global__ void __launch_bounds__(kThreads) activationKernel(const ActivationParams p) {
+template <Activation kind, typename Params>
+__global__ void __launch_bounds__(kThreads) activationKernel(const Params p) {
   int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
   if (i + kPack <= p.count) {
-    work<kind, backward, kPack>(p, i);
+    work<kind, kPack>(p, i);
   } else {
-    for (; i < p.count; ++i) work<kind, backward, 1>(p, i);
+    for (; i < p.count; ++i) work<kind, 1>(p, i);
   }
 }
 
 // For bf16 inputs: the activation or its derivative is read from a table.
-template <Activation kind, bool backward>
-__global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationParams p) {
-  constexpr int kDepth = backward ? 2 : 4;
+template <Activation kind, typename Params>
+__global__ void __launch_bounds__(kTableThreads) tableKernel(const Params p) {
+  constexpr int kDepth = kBackward<Params> ? 2 : 4;
   __shared__ float table[kTableEntries];
   const auto curve = [](float x) {
-    return backward ? differentiate(kind, alphaOf(kind), x) : activate(kind, alphaOf(kind), x);
+    return kBackward<Params> ? differentiate(kind, alphaOf(kind), x) : activate(kind, alphaOf(kind), x);
   };
   fillTable(table, curve);
   __syncthreads();
@@ -63,7 +67,7 @@ __global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationPar
       const int64_t pack = base + k * step;
       if (pack >= packs) break;
       x[k] = static_cast<const Bytes16*>(p.x)[pack];
-      if constexpr (backward) loadElements(p.grad, p.gradType, pack * kPack, grad[k]);
+      if constexpr (kBackward<Params>) loadElements(p.grad, p.gradType, pack * kPack, grad[k]);
     }
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
@@ -72,7 +76,7 @@ __global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationPar
       float values[kPack];
       loadElements(&x[k], Wide::kBf16, 0, values);
       lookUp(table, values, values, curve);
-      if constexpr (backward) {
+      if constexpr (kBackward<Params>) {
 #pragma unroll
         for (int i = 0; i < kPack; ++i) values[i] *= grad[k][i];
       }
@@ -80,29 +84,31 @@ __global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationPar
     }
   }
   const int64_t rest = packs * kPack + first;
-  if (rest < p.count) work<kind, backward, 1>(p, rest);
+  if (rest < p.count) work<kind, 1>(p, rest);
 }
 
-template <bool backward>
-cudaError_t launch(const ActivationParams& p, cudaStream_t stream) {
+template <typename Params>
+cudaError_t launch(const Params& p, cudaStream_t stream) {
   if (p.count == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(ceilDivide(p.count, kThreads * kPack));
   withActivation(p.kind, [&](auto kind) {
     if constexpr (inDouble(kind.value)) {
       if (p.xType == Wide::kBf16 && p.count >= kLeastForTable) {
-        tableKernel<kind.value, backward><<<tableBlocks(), kTableThreads, 0, stream>>>(p);
+        tableKernel<kind.value><<<tableBlocks(), kTableThreads, 0, stream>>>(p);
         return;
       }
     }
-    activationKernel<kind.value, backward><<<blocks, kThreads, 0, stream>>>(p);
+    activationKernel<kind.value><<<blocks, kThreads, 0, stream>>>(p);
   });
   return cudaGetLastError();
 }
 
 }  // namespace
 
-cudaError_t launchActivation(const ActivationParams& p, cudaStream_t stream) { return launch<false>(p, stream); }
+cudaError_t launchActivation(const ActivationParams& p, cudaStream_t stream) { return launch(p, stream); }
 
-cudaError_t launchActivationBackward(const ActivationParams& p, cudaStream_t stream) { return launch<true>(p, stream); }
+cudaError_t launchActivationBackward(const ActivationBackwardParams& p, cudaStream_t stream) {
+  return launch(p, stream);
+}
 
 }  // namespace lockstep

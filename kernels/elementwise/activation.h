@@ -1,4 +1,4 @@
-// Activations and their gradients, element by element (docs/numerics.md 7.2).
+// What kernels of activations share (docs/numerics.md 7.2).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,18 +8,6 @@
 #include "kernels/core/contract.gen.h"
 
 namespace lockstep {
-
-// out[i] = act(x[i]), or grad[i] * act'(x[i]) if a gradient is given.
-struct ActivationParams {
-  const void* x = nullptr;
-  Wide xType = Wide::kF32;
-  const void* grad = nullptr;
-  Wide gradType = Wide::kF32;
-  void* out = nullptr;
-  Wide outType = Wide::kF32;
-  Activation kind = Activation::kGelu;
-  int64_t count = 0;
-};
 
 // The factor of x inside the logistic function of qgelu; 1 for all other activations.
 __host__ __device__ constexpr float alphaOf(Activation kind) { return kind == Activation::kQgelu ? 1.702f : 1.0f; }
@@ -46,8 +34,5 @@ void withActivation(Activation kind, Body body) {
       return body(ActivationTag<Activation::kSigmoid>{});
   }
 }
-
-cudaError_t launchActivation(const ActivationParams& p, cudaStream_t stream);
-cudaError_t launchActivationBackward(const ActivationParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // The sum of two tensors. The kernel is limited by memory bandwidth (kernels/elementwise/elementwise.cuh).
-#include "kernels/elementwise/add.h"
+#include "kernels/elementwise/add.gen.h"
 
 #include "kernels/elementwise/elementwise.cuh"
 

@@ -1,5 +1,5 @@
 // A tensor times a scalar. The kernel is limited by memory bandwidth (kernels/elementwise/elementwise.cuh).
-#include "kernels/elementwise/scaled.h"
+#include "kernels/elementwise/scaled.gen.h"
 
 #include "kernels/elementwise/elementwise.cuh"
 

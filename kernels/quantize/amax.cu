@@ -1,6 +1,6 @@
 // The largest magnitude of a tensor. A maximum does not depend on the order, so blocks combine their results by an
 // atomic maximum on the bits.
-#include "kernels/quantize/amax.h"
+#include "kernels/cast/cast.gen.h"
 
 #include "kernels/device/eight.cuh"
 

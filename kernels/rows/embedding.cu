@@ -1,7 +1,7 @@
 // Embedding lookup and its gradient. The gradient adds the rows that share an id in a fixed order. First the positions
 // are sorted by id, in ascending order for each id. Then each warp adds the rows of one id, in all or some of the
 // columns. No element is updated by two threads.
-#include "kernels/rows/embedding.h"
+#include "kernels/rows/embedding.gen.h"
 
 #include "kernels/device/elements.cuh"
 #include "kernels/device/reduce.cuh"
@@ -40,6 +40,11 @@ __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingPa
     storeElements(p.out, p.outType, i * p.columns + column, values);
   }
 }
+
+// The parts of the workspace: offsets, one for each row of the table and one more, then positions. The positions whose id has a
+// row are sorted by id; those of row v are from offset v to offset v + 1.
+__device__ uint32_t* startsOf(const EmbeddingBackwardParams& p) { return p.workspace; }
+__device__ uint32_t* positionsOf(const EmbeddingBackwardParams& p) { return p.workspace + p.vocabulary + 1; }
 
 // Loads the ids of a thread's positions in a tile, counted from p.first. Lower ids and positions past the end get -1.
 __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t (&ids)[kIds]) {
@@ -121,8 +126,8 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
   const uint32_t after = start + next[thread];
   __syncthreads();
   next[thread] = start;
-  if (first + thread < p.vocabulary) p.starts[first + thread] = start;
-  if (first + thread == p.vocabulary - 1) p.starts[p.vocabulary] = after;
+  if (first + thread < p.vocabulary) startsOf(p)[first + thread] = start;
+  if (first + thread == p.vocabulary - 1) startsOf(p)[p.vocabulary] = after;
   for (int64_t tile = 0; tile < p.count; tile += kTile) {
     int32_t ids[kIds];
     loadIds(p, tile, ids);
@@ -145,7 +150,7 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
       const unsigned before = same & ((1u << thread) - 1);
       const uint32_t to = i < total ? next[hit.id] : 0;
       __syncwarp();
-      if (i < total) p.positions[to + __popc(before)] = static_cast<uint32_t>(tile) + hit.position;
+      if (i < total) positionsOf(p)[to + __popc(before)] = static_cast<uint32_t>(tile) + hit.position;
       if (i < total && before == 0) next[hit.id] = to + __popc(same);
       __syncwarp();
     }
@@ -183,14 +188,14 @@ __global__ void __launch_bounds__(kThreads) sumKernel(const EmbeddingBackwardPar
   const int64_t warps = static_cast<int64_t>(gridDim.y) * kWarps;
   for (int64_t first = warp; first < p.vocabulary; first += warps * kLanes) {
     const int64_t known = min(first + lane * warps, p.vocabulary - 1);
-    const uint32_t knownBegin = p.starts[known];
-    const uint32_t knownEnd = p.starts[known + 1];
+    const uint32_t knownBegin = startsOf(p)[known];
+    const uint32_t knownEnd = startsOf(p)[known + 1];
     for (int k = 0; k < kLanes && first + k * warps < p.vocabulary; ++k) {
       const int64_t end = __shfl_sync(kFullMask, knownEnd, k);
       float sums[width] = {};
       for (int64_t i = __shfl_sync(kFullMask, knownBegin, k); i < end; i += kLanes) {
         const int count = static_cast<int>(min(end - i, int64_t{kLanes}));
-        const uint32_t position = p.positions[i + min(lane, count - 1)];
+        const uint32_t position = positionsOf(p)[i + min(lane, count - 1)];
         for (int j = 0; j < count; j += kAhead) addRows<type>(p, position, column, j, count, sums);
       }
       if (own < p.columns) storeElements(p.out, p.outType, (first + k * warps) * p.columns + column, sums);

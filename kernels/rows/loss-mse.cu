@@ -2,7 +2,7 @@
 // over columns and rows.
 #include "kernels/device/elements.cuh"
 #include "kernels/device/reduce.cuh"
-#include "kernels/rows/loss.h"
+#include "kernels/rows/loss.gen.h"
 
 namespace lockstep {
 
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kRowThreads) mseBackwardKernel(const MseBackwa
     const int64_t first = row * p.columns + column;
     float values[width];
     float targets[width];
-    loadElements(p.x, p.type, first, values);
+    loadElements(p.x, p.xType, first, values);
     loadElements(p.target, p.targetType, first, targets);
 #pragma unroll
     for (int i = 0; i < width; ++i) values[i] = (values[i] - targets[i]) * share * upstream;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kRowThreads) mseBackwardKernel(const MseBackwa
 cudaError_t launchMse(const MseParams& p, cudaStream_t stream) {
   if (p.rows == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.type, [&](auto type) {
+  withWide(p.xType, [&](auto type) {
     withWide(p.targetType, [&](auto targetType) {
       mseKernel<type.value, targetType.value><<<blocks, kWarps * kLanes, 0, stream>>>(p);
     });

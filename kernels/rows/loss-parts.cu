@@ -1,6 +1,6 @@
 // The steps of a cross-entropy whose columns ranks have parts of. A warp reads each row of logits; a thread computes each
 // loss.
-#include "kernels/rows/loss-parts.h"
+#include "kernels/rows/loss-parts.gen.h"
 
 #include "kernels/core/math.cuh"
 #include "kernels/rows/loss-row.cuh"
@@ -16,8 +16,8 @@ __device__ int64_t rowOfWarp() { return static_cast<int64_t>(blockIdx.x) * kWarp
 
 __device__ int laneOfThread() { return static_cast<int>(threadIdx.x) % kLanes; }
 
-template <Wide type>
-__device__ LogitsOf<type> rowOf(const PartOfLogits& p, int64_t row) {
+template <Wide type, typename Params>
+__device__ LogitsOf<type> rowOf(const Params& p, int64_t row) {
   return static_cast<LogitsOf<type>>(p.logits) + row * p.columns;
 }
 
@@ -64,14 +64,14 @@ __global__ void __launch_bounds__(kThreads) lossOfSumsKernel(const LossOfSumsPar
 cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream) {
   if (p.rows == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.type, [&](auto type) { lossMaximumKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
+  withWide(p.logitsType, [&](auto type) { lossMaximumKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
   return cudaGetLastError();
 }
 
 cudaError_t launchLossSums(const LossSumsParams& p, cudaStream_t stream) {
   if (p.rows == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.type, [&](auto type) { lossSumsKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
+  withWide(p.logitsType, [&](auto type) { lossSumsKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
   return cudaGetLastError();
 }
 

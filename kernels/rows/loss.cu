@@ -1,6 +1,6 @@
 // Softmax cross-entropy. In the forward pass a warp computes each row. The backward pass is element-wise, with threads
 // over columns and rows.
-#include "kernels/rows/loss.h"
+#include "kernels/rows/loss.gen.h"
 
 #include "kernels/core/divisor.cuh"
 #include "kernels/core/exponential.cuh"
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kRowThreads) crossEntropyBackwardKernel(const 
     const RowOfLogits given = rowOfLogits(p, row);
     const int64_t first = row * p.columns + column;
     float values[width];
-    loadElements(p.logits, p.type, first, values);
+    loadElements(p.logits, p.logitsType, first, values);
 #pragma unroll
     for (float& value : values) value -= given.maximum;
     exponentials<false>(values);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kRowThreads) crossEntropyBackwardKernel(const 
 cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream) {
   if (p.rows == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
-  withWide(p.type, [&](auto type) { crossEntropyKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
+  withWide(p.logitsType, [&](auto type) { crossEntropyKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
   return cudaGetLastError();
 }
 

@@ -5,7 +5,7 @@
 
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/norm-backward.cuh"
-#include "kernels/rows/norm.h"
+#include "kernels/rows/norm.gen.h"
 
 namespace lockstep {
 
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) rowKernel(const NormBackwardPa
     const int64_t first = row * p.columns;
     const auto x = [&](int64_t i) { return loadElement(p.x, p.xType, first + i); };
     const auto grad = [&](int64_t i) { return loadElement(p.grad, p.gradType, first + i); };
-    const auto gamma = [&](int64_t i) { return loadElement(p.gamma, p.parameterType, i) + shift; };
+    const auto gamma = [&](int64_t i) { return loadElement(p.gamma, p.gammaType, i) + shift; };
     const auto [center, scale, a, b] = termsOf(p, row, x, grad, gamma);
 #pragma unroll 4
     for (int64_t i = static_cast<int>(threadIdx.x) % kLanes; i < p.columns; i += kLanes) {
@@ -160,7 +160,7 @@ cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream)
   sums.rstd = p.rstd;
   sums.plain = p.dbeta;
   sums.weighted = p.dgamma;
-  sums.outType = p.gradientType;
+  sums.outType = p.dgammaType;
   sums.rows = p.rows;
   sums.columns = p.columns;
   sums.workspace = p.workspace;

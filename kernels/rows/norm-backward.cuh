@@ -11,7 +11,7 @@
 #include "kernels/device/ring.cuh"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/norm.cuh"
-#include "kernels/rows/norm.h"
+#include "kernels/rows/norm.gen.h"
 
 namespace lockstep {
 
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kMaxResultThreads + kOtherThreads)
   awaitPrevious();
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
   for (int i = thread; i < width; i += static_cast<int>(blockDim.x)) {
-    gamma[i] = loadElement(p.gamma, p.parameterType, offset + i) + shift;
+    gamma[i] = loadElement(p.gamma, p.gammaType, offset + i) + shift;
   }
   showInitialized();
   __syncthreads();

@@ -32,30 +32,6 @@ struct NormParams {
   uint32_t* tickets = nullptr;
 };
 
-// Computes dx, dgamma and dbeta. `grad` is the gradient of `out`; `mean` and `rstd` are those of the forward pass.
-struct NormBackwardParams {
-  const void* grad = nullptr;
-  Wide gradType = Wide::kF32;
-  const void* x = nullptr;
-  Wide xType = Wide::kF32;
-  const void* gamma = nullptr;
-  Wide parameterType = Wide::kF32;
-  const float* mean = nullptr;
-  const float* rstd = nullptr;
-  void* dx = nullptr;
-  Wide dxType = Wide::kF32;
-  // One value per column; dbeta may be null.
-  void* dgamma = nullptr;
-  void* dbeta = nullptr;
-  Wide gradientType = Wide::kF32;
-  // Workspace for the column sums of chunks of rows (kernels/rows/column-sum.h).
-  float* workspace = nullptr;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  bool zeroCentered = false;
-};
-
 cudaError_t launchNorm(const NormParams& p, cudaStream_t stream);
-cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

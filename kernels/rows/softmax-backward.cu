@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-__device__ float gradientOf(const SoftmaxRows& p, float output, float gradOutput, float total) {
+__device__ float gradientOf(const SoftmaxBackwardParams& p, float output, float gradOutput, float total) {
   return p.scale * (output * (gradOutput - total));
 }
 

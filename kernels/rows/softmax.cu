@@ -1,7 +1,7 @@
 // Softmax. A team of threads computes one row: a warp for short rows, a block for long ones. The threads of its first
 // warp are the lanes of the sums. If the row fits in shared memory, it stays there between passes; otherwise it is read
 // again.
-#include "kernels/rows/softmax.h"
+#include "kernels/rows/softmax.gen.h"
 
 #include "kernels/core/divisor.cuh"
 #include "kernels/core/exponential.cuh"
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxPa
 cudaError_t launchSoftmax(const SoftmaxParams& p, cudaStream_t stream) {
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
   const int64_t bytes = p.columns * static_cast<int64_t>(sizeof(float));
-  return withWide(p.type, [&](auto type) {
+  return withWide(p.xType, [&](auto type) {
     constexpr Wide kType = type.value;
     if (!fits(bytes)) return launchTeams<kLanes>(softmaxKernel<kType, kLanes, false, 1>, p, 0, stream);
     return withTeam(p.columns, [&](auto team) {

@@ -8,7 +8,7 @@
 
 #include "kernels/device/device.cuh"
 #include "kernels/device/reduce.cuh"
-#include "kernels/rows/softmax.h"
+#include "kernels/rows/softmax.gen.h"
 
 namespace lockstep {
 
@@ -68,7 +68,8 @@ struct Team {
 };
 
 // The number of elements of a row that are not masked.
-__device__ inline int64_t lengthOf(const SoftmaxRows& p, int64_t row) {
+template <typename Params>
+__device__ int64_t lengthOf(const Params& p, int64_t row) {
   if (p.period == 0) return p.columns;
   return max(row % p.period + 1 + p.columns - p.period, int64_t{0});
 }

@@ -1,6 +1,6 @@
 // Updates amax histories and scales. A slot is the column of the history and the scale that belong to one tensor.
 // Threads with neighbouring x have neighbouring slots; threads along y share the rows of a slot's history.
-#include "kernels/update/delayed-scaling.h"
+#include "kernels/update/delayed-scaling.gen.h"
 
 #include "kernels/core/scale.cuh"
 #include "kernels/device/reduce.cuh"

@@ -1,9 +1,10 @@
 // Sums of squares and the clip factor. pieceKernel sums pieces of 4096 elements, one warp per piece. totalKernel adds
 // the sums of a tensor's pieces with one warp. clipKernel adds the sums of all tensors.
-#include "kernels/update/grad-norm.h"
+#include "kernels/update/grad-norm.gen.h"
 
 #include "kernels/device/device.cuh"
 #include "kernels/device/reduce.cuh"
+#include "kernels/update/square-piece.h"
 
 namespace lockstep {
 
@@ -69,10 +70,10 @@ __global__ void __launch_bounds__(kLanes) clipKernel(const ClipFactorParams p) {
 }  // namespace
 
 cudaError_t launchPieceSums(const PieceSumsParams& p, cudaStream_t stream) {
-  const int64_t pieces = ceilDivide(p.count, kSquarePiece);
+  const int64_t pieces = squarePieces(p.count);
   if (pieces > 0) {
     const auto blocks = static_cast<unsigned>(ceilDivide(pieces, kWarps));
-    withWide(p.type, [&](auto type) { pieceKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
+    withWide(p.xType, [&](auto type) { pieceKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
   }
   return cudaGetLastError();
 }
@@ -83,9 +84,9 @@ cudaError_t launchSumPieces(const SumPiecesParams& p, cudaStream_t stream) {
 }
 
 cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
-  const cudaError_t error = launchPieceSums({p.x, p.type, p.count, p.workspace}, stream);
+  const cudaError_t error = launchPieceSums({p.x, p.xType, p.count, p.workspace}, stream);
   if (error != cudaSuccess) return error;
-  return launchSumPieces({p.workspace, ceilDivide(p.count, kSquarePiece), p.out}, stream);
+  return launchSumPieces({p.workspace, squarePieces(p.count), p.out}, stream);
 }
 
 cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream) {

@@ -1,5 +1,5 @@
 // Optimizer steps. Each element is read once and written once, so the kernels are limited by memory bandwidth.
-#include "kernels/update/optimizer.h"
+#include "kernels/update/optimizer.gen.h"
 
 #include "kernels/device/elements.cuh"
 #include "kernels/quantize/noop.cuh"

@@ -10,6 +10,7 @@ enum class Kind {
   kCount,
   kFlag,
   kFloat,
+  kInt,
   kOverflow,
   kPointer,
   kRounding,
@@ -428,10 +429,10 @@ struct NcclBroadcast {
 struct UpdateScales {
   static constexpr const char* kName = "updateScales";
   static constexpr Argument kArguments[] = {
-      {"amaxHistory", Kind::kPointer, false},
-      {"scale", Kind::kPointer, false},
       {"length", Kind::kCount, false},
       {"count", Kind::kCount, false},
+      {"amaxHistory", Kind::kPointer, false},
+      {"scale", Kind::kPointer, false},
       {"scaledMax", Kind::kFloat, false},
       {"mostRecent", Kind::kFlag, false},
   };
@@ -468,31 +469,31 @@ struct Dequantize {
 struct Embedding {
   static constexpr const char* kName = "embedding";
   static constexpr Argument kArguments[] = {
-      {"table", Kind::kPointer, false},
-      {"tableType", Kind::kWide, false},
-      {"ids", Kind::kPointer, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
       {"count", Kind::kCount, false},
       {"vocabulary", Kind::kCount, false},
       {"first", Kind::kCount, false},
       {"whole", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"table", Kind::kPointer, false},
+      {"tableType", Kind::kWide, false},
+      {"ids", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
   };
 };
 
 struct EmbeddingBackward {
   static constexpr const char* kName = "embeddingBackward";
   static constexpr Argument kArguments[] = {
+      {"count", Kind::kCount, false},
+      {"vocabulary", Kind::kCount, false},
+      {"first", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"grad", Kind::kPointer, false},
       {"gradType", Kind::kWide, false},
       {"ids", Kind::kPointer, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
-      {"vocabulary", Kind::kCount, false},
-      {"first", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
       {"workspace", Kind::kPointer, false},
   };
 };
@@ -617,8 +618,8 @@ struct SquareSum {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
       {"count", Kind::kCount, false},
-      {"out", Kind::kPointer, false},
       {"workspace", Kind::kPointer, false},
+      {"out", Kind::kPointer, false},
   };
 };
 
@@ -743,31 +744,31 @@ struct SwapAxes {
 struct CrossEntropy {
   static constexpr const char* kName = "crossEntropy";
   static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"logits", Kind::kPointer, false},
       {"logitsType", Kind::kWide, false},
       {"targets", Kind::kPointer, false},
+      {"smoothing", Kind::kFloat, false},
+      {"ignore", Kind::kInt, false},
+      {"loss", Kind::kPointer, false},
       {"maximum", Kind::kPointer, false},
       {"total", Kind::kPointer, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"smoothing", Kind::kFloat, false},
-      {"ignore", Kind::kWord, false},
-      {"loss", Kind::kPointer, false},
   };
 };
 
 struct CrossEntropyBackward {
   static constexpr const char* kName = "crossEntropyBackward";
   static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"logits", Kind::kPointer, false},
       {"logitsType", Kind::kWide, false},
       {"targets", Kind::kPointer, false},
+      {"smoothing", Kind::kFloat, false},
+      {"ignore", Kind::kInt, false},
       {"maximum", Kind::kPointer, false},
       {"total", Kind::kPointer, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
-      {"smoothing", Kind::kFloat, false},
-      {"ignore", Kind::kWord, false},
       {"grad", Kind::kPointer, false},
       {"first", Kind::kCount, false},
       {"classes", Kind::kCount, false},
@@ -779,10 +780,10 @@ struct CrossEntropyBackward {
 struct Mse {
   static constexpr const char* kName = "mse";
   static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
       {"target", Kind::kPointer, false},
       {"targetType", Kind::kWide, false},
       {"loss", Kind::kPointer, false},
@@ -792,10 +793,10 @@ struct Mse {
 struct MseBackward {
   static constexpr const char* kName = "mseBackward";
   static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
       {"target", Kind::kPointer, false},
       {"targetType", Kind::kWide, false},
       {"grad", Kind::kPointer, false},
@@ -807,10 +808,10 @@ struct MseBackward {
 struct LossMaximum {
   static constexpr const char* kName = "lossMaximum";
   static constexpr Argument kArguments[] = {
-      {"logits", Kind::kPointer, false},
-      {"logitsType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"logits", Kind::kPointer, false},
+      {"logitsType", Kind::kWide, false},
       {"maximum", Kind::kPointer, false},
   };
 };
@@ -818,28 +819,28 @@ struct LossMaximum {
 struct LossSums {
   static constexpr const char* kName = "lossSums";
   static constexpr Argument kArguments[] = {
-      {"logits", Kind::kPointer, false},
-      {"logitsType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
+      {"logits", Kind::kPointer, false},
+      {"logitsType", Kind::kWide, false},
       {"targets", Kind::kPointer, false},
       {"first", Kind::kCount, false},
       {"maximum", Kind::kPointer, false},
-      {"sums", Kind::kPointer, false},
       {"smooths", Kind::kFlag, false},
+      {"sums", Kind::kPointer, false},
   };
 };
 
 struct LossOfSums {
   static constexpr const char* kName = "lossOfSums";
   static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"smoothing", Kind::kFloat, false},
       {"sums", Kind::kPointer, false},
       {"targets", Kind::kPointer, false},
       {"loss", Kind::kPointer, false},
-      {"rows", Kind::kCount, false},
       {"classes", Kind::kCount, false},
-      {"smoothing", Kind::kFloat, false},
-      {"ignore", Kind::kWord, false},
+      {"ignore", Kind::kInt, false},
   };
 };
 
@@ -910,23 +911,23 @@ struct Norm {
 struct NormBackward {
   static constexpr const char* kName = "normBackward";
   static constexpr Argument kArguments[] = {
+      {"rows", Kind::kCount, false},
+      {"columns", Kind::kCount, false},
       {"grad", Kind::kPointer, false},
       {"gradType", Kind::kWide, false},
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
-      {"rows", Kind::kCount, false},
-      {"columns", Kind::kCount, false},
       {"gamma", Kind::kPointer, false},
-      {"parameterType", Kind::kWide, false},
+      {"gammaType", Kind::kWide, false},
       {"mean", Kind::kPointer, true},
       {"rstd", Kind::kPointer, false},
       {"dx", Kind::kPointer, false},
       {"dxType", Kind::kWide, false},
       {"dgamma", Kind::kPointer, false},
+      {"dgammaType", Kind::kWide, false},
       {"dbeta", Kind::kPointer, true},
-      {"gradientType", Kind::kWide, false},
-      {"workspace", Kind::kPointer, false},
       {"zeroCentered", Kind::kFlag, false},
+      {"workspace", Kind::kPointer, false},
   };
 };
 
@@ -1029,9 +1030,9 @@ struct Sgd {
       {"copyType", Kind::kWide, true},
       {"gradScale", Kind::kPointer, true},
       {"noop", Kind::kPointer, true},
-      {"count", Kind::kCount, false},
       {"learningRate", Kind::kFloat, false},
       {"weightDecay", Kind::kFloat, false},
+      {"count", Kind::kCount, false},
       {"m", Kind::kPointer, true},
       {"momentum", Kind::kFloat, false},
       {"undamped", Kind::kFloat, false},
@@ -1050,9 +1051,9 @@ struct Adamw {
       {"copyType", Kind::kWide, true},
       {"gradScale", Kind::kPointer, true},
       {"noop", Kind::kPointer, true},
-      {"count", Kind::kCount, false},
       {"learningRate", Kind::kFloat, false},
       {"weightDecay", Kind::kFloat, false},
+      {"count", Kind::kCount, false},
       {"m", Kind::kPointer, false},
       {"v", Kind::kPointer, false},
       {"beta1", Kind::kFloat, false},
@@ -1091,9 +1092,9 @@ struct Scaled {
   static constexpr Argument kArguments[] = {
       {"x", Kind::kPointer, false},
       {"xType", Kind::kWide, false},
+      {"factor", Kind::kFloat, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
-      {"factor", Kind::kFloat, false},
       {"count", Kind::kCount, false},
   };
 };
@@ -1101,12 +1102,12 @@ struct Scaled {
 struct Softmax {
   static constexpr const char* kName = "softmax";
   static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
       {"period", Kind::kCount, false},
       {"scale", Kind::kFloat, false},
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
       {"out", Kind::kPointer, false},
       {"outType", Kind::kWide, false},
   };
@@ -1118,11 +1119,11 @@ struct SoftmaxBackward {
       {"rows", Kind::kCount, false},
       {"columns", Kind::kCount, false},
       {"period", Kind::kCount, false},
+      {"scale", Kind::kFloat, false},
       {"grad", Kind::kPointer, false},
       {"gradType", Kind::kWide, false},
       {"y", Kind::kPointer, false},
       {"yType", Kind::kWide, false},
-      {"scale", Kind::kFloat, false},
       {"dx", Kind::kPointer, false},
       {"dxType", Kind::kWide, false},
   };

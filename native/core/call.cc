@@ -62,6 +62,21 @@ uint64_t AnyCall::bounded(Slot name, uint64_t last) const {
   return value;
 }
 
+uint64_t AnyCall::between(Slot name, uint64_t first, uint64_t last) const {
+  const uint64_t value = bounded(name, last);
+  if (value < first)
+    refuse(std::string(name.text()) + " is " + std::to_string(value) + ", below " + std::to_string(first));
+  return value;
+}
+
+int32_t AnyCall::i32(Slot name) const {
+  const double value = f64(name);
+  if (!(value >= INT32_MIN && value <= INT32_MAX) || value != std::floor(value)) {
+    refuse(std::string(name.text()) + " is not an integer of 32 bits");
+  }
+  return static_cast<int32_t>(value);
+}
+
 void* AnyCall::pointer(Slot name, uint64_t bytes) const {
   const uint64_t from = count(name);
   void* pointer = context_.pointer(name.text(), from, bytes);

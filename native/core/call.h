@@ -36,6 +36,10 @@ class AnyCall {
   uint64_t count(Slot slot) const;
   // As `count`, for an integer from 0 to `last`.
   uint64_t bounded(Slot slot, uint64_t last) const;
+  // As `count`, for an integer from `first` to `last`.
+  uint64_t between(Slot slot, uint64_t first, uint64_t last) const;
+  // Returns an integer of 32 bits with a sign. Throws Failure ARGUMENT for any other value.
+  int32_t i32(Slot slot) const;
   double f64(Slot slot) const;
   // Whether the argument was given and is not 0.
   bool flag(Slot slot) const { return has(slot) && slots_[slot.index()] != 0; }
@@ -97,6 +101,8 @@ class Call : public AnyCall {
   }
   uint64_t count(Count name) const { return AnyCall::count(name); }
   uint64_t bounded(Count name, uint64_t last) const { return AnyCall::bounded(name, last); }
+  uint64_t between(Count name, uint64_t first, uint64_t last) const { return AnyCall::between(name, first, last); }
+  int32_t i32(Name<Declared, Kind::kInt> name) const { return AnyCall::i32(name); }
   uint32_t word(Name<Declared, Kind::kWord> name) const {
     return static_cast<uint32_t>(AnyCall::bounded(name, UINT32_MAX));
   }

@@ -29,24 +29,17 @@ describeOnStandIn("an address", (exports: AddonExports) => {
         fc.property(
           fc.integer({ min: -40, max: 340 }),
           fc.integer({ min: 0, max: 340 }),
-          fc.constantFrom(0, 1, 2),
-          (offset, count, xType) => {
-            const bytes = count * (xType === 0 ? 4 : 2);
+          fc.constantFrom("f32" as const, "bf16" as const, "f16" as const),
+          (offset, count, dtype) => {
+            const bytes = count * (dtype === "f32" ? 4 : 2);
             const inside = offset >= 0 && offset <= BLOCK && offset + bytes <= BLOCK;
             const width = Math.min(16, 2 ** Math.floor(Math.log2(Math.max(bytes, 1))));
-            const add = {
-              x: at + offset,
-              xType,
-              y: at + offset,
-              yType: xType,
-              out,
-              outType: 0,
-              count,
-            } as const;
-            const operand = () => addon.add(device, add);
+            const operand = { address: at + offset, dtype } as const;
+            const sum = { x: operand, y: operand, out: { address: out, dtype: "f32" }, count } as const;
+            const added = () => addon.add(device, sum);
             const copied = () => addon.readSync(device, at + offset, bytes);
-            if (inside && offset % width === 0) operand();
-            else expect(operand).toThrow(inside ? /multiple of/ : /no live tensor|are needed/);
+            if (inside && offset % width === 0) added();
+            else expect(added).toThrow(inside ? /multiple of/ : /no live tensor|are needed/);
             if (inside) expect(copied()).toHaveLength(bytes);
             else expect(copied).toThrow(/no live tensor|are needed/);
           },
@@ -55,12 +48,12 @@ describeOnStandIn("an address", (exports: AddonExports) => {
           numRuns: 3000,
           seed: 1,
           examples: [
-            [4, 4, 0],
-            [4, 1, 0],
-            [8, 3, 0],
-            [2, 1, 1],
-            [15, 0, 0],
-            [300, 0, 0],
+            [4, 4, "f32"],
+            [4, 1, "f32"],
+            [8, 3, "f32"],
+            [2, 1, "bf16"],
+            [15, 0, "f32"],
+            [300, 0, "f32"],
           ],
         },
       );

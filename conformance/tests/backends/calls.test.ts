@@ -7,12 +7,35 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ORDERED } from "#reference";
-import { ABSENT, type Declaration, packing, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
+import {
+  ABSENT,
+  type Declaration,
+  hasType,
+  isBounded,
+  isMemory,
+  type Memory,
+  packing,
+  slotsOf,
+} from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
 import type { ExportName } from "../../../src/backends/wasm/instance.js";
+import { WIDE } from "../../../src/formats/contract.gen.js";
 import { filesIn, ROOT } from "../harness/sources/sources.js";
 
 const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
+
+type Slots = ReadonlyMap<string, number>;
+
+/** A tensor for an argument, or an address for a workspace, and the slots that result. */
+function drawnMemory(name: string, memory: Memory): fc.Arbitrary<readonly [unknown, Slots]> {
+  if (memory.access === "scratch") return fc.double().map((address) => [address, new Map([[name, address]])]);
+  return fc
+    .record({ address: fc.double(), dtype: fc.constantFrom("f32" as const, "bf16" as const, "f16" as const) })
+    .map((tensor) => {
+      const type: readonly [string, number][] = hasType(memory) ? [[`${name}Type`, WIDE[tensor.dtype]]] : [];
+      return [tensor, new Map([[name, tensor.address], ...type])];
+    });
+}
 
 /** A value for each argument, optional arguments and groups present or absent, and the slots that result. */
 function drawn(
@@ -21,8 +44,9 @@ function drawn(
 ): fc.Arbitrary<readonly [object, ReadonlyMap<string, number>]> {
   const parts = Object.entries(declaration).map(([key, declared]) => {
     const name = key.replace("?", "");
-    const given: fc.Arbitrary<readonly [unknown, ReadonlyMap<string, number>]> =
-      typeof declared !== "string"
+    const given: fc.Arbitrary<readonly [unknown, ReadonlyMap<string, number>]> = isMemory(declared)
+      ? drawnMemory(prefix + name, declared)
+      : typeof declared === "object" && !isBounded(declared)
         ? drawn(declared, `${prefix}${name}.`)
         : declared === "flag"
           ? fc.boolean().map((flag) => [flag, new Map([[prefix + name, Number(flag)]])] as const)

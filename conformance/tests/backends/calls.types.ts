@@ -3,8 +3,11 @@ import type { Addon, DeviceHandle } from "../../../src/backends/cuda/addon.js";
 import type { Pool } from "../../../src/backends/wasm/pool.js";
 
 export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: number): void {
-  const sum = { x: 0, xType: 0, y: 0, yType: 1, out: 0, outType: 2 } as const;
+  const f32 = { address: 0, dtype: "f32" } as const;
+  const sum = { x: f32, y: f32, out: f32 } as const;
   addon.add(device, { ...sum, count: 1 });
+  // a tensor has more properties than a call needs
+  addon.add(device, { ...sum, x: { ...f32, shape: [1] }, count: 1 });
   // @ts-expect-error too few arguments
   addon.add(device, sum);
   // @ts-expect-error an unknown argument
@@ -20,10 +23,24 @@ export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: 
   addon.add(device, { ...sum, count: undefined });
   // @ts-expect-error a string for a number
   addon.add(device, { ...sum, count: "1" });
+  // @ts-expect-error a tensor of another dtype
+  addon.add(device, { ...sum, x: { address: 0, dtype: "i32" }, count: 1 });
+  // @ts-expect-error an address for a tensor
+  addon.add(device, { ...sum, x: 0, count: 1 });
+  const norm = {
+    gamma: 0,
+    rstd: 0,
+    epsilon: 0,
+    zeroCentered: false,
+    x: 0,
+    xType: 0,
+    rows: 1,
+    columns: 1,
+  } as const;
   // @ts-expect-error a number that is no wide type
-  addon.add(device, { ...sum, xType: 7, count: 1 });
+  addon.norm(device, { ...norm, parameterType: 0, out: 0, outType: 7 });
   // @ts-expect-error a variable of type number for a wide type
-  addon.add(device, { ...sum, xType: word, count: 1 });
+  addon.norm(device, { ...norm, parameterType: 0, out: 0, outType: word });
   // @ts-expect-error the arguments of another operation
   addon.hadamard(device, { ...sum, count: 1 });
   // @ts-expect-error an unknown operation
@@ -31,7 +48,7 @@ export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: 
   // @ts-expect-error arguments in two objects
   addon.add(device, sum, { count: 1 });
 
-  const scales = { amaxHistory: 0, scale: 0, length: 1, count: 1, scaledMax: 448 };
+  const scales = { amaxHistory: f32, scale: f32, length: 1, count: 1, scaledMax: 448 };
   addon.updateScales(device, { ...scales, mostRecent: true });
   // @ts-expect-error a number for a boolean
   addon.updateScales(device, { ...scales, mostRecent: 1 });

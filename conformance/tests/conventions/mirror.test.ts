@@ -23,6 +23,23 @@ const COMPOSED = {
   "quantize/norm-quantize": "the reference composes it: src/backends/steps/norm.ts",
 };
 
+/** The operations all of whose calls have a generated binding. */
+const BOUND_BY_DECLARATION = Object.fromEntries(
+  [
+    "cast/sweep",
+    "elementwise/add",
+    "elementwise/scaled",
+    "rows/embedding",
+    "rows/loss",
+    "rows/loss-parts",
+    "rows/softmax",
+    "update/delayed-scaling",
+    "update/grad-norm",
+    "update/optimizer",
+    "elementwise/activation",
+  ].map((operation) => [operation, "native/calls.gen.cc"]),
+);
+
 const FLOORS: readonly Floor[] = [
   { folder: "src/ops", ending: ".ts" },
   { folder: "src/backends/wasm", ending: ".ts" },
@@ -52,6 +69,7 @@ const FLOORS: readonly Floor[] = [
   {
     folder: "native",
     ending: ".cc",
+    without: BOUND_BY_DECLARATION,
     rooms: { core: "calls, memory and streams of the addon", collective: "communicators of NCCL" },
   },
   {

@@ -3,20 +3,20 @@
 #include <cstring>
 
 #include "conformance/tests/stand-in/touch.h"
-#include "kernels/cast/cast.h"
-#include "kernels/cast/sweep.h"
+#include "kernels/cast/cast.gen.h"
+#include "kernels/cast/sweep.gen.h"
 #include "kernels/core/format.h"
 #include "kernels/device/device.cuh"
 #include "kernels/device/fault.h"
 #include "kernels/elementwise/gated.h"
 #include "kernels/layout/layout.h"
-#include "kernels/quantize/amax.h"
 #include "kernels/quantize/dequantize.h"
 #include "kernels/quantize/hadamard/hadamard.h"
 #include "kernels/quantize/taken.h"
-#include "kernels/update/delayed-scaling.h"
-#include "kernels/update/grad-norm.h"
-#include "kernels/update/optimizer.h"
+#include "kernels/update/delayed-scaling.gen.h"
+#include "kernels/update/grad-norm.gen.h"
+#include "kernels/update/optimizer.gen.h"
+#include "kernels/update/square-piece.h"
 
 using namespace standin;
 
@@ -110,16 +110,16 @@ cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
 
 cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
   on(stream);
-  readsWide(p.x, p.type, p.count);
-  writesF32(p.workspace, (p.count + kSquarePiece - 1) / kSquarePiece);
+  readsWide(p.x, p.xType, p.count);
+  writesF32(p.workspace, squarePieces(p.count));
   writesF32(p.out, 1);
   return cudaSuccess;
 }
 
 cudaError_t launchPieceSums(const PieceSumsParams& p, cudaStream_t stream) {
   on(stream);
-  readsWide(p.x, p.type, p.count);
-  writesF32(p.sums, (p.count + kSquarePiece - 1) / kSquarePiece);
+  readsWide(p.x, p.xType, p.count);
+  writesF32(p.sums, squarePieces(p.count));
   return cudaSuccess;
 }
 
@@ -178,7 +178,8 @@ cudaError_t launchRelayout(const RelayoutParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-static void step(const StepParams& p) {
+template <typename Params>
+static void step(const Params& p) {
   readsWide(p.grad, p.gradType, p.count);
   readsF32(p.gradScale, 1);
   readsF32(p.noop, 1);

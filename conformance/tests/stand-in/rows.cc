@@ -1,11 +1,12 @@
 // Stand-ins for the kernels of rows: norms, softmax, losses, embeddings.
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/rows/column-sum.h"
-#include "kernels/rows/embedding.h"
-#include "kernels/rows/loss-parts.h"
-#include "kernels/rows/loss.h"
+#include "kernels/rows/embedding.gen.h"
+#include "kernels/rows/loss-parts.gen.h"
+#include "kernels/rows/loss.gen.h"
+#include "kernels/rows/norm.gen.h"
 #include "kernels/rows/norm.h"
-#include "kernels/rows/softmax.h"
+#include "kernels/rows/softmax.gen.h"
 
 using namespace standin;
 
@@ -13,7 +14,7 @@ namespace lockstep {
 
 cudaError_t launchSoftmax(const SoftmaxParams& p, cudaStream_t stream) {
   on(stream);
-  readsWide(p.x, p.type, p.rows * p.columns);
+  readsWide(p.x, p.xType, p.rows * p.columns);
   writesWide(p.out, p.outType, p.rows * p.columns);
   return cudaSuccess;
 }
@@ -42,12 +43,12 @@ cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream)
   on(stream);
   readsWide(p.grad, p.gradType, p.rows * p.columns);
   readsWide(p.x, p.xType, p.rows * p.columns);
-  readsWide(p.gamma, p.parameterType, p.columns);
+  readsWide(p.gamma, p.gammaType, p.columns);
   readsF32(p.mean, p.rows);
   readsF32(p.rstd, p.rows);
   writesWide(p.dx, p.dxType, p.rows * p.columns);
-  writesWide(p.dgamma, p.gradientType, p.columns);
-  writesWide(p.dbeta, p.gradientType, p.columns);
+  writesWide(p.dgamma, p.dgammaType, p.columns);
+  writesWide(p.dbeta, p.dgammaType, p.columns);
   writesF32(p.workspace, (p.dbeta ? 2 : 1) * chunksOf(p.rows) * p.columns);
   return cudaSuccess;
 }
@@ -62,7 +63,7 @@ cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
 
 cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream) {
   on(stream);
-  readsWide(p.logits, p.type, p.rows * p.columns);
+  readsWide(p.logits, p.logitsType, p.rows * p.columns);
   readsF32(p.targets, p.rows);
   for (float* each : {p.loss, p.maximum, p.total}) writesF32(each, p.rows);
   return cudaSuccess;
@@ -70,14 +71,15 @@ cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream)
 
 cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream) {
   on(stream);
-  readsWide(p.logits, p.type, p.rows * p.columns);
+  readsWide(p.logits, p.logitsType, p.rows * p.columns);
   readsF32(p.targets, p.rows);
   for (const float* each : {p.grad, p.maximum, p.total}) readsF32(each, p.rows);
   writesWide(p.dx, p.dxType, p.rows * p.columns);
   return cudaSuccess;
 }
 
-static void readPart(const PartOfLogits& p) { readsWide(p.logits, p.type, p.rows * p.columns); }
+template <typename Params>
+static void readPart(const Params& p) { readsWide(p.logits, p.logitsType, p.rows * p.columns); }
 
 cudaError_t launchLossMaximum(const LossMaximumParams& p, cudaStream_t stream) {
   on(stream);
@@ -103,8 +105,9 @@ cudaError_t launchLossOfSums(const LossOfSumsParams& p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-static void readPair(const MsePair& p) {
-  readsWide(p.x, p.type, p.rows * p.columns);
+template <typename Params>
+static void readPair(const Params& p) {
+  readsWide(p.x, p.xType, p.rows * p.columns);
   readsWide(p.target, p.targetType, p.rows * p.columns);
 }
 
@@ -135,8 +138,7 @@ cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream
   on(stream);
   readsWide(p.grad, p.gradType, p.count * p.columns);
   readsF32(p.ids, p.count);
-  writesF32(p.starts, p.vocabulary + 1);
-  for (int64_t i = 0; i < p.count; i += p.count > 1 ? p.count - 1 : 1) writes(p.positions + i, 4);
+  writesF32(p.workspace, p.vocabulary + 1 + p.count);
   writesWide(p.out, p.outType, p.vocabulary * p.columns);
   return cudaSuccess;
 }

@@ -3,14 +3,9 @@
  * in native-calls.ts. The TypeScript type of a call, the order of its slots and the C++ accessors (native/core/arguments.gen.h)
  * follow from that declaration.
  */
-import type {
-  ACTIVATION,
-  OVERFLOW,
-  ROUNDING,
-  SCALE_RULE,
-  STAGING,
-  WIDE,
-} from "../../formats/contract.gen.js";
+import type { ACTIVATION, OVERFLOW, ROUNDING, SCALE_RULE, STAGING } from "../../formats/contract.gen.js";
+import { WIDE } from "../../formats/contract.gen.js";
+import type { WideDType } from "../../tensor/shape.js";
 
 type Value<T> = T[keyof T];
 
@@ -22,6 +17,8 @@ interface Kinds {
   count: number;
   /** A 32-bit integer. */
   word: number;
+  /** An integer of 32 bits with a sign. */
+  int: number;
   /** A number that is rounded to f32. */
   float: number;
   flag: boolean;
@@ -36,17 +33,102 @@ interface Kinds {
 
 export type Kind = keyof Kinds;
 
+/** How a kernel uses device memory. `scratch` is a workspace: the argument named `workspace`, which no other one may overlap. */
+export type Access = "reads" | "writes" | "updates" | "scratch";
+
 /**
- * The arguments of a call by name. A name that ends with "?" is optional. A value that is an object is a group of arguments.
+ * The elements of device memory. `wide` is f32, bf16 or f16, as the dtype of the tensor says; `codes` are packed codes of the
+ * format that the argument `word` of the same call names.
+ */
+export type Element = "wide" | "codes" | "f32" | "i32" | "u32";
+
+/** Device memory that a call takes: a tensor or, for a workspace, an address. */
+export interface Memory {
+  readonly element: Element;
+  /**
+   * The number of elements, in C++: a product of arguments of the call, numbers, and functions that scripts/generate/kernels.mjs
+   * knows.
+   */
+  readonly size: string;
+  readonly access: Access;
+  /** A comment for the field of the C++ struct. */
+  readonly about: string | undefined;
+  /** Another argument whose dtype this one has. Only the other one has a slot for it. */
+  readonly like: string | undefined;
+}
+
+/** An integer from 0 to 2^53 with a narrower range, and its type in C++. */
+export interface Bounded {
+  readonly from: number;
+  readonly to: number;
+  readonly type: "int64_t" | "int32_t" | "uint32_t";
+}
+
+const memory =
+  <E extends Element, A extends Access>(element: E, access: A) =>
+  <L extends string | undefined = undefined>(size: string, about?: string, like?: L) =>
+    ({ element, size, access, about, like: like as L }) as const;
+
+const memories = <A extends Access>(access: A) =>
+  ({
+    wide: memory("wide", access),
+    codes: memory("codes", access),
+    f32: memory("f32", access),
+    i32: memory("i32", access),
+    u32: memory("u32", access),
+  }) as const;
+
+/** Device memory that a kernel reads. */
+export const reads = memories("reads");
+/** Device memory that a kernel writes. */
+export const writes = memories("writes");
+/** Device memory that a kernel reads and writes. */
+export const updates = memories("updates");
+/** A workspace of a kernel. */
+export const scratch = memories("scratch");
+
+/** A count from `from` to `to`. */
+export function bounded({ from = 0, to = 2 ** 53, type = "int64_t" }: Partial<Bounded>): Bounded {
+  return { from, to, type };
+}
+
+/**
+ * The arguments of a call by name. A name that ends with "?" is optional. A value that is an object of none of the types above
+ * is a group of arguments. If all memory of a call is declared as `Memory`, `npm run generate` writes the struct of its kernel's
+ * parameters, which has the arguments as fields in this order, and the binding that reads them.
  */
 export interface Declaration {
-  readonly [name: string]: Kind | Declaration;
+  readonly [name: string]: Kind | Memory | Bounded | Declaration;
 }
 
 /** The declarations of several calls, by the calls' names. */
 export type Declarations = Readonly<Record<string, Declaration>>;
 
-type Passed<T> = T extends Kind ? Kinds[T] : T extends Declaration ? ArgumentsOf<T> : never;
+/** What has a place in device memory. A tensor does. */
+interface Located {
+  readonly address: number;
+}
+
+/** A tensor of f32, bf16 or f16. */
+interface LocatedWide extends Located {
+  readonly dtype: WideDType;
+}
+
+type PassedMemory<M extends Memory> = M["access"] extends "scratch"
+  ? number
+  : M["element"] extends "wide"
+    ? LocatedWide
+    : Located;
+
+type Passed<T> = T extends Kind
+  ? Kinds[T]
+  : T extends Memory
+    ? PassedMemory<T>
+    : T extends Bounded
+      ? number
+      : T extends Declaration
+        ? ArgumentsOf<T>
+        : never;
 
 /** The type of the arguments object of a declaration. */
 export type ArgumentsOf<D extends Declaration> = {
@@ -60,7 +142,9 @@ export type ArgumentsOf<D extends Declaration> = {
  * rejects unknown properties only in fresh object literals, not in spread objects or variables.
  */
 export type Exactly<A, Wanted> = A extends object
-  ? { readonly [K in keyof A]: K extends keyof Wanted ? Exactly<A[K], NonNullable<Wanted[K]>> : never }
+  ? Wanted extends Located
+    ? A
+    : { readonly [K in keyof A]: K extends keyof Wanted ? Exactly<A[K], NonNullable<Wanted[K]>> : never }
   : A;
 
 /** The bit pattern of a slot whose argument is absent: a NaN that arithmetic does not produce. */
@@ -74,17 +158,38 @@ export interface Slot {
   readonly optional: boolean;
 }
 
-/** Returns the slots of a declaration, in order. */
+/** Whether a declared argument is device memory. */
+export function isMemory(declared: Declaration[string]): declared is Memory {
+  return typeof declared === "object" && "access" in declared && typeof declared.access === "string";
+}
+
+/** Whether a declared argument is a count with a range. */
+export function isBounded(declared: Declaration[string]): declared is Bounded {
+  return typeof declared === "object" && "from" in declared && typeof declared.from === "number";
+}
+
+/** Whether a second slot has the dtype of the memory. */
+export function hasType({ element, like }: Memory): boolean {
+  return element === "wide" && like === undefined;
+}
+
+/** Returns the slots of a declaration, in order. Memory of wide elements has a second slot, NAMEType. */
 export function slotsOf(declaration: Declaration, prefix = "", within = false): readonly Slot[] {
-  return Object.entries(declaration).flatMap(([key, declared]) => {
+  return Object.entries(declaration).flatMap(([key, declared]): readonly Slot[] => {
     const optional = within || key.endsWith("?");
     const name = prefix + nameIn(key);
-    return typeof declared === "string"
-      ? [{ name, kind: declared, optional }]
-      : slotsOf(declared, `${name}.`, optional);
+    if (isMemory(declared)) {
+      const address: Slot = { name, kind: "pointer", optional };
+      const type: Slot = { name: `${name}Type`, kind: "wide", optional };
+      return hasType(declared) ? [address, type] : [address];
+    }
+    if (isBounded(declared)) return [{ name, kind: "count", optional }];
+    if (typeof declared === "string") return [{ name, kind: declared, optional }];
+    return slotsOf(declared, `${name}.`, optional);
   });
 }
 
+/** The name of an argument, without the mark of an optional one. */
 function nameIn(key: string): string {
   return key.endsWith("?") ? key.slice(0, -1) : key;
 }
@@ -94,14 +199,20 @@ interface Field {
   readonly name: string;
   readonly at: number;
   readonly fields: readonly Field[] | undefined;
+  /** Whether the argument is an object with an address, and with a dtype, whose number the next slot takes. */
+  readonly isLocated: boolean;
+  readonly isWide: boolean;
 }
 
 function fieldsOf(declaration: Declaration, first: number): readonly Field[] {
   let at = first;
   return Object.entries(declaration).map(([key, declared]) => {
-    const isGroup = typeof declared !== "string";
-    const field = { name: nameIn(key), at, fields: isGroup ? fieldsOf(declared, at) : undefined };
-    at += isGroup ? slotsOf(declared).length : 1;
+    const isLocated = isMemory(declared) && declared.access !== "scratch";
+    const isWide = isLocated && hasType(declared);
+    const isGroup = typeof declared === "object" && !isMemory(declared) && !isBounded(declared);
+    const fields = isGroup ? fieldsOf(declared, at) : undefined;
+    const field = { name: nameIn(key), at, fields, isLocated, isWide };
+    at += slotsOf({ [key]: declared }).length;
     return field;
   });
 }
@@ -123,10 +234,13 @@ export function packing(declaration: Declaration): (args: object) => Float64Arra
 }
 
 function pack(slots: Float64Array, fields: readonly Field[], args: Given): void {
-  for (const { name, at, fields: group } of fields) {
+  for (const { name, at, fields: group, isLocated, isWide } of fields) {
     const value = args[name];
     if (value === undefined) continue;
     if (group) pack(slots, group, value as Given);
-    else slots[at] = typeof value === "number" ? value : value ? 1 : 0;
+    else if (isLocated) {
+      slots[at] = (value as Located).address;
+      if (isWide) slots[at + 1] = WIDE[(value as LocatedWide).dtype];
+    } else slots[at] = typeof value === "number" ? value : value ? 1 : 0;
   }
 }

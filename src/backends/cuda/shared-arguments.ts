@@ -3,10 +3,9 @@
 /** The size of a matrix. */
 export const SIZE = { rows: "count", columns: "count" } as const;
 
-export const X = { x: "pointer", xType: "wide" } as const;
+const X = { x: "pointer", xType: "wide" } as const;
 export const OUT = { out: "pointer", outType: "wide" } as const;
 export const GRAD = { grad: "pointer", gradType: "wide" } as const;
-export const DX = { dx: "pointer", dxType: "wide" } as const;
 export const SOURCE = { ...X, ...SIZE } as const;
 /** A random source as four 32-bit words. See lowering.ts and native/core/random.h. */
 export const RANDOM = {

@@ -1,7 +1,7 @@
 /** The operation sweep on a GPU: digests of the codes of all f32 bit patterns. */
 import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import { type Lowering, randomWords } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
+import { bounded, type Declarations, writes } from "../native-arguments.js";
 import { RANDOM } from "../shared-arguments.js";
 
 export const SWEEP_CALLS = {
@@ -10,8 +10,8 @@ export const SWEEP_CALLS = {
     rounding: "rounding",
     overflow: "overflow",
     ...RANDOM,
-    chunk: "count",
-    out: "pointer",
+    chunk: bounded({ to: 255, type: "uint32_t" }),
+    out: writes.u32("2", "The two sums."),
   },
 } as const satisfies Declarations;
 
@@ -23,7 +23,7 @@ export const sweep: Lowering<"sweep"> = {
       overflow: OVERFLOW[overflow],
       random: randomWords(random),
       chunk,
-      out: out.address,
+      out,
     });
   },
 };

@@ -1,41 +1,36 @@
 /** Activations, gated activations and their gradients on a GPU. */
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
-import type { ActivationArgs, GatedArgs } from "../../ops.js";
+import type { GatedArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { CLAMP, GRAD, OUT, SOURCE, X } from "../shared-arguments.js";
+import { type Declarations, reads, writes } from "../native-arguments.js";
+import { CLAMP, GRAD, OUT, SOURCE } from "../shared-arguments.js";
+
+const ELEMENTWISE = {
+  x: reads.wide("count"),
+  out: writes.wide("count", "May be x."),
+  kind: "activation",
+  count: "count",
+} as const;
 
 export const ACTIVATION_CALLS = {
-  activation: { ...X, ...OUT, kind: "activation", count: "count" },
-  activationBackward: { ...X, ...OUT, kind: "activation", count: "count", ...GRAD },
+  activation: ELEMENTWISE,
+  activationBackward: { ...ELEMENTWISE, grad: reads.wide("count", "The gradient of act(x).") },
   gated: { ...SOURCE, ...OUT, kind: "activation" },
   gatedBackward: { ...SOURCE, ...OUT, kind: "activation", ...GRAD },
   clampedSwiglu: { ...SOURCE, ...OUT, ...CLAMP },
   clampedSwigluBackward: { ...SOURCE, ...OUT, ...CLAMP, ...GRAD },
 } as const satisfies Declarations;
 
-function elementwise({ x, kind, out }: ActivationArgs) {
-  return {
-    x: x.address,
-    xType: wideOf(x),
-    out: out.address,
-    outType: wideOf(out),
-    kind: ACTIVATION[kind],
-    count: x.size,
-  };
-}
-
 export const activation: Lowering<"activation"> = {
-  run({ addon, device }, args) {
-    addon.activation(device, elementwise(args));
+  run({ addon, device }, { x, kind, out }) {
+    addon.activation(device, { x, out, kind: ACTIVATION[kind], count: x.size });
   },
 };
 
 export const activationBackward: Lowering<"activationBackward"> = {
-  run({ addon, device }, args) {
-    const { grad } = args;
-    addon.activationBackward(device, { grad: grad.address, gradType: wideOf(grad), ...elementwise(args) });
+  run({ addon, device }, { grad, x, kind, out }) {
+    addon.activationBackward(device, { x, out, kind: ACTIVATION[kind], count: x.size, grad });
   },
 };
 

@@ -1,22 +1,18 @@
 /** Addition of tensors on a GPU. */
-import { type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { OUT, X } from "../shared-arguments.js";
+import type { Lowering } from "../lowering.js";
+import { type Declarations, reads, writes } from "../native-arguments.js";
 
 export const ADD_CALLS = {
-  add: { ...X, y: "pointer", yType: "wide", ...OUT, count: "count" },
+  add: {
+    x: reads.wide("count"),
+    y: reads.wide("count"),
+    out: writes.wide("count", "May be x or y."),
+    count: "count",
+  },
 } as const satisfies Declarations;
 
 export const add: Lowering<"add"> = {
   run({ addon, device }, { x, y, out }) {
-    addon.add(device, {
-      x: x.address,
-      xType: wideOf(x),
-      y: y.address,
-      yType: wideOf(y),
-      out: out.address,
-      outType: wideOf(out),
-      count: out.size,
-    });
+    addon.add(device, { x, y, out, count: out.size });
   },
 };

@@ -1,48 +1,42 @@
 /** Embedding lookup and its gradient on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
-import { type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { GRAD, OUT } from "../shared-arguments.js";
+import type { Lowering } from "../lowering.js";
+import { bounded, type Declarations, reads, scratch, writes } from "../native-arguments.js";
 
 export const EMBEDDING_CALLS = {
+  /**
+   * The table may be a part of a larger one, with the ids from `first` on: an id of another part gives a row of -0. `whole` is
+   * the number of all ids.
+   */
   embedding: {
-    table: "pointer",
-    tableType: "wide",
-    ids: "pointer",
-    ...OUT,
     count: "count",
     vocabulary: "count",
     first: "count",
     whole: "count",
     columns: "count",
+    table: reads.wide("vocabulary * columns"),
+    ids: reads.i32("count"),
+    out: writes.wide("count * columns"),
   },
   embeddingBackward: {
-    ...GRAD,
-    ids: "pointer",
-    ...OUT,
-    count: "count",
+    count: bounded({ to: 2 ** 32 - 1 }),
     vocabulary: "count",
-    first: "count",
+    first: bounded({ to: 2 ** 31 - 1, type: "int32_t" }),
     columns: "count",
-    workspace: "pointer",
+    grad: reads.wide("count * columns"),
+    ids: reads.i32("count"),
+    out: writes.wide("vocabulary * columns", "The rows of the ids from `first` on."),
+    workspace: scratch.u32(
+      "vocabulary + 1 + count",
+      "vocabulary + 1 offsets, then the positions whose id has a row, sorted by id. Those of row v are between offsets v and v + 1.",
+    ),
   },
 } as const satisfies Declarations;
 
 export const embedding: Lowering<"embedding"> = {
   run({ addon, device }, { table, ids, first, whole, out }) {
     const [vocabulary, columns] = asMatrix(table.shape);
-    addon.embedding(device, {
-      table: table.address,
-      tableType: wideOf(table),
-      ids: ids.address,
-      out: out.address,
-      outType: wideOf(out),
-      count: ids.size,
-      vocabulary,
-      first,
-      whole,
-      columns,
-    });
+    addon.embedding(device, { count: ids.size, vocabulary, first, whole, columns, table, ids, out });
   },
 };
 
@@ -51,15 +45,13 @@ export const embeddingBackward: Lowering<"embeddingBackward"> = {
     const [vocabulary, columns] = asMatrix(out.shape);
     withTemporary(4 * (vocabulary + 1 + ids.size), (workspace) =>
       addon.embeddingBackward(device, {
-        grad: grad.address,
-        gradType: wideOf(grad),
-        ids: ids.address,
-        out: out.address,
-        outType: wideOf(out),
         count: ids.size,
         vocabulary,
         first,
         columns,
+        grad,
+        ids,
+        out,
         workspace,
       }),
     );

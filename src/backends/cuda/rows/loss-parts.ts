@@ -1,75 +1,53 @@
 /** The steps of a cross-entropy whose columns ranks have parts of, on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
-import type { Tensor } from "../../../tensor/tensor.js";
-import type { LossMaximumArgs } from "../../ops.js";
-import { type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
+import type { Lowering } from "../lowering.js";
+import { type Declarations, reads, writes } from "../native-arguments.js";
 import { SIZE } from "../shared-arguments.js";
 
-const LOGITS = { logits: "pointer", logitsType: "wide", ...SIZE } as const;
+const LOGITS = { ...SIZE, logits: reads.wide("rows * columns") } as const;
 
 export const LOSS_PARTS_CALLS = {
-  lossMaximum: { ...LOGITS, maximum: "pointer" },
+  lossMaximum: { ...LOGITS, maximum: writes.f32("rows") },
+  /** `first` is the class of the first column. With `smooths` there is a third row of sums, of logit - maximum. */
   lossSums: {
     ...LOGITS,
-    targets: "pointer",
+    targets: reads.i32("rows"),
     first: "count",
-    maximum: "pointer",
-    sums: "pointer",
+    maximum: reads.f32("rows", "The largest logit of all classes."),
     smooths: "flag",
+    sums: writes.f32(
+      "rows * (smooths ? 3 : 2)",
+      "[2 or 3, rows]: the sum of e^(logit - maximum), and logit - maximum of the target, or -0 if it has no column.",
+    ),
   },
   lossOfSums: {
-    sums: "pointer",
-    targets: "pointer",
-    loss: "pointer",
     rows: "count",
-    classes: "count",
     smoothing: "float",
-    ignore: "word",
+    sums: reads.f32("rows * (smoothing != 0 ? 3 : 2)", "The sums of all classes."),
+    targets: reads.i32("rows"),
+    loss: writes.f32("rows"),
+    classes: "count",
+    ignore: "int",
   },
 } as const satisfies Declarations;
 
-function rowsOf({ logits }: Pick<LossMaximumArgs, "logits">) {
-  const [rows, columns] = asMatrix(logits.shape);
-  return { logits: logits.address, logitsType: wideOf(logits), rows, columns };
-}
-
-/** Whether `sums` has the row that label smoothing needs. */
-function smooths(sums: Tensor): boolean {
-  return sums.shape[0] === 3;
-}
-
 export const lossMaximum: Lowering<"lossMaximum"> = {
-  run({ addon, device }, args) {
-    addon.lossMaximum(device, { maximum: args.maximum.address, ...rowsOf(args) });
+  run({ addon, device }, { logits, maximum }) {
+    const [rows, columns] = asMatrix(logits.shape);
+    addon.lossMaximum(device, { rows, columns, logits, maximum });
   },
 };
 
 export const lossSums: Lowering<"lossSums"> = {
-  run({ addon, device }, args) {
-    const { targets, first, maximum, sums } = args;
-    addon.lossSums(device, {
-      targets: targets.address,
-      first,
-      maximum: maximum.address,
-      sums: sums.address,
-      smooths: smooths(sums),
-      ...rowsOf(args),
-    });
+  run({ addon, device }, { logits, targets, first, maximum, sums }) {
+    const [rows, columns] = asMatrix(logits.shape);
+    const smooths = sums.shape[0] === 3;
+    addon.lossSums(device, { rows, columns, logits, targets, first, maximum, smooths, sums });
   },
 };
 
 export const lossOfSums: Lowering<"lossOfSums"> = {
   run({ addon, device }, { sums, targets, classes, smoothing, ignore, loss }) {
-    addon.lossOfSums(device, {
-      sums: sums.address,
-      targets: targets.address,
-      loss: loss.address,
-      rows: loss.size,
-      classes,
-      smoothing,
-      // the i32 as a 32-bit pattern
-      ignore: ignore >>> 0,
-    });
+    addon.lossOfSums(device, { rows: loss.size, smoothing, sums, targets, loss, classes, ignore });
   },
 };

@@ -1,95 +1,74 @@
 /** Losses and their gradients on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
-import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
-import { type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { DX, SIZE, SOURCE } from "../shared-arguments.js";
+import type { CrossEntropyArgs } from "../../ops.js";
+import type { Lowering } from "../lowering.js";
+import { type Declarations, reads, writes } from "../native-arguments.js";
+import { SIZE } from "../shared-arguments.js";
 
 const LOGITS = {
-  logits: "pointer",
-  logitsType: "wide",
-  targets: "pointer",
-  maximum: "pointer",
-  total: "pointer",
   ...SIZE,
+  logits: reads.wide("rows * columns"),
+  targets: reads.i32("rows", "A row whose target equals `ignore` has zero loss and zero gradient."),
   smoothing: "float",
-  ignore: "word",
+  ignore: "int",
 } as const;
 
-const PAIR = { ...SOURCE, target: "pointer", targetType: "wide" } as const;
+const PAIR = { ...SIZE, x: reads.wide("rows * columns"), target: reads.wide("rows * columns") } as const;
 
 export const LOSS_CALLS = {
-  crossEntropy: { ...LOGITS, loss: "pointer" },
-  crossEntropyBackward: { ...LOGITS, grad: "pointer", first: "count", classes: "count", ...DX },
-  mse: { ...PAIR, loss: "pointer" },
-  mseBackward: { ...PAIR, grad: "pointer", ...DX },
+  crossEntropy: {
+    ...LOGITS,
+    loss: writes.f32("rows"),
+    maximum: writes.f32("rows", "The largest logit."),
+    total: writes.f32("rows", "The sum of e^(logit - maximum)."),
+  },
+  /** The columns are those of the classes from `first` on; `classes` is the number of all classes. */
+  crossEntropyBackward: {
+    ...LOGITS,
+    maximum: reads.f32("rows"),
+    total: reads.f32("rows"),
+    grad: reads.f32("rows", "The gradient of each row's loss."),
+    first: "count",
+    classes: "count",
+    dx: writes.wide("rows * columns"),
+  },
+  mse: { ...PAIR, loss: writes.f32("rows") },
+  mseBackward: {
+    ...PAIR,
+    grad: reads.f32("rows", "The gradient of each row's loss."),
+    dx: writes.wide("rows * columns"),
+  },
 } as const satisfies Declarations;
 
 /** Returns the arguments that cross-entropy and its gradient share. */
-function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {
-  const { logits, targets, smoothing, ignore, maximum, total } = args;
+function rowsOf({ logits, targets, smoothing, ignore, maximum, total }: Omit<CrossEntropyArgs, "loss">) {
   const [rows, columns] = asMatrix(logits.shape);
-  return {
-    logits: logits.address,
-    logitsType: wideOf(logits),
-    targets: targets.address,
-    maximum: maximum.address,
-    total: total.address,
-    rows,
-    columns,
-    smoothing,
-    // the i32 as a 32-bit pattern
-    ignore: ignore >>> 0,
-  };
+  return { rows, columns, logits, targets, smoothing, ignore, maximum, total };
 }
 
 export const crossEntropy: Lowering<"crossEntropy"> = {
   run({ addon, device }, args) {
-    addon.crossEntropy(device, { loss: args.loss.address, ...rowsOf(args) });
+    addon.crossEntropy(device, { loss: args.loss, ...rowsOf(args) });
   },
 };
 
 export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   run({ addon, device }, args) {
     const { grad, first, classes, dx } = args;
-    addon.crossEntropyBackward(device, {
-      grad: grad.address,
-      first,
-      classes,
-      dx: dx.address,
-      dxType: wideOf(dx),
-      ...rowsOf(args),
-    });
+    addon.crossEntropyBackward(device, { grad, first, classes, dx, ...rowsOf(args) });
   },
 };
 
-/** Returns the arguments that the mean squared error and its gradient share. */
-function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
-  const [rows, columns] = asMatrix(x.shape);
-  return {
-    x: x.address,
-    xType: wideOf(x),
-    target: target.address,
-    targetType: wideOf(target),
-    rows,
-    columns,
-  };
-}
-
 export const mse: Lowering<"mse"> = {
-  run({ addon, device }, args) {
-    addon.mse(device, { loss: args.loss.address, ...pairOf(args) });
+  run({ addon, device }, { x, target, loss }) {
+    const [rows, columns] = asMatrix(x.shape);
+    addon.mse(device, { rows, columns, x, target, loss });
   },
 };
 
 export const mseBackward: Lowering<"mseBackward"> = {
-  run({ addon, device }, args) {
-    const { grad, dx } = args;
-    addon.mseBackward(device, {
-      grad: grad.address,
-      dx: dx.address,
-      dxType: wideOf(dx),
-      ...pairOf(args),
-    });
+  run({ addon, device }, { grad, x, target, dx }) {
+    const [rows, columns] = asMatrix(x.shape);
+    addon.mseBackward(device, { rows, columns, x, target, grad, dx });
   },
 };

@@ -2,24 +2,23 @@
 import { asMatrix } from "../../../tensor/shape.js";
 import type { NormArgs } from "../../ops.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { DX, GRAD, NORM_SOURCE, OUT, SOURCE } from "../shared-arguments.js";
+import { type Declarations, reads, scratch, writes } from "../native-arguments.js";
+import { NORM_SOURCE, OUT, SIZE, SOURCE } from "../shared-arguments.js";
 
 export const NORM_CALLS = {
   norm: { ...NORM_SOURCE, ...OUT, "amax?": "pointer" },
   normBackward: {
-    ...GRAD,
-    ...SOURCE,
-    gamma: "pointer",
-    parameterType: "wide",
-    "mean?": "pointer",
-    rstd: "pointer",
-    ...DX,
-    dgamma: "pointer",
-    "dbeta?": "pointer",
-    gradientType: "wide",
-    workspace: "pointer",
+    ...SIZE,
+    grad: reads.wide("rows * columns", "The gradient of the norm's result."),
+    x: reads.wide("rows * columns"),
+    gamma: reads.wide("columns"),
+    "mean?": reads.f32("rows", "Null for RMSNorm."),
+    rstd: reads.f32("rows"),
+    dx: writes.wide("rows * columns"),
+    dgamma: writes.wide("columns"),
+    "dbeta?": writes.wide("columns", undefined, "dgamma"),
     zeroCentered: "flag",
+    workspace: scratch.f32("chunksOf(rows) * columns * (dbeta ? 2 : 1)", "Column sums of chunks of rows."),
   },
   columnSum: { ...SOURCE, ...OUT, workspace: "pointer" },
 } as const satisfies Declarations;
@@ -62,23 +61,18 @@ export const normBackward: Lowering<"normBackward"> = {
     const [rows, columns] = asMatrix(x.shape);
     withTemporary(chunkSumBytes(rows, columns, dbeta ? 2 : 1), (workspace) =>
       addon.normBackward(device, {
-        grad: grad.address,
-        gradType: wideOf(grad),
-        x: x.address,
-        xType: wideOf(x),
-        gamma: gamma.address,
-        parameterType: wideOf(gamma),
-        mean: addressOf(mean),
-        rstd: rstd.address,
-        dx: dx.address,
-        dxType: wideOf(dx),
-        dgamma: dgamma.address,
-        dbeta: addressOf(dbeta),
-        gradientType: wideOf(dgamma),
-        workspace,
         rows,
         columns,
+        grad,
+        x,
+        gamma,
+        mean,
+        rstd,
+        dx,
+        dgamma,
+        dbeta,
         zeroCentered: zeroCenteredGamma,
+        workspace,
       }),
     );
   },

@@ -1,27 +1,23 @@
 /** Softmax and its gradient on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
-import { type Lowering, wideOf } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
-import { DX, GRAD, OUT, SIZE, SOURCE } from "../shared-arguments.js";
+import type { Lowering } from "../lowering.js";
+import { type Declarations, reads, writes } from "../native-arguments.js";
+import { SIZE } from "../shared-arguments.js";
+
+/** The rows of all matrices. `period` is the number of rows of a matrix under the causal mask, or 0 without a mask. */
+const ROWS = { ...SIZE, period: "count", scale: "float" } as const;
 
 export const SOFTMAX_CALLS = {
-  softmax: { ...SOURCE, period: "count", scale: "float", ...OUT },
+  softmax: { ...ROWS, x: reads.wide("rows * columns"), out: writes.wide("rows * columns") },
   softmaxBackward: {
-    ...SIZE,
-    period: "count",
-    ...GRAD,
-    y: "pointer",
-    yType: "wide",
-    scale: "float",
-    ...DX,
+    ...ROWS,
+    grad: reads.wide("rows * columns"),
+    y: reads.wide("rows * columns", "The result of softmax."),
+    dx: writes.wide("rows * columns"),
   },
 } as const satisfies Declarations;
 
-/**
- * Returns the sizes that softmax and its gradient share. `period` is the number of rows per matrix if the causal mask is used,
- * else 0.
- */
 function sizesOf({ shape }: Tensor, causal: boolean) {
   const [rows, columns] = asMatrix(shape);
   return { rows, columns, period: causal ? (shape.at(-2) ?? 1) : 0 };
@@ -29,34 +25,12 @@ function sizesOf({ shape }: Tensor, causal: boolean) {
 
 export const softmax: Lowering<"softmax"> = {
   run({ addon, device }, { x, scale, causal, out }) {
-    const { rows, columns, period } = sizesOf(x, causal);
-    addon.softmax(device, {
-      rows,
-      columns,
-      period,
-      x: x.address,
-      xType: wideOf(x),
-      scale,
-      out: out.address,
-      outType: wideOf(out),
-    });
+    addon.softmax(device, { scale, x, out, ...sizesOf(x, causal) });
   },
 };
 
 export const softmaxBackward: Lowering<"softmaxBackward"> = {
   run({ addon, device }, { grad, y, scale, causal, dx }) {
-    const { rows, columns, period } = sizesOf(y, causal);
-    addon.softmaxBackward(device, {
-      rows,
-      columns,
-      period,
-      grad: grad.address,
-      gradType: wideOf(grad),
-      y: y.address,
-      yType: wideOf(y),
-      scale,
-      dx: dx.address,
-      dxType: wideOf(dx),
-    });
+    addon.softmaxBackward(device, { scale, grad, y, dx, ...sizesOf(y, causal) });
   },
 };

@@ -1,14 +1,15 @@
 /** The update of delayed scaling on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Lowering } from "../lowering.js";
-import type { Declarations } from "../native-arguments.js";
+import { bounded, type Declarations, updates } from "../native-arguments.js";
 
 export const DELAYED_SCALING_CALLS = {
+  /** A scale maps its amax to `scaledMax`. The amax is the most recent one, or the largest one of the history. */
   updateScales: {
-    amaxHistory: "pointer",
-    scale: "pointer",
-    length: "count",
+    length: bounded({ from: 1 }),
     count: "count",
+    amaxHistory: updates.f32("length * count", "[length, count]: a column for each tensor."),
+    scale: updates.f32("count", "A scale for each tensor."),
     scaledMax: "float",
     mostRecent: "flag",
   },
@@ -17,7 +18,6 @@ export const DELAYED_SCALING_CALLS = {
 export const updateScales: Lowering<"updateScales"> = {
   run({ addon, device }, { amaxHistory, scale, scaledMax, mostRecent }) {
     const [length, count] = asMatrix(amaxHistory.shape);
-    const tensors = { amaxHistory: amaxHistory.address, scale: scale.address };
-    addon.updateScales(device, { length, count, scaledMax, mostRecent, ...tensors });
+    addon.updateScales(device, { length, count, amaxHistory, scale, scaledMax, mostRecent });
   },
 };
