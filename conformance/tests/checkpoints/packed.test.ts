@@ -1,11 +1,22 @@
 /** Packed integers, zero points, orders of groups and factors of columns have the values that plain loops give. */
+import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { type ConventionName, conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
 import { toFloats } from "../../../src/cli/checkpoints/stored/scales.js";
 import { swizzledIndex } from "../../../src/tensor/places.js";
-import { errorsIn, type Held, inFolder, reportOf, valuesIn, writeContents } from "./checkpoints.js";
+import { useBackend } from "../harness/suite.js";
+import {
+  convertTo,
+  errorsIn,
+  type Held,
+  inFolder,
+  readContents,
+  reportOf,
+  valuesIn,
+  writeContents,
+} from "./checkpoints.js";
 import {
   addWeight,
   configFor,
@@ -18,6 +29,7 @@ import {
 
 const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 
+const backend = useBackend();
 const MODULE = "model.layers.0.mlp.down_proj";
 
 interface Drawn extends Options {
@@ -108,6 +120,26 @@ describe("packed weights", () => {
         });
       }),
       { numRuns: 40, ...SEED },
+    );
+  });
+
+  it("are converted to f32 by these values, and nothing of them is left over", async () => {
+    await fc.assert(
+      fc.asyncProperty(drawn, async (one) => {
+        const tensors = new Map<string, Held>();
+        const { form, rows, columns, seed } = one;
+        const meant = addWeight(tensors, MODULE, form, [rows, columns], drawsFrom(seed), one);
+        await inFolder(async (folder) => {
+          await writeContents(folder, contentsOf(tensors, configFor(form, one)));
+          const out = join(folder, "out");
+          await convertTo(backend(), folder, out, "f32");
+          const { tensors: written } = await readContents(out);
+          expect([...written.keys()]).toEqual([`${MODULE}.weight`]);
+          const bytes = written.get(`${MODULE}.weight`)?.bytes ?? new Uint8Array();
+          expect(Array.from(toFloats("F32", bytes))).toEqual(valuesOf(tensors, one, meant).map(Math.fround));
+        });
+      }),
+      { numRuns: 20, ...SEED },
     );
   });
 

@@ -10,6 +10,7 @@ import { type Finding, finding } from "./judge/findings.js";
 import { FusedScales } from "./judge/fused.js";
 import { judge } from "./judge/judge.js";
 import { compareOriginal, type OriginalError } from "./judge/original.js";
+import { judgeStack } from "./judge/stacks.js";
 import { type ScaleStatistics, statisticsOf } from "./judge/statistics.js";
 import { type Recognized, type RecognizedWeight, recognize } from "./recognize/recognize.js";
 import type { Claim } from "./stored/claim.js";
@@ -159,7 +160,8 @@ export async function inspect(
     const found = await statisticsOf(weight, scales, onBytes);
     fused.add(weight, scales);
     const compared = original ? await compareOriginal(weight, scales, original) : { findings: [] };
-    findings.push(...merged([...judge(weight, found, scales), ...compared.findings]));
+    const stack = await judgeStack(weight, scales);
+    findings.push(...merged([...judge(weight, found, scales), ...stack, ...compared.findings]));
     const share = (count: number): number => (found.elements === 0 ? 0 : count / found.elements);
     const error = "error" in compared && compared.error ? { error: compared.error } : {};
     const global = scales.storedGlobal === undefined ? {} : { global: scales.storedGlobal };

@@ -103,6 +103,10 @@ export const FINDINGS = {
     remedy: "write weight_shape, num_bits and group_size as the codes are packed",
   },
   "codes-zero": { severity: "warning", remedy: "check the source: all codes of the tensor are zero" },
+  "matrix-dead": {
+    severity: "error",
+    remedy: "restore the matrix, such as that of an expert: others of the stack have values",
+  },
   "nibbles-swapped": {
     severity: "error",
     remedy: "exchange the two codes of each byte: the even column is the low one",

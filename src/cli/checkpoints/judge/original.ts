@@ -5,7 +5,7 @@ import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
 import { type Codes, codeRows } from "../stored/rows.js";
-import { type Scales, scaleOf, toFloats } from "../stored/scales.js";
+import { readFloats, type Scales, scaleOf, toFloats } from "../stored/scales.js";
 import { transposedShape, transposing } from "../stored/transpose.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { type Finding, type FindingName, finding } from "./findings.js";
@@ -97,9 +97,10 @@ export async function compareOriginal(
     return { findings: [finding("original-absent", weight.name, `${original.path}: ${what}`)] };
   }
   const own: Reading = { finding: "values-apart", what: "", factor: 1, scales: ({ values }) => values };
+  const factors = weight.factors && (await readFloats(weight.factors));
   const sums = [own, ...READINGS].flatMap((reading) => {
     const values = reading.scales(scales, weight);
-    return values ? [new Sum(reading, weight, { ...scales, values })] : [];
+    return values ? [new Sum(reading, weight, { ...scales, values }, factors)] : [];
   });
   const read = isTransposed ? transposedReader(stored, dtype) : reader(stored, dtype);
   let power = 0;
@@ -163,6 +164,8 @@ class Sum {
     readonly reading: Reading,
     private readonly weight: QuantizedWeight,
     private readonly scales: Scales,
+    /** The factor of each column. */
+    private readonly factors: Float32Array | undefined,
   ) {
     this.#values = CODE_TYPES[weight.type].values;
   }
@@ -178,7 +181,8 @@ class Sum {
         const end = Math.min(columns, begin + width);
         for (let column = begin; column < end; column++) {
           const value = this.#values[codes[at + (column ^ flip)] ?? 0] ?? 0;
-          const difference = Math.abs(value * scale - (original[at + column] ?? 0));
+          const factor = this.factors?.[column] ?? 1;
+          const difference = Math.abs(value * scale * factor - (original[at + column] ?? 0));
           this.squares += difference * difference;
           if (difference > this.max) this.max = difference;
         }

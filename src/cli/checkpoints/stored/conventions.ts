@@ -536,7 +536,12 @@ export const CONVENTIONS = {
     kinds: ["row", "whole", "group"],
     zeros: { suffix: "._weight_zero_point", dtypes: ["I8"] },
     factors: "._weight_act_pre_scale",
-    others: ["._weight_act_quant_scale", "._weight_act_quant_zero_point"],
+    others: [
+      "._weight_zero_point",
+      "._weight_act_pre_scale",
+      "._weight_act_quant_scale",
+      "._weight_act_quant_zero_point",
+    ],
     ...TORCHAO,
   },
   "gguf-nvfp4": {
