@@ -24,8 +24,8 @@ import { FLT_MAX, fromBits } from "../../oracle/core/rational.js";
 import { decode, encode, maxCode } from "../../oracle/core/scalar.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { bitsOf } from "../../values/values.js";
-import { computed, typed } from "../harness/formulas.js";
 import { useBackend } from "../harness/suite.js";
+import { computed, typed } from "./formulas.js";
 
 const backend = useBackend();
 

@@ -36,8 +36,8 @@ import {
 import { type Serving, servingOf } from "../../oracle/gemm/datapath.js";
 import type { OracleOperand } from "../../oracle/gemm/gemm.js";
 import { download } from "../../values/plain.js";
-import { cancelling } from "../harness/cancelling.js";
 import { useBackend } from "../harness/suite.js";
+import { cancelling } from "./cancelling.js";
 
 const backend = useBackend();
 const ZERO = rational(0n);
