@@ -1,8 +1,11 @@
 /** A `mainGrad` accumulates the same values as `grad` would without it, however often a weight is used. */
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
+  add,
   autocast,
   clipGradNorm,
+  constantInit,
   Float8CurrentScaling,
   functional,
   Linear,
@@ -11,10 +14,13 @@ import {
   recompute,
   Scope,
   SGD,
+  type Tensor,
   tensor,
   type Variable,
+  type VariableLike,
   zeros,
 } from "../../../src/index.js";
+import { persistent } from "../../../src/modules/parameter.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -81,6 +87,63 @@ describe.each(Object.entries(programs))("in a first microbatch, %s", (_, program
     const error = Math.hypot(...fused.map((value, i) => value - (plain[i] as number)));
     expect(error).toBeLessThan(1e-5 * Math.hypot(...plain));
   });
+});
+
+/** A forward pass whose backward pass runs later, one without gradients, or one of the backward passes that are left. */
+type Call =
+  | { readonly first: boolean | undefined; readonly recomputes: boolean; readonly evaluates: boolean }
+  | { readonly backward: number };
+
+const calls: fc.Arbitrary<readonly Call[]> = fc.array(
+  fc.oneof(
+    fc.record({
+      first: fc.constantFrom(undefined, true, false),
+      recomputes: fc.boolean(),
+      evaluates: fc.oneof({ weight: 5, arbitrary: fc.constant(false) }, fc.constant(true)),
+    }),
+    fc.record({ backward: fc.nat(3) }),
+  ),
+  { maxLength: 10, size: "max" },
+);
+
+it("is the sum from the first microbatch on, in whatever order forward and backward passes run", () => {
+  fc.assert(
+    fc.property(calls, (drawnCalls) => {
+      using _scope = new Scope();
+      const options = { dtype: "f32", random: new RandomState(1n), initMethod: constantInit(0.5) } as const;
+      using layer = new Linear(backend(), SIZE, SIZE, { ...options, fuseWgradAccumulation: true });
+      using plain = new Linear(backend(), SIZE, SIZE, options);
+      layer.weight.mainGrad = persistent(drawn(9).clone()) as Tensor<"f32">;
+      let expected = drawn(9) as Tensor<"f32">;
+      // a first microbatch overwrites what an earlier step has left
+      let isFresh = false;
+      const pending: { readonly out: Variable; readonly seed: number }[] = [];
+      for (const [i, call] of [...drawnCalls, ...drawnCalls.map(() => ({ backward: 0 }))].entries()) {
+        if ("backward" in call) {
+          const [run] = pending.splice(call.backward % Math.max(1, pending.length), 1);
+          if (!run) continue;
+          run.out.backward(drawn(100 + i));
+          plain.forward(drawn(run.seed)).backward(drawn(100 + i));
+          const grad = plain.weight.grad as Tensor<"f32">;
+          expected = (isFresh ? grad.clone() : add(expected, grad)) as Tensor<"f32">;
+          plain.weight.zeroGrad();
+          isFresh = false;
+        } else {
+          const { first, recomputes, evaluates } = call;
+          const forward = (x: VariableLike): Variable =>
+            layer.forward(x, first === undefined ? {} : { isFirstMicrobatch: first });
+          const run = (): Variable => (recomputes ? recompute(forward, drawn(i)) : forward(drawn(i)));
+          if (evaluates) noGrad(run);
+          else {
+            pending.push({ out: run(), seed: i });
+            isFresh = isFresh || first === true;
+          }
+        }
+        expect(layer.weight.mainGrad?.dataSync()).toEqual(expected.dataSync());
+      }
+    }),
+    { numRuns: 30 },
+  );
 });
 
 describe("a weight that is an embedding's table as well", () => {

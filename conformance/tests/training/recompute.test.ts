@@ -1,5 +1,5 @@
 /** Recomputation, and accumulation of weight gradients: both give the same bits as without. */
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import {
   ArgumentError,
   autocast,
@@ -138,6 +138,28 @@ describe("a recomputed part", () => {
     expect(gradient(again)).toEqual(gradient(kept));
     expect(seen([layer])[0]?.state).toBe(undefined);
   });
+
+  it.each(RECIPE_NAMES.map((name, i) => [name, RECIPE_NAMES[(i + 1) % RECIPE_NAMES.length]] as const))(
+    "calls one layer under two recipes, each time as the first run did: %s, then %s",
+    (...names) => {
+      const recipes = names.map((name) => RECIPES[name as (typeof RECIPE_NAMES)[number]]());
+      using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+      const gradients = [kept, again].map((part) => {
+        using _scope = new Scope();
+        using layer = linear(backend(), 1);
+        const body = (x: Variable): Variable =>
+          recipes.reduce<Variable>((h, recipe) => autocast({ recipe }, () => layer.forward(h)), x);
+        // the second pass begins with the scales of the first
+        for (const seed of [3, 4]) {
+          const y = part(body, new Variable(sample(backend(), seed)));
+          y.backward(sample(backend(), seed + 2));
+        }
+        return [layer.weight.grad, layer.bias?.grad].map((grad) => grad?.dataSync().slice());
+      });
+      expect(gradients[1]).toEqual(gradients[0]);
+      expect(warn).toHaveBeenCalled();
+    },
+  );
 
   scoped("makes the same calls of the group in the same order", () => {
     const calls = (part: Part): unknown => {
