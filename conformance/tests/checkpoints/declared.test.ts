@@ -1,4 +1,4 @@
-/** Files of every convention are sound as they are, and no field of the configuration and no tensor can be lost or altered unseen. */
+/** Files of every convention are sound as they are; no field of the configuration and no tensor is lost or altered unseen. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { inspect, survey } from "../../../src/cli/checkpoints/inspect.js";

@@ -51,7 +51,7 @@ function codeOf(type: CodeTypeName, draw: Draw): number {
 }
 
 /** Bytes of a stream of codes, from the low bits up. */
-export function bitsOf(codes: readonly number[], bits: number, bytes: number): Uint8Array {
+function bitsOf(codes: readonly number[], bits: number, bytes: number): Uint8Array {
   const out = new Uint8Array(bytes);
   codes.forEach((code, i) => {
     for (let bit = 0; bit < bits; bit++) {

@@ -89,7 +89,7 @@ export async function recognized(
 
 const NOT_SHOWN = "The page does not show such codes; lockstep convert reads them.";
 
-/** The tensors of a weight whose codes the page does not read: packed in another way, with zero points, or with factors of columns. */
+/** The tensors of a weight whose codes the page does not read: packed otherwise, with zero points, or factors of columns. */
 function unreadParts(weight: RecognizedWeight): string[] {
   const { codes, scale, global, zeros, order, factors } = weight;
   const besides = [zeros, order, factors].flatMap((each) => (each ? [each] : []));

@@ -81,7 +81,7 @@ function layers(claim: Claim, { weights, plain }: Recognized): Finding[] {
   return [...quantized, ...bare];
 }
 
-/** Whether a configuration says that a plain tensor is quantized: by name, or because it is a linear layer and is not left out. */
+/** Whether a configuration says that a plain tensor is quantized: by name, or as a linear layer that is not left out. */
 function isSaid(claim: Claim, { entry: { name } }: StoredTensor): boolean {
   const resolved = claim.resolve(moduleOf(name));
   if (resolved.kind !== "quantized") return false;

@@ -66,8 +66,7 @@ const FIELDS: readonly Field[] = [
 ];
 
 /** The kind of codes as they are in the file. */
-export const codeType = ({ type, unpacked }: RecognizedWeight): RecognizedWeight["type"] =>
-  unpacked?.type ?? type;
+const codeType = ({ type, unpacked }: RecognizedWeight): RecognizedWeight["type"] => unpacked?.type ?? type;
 
 const kindOf = (weight: RecognizedWeight): "int" | "float" =>
   codeType(weight).startsWith("int") ? "int" : "float";

@@ -59,7 +59,7 @@ function inner(model: JsonObject | undefined): unknown {
 }
 
 /** The claim of an object that a configuration has for its quantization. */
-export function claimOf(path: string, json: JsonObject, method: string): Claim {
+function claimOf(path: string, json: JsonObject, method: string): Claim {
   const groups = isObject(json.config_groups) ? Object.values(json.config_groups).filter(isObject) : [];
   const weights = groups.map(({ weights: of }) => of).filter(isObject);
   const block = [json.weight_block_size, ...weights.map((of) => of.block_structure)]

@@ -5,7 +5,7 @@ import { unpackFour, unpackSix } from "../../../tensor/packed.js";
 
 /** A kind of code. */
 export interface CodeType {
-  /** The bits of a code. Those of 4 and 6 bits lie back to back from the low bits of a byte; others are unpacked by `packing.ts`. */
+  /** The bits of a code. Those of 4 and 6 bits lie back to back from the low bits up; `packing.ts` unpacks others. */
   readonly bits: number;
   /** The value of each code. */
   readonly values: Float64Array;

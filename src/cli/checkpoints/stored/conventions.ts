@@ -6,7 +6,7 @@ import type { FileDType } from "../../../io/dtypes.js";
 import { BLOCK_SCALES } from "../gguf/views.js";
 import type { CodeTypeName } from "./code-types.js";
 import { E8M0_HALVES, UE4M3_HALVES } from "./half-scales.js";
-import type { PackingName } from "./packing.js";
+import type { PackingName } from "./packing-names.js";
 import { E4M3_BYTES } from "./scale-tables.js";
 
 /**

@@ -25,7 +25,8 @@ export function scaleIndexOf(
 
 /**
  * Yields the values of a weight in order: each is the exact product of its code and its scale, which libraries round to f32. The
- * scale is that of the block, multiplied by a global scale or divided by one, rounded to f32. Where columns have factors, the product is multiplied by them. NaN codes and NaN scales give NaN.
+ * scale is that of the block, multiplied by a global scale or divided by one, rounded to f32. Where columns have
+ * factors, the product is multiplied by them. NaN codes and NaN scales give NaN.
  */
 export async function* dequantizedRows(weight: QuantizedWeight): AsyncGenerator<ValueRows, undefined> {
   const scales = await readScales(weight);

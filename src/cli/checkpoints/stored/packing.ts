@@ -5,19 +5,8 @@ import { rangeOf, TensorSource } from "../../../io/source.js";
 import { asBytes } from "../../../tensor/data.js";
 import type { Shape } from "../../../tensor/shape.js";
 import type { StoredTensor } from "./open.js";
+import type { PackingName } from "./packing-names.js";
 import { matricesOf } from "./weight.js";
-
-/**
- * How codes lie in a tensor.
- *
- * * `words`: each row is a stream of bits in little-endian words of 32 bits, from the low bits up, filled up to whole words
- *   (`pack_to_int32` of compressed-tensors).
- * * `bytes`: a byte for each code.
- * * `rows`: a byte has the codes of two rows in one column, that of the even row in its low bits, as two's complement
- *   (`pack_int4_in_uint8` of ModelOpt).
- * * `high-first`: a byte has two codes of a row, that of the even column in its high bits (`pack_uint4` of comfy-kitchen).
- */
-export type PackingName = "bytes" | "words" | "rows" | "high-first";
 
 interface Packing {
   /** The bytes that have the codes of a row of `columns` elements. */

@@ -1,5 +1,5 @@
 /**
- * The regular expressions of configurations, whose time is the product of the two lengths, whatever the expression: sets of states
+ * The regular expressions of configurations. The time is the product of the two lengths, whatever the expression: sets of states
  * instead of attempts one after another (Thompson 1968).
  */
 

@@ -5,7 +5,8 @@ import { CODE_TYPES, type CodeTypeName } from "./code-types.js";
 import { conventionOf } from "./conventions.js";
 import { ExpandedScales } from "./expanded-scales.js";
 import type { StoredTensor } from "./open.js";
-import { type Change, type PackingName, unpackColumn, unpacked } from "./packing.js";
+import { type Change, unpackColumn, unpacked } from "./packing.js";
+import type { PackingName } from "./packing-names.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
 /** A weight as the rest of the library reads it, and what is wrong with its zero points and its order. */
@@ -15,8 +16,8 @@ export interface UnpackedWeight<W extends QuantizedWeight> {
 }
 
 /**
- * The weight with codes that lie element by element, from which zero points have been subtracted, and with a scale for each column
- * where groups are not consecutive columns. A weight that is so already stays as it is. Reads zero points and the order.
+ * The weight with codes that lie element by element, from which zero points have been subtracted, and with a scale for each
+ * column where groups are not consecutive columns. A weight that is so already stays as it is. Reads zero points and the order.
  */
 export async function unpack<W extends QuantizedWeight>(weight: W): Promise<UnpackedWeight<W>> {
   const { zeros, order, codes, scale, shape, type } = weight;
@@ -137,7 +138,7 @@ async function zeroPoints(weight: QuantizedWeight, zeros: StoredTensor): Promise
   return points.some((point) => point !== 0) ? points : undefined;
 }
 
-/** The group of each column, or what is wrong with it; undefined if groups are consecutive columns, or if the order is not set. */
+/** The group of each column, or what is wrong with it; undefined if groups are consecutive, or the order is not set. */
 async function groupsOf(
   { shape, geometry }: QuantizedWeight,
   order: StoredTensor,
