@@ -78,6 +78,7 @@ Napi::Value Versions(const Napi::CallbackInfo& info) {
   versions.Set("runtime", runtime);
   versions.Set("driver", driver);
   versions.Set("cublasLt", static_cast<double>(cublasLtGetVersion()));
+  versions.Set("architectures", LOCKSTEP_ARCHITECTURES);
   return versions;
 }
 

@@ -6,6 +6,7 @@ import { type DatapathFamily, emulatedBy } from "../formats/datapath.js";
 import { describe, optionsOf } from "../options.js";
 import { type Backend, datapathName } from "./backend.js";
 import type { AddonExports, DeviceFacts } from "./cuda/addon.js";
+import { deviceFault } from "./cuda/architectures.js";
 import { type CudaOptions, deviceNumber, openCuda } from "./cuda/backend.js";
 import { nativeFamily } from "./cuda/gemm/route.js";
 import { NATIVE_OPERATIONS } from "./cuda/native-calls.js";
@@ -42,13 +43,16 @@ export interface MissingBackend {
   readonly attempts: readonly string[];
 }
 
-/** The addon and its GPUs, or a description of what is missing. */
+/** The addon and its GPUs, with the reason why each cannot be opened, or a description of what is missing. */
 type Cuda =
-  | { readonly addon: AddonExports; readonly devices: readonly DeviceFacts[] }
+  | {
+      readonly addon: AddonExports;
+      readonly devices: readonly DeviceFacts[];
+      readonly faults: readonly (string | undefined)[];
+    }
   | { readonly addon: undefined; readonly missing: MissingBackend };
 
-/** The lowest compute capability with FP8, 8.9, as 10 * major + minor. */
-const OLDEST = 89;
+const STALE = "the addon was built from other sources; run `npx lockstep build-cuda` again";
 
 let known: Cuda | undefined;
 
@@ -71,15 +75,18 @@ function findCuda(): Cuda {
     );
   const addon = found.exports as AddonExports;
   const absent = NATIVE_OPERATIONS.filter((name) => typeof addon[name] !== "function");
-  if (absent.length > 0)
-    return missing("the addon was built from other sources; run `npx lockstep build-cuda` again", [
-      `it has no ${absent.join(", ")}`,
-    ]);
+  if (absent.length > 0) return missing(STALE, [`it has no ${absent.join(", ")}`]);
   try {
     const devices = addon.devices();
-    if (devices.some(({ major, minor }) => 10 * major + minor >= OLDEST)) return { addon, devices };
-    const names = devices.map(({ name, major, minor }) => `${name} is sm_${major}${minor}`);
-    return missing(`no GPU with FP8 is here: sm_${OLDEST} or later`, names);
+    const { architectures } = addon.versions();
+    if (typeof architectures !== "string")
+      return missing(STALE, ["it does not say for which GPUs it was compiled"]);
+    const faults = devices.map((device) => deviceFault(architectures, device));
+    if (faults.includes(undefined)) return { addon, devices, faults };
+    return missing(
+      "no GPU is here that the addon was compiled for",
+      faults.filter((fault) => fault !== undefined),
+    );
   } catch (error) {
     const message = messageOf(error);
     return missing("the addon finds no GPU; is the NVIDIA driver installed?", [message]);
@@ -98,25 +105,34 @@ export interface CudaDevice extends DeviceFacts {
   readonly datapath: DatapathFamily;
   /** The classes of operands for which the chip has no instruction, so that they are multiplied as bf16. */
   readonly emulates: readonly string[];
+  /** Why the backend cannot open this GPU: it is too old, or the addon was not compiled for it. Absent if it can. */
+  readonly fault?: string;
   /** Why the sums of products are unverified with this version of cuBLASLt. Absent if they were measured. */
   readonly unverified?: string;
 }
 
-/** Returns the GPUs that the backend `cuda` can open. The index is the number of the GPU. */
+/** Returns the GPUs of this machine, if the backend `cuda` can open one. The index is the number of the GPU. */
 export function cudaDevices(): readonly CudaDevice[] {
   const cuda = theCuda();
   if (!cuda.addon) return [];
   const { cublasLt } = cuda.addon.versions();
-  return cuda.devices.map((facts) => {
+  return cuda.devices.map((facts, i) => {
     const datapath = nativeFamily(facts);
     const unverified = unverifiedPair(facts, cublasLt);
-    const known = { ...facts, datapath, emulates: emulatedBy(datapath) };
+    const fault = cuda.faults[i];
+    const known = {
+      ...facts,
+      datapath,
+      emulates: emulatedBy(datapath),
+      ...(fault === undefined ? {} : { fault }),
+    };
     return unverified === undefined ? known : { ...known, unverified };
   });
 }
 
 /**
- * Opens a backend: the reference (`wasm`), a GPU (`cuda`), or a GPU if available and else the reference (`auto`).
+ * Opens a backend: the reference (`wasm`), a GPU (`cuda`), or a GPU if available and else the reference (`auto`). A GPU for which
+ * the addon was not compiled is not available.
  *
  * @throws `BackendError` if the requested backend is not available. The message has the reason of every attempt.
  * @throws `ArgumentError` for an unknown name or an invalid option value.
@@ -126,10 +142,12 @@ export async function openBackend(name: BackendName = "auto", options: OpenOptio
   checkOptions("openBackend", options);
   if (name === "wasm") return openWasm(options);
   const cuda = theCuda();
-  if (cuda.addon) return openCuda(cuda.addon, options);
+  const fault = cuda.addon ? cuda.faults[options.device ?? 0] : reasonOf(cuda.missing);
+  if (cuda.addon && fault === undefined) return openCuda(cuda.addon, options);
   if (name === "auto") return openWasm(options);
-  const { reason, attempts } = cuda.missing;
-  throw new BackendError(
-    `cuda: ${reason} (${attempts.join("; ")}); or open "wasm", which gives the same bits on the CPU`,
-  );
+  throw new BackendError(`cuda: ${fault}; or open "wasm", which gives the same bits on the CPU`);
+}
+
+function reasonOf({ reason, attempts }: MissingBackend): string {
+  return `${reason} (${attempts.join("; ")})`;
 }

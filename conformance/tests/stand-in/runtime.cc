@@ -96,7 +96,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   // each process has a GPU of its own
   const int own = getpid();
   std::memcpy(properties->uuid.bytes, &own, sizeof(own));
-  properties->major = 9;
+  const int capability = static_cast<int>(setting("STAND_IN_CAPABILITY", 90));
+  properties->major = capability / 10;
+  properties->minor = capability % 10;
   properties->multiProcessorCount = 1;
   properties->totalGlobalMem = setting("STAND_IN_BYTES", uint64_t{1} << 30);
   return cudaSuccess;

@@ -63,9 +63,15 @@ interface Direct {
   devices(): readonly DeviceFacts[];
   /**
    * Returns the versions of the CUDA runtime and driver as 1000 * major + 10 * minor, and of cuBLASLt as cuBLASLt numbers
-   * itself.
+   * itself, and the GPU architectures for which the kernels were compiled, in CMake's notation, separated by spaces.
    */
-  versions(): { readonly runtime: number; readonly driver: number; readonly cublasLt: number };
+  versions(): {
+    readonly runtime: number;
+    readonly driver: number;
+    readonly cublasLt: number;
+    /** Undefined in addons that were built from older sources. */
+    readonly architectures?: string;
+  };
   close(device: DeviceHandle): void;
   allocate(device: DeviceHandle, bytes: number): number;
   free(device: DeviceHandle, address: number): void;

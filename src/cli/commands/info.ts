@@ -35,6 +35,7 @@ export const info = defineCommand({
       `device cpu: ${cpu.parallelism} threads available`,
       ...gpus.flatMap((gpu, i) => [
         `device cuda ${i}: ${gpu.name}, sm_${gpu.major}${gpu.minor}, ${gpu.multiprocessors} multiprocessors, ${(gpu.bytes / 2 ** 30).toFixed(0)} GiB`,
+        ...(gpu.fault === undefined ? [] : [`  cannot be opened: ${gpu.fault}`]),
         `  GEMM datapath ${gpu.datapath}, ${gpu.unverified === undefined ? "measured to the bit" : `unverified: ${gpu.unverified}`}`,
         ...(gpu.emulates.length > 0
           ? [`  as bf16, for want of an instruction: ${gpu.emulates.join(", ")}`]
