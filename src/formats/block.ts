@@ -394,8 +394,8 @@ export function isDirectionless(choice: Pick<BlockChoice, "quantizer" | "tile">)
 }
 
 /**
- * Returns why the columnwise copy of a tensor does not follow from its rowwise one, as a clause for messages; undefined if it does.
- * It does if each scale is that of a whole tensor or of a square tile, and both copies round each element in the same way.
+ * Returns why the columnwise copy of a tensor does not follow from its rowwise one, as a clause for messages; undefined if it
+ * does. It does if each scale is that of a whole tensor or of a square tile, and both copies round each element in the same way.
  */
 export function underivable(
   choice: Pick<BlockChoice, "quantizer" | "tile"> & {

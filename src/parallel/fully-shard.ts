@@ -158,8 +158,8 @@ function refusal(parameter: Parameter): string | undefined {
  *
  * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
  * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, is the weight of a layer with
- * `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, or was quantized outside of `quantizedModelInit`. In each
- * case nothing has changed.
+ * `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, or was quantized outside of `quantizedModelInit`. In
+ * each case nothing has changed.
  */
 export function fullyShard(
   module: Module,

@@ -8,9 +8,9 @@ import { RandomState, randomState } from "./random-state.js";
 /** Options of quantizers that can round elements stochastically. All fields are optional. */
 export interface StochasticQuantizerOptions extends QuantizerOptions {
   /**
-   * Whether elements are rounded stochastically, with random bits from `random` (numerics.md, choice 6). Each element has 8 random
-   * bits, as in the hardware's instruction, so the mean result is closer to zero than the element, by less than 1/256 of the
-   * distance of the two codes around it. Nothing that close to a code is ever rounded away from zero: in NVFP4, 0.001 under a block
+   * Whether elements are rounded stochastically, with random bits from `random` (numerics.md, choice 6). Each element has 8
+   * random bits, as in the hardware's instruction, so the mean result is closer to zero than the element, by less than 1/256 of
+   * the distance of the two codes around it. Nothing that close above a code is ever rounded up: in NVFP4, 0.001 under a block
    * maximum of 6 is always 0. Random bits that are given to `quantize` have 32 bits. Default false.
    */
   readonly stochastic?: boolean | undefined;

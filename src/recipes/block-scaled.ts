@@ -170,8 +170,8 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
    */
   readonly disableRht?: boolean | undefined;
   /**
-   * Whether to round gradients to nearest instead of stochastically. Stochastic rounding has 8 random bits for each element, so its
-   * mean is too close to zero by less than 1/256 of the distance between two codes. Default: whether the environment variable
+   * Whether to round gradients to nearest instead of stochastically. Stochastic rounding has 8 random bits for each element, so
+   * its mean is too close to zero by less than 1/256 of the distance between two codes. Default: whether the environment variable
    * NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING is 1.
    */
   readonly disableStochasticRounding?: boolean | undefined;

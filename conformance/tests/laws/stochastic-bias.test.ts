@@ -1,6 +1,6 @@
 /**
- * The bias of stochastic rounding with 8 random bits: over all 256 bytes, the mean of what an element becomes is closer to zero than
- * the element, by less than 1/256 of the distance of the codes around it (numerics.md, choice 6).
+ * The bias of stochastic rounding with 8 random bits: over all 256 bytes, the mean of what an element becomes is closer to zero
+ * than the element, by less than 1/256 of the distance of the codes around it (numerics.md, choice 6).
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -16,7 +16,7 @@ const backend = useBackend();
 const BYTES = 256;
 const BLOCK = 32;
 
-/** A quantizer by name, the largest value of a block under which scales are 1, and the values of codes below 2, as steps of them. */
+/** A quantizer by name, the largest value of a block under which scales are 1, and the step of the smallest codes. */
 const FORMATS = {
   nvfp4: {
     make: (random: RandomState) => new NVFP4Quantizer({ stochastic: true, random }),

@@ -5,8 +5,8 @@ import type { DeviceFacts } from "./addon.js";
 const OLDEST = 89;
 
 /**
- * An entry of the list. "89-real" is machine code, "89-virtual" is code that the driver compiles for later GPUs, "89" is both. The
- * suffix a limits code to one compute capability, and f to its family.
+ * An entry of the list. "89-real" is machine code, "89-virtual" is code that the driver compiles for later GPUs, "89" is both.
+ * The suffix a limits code to one compute capability, and f to its family.
  */
 const ENTRY = /^(\d{2,3})([af]?)(-real|-virtual)?$/;
 
@@ -24,8 +24,8 @@ function runs(entry: string, { major, minor }: Capability): boolean {
 }
 
 /**
- * Returns why an addon does not run on a GPU, with what to do about it; undefined if it does. `architectures` is the list for which
- * the addon was compiled, separated by semicolons or spaces.
+ * Returns why an addon does not run on a GPU, with what to do about it; undefined if it does. `architectures` is the list for
+ * which the addon was compiled, separated by semicolons or spaces.
  */
 export function deviceFault(architectures: string, device: DeviceFacts): string | undefined {
   const { name, major, minor } = device;

@@ -32,7 +32,7 @@ function meaningOf({ spec, shape, dtype, scales, usage }: Recipe): Readonly<Reco
   };
 }
 
-/** Returns the first field of each quantized tensor on which the files do not agree, of tensors whose parts begin with `prefix`. */
+/** Returns the first field on which the files do not agree of each quantized tensor whose parts begin with `prefix`. */
 export function recipeDifferences(a: TensorSource, b: TensorSource, prefix: string): RecipeDifference[] {
   return Object.entries(a.metadata).flatMap(([key, text]) => {
     const name = recipeSubject(key);

@@ -11,8 +11,8 @@ import { fromBytes } from "../create.js";
 import { relayout, relayoutScales, swapAxes, transpose } from "./layout.js";
 
 /**
- * Derives the columnwise copy from the rowwise one. Scales must be per tensor or per square tile, and elements rounded to nearest:
- * `underivable` says whether that is so. The codes and scales are those that quantizing the source would give.
+ * Derives the columnwise copy from the rowwise one. Scales must be per tensor or per square tile, and elements rounded to
+ * nearest: `underivable` says whether that is so. The codes and scales are those that quantizing the source would give.
  *
  * @shared
  */
@@ -55,8 +55,8 @@ function withRows(x: Tensor, shape: Shape, byte = 0): Tensor {
 }
 
 /**
- * Returns the scales [K, tiles of rows] of columns, where `scales` [M, tiles of columns] has the scale of each square tile once for
- * each of its `size` rows.
+ * Returns the scales [K, tiles of rows] of columns, where `scales` [M, tiles of columns] has the scale of each square tile once
+ * for each of its `size` rows.
  */
 function columnScales(scales: Tensor, size: number): Tensor {
   const [rows, across] = scales.shape as readonly [number, number];
