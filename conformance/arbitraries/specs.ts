@@ -1,5 +1,6 @@
 /** Arbitraries of all options of the quantizers. */
 import * as fc from "fast-check";
+import { ArgumentError } from "../../src/errors.js";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
 import { decidesTies, type ElementScalingName } from "../../src/formats/element-scalings.js";
 import type { ScalarFormat } from "../../src/formats/scalar.js";
@@ -16,6 +17,7 @@ import type { QuantizeSpec, ScaleLayout, Usage } from "../../src/tensor/quantize
 import { WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
 import { makeSpec, requireSpec } from "../../src/tensor/spec.js";
 import { product } from "./covering.js";
+import { allows, type Supported } from "./supported.js";
 
 /** The names of all quantizers, the keys of `BLOCK_FORMATS`. */
 export const QUANTIZERS = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
@@ -106,6 +108,40 @@ export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
       .map((fields) => makeSpec(name, fields));
   known.set(name, made);
   return made;
+}
+
+/**
+ * The valid specs of a quantizer whose fields have supported values. Where a subject names the values of a field ("spec.amaxEpsilon"),
+ * all of them are tried, not only those that are drawn elsewhere. Throws `ArgumentError` for an unknown name.
+ */
+export function specsWithin(name: BlockFormatName, supported: Supported): readonly QuantizeSpec[] {
+  const listed = optionsOf(name);
+  if (!allows(supported, { quantizer: name }, PREFIX, [`${PREFIX}quantizer`])) return [];
+  const named = Object.entries(listed).map(
+    ([option, values]) => [option, values, supported[PREFIX + option] ?? values] as const,
+  );
+  const isListed = named.every(([, values, wanted]) =>
+    wanted.every((value) => (values as readonly unknown[]).includes(value)),
+  );
+  const specs = isListed
+    ? specsOf(name)
+    : product(Object.fromEntries(named.map(([option, , wanted]) => [option, wanted]))).flatMap((fields) =>
+        validSpec(name, fields),
+      );
+  return specs.filter((spec) => allows(supported, spec, PREFIX));
+}
+
+/** Where the fields of a spec are in the input of an operation. */
+const PREFIX = "spec.";
+
+/** The spec with these fields, or none if there is no such spec. */
+function validSpec(name: BlockFormatName, fields: object): readonly QuantizeSpec[] {
+  try {
+    return [makeSpec(name, fields)];
+  } catch (error) {
+    if (error instanceof ArgumentError) return [];
+    throw error;
+  }
 }
 
 /** The specs of each quantizer, once they were asked for. */

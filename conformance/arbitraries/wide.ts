@@ -4,7 +4,7 @@
  */
 import * as fc from "fast-check";
 import { elementCount, type Shape, WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
-import { fromCodes, type PlainTensor } from "../values/plain.js";
+import { codeValue, fromCodes, type PlainTensor } from "../values/plain.js";
 import { bitsOf } from "../values/values.js";
 import { anIndex, indexIn, matrixShape, wideMatrix } from "./matrices.js";
 import { narrowed } from "./patterns.js";
@@ -45,4 +45,24 @@ export function wideTensor<D extends WideDType = WideDType>(
       for (const [at, bits] of size > 0 ? planted : []) codes[indexIn(at, size)] = narrowed(bits, x.dtype);
       return fromCodes(x.dtype, shape, codes);
     });
+}
+
+/** The lowest bit of the exponent in the codes of each wide type. */
+const EXPONENT_BIT: Readonly<Record<WideDType, number>> = { f32: 2 ** 23, bf16: 2 ** 7, f16: 2 ** 10 };
+
+/**
+ * A copy without the kinds of values that `without` names: each is a finite value of the largest exponent instead, with the same sign
+ * and mantissa.
+ */
+export function replaced(
+  x: PlainTensor<WideDType>,
+  without: { readonly nan: boolean; readonly infinity: boolean },
+): PlainTensor<WideDType> {
+  const bit = EXPONENT_BIT[x.dtype];
+  const codes = Array.from(x.codes, (code) => {
+    const value = codeValue(x.dtype, code);
+    const isKept = Number.isFinite(value) || !(Number.isNaN(value) ? without.nan : without.infinity);
+    return isKept ? code : (code & ~bit) >>> 0;
+  });
+  return fromCodes(x.dtype, x.shape, codes);
 }

@@ -1,13 +1,20 @@
 /** Inputs as text: tensors by the elements that are not zero, and the other fields. */
 import { numberText } from "../../src/explain/text.js";
+import { valueAt } from "../../src/options.js";
+import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { elementCount, type Shape } from "../../src/tensor/shape.js";
+import { makeSpec } from "../../src/tensor/spec.js";
+import { QUANTIZERS } from "../arbitraries/specs.js";
 import { PlainTensor } from "../values/plain.js";
 import { elementValue } from "./suspects/inputs.js";
 
 /** How many elements are shown. */
 const SHOWN = 8;
 
-/** The fields of an input, tensors last: `x = f32 [1, 32], 0 but [0, 3] = 1`. */
+/**
+ * The fields of an input that are not the usual ones, tensors last: `{"spec":{"quantizer":"mxfp8"}}; x = f32 [1, 32], 0 but
+ * [0, 3] = 1`. Of a spec, the quantizer is always there, and settings that differ from its defaults.
+ */
 export function inputText(input: object): string {
   const tensors: string[] = [];
   const plain = (value: unknown, path: string): unknown => {
@@ -24,8 +31,49 @@ export function inputText(input: object): string {
       ]),
     );
   };
-  const fields = JSON.stringify(plain(input, ""));
-  return [fields, ...tensors].join("; ");
+  const fields = JSON.stringify(plain(withoutUsual(input), ""));
+  return [...(fields === "{}" ? [] : [fields]), ...tensors].join("; ");
+}
+
+/** Fields of inputs with the values that most inputs have. */
+const USUAL: Readonly<Record<string, unknown>> = {
+  usage: { rowwise: true, columnwise: false },
+  scaleLayout: "logical",
+  random: { seed: 0n, offset: 0n },
+  scale: 1,
+  records: true,
+  noop: undefined,
+};
+
+/** A copy without the fields that have their usual values, and without a seed that nothing uses. */
+function withoutUsual(input: object): object {
+  const usual = "spec" in input ? USUAL : {};
+  const isSeeded = valueAt(input, "spec.stochastic") !== false;
+  return Object.fromEntries(
+    Object.entries(input).flatMap(([name, value]) => {
+      if (name in usual && isSame(value, usual[name])) return [];
+      if (name === "random" && !isSeeded) return [];
+      return [[name, isSpec(value) ? changedSettings(value) : value]];
+    }),
+  );
+}
+
+function isSame(a: unknown, b: unknown): boolean {
+  const isObject = (x: unknown): x is object => typeof x === "object" && x !== null;
+  if (!isObject(a) || !isObject(b)) return Object.is(a, b);
+  const names = Object.keys({ ...a, ...b });
+  return names.every((name) => isSame(valueAt(a, name), valueAt(b, name)));
+}
+
+function isSpec(value: unknown): value is QuantizeSpec {
+  return QUANTIZERS.some((name) => name === valueAt(value, "quantizer"));
+}
+
+/** The quantizer of a spec, and its settings that are not the quantizer's defaults. */
+function changedSettings(spec: QuantizeSpec): object {
+  const defaults = makeSpec(spec.quantizer, {});
+  const changed = Object.entries(spec).filter(([name, value]) => !isSame(value, valueAt(defaults, name)));
+  return { quantizer: spec.quantizer, ...Object.fromEntries(changed) };
 }
 
 /** The type, the shape, and the elements that are not the usual one. */

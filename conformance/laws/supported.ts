@@ -4,28 +4,46 @@ import { ArgumentError } from "../../src/errors.js";
 import { oneOf } from "../../src/options.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { format } from "../arbitraries/formats.js";
-import { QUANTIZERS, sourceTypes, specsOf } from "../arbitraries/specs.js";
-import { allows, type Supported } from "../arbitraries/supported.js";
+import { QUANTIZERS, sourceTypes, specsWithin } from "../arbitraries/specs.js";
+import { allows, mayBe, type Supported } from "../arbitraries/supported.js";
+import { replaced } from "../arbitraries/wide.js";
 import { encodeCase } from "../operations/cast/encode.js";
 import { gemmCase } from "../operations/gemm/arbitrary.js";
 import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../operations/operations.js";
+import { type DequantizeCase, dequantizeCaseBy } from "../operations/quantize/dequantize.js";
 import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quantize.js";
 import { type Inputs, type SupportedInputs, supportedFields } from "./run-options.js";
 
 const operationName = oneOf(OPERATION_NAMES);
 /** How many inputs are drawn in search of one that is supported: so many times so many. */
-const DRAWS = { rounds: 100, inputs: 50 };
+const DRAWS = { rounds: 1000, inputs: 5 };
 
 /** Specs and types are chosen among those that are supported; the other fields are drawn until they are. */
 function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase> {
   const typesOf = (spec: QuantizeSpec) =>
     sourceTypes(spec).filter((dtype) => allows(supported, { dtype }, "x.", ["x.dtype"]));
-  const specs = QUANTIZERS.flatMap(specsOf).filter(
-    (spec) => allows(supported, spec, "spec.") && typesOf(spec).length > 0,
+  const specs = QUANTIZERS.flatMap((name) => specsWithin(name, supported)).filter(
+    (spec) => typesOf(spec).length > 0,
   );
   if (specs.length === 0) throw none("quantize", supported);
-  return quantizeCaseBy(fc.constantFrom(...specs), undefined, (spec) => fc.constantFrom(...typesOf(spec)));
+  const without = {
+    nan: !mayBe(supported, "x.hasNaN", true),
+    infinity: !mayBe(supported, "x.hasInfinity", true),
+  };
+  return quantizeCaseBy(
+    fc.constantFrom(...specs),
+    undefined,
+    (spec) => fc.constantFrom(...typesOf(spec)),
+    without.nan || without.infinity ? (x) => replaced(x, without) : undefined,
+  );
+}
+
+/** Scales of a copy, and its codes, by specs and directions that are supported; the other fields are drawn until they are. */
+function supportedDequantizations(supported: Supported): fc.Arbitrary<DequantizeCase> {
+  const specs = QUANTIZERS.flatMap((name) => specsWithin(name, supported));
+  if (specs.length === 0) throw none("dequantize", supported);
+  return dequantizeCaseBy(fc.constantFrom(...specs), undefined, supported);
 }
 
 type Draw = (supported: Supported) => fc.Arbitrary<unknown>;
@@ -33,6 +51,7 @@ type Draw = (supported: Supported) => fc.Arbitrary<unknown>;
 /** Operations of which a filter would leave too few inputs. */
 const AIMED: { readonly [K in OperationName]?: Draw } = {
   quantize: supportedQuantizations,
+  dequantize: supportedDequantizations,
   gemm: (supported) => gemmCase({ supported }),
   batchedGemm: (supported) => batchedCase({ supported }),
   encode: (supported) => {

@@ -74,6 +74,21 @@ export class PlainTensor<D extends DType = DType> {
     return asMatrix(this.shape);
   }
 
+  /** Whether it has no elements. Subjects name it: `"x.isEmpty": [false]`. */
+  get isEmpty(): boolean {
+    return elementCount(this.shape) === 0;
+  }
+
+  /** Whether an element is NaN. Subjects name it: `"x.hasNaN": [false]`. */
+  get hasNaN(): boolean {
+    return this.codes.some((code) => Number.isNaN(codeValue(this.dtype, code)));
+  }
+
+  /** Whether an element is infinite. Subjects name it: `"x.hasInfinity": [false]`. */
+  get hasInfinity(): boolean {
+    return this.codes.some((code) => Math.abs(codeValue(this.dtype, code)) === Number.POSITIVE_INFINITY);
+  }
+
   /** Type, shape and the first codes in hexadecimal. */
   toString(): string {
     const digits = storageBits(this.dtype) / 4;

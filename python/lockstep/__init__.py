@@ -9,9 +9,10 @@ Everything is computed by the reference of Lockstep (https://www.npmjs.com/packa
 this module starts when it is first needed. docs/python.md has more.
 """
 
+from ._arrays import to_torch
 from ._errors import LockstepError
 from .answers import Difference, Explanation, Identification, diff, explain, explain_gemm, identify
-from .kernels import KernelMismatch, assert_kernel
+from .kernels import Agreement, KernelMismatch, assert_kernel
 from .operations import (
     Comparison,
     Copy,
@@ -27,6 +28,7 @@ from .operations import (
 )
 
 __all__ = [
+    "Agreement",
     "Comparison",
     "Copy",
     "Difference",
@@ -48,4 +50,5 @@ __all__ = [
     "identify",
     "info",
     "quantize",
+    "to_torch",
 ]

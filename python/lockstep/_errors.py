@@ -1,5 +1,7 @@
 """The errors of this package."""
 
+from __future__ import annotations
+
 
 class LockstepError(Exception):
     """An input that Lockstep refuses, or a failure of its process. `code` is a constant, such as "SHAPE" or "ARGUMENT"."""
@@ -7,3 +9,7 @@ class LockstepError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        # a process pool carries errors to its parent, which makes them anew from both arguments
+        return type(self), (self.code, str(self))

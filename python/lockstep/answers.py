@@ -8,8 +8,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from ._arrays import Direction, array_of, code_bits, command_words, index_text, one_direction, wide_array
 from ._process import SERVER
-from .operations import Direction, QuantizedTensor, array_of, bits_of, command_words, gemm_request, wide_array
+from .operations import QuantizedTensor, gemm_request
 
 # the numbers that JSON lacks, as results have them
 _NUMBERS = {text: float(text) for text in ("NaN", "Infinity", "-Infinity", "-0")}
@@ -38,16 +39,21 @@ class Explanation:
 
 
 def explain(
-    x: ArrayLike, quantizer: str | None, at: Sequence[int], *, usage: Direction = "rowwise", **options: Any
+    x: ArrayLike,
+    quantizer: str | None = None,
+    at: Sequence[int] | None = None,
+    *,
+    usage: Direction | Sequence[Direction] = "rowwise",
+    **options: Any,
 ) -> Explanation:
     """Explains how one element of a quantization becomes its code: amax, each step of the scale, rounding, tie, and error.
 
     `at` has an index for each dimension of `x`. `quantizer` and `options` are those of `quantize`, but `scales`; with a dialect the
-    quantizer may be None. `usage` is the copy.
+    quantizer may be left out. `usage` is the copy, one.
 
-    Raises `LockstepError` for an index outside of `x`, and as `quantize` does.
+    Raises `LockstepError` for an index outside of `x`, and as `quantize` does; `TypeError` for an index that is not of integers.
     """
-    chosen = {"at": _index(at), "quantizer": quantizer, "usage": usage, **options}
+    chosen = {"at": index_text(at), "quantizer": quantizer, "usage": one_direction(usage), **options}
     result = SERVER.run(["explain", "in", *command_words(chosen)], {"in/x": wide_array("x", x)}).message["result"]
     return Explanation(_plain(result["explanation"]), result["text"])
 
@@ -71,12 +77,8 @@ def explain_gemm(
     Raises `LockstepError` for an index outside of the product, and as `gemm` does.
     """
     words, tensors, metadata = gemm_request(x, w, c=c, bias=bias, beta=beta, plan=plan, options=options)
-    result = SERVER.run(["explain", "in", "--op=gemm", f"--at={_index(at)}", *words], tensors, metadata).message["result"]
+    result = SERVER.run(["explain", "in", "--op=gemm", f"--at={index_text(at)}", *words], tensors, metadata).message["result"]
     return Explanation(_plain(result["explanation"]), result["text"])
-
-
-def _index(at: Sequence[int]) -> str:
-    return ",".join(str(int(each)) for each in at)
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def identify(
 
     Raises `LockstepError` for an `x` with NaN or infinities, and for codes and scales that cannot be those of `x`.
     """
-    tensors = {"in/x": wide_array("x", x), "out/codes": bits_of(codes), "out/scales": array_of(scales)}
+    tensors = {"in/x": wide_array("x", x), "out/codes": code_bits("codes", codes), "out/scales": array_of(scales)}
     words = ["--tensor=x", "--codes=codes", "--scales=scales"]
     if tensor_scale is not None:
         tensors["out/whole"] = wide_array("tensor_scale", tensor_scale).reshape(-1)

@@ -2,104 +2,174 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from ._arrays import CODE_DTYPES, DIRECTIONS, FLOAT4, WIDE, Direction, WideDType, array_of, bits_of, one_direction
 from ._errors import LockstepError
-from ._frames import read_frame, write_frame
+from ._frames import Frame, read_frame, write_frame
 from ._process import start
-from .operations import WideDType, array_of, bits_of, quantize
-
-_DTYPES: Mapping[str, str] = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-_DIRECTIONS = ("rowwise", "columnwise")
+from .operations import SCALES, quantize
 
 Kernel = Callable[[np.ndarray], Any]
+_PARTS = ("data", "scaleInv", "amax")
 
 
 class KernelMismatch(AssertionError):
     """A kernel gave other bits than the reference, or failed.
 
     The message names the mistake, where it is a known one, and explains the first wrong element. `failure` has the counterexample,
-    its seed and path, and under "found" the simpler input as text, the mistakes and the explanation.
+    its seed and path, and under "found" the simpler input as text, the mistakes and the explanation. Of a kernel that raised an
+    exception, which is the cause of this one, `failure` has the "input", as it was drawn.
     """
 
     def __init__(self, message: str, failure: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.failure = failure
 
+    def __reduce__(self) -> tuple[type, tuple[str, Mapping[str, Any]]]:
+        return type(self), (str(self), self.failure)
+
+
+class Agreement(int):
+    """The number of inputs on which a kernel gave the reference's bits. `notes` says what was not drawn and not compared."""
+
+    notes: tuple[str, ...] = ()
+
 
 def assert_kernel(
     kernel: Kernel,
-    quantizer: str,
+    quantizer: str | None = None,
     *,
-    usage: Literal["rowwise", "columnwise"] = "rowwise",
-    dtypes: Sequence[WideDType] = ("float32",),
+    usage: Direction | Sequence[Direction] = "rowwise",
+    dtypes: WideDType | Sequence[WideDType] = ("float32",),
     runs: int = 100,
     seed: int = 1,
+    nonfinite: bool | None = None,
+    empty: bool = False,
     **options: Any,
-) -> int:
+) -> Agreement:
     """Holds a quantizer to the reference, bit by bit, and returns the number of inputs that it was given.
 
-    `kernel` gets a matrix [M, K], where M may be any number, and returns (codes, scales) of the copy that `usage` names, rowwise or
-    columnwise; NVFP4 returns (codes, scales, amax). Codes of 4 bits are two per byte, the even element in the low nibble. Any unsigned integers, floats of
-    ml_dtypes or PyTorch tensors will do, of the shapes that `lockstep.quantize` gives.
+    `kernel` gets a matrix [M, K], where M is any number from 1 and K a multiple of the block, and returns (codes, scales) of the copy
+    that `usage` names, rowwise or columnwise; NVFP4 also returns the amax, or the scale of the tensor that its dialect stores. Codes of
+    4 bits are two per byte, the even element in the low nibble. Any unsigned integers, floats of ml_dtypes or PyTorch tensors will do.
+    Codes have the shape that `lockstep.quantize` gives; scales may have other dimensions of 1, or one dimension. Scales in float32 may be
+    of any type that float32 holds exactly.
 
-    `quantizer` and `options` are those of `lockstep.quantize`: dialect="torchao-mxfp8-floor", format="e5m2", tile="32x32". `dtypes`
-    are the types of the inputs.
+    `quantizer` and `options` are those of `lockstep.quantize`: dialect="torchao-mxfp8-floor", format="e5m2", tile="32x32". With
+    `dialect` the quantizer may be left out. `dtypes` are the types of the inputs. `empty` adds matrices without columns.
 
-    Raises `KernelMismatch`, an AssertionError with the smallest input that was found, and `LockstepError` if there is nothing to
-    check.
+    Inputs have NaN and infinities, except for a dialect whose package treats them in another way than docs/numerics.md says; then
+    codes that are NaN are equal whatever their signs. `nonfinite=True` draws them for any dialect, `nonfinite=False` for none. `notes`
+    of the result, and the message of a failure, say what was left out.
+
+    Raises `KernelMismatch`, an AssertionError with the smallest input that was found, or from the exception of a kernel that raised
+    one, and `LockstepError` if there is nothing to check.
     """
-    if usage not in _DIRECTIONS:
-        raise LockstepError("ARGUMENT", f"usage is {usage!r}; it must be rowwise or columnwise")
-    for dtype in dtypes:
-        if dtype not in _DTYPES:
-            raise LockstepError("ARGUMENT", f"dtypes has {dtype!r}; there are {', '.join(_DTYPES)}")
+    __tracebackhide__ = True
+    direction = one_direction(usage)
     # an array that every tile divides; what is recorded of it says what decides bits
-    recipe = quantize(np.zeros((128, 128), ml_dtypes.bfloat16), quantizer, usage=[usage], **options)._recipe
+    q = quantize(np.zeros((128, 128), ml_dtypes.bfloat16), quantizer, usage=direction, **options)
+    dialect = options.get("dialect")
     supported = {
-        "recipe": recipe,
-        **{f"usage.{each}": [each == usage] for each in _DIRECTIONS},
+        "recipe": q._recipe,
+        **({} if dialect is None else {"dialect": dialect}),
+        **{f"usage.{each}": [each == direction] for each in DIRECTIONS},
         "scaleLayout": ["logical"],
-        "x.dtype": [_DTYPES[dtype] for dtype in dtypes],
+        "x.dtype": _input_types(dtypes),
         "x.shape.length": [2],
         "records": [True],
         "noop": [None],
+        **({} if empty else {"x.isEmpty": [False]}),
+        **({} if nonfinite is None else dict.fromkeys(["x.hasNaN", "x.hasInfinity"], [True, False] if nonfinite else [False])),
     }
-    names = [f"{usage}.{part}" for part in ("data", "scaleInv", "amax")]
     name = getattr(kernel, "__name__", type(kernel).__name__)
-    report = _converse(name, {"quantize": supported}, lambda inputs: _results(kernel(inputs["x"]), names), runs, seed)
-    if "error" in report:
-        raise LockstepError("ARGUMENT", report["error"])
-    (law,) = report["laws"]
-    failure = law.get("failure")
-    if failure:
-        raise KernelMismatch(_describe(name, quantizer, failure), failure)
-    return law["runs"]
+    types = {"data": q.settings["format"], "scaleInv": SCALES.get(q.settings["quantizer"], "")}
+    outcome = _converse(name, {"quantize": supported}, partial(_answer, kernel, direction, types), runs, seed)
+    title = f"{name} is not {dialect or quantizer}"
+    if isinstance(outcome, _Raised):
+        x = outcome.input
+        what = f"{type(outcome.error).__name__}: {outcome.error}"
+        failure = {"message": what, "input": x, "shrinks": 0, "seed": seed, "counterexample": f"x = {x.dtype} {list(x.shape)}"}
+        raise KernelMismatch(
+            f"{title}: it raised {what}\ninput, as it was drawn: {failure['counterexample']}\nseed {seed}", failure
+        ) from outcome.error
+    if "error" in outcome:
+        raise LockstepError("ARGUMENT", outcome["error"])
+    (law,) = outcome["laws"]
+    notes = tuple(outcome.get("notes", ()))
+    if law.get("failure"):
+        raise KernelMismatch(_describe(title, law["failure"], notes), law["failure"])
+    agreement = Agreement(law["runs"])
+    agreement.notes = notes + tuple(f"{each['count']} inputs were left out: {each['reason']}" for each in law["declined"])
+    return agreement
 
 
-def _results(given: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _input_types(dtypes: WideDType | Sequence[WideDType]) -> list[str]:
+    names = [dtypes] if isinstance(dtypes, str) else list(dtypes)
+    for name in names:
+        if name not in WIDE:
+            raise LockstepError("ARGUMENT", f"dtypes has {name!r}; there are {', '.join(WIDE)}")
+    if not names:
+        raise LockstepError("ARGUMENT", f"dtypes is empty; it must have one of {', '.join(WIDE)}")
+    return [WIDE[name] for name in names]
+
+
+def _answer(kernel: Kernel, direction: str, types: Mapping[str, str], frame: Frame) -> dict[str, np.ndarray]:
+    """What the kernel returns for a case, as the tensors of its answer."""
+    __tracebackhide__ = True
+    given = kernel(frame.tensors["x"])
     parts = given if isinstance(given, (tuple, list)) else (given,)
-    if len(parts) > len(names):
+    if len(parts) > len(_PARTS):
         raise TypeError(f"the kernel returned {len(parts)} arrays; codes, scales and for NVFP4 an amax are needed")
     arrays = [array_of(part) for part in parts]
-    for array in arrays:
-        if array.dtype.kind == "O":
-            raise TypeError(f"the kernel returned {given!r}; codes, scales and for NVFP4 an amax are needed")
-    return {name: array if array.dtype == np.float32 else bits_of(array) for name, array in zip(names, arrays, strict=False)}
+    if any(array.dtype.kind == "O" for array in arrays):
+        raise TypeError(f"the kernel returned {given!r}; codes, scales and for NVFP4 an amax are needed")
+    answer = {}
+    for part, array in zip(_PARTS, arrays, strict=False):
+        name = f"{direction}.{part}"
+        wanted = frame.message["outputs"].get(name, {"dtype": "F32", "shape": list(array.shape)})
+        answer[name] = _part(part, array, wanted, types.get(part, ""))
+    return answer
+
+
+def _part(part: str, array: np.ndarray, wanted: Mapping[str, Any], code: str) -> np.ndarray:
+    """One array of an answer, in the type and shape that are wanted if it means the same in them."""
+    shape = tuple(wanted["shape"])
+    is_float = array.dtype.kind in "fV"
+    if wanted["dtype"] == "F32":
+        # a scale of a narrower type is the same number in float32
+        array = array.astype(np.float32) if is_float else array
+    else:
+        expected = FLOAT4 if code == "e2m1" else CODE_DTYPES.get(code)
+        if is_float and array.dtype.itemsize == 1 and array.dtype != expected:
+            raise TypeError(f"the kernel's {part} is {array.dtype}; it must be {expected or wanted['dtype']} or uint8")
+        array = array if array.dtype == np.float32 else bits_of(array)
+    sizes = [size for size in array.shape if size != 1]
+    if part != "data" and array.size == math.prod(shape) and (len(sizes) <= 1 or sizes == [size for size in shape if size != 1]):
+        return array.reshape(shape)
+    return array
+
+
+class _Raised:
+    """An exception of the kernel, and the input for which it was raised."""
+
+    def __init__(self, error: Exception, input: np.ndarray) -> None:  # noqa: A002 - it is the kernel's input
+        self.error = error
+        self.input = input
 
 
 def _converse(
-    name: str,
-    operations: Mapping[str, Any],
-    answer: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
-    runs: int,
-    seed: int,
-) -> Mapping[str, Any]:
-    """Answers the cases of a conformance run in a child process, and returns its report."""
+    name: str, operations: Mapping[str, Any], answer: Callable[[Frame], dict[str, np.ndarray]], runs: int, seed: int
+) -> Any:
+    """Answers the cases of a conformance run in a child process. Returns its report, or the first exception of the kernel."""
+    __tracebackhide__ = True
     process = start("conform", "--subject", "-", f"--runs={runs}", f"--seed={seed}", "--quiet")
     try:
         while True:
@@ -115,26 +185,32 @@ def _converse(
             else:
                 reply, tensors = {"id": frame.message["id"]}, {}
                 try:
-                    tensors = answer(frame.tensors)
+                    tensors = answer(frame)
                 except Exception as error:  # noqa: BLE001 - whatever the kernel raises is its answer
+                    if frame.message["phase"] == "draw":
+                        return _Raised(error, frame.tensors["x"])
                     reply["error"] = f"{type(error).__name__}: {error}"
             write_frame(process.stdin, reply, tensors)  # type: ignore[arg-type]
     finally:
         for stream in (process.stdin, process.stdout):
-            stream.close()  # type: ignore[union-attr]
+            try:
+                stream.close()  # type: ignore[union-attr]
+            except OSError:
+                pass  # the process has ended, and does not read what is left
         process.kill()
         process.wait()
 
 
-def _describe(name: str, quantizer: str, failure: Mapping[str, Any]) -> str:
+def _describe(title: str, failure: Mapping[str, Any], notes: Sequence[str]) -> str:
     found = failure.get("found") or {}
     mistakes = found.get("mistakes", [])
     return "\n".join(
         [
-            f"{name} is not {quantizer}: {found.get('message', failure['message'])}",
+            f"{title}: {found.get('message', failure['message'])}",
             *(f"{'or' if i else 'looks like'}: {each}" for i, each in enumerate(mistakes)),
             f"input, after {failure['shrinks']} steps of shrinking: {found.get('text', failure['counterexample'])}",
             *found.get("explanation", []),
+            *(f"note: {each}" for each in notes),
             f"seed {failure['seed']}, path {failure['path']}",
         ]
     )

@@ -3,79 +3,28 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ._arrays import (
+    CODE_DTYPES,
+    FLOAT4,
+    WIDE,
+    Direction,
+    WideDType,
+    array_of,
+    bits_of,
+    command_words,
+    directions,
+    wide_array,
+)
 from ._errors import LockstepError
+from ._frames import FILE_DTYPES, Frame
 from ._process import SERVER
-
-WideDType = Literal["float32", "bfloat16", "float16"]
-Direction = Literal["rowwise", "columnwise"]
-
-# one code in each element
-CODE_DTYPES: dict[str, np.dtype] = {
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
-    "e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "e3m4": np.dtype(ml_dtypes.float8_e3m4),
-    "e4m3ieee": np.dtype(ml_dtypes.float8_e4m3),
-    "e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
-    "e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f16": np.dtype(np.float16),
-}
-_WIDE = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-
-
-def array_of(x: ArrayLike) -> np.ndarray:
-    """An array of what numpy, ml_dtypes, PyTorch, JAX or any library with DLPack gives. float64 becomes float32."""
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-        if str(x.dtype) == "torch.bfloat16":
-            # numpy has no bfloat16 of its own, so PyTorch cannot give it one
-            return x.contiguous().view(sys.modules["torch"].int16).numpy().view(ml_dtypes.bfloat16)
-        return array_of(x.numpy())
-    if hasattr(x, "__dlpack__") and not isinstance(x, np.ndarray) and not hasattr(x, "__array__"):
-        return array_of(np.from_dlpack(x))
-    array = np.asarray(x)
-    return array.astype(np.float32) if array.dtype == np.float64 else array
-
-
-def wide_array(name: str, x: ArrayLike) -> np.ndarray:
-    """An array of float32, bfloat16 or float16. Raises `LockstepError` for another one; `name` is what its message calls it."""
-    array = array_of(x)
-    if array.dtype.name in _WIDE:
-        return array
-    raise LockstepError("DTYPE", f"{name} is {array.dtype}; it must be float32, bfloat16 or float16")
-
-
-def bits_of(x: ArrayLike) -> np.ndarray:
-    """Codes as unsigned integers, those of `float4_e2m1fn` two per byte."""
-    array = array_of(x)
-    if array.dtype == ml_dtypes.float4_e2m1fn:
-        codes = array.view(np.uint8)
-        return codes[..., 0::2] | codes[..., 1::2] << 4
-    return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}.get(array.dtype.itemsize, array.dtype))
-
-
-def command_words(options: Mapping[str, Any]) -> list[str]:
-    """Options of the command line: True is a flag, None and False are left out, underscores are dashes."""
-    words = []
-    for name, value in options.items():
-        if value is None or value is False:
-            continue
-        option = f"--{name.replace('_', '-')}"
-        words.append(option if value is True else f"{option}={value}")
-    return words
-
 
 @dataclass(frozen=True)
 class Copy:
@@ -105,9 +54,9 @@ class QuantizedTensor:
     """fp8-delayed: the largest magnitude, [1]."""
     _recipe: str = field(default="", repr=False)
 
-    def dequantize(self, dtype: WideDType = "float32") -> np.ndarray:
-        """The values: code * scale, rounded once to `dtype`."""
-        return dequantize(self, dtype)
+    def dequantize(self, dtype: WideDType = "float32", *, dialect: str | None = None) -> np.ndarray:
+        """The values, as `lockstep.dequantize` gives them."""
+        return dequantize(self, dtype, dialect=dialect)
 
     def _tensors(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         tensors = {}
@@ -131,30 +80,41 @@ def _typed(codes: np.ndarray, name: str) -> np.ndarray:
     return codes.view(dtype) if dtype is not None and codes.dtype.itemsize == dtype.itemsize else codes
 
 
-_SCALES = {"mxfp8": "e8m0", "mxfp6": "e8m0", "mxfp4": "e8m0", "nvfp4": "e4m3"}
+SCALES = {"mxfp8": "e8m0", "mxfp6": "e8m0", "mxfp4": "e8m0", "mxint8": "e8m0", "nvfp4": "e4m3"}
+
+
+def output(frame: Frame, name: str) -> np.ndarray:
+    """A tensor of an answer. Raises `LockstepError` if options of the command line led to another one."""
+    if name in frame.tensors:
+        return frame.tensors[name]
+    raise LockstepError("ARGUMENT", f"the answer has {', '.join(frame.tensors) or 'no tensor'}, not {name}; leave out options that choose tensors")
 
 
 def quantize(
     x: ArrayLike,
-    quantizer: str,
+    quantizer: str | None = None,
     *,
-    usage: Sequence[Direction] = ("rowwise",),
+    usage: Direction | Sequence[Direction] = "rowwise",
     scales: Literal["logical", "padded", "swizzled"] = "logical",
     **options: Any,
 ) -> QuantizedTensor:
     """Quantizes an array [..., K], whose leading dimensions are flattened into rows.
 
-    `quantizer` is fp8-current, fp8-delayed, fp8-block, mxfp8, mxfp6, mxfp4 or nvfp4. `options` are those of `lockstep quantize`,
-    with underscores: format="e5m2", tile="32x32", pow2_scales=True, amax_epsilon=1e-12, scale=2.0, rht=True, stochastic=True,
-    seed=1, four_over_six=True. Stochastic rounding has 8 random bits for each element, so its mean is too close to zero by less
-    than 1/256 of the distance between two codes. The input is float32, bfloat16 or float16; float64 is rounded to float32 first.
+    `quantizer` is fp8-current, fp8-delayed, fp8-block, fp8-row, mxfp8, mxfp6, mxfp4, nvfp4 or another one that `lockstep quantize`
+    has; with `dialect` it may be left out. `usage` is "rowwise", "columnwise", or a sequence of both. `options` are those of `lockstep
+    quantize`, with underscores: format="e5m2", tile="32x32", pow2_scales=True, amax_epsilon=1e-12, scale=2.0, rht=True,
+    stochastic=True, seed=1, four_over_six=True. Stochastic rounding has 8 random bits for each element, so its mean is too close to
+    zero by less than 1/256 of the distance between two codes. The input is float32, bfloat16 or float16; float64 is rounded to float32
+    first.
 
     Raises `LockstepError` for a shape that the blocks do not divide and for options that do not exist or do not go together.
     """
     array = wide_array("x", x)
-    chosen = {"quantizer": quantizer, "usage": ",".join(usage), "scales": scales, **options}
+    chosen = {"quantizer": quantizer, "usage": ",".join(directions(usage)), "scales": scales, **options}
     frame = SERVER.run(["quantize", "in", "-o", "out", *command_words(chosen)], {"in/x": array})
-    recipe = frame.metadata["out/lockstep.x"]
+    recipe = frame.metadata.get("out/lockstep.x")
+    if recipe is None:
+        raise LockstepError("ARGUMENT", "no tensor was quantized; leave out options that choose tensors")
     settings = json.loads(recipe)
 
     def copy(direction: str) -> Copy | None:
@@ -164,7 +124,7 @@ def quantize(
         scale = frame.tensors[f"out/x.{direction}.scale_inv"]
         return Copy(
             _typed(data, settings["format"]),
-            _typed(scale, _SCALES.get(settings["quantizer"], "")),
+            _typed(scale, SCALES.get(settings["quantizer"], "")),
             frame.tensors.get(f"out/x.{direction}.amax"),
         )
 
@@ -173,17 +133,23 @@ def quantize(
     )
 
 
-def dequantize(q: QuantizedTensor, dtype: WideDType = "float32") -> np.ndarray:
-    """The values of a quantized tensor: code * scale, rounded once to `dtype`."""
+def dequantize(q: QuantizedTensor, dtype: WideDType = "float32", *, dialect: str | None = None) -> np.ndarray:
+    """The values of a quantized tensor: code * scale, rounded once to `dtype`.
+
+    With `dialect` they are those that its library computes, rounded to its type and then to `dtype`. Raises `LockstepError` for a
+    dialect that does not have the quantizer.
+    """
+    if not isinstance(q, QuantizedTensor):
+        raise TypeError(f"q is {type(q).__name__}; it must be a QuantizedTensor, which lockstep.quantize gives")
     tensors, metadata = q._tensors("in/x")
-    frame = SERVER.run(["dequantize", "in", "-o", "out", f"--dtype={_wide_name(dtype)}"], tensors, metadata)
-    return frame.tensors["out/x"]
+    words = command_words({"dtype": _wide_name(dtype), "dialect": dialect})
+    return output(SERVER.run(["dequantize", "in", "-o", "out", *words], tensors, metadata), "out/x")
 
 
 def _wide_name(dtype: str) -> str:
-    if dtype in _WIDE:
-        return _WIDE[dtype]
-    raise LockstepError("DTYPE", f"dtype is {dtype!r}; it must be {', '.join(_WIDE)}")
+    if isinstance(dtype, str) and dtype in WIDE:
+        return WIDE[dtype]
+    raise LockstepError("DTYPE", f"dtype is {dtype!r}; it must be {', '.join(WIDE)}")
 
 
 def encode(x: ArrayLike, format: str, **options: Any) -> np.ndarray:
@@ -192,17 +158,30 @@ def encode(x: ArrayLike, format: str, **options: Any) -> np.ndarray:
     `options` are those of `lockstep encode`: rounding="towardZero", overflow="nonfinite", seed=1, offset=0. Codes have the type of
     ml_dtypes; those of e2m1 are uint8, two per byte, the even element in the low nibble, those of tf32 uint32.
     """
-    frame = SERVER.run(["encode", "in", "-o", "out", *command_words({"format": format, **options})], {"in/x": wide_array("x", x)})
-    return _typed(frame.tensors["out/x"], format)
+    words = command_words({"format": format, **options})
+    frame = SERVER.run(["encode", "in", "-o", "out", *words], {"in/x": wide_array("x", x)})
+    return _typed(output(frame, "out/x"), frame.message["result"]["format"])
 
 
 def decode(codes: ArrayLike, format: str) -> np.ndarray:
-    """The float32 values of codes of a scalar format, as `encode` gives them. Exact."""
+    """The float32 values of codes of a scalar format, as `encode` gives them. Exact.
+
+    Codes are unsigned integers of the format's size (int8 and PyTorch's tensors will do too), or of its type in ml_dtypes. Codes of 4
+    bits are two per byte, the even element in the low nibble, or `float4_e2m1fn`, one in an element.
+
+    Raises `LockstepError` for codes of another type, such as values in float32.
+    """
     array = array_of(codes)
-    plain = array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[array.dtype.itemsize])
-    if format in ("bf16", "f16"):
-        return array.view(CODE_DTYPES[format]).astype(np.float32)
-    return SERVER.run(["decode", "in", "-o", "out", f"--format={format}"], {"in/x": plain}).tensors["out/x"]
+    frame = SERVER.run(["decode", "in", "-o", "out", *command_words({"format": format})], {"in/x": bits_of(array)})
+    result = frame.message["result"]
+    expected = FLOAT4 if result["format"] == "e2m1" else CODE_DTYPES.get(result["format"])
+    if "x" in result["decoded"] and (array.dtype.kind == "u" or array.dtype in (np.dtype(np.int8), expected)):
+        return output(frame, "out/x")
+    size = {"tf32": 32, "bf16": 16, "f16": 16}.get(result["format"], 8)
+    raise LockstepError(
+        "DTYPE",
+        f"codes are {array.dtype}; those of {result['format']} are uint{size}{'' if expected is None else f' or {expected}'}",
+    )
 
 
 @dataclass(frozen=True)
@@ -268,7 +247,7 @@ def gemm(
     """
     words, tensors, metadata = gemm_request(x, w, c=c, bias=bias, beta=beta, plan=plan, options=options)
     frame = SERVER.run(["gemm", "in", "-o", "out", *words], tensors, metadata)
-    d = _typed(frame.tensors["out/d"], str(options.get("out_dtype", "")))
+    d = _typed(output(frame, "out/d"), str(options.get("out_dtype", "")))
     return Product(d, frame.tensors.get("out/d.amax"), frame.message["result"]["plan"])
 
 
@@ -285,13 +264,26 @@ class Comparison:
 
 
 def compare(a: Mapping[str, ArrayLike] | ArrayLike, b: Mapping[str, ArrayLike] | ArrayLike) -> Comparison:
-    """Compares arrays, or arrays by name, bit by bit. NaNs of wide types are equal to each other."""
-    sides = [side if isinstance(side, Mapping) else {"x": side} for side in (a, b)]
-    tensors = {
-        f"{path}/{name}": array_of(array) for path, side in zip("ab", sides, strict=True) for name, array in side.items()
-    }
+    """Compares arrays, or arrays by name, bit by bit. NaNs of wide types are equal to each other.
+
+    Raises `LockstepError` for arrays of two types of which files lack one, such as `float6_e2m3fn`.
+    """
+    sides = [{str(name): array_of(array) for name, array in (side if isinstance(side, Mapping) else {"x": side}).items()} for side in (a, b)]
+    tensors = {}
+    for path, own, other in zip("ab", sides, reversed(sides), strict=True):
+        for name, array in own.items():
+            tensors[f"{path}/{name}"] = _stored(name, array, other.get(name))
     result = SERVER.run(["compare", "a", "b"], tensors).message["result"]
     return Comparison(result["equal"], result["tensors"])
+
+
+def _stored(name: str, array: np.ndarray, other: np.ndarray | None) -> np.ndarray:
+    """An array as files have it: of other types only the bits, which can be compared with the same type."""
+    if array.dtype in FILE_DTYPES.values() and (other is None or other.dtype in FILE_DTYPES.values()):
+        return array
+    if other is not None and other.dtype != array.dtype:
+        raise LockstepError("DTYPE", f"{name} is {array.dtype} and {other.dtype}; view both as unsigned integers")
+    return array.view(np.uint8) if array.dtype == FLOAT4 else bits_of(array)
 
 
 def info() -> Mapping[str, Any]:

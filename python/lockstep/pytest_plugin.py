@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def assert_kernel(request: pytest.FixtureRequest) -> Callable[..., int]:
+def assert_kernel(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """As `lockstep.assert_kernel`, with the number of inputs and the seed from the command line."""
     from . import kernels
 
@@ -26,4 +27,9 @@ def assert_kernel(request: pytest.FixtureRequest) -> Callable[..., int]:
         "runs": request.config.getoption("--lockstep-runs"),
         "seed": request.config.getoption("--lockstep-seed"),
     }
-    return lambda kernel, quantizer, **options: kernels.assert_kernel(kernel, quantizer, **{**chosen, **options})
+
+    def held(kernel: kernels.Kernel, quantizer: str | None = None, **options: Any) -> kernels.Agreement:
+        __tracebackhide__ = True
+        return kernels.assert_kernel(kernel, quantizer, **{**chosen, **options})
+
+    return held

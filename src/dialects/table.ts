@@ -8,6 +8,9 @@ import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { ScaleRuleName } from "../formats/scale-rules.js";
+import type { NonFinite } from "./non-finite.js";
+import * as nonFinite from "./non-finite.js";
+import type { Undecided } from "./undecided.js";
 
 /** What a dialect fixes of a quantizer. Other options of the quantizer have their defaults. */
 export interface DialectForm {
@@ -48,6 +51,10 @@ export interface Dialect {
   readonly values?: DialectValues;
   /** The tensors of a weight in the library's files; empty if the dialect has no files of its own. */
   readonly tensors: readonly DialectTensor[];
+  /** What the package does with NaN and infinities, where that is not what numerics.md says; absent if it does the same. */
+  readonly nonFinite?: NonFinite;
+  /** Finite inputs for which the package gives bits that it does not define; absent if there are none. */
+  readonly undecided?: Undecided;
   /** The package, version and function, or the specification, that it follows. */
   readonly source: string;
 }
@@ -113,6 +120,7 @@ const torchao = (quantizer: BlockFormatName, mode: string, rule: ScaleRuleName):
     { name: "_weight_qdata", dtype: "by format", shape: "[N, K], MXFP4 [N, K/2]", role: "codes" },
     scale("F8_E8M0", "[N, K/32]; may be swizzled", "_weight_scale"),
   ],
+  nonFinite: mode === "RCEIL" ? nonFinite.TORCHAO_RCEIL : nonFinite.TORCHAO_MX,
   source: TORCHAO,
 });
 
@@ -157,6 +165,7 @@ export const DIALECTS = {
     forms: [nv("e4m3Quotient")],
     values: OF_SOURCE,
     tensors: [TORCHAO_PACKED, scale("F8_E4M3", "[N, K/16]; may be swizzled", "_weight_scale")],
+    nonFinite: nonFinite.TORCHAO_NVFP4,
     source: TORCHAO_NVFP4,
   },
   "torchao-nvfp4-two-level": {
@@ -168,6 +177,12 @@ export const DIALECTS = {
       scale("F8_E4M3", "[N, K/16]; may be swizzled", "_weight_scale"),
       scale("F32", "[]", "_weight_per_tensor_scale"),
     ],
+    nonFinite: nonFinite.TORCHAO_TWO_LEVEL,
+    undecided: {
+      tensorScale: 2 ** -128,
+      because:
+        "the scale of the tensor has no finite reciprocal: elements are NaN, and their codes are cut from its bits",
+    },
     source: TORCHAO_NVFP4,
   },
   "torchao-fp8-tensor": {
@@ -181,6 +196,7 @@ export const DIALECTS = {
     ],
     values: OF_SOURCE,
     tensors: [{ ...WEIGHT, name: "_weight_qdata" }, scale("F32", "[1, 1]", "_weight_scale")],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: "torchao 0.18.0, Float8Tensor.from_hp",
   },
   "torchao-fp8-row": {
@@ -188,6 +204,8 @@ export const DIALECTS = {
     forms: [row("f32QuotientTyped", "divide")],
     values: OF_SOURCE,
     tensors: [{ ...WEIGHT, name: "_weight_qdata" }, scale("F32", "[N, 1]", "_weight_scale")],
+    nonFinite: nonFinite.NAN_SPREADS,
+    undecided: { columns: 1, because: "it refuses a matrix of one column" },
     source: "torchao 0.18.0, Float8Tensor.from_hp",
   },
   "ct-fp8-tensor": {
@@ -201,6 +219,7 @@ export const DIALECTS = {
     ],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", "[1]")],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: CT,
   },
   "ct-fp8-channel": {
@@ -208,6 +227,7 @@ export const DIALECTS = {
     forms: [row("f32QuotientLeast", "divideTypedAdd")],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", "[N, 1]")],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: CT,
   },
   "ct-int8-channel": {
@@ -217,6 +237,7 @@ export const DIALECTS = {
     ],
     values: OF_SOURCE,
     tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
+    nonFinite: nonFinite.NAN_IS_ZEROS,
     source: CT,
   },
   "ct-int4-group": {
@@ -233,6 +254,7 @@ export const DIALECTS = {
       { name: "weight_packed", dtype: "I32", shape: "[N, K/8]; codes plus 8", role: "codes" },
       scale("the model's", "[N, K/128]"),
     ],
+    nonFinite: nonFinite.NAN_IS_ZEROS,
     source: CT,
   },
   "ct-fp8-block": {
@@ -247,6 +269,7 @@ export const DIALECTS = {
     ],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", BLOCKS)],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: CT,
   },
   "ct-mxfp8": {
@@ -254,6 +277,7 @@ export const DIALECTS = {
     forms: [mx("mxfp8", "e8m0EvenShort", "multiplyTypedAdd", ["e4m3"])],
     values: OF_BF16,
     tensors: [WEIGHT, scale("U8", "[N, K/32]")],
+    nonFinite: nonFinite.CT_MXFP8,
     source: CT,
   },
   "ct-mxfp6": {
@@ -261,6 +285,7 @@ export const DIALECTS = {
     forms: [mx("mxfp6", "e8m0EvenShort", "multiply", ["e2m3"])],
     values: OF_BF16,
     tensors: [{ ...PACKED, shape: "[N, 3K/4]" }, scale("U8", "[N, K/32]")],
+    nonFinite: nonFinite.CT_MX,
     source: CT,
   },
   "ct-mxfp4": {
@@ -268,6 +293,7 @@ export const DIALECTS = {
     forms: [mx("mxfp4", "e8m0EvenShort", "multiplyTypedAdd")],
     values: OF_BF16,
     tensors: [PACKED, scale("U8", "[N, K/32]")],
+    nonFinite: nonFinite.CT_MX,
     source: CT,
   },
   "ct-nvfp4": {
@@ -279,6 +305,7 @@ export const DIALECTS = {
       scale("F8_E4M3", "[N, K/16]"),
       { name: "weight_global_scale", dtype: "F32", shape: "[1]", role: "divisor" },
     ],
+    nonFinite: nonFinite.CT_NVFP4,
     source: CT,
   },
   "modelopt-fp8": {
@@ -292,6 +319,7 @@ export const DIALECTS = {
     ],
     values: { type: "source", typedScale: true },
     tensors: [WEIGHT, scale("F32", "[]")],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: `${MODELOPT}, to_quantized_weight`,
   },
   "modelopt-fp8-block": {
@@ -306,6 +334,7 @@ export const DIALECTS = {
     ],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("the model's", BLOCKS)],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: `${MODELOPT}, FP8QTensor.quantize`,
   },
   "modelopt-int8-row": {
@@ -315,6 +344,7 @@ export const DIALECTS = {
     ],
     values: OF_SOURCE,
     tensors: [{ ...WEIGHT, dtype: "I8" }, scale("the model's", "[N, 1]")],
+    nonFinite: nonFinite.NAN_IS_ZEROS,
     source: `${MODELOPT}, INT8QTensor.quantize`,
   },
   "modelopt-int4-block": {
@@ -327,6 +357,7 @@ export const DIALECTS = {
       },
     ],
     tensors: [],
+    nonFinite: nonFinite.NAN_IS_ZEROS,
     source: `${MODELOPT}, to_quantized_weight`,
   },
   "modelopt-mxfp8": {
@@ -334,6 +365,7 @@ export const DIALECTS = {
     forms: [mx("mxfp8", "e8m0UpLog2", "multiply", ["e4m3"])],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("U8", "[N, K/32]")],
+    nonFinite: nonFinite.MODELOPT_MXFP8,
     source: `${MODELOPT}, MXFP8QTensor.quantize`,
   },
   "modelopt-mxfp4": {
@@ -341,6 +373,7 @@ export const DIALECTS = {
     forms: [mx("mxfp4", "e8m0UpLog2", "multiplyHalfDownMinus")],
     values: OF_SOURCE,
     tensors: [{ ...PACKED, name: "weight" }, scale("U8", "[N*K/32, 1]")],
+    nonFinite: nonFinite.MODELOPT_MXFP4,
     source: `${MODELOPT}, MXFP4QTensor.quantize`,
   },
   "modelopt-nvfp4": {
@@ -352,6 +385,7 @@ export const DIALECTS = {
       scale("F8_E4M3", "[N, K/16]"),
       scale("F32", "[]", "weight_scale_2"),
     ],
+    nonFinite: nonFinite.MODELOPT_NVFP4,
     source: `${MODELOPT}, NVFP4QTensor.quantize`,
   },
   "deepseek-mxfp4": {
@@ -362,6 +396,7 @@ export const DIALECTS = {
       { name: "weight", dtype: "I8", shape: "[N, K/2]", role: "codes" },
       scale("F32, or F8_E8M0", "[N, K/32]", "scale"),
     ],
+    nonFinite: nonFinite.DEEPSEEK_MXFP4,
     source: `${DEEPGEMM}, per_token_cast_to_fp4`,
   },
   "deepseek-fp8-block": {
@@ -375,6 +410,7 @@ export const DIALECTS = {
       },
     ],
     tensors: [WEIGHT, scale("F32", BLOCKS, "weight_scale_inv")],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: `${DEEPGEMM}, per_block_cast_to_fp8 and per_token_cast_to_fp8`,
   },
   "deepseek-ue8m0": {
@@ -388,6 +424,7 @@ export const DIALECTS = {
       },
     ],
     tensors: [WEIGHT, scale("F32, or F8_E8M0", BLOCKS, "weight_scale_inv")],
+    nonFinite: nonFinite.DEEPSEEK_UE8M0,
     source: `${DEEPGEMM}, with use_ue8m0`,
   },
   "transformers-fp8-block": {
@@ -397,6 +434,7 @@ export const DIALECTS = {
     ],
     values: OF_SOURCE,
     tensors: [WEIGHT, scale("F32", "[N/128, K/128]", "weight_scale_inv")],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: "transformers 5.23, Fp8Quantize",
   },
   "gguf-mxfp4": {
@@ -412,6 +450,7 @@ export const DIALECTS = {
       },
       scale("MXFP4 of GGUF", "[N, K/32]; byte 0 of each block of 17", "weight"),
     ],
+    nonFinite: nonFinite.GGUF_MXFP4,
     source: "gguf 0.19.0, gguf.quants.quantize",
   },
   "gguf-nvfp4": {
@@ -428,6 +467,12 @@ export const DIALECTS = {
       },
       scale("NVFP4 of GGUF", "[N, K/16]; bytes 0 to 3 of each block of 36", "weight"),
     ],
+    nonFinite: nonFinite.NOT_RECORDED,
+    undecided: {
+      amax: 2 ** 33,
+      because:
+        "an f32 does not hold the differences of elements so large and codes, so that several errors are equal",
+    },
     source: "libggml-python 0.20.2, quantize_row_nvfp4_ref",
   },
   "gptoss-mxfp4": {
@@ -438,6 +483,7 @@ export const DIALECTS = {
       { name: "_blocks", dtype: "U8", shape: "[E, N, K/32, 16]", role: "codes" },
       scale("U8", "[E, N, K/32]", "_scales"),
     ],
+    nonFinite: nonFinite.TRITON_MX,
     source:
       "triton_kernels of vLLM 0.22.1, downcast_to_mxfp_torch; transformers 5.23, convert_moe_packed_tensors",
   },
@@ -446,6 +492,7 @@ export const DIALECTS = {
     forms: [mx("mxfp8", "e8m0UpNormal")],
     values: OF_SOURCE,
     tensors: [],
+    nonFinite: nonFinite.TRITON_MX,
     source: "triton_kernels of vLLM 0.22.1, downcast_to_mxfp_torch",
   },
   "quark-amdfp4": {
@@ -460,12 +507,14 @@ export const DIALECTS = {
     ],
     values: { type: "f32" },
     tensors: [],
+    nonFinite: nonFinite.QUARK,
     source: "amd-quark 0.13, PerBlockMXObserver and scaled_real_quantize",
   },
   "fbgemm-fp8": {
     summary: "FBGEMM's quantize_fp8_row, a scale for each row",
     forms: [row("f32Reciprocal", "multiply", { amaxEpsilon: Math.fround(1e-12) })],
     tensors: FBGEMM_ROW,
+    nonFinite: nonFinite.NAN_SPREADS,
     source: "fbgemm-gpu-genai, quantize_fp8_row on a CPU",
   },
   "fbgemm-fp8-ub1200": {
@@ -473,6 +522,7 @@ export const DIALECTS = {
       "FBGEMM's quantize_fp8_row with the upper bound 1200 of the amax, as Llama's activations have it",
     forms: [row("f32Reciprocal", "multiply", { amaxEpsilon: Math.fround(1e-12), amaxLimit: 1200 })],
     tensors: FBGEMM_ROW,
+    nonFinite: nonFinite.NAN_SPREADS,
     source: "fbgemm-gpu-genai, quantize_fp8_row with scale_ub on a CPU",
   },
   "fbgemm-fp8-block": {
@@ -486,6 +536,7 @@ export const DIALECTS = {
       },
     ],
     tensors: [],
+    nonFinite: nonFinite.NAN_SPREADS,
     source: "fbgemm-gpu-genai, quantize_fp8_block on a CPU",
   },
 } as const satisfies Record<string, Dialect>;

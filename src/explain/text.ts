@@ -11,7 +11,20 @@ import type { ExplainedDotAdd, ExplainedSplit, ExplainedSum } from "./sums.js";
 export function numberText(x: number): string {
   if (!Number.isFinite(x)) return String(x);
   if (Number.isInteger(x) && Math.abs(x) < 1000) return Object.is(x, -0) ? "-0" : String(x);
-  return `${hexFloat(x)} (${Number(x.toPrecision(7))})`;
+  return `${hexFloat(x)} (${decimalText(x)})`;
+}
+
+/** The digits that tell any two f32 apart. */
+const F32_DIGITS = 9;
+
+/** The shortest decimal that is read as the same f32, or as the same f64 if the number is no f32. */
+export function decimalText(x: number): string {
+  if (Math.fround(x) !== x) return String(x);
+  for (let digits = 1; digits < F32_DIGITS; digits++) {
+    const short = Number(x.toPrecision(digits));
+    if (Math.fround(short) === x) return String(short);
+  }
+  return String(Number(x.toPrecision(F32_DIGITS)));
 }
 
 /** A code in hexadecimal. */
@@ -32,7 +45,7 @@ function roundingLines(rounding: RoundingExplanation): readonly string[] {
   const where =
     lower && upper
       ? [
-          `  between ${neighbour(lower)} and ${neighbour(upper)}, at ${fraction === 0 ? "the first" : `fraction ${hexFloat(fraction)} (${Number(fraction.toPrecision(7))})`}${tie ? ": an exact tie" : ""}`,
+          `  between ${neighbour(lower)} and ${neighbour(upper)}, at ${fraction === 0 ? "the first" : `fraction ${hexFloat(fraction)} (${decimalText(fraction)})`}${tie ? ": an exact tie" : ""}`,
         ]
       : [];
   return [

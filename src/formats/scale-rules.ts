@@ -231,6 +231,12 @@ export function tensorScaleRole(name: ScaleRuleName): TensorScaleRole | undefine
   return rule.tensor;
 }
 
+/** Whether the scale of the tensor is 1 under a rule whatever its amax, so that libraries do not store it. */
+export function hasUnitTensorScale(name: ScaleRuleName): boolean {
+  const rule: ScaleRule = SCALE_RULES[name];
+  return rule.unitTensor === true;
+}
+
 /** Whether every scale of a quantizer with that rule is a power of two. */
 export function hasPowersByRule(name: ScaleRuleName, pow2Scales: boolean): boolean {
   return pow2Scales || SCALE_RULES[name].powers === "always";

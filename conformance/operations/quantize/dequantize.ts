@@ -3,12 +3,24 @@ import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { type CopyGeometry, copyGeometry } from "../../../src/tensor/geometry.js";
-import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
-import { asMatrix, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import {
+  DIRECTIONS,
+  type Direction,
+  type QuantizeSpec,
+  type ScaleLayout,
+} from "../../../src/tensor/quantized.js";
+import {
+  asMatrix,
+  elementCount,
+  type Shape,
+  WIDE_DTYPES,
+  type WideDType,
+} from "../../../src/tensor/shape.js";
 import { anyRows, drawnBlock } from "../../arbitraries/matrices.js";
 import { anyPattern, specialPattern } from "../../arbitraries/patterns.js";
 import { words } from "../../arbitraries/random.js";
-import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import { layoutsOf, quantizeSpec } from "../../arbitraries/specs.js";
+import { oneAmong, type Supported } from "../../arbitraries/supported.js";
 import { wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/quantize/dequantize.js";
 import { download, fromCodes, type PlainTensor } from "../../values/plain.js";
@@ -63,18 +75,27 @@ export function dequantizeCase(
   shapes = smallShapes,
   names?: readonly BlockFormatName[],
 ): fc.Arbitrary<DequantizeCase> {
-  return quantizeSpec(names).chain((spec) => {
+  return dequantizeCaseBy(quantizeSpec(names), shapes);
+}
+
+/** As `dequantizeCase`, for specs that the caller draws; copies, layouts and types are among those that a subject supports. */
+export function dequantizeCaseBy(
+  specs: fc.Arbitrary<QuantizeSpec>,
+  shapes = smallShapes,
+  supported: Supported = {},
+): fc.Arbitrary<DequantizeCase> {
+  return specs.chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const pattern = fc.oneof(specialPattern(), anyPattern());
     return fc
       .record({
         shape: shapes(multiple, drawnBlock(spec.tile)),
-        direction: fc.constantFrom<Direction>("rowwise", "columnwise"),
-        scaleLayout: scaleLayout(spec),
+        direction: oneAmong(supported, "direction", DIRECTIONS),
+        scaleLayout: oneAmong(supported, "scaleLayout", layoutsOf(spec)),
         seed: fc.nat(),
         plant: pattern,
         amax: fc.oneof(fc.constantFrom(0x3f800000, 0x45280000), pattern),
-        dtype: wideType(),
+        dtype: oneAmong(supported, "dtype", WIDE_DTYPES, wideType()),
       })
       .map(({ seed, plant, amax, ...rest }) => {
         const matrix = asMatrix(rest.shape);

@@ -86,18 +86,19 @@ export function quantizeCase(
   return quantizeCaseBy(quantizeSpec(names), shapes);
 }
 
-/** As `quantizeCase`, for specs and types of the input that the caller draws. */
+/** As `quantizeCase`, for specs, types and values of the input that the caller chooses. */
 export function quantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
   shapes: Shapes = anyRows,
   type = sourceType,
+  values: (x: PlainTensor<WideDType>) => PlainTensor<WideDType> = (x) => x,
 ): fc.Arbitrary<QuantizeCase> {
   return specs.chain((spec) => {
     const block = drawnBlock(spec.tile);
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const aim = fc.tuple(type(spec), shapes(multiple, block));
     const { max } = factsOf(spec.format);
-    const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
+    const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }).map(values));
     const noop = fc.oneof({ weight: 5, arbitrary: fc.constant(undefined) }, fc.constantFrom(...NOOPS));
     const wordsSeed = spec.stochastic ? fc.option(fc.nat(), { nil: undefined }) : fc.constant(undefined);
     return fc.tuple(x, quantizationBy(spec), noop, wordsSeed).map(([source, rest, flag, seed]) => {

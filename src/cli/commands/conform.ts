@@ -10,9 +10,10 @@ import { integer, optional, positiveFloat32, someText, value } from "../options.
 import { withFile } from "../pieces.js";
 import type { Session } from "../session.js";
 import { readCounterexample, type StoredCase, writeCounterexample } from "../subject/counterexample-file.js";
-import type { Harness } from "../subject/message.js";
+import type { Harness } from "../subject/harness.js";
 import { Parent, SubjectProcess } from "../subject/process.js";
 import { ProgramSubject, remembering } from "../subject/subject.js";
+import { notesOf } from "../subject/support.js";
 import { type Peer, SubjectError } from "../subject/talk.js";
 
 /** The name of the program that started this one, among subjects. */
@@ -183,7 +184,7 @@ export const conform = defineCommand({
       program === undefined
         ? runOn(backend, harness, options)
         : runOnProgram(backend, peerOf(session, program), harness, { ...options, deadline: deadline * 1000 });
-    const { report, name } = await run.catch((error: unknown) => {
+    const { report, name, notes } = await run.catch((error: unknown) => {
       const isPath =
         error instanceof ArgumentError && path !== undefined && error.message.startsWith("path ");
       if (!isPath) throw error;
@@ -209,6 +210,7 @@ export const conform = defineCommand({
       ...laws
         .filter(({ failure }) => failure || !session.general.quiet)
         .flatMap((each) => describe(session, program, each, stored !== undefined)),
+      ...notes.map((note) => `note   ${note}`),
       stored
         ? `${laws.length - failed} of ${laws.length} laws hold for ${name}, for the input of ${values.case}`
         : `${laws.length - failed} of ${laws.length} laws hold for ${name}, ${runs} inputs each, seed ${seed}`,
@@ -217,7 +219,7 @@ export const conform = defineCommand({
       session.result(
         {
           backend: backend.name,
-          ...(program ? { subject: name } : {}),
+          ...(program ? { subject: name, notes } : {}),
           runs,
           ...report,
           laws: laws.map(jsonOf),
@@ -232,13 +234,15 @@ export const conform = defineCommand({
 interface Tested {
   readonly report: ConformanceReport;
   readonly name: string;
+  /** What was not drawn or not compared, in words. */
+  readonly notes: readonly string[];
 }
 
 type Options = ConformanceOptions & { readonly stored?: StoredCase | undefined };
 
 async function runOn(backend: Backend, harness: Harness, { stored, ...options }: Options): Promise<Tested> {
   const of = stored ? await onlyStored(options, stored) : options;
-  return { report: await harness.runConformance({ backend, ...of }), name: backend.name };
+  return { report: await harness.runConformance({ backend, ...of }), name: backend.name, notes: [] };
 }
 
 /** Options of a run with the input of a file alone. */
@@ -273,13 +277,14 @@ async function runOnProgram(
   const { program, hello, subject } = await ProgramSubject.start(begin, harness, { deadline, reference });
   try {
     const asked = Array.from(hello.operations).filter(([name]) => options.operations?.includes(name) ?? true);
-    const supported = Object.fromEntries(asked);
+    const supported = Object.fromEntries(asked.map(([name, { fields }]) => [name, fields]));
+    const notes = asked.flatMap(([, support]) => notesOf(support));
     const report = stored
       ? await harness.compareWith(after(subject, stored), reference, await onlyStored(options, stored))
       : await harness.compareWith(subject, reference, { ...options, supported, comparing: true });
     requireChecked(report, hello.name);
-    program.tell({ type: "report", ...report, laws: report.laws.map(jsonOf) });
-    return { report, name: hello.name };
+    program.tell({ type: "report", ...report, laws: report.laws.map(jsonOf), notes });
+    return { report, name: hello.name, notes };
   } catch (error) {
     if (error instanceof LockstepError) program.tell({ type: "report", error: error.message });
     throw error;

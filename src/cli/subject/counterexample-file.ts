@@ -9,7 +9,8 @@ import type { TensorSource } from "../../io/source.js";
 import { viewAs } from "../../tensor/data.js";
 import { DTYPES, type DType, type Shape } from "../../tensor/shape.js";
 import { type Session, toJson } from "../session.js";
-import { type Harness, inputMessage, tensorOf } from "./message.js";
+import type { Harness } from "./harness.js";
+import { inputMessage, tensorOf } from "./message.js";
 
 /** The metadata key that says what the file has. */
 const KEY = "lockstep-counterexample";

@@ -5,9 +5,8 @@ import type { Frame, FrameTensor } from "../../io/frames/frame.js";
 import type { JsonObject, TensorEntry } from "../../io/header/header.js";
 import { asBytes, viewAs } from "../../tensor/data.js";
 import { isWide, type Shape, storageBits } from "../../tensor/shape.js";
-
-/** The harness, which commands load when they need it. */
-export type Harness = typeof import("lockstep/conformance");
+import { type Expectation, withExpectedNaN } from "./expectation.js";
+import type { Harness } from "./harness.js";
 
 /** How a tensor lies in a frame. Codes of narrow formats are U8, two 4-bit codes per byte, the even element in the low nibble. */
 function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; readonly shape: Shape } {
@@ -51,21 +50,22 @@ export function inputMessage({ PlainTensor: Plain }: Harness, value: object): In
   return { input: visit(value, "") as JsonObject, tensors };
 }
 
-/** What the answer has to be: the type and shape of each tensor. */
-export function outputsOf(expected: Answer): JsonObject {
-  return Object.fromEntries(Object.entries(expected).map(([name, tensor]) => [name, planOf(tensor)]));
+/** What the answer has to be: the type and shape of each tensor that it may not leave out. */
+export function outputsOf({ expected, optional }: Expectation): JsonObject {
+  const needed = Object.entries(expected).filter(([name]) => !optional.includes(name));
+  return Object.fromEntries(needed.map(([name, tensor]) => [name, planOf(tensor)]));
 }
 
 const BITS: readonly FileDType[] = ["U8", "U16", "U32"];
 
 /**
- * The tensors of an answer. Unsigned integers may stand for the bits of the expected type. Throws `MismatchError` for a tensor of
- * another type or shape than the expected one.
+ * The tensors of an answer, and the expected ones in place of optional ones that it leaves out. Unsigned integers may stand for the
+ * bits of the expected type. Throws `MismatchError` for a tensor of another type or shape than the expected one.
  */
 export function answerOf(
   { PlainTensor: Plain, fromCodes, MismatchError }: Harness,
   frame: Frame,
-  expected: Answer,
+  { expected, optional, dialect }: Expectation,
 ): Answer {
   const read = (entry: TensorEntry): PlainTensor => {
     const bytes = frame.bytesOf(entry).slice();
@@ -79,7 +79,15 @@ export function answerOf(
       throw new MismatchError(
         `${entry.name} is ${entry.dtype} [${entry.shape}]; it has to be ${dtype} [${shape}]`,
       );
-    return new Plain(wanted.dtype, wanted.shape, viewAs(wanted.dtype, bytes));
+    return new Plain(
+      wanted.dtype,
+      wanted.shape,
+      viewAs(wanted.dtype, withExpectedNaN(dialect, bytes, wanted)),
+    );
   };
-  return Object.fromEntries(Array.from(frame.tensors.values(), (entry) => [entry.name, read(entry)]));
+  const omitted = optional.filter((name) => !frame.tensors.has(name));
+  return Object.fromEntries([
+    ...Array.from(frame.tensors.values(), (entry) => [entry.name, read(entry)] as const),
+    ...omitted.flatMap((name) => (expected[name] ? [[name, expected[name]] as const] : [])),
+  ]);
 }

@@ -1,12 +1,15 @@
 /** Another program as the subject of a conformance run. */
-import type { Answer, Complete, OperationName, Subject, Supported } from "lockstep/conformance";
+import type { Answer, Complete, OperationName, Subject } from "lockstep/conformance";
+import type { DialectName } from "../../dialects/table.js";
 import { ArgumentError, UnsupportedError } from "../../errors.js";
 import { isObject, type JsonObject } from "../../io/header/header.js";
 import { shownJson } from "../../io/json/json-shown.js";
-import { parseRecipe } from "../../io/quantized/recipe-parser.js";
 import { describe } from "../../options.js";
 import { VERSION } from "../manifest.js";
-import { answerOf, type Harness, inputMessage, outputsOf } from "./message.js";
+import { type Expectation, requireDecided, unstored } from "./expectation.js";
+import type { Harness } from "./harness.js";
+import { answerOf, inputMessage, outputsOf } from "./message.js";
+import { type Support, supportOf } from "./support.js";
 import { ask, type Message, type Peer, type Reply, SubjectError, tell } from "./talk.js";
 
 /** The version of the messages. */
@@ -18,7 +21,7 @@ const START_MS = 60_000;
 /** What a subject says of itself. */
 export interface Hello {
   readonly name: string;
-  readonly operations: ReadonlyMap<OperationName, Supported>;
+  readonly operations: ReadonlyMap<OperationName, Support>;
 }
 
 /** The options of `ProgramSubject`. */
@@ -49,6 +52,7 @@ export function remembering(subject: Complete<Subject>): Complete<Subject> {
 export class ProgramSubject {
   #peer: Peer | undefined;
   #count = 0;
+  #hasFailed = false;
   #deadline: number;
 
   private constructor(
@@ -71,7 +75,10 @@ export class ProgramSubject {
     const program = new ProgramSubject(begin, harness, options);
     try {
       const hello = await program.#hello();
-      const functions = [...hello.operations.keys()].map((name) => [name, program.#asking(name)] as const);
+      const functions = Array.from(
+        hello.operations,
+        ([name, { dialect }]) => [name, program.#asking(name, dialect)] as const,
+      );
       return { program, hello, subject: Object.fromEntries(functions) };
     } catch (error) {
       program.dispose();
@@ -109,12 +116,20 @@ export class ProgramSubject {
     }
   }
 
-  #asking(operation: OperationName): Ask {
+  #asking(operation: OperationName, dialect: DialectName | undefined): Ask {
     return async (input) => {
       const expected = await this.options.reference[operation](input as never);
+      const expectation: Expectation = {
+        input,
+        expected,
+        optional: unstored(input, expected),
+        ...(dialect ? { dialect } : {}),
+      };
+      requireDecided(this.harness, operation, expectation);
       const { input: fields, tensors } = inputMessage(this.harness, input);
       const id = ++this.#count;
-      const say = { type: "case", id, operation, input: fields, outputs: outputsOf(expected) };
+      const phase = this.#hasFailed ? "shrink" : "draw";
+      const say = { type: "case", id, operation, phase, input: fields, outputs: outputsOf(expectation) };
       const reply = await this.#ask({ say, tensors });
       const { id: answered, declined, error } = reply.say;
       if (answered !== id) {
@@ -124,9 +139,30 @@ export class ProgramSubject {
         );
       }
       if (typeof declined === "string") throw new UnsupportedError(operation, declined);
-      if (error !== undefined) throw new SubjectError(`the subject reports an error: ${text(error)}`);
-      return answerOf(this.harness, reply.frame, expected);
+      if (error !== undefined)
+        throw this.#failed(new SubjectError(`the subject reports an error: ${text(error)}`));
+      try {
+        const answer = answerOf(this.harness, reply.frame, expectation);
+        if (!this.#hasFailed) requireSame(this.harness, answer, expected);
+        return answer;
+      } catch (mismatch) {
+        throw this.#failed(mismatch);
+      }
     };
+  }
+
+  /** The error of an answer that is wrong. Later inputs are no longer drawn, but simpler ones. */
+  #failed<E>(error: E): E {
+    this.#hasFailed = true;
+    return error;
+  }
+}
+
+/** Throws `MismatchError` for an answer of the right tensors whose bits are wrong. The law says the rest. */
+function requireSame({ assertSame }: Harness, answer: Answer, expected: Answer): void {
+  for (const [name, wanted] of Object.entries(expected)) {
+    const actual = answer[name];
+    if (actual) assertSame(name, actual, wanted);
   }
 }
 
@@ -148,34 +184,7 @@ function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
       throw new ArgumentError(
         `the subject has an operation ${shownJson(operation)}; there are ${OPERATION_NAMES.join(", ")}`,
       );
-    return [known, supportedOf(operation, supported)] as const;
+    return [known, supportOf(operation, supported)] as const;
   });
   return { name: typeof name === "string" ? name : "the subject", operations: new Map(named) };
-}
-
-/**
- * What a subject supports of an operation. "recipe" stands for all fields of a spec: it is the metadata that `quantize` wrote for
- * a tensor.
- */
-function supportedOf(operation: string, supported: unknown): Supported {
-  if (isObject(supported)) {
-    const { recipe, ...fields } = supported;
-    const specs = recipe === undefined ? {} : specFields(recipe);
-    const all = { ...specs, ...fields };
-    if (Object.values(all).every((each) => Array.isArray(each) && each.length > 0))
-      return all as JsonObject & Supported;
-  }
-  throw new ArgumentError(
-    `the subject's operation ${operation} supports ${shownJson(supported)}; give lists of values by field, {"spec.format": ["e4m3"]}, or {}`,
-  );
-}
-
-/** The fields of the spec in the metadata of a quantized tensor. Throws `ArgumentError` for other values. */
-function specFields(recipe: unknown): Supported {
-  if (typeof recipe !== "string")
-    throw new ArgumentError(
-      `the subject's recipe is ${describe(recipe)}; give the metadata of a tensor that quantize wrote, a text`,
-    );
-  const { spec } = parseRecipe("the subject's recipe", "x", recipe);
-  return Object.fromEntries(Object.entries(spec).map(([field, value]) => [`spec.${field}`, [value]]));
 }

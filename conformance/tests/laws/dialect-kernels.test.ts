@@ -1,0 +1,163 @@
+/** A kernel of any dialect, and of any recipe that a quantizer takes, can be tested: right ones are accepted, wrong ones refused. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { unstored, withExpectedNaN } from "../../../src/cli/subject/expectation.js";
+import { notesOf, supportOf } from "../../../src/cli/subject/support.js";
+import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../src/dialects/table.js";
+import { blockFormat } from "../../../src/formats/block.js";
+import { makeSpec } from "../../../src/tensor/spec.js";
+import type { Supported } from "../../arbitraries/supported.js";
+import { compareWith } from "../../laws/run.js";
+import { supportedInputs } from "../../laws/supported.js";
+import type { Answer } from "../../operations/operation.js";
+import { ORACLE } from "../../operations/operations.js";
+import type { QuantizeCase } from "../../operations/quantize/quantize.js";
+import { fromCodes, PlainTensor } from "../../values/plain.js";
+
+const FEW = { runs: 2, seed: 1 } as const;
+/** The largest input, so that the oracle answers quickly. */
+const MAX_ELEMENTS = 2048;
+/** Small inputs of one copy, which the oracle answers quickly. */
+const ROWWISE: Supported = { "usage.columnwise": [false], scaleLayout: ["logical"], noop: [null] };
+
+const specsOf = (dialect: (typeof DIALECT_NAMES)[number]) => {
+  const { forms }: Dialect = DIALECTS[dialect];
+  return forms.flatMap(
+    ({ quantizer, formats = blockFormat(quantizer).elements, tiles = blockFormat(quantizer).tiles }) =>
+      formats.flatMap((format) =>
+        tiles.map((tile) => quantizerOf({ dialect, quantizer, format, tile }).spec),
+      ),
+  );
+};
+
+function draw(supported: Supported, numRuns: number): readonly QuantizeCase[] {
+  const { quantize } = supportedInputs("quantize", { ...ROWWISE, ...supported });
+  if (!quantize) throw new Error("no inputs");
+  return fc.sample(quantize, { numRuns, seed: 1 });
+}
+
+const isSmall = ({ x }: QuantizeCase): boolean => x.codes.length <= MAX_ELEMENTS;
+
+/** The answer with the lowest bit of one code changed. */
+function spoilt(answer: Answer): Answer {
+  return Object.fromEntries(
+    Object.entries(answer).map(([name, tensor]) => {
+      if (!name.endsWith("data") || tensor.codes.length === 0) return [name, tensor];
+      const codes = Array.from(tensor.codes, (code, i) => (i === 0 ? code ^ 1 : code));
+      return [name, fromCodes(tensor.dtype, tensor.shape, codes)];
+    }),
+  );
+}
+
+describe.each(DIALECT_NAMES)("kernels of %s", (dialect) => {
+  it("are given each spec of the dialect, and no NaN and infinity that its package treats in its own way", () => {
+    const { nonFinite = {} }: Dialect = DIALECTS[dialect];
+    for (const spec of specsOf(dialect)) {
+      const recipe = Object.fromEntries(
+        Object.entries(spec).map(([name, value]) => [`spec.${name}`, [value]]),
+      );
+      const { fields } = supportOf("quantize", { ...recipe, dialect });
+      for (const { spec: own, x } of draw(fields, 3)) {
+        expect(own).toEqual(spec);
+        if (nonFinite.nan !== undefined) expect(x.hasNaN).toBe(false);
+        if (nonFinite.infinity !== undefined) expect(x.hasInfinity).toBe(false);
+      }
+    }
+  });
+
+  it("agree if they are right, and do not if one bit is wrong", async () => {
+    const { fields } = supportOf("quantize", { dialect, ...ROWWISE });
+    const supported = {
+      quantize: { ...fields, "x.dtype": ["f32"], "x.shape.length": [2], "x.isEmpty": [false] },
+    };
+    const { quantize } = supportedInputs("quantize", supported.quantize);
+    const inputs = { quantize: (quantize as fc.Arbitrary<QuantizeCase>).filter(isSmall) };
+    const options = { ...FEW, inputs, comparing: true };
+    const right = await compareWith({ quantize: ORACLE.quantize }, ORACLE, options);
+    expect(right.laws.map(({ runs, failure }) => [runs, failure])).toEqual([[FEW.runs, undefined]]);
+    const wrong = async (input: QuantizeCase) => spoilt(await ORACLE.quantize(input));
+    expect((await compareWith({ quantize: wrong }, ORACLE, options)).ok).toBe(false);
+  });
+
+  it("say what is left out exactly where something is", () => {
+    const { nonFinite = {} }: Dialect = DIALECTS[dialect];
+    const said = notesOf(supportOf("quantize", { dialect }));
+    for (const why of Object.values(nonFinite)) expect(said.join("\n")).toContain(why);
+    expect(said.length > 0).toBe(Object.keys(nonFinite).length > 0);
+    const all = supportOf("quantize", { dialect, "x.hasNaN": [true, false], "x.hasInfinity": [true, false] });
+    expect(notesOf(all).filter((note) => note.startsWith("no input"))).toEqual([]);
+  });
+});
+
+describe("recipes of any numbers", () => {
+  const epsilon = fc.oneof(
+    fc.constantFrom(Math.fround(1e-12) * 448, Math.fround(1e-4), 1e-300),
+    fc.double({ min: 0, max: 1e6, noNaN: true }),
+  );
+
+  it("are drawn", () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom("fp8-block", "fp8-row", "fp8-current", "int8-row", "int4-group"),
+        epsilon,
+        fc.integer({ min: 0, max: 40 }),
+        (quantizer, amaxEpsilon, exponent) => {
+          const limits = blockFormat(quantizer).options.includes("amaxLimit");
+          const amaxLimit = limits && exponent > 0 ? Math.max(amaxEpsilon, 2 ** exponent / 3) : 0;
+          const spec = makeSpec(quantizer, { amaxEpsilon, amaxLimit });
+          const named = Object.entries(spec).map(([name, value]) => [`spec.${name}`, [value]] as const);
+          for (const each of draw(Object.fromEntries(named), 3)) expect(each.spec).toEqual(spec);
+        },
+      ),
+      { numRuns: 20 },
+    );
+  });
+
+  it("are refused where a quantizer refuses them", () => {
+    for (const fields of [
+      { "spec.amaxEpsilon": [-1] },
+      { "spec.amaxEpsilon": ["1"] },
+      { "spec.e4m3Max": [300] },
+    ])
+      expect(() => draw(fields, 1)).toThrow(/no input of quantize is supported/);
+  });
+});
+
+describe("answers of dialects", () => {
+  it("may leave out a scale of the tensor that is always 1, and no other", () => {
+    const amax = { "rowwise.data": undefined, "rowwise.amax": undefined } as never;
+    const optional = (scaleRule: string) => unstored({ spec: { scaleRule } }, amax);
+    expect(optional("e4m3Quotient")).toEqual(["rowwise.amax"]);
+    expect(optional("e4m3HalfUp")).toEqual(["rowwise.amax"]);
+    for (const rule of ["twoLevel", "twoLevelQuotient", "twoLevelDivisor", "e8m0Up"])
+      expect(optional(rule)).toEqual([]);
+  });
+
+  it("have NaN of either sign only where a package was recorded, and only where NaN is right", () => {
+    const expected = new PlainTensor("e4m3", [3], Uint8Array.of(0x7f, 0x7f, 0x7e));
+    const given = Uint8Array.of(0xff, 0x7e, 0xff);
+    expect([...withExpectedNaN("torchao-fp8-row", given, expected)]).toEqual([0x7f, 0x7e, 0xff]);
+    for (const strict of ["te", "ocp-mxfp8", undefined] as const)
+      expect(withExpectedNaN(strict, given, expected)).toBe(given);
+  });
+});
+
+describe("dequantizations", () => {
+  it("are drawn within what a subject supports", () => {
+    const supported: Supported = {
+      "spec.quantizer": ["mxfp8"],
+      "spec.format": ["e4m3"],
+      "spec.tile": ["1x32"],
+      direction: ["rowwise"],
+      scaleLayout: ["logical"],
+      dtype: ["f32"],
+    };
+    const { dequantize } = supportedInputs("dequantize", supported);
+    const drawn = fc.sample(dequantize ?? fc.constant(undefined as never), { numRuns: 50, seed: 1 });
+    for (const each of drawn) {
+      expect([each.spec.quantizer, each.spec.format, each.spec.tile]).toEqual(["mxfp8", "e4m3", "1x32"]);
+      expect([each.direction, each.scaleLayout, each.dtype]).toEqual(["rowwise", "logical", "f32"]);
+    }
+  });
+});

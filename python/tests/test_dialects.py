@@ -1,0 +1,86 @@
+"""A kernel of any dialect can be tested: what the library computes is accepted, and refused with one bit changed."""
+
+import numpy as np
+import pytest
+
+import lockstep
+from lockstep._process import SERVER
+
+ROWS = {row["name"]: row for row in SERVER.run(["dialects"]).message["result"]["dialects"]}
+
+
+def kernel_of(dialect, spoilt=0, **options):
+    def kernel(x):
+        copy = lockstep.quantize(x, dialect=dialect, **options).rowwise
+        data = np.array(copy.data.view(np.uint8))
+        data[0, 0] ^= spoilt
+        parts = (data, copy.scale_inv, copy.amax)
+        has_amax = copy.amax is not None and dialect not in ("torchao-nvfp4", "gguf-nvfp4")
+        return parts if has_amax else parts[:2]
+
+    return kernel
+
+
+@pytest.mark.parametrize("dialect", ROWS)
+def test_a_right_kernel_of_every_dialect_is_accepted(dialect):
+    agreement = lockstep.assert_kernel(kernel_of(dialect), dialect=dialect, runs=3)
+    assert agreement <= 3
+    left_out = [note for note in agreement.notes if note.startswith("no input has")]
+    assert len(left_out) == len(ROWS[dialect].get("nonFinite", {}))
+
+
+@pytest.mark.parametrize("dialect", ["torchao-nvfp4", "deepseek-fp8-block", "deepseek-ue8m0", "fbgemm-fp8-ub1200", "ct-int4-group"])
+def test_one_wrong_bit_is_refused(dialect):
+    with pytest.raises(lockstep.KernelMismatch, match=f"kernel is not {dialect}"):
+        lockstep.assert_kernel(kernel_of(dialect, spoilt=1), dialect=dialect, runs=3)
+
+
+def test_any_epsilon_can_be_tested():
+    options = {"pow2_scales": False, "scale_rule": "f32Quotient", "element_scaling": "divide", "amax_epsilon": float(np.float32(1e-12) * 448)}
+
+    def kernel(x, epsilon=options["amax_epsilon"]):
+        copy = lockstep.quantize(x, "fp8-block", **{**options, "amax_epsilon": epsilon}).rowwise
+        return copy.data, copy.scale_inv
+
+    assert lockstep.assert_kernel(kernel, "fp8-block", runs=5, **options) == 5
+    with pytest.raises(lockstep.KernelMismatch):
+        lockstep.assert_kernel(lambda x: kernel(x, 0), "fp8-block", runs=40, **options)
+
+
+def test_nan_and_infinities_are_drawn_where_they_are_asked_for():
+    seen = []
+
+    def kernel(x):
+        seen.append(x)
+        copy = lockstep.quantize(x, dialect="fbgemm-fp8").rowwise
+        return copy.data, copy.scale_inv
+
+    lockstep.assert_kernel(kernel, dialect="fbgemm-fp8", runs=20)
+    assert not any(np.isnan(x).any() for x in seen) and any(np.isinf(x).any() for x in seen)
+    assert all(x.size for x in seen)
+    seen.clear()
+    assert lockstep.assert_kernel(kernel, dialect="fbgemm-fp8", runs=20, nonfinite=True).notes == (
+        "codes that are NaN are equal whatever their signs",
+    )
+    assert any(np.isnan(x).any() for x in seen)
+    seen.clear()
+    lockstep.assert_kernel(kernel, dialect="fbgemm-fp8", runs=20, nonfinite=False)
+    assert all(np.isfinite(x).all() for x in seen)
+
+
+def test_a_scale_may_be_of_a_type_and_shape_that_means_the_same():
+    def kernel(x):
+        copy = lockstep.quantize(x, dialect="torchao-fp8-row").rowwise
+        return copy.data, copy.scale_inv.reshape(-1, 1)
+
+    lockstep.assert_kernel(kernel, dialect="torchao-fp8-row", runs=3)
+
+
+    def of_another_format(x):
+        import ml_dtypes
+
+        codes, scales = kernel(x)
+        return codes.view(ml_dtypes.float8_e5m2), scales
+
+    with pytest.raises(lockstep.KernelMismatch, match="data is float8_e5m2; it must be float8_e4m3fn"):
+        lockstep.assert_kernel(of_another_format, dialect="torchao-fp8-row", runs=3)

@@ -1,0 +1,2 @@
+/** The conformance suite, which commands load when they need it. */
+export type Harness = typeof import("lockstep/conformance");
