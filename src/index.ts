@@ -41,6 +41,7 @@ export {
 } from "./dialects/identify/identify.js";
 export type { CodePacking, ScaleArrangement, ScaleForm } from "./dialects/identify/readings.js";
 export type { TensorScaleForm } from "./dialects/identify/search.js";
+export type { NonFinite } from "./dialects/non-finite.js";
 export {
   dequantizePacked,
   PACKED_LAYOUT_NAMES,
@@ -57,6 +58,7 @@ export {
   type DialectName,
   type DialectTensor,
 } from "./dialects/table.js";
+export type { Undecided } from "./dialects/undecided.js";
 export type { Transport } from "./distributed/communicator.js";
 export { type Mesh, ProcessGroup } from "./distributed/group.js";
 export { type LoopbackOptions, loopbackGroup } from "./distributed/loopback/loopback.js";

@@ -4,7 +4,7 @@
  */
 import * as fc from "fast-check";
 import { elementCount, type Shape, WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
-import { codeValue, fromCodes, type PlainTensor } from "../values/plain.js";
+import { fromCodes, type PlainTensor, specialsOf } from "../values/plain.js";
 import { bitsOf } from "../values/values.js";
 import { anIndex, indexIn, matrixShape, wideMatrix } from "./matrices.js";
 import { narrowed } from "./patterns.js";
@@ -59,10 +59,11 @@ export function replaced(
   without: { readonly nan: boolean; readonly infinity: boolean },
 ): PlainTensor<WideDType> {
   const bit = EXPONENT_BIT[x.dtype];
-  const codes = Array.from(x.codes, (code) => {
-    const value = codeValue(x.dtype, code);
-    const isKept = Number.isFinite(value) || !(Number.isNaN(value) ? without.nan : without.infinity);
-    return isKept ? code : (code & ~bit) >>> 0;
-  });
+  const specials = specialsOf(x.dtype);
+  const codes = Array.from(x.codes, (code) =>
+    (without.nan && specials.isNaN(code)) || (without.infinity && specials.isInfinity(code))
+      ? (code & ~bit) >>> 0
+      : code,
+  );
   return fromCodes(x.dtype, x.shape, codes);
 }

@@ -12,6 +12,7 @@ import {
   DTYPES,
   type DType,
   elementCount,
+  isWide,
   ownShape,
   type Shape,
   storageBits,
@@ -81,12 +82,12 @@ export class PlainTensor<D extends DType = DType> {
 
   /** Whether an element is NaN. Subjects name it: `"x.hasNaN": [false]`. */
   get hasNaN(): boolean {
-    return this.codes.some((code) => Number.isNaN(codeValue(this.dtype, code)));
+    return this.codes.some(specialsOf(this.dtype).isNaN);
   }
 
   /** Whether an element is infinite. Subjects name it: `"x.hasInfinity": [false]`. */
   get hasInfinity(): boolean {
-    return this.codes.some((code) => Math.abs(codeValue(this.dtype, code)) === Number.POSITIVE_INFINITY);
+    return this.codes.some(specialsOf(this.dtype).isInfinity);
   }
 
   /** Type, shape and the first codes in hexadecimal. */
@@ -126,6 +127,30 @@ export function codeValue(dtype: DType, code: number): number {
   if (dtype === "i32") return code | 0;
   if (dtype === "u8" || dtype === "u16" || dtype === "u32") return code;
   return valueOfCode(code, SCALAR_FORMATS[dtype]);
+}
+
+/** The code of infinity, and the bits without the sign, of the types of inputs. */
+const WIDE_CODES: Readonly<Record<WideDType, readonly [infinity: number, magnitude: number]>> = {
+  f32: [0x7f800000, 0x7fffffff],
+  bf16: [0x7f80, 0x7fff],
+  f16: [0x7c00, 0x7fff],
+};
+
+/** Which codes of a type are NaN and which infinities. */
+export function specialsOf(dtype: DType): {
+  readonly isNaN: (code: number) => boolean;
+  readonly isInfinity: (code: number) => boolean;
+} {
+  if (!isWide(dtype))
+    return {
+      isNaN: (code) => Number.isNaN(codeValue(dtype, code)),
+      isInfinity: (code) => Math.abs(codeValue(dtype, code)) === Number.POSITIVE_INFINITY,
+    };
+  const [infinity, magnitude] = WIDE_CODES[dtype];
+  return {
+    isNaN: (code) => (code & magnitude) > infinity,
+    isInfinity: (code) => (code & magnitude) === infinity,
+  };
 }
 
 export const plainTensor = instance(PlainTensor, "a PlainTensor");
