@@ -1,4 +1,4 @@
-/** Sums and fused multiply-adds whose exact value lies on a tie of f32, or so near to one that f64 does not show the difference. */
+/** Sums and fused multiply-adds whose exact value lies on a tie of f32, or nearer to one than f64 resolves. */
 import fc from "fast-check";
 import { splitmix32 } from "../../arbitraries/random.js";
 
@@ -55,8 +55,8 @@ function productAtTie(draw: Draw, bits: number): Triple {
 }
 
 /**
- * The addend and the higher part of the product make a tie, and the lowest bits of the product decide: (x + s)(x - s) is x^2 less a
- * square that f64 drops. The result may be subnormal.
+ * The addend and the higher part of the product make a tie, and the lowest bits of the product decide: (x + s)(x - s) is x^2
+ * less a square that f64 drops. The result may be subnormal.
  */
 function sumAtTie(draw: Draw): Triple {
   const shift = 15 + draw(9);
@@ -109,8 +109,8 @@ function shuffled<T>(draw: Draw, terms: readonly T[]): readonly T[] {
 }
 
 /**
- * A tie in two parts; far below it one number, or a larger one, a smaller one and the negative of the larger; a pair above it that
- * cancels; and zeros, which make the sum as long as one of more terms.
+ * A tie in two parts; far below it one number, or a larger one, a smaller one and the negative of the larger; a pair above it
+ * that cancels; and zeros, which make the sum as long as one of more terms.
  */
 function fewTerms(draw: Draw): readonly number[] {
   const exponent = -60 + draw(120);

@@ -1,6 +1,6 @@
 /**
- * Steps that differ equal the model in plain arithmetic: cached weights that are not renewed, skipped updates, gradients that stay,
- * another recipe, evaluation in between, loaded state. Every pair of options has a case.
+ * Steps that differ equal the model in plain arithmetic: cached weights that are not renewed, skipped updates, gradients that
+ * stay, another recipe, evaluation in between, loaded state. Every pair of options has a case.
  */
 import * as fc from "fast-check";
 import { beforeEach, describe, expect, it, vi } from "vitest";

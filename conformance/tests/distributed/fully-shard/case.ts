@@ -160,7 +160,7 @@ export class Replica {
     readonly given: Case,
   ) {
     const make = RECIPES_UNDER_TEST[given.recipe];
-    // a quantized weight has the codes of one recipe; and ranks of one process cannot read a history while others have yet to come
+    // a quantized weight has the codes of one recipe; ranks of one process cannot read a history while others have yet to come
     const isFixed = given.quantized || given.recipe === "delayed";
     this.#recipes = [make?.(), isFixed ? undefined : new Float8CurrentScaling({ pow2Scales: true })];
     this.model = quantizedModelInit(

@@ -1,6 +1,6 @@
 /**
- * Training with sharded parameters over steps that differ: cached weights that are not renewed, skipped updates, gradients that stay,
- * another recipe, loaded state. Every pair of options has a case.
+ * Training with sharded parameters over steps that differ: cached weights that are not renewed, skipped updates, gradients that
+ * stay, another recipe, loaded state. Every pair of options has a case.
  */
 import * as fc from "fast-check";
 import { beforeEach, describe, expect, it, vi } from "vitest";
