@@ -209,6 +209,7 @@ const QUARK_TYPES: Readonly<Record<string, readonly [bits: number, type: "int" |
   int8: [8, "int"],
   uint8: [8, "int"],
 };
+const QUARK_SCALES: Readonly<Record<string, string>> = { e8m0: "torch.uint8" };
 const QUARK_STRATEGIES: Readonly<Record<string, string>> = {
   per_tensor: "tensor",
   per_channel: "channel",
@@ -223,7 +224,7 @@ function ofQuark(where: string, json: JsonObject): Scheme {
   const known = isText(weight.dtype) ? QUARK_TYPES[weight.dtype] : undefined;
   const strategy = isText(weight.qscheme) ? QUARK_STRATEGIES[weight.qscheme] : undefined;
   const group = countIn(weight.group_size);
-  const e8m0 = weight.scale_format === "e8m0";
+  const scaleDType = isText(weight.scale_format) ? QUARK_SCALES[weight.scale_format] : undefined;
   const activations =
     input === null
       ? "none"
@@ -238,7 +239,7 @@ function ofQuark(where: string, json: JsonObject): Scheme {
     ...(known ? { bits: known[0], type: known[1] } : {}),
     ...(strategy ? { strategy } : {}),
     ...(group === undefined ? {} : { group }),
-    ...(e8m0 ? { scaleDType: "torch.uint8" } : {}),
+    ...(scaleDType ? { scaleDType } : {}),
     ...(activations ? { activations } : {}),
   };
 }

@@ -100,11 +100,11 @@ function valueIn(packing: PackingName, type: CodeTypeName): (code: number) => nu
   return packing === "bytes" ? (code) => (code < half ? code : code - 2 * half) : (code) => code - half;
 }
 
-/** The code of an integer of a type. */
+/** The code of an integer of a type: an offset from its least one, or two's complement where code 0 is 0. */
 function encoderOf(type: CodeTypeName): (value: number) => number {
-  if (type === "int8") return (value) => value & 0xff;
-  const half = 2 ** (CODE_TYPES[type].bits - 1);
-  return (value) => value + half;
+  const { bits, values } = CODE_TYPES[type];
+  const least = values[0] as number;
+  return (value) => (value - least) & (2 ** bits - 1);
 }
 
 async function bytesOf({ shard, entry }: StoredTensor): Promise<Uint8Array> {
