@@ -1,25 +1,23 @@
 /** Scales as the bytes of a type that has exactly their values. */
-import type { FileDType } from "../../../io/dtypes.js";
+import { type FileDType, fileBytes } from "../../../io/dtypes.js";
 import { asBytes } from "../../../tensor/data.js";
 import { toFloats } from "../stored/scales.js";
 import { Changes, toWide } from "./wide.js";
 
-/** The codes of positive values of a type with one byte for each. */
+/** The first code of each finite value of a type of one or two bytes. */
 const CODES = new Map<FileDType, ReadonlyMap<number, number>>();
 
 function codesOf(dtype: FileDType): ReadonlyMap<number, number> {
   const known = CODES.get(dtype);
   if (known) return known;
-  const all = toFloats(
-    dtype,
-    Uint8Array.from({ length: 256 }, (_, code) => code),
-  );
-  const made = new Map<number, number>();
-  all.forEach((value, code) => {
-    if (Number.isFinite(value) && !made.has(value)) made.set(value, code);
+  const codes = fileBytes(dtype, [1]) === 2 ? new Uint16Array(65536) : new Uint8Array(256);
+  for (let code = 0; code < codes.length; code++) codes[code] = code;
+  const byValue = new Map<number, number>();
+  toFloats(dtype, asBytes(codes)).forEach((value, code) => {
+    if (Number.isFinite(value) && !byValue.has(value)) byValue.set(value, code);
   });
-  CODES.set(dtype, made);
-  return made;
+  CODES.set(dtype, byValue);
+  return byValue;
 }
 
 /** The bytes of `values` in a type of one, two or four bytes; undefined if it does not have one of them. */
@@ -34,11 +32,12 @@ export function encodeScales(dtype: FileDType, values: Float32Array): Uint8Array
 
 function byCode(dtype: FileDType, values: Float32Array): Uint8Array | undefined {
   const codes = codesOf(dtype);
-  const bytes = new Uint8Array(values.length);
+  const elements =
+    fileBytes(dtype, [1]) === 2 ? new Uint16Array(values.length) : new Uint8Array(values.length);
   for (let i = 0; i < values.length; i++) {
     const code = codes.get(values[i] as number);
     if (code === undefined) return undefined;
-    bytes[i] = code;
+    elements[i] = code;
   }
-  return bytes;
+  return asBytes(elements);
 }
