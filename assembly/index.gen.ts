@@ -4,6 +4,8 @@ export { decode } from "./cast/decode";
 export { sweep } from "./cast/sweep";
 export { compareRows } from "./checkpoints/compare";
 export { largestBits } from "./checkpoints/largest";
+export { countBlock, countGroups } from "./checkpoints/occurrences";
+export { byteStatistics, nibbleStatistics } from "./checkpoints/statistics";
 export { wideTable } from "./checkpoints/wide-table";
 export { widenBlock, widenGroups, widenNibbles } from "./checkpoints/widen";
 export { release, reserve } from "./core/memory";

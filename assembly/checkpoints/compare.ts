@@ -4,7 +4,7 @@ import { Wide } from "../contract";
 import { asF32 } from "../core/wide";
 import { exempted, isFiltered, maxThreshold, relativeThreshold, settledChanges } from "./settled";
 import { preparePairs, settledPairs, takeChanged } from "./settled-pairs";
-import { boundOf, largerQuotient, TallyAt } from "./tally";
+import { addTo, boundOf, largerQuotient, TallyAt } from "./tally";
 
 /** The number of elements compared at a time, a multiple of four. */
 const RUN: u32 = 2048;
@@ -66,6 +66,11 @@ function compareRun<V, C>(
   const first = scales;
   let changed = i64x2.splat(0);
   let tail: f64 = 0;
+  let notFinite = i64x2.splat(0);
+  let infinite: f64 = 0;
+  let noise = f64x2.splat(0);
+  let signal = f64x2.splat(0);
+  const most = f64x2.splat(f64.MAX_VALUE);
   let max = v128.load64_splat(tally + TallyAt.Max);
   let relative = load<f64>(tally + TallyAt.Relative);
   let bound = boundOf(relative);
@@ -77,7 +82,7 @@ function compareRun<V, C>(
   let i: u32 = 0;
   while (i < count) {
     if (sizeof<V>() < 8 && sizeof<C>() === 2 && about) {
-      i = settledPairs<V>(x, codes, i, count, first, width, about, maxes, bounded, exempt);
+      i = settledPairs<V>(x, codes, i, count, first, width, about, maxes, bounded, exempt, tally);
       if (i === count) break;
       scales = first + ((i / width) << 2);
       until = 16;
@@ -92,7 +97,7 @@ function compareRun<V, C>(
     while (i < end) {
       let stop = end;
       if (isQuick && i + 16 <= end) {
-        const some = settledChanges<V>(x, codes, i, table, <f32>scale, maxes, bounded, exempt);
+        const some = settledChanges<V>(x, codes, i, table, <f32>scale, maxes, bounded, exempt, tally);
         if (some >= 0) {
           settled += some;
           i += 16;
@@ -122,8 +127,21 @@ function compareRun<V, C>(
           const lowBy = f64x2.abs(f64x2.sub(low, lowAfter));
           const highBy = f64x2.abs(f64x2.sub(high, highAfter));
           max = f64x2.pmax(f64x2.pmax(max, lowBy), highBy);
+          const lowFinite = f64x2.le(lowBy, most);
+          const highFinite = f64x2.le(highBy, most);
+          const lowNoise = v128.and(lowBy, lowFinite);
+          const highNoise = v128.and(highBy, highFinite);
+          noise = f64x2.add(noise, f64x2.add(f64x2.mul(lowNoise, lowNoise), f64x2.mul(highNoise, highNoise)));
+          const lowSignal = v128.and(low, lowFinite);
+          const highSignal = v128.and(high, highFinite);
+          signal = f64x2.add(
+            signal,
+            f64x2.add(f64x2.mul(lowSignal, lowSignal), f64x2.mul(highSignal, highSignal)),
+          );
           low = f64x2.abs(low);
           high = f64x2.abs(high);
+          notFinite = i64x2.sub(notFinite, v128.andnot(f64x2.le(low, most), lowFinite));
+          notFinite = i64x2.sub(notFinite, v128.andnot(f64x2.le(high, most), highFinite));
           const above = v128.or(
             f64x2.gt(lowBy, f64x2.mul(low, bounds)),
             f64x2.gt(highBy, f64x2.mul(high, bounds)),
@@ -138,9 +156,17 @@ function compareRun<V, C>(
       for (; i < stop; ++i) {
         const own = before<V>(x, i);
         const after = codeValue<C>(codes, i, table) * scale;
-        if (own === after) continue;
+        if (own === after) {
+          if (abs(own) <= f64.MAX_VALUE)
+            signal = f64x2.add(signal, f64x2.replace_lane(f64x2.splat(0), 0, own * own));
+          continue;
+        }
         ++tail;
         const difference = abs(own - after);
+        if (difference <= f64.MAX_VALUE) {
+          noise = f64x2.add(noise, f64x2.replace_lane(f64x2.splat(0), 0, difference * difference));
+          signal = f64x2.add(signal, f64x2.replace_lane(f64x2.splat(0), 0, own * own));
+        } else if (abs(own) <= f64.MAX_VALUE) ++infinite;
         max = f64x2.pmax(max, f64x2.splat(difference));
         relative = largerQuotient(relative, bound, difference, abs(own));
         bound = boundOf(relative);
@@ -156,6 +182,10 @@ function compareRun<V, C>(
   if (about) settled += takeChanged(about);
   const whole = <f64>(settled + i64x2.extract_lane(changed, 0) + i64x2.extract_lane(changed, 1));
   store<f64>(tally, load<f64>(tally + TallyAt.Changed) + whole + tail, TallyAt.Changed);
+  infinite += <f64>(i64x2.extract_lane(notFinite, 0) + i64x2.extract_lane(notFinite, 1));
+  store<f64>(tally, load<f64>(tally, TallyAt.NotFinite) + infinite, TallyAt.NotFinite);
+  addTo(tally + TallyAt.Noise, noise);
+  addTo(tally + TallyAt.Signal, signal);
   store<f64>(tally, maxOf(max), TallyAt.Max);
   store<f64>(tally, relative, TallyAt.Relative);
 }

@@ -1,7 +1,7 @@
 // Blocks of codes of eight bits in bf16 by folded tables (octaves.ts), sixteen codes at a time.
 
-import { At, isMixed } from "./octaves";
-import { countRun, TableAt, widenRun } from "./wide-table";
+import { At } from "./octaves";
+import { TableAt, widenRun } from "./wide-table";
 
 /** Whether a folded table gives all sixteen codes. */
 function gives(folded: usize, codes: v128): bool {
@@ -17,8 +17,8 @@ function putWords(low: v128, high: v128, dst: usize): void {
   v128.store(dst, i8x16.shuffle(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), 16);
 }
 
-/** Writes the words of sixteen codes that a folded table gives. Returns how many change. */
-function putFolded(codes: v128, folded: usize, dst: usize): u32 {
+/** Writes the words of sixteen codes that a folded table gives. */
+function putFolded(codes: v128, folded: usize, dst: usize): void {
   const half = v128.load8_splat(folded, At.Half);
   const lower = v128.and(codes, half);
   const small = i8x16.lt_u(i8x16.add(codes, codes), v128.load8_splat(folded, At.LeastTwice));
@@ -34,69 +34,54 @@ function putFolded(codes: v128, folded: usize, dst: usize): u32 {
   );
   const upper = i8x16.swizzle(v128.load(folded, At.Upper), v128.and(i16x8.shr_u(codes, 4), half));
   putWords(low, i8x16.add(high, upper), dst);
-  const changed = v128.bitselect(
-    i8x16.swizzle(v128.load(folded, At.SmallChanged), lower),
-    i8x16.swizzle(v128.load(folded, At.Changed), lower),
-    small,
-  );
-  return popcnt(<u32>i8x16.bitmask(changed));
 }
 
 /**
  * Writes `rows` rows of whole sixteens, `width` codes that are `pitch` apart, here and there. Sixteen of which some are below 8
- * or not given by the folded table go to `putOther`. Returns how many change. C is u16 to count them one by one, else u8.
+ * or not given by the folded table go to `putOther`.
  */
-function putRows<C>(codes: usize, rows: u32, width: usize, pitch: usize, dst: usize, table: usize): u32 {
+function putRows(codes: usize, rows: u32, width: usize, pitch: usize, dst: usize, table: usize): void {
   const folded = table + TableAt.Folded;
   const lows = v128.load(folded, At.Low);
   const highs = v128.load(folded, At.High);
   const uppers = v128.load(folded, At.Upper);
-  const changes = v128.load(folded, At.Changed);
   const half = v128.load8_splat(folded, At.Half);
   const least = v128.load8_splat(folded, At.LeastTwice);
   const span = v128.load8_splat(folded, At.Span);
-  const each = <u32>load<u8>(folded, At.Each);
-  let changed: u32 = 0;
   for (; rows > 0; --rows) {
     let to = dst;
     let at = codes;
     for (const end = at + width; at < end; at += 16) {
       const sixteen = v128.load(at);
       if (v128.any_true(i8x16.ge_u(i8x16.sub(i8x16.add(sixteen, sixteen), least), span))) {
-        changed += putOther(at, table, to);
+        putOther(at, table, to);
       } else {
         const lower = v128.and(sixteen, half);
         const upper = i8x16.swizzle(uppers, v128.and(i16x8.shr_u(sixteen, 4), half));
         putWords(i8x16.swizzle(lows, lower), i8x16.add(i8x16.swizzle(highs, lower), upper), to);
-        changed += sizeof<C>() === 2 ? popcnt(<u32>i8x16.bitmask(i8x16.swizzle(changes, lower))) : each;
       }
       to += 32;
     }
     codes += pitch;
     dst += pitch << 1;
   }
-  return changed;
 }
 
-/** Writes any sixteen codes. Returns how many change. */
-function putOther(at: usize, table: usize, to: usize): u32 {
+/** Writes any sixteen codes. */
+function putOther(at: usize, table: usize, to: usize): void {
   const codes = v128.load(at);
-  if (gives(table + TableAt.Folded, codes)) return putFolded(codes, table + TableAt.Folded, to);
-  widenRun<u16>(at, 16, table, to);
-  return countRun(at, 16, table);
+  if (gives(table + TableAt.Folded, codes)) putFolded(codes, table + TableAt.Folded, to);
+  else widenRun<u16>(at, 16, table, to);
 }
 
 /** As `widenBlock`, in bf16 by a folded table. */
-export function foldedBlock(codes: usize, rows: u32, width: u32, pitch: u32, table: usize, dst: usize): u32 {
+export function foldedBlock(codes: usize, rows: u32, width: u32, pitch: u32, table: usize, dst: usize): void {
   const whole = <usize>(width & -16);
-  let changed = isMixed(table + TableAt.Folded)
-    ? putRows<u16>(codes, rows, whole, pitch, dst, table)
-    : putRows<u8>(codes, rows, whole, pitch, dst, table);
+  putRows(codes, rows, whole, pitch, dst, table);
   const rest = <usize>width - whole;
+  if (!rest) return;
   for (let row: u32 = 0; row < rows; ++row) {
     const at = <usize>row * pitch + whole;
     widenRun<u16>(codes + at, rest, table, dst + (at << 1));
-    changed += countRun(codes + at, rest, table);
   }
-  return changed;
 }

@@ -2,6 +2,7 @@
 // that two tables of 16 bytes give them.
 
 import { fourValues, isFiltered, isOpen, ROUNDED, roundedShare } from "./settled";
+import { addSquares, addTo, TallyAt } from "./tally";
 
 /** Byte offsets of what the loop reads, and of what it writes. */
 const enum At {
@@ -50,8 +51,8 @@ function highFloats(words: v128, zero: v128): v128 {
 
 /**
  * Compares values from index `i` on, a multiple of 16, with their codes, sixteen at a time. Each `width` elements, a multiple of
- * 16, have a scale. Returns the index of the first sixteen that are not settled, or that are fewer. Thresholds are those of
- * settled.ts.
+ * 16, have a scale. Returns the index of the first sixteen that are not settled, or that are fewer. Squares of the others are
+ * added to `tally`. Thresholds are those of settled.ts.
  */
 export function settledPairs<V>(
   x: usize,
@@ -64,6 +65,7 @@ export function settledPairs<V>(
   max: v128,
   relative: v128,
   exempt: v128,
+  tally: usize,
 ): u32 {
   const third = v128.load(about, At.Third);
   const fourth = v128.load(about, At.Fourth);
@@ -72,6 +74,8 @@ export function settledPairs<V>(
   const largest = load<f32>(about, At.Largest);
   const zero = i32x4.splat(0);
   const margin = f32x4.splat(1 + 8 * ROUNDED);
+  let noise = f64x2.splat(0);
+  let signal = f64x2.splat(0);
   let changed: u32 = 0;
   let block = i / width;
   let left = width - (i - block * width);
@@ -112,7 +116,9 @@ export function settledPairs<V>(
       isOpen(p2, d2, v128.and(x2, magnitude), relative, exempt),
       isOpen(p3, d3, v128.and(x3, magnitude), relative, exempt),
     );
-    if (v128.any_true(v128.or(f32x4.gt(bound, max), v128.or(open01, open23)))) break;
+    const sum = f32x4.add(f32x4.add(d0, d1), f32x4.add(d2, d3));
+    const above = v128.or(f32x4.ne(sum, sum), f32x4.gt(bound, max));
+    if (v128.any_true(v128.or(above, v128.or(open01, open23)))) break;
     const s0 = f32x4.eq(x0, p0);
     const s1 = f32x4.eq(x1, p1);
     const s2 = f32x4.eq(x2, p2);
@@ -123,6 +129,8 @@ export function settledPairs<V>(
       const same = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
       changed -= popcnt(<u32>i8x16.bitmask(same));
     }
+    noise = addSquares(addSquares(addSquares(addSquares(noise, d0), d1), d2), d3);
+    signal = addSquares(addSquares(addSquares(addSquares(signal, x0), x1), x2), x3);
     changed += 16;
     left -= 16;
     if (left === 0) {
@@ -131,5 +139,7 @@ export function settledPairs<V>(
     }
   }
   store<u32>(about, load<u32>(about, At.Changed) + changed, At.Changed);
+  addTo(tally + TallyAt.Noise, noise);
+  addTo(tally + TallyAt.Signal, signal);
   return i;
 }

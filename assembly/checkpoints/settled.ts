@@ -4,6 +4,8 @@
 // Let p be an exact product and q its f32, of value x. Where q is not x, p is not either. Since q is normal or zero,
 // |x - p| <= d (1 + 2^-21) + 2^-23 |x|, where d is the f32 of |x - q|; the last term is 0 where q is p.
 
+import { addSquares, addTo, TallyAt } from "./tally";
+
 /** The scales between which every product is a normal f32, and far from the least one. */
 const LEAST: f32 = 2 ** -60;
 const LARGEST: f32 = 2 ** 60;
@@ -61,7 +63,7 @@ export function isOpen(product: v128, difference: v128, magnitude: v128, relativ
   return v128.and(f32x4.gt(difference, f32x4.mul(magnitude, relative)), f32x4.ne(product, exempt));
 }
 
-/** How many of sixteen values of codes of one byte change; -1 if they are not settled. */
+/** How many of sixteen values of codes of one byte change, whose squares are added to `tally`; -1 if they are not settled. */
 export function settledChanges<V>(
   x: usize,
   codes: usize,
@@ -71,6 +73,7 @@ export function settledChanges<V>(
   max: v128,
   relative: v128,
   exempt: v128,
+  tally: usize,
 ): i32 {
   const scales = f32x4.splat(scale);
   const rounded = roundedShare(scale);
@@ -100,15 +103,20 @@ export function settledChanges<V>(
   );
   const low = v128.or(isOpen(p0, d0, a0, relative, exempt), isOpen(p1, d1, a1, relative, exempt));
   const high = v128.or(isOpen(p2, d2, a2, relative, exempt), isOpen(p3, d3, a3, relative, exempt));
-  const above = v128.not(f32x4.le(bound, max));
+  const sum = f32x4.add(f32x4.add(d0, d1), f32x4.add(d2, d3));
+  const above = v128.or(f32x4.ne(sum, sum), v128.not(f32x4.le(bound, max)));
   if (v128.any_true(v128.or(above, v128.or(low, high)))) return -1;
   const s0 = f32x4.eq(x0, p0);
   const s1 = f32x4.eq(x1, p1);
   const s2 = f32x4.eq(x2, p2);
   const s3 = f32x4.eq(x3, p3);
-  if (!v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)))) return 16;
+  const some = v128.any_true(v128.or(v128.or(s0, s1), v128.or(s2, s3)));
   // a rounded product may equal a value that the exact one does not
-  if (rounded !== 0) return -1;
+  if (some && rounded !== 0) return -1;
+  const none = f64x2.splat(0);
+  addTo(tally + TallyAt.Noise, addSquares(addSquares(addSquares(addSquares(none, d0), d1), d2), d3));
+  addTo(tally + TallyAt.Signal, addSquares(addSquares(addSquares(addSquares(none, x0), x1), x2), x3));
+  if (!some) return 16;
   const same = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(s0, s1), i16x8.narrow_i32x4_s(s2, s3));
   return 16 - popcnt(i8x16.bitmask(same));
 }

@@ -8,38 +8,18 @@ import { fold } from "./octaves";
 export const enum TableAt {
   /** The u32 that each code becomes; of bf16 the lower half. */
   Words = 0,
-  /** 0xff for each code whose value changes, else 0. */
-  Changed = 1024,
-  /** The f64 difference of each code. */
-  Differences = 1280,
-  /** The f64 difference of each code, relative to the value before. */
-  Quotients = 3328,
   /** Bytes 0 to 3 of the words of 16 codes, each 16 bytes. */
-  Planes = 5376,
+  Planes = 1024,
   /** The table folded, of 256 codes in bf16 (octaves.ts). */
-  Folded = 5440,
-  /** The largest difference and the largest quotient, f64. */
-  Largest = 5568,
-}
-
-/** The larger lane, of which none is NaN. */
-function larger(lanes: v128): f64 {
-  return max(f64x2.extract_lane(lanes, 0), f64x2.extract_lane(lanes, 1));
-}
-
-/** Four lanes of 32 bits, of the lower halves of two times two lanes of 64. */
-function lowerHalves(low: v128, high: v128): v128 {
-  return i32x4.shuffle(low, high, 0, 2, 4, 6);
+  Folded = 1088,
 }
 
 /**
- * Fills a table of `count` codes, a multiple of four, whose f64 values are at `values`, under one scale. A value that becomes
- * infinite has an infinite difference. Returns 1 if a value changes, else 0.
+ * Fills a table of `count` codes, a multiple of four, whose f64 values are at `values`, under one scale. Returns 1 if a value
+ * changes, else 0.
  */
 export function wideTable(values: usize, count: u32, scale: f32, type: u32, table: usize): u32 {
   const scales = f64x2.splat(scale);
-  let difference = f64x2.splat(0);
-  let quotient = f64x2.splat(0);
   let any = i64x2.splat(0);
   for (let code: usize = 0; code < <usize>count; code += 4) {
     const low = f64x2.mul(v128.load(values + (code << 3)), scales);
@@ -59,29 +39,12 @@ export function wideTable(values: usize, count: u32, scale: f32, type: u32, tabl
     const highAfter = f64x2.promote_low_f32x4(i64x2.shuffle(after, after, 1, 1));
     const lowChanged = v128.and(f64x2.ne(low, lowAfter), f64x2.eq(low, low));
     const highChanged = v128.and(f64x2.ne(high, highAfter), f64x2.eq(high, high));
-    const changed = lowerHalves(lowChanged, highChanged);
-    const bytes = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(changed, changed), changed);
-    v128.store32_lane(table + code, bytes, 0, TableAt.Changed);
-    // no change is zero, where quotients are NaN
-    const lowBy = v128.and(f64x2.abs(f64x2.sub(low, lowAfter)), lowChanged);
-    const highBy = v128.and(f64x2.abs(f64x2.sub(high, highAfter)), highChanged);
-    v128.store(table + (code << 3), lowBy, TableAt.Differences);
-    v128.store(table + (code << 3), highBy, TableAt.Differences + 16);
-    const lowShare = v128.and(f64x2.div(lowBy, f64x2.abs(low)), lowChanged);
-    const highShare = v128.and(f64x2.div(highBy, f64x2.abs(high)), highChanged);
-    v128.store(table + (code << 3), lowShare, TableAt.Quotients);
-    v128.store(table + (code << 3), highShare, TableAt.Quotients + 16);
-    difference = f64x2.pmax(f64x2.pmax(difference, lowBy), highBy);
-    quotient = f64x2.pmax(f64x2.pmax(quotient, lowShare), highShare);
     any = v128.or(any, v128.or(lowChanged, highChanged));
   }
-  store<f64>(table, larger(difference), TableAt.Largest);
-  store<f64>(table, larger(quotient), TableAt.Largest + 8);
   for (let code: usize = 0; code < 16; ++code)
     for (let byte: usize = 0; byte < 4; ++byte)
       store<u8>(table + TableAt.Planes + (byte << 4) + code, load<u8>(table + (code << 2) + byte));
-  if (count === 256 && type === Wide.Bf16)
-    fold(table + TableAt.Words, table + TableAt.Changed, table + TableAt.Folded);
+  if (count === 256 && type === Wide.Bf16) fold(table + TableAt.Words, table + TableAt.Folded);
   return <u32>v128.any_true(any);
 }
 
@@ -109,12 +72,4 @@ export function widenRun<D>(codes: usize, count: usize, table: usize, dst: usize
     put<D>(to, table, eight, 7);
   }
   for (; i < count; ++i) put<D>(dst + i * sizeof<D>(), table, load<u8>(codes + i), 0);
-}
-
-/** The number of codes that change. */
-export function countRun(codes: usize, count: usize, table: usize): u32 {
-  let changed: u32 = 0;
-  for (let i: usize = 0; i < count; ++i)
-    changed += load<u8>(table + <usize>load<u8>(codes + i), TableAt.Changed) & 1;
-  return changed;
 }

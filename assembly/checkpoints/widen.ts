@@ -3,67 +3,32 @@
 import { Wide } from "../contract";
 import { foldedBlock } from "./folded";
 import { isFolded } from "./octaves";
-import { countRun, TableAt, widenRun } from "./wide-table";
+import { TableAt, widenRun } from "./wide-table";
 
-/** What is to be known of the elements under a scale. */
-const enum Asks {
-  /** How many change. */
-  Count = 1,
-  /** Also which codes occur. */
-  Mark = 2,
-}
-
-/** As `widenBlock`, which also marks codes. */
-function putBlock(
-  codes: usize,
-  rows: u32,
-  width: u32,
-  pitch: u32,
-  table: usize,
-  asks: u32,
-  dst: usize,
-  type: u32,
-): u32 {
-  if (type === Wide.Bf16 && isFolded(table + TableAt.Folded))
-    return foldedBlock(codes, rows, width, pitch, table, dst);
-  let changed: u32 = 0;
-  for (let row: u32 = 0; row < rows; ++row) {
-    if (type === Wide.F32) widenRun<u32>(codes, width, table, dst);
-    else widenRun<u16>(codes, width, table, dst);
-    if (asks) changed += countRun(codes, width, table);
-    codes += pitch;
-    dst += (<usize>pitch) << (type === Wide.F32 ? 2 : 1);
-  }
-  return changed;
-}
-
-function markRun(codes: usize, count: usize, marks: usize): void {
-  for (let i: usize = 0; i < count; ++i) store<u8>(marks + <usize>load<u8>(codes + i), 1);
-}
-
-/**
- * Writes a block of codes of one byte, `rows` rows of `width` that are `pitch` elements apart, here and there. `asks`: 0, or 1 to
- * count values that change, or 2 to also set the byte of `marks` of each code that occurs. Returns the count.
- */
+/** Writes a block of codes of one byte, `rows` rows of `width` that are `pitch` elements apart, here and there. */
 export function widenBlock(
   codes: usize,
   rows: u32,
   width: u32,
   pitch: u32,
   table: usize,
-  asks: u32,
-  marks: usize,
   dst: usize,
   type: u32,
-): u32 {
-  if (asks === Asks.Mark)
-    for (let row: u32 = 0; row < rows; ++row) markRun(codes + <usize>row * pitch, width, marks);
-  return putBlock(codes, rows, width, pitch, table, asks, dst, type);
+): void {
+  if (type === Wide.Bf16 && isFolded(table + TableAt.Folded)) {
+    foldedBlock(codes, rows, width, pitch, table, dst);
+    return;
+  }
+  for (let row: u32 = 0; row < rows; ++row) {
+    if (type === Wide.F32) widenRun<u32>(codes, width, table, dst);
+    else widenRun<u16>(codes, width, table, dst);
+    codes += pitch;
+    dst += (<usize>pitch) << (type === Wide.F32 ? 2 : 1);
+  }
 }
 
 /**
- * Writes groups of `width` codes of one byte, each under a scale of one byte: the table of scale s is at tables + s * stride,
- * asks[s] is what is asked as in `widenBlock`, and its marks are at marks + 256 * s. Returns how many values change.
+ * Writes groups of `width` codes of one byte, each under a scale of one byte: the table of scale s is at tables + s * stride.
  */
 export function widenGroups(
   codes: usize,
@@ -72,22 +37,15 @@ export function widenGroups(
   scales: usize,
   tables: usize,
   stride: u32,
-  asks: usize,
-  marks: usize,
   dst: usize,
   type: u32,
-): u32 {
+): void {
   const bytes: usize = type === Wide.F32 ? 4 : 2;
-  let changed: u32 = 0;
   for (const end = scales + groups; scales < end; ++scales) {
-    const scale = <usize>load<u8>(scales);
-    const asked = <u32>load<u8>(asks + scale);
-    if (asked === Asks.Mark) markRun(codes, width, marks + (scale << 8));
-    changed += putBlock(codes, 1, width, width, tables + scale * stride, asked, dst, type);
+    widenBlock(codes, 1, width, width, tables + <usize>load<u8>(scales) * stride, dst, type);
     codes += width;
     dst += <usize>width * bytes;
   }
-  return changed;
 }
 
 /** Sixteen codes of eight bytes, in order. */
@@ -127,10 +85,7 @@ function putSixteen(dst: usize, table: usize, codes: v128, type: u32): void {
   v128.store(dst, i16x8.shuffle(high, uppermost, 4, 12, 5, 13, 6, 14, 7, 15), 48);
 }
 
-/**
- * As `widenGroups`, for codes of four bits, the low half of a byte first, and a width that is a multiple of 16. Marks are at
- * marks + 16 * s. Writes nothing if `dst` is 0.
- */
+/** As `widenGroups`, for codes of four bits, the low half of a byte first, and a width that is a multiple of 16. */
 export function widenNibbles(
   codes: usize,
   groups: u32,
@@ -138,39 +93,18 @@ export function widenNibbles(
   scales: usize,
   tables: usize,
   stride: u32,
-  asks: usize,
-  marks: usize,
   dst: usize,
   type: u32,
-): u32 {
+): void {
   const low = i8x16.splat(15);
   const bytes: usize = type === Wide.F32 ? 64 : 32;
   const step = width >> 4;
-  let changed: u32 = 0;
   for (const end = scales + groups; scales < end; ++scales) {
-    const scale = <usize>load<u8>(scales);
-    const table = tables + scale * stride;
-    const asked = load<u8>(asks + scale);
+    const table = tables + <usize>load<u8>(scales) * stride;
     for (let i: u32 = 0; i < step; ++i) {
-      if (dst) {
-        putSixteen(dst, table, nibbles(codes, low), type);
-        dst += bytes;
-      }
-      if (asked) {
-        const all = nibbles(codes, low);
-        changed += popcnt(<u32>i8x16.bitmask(i8x16.swizzle(v128.load(table, TableAt.Changed), all)));
-        if (asked === Asks.Mark) markSixteen(codes, marks + (scale << 4));
-      }
+      putSixteen(dst, table, nibbles(codes, low), type);
+      dst += bytes;
       codes += 8;
     }
-  }
-  return changed;
-}
-
-function markSixteen(codes: usize, marks: usize): void {
-  for (let i: usize = 0; i < 8; ++i) {
-    const pair = <usize>load<u8>(codes + i);
-    store<u8>(marks + (pair & 15), 1);
-    store<u8>(marks + (pair >> 4), 1);
   }
 }

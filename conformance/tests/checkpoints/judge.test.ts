@@ -9,6 +9,7 @@ import type { FindingName } from "../../../src/cli/checkpoints/judge/findings.js
 import { FusedScales } from "../../../src/cli/checkpoints/judge/fused.js";
 import { judge } from "../../../src/cli/checkpoints/judge/judge.js";
 import { statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
+import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
 import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { readScales } from "../../../src/cli/checkpoints/stored/scales.js";
 import {
@@ -77,7 +78,7 @@ describe("no alarm is raised", () => {
     ],
     [
       "few blocks of MX under 1",
-      "ct-mxfp8",
+      "ct-mxfp4",
       "scale-constant",
       (all) => get(all, `${Q}.weight_scale`).bytes.fill(127),
     ],
@@ -118,7 +119,7 @@ describe("of a weight of NVFP4", () => {
     const [weight] = (await survey(checkpoint)).weights;
     if (!weight) throw new Error("there is a weight");
     const scales = await readScales(weight);
-    const found = await statisticsOf(weight, scales);
+    const found = await statisticsOf(await Kernels.open(), weight, scales);
     await checkpoint.close();
     const along = (share: number): Correlation => {
       const made = new Correlation();

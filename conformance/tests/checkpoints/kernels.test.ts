@@ -16,7 +16,7 @@ import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { FileError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
-import { asCounted, bf16, counted, heldAs } from "./plain.js";
+import { asCounted, bf16, counted, hasErrorOf, heldAs } from "./plain.js";
 import { float, floats, KINDS, ofByte, weightOf, weights } from "./weights.js";
 
 describe("a weight becomes a wide type", () => {
@@ -44,12 +44,9 @@ describe("a weight becomes a wide type", () => {
             expect([...words]).toEqual(rounded);
           }
           const isSame = (a: number, b: number): boolean => a === b || (Number.isNaN(a) && Number.isNaN(b));
-          expect(asCounted(changes)).toEqual(
-            counted(
-              values.map((value, i) => [value, rounded[i] ?? 0]),
-              isSame,
-            ),
-          );
+          const pairs = values.map((value, i) => [value, rounded[i] ?? 0] as const);
+          expect(asCounted(changes)).toEqual(counted(pairs, isSame));
+          expect(hasErrorOf(changes, pairs)).toBe(true);
         },
       ),
       { numRuns: 60 },
@@ -136,10 +133,11 @@ describe("values are compared with codes times scales", () => {
             : { values: Float32Array.from(index, (i) => scales[i] ?? 0) },
           changes,
         );
-        const plain = counted(
-          codes.map((code, i) => [held.values[i] ?? 0, (worth[code] ?? 0) * scaleAt(i)]),
-          (before, after) => before === after,
+        const compared = codes.map(
+          (code, i) => [held.values[i] ?? 0, (worth[code] ?? 0) * scaleAt(i)] as const,
         );
+        const plain = counted(compared, (before, after) => before === after);
+        expect(hasErrorOf(changes, compared)).toBe(true);
         expect(asCounted(changes)).toEqual({
           ...plain,
           max: Math.max(known[0], plain.max),
@@ -262,6 +260,7 @@ describe("scales under a global scale of another role, or where there was none",
         ]);
         const plain = counted(all, (before, after) => before === after);
         expect(asCounted(changes)).toEqual(plain);
+        expect(hasErrorOf(changes, all)).toBe(true);
         changed += plain.changed;
       }),
       { numRuns: 300, examples: [[weightOf(kind, example)]] },

@@ -1,10 +1,11 @@
 /** A weight is compared with its original element by element, and a wrong reading of it is named. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { sourcesOf } from "../../../src/cli/checkpoints/convert/source.js";
 import type { FindingName } from "../../../src/cli/checkpoints/judge/findings.js";
-import { compareOriginal } from "../../../src/cli/checkpoints/judge/original.js";
+import { compareOriginal, type Original } from "../../../src/cli/checkpoints/judge/original.js";
+import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
-import type { Checkpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { readScales } from "../../../src/cli/checkpoints/stored/scales.js";
 import type { QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
 import { MemorySource } from "../../../src/io/source.js";
@@ -18,21 +19,14 @@ function originalOf(
   { name, shape }: QuantizedWeight,
   of: keyof typeof DTYPES,
   wanted: readonly number[],
-): { readonly checkpoint: Checkpoint; readonly values: readonly number[] } {
+): { readonly original: Original; readonly values: readonly number[] } {
   const { bytes, values } = heldAs(of, wanted);
   const held = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const shard = new MemorySource("original", [{ name, dtype: DTYPES[of], shape, bytes: held }]);
-  const tensors = new Map([[name, { shard, entry: shard.entry(name) }]]);
-  const checkpoint = {
-    path: "original",
-    folder: "",
-    whole: true,
-    shards: [shard],
-    tensors,
-    metadata: {},
-    findings: [],
+  return {
+    original: { path: "original", sources: sourcesOf([], [{ shard, entry: shard.entry(name) }]) },
+    values,
   };
-  return { checkpoint: { ...checkpoint, close: async () => {} }, values };
 }
 
 const valuesOf = ({ weight, codes, scales }: Drawn): number[] =>
@@ -42,14 +36,20 @@ describe("the error against an original", () => {
   it.each(KINDS)("of $convention, scales $scale by $kind, is that of plain loops", async (kind) => {
     const shares = fc.array(fc.constantFrom(0, 1, 1, 1, 1.0625, 0.5, -2), { minLength: 1, maxLength: 7 });
     const types = fc.constantFrom(...(["f32", "bf16", "f16"] as const));
+    const kernels = await Kernels.open();
     await fc.assert(
       fc.asyncProperty(weights(kind), shares, types, async (drawn, factors, of) => {
         const own = valuesOf(drawn);
         const wanted = own.map((value, i) => value * (factors[i % factors.length] as number));
-        const { checkpoint, values } = originalOf(drawn.weight, of, wanted);
+        const { original, values } = originalOf(drawn.weight, of, wanted);
         // NaN and infinities have no error that tells anything
         if (![...own, ...values].every(Number.isFinite)) return;
-        const { error } = await compareOriginal(drawn.weight, await readScales(drawn.weight), checkpoint);
+        const { error } = await compareOriginal(
+          kernels,
+          drawn.weight,
+          await readScales(drawn.weight),
+          original,
+        );
         const differences = own.map((value, i) => Math.abs(value - (values[i] as number)));
         const power = (all: readonly number[]): number => all.reduce((sum, each) => sum + each * each, 0);
         const relative = power(values) > 0 ? Math.sqrt(power(differences) / power(values)) : 0;
@@ -114,8 +114,25 @@ function planted(convention: "ct-nvfp4" | "block-fp8", read: Read, spread = 1): 
   };
 }
 
+/** Values of the codes that are within a quarter of the steps to their neighbours. */
+function near(drawn: Drawn): number[] {
+  const { values } = CODE_TYPES[drawn.weight.type];
+  return valuesOf(drawn).map((value, i) => {
+    const code = drawn.codes[i] as number;
+    const step = Math.abs((values[code] as number) - (values[code - 1] ?? 0)) * (drawn.scales[i] as number);
+    return value + step * ((((i * 37) % 101) - 50) / 200);
+  });
+}
+
+async function findingsOf(drawn: Drawn, wanted: readonly number[]): Promise<readonly FindingName[]> {
+  const { original } = originalOf(drawn.weight, "f32", wanted);
+  const scales = await readScales(drawn.weight);
+  const { findings } = await compareOriginal(await Kernels.open(), drawn.weight, scales, original);
+  return findings.map(({ name }) => name);
+}
+
 describe("a wrong reading is named", () => {
-  const transposed = (size: number) => (scales: Float32Array) =>
+  const turned = (size: number) => (scales: Float32Array) =>
     scales.map((_, at) => {
       const [matrix, within] = [Math.floor(at / size ** 2), at % size ** 2];
       return scales[matrix * size ** 2 + (within % size) * size + Math.floor(within / size)] as number;
@@ -125,54 +142,90 @@ describe("a wrong reading is named", () => {
     "ct-nvfp4" | "block-fp8",
     (scales: Float32Array) => Float32Array,
   ])[] = [
-    ["scale-axis", "ct-nvfp4", transposed(4)],
-    ["scale-axis", "block-fp8", transposed(2)],
+    ["scale-axis", "ct-nvfp4", turned(4)],
+    ["scale-axis", "block-fp8", turned(2)],
     ["scale-inverted", "ct-nvfp4", (scales) => scales.map((scale) => 1 / scale)],
     ["scale-inverted", "block-fp8", (scales) => scales.map((scale) => 1 / scale)],
-    ["codes-fnuz", "block-fp8", (scales) => scales.map((scale) => scale / 2)],
-    ["codes-fnuz", "block-fp8", (scales) => scales.map((scale) => scale * 2)],
+    ["scale-factor", "block-fp8", (scales) => scales.map((scale) => scale / 2)],
+    ["scale-factor", "block-fp8", (scales) => scales.map((scale) => scale * 2)],
+    ["scale-factor", "ct-nvfp4", (scales) => scales.map((scale) => scale * 0.003)],
     ["values-apart", "block-fp8", (scales) => scales.map((scale, i) => scale * (i % 2 === 0 ? 1.5 : 1))],
     ["values-apart", "ct-nvfp4", (scales) => scales.map((scale, i) => scale * (i % 2 === 0 ? 2 : 1))],
   ];
 
   it.each(CASES)("%s, of %s in two matrices", async (name, convention, read) => {
     const drawn = planted(convention, read);
-    const { checkpoint } = originalOf(drawn.weight, "f32", valuesOf(drawn));
-    const scales = await readScales(drawn.weight);
-    const { findings } = await compareOriginal(drawn.weight, scales, checkpoint);
-    expect(findings.map((each) => each.name)).toEqual([name]);
+    expect(await findingsOf(drawn, valuesOf(drawn))).toEqual([name]);
+    expect(await findingsOf(drawn, near(drawn))).toEqual([name]);
   });
 
-  it("only if it explains the original, and has at most half the error of the own reading", async () => {
-    const LIMIT = 0.3;
-    const seen = { named: 0, close: 0 };
-    for (let spread = 0.05; spread < 0.3; spread += 0.02)
-      for (let mix = 0.5; mix < 0.9; mix += 0.03) {
-        const turned = transposed(4);
-        const drawn = planted(
-          "ct-nvfp4",
-          (own) => own.map((s, i) => s + mix * ((turned(own)[i] ?? 0) - s)),
-          spread,
-        );
-        const original = originalOf(drawn.weight, "f32", valuesOf(drawn));
-        const scales = await readScales(drawn.weight);
-        const { findings, error } = await compareOriginal(drawn.weight, scales, original.checkpoint);
-        const other = planted("ct-nvfp4", turned, spread);
-        let [squares, power] = [0, 0];
-        for (const [i, value] of valuesOf(other).entries()) {
-          squares += (value - (original.values[i] as number)) ** 2;
-          power += (original.values[i] as number) ** 2;
-        }
-        const own = error?.relative ?? 0;
-        const relative = Math.sqrt(squares / power);
-        if (own <= LIMIT) expect(findings).toEqual([]);
-        else {
-          const isNamed = relative < Math.min(LIMIT, own / 2);
-          expect(findings.map((each) => each.name)).toEqual([isNamed ? "scale-axis" : "values-apart"]);
-          if (isNamed) seen.named++;
-          else if (relative < LIMIT) seen.close++;
-        }
-      }
-    expect(Math.min(seen.named, seen.close)).toBeGreaterThan(0);
+  it("however little the scales differ, down to what rounding of codes hides", async () => {
+    for (const [convention, size, spread] of [
+      ["block-fp8", 2, 0.08],
+      ["ct-nvfp4", 4, 0.3],
+    ] as const) {
+      const drawn = planted(convention, turned(size), spread);
+      expect(await findingsOf(drawn, near(drawn))).toEqual(["scale-axis"]);
+    }
+  });
+
+  it("codes of e4m3fnuz that are called e4m3fn, if some are NaN there; what overflowed is codes of NaN alone", async () => {
+    const drawn = planted("block-fp8", (scales) => scales);
+    const codes = drawn.codes.map((code, i) => (i % 128 === 0 ? 0x7f : code));
+    const fnuz = codes.map(
+      (code, i) => (CODE_TYPES.e4m3fnuz.values[code] as number) * (drawn.scales[i] as number),
+    );
+    const over = codes.map(
+      (code, i) =>
+        (code === 0x7f ? 600 : (CODE_TYPES.e4m3.values[code] as number)) * (drawn.scales[i] as number),
+    );
+    const damaged = withCodes(drawn, codes);
+    expect(await findingsOf(damaged, fnuz)).toEqual(["codes-fnuz"]);
+    expect(await findingsOf(damaged, over)).toEqual([]);
+  });
+});
+
+/** A weight with other codes of one byte. */
+function withCodes(drawn: Drawn, codes: readonly number[]): Drawn {
+  const { name } = drawn.weight.codes.entry;
+  const shard = new MemorySource("drawn", [
+    { name, dtype: "U8", shape: [codes.length], bytes: Uint8Array.from(codes) },
+  ]);
+  return { ...drawn, codes, weight: { ...drawn.weight, codes: { shard, entry: shard.entry(name) } } };
+}
+
+describe("a bound for each element", () => {
+  const drawn = planted("block-fp8", (scales) => scales);
+  const { values } = CODE_TYPES.e4m3;
+  /** The code of another value than that of a code, more than a step apart. */
+  const other = (code: number, by: number): number => (code + 3 + by) % 0x7f;
+
+  it("holds for codes that are nearest, and for those that are rounded to the other side", async () => {
+    expect(await findingsOf(drawn, near(drawn))).toEqual([]);
+    const directed = valuesOf(drawn).map((value, i) => {
+      const code = drawn.codes[i] as number;
+      const step = (values[code + 1] as number) - (values[code] as number);
+      return value + (((i * 37) % 101) / 101) * step * (drawn.scales[i] as number);
+    });
+    expect(await findingsOf(drawn, directed)).toEqual(["codes-not-nearest"]);
+  });
+
+  it("finds any number of overwritten codes, wherever they are", async () => {
+    const count = drawn.codes.length;
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(1, 2, 128, 1000),
+        fc.nat({ max: count - 1 }),
+        fc.integer({ min: 0, max: 100 }),
+        fc.boolean(),
+        async (overwritten, begin, by, apart) => {
+          const stride = apart ? 37 : 1;
+          const places = new Set(Array.from({ length: overwritten }, (_, i) => (begin + stride * i) % count));
+          const codes = drawn.codes.map((code, i) => (places.has(i) ? other(code, by) : code));
+          expect(await findingsOf(withCodes(drawn, codes), near(drawn))).toEqual(["values-apart"]);
+        },
+      ),
+      { numRuns: 8 },
+    );
   });
 });

@@ -2,11 +2,13 @@
 import type { Changes } from "../../../src/cli/checkpoints/convert/wide.js";
 import { float } from "./weights.js";
 
+/** The part of `Changes` that depends on no order of elements. */
 interface Counted {
   elements: number;
   changed: number;
   max: number;
   relative: number;
+  notFinite: number;
 }
 
 /** What changed, element by element. `same` says of two values whether the second is the first. */
@@ -14,7 +16,7 @@ export function counted(
   pairs: Iterable<readonly [before: number, after: number]>,
   same: (before: number, after: number) => boolean,
 ): Counted {
-  const all = { elements: 0, changed: 0, max: 0, relative: 0 };
+  const all = { elements: 0, changed: 0, max: 0, relative: 0, notFinite: 0 };
   for (const [before, after] of pairs) {
     all.elements++;
     if (same(before, after)) continue;
@@ -23,17 +25,38 @@ export function counted(
     if (difference > all.max) all.max = difference;
     const quotient = difference / Math.abs(before);
     if (quotient > all.relative) all.relative = quotient;
+    if (Number.isFinite(before) && !Number.isFinite(after)) all.notFinite++;
   }
   return all;
 }
 
 /** What changed, as `counted` gives it. */
-export const asCounted = ({ elements, changed, max, relative }: Changes): Counted => ({
+export const asCounted = ({ elements, changed, max, relative, notFinite }: Changes): Counted => ({
   elements,
   changed,
   max,
   relative,
+  notFinite,
 });
+
+/** Whether the error of changes is that of pairs whose differences are finite; differences may be rounded to f32. */
+export function hasErrorOf(
+  { noise, signal, sqnr }: Changes,
+  pairs: readonly (readonly [before: number, after: number])[],
+): boolean {
+  const finite = pairs.filter(([before, after]) => Number.isFinite(before - after));
+  const sum = (of: (before: number, after: number) => number): number =>
+    finite.reduce((total, [before, after]) => total + of(before, after) ** 2, 0);
+  const [own, all] = [sum((before, after) => before - after), sum((before) => before)];
+  if (!(own < 1e300 && all < 1e300)) return true;
+  // squares below the least normal number are 0
+  const isNear = Math.abs(noise - own) <= 1e-5 * own + 2 ** -44 * all + 1e-300;
+  if (!isNear || own < 1e-290 || noise === 0) return isNear;
+  if (signal === 0) return all < 1e-290 && sqnr === -Infinity;
+  const isWhole = Math.abs(signal - all) <= 1e-9 * all + 1e-300;
+  const ratio = 10 * Math.log10(signal / noise);
+  return isWhole && Math.abs(sqnr - ratio) <= 1e-9 * Math.abs(ratio) + 1e-9;
+}
 
 /** An f32 rounded to bf16 as a number, and its bits. */
 export function bf16(value: number): { readonly bits: number; readonly value: number } {

@@ -2,7 +2,21 @@
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { FINDINGS, type FindingName } from "../../../src/cli/checkpoints/judge/findings.js";
-import { type Contents, type Held, readContents, reportOfContents, VECTORS } from "./checkpoints.js";
+import { FileError } from "../../../src/errors.js";
+import { useBackend } from "../harness/suite.js";
+import {
+  type Contents,
+  convertTo,
+  errorsIn,
+  type Held,
+  inFolder,
+  readContents,
+  reportOfContents,
+  VECTORS,
+  writeContents,
+} from "./checkpoints.js";
+
+const backend = useBackend({ threads: 1 });
 
 const Q = "model.layers.0.self_attn.q_proj";
 const GATE = "model.layers.0.mlp.gate_proj";
@@ -427,9 +441,9 @@ const PLANTS: readonly Plant[] = [
     plant: (all) => change(all, `${Q}.weight`, (held) => Object.assign(held, { dtype: "F8_E4M3FNUZ" })),
   },
   {
-    what: "values are doubled, as of e4m3fnuz read as e4m3fn",
+    what: "values are doubled",
     fixture: "fbgemm-fp8",
-    name: "codes-fnuz",
+    name: "scale-factor",
     original: true,
     plant: (all) =>
       change(all, `${Q}.weight_scale`, (held) =>
@@ -575,13 +589,22 @@ const PLANTS: readonly Plant[] = [
   },
 ];
 
-describe("a planted failure is named", () => {
+/** Converts contents to bf16, which reads all codes and scales. */
+const widened = (contents: Contents) =>
+  inFolder(async (folder) => {
+    await writeContents(folder, contents);
+    return convertTo(backend(), folder, join(folder, "out"), "bf16");
+  });
+
+describe("a planted failure is named, and nothing is converted", () => {
   it.each(PLANTS.map((each) => [each.name, each.fixture, each.what, each] as const))(
     "%s in %s: %s",
     async (name, fixture, _, { plant, original }) => {
       const contents = await readContents(join(VECTORS, fixture));
       plant(contents);
       const { findings } = await reportOfContents(contents, original ? ORIGINAL : undefined);
+      if (!original && errorsIn(findings).some((each) => each.name !== "fused-scales-differ"))
+        await expect(widened(contents)).rejects.toThrow(FileError);
       expect(findings.map((each) => each.name)).toContain(name);
       const { severity, remedy } = FINDINGS[name];
       expect(findings.find((each) => each.name === name)).toMatchObject({ severity, remedy });

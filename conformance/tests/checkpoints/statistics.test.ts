@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
 import { scaleStatistics, statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
+import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.js";
 import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
@@ -103,10 +104,11 @@ const isNear = (a: number, b: number): boolean => a === b || Math.abs(a - b) <= 
 
 describe("statistics", () => {
   it.each(KINDS)("of $convention, scales $scale by $kind, are those of plain loops", async (kind) => {
+    const kernels = await Kernels.open();
     await fc.assert(
       fc.asyncProperty(weights(kind), async (drawn) => {
         let bytes = 0;
-        const found = await statisticsOf(drawn.weight, await readScales(drawn.weight), (more) => {
+        const found = await statisticsOf(kernels, drawn.weight, await readScales(drawn.weight), (more) => {
           bytes += more;
         });
         const wanted = await plainStatistics(drawn);

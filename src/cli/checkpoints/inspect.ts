@@ -3,15 +3,18 @@ import type { PackedLayoutName } from "../../dialects/packed/packed.js";
 import { type FileDType, fileBytes } from "../../io/dtypes.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../tensor/quantized.js";
 import { elementCount, type Shape, type WideDType } from "../../tensor/shape.js";
+import { sourcesOf } from "./convert/source.js";
 import { type GgufFacts, packedAs } from "./gguf/file.js";
 import { judgeClaims } from "./judge/claims.js";
 import { judgeCompanions } from "./judge/companions.js";
 import { type Finding, finding } from "./judge/findings.js";
 import { FusedScales } from "./judge/fused.js";
 import { judge } from "./judge/judge.js";
-import { compareOriginal, type OriginalError } from "./judge/original.js";
+import { type Comparison, compareOriginal, type Original, type OriginalError } from "./judge/original.js";
+import { judgePacked, packedBytes } from "./judge/packed.js";
 import { judgeStack } from "./judge/stacks.js";
 import { type ScaleStatistics, statisticsOf } from "./judge/statistics.js";
+import { Kernels } from "./kernels/kernels.js";
 import { type Recognized, type RecognizedWeight, recognize } from "./recognize/recognize.js";
 import type { Claim } from "./stored/claim.js";
 import { CODE_TYPES, type CodeTypeName } from "./stored/code-types.js";
@@ -95,6 +98,8 @@ export interface CheckpointReport {
 export interface InspectOptions {
   /** The weights to read; the others are recognized, but have no statistics. Default: all. */
   readonly wanted?: (name: string) => boolean;
+  /** What reads them. Default: kernels of its own. */
+  readonly kernels?: Kernels;
   readonly original?: Checkpoint | undefined;
   /** Called with the bytes that have been read. */
   readonly onBytes?: (count: number) => void;
@@ -139,31 +144,40 @@ function forced(as: ConventionName | undefined, natural: readonly RecognizedWeig
 }
 
 /** The number of bytes of codes that `inspect` will read. */
-export function bytesOfCodes({ weights }: Recognized, wanted: (name: string) => boolean): number {
-  return weights
+export function bytesOfCodes({ weights, plain }: Recognized, wanted: (name: string) => boolean): number {
+  const codes = weights
     .filter(({ name }) => wanted(name))
-    .reduce((sum, { codes: { entry } }) => sum + entry.end - entry.begin, 0);
+    .map(({ codes: { entry } }) => entry.end - entry.begin);
+  const packed = plain.filter(({ entry }) => wanted(entry.name)).map(packedBytes);
+  return [...codes, ...packed].reduce((sum, bytes) => sum + bytes, 0);
 }
 
 /** Reads all codes and scales, and reports. Throws `FileError` if a file cannot be read. */
 export async function inspect(
   checkpoint: Checkpoint,
   surveyed: Surveyed,
-  { wanted = () => true, original, onBytes = () => {} }: InspectOptions = {},
+  { wanted = () => true, kernels: shared, original, onBytes = () => {} }: InspectOptions = {},
 ): Promise<CheckpointReport> {
   const findings: Finding[] = [...surveyed.findings, ...(await judgeCompanions(checkpoint))];
+  const kernels = shared ?? (await Kernels.open());
+  const against = original && (await readOriginal(original));
   const fused = new FusedScales();
   const weights: WeightReport[] = [];
   for (const weight of surveyed.weights) {
     if (!wanted(weight.name)) continue;
     const scales = await readScales(weight);
-    const found = await statisticsOf(weight, scales, onBytes);
+    const found = await statisticsOf(kernels, weight, scales, onBytes);
     fused.add(weight, scales);
-    const compared = original ? await compareOriginal(weight, scales, original) : { findings: [] };
-    const stack = await judgeStack(weight, scales);
-    findings.push(...merged([...judge(weight, found, scales), ...stack, ...compared.findings]));
+    const compared: Comparison = against
+      ? await compareOriginal(kernels, weight, scales, against)
+      : { findings: [] };
+    const judged = [
+      ...judge(weight, found, scales, isExplained(compared)),
+      ...(await judgeStack(weight, scales)),
+    ];
+    findings.push(...merged(judged, compared.findings));
     const share = (count: number): number => (found.elements === 0 ? 0 : count / found.elements);
-    const error = "error" in compared && compared.error ? { error: compared.error } : {};
+    const error = compared.error ? { error: compared.error } : {};
     const global = scales.storedGlobal === undefined ? {} : { global: scales.storedGlobal };
     const globals = scales.storedGlobals ? { globals: [...scales.storedGlobals] } : {};
     weights.push({
@@ -179,16 +193,34 @@ export async function inspect(
       ...error,
     });
   }
+  for (const stored of surveyed.plain)
+    if (wanted(stored.entry.name)) findings.push(...(await judgePacked(kernels, stored, onBytes)));
   findings.push(...fused.findings());
+  if (against && weights.length > 0 && weights.every(({ error }) => error === undefined))
+    findings.push(
+      finding("nothing-compared", against.path, `has none of the ${weights.length} quantized weights`),
+    );
   return { ...wholeOf(checkpoint, surveyed), weights, findings };
 }
 
-/** Leaves out what has been found by another way. */
-function merged(findings: readonly Finding[]): Finding[] {
-  return findings.filter(
-    ({ name, subject }, at) =>
-      findings.findIndex((each) => each.name === name && each.subject === subject) === at,
+/** The weights of the original, by their values. */
+async function readOriginal(checkpoint: Checkpoint): Promise<Original> {
+  const { weights, plain } = await survey(checkpoint);
+  return { path: checkpoint.path, sources: sourcesOf(weights, plain) };
+}
+
+/** Whether the original says what a weight is, so that nothing has to be concluded from circumstances. */
+function isExplained({ error, findings }: Comparison): boolean {
+  return error !== undefined && findings.every(({ name }) => name !== "values-apart");
+}
+
+/** The findings about a weight. What has a cause is not said to be apart as well. */
+function merged(judged: readonly Finding[], compared: readonly Finding[]): Finding[] {
+  const hasCause = judged.some(({ severity }) => severity === "error");
+  const others = compared.filter(
+    ({ name }) => !(hasCause && name === "values-apart") && judged.every((each) => each.name !== name),
   );
+  return [...judged, ...others];
 }
 
 function described(weight: QuantizedWeight) {

@@ -18,9 +18,23 @@ import { flag, type Option, required, value } from "../options.js";
 
 const number = (value: number): string => Number(value.toPrecision(3)).toString();
 
-function changesLine({ name, way, elements, changed, max, relative }: WeightChanges): string {
+/** The error of a weight: its relative root mean square, and the signal-to-noise ratio in decibels. */
+function errorOf({ noise, signal }: WeightChanges): { readonly relativeRms: number; readonly sqnr: number } {
+  const share = noise === 0 ? 0 : noise / signal;
+  return { relativeRms: Math.sqrt(share), sqnr: -10 * Math.log10(share) };
+}
+
+function changesLine(changes: WeightChanges): string {
+  const { name, way, elements, changed, max } = changes;
   if (changed === 0) return `${name}: ${way}, exact, ${elements} values`;
-  return `${name}: ${way}, ${changed} of ${elements} values changed, by ${number(max)} at most, relative ${number(relative)}`;
+  const { relativeRms, sqnr } = errorOf(changes);
+  return `${name}: ${way}, relative RMS error ${number(relativeRms)}, SQNR ${sqnr.toFixed(2)} dB, ${number(max)} apart at most`;
+}
+
+/** What programs are told of a weight. */
+function changesJson(changes: WeightChanges) {
+  const { noise: _noise, signal: _signal, ...rest } = changes;
+  return { ...rest, ...errorOf(changes) };
 }
 
 const OUTPUT_FOLDER = required({ short: "o", placeholder: "DIR", help: "folder to make", file: "made" });
@@ -40,9 +54,9 @@ export const convert = defineCommand({
   summary:
     "converts the weights of a checkpoint to BF16 or F32, or to the codes and scales of another library",
   details: [
-    "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. DIR gets the same shards, or GGUF files, the index, a config.json that says what is quantized, and the other files of the folder. Anything that verify calls an error in names, shapes and configuration stops the conversion before it begins.",
+    "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. DIR gets the same shards, or GGUF files, the index, a config.json that says what is quantized, and the other files of the folder. Anything that verify calls an error stops the conversion before it begins; what is written is judged in the same way.",
     "To BF16 and F32: a value is code times scale, rounded to F32 and, for bf16, that to BF16. To a dialect: the weights of linear layers are quantized as its library does; embeddings, the output layer, routers and norms stay as they are, unless --tensors names them. Codes and scales of a quantized checkpoint are carried over where the other form can have them; other weights are quantized anew from their exact values.",
-    "For each weight it says whether the conversion was exact, and if not, how many values changed and by how much. The output appears when it is complete; an interrupted run is continued by the same command.",
+    "For each weight it says whether the conversion was exact, and if not, the relative RMS error, the SQNR and the largest difference. Values that would become NaN or infinite are an error. The output appears when it is complete; an interrupted run is continued by the same command.",
   ],
   example: "model.safetensors -o converted --to ct-nvfp4",
   inputs: ["PATH"],
@@ -93,7 +107,11 @@ export const convert = defineCommand({
           force,
           onBytes: (count) => progress.add(count),
         });
-        session.summary({ ...json, written: true, changes }, [...changes.map(changesLine), ...rest, whole]);
+        session.summary({ ...json, written: true, changes: changes.map(changesJson) }, [
+          ...changes.map(changesLine),
+          ...rest,
+          whole,
+        ]);
       } finally {
         progress.finish();
       }

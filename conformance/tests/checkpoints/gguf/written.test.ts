@@ -12,6 +12,7 @@ import { blockType } from "../../../../src/cli/checkpoints/gguf/types.js";
 import { packBlocks } from "../../../../src/cli/checkpoints/gguf/views.js";
 import { writeGguf } from "../../../../src/cli/checkpoints/gguf/writer.js";
 import { openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
+import { FileError } from "../../../../src/errors.js";
 import type { FileDType } from "../../../../src/io/dtypes.js";
 import { useWorkspace } from "../../harness/cli.js";
 import { useBackend } from "../../harness/suite.js";
@@ -106,14 +107,17 @@ const blocks = fc
     rows: fc.integer({ min: 1, max: 5 }),
     columns: fc.integer({ min: 1, max: 4 }).map((count) => 64 * count),
     seed: fc.nat(),
-    global: fc.float({ min: 2 ** -20, max: 4, noNaN: true }),
+    global: fc.float({ min: 2 ** -20, max: 2 ** -8, noNaN: true }),
+    // scales of any size, which may be those of no trained weight
+    wild: fc.boolean(),
   })
-  .map(({ kind, rows, columns, seed, global }) => {
+  .map(({ kind, rows, columns, seed, global, wild }) => {
     const draw = (count: number, below: number, salt: number) =>
       Uint8Array.from({ length: count }, (_, i) => (Math.imul(i + seed, 0x9e3779b1 ^ salt) >>> 9) % below);
     const codes = draw((rows * columns) / 2, 256, 1);
     const size = kind === "mxfp4" ? 32 : 16;
-    const scales = draw((rows * columns) / size, kind === "mxfp4" ? 255 : 127, 2);
+    const drawn = draw((rows * columns) / size, wild ? (kind === "mxfp4" ? 255 : 127) : 16, 2);
+    const scales = wild ? drawn : drawn.map((scale) => scale + 104);
     return { kind, rows, columns, codes, scales, global };
   });
 
@@ -144,6 +148,12 @@ it("codes and scales are moved both ways without a change, and values are the sa
         const source = join(folder, "source");
         mkdirSync(source);
         await writeContents(source, { tensors, metadata: {}, json: new Map([["config.json", config]]) });
+        if (errorsIn((await reportOf(source)).findings).length > 0) {
+          await expect(convertTo(backend(), source, join(folder, "there"), `gguf-${kind}`)).rejects.toThrow(
+            FileError,
+          );
+          return;
+        }
         const [there, again, back] = ["there", "again", "back"].map((each) => join(folder, each)) as [
           string,
           string,
@@ -183,7 +193,12 @@ it("bytes that are numbers in GGUF alone are quantized anew", () =>
         ].flat(),
         "ct-mxfp4",
       ],
-      [TYPE.nvfp4, [64, 1], [0x7f, 0x30, 0x30, 0x30, ...Array(32).fill(0x21)], "torchao-nvfp4"],
+      [
+        TYPE.nvfp4,
+        [64, 1],
+        [0x7f, 0x30, 0x30, 0x30, ...Array(8).fill(0), ...Array(24).fill(0x21)],
+        "torchao-nvfp4",
+      ],
     ] as const) {
       const path = join(folder, `${type}.gguf`);
       const tensors = [{ name: "a.o_proj.weight", dimensions, type, offset: 0 }];
@@ -272,6 +287,8 @@ it("metadata of a GGUF file are kept, but for what says how tensors are stored",
     await expect(refused).rejects.toThrow(/ffn_up_exps.*no multiple of 64/);
   }));
 
+const ones = (count: number): Uint8Array => new Uint8Array(new Float32Array(count).fill(1).buffer);
+
 it("of a GGUF file the weights of layers are quantized, with those of experts; embeddings, outputs and routers stay", () =>
   inFolder(async (folder) => {
     const shapes: Record<string, readonly number[]> = {
@@ -292,7 +309,7 @@ it("of a GGUF file the weights of layers are quantized, with those of experts; e
     }));
     await writeGguf(path, { tensors, metadata: [] }, async (put) => {
       for (const { name, shape } of tensors)
-        await put(name, new Uint8Array(4 * shape.reduce((product, size) => product * size, 1)));
+        await put(name, ones(shape.reduce((product, size) => product * size, 1)));
     });
     for (const to of ["gguf-mxfp4", "gguf-nvfp4", "ct-mxfp4"]) {
       const { plan } = await convertTo(backend(), path, join(folder, to), to);

@@ -2,13 +2,13 @@
 import { FileError } from "../../../errors.js";
 import { asBytes } from "../../../tensor/data.js";
 import { elementCount } from "../../../tensor/shape.js";
-import { CodeTables } from "../kernels/code-tables.js";
 import type { Kernels, Place } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { codeRows } from "../stored/rows.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { carried } from "./carried.js";
 import { compareRows } from "./compare.js";
+import { Occurrences } from "./occurrences.js";
 import type { Output } from "./output.js";
 import { inFileOrder, type Parts } from "./parts.js";
 import type { Target } from "./targets.js";
@@ -84,14 +84,14 @@ async function copyCodes(
   }
 }
 
-/** Whether codes of four bits lie in whole groups, in which the kernels count changes. */
+/** Whether codes of four bits lie in whole groups, which the kernels count under each scale. */
 function isCounted({ type, shape }: QuantizedWeight, { blocks: { size, grid } }: Parts): boolean {
   const [, rows, columns] = matricesOf(shape);
   const whole = grid[0] === rows && grid[1] * size[1] === columns;
   return CODE_TYPES[type].bits === 4 && whole && size[0] === 1 && size[1] % 16 === 0;
 }
 
-/** Copies codes, and counts what changes as they come by: under equal scales nothing, under others what is not zero. */
+/** Copies codes, and counts what changes as they come by. */
 async function copyCounted(
   kernels: Kernels,
   { codes: { shard, entry }, type }: QuantizedWeight,
@@ -105,32 +105,20 @@ async function copyCounted(
   changes: Changes,
 ): Promise<void> {
   const [, width] = size;
-  const tables = new CodeTables(kernels, type, 256);
-  before.forEach((scale, byte) => {
-    if (scale !== after[byte]) tables.replace(byte, scale, after[byte] as number, changes);
-  });
+  const occurrences = new Occurrences(kernels, type);
   const step = (2 * COPY_BYTES) / width;
   for (let group = 0; group < index.bytes.length; group += step) {
     const groups = Math.min(step, index.bytes.length - group);
     const codes = kernels.place("codes", (groups * width) / 2);
     await shard.readInto(entry, (group * width) / 2, codes.bytes);
-    const changed = kernels.call("widenNibbles", {
-      codes: codes.address,
-      groups,
-      width,
-      scales: index.address + group,
-      tables: tables.address,
-      stride: tables.stride,
-      asks: tables.asksAddress,
-      marks: tables.marksAddress,
-      dst: 0,
-      type: 0,
-    });
-    changes.elements += groups * width;
-    changes.changed += changed >>> 0;
-    tables.settleAll(changes);
+    occurrences.add(codes.address, groups, width / 2, index.address + group);
     await output.append(plan, codes.bytes);
   }
+  const worth = CODE_TYPES[type].values;
+  occurrences.settle(changes, (scale, code) => {
+    const value = worth[code] as number;
+    return [value * (before[scale] as number), value * (after[scale] as number)];
+  });
 }
 
 async function compareCodes(

@@ -9,7 +9,7 @@ import type { Changes } from "./wide.js";
 /** What `compareRows` takes for values that are f64, beside the types of `WIDE`. */
 const F64 = 3;
 /** The fields of assembly/checkpoints/tally.ts. */
-const TALLY = { fields: 3, bytes: 24 } as const;
+const TALLY = { fields: 8, bytes: 64 } as const;
 const BUFFER_BYTES = 4 * 4096 + 48;
 
 /** Values as they lie in memory, row by row. */
@@ -42,7 +42,7 @@ export function compareRows(
   const pairs = codes.length < rows * columns;
   const whole = kind === "whole";
   const tally = kernels.place("tally", TALLY.bytes).address;
-  kernels.doubles(tally, TALLY.fields).set([0, changes.max, changes.relative]);
+  kernels.doubles(tally, TALLY.fields).set([0, changes.max, changes.relative, 0, 0, 0, 0, 0]);
   kernels.call("compareRows", {
     values: kernels.put("values", values),
     type: of === "f64" ? F64 : WIDE[of],
@@ -59,9 +59,16 @@ export function compareRows(
     buffer: kernels.place("buffer", BUFFER_BYTES).address,
     tally,
   });
-  const [changed = 0, max = 0, relative = 0] = kernels.doubles(tally, TALLY.fields);
+  const [changed = 0, max = 0, relative = 0, notFinite = 0, ...squares] = kernels.doubles(
+    tally,
+    TALLY.fields,
+  );
+  const [noise = 0, moreNoise = 0, signal = 0, moreSignal = 0] = squares;
   changes.elements += rows * columns;
   changes.changed += changed;
+  changes.notFinite += notFinite;
+  changes.noise += noise + moreNoise;
+  changes.signal += signal + moreSignal;
   changes.max = max;
   changes.relative = relative;
 }

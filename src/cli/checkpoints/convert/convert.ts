@@ -14,12 +14,24 @@ import { fileMetadata } from "./announce.js";
 import { convertedConfig, convertedModelopt } from "./config-out.js";
 import { ggufMetadata } from "./gguf-metadata.js";
 import { Output } from "./output.js";
-import { bytesOfShard, type ConversionPlan, isGgufTarget, type ShardPlan, type Way } from "./plan.js";
+import {
+  bytesOfShard,
+  type ConversionPlan,
+  type ConvertedWeight,
+  isGgufTarget,
+  type ShardPlan,
+  type Way,
+} from "./plan.js";
+import { requireSoundOutput } from "./soundness.js";
+import type { TargetChoice } from "./targets.js";
+import type { Changes } from "./wide.js";
 
 const COPY_BYTES = 8 << 20;
 const MODELOPT_FILE = "hf_quant_config.json";
 /** The file in an unfinished output that says which conversion it is, and what each finished shard changed. */
 const PROGRESS_FILE = "lockstep-convert.json";
+/** The share of squares of values that noise has where values all became 0 or the largest code, or worse. */
+const NOTHING_LEFT = 0.99;
 const SKIPPED =
   /\.safetensors$|\.gguf$|\.safetensors\.index\.json$|^\.|^config\.json$|^hf_quant_config\.json$/;
 
@@ -31,6 +43,9 @@ export interface WeightChanges {
   readonly changed: number;
   readonly max: number;
   readonly relative: number;
+  /** The sums of squares of differences, and of the values before. */
+  readonly noise: number;
+  readonly signal: number;
 }
 
 /** How to write. */
@@ -49,7 +64,7 @@ interface Progress {
 /**
  * Writes the output of a plan into the folder `output`, and returns what each converted weight changed. A conversion that was
  * interrupted leaves `output`.partial; the same conversion goes on there. Throws `ArgumentError` if `output` exists and `force`
- * is not set, `FileError` for errors of files.
+ * is not set, `FileError` for errors of files, for values that would become NaN or infinite, and for an output with an error.
  */
 export async function convert(
   checkpoint: Checkpoint,
@@ -70,6 +85,8 @@ export async function convert(
     }
   }
   await writeBeside(checkpoint, plan, partial);
+  if (plan.converted.size > 0)
+    await requireSoundOutput(partial, (name) => plan.converted.get(name) === "quantized");
   await finish(partial, output);
   return plan.shards.flatMap(({ name }) => shards[name] ?? []);
 }
@@ -146,7 +163,7 @@ async function writeShard(
     const output = new Output(put, onBytes);
     for (const step of shard.steps) {
       if (step.kind === "copy") await copy(step.from, step.outputs[0], output);
-      else all.push({ name: step.name, way: step.way, ...(await step.write(output)) });
+      else all.push(await changesOf(step, plan.target, await step.write(output)));
     }
   };
   const path = join(folder, shard.name);
@@ -154,6 +171,26 @@ async function writeShard(
     await writeGguf(path, { tensors, metadata: await ggufMetadata(checkpoint, plan, shard) }, body);
   else await writeSafetensors(path, { tensors, metadata: metadataOf(checkpoint, plan, shard) }, body);
   return all;
+}
+
+/** What became of a weight. Throws `FileError` if values became NaN or infinite, or if nothing is left of them. */
+async function changesOf(
+  { name, way, whyNotFinite }: ConvertedWeight,
+  to: TargetChoice,
+  changes: Changes,
+): Promise<WeightChanges> {
+  const { elements, changed, max, relative, noise, signal, notFinite } = changes;
+  const refuse = (what: string): FileError =>
+    new FileError(`tensor "${name}": ${what}; leave it out by --tensors, or choose another form`);
+  if (notFinite > 0) {
+    const why = (await whyNotFinite?.()) ?? "they are beyond its range";
+    throw refuse(`${notFinite} of ${elements} values would become NaN or infinite as ${to.name}: ${why}`);
+  }
+  if (noise > 0 && noise >= NOTHING_LEFT * signal)
+    throw refuse(
+      `as ${to.name}, the SQNR would be ${changes.sqnr.toFixed(2)} dB: its rule leaves nothing of the values, which are beyond its range`,
+    );
+  return { name, way, elements, changed, max, relative, noise, signal };
 }
 
 async function copy({ shard, entry }: StoredTensor, plan: TensorPlan, output: Output): Promise<void> {

@@ -6,8 +6,15 @@ import { Kernels } from "../kernels/kernels.js";
 import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
 import { modelDType } from "./config-out.js";
-import { type ConversionPlan, dequantizable, planConversion, requireSound, wideConversions } from "./plan.js";
+import {
+  type ConversionPlan,
+  type Conversions,
+  dequantizable,
+  planConversion,
+  wideConversions,
+} from "./plan.js";
 import { ownConversions, quantizations } from "./quantizations.js";
+import { requireSound, requireSoundValues } from "./soundness.js";
 import type { TargetChoice } from "./targets.js";
 
 /** What the user wants. */
@@ -20,7 +27,8 @@ export interface Wish {
 }
 
 /**
- * Plans a conversion. Throws `FileError` if anything in the checkpoint would be read wrong or cannot have the form,
+ * Plans a conversion. Reads codes and scales of what is converted, and judges them. Throws `FileError` if anything in the
+ * checkpoint would be read wrong or cannot have the form,
  * `ArgumentError` for patterns that match nothing.
  */
 export async function planFor(
@@ -33,27 +41,21 @@ export async function planFor(
     opened ??= Kernels.open();
     return opened;
   };
-  if (target.wide === undefined) {
-    requireSound(checkpoint, surveyed, () => true);
-    const { name, row, own } = target;
-    if (own !== undefined) {
-      const conversions = ownConversions(surveyed, { name, quantizer: own, tensors, backend, kernels });
-      return planConversion(checkpoint, target, conversions);
-    }
-    const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
-    const dtype = modelDType(config);
-    const conversions = await quantizations(surveyed, {
-      name,
-      target: row,
-      tensors,
-      backend,
-      kernels,
-      dtype,
-    });
+  const judged = async (conversions: Conversions): Promise<ConversionPlan> => {
+    const names = new Set([...conversions.steps.values()].map(({ name }) => name));
+    await requireSoundValues(checkpoint, surveyed, (name) => names.has(name), await kernels());
     return planConversion(checkpoint, target, conversions);
+  };
+  if (target.wide !== undefined) {
+    const wanted = wantedBy(tensors, dequantizable(surveyed));
+    requireSound(checkpoint, surveyed, wanted);
+    return judged(wideConversions(surveyed, target.wide, wanted, { kernels, backend }));
   }
-  const wanted = wantedBy(tensors, dequantizable(surveyed));
-  requireSound(checkpoint, surveyed, wanted);
-  const wide = wideConversions(surveyed, target.wide, wanted, { kernels, backend });
-  return planConversion(checkpoint, target, wide);
+  requireSound(checkpoint, surveyed, () => true);
+  const { name, row, own } = target;
+  if (own !== undefined)
+    return judged(ownConversions(surveyed, { name, quantizer: own, tensors, backend, kernels }));
+  const config = await readOptionalJson(join(checkpoint.folder, "config.json"));
+  const dtype = modelDType(config);
+  return judged(await quantizations(surveyed, { name, target: row, tensors, backend, kernels, dtype }));
 }

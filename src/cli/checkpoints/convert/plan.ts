@@ -33,6 +33,8 @@ export interface ConvertedWeight {
   /** What the metadata of the file say of it. */
   readonly metadata?: Metadata;
   readonly write: (output: Output) => Promise<Changes>;
+  /** Why values become NaN or infinite, if that is known. */
+  readonly whyNotFinite?: () => Promise<string | undefined>;
 }
 
 /** What becomes of a tensor: a copy, or a weight in its new form. */
@@ -213,23 +215,6 @@ function companionsOf(converted: readonly QuantizedWeight[]): (name: string) => 
   });
   const all = new Set(names);
   return (name) => all.has(name);
-}
-
-/**
- * Throws `FileError` if anything would be read wrong, or if a chosen weight has a zero point.
- */
-export function requireSound(
-  { path }: Checkpoint,
-  { findings }: Surveyed,
-  wanted: (name: string) => boolean,
-): void {
-  const stops = findings.filter(
-    ({ name, severity, subject }) => severity === "error" || (name === "zero-point" && wanted(subject)),
-  );
-  const [found] = stops;
-  if (!found) return;
-  const more = stops.length > 1 ? ` (and ${stops.length - 1} more, which lockstep verify lists)` : "";
-  throw new FileError(`${path}: ${found.name}: ${found.subject}: ${found.what}; ${found.remedy}${more}`);
 }
 
 function requireUnique(shards: readonly ShardPlan[]): void {

@@ -25,7 +25,7 @@ import { ownParts, ownSource } from "./own.js";
 import { ownStep, whyNotOwn } from "./own-step.js";
 import { type Parts, partsOf, whyUnfit } from "./parts.js";
 import type { Conversions, ConvertedWeight } from "./plan.js";
-import { quantizeWeight } from "./quantize.js";
+import { quantizeWeight, whyNotFinite } from "./quantize.js";
 import { isEmbedding, isLayer, isLinear, isQuantizable } from "./select.js";
 import { amaxesOf, plainSource, quantizedSource, type Source, transposedSource } from "./source.js";
 import type { Target } from "./targets.js";
@@ -116,6 +116,7 @@ export async function quantizations(surveyed: Surveyed, wanted: Wanted): Promise
       way: carries ? "carried" : "quantized",
       outputs: [codes, scale, ...(global ? [global] : [])],
       metadata: weightMetadata(target.announce, source, parts, weight ? wanted.dtype : source.dtype),
+      ...(quantizer ? { whyNotFinite: async () => whyNotFinite(await wanted.backend(), quantizer) } : {}),
       write:
         weight && carries
           ? async (output) => writeCarried(await wanted.kernels(), weight, target, parts, output)

@@ -4,6 +4,7 @@ import { type FileDType, fileBytes, fileDType } from "../../../io/dtypes.js";
 import { sixBitBytes } from "../../../io/six-bit.js";
 import { castTo } from "../../../ops/cast/cast.js";
 import { fromBytes, tensor } from "../../../ops/create.js";
+import { dequantize } from "../../../ops/quantize/dequantize.js";
 import { quantize } from "../../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../../quantizers/quantizer.js";
 import { asBytes } from "../../../tensor/data.js";
@@ -115,4 +116,17 @@ export async function quantizeWeight(
     row += rows.rows;
   }
   return changes;
+}
+
+/** Rows and columns of a matrix that has whole blocks of every quantizer. */
+const SIDE = 128;
+
+/** Why finite values become NaN or infinite under a quantizer: what its rule makes of zeros, or the range of its scales. */
+export function whyNotFinite(backend: Backend, quantizer: Quantizer): string {
+  using _scope = new Scope();
+  const zeros = tensor(backend, new Float32Array(SIDE * SIDE), [SIDE, SIDE]);
+  const values = dequantize(quantizer.quantize(zeros), "f32").dataSync();
+  return values.every((value) => value === 0)
+    ? "scales of its type cannot hold the largest magnitudes"
+    : "its rule divides by the largest magnitude of a block, and 0 / 0 is NaN where all of a block is 0";
 }

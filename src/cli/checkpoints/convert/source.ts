@@ -37,6 +37,19 @@ export function plainSource(stored: StoredTensor): Source {
   return { name, shape, dtype: type, rows: (kernels) => plainRows(kernels, stored, type) };
 }
 
+/** The weights of a checkpoint by name, by their values; of tensors that are not quantized, those of a wide type. */
+export function sourcesOf(
+  weights: readonly QuantizedWeight[],
+  plain: readonly StoredTensor[],
+): ReadonlyMap<string, Source> {
+  const isWideTensor = ({ entry }: StoredTensor): boolean => {
+    const type = tensorDType(entry.dtype);
+    return type !== undefined && isWide(type);
+  };
+  const all = [...plain.filter(isWideTensor).map(plainSource), ...weights.map(quantizedSource)];
+  return new Map(all.map((source) => [source.name, source]));
+}
+
 /** A quantized weight, by its exact values. */
 export function quantizedSource(weight: QuantizedWeight): Source {
   const [, , columns] = matricesOf(weight.shape);

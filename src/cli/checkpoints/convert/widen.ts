@@ -1,7 +1,7 @@
 /** Dequantizes a weight to a wide type, and says what rounding changed. */
 import { WIDE } from "../../../formats/contract.gen.js";
 import { elementCount } from "../../../tensor/shape.js";
-import { ASKS, CodeTables } from "../kernels/code-tables.js";
+import { CodeTables } from "../kernels/code-tables.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { dequantizedRows } from "../stored/dequantize.js";
@@ -9,7 +9,8 @@ import { rowsAtATime } from "../stored/rows.js";
 import { byteValues, hasByteScales, histogram, readScaleBytes } from "../stored/scale-bytes.js";
 import { readGlobal, readScales, scaleOf } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
-import { Changes, toWide, type WideTarget } from "./wide.js";
+import { Occurrences } from "./occurrences.js";
+import { Changes, rounding, toWide, type WideTarget } from "./wide.js";
 
 type Append = (bytes: Uint8Array) => Promise<void>;
 
@@ -73,9 +74,12 @@ async function widenGroups(
   const global = await readGlobal(weight);
   const tables = new CodeTables(kernels, type, 256);
   const values = byteValues(weight);
+  const scale = values.map((value) => scaleOf(global, value));
+  let changing = false;
   histogram(scales.bytes).forEach((count, byte) => {
-    if (count > 0) tables.widen(byte, scaleOf(global, values[byte] as number), WIDE[target], changes);
+    if (count > 0 && tables.widen(byte, scale[byte] as number, WIDE[target])) changing = true;
   });
+  const occurrences = changing ? new Occurrences(kernels, type) : undefined;
   const groupBytes = (width * bits) / 8;
   const step = Math.max(1, Math.floor(CHUNK_BYTES / groupBytes));
   for (let group = 0; group < scales.bytes.length; group += step) {
@@ -83,23 +87,26 @@ async function widenGroups(
     const codes = kernels.place("codes", groups * groupBytes);
     const out = kernels.place("wide", groups * width * BYTES_OF[target]);
     await stored.shard.readInto(stored.entry, group * groupBytes, codes.bytes);
-    const changed = kernels.call(bits === 4 ? "widenNibbles" : "widenGroups", {
+    occurrences?.add(codes.address, groups, groupBytes, scales.address + group);
+    kernels.call(bits === 4 ? "widenNibbles" : "widenGroups", {
       codes: codes.address,
       groups,
       width,
       scales: scales.address + group,
       tables: tables.address,
       stride: tables.stride,
-      asks: tables.asksAddress,
-      marks: tables.marksAddress,
       dst: out.address,
       type: WIDE[target],
     });
-    changes.elements += groups * width;
-    changes.changed += changed >>> 0;
-    tables.settleAll(changes);
+    if (!occurrences) changes.elements += groups * width;
     await append(out.bytes);
   }
+  const rounded = rounding(target);
+  const worth = CODE_TYPES[type].values;
+  occurrences?.settle(changes, (byte, code) => {
+    const value = (worth[code] as number) * (scale[byte] as number);
+    return [value, rounded(value)];
+  });
 }
 
 async function widenBlocks(
@@ -113,32 +120,44 @@ async function widenBlocks(
   const [matrices, rows, columns] = matricesOf(shape);
   const scales = await readScales(weight);
   const tables = new CodeTables(kernels, type, 1);
+  const rounded = rounding(target);
+  const worth = CODE_TYPES[type].values;
+  const isExact = !scales.values.some((value) => tables.widen(0, scaleOf(scales, value), WIDE[target]));
+  const counts = kernels.place("counts", 4 * 4 * 256);
+  /** Adds the changes of a part of a block under one scale. */
+  const count = (codes: number, rows: number, width: number, scale: number): void => {
+    counts.bytes.fill(0);
+    kernels.call("countBlock", { codes, rows, width, pitch: columns, counts: counts.address });
+    const each = new Uint32Array(counts.bytes.slice().buffer);
+    for (let code = 0; code < 256; code++) {
+      let occurs = 0;
+      for (let at = code; at < each.length; at += 256) occurs += each[at] as number;
+      const value = (worth[code] as number) * scale;
+      if (occurs > 0) changes.add(value, rounded(value), occurs);
+    }
+  };
   const step = Math.min(rows, rowsAtATime(columns));
   for (let matrix = 0; matrix < matrices; matrix++) {
     for (let row = 0; row < rows; row += step) {
-      const count = Math.min(step, rows - row);
-      const codes = kernels.place("codes", count * columns);
-      const out = kernels.place("wide", count * columns * BYTES_OF[target]);
+      const some = Math.min(step, rows - row);
+      const codes = kernels.place("codes", some * columns);
+      const out = kernels.place("wide", some * columns * BYTES_OF[target]);
       await stored.shard.readInto(stored.entry, (matrix * rows + row) * columns, codes.bytes);
-      for (const block of blocksOf(geometry, matrix, row, count, columns)) {
-        tables.widen(0, scaleOf(scales, scales.values[block.index] ?? Number.NaN), WIDE[target], changes);
-        const [asks = ASKS.nothing] = tables.asks;
-        if (asks === ASKS.mark) tables.clear();
-        const changed = kernels.call("widenBlock", {
+      for (const block of blocksOf(geometry, matrix, row, some, columns)) {
+        const scale = scaleOf(scales, scales.values[block.index] ?? Number.NaN);
+        tables.widen(0, scale, WIDE[target]);
+        if (!isExact) count(codes.address + block.at, block.rows, block.width, scale);
+        kernels.call("widenBlock", {
           codes: codes.address + block.at,
           rows: block.rows,
           width: block.width,
           pitch: columns,
           table: tables.address,
-          asks,
-          marks: tables.marksAddress,
           dst: out.address + block.at * BYTES_OF[target],
           type: WIDE[target],
         });
-        changes.changed += changed >>> 0;
-        if (asks === ASKS.mark) tables.settle(0, changes);
       }
-      changes.elements += count * columns;
+      if (isExact) changes.elements += some * columns;
       await append(out.bytes);
     }
   }

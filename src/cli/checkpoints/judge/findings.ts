@@ -73,6 +73,14 @@ export const FINDINGS = {
     remedy: "check that the scale was calibrated: 1 is what loaders assume without one",
   },
   "scale-inverted": { severity: "error", remedy: "write the reciprocals of the scales" },
+  "scale-encoded": {
+    severity: "error",
+    remedy: "write 2^(scale - 127): the scales are bytes of E8M0 that were converted to numbers",
+  },
+  "scale-factor": {
+    severity: "error",
+    remedy: "multiply the scales by this factor: a scale of the whole tensor was lost, or taken twice",
+  },
   "scale-flattened": {
     severity: "error",
     remedy:
@@ -114,6 +122,14 @@ export const FINDINGS = {
   "values-apart": {
     severity: "error",
     remedy: "quantize the tensor again: its values are not those of the original",
+  },
+  "codes-not-nearest": {
+    severity: "warning",
+    remedy: "check how the codes were rounded: toward zero, at random, or to make up for errors of others",
+  },
+  "nothing-compared": {
+    severity: "error",
+    remedy: "give the original that was quantized: weights of the same names and shapes, quantized or not",
   },
   "original-absent": {
     severity: "note",

@@ -4,6 +4,7 @@ import { conventionOf } from "../stored/conventions.js";
 import type { Scales } from "../stored/scales.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { type Finding, type FindingName, finding } from "./findings.js";
+import { areExponents } from "./readings.js";
 import type { Statistics } from "./statistics.js";
 
 /** Weights of trained models are smaller than `large`; scales whose reciprocals give less than `small` are inverted. */
@@ -12,6 +13,9 @@ const MAGNITUDES = { large: 64, small: 16 } as const;
 const EVIDENCE = { coefficient: 0.3, significance: 6, weak: 3 } as const;
 /** The least number of equal scales that cannot be chance. */
 const MIN_CONSTANT = 16;
+
+/** The least number of blocks that all have one code of NaN, not by chance. */
+const MIN_FNUZ = 4;
 
 type Test = (weight: QuantizedWeight, found: Statistics, scales: Scales) => string | undefined;
 
@@ -50,16 +54,20 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       return undefined;
     const { max } = CODE_TYPES[weight.type];
     const told = `all ${scale.count} scales are ${number(scale.max)}`;
-    if (weight.geometry.kind === "whole")
+    if (weight.geometry.kind === "whole" || blocks.nonzero === 1)
       return scale.max === 1 && amax >= max ? `the scale is 1, and values reach ${number(amax)}` : undefined;
     const power = scale.powersOfTwo === scale.count;
     if (scale.max === unit(weight) && storedGlobal === undefined && !isE8m0(weight) && blocks.nonzero > 1)
       return told;
-    if (power && isE8m0(weight))
-      return scale.max === unit(weight) && blocks.nonzero >= 4 * MIN_CONSTANT ? told : undefined;
-    // scales of larger blocks, carried over to smaller ones, are equal too: not all of those reach the largest code
+    if (power && isE8m0(weight)) {
+      const isMany = blocks.nonzero >= 4 * MIN_CONSTANT;
+      const isLarge = blocks.nonzero > 1 && amax > MAGNITUDES.large;
+      return scale.max === unit(weight) && (isMany || isLarge) ? told : undefined;
+    }
+    // scales of larger blocks, repacked for smaller ones, are equal too: not all of those reach the largest code
     const isFull = blocks.full === blocks.nonzero;
-    return !power && blocks.nonzero >= MIN_CONSTANT && isFull
+    const least = scale.max === unit(weight) ? 2 : MIN_CONSTANT;
+    return (!power || storedGlobal !== undefined) && blocks.nonzero >= least && isFull
       ? `${told}, and every block reaches the largest code`
       : undefined;
   },
@@ -67,6 +75,20 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     geometry.kind === "whole" && scale.max === 1 && blocks.nonzero > 0
       ? `the scale is 1; values reach ${number(amax)}`
       : undefined,
+  "scale-encoded": ({ scale: { entry } }, { scale, amax }, { values }) =>
+    !["U8", "F8_E8M0", "F8_E4M3"].includes(entry.dtype) &&
+    scale.max >= MAGNITUDES.large &&
+    amax > 0 &&
+    areExponents(values)
+      ? `all ${scale.count} scales are whole numbers from ${scale.min} to ${scale.max}`
+      : undefined,
+  "scale-missing": ({ convention, codes }, { amax, inverse }, { storedGlobal }) => {
+    const { global } = conventionOf(convention);
+    const isOut = amax > MAGNITUDES.large && inverse.amax < MAGNITUDES.small;
+    return global?.optional && storedGlobal === undefined && isOut
+      ? `${codes.entry.name} has no ${global.suffix} beside it, and values reach ${number(amax)} without`
+      : undefined;
+  },
   "scale-inverted": (
     { convention },
     { amax, rms, inverse, correlation, blocks },
@@ -123,10 +145,12 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
   },
   "codes-fnuz": ({ type }, { nans, elements, counts, blocks }) =>
     CODE_TYPES[type].fn &&
-    nans > 0 &&
     nans < elements / 2 &&
     counts[0x80] === 0 &&
-    blocks.withNaN === blocks.nonzero
+    blocks.nonzero >= MIN_FNUZ &&
+    blocks.withNaN === blocks.nonzero &&
+    // what overflowed is more than the largest element of each block
+    nans <= 2 * blocks.nonzero
       ? `every block has a code of NaN and none has -0: 0x7F is the largest code of e4m3fnuz`
       : undefined,
   "codes-nan": (_, { nans, elements }) => (nans > 0 ? `${nans} of ${elements} codes are NaN` : undefined),
@@ -137,13 +161,34 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
 /** If the first is found, the others say nothing new. */
 const INSTEAD: Readonly<Partial<Record<FindingName, readonly FindingName[]>>> = {
   "codes-fnuz": ["codes-nan"],
+  "scale-encoded": ["scale-constant", "scale-inverted", "scale-rounded"],
+  "scale-missing": ["scale-inverted", "scale-constant"],
   "scale-constant": ["scale-one", "scale-inverted", "scale-rounded", "scale-flattened"],
   "scale-one": ["scale-inverted"],
 };
 
-/** Findings about the codes and scales of a weight. */
-export function judge(weight: QuantizedWeight, found: Statistics, scales: Scales): Finding[] {
-  const names = Object.keys(TESTS) as FindingName[];
+/** Findings by circumstances, which do not hold where the values are known to be right. */
+export const CIRCUMSTANTIAL: ReadonlySet<FindingName> = new Set([
+  "scale-constant",
+  "scale-encoded",
+  "scale-missing",
+  "scale-one",
+  "scale-inverted",
+  "scales-swizzled",
+  "scale-flattened",
+  "scale-rounded",
+  "codes-fnuz",
+]);
+
+/** Findings about the codes and scales of a weight; with `isExplained`, only those that need no conclusion from circumstances. */
+export function judge(
+  weight: QuantizedWeight,
+  found: Statistics,
+  scales: Scales,
+  isExplained = false,
+): Finding[] {
+  const all = Object.keys(TESTS) as FindingName[];
+  const names = all.filter((name) => !isExplained || !CIRCUMSTANTIAL.has(name));
   const reasons = new Map<FindingName, string>();
   for (const name of names) {
     const what = TESTS[name]?.(weight, found, scales);

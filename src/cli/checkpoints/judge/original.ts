@@ -1,14 +1,16 @@
 /** Compares a quantized weight with what it was made from, under its own reading and under common wrong ones. */
-import { tensorDType } from "../../../io/dtypes.js";
-import { isWide, sameShape, storageBits, type WideDType } from "../../../tensor/shape.js";
+import { sameShape } from "../../../tensor/shape.js";
+import { numbersOf, type Source, transposedSource } from "../convert/source.js";
+import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
-import type { Checkpoint, StoredTensor } from "../stored/open.js";
-import { type Codes, codeRows } from "../stored/rows.js";
-import { readFloats, type Scales, scaleOf, toFloats } from "../stored/scales.js";
-import { transposedShape, transposing } from "../stored/transpose.js";
-import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
-import { type Finding, type FindingName, finding } from "./findings.js";
+import { codeRows } from "../stored/rows.js";
+import { readFloats, type Scales } from "../stored/scales.js";
+import { transposedShape } from "../stored/transpose.js";
+import type { QuantizedWeight } from "../stored/weight.js";
+import { Deviation } from "./deviation.js";
+import { type Finding, finding } from "./findings.js";
+import { OWN_READING, READINGS, type Reading, scaled } from "./readings.js";
 
 /** The error of a weight against its original. */
 export interface OriginalError {
@@ -18,175 +20,103 @@ export interface OriginalError {
   readonly max: number;
 }
 
+/** The weights of a checkpoint by name, by their values: quantized ones too. */
+export interface Original {
+  readonly path: string;
+  readonly sources: ReadonlyMap<string, Source>;
+}
+
+/** Another reading explains the original if it leaves at most this share of the elements that are not near. */
+const EXPLAINS = 0.1;
 /** The largest relative error that rounding to codes of so many bits explains. */
 const EXPLAINED: Readonly<Record<number, number>> = { 8: 0.1, 6: 0.15, 4: 0.3 };
+/** Fewer codes than this share that are far off are damage of some elements. */
+const LOCAL = 0.01;
+/** How much larger than the nearest codes' an error may be where codes compensate each other's errors. */
+const COMPENSATED = 2;
 
-/** Other readings: the finding if one fits, and the index of the scale or of the code that it takes. */
-interface Reading {
-  readonly finding: FindingName;
-  readonly what: string;
-  readonly factor: number;
-  /** The scales of blocks under this reading; undefined if it has none. */
-  readonly scales: (scales: Scales, weight: QuantizedWeight) => Float32Array | undefined;
-  readonly swapped?: true;
+/** What a comparison says. There is no error if the original does not have the weight. */
+export interface Comparison {
+  readonly error?: OriginalError;
+  readonly findings: readonly Finding[];
 }
 
-const inverse = (values: Float32Array): Float32Array => values.map((value) => 1 / value);
-
-const READINGS: readonly Reading[] = [
-  {
-    finding: "codes-fnuz",
-    what: "half of these values are those of the original",
-    factor: 0.5,
-    scales: ({ values }) => values,
-  },
-  {
-    finding: "codes-fnuz",
-    what: "twice these values are those of the original",
-    factor: 2,
-    scales: ({ values }) => values,
-  },
-  {
-    finding: "scale-inverted",
-    what: "reciprocal scales give the original",
-    factor: 1,
-    scales: ({ values }) => inverse(values),
-  },
-  {
-    finding: "nibbles-swapped",
-    what: "with the codes of a byte exchanged, these are the values of the original",
-    factor: 1,
-    scales: ({ values }, { type }) => (CODE_TYPES[type].bits === 4 ? values : undefined),
-    swapped: true,
-  },
-  {
-    finding: "scales-swizzled",
-    what: "scales in the other order give the original",
-    factor: 1,
-    scales: ({ relaid }) => relaid,
-  },
-  {
-    finding: "scale-axis",
-    what: "transposed scales give the original",
-    factor: 1,
-    scales: ({ values }, { geometry: { grid, kind } }) =>
-      grid[0] === grid[1] && grid[0] > 1 && kind !== "whole" ? transposed(values, grid[0]) : undefined,
-  },
-];
-
-function transposed(values: Float32Array, size: number): Float32Array {
-  const area = size * size;
-  return values.map((_, at) => {
-    const within = at % area;
-    return values[at - within + (within % size) * size + Math.floor(within / size)] ?? 0;
-  });
-}
-
-/** The error of a weight, and what it says; only findings if the original does not have it. */
+/** The error of a weight, and the one reading that explains it. */
 export async function compareOriginal(
+  kernels: Kernels,
   weight: QuantizedWeight,
   scales: Scales,
-  original: Checkpoint,
-): Promise<{ readonly error?: OriginalError; readonly findings: readonly Finding[] }> {
-  const stored = original.tensors.get(weight.name);
-  const dtype = stored && tensorDType(stored.entry.dtype);
-  const isTransposed = conventionOf(weight.convention).transposedWide === true;
-  const shape = isTransposed ? transposedShape(weight.shape) : weight.shape;
-  if (!stored || !dtype || !isWide(dtype) || !sameShape(stored.entry.shape, shape)) {
-    const what = stored ? `is ${stored.entry.dtype} [${stored.entry.shape}]` : "is not there";
+  original: Original,
+): Promise<Comparison> {
+  const known = original.sources.get(weight.name);
+  const isTransposed =
+    conventionOf(weight.convention).transposedWide === true &&
+    known !== undefined &&
+    sameShape(known.shape, transposedShape(weight.shape));
+  if (!known || !(isTransposed || sameShape(known.shape, weight.shape))) {
+    const what = known ? `has the shape [${known.shape}]` : "is not there, or has no values";
     return { findings: [finding("original-absent", weight.name, `${original.path}: ${what}`)] };
   }
-  const own: Reading = { finding: "values-apart", what: "", factor: 1, scales: ({ values }) => values };
+  const source = isTransposed ? transposedSource(known) : known;
+  const measure = (readings: readonly Reading[]): Promise<readonly Deviation[]> =>
+    measured(kernels, weight, scales, source, readings);
+  const [own] = (await measure([OWN_READING])) as [Deviation];
+  const error = { relative: own.relative, max: own.max };
+  if (own.beyondHalf === 0) return { error, findings: [] };
+  // other FP8 has other codes of NaN; codes that are all within a step are rounded to a side, which is about a factor
+  const possible = READINGS.filter(({ finding: name }) => name !== "codes-fnuz" || own.nans > 0);
+  const others = await measure(own.beyondStep > 0 ? [...possible, scaled(own.factor)] : possible);
+  const [best] = others.toSorted((a, b) => a.beyondHalf - b.beyondHalf);
+  const told = `${own.told}; the relative error is ${own.relative.toPrecision(3)}`;
+  if (best?.reading.finding && best.beyondHalf <= EXPLAINS * own.beyondHalf)
+    return { error, findings: [finding(best.reading.finding, weight.name, `${told}; ${best.reading.what}`)] };
+  // codes of NaN that stand for finite values are another finding
+  if (own.beyondHalf === own.nans) return { error, findings: [] };
+  const isFar = own.relative > (EXPLAINED[CODE_TYPES[weight.type].bits] ?? 0.3);
+  const isLocal = own.beyondStep > 0 && own.beyondHalf < LOCAL * own.elements;
+  const isApart = own.beyondStep > 0 && own.squares > COMPENSATED ** 2 * own.nearest;
+  const name = isFar || isLocal || isApart ? "values-apart" : "codes-not-nearest";
+  return { error, findings: [finding(name, weight.name, told)] };
+}
+
+/** How far codes are from an original under readings. Readings that the weight does not have are left out. */
+async function measured(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  scales: Scales,
+  source: Source,
+  readings: readonly Reading[],
+): Promise<readonly Deviation[]> {
   const factors = weight.factors && (await readFloats(weight.factors));
-  const sums = [own, ...READINGS].flatMap((reading) => {
+  const all = readings.flatMap((reading) => {
     const values = reading.scales(scales, weight);
-    return values ? [new Sum(reading, weight, { ...scales, values }, factors)] : [];
+    return values ? [new Deviation(reading, weight, { ...scales, values }, factors)] : [];
   });
-  const read = isTransposed ? transposedReader(stored, dtype) : reader(stored, dtype);
-  let power = 0;
+  const take = inOrder(source, kernels);
   for await (const { matrix, row, columns, codes } of codeRows(weight)) {
-    const values = toFloats(stored.entry.dtype, await read(matrix, row * columns, codes.length));
-    for (const value of values) power += value * value;
-    for (const sum of sums) sum.add(codes, values, matrix, row, columns);
+    const values = await take(codes.length);
+    for (const each of all) each.add(codes, values, matrix, row, columns);
   }
-  const relative = (sum: Sum): number =>
-    power > 0 ? Math.sqrt(sum.squares / power) : sum.squares > 0 ? Infinity : 0;
-  const [mine, ...others] = sums as [Sum, ...Sum[]];
-  const error = { relative: relative(mine), max: mine.max };
-  const limit = EXPLAINED[CODE_TYPES[weight.type].bits] ?? 0.3;
-  if (error.relative <= limit) return { error, findings: [] };
-  const told = `the relative error is ${error.relative.toPrecision(3)}`;
-  const best = others.toSorted((a, b) => a.squares - b.squares)[0];
-  const found =
-    best && relative(best) < Math.min(limit, error.relative / 2)
-      ? finding(best.reading.finding, weight.name, `${told}; ${best.reading.what}`)
-      : finding("values-apart", weight.name, `${told}; rounding explains ${limit}`);
-  return { error, findings: [found] };
+  return all;
 }
 
-/** Reads the bytes of `count` elements of a matrix from the element `at` on, by rows of the quantized weight. */
-type Read = (matrix: number, at: number, count: number) => Promise<Uint8Array>;
-
-function reader({ shard, entry }: StoredTensor, dtype: WideDType): Read {
-  const [, rows, columns] = matricesOf(entry.shape);
-  const width = storageBits(dtype) / 8;
-  return (matrix, at, count) => {
-    const first = matrix * rows * columns + at;
-    return shard.read(entry, first * width, (first + count) * width);
-  };
-}
-
-/** As `reader`, of matrices that are stored transposed: one of them is held in memory. */
-function transposedReader(stored: StoredTensor, dtype: WideDType): Read {
-  const { shape } = stored.entry;
-  const [, rows, columns] = matricesOf(shape);
-  const read = reader(stored, dtype);
-  const width = storageBits(dtype) / 8;
-  let held: Uint8Array = new Uint8Array();
-  let current = -1;
-  const take = transposing(shape, width, async (matrix) => {
-    held = matrix;
-  });
-  return async (matrix, at, count) => {
-    if (matrix !== current) await take(await read(matrix, 0, rows * columns));
-    current = matrix;
-    return held.subarray(at * width, (at + count) * width);
-  };
-}
-
-/** The sum of squared differences under one reading. */
-class Sum {
-  squares = 0;
-  max = 0;
-  readonly #values: Float64Array;
-
-  constructor(
-    readonly reading: Reading,
-    private readonly weight: QuantizedWeight,
-    private readonly scales: Scales,
-    /** The factor of each column. */
-    private readonly factors: Float32Array | undefined,
-  ) {
-    this.#values = CODE_TYPES[weight.type].values;
-  }
-
-  add(codes: Codes, original: Float32Array, matrix: number, row: number, columns: number): void {
-    const { kind, block, grid } = this.weight.geometry;
-    const [height, width] = block;
-    const flip = this.reading.swapped ? 1 : 0;
-    for (let at = 0; at < codes.length; at += columns) {
-      const line = kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row + at / columns) / height);
-      for (let begin = 0, index = line * grid[1]; begin < columns; begin += width, index++) {
-        const scale = this.reading.factor * scaleOf(this.scales, this.scales.values[index] ?? Number.NaN);
-        const end = Math.min(columns, begin + width);
-        for (let column = begin; column < end; column++) {
-          const value = this.#values[codes[at + (column ^ flip)] ?? 0] ?? 0;
-          const factor = this.factors?.[column] ?? 1;
-          const difference = Math.abs(value * scale * factor - (original[at + column] ?? 0));
-          this.squares += difference * difference;
-          if (difference > this.max) this.max = difference;
-        }
+/** Takes so many of the next values of a source. */
+function inOrder(source: Source, kernels: Kernels): (count: number) => Promise<Float64Array> {
+  const pieces = source.rows(kernels);
+  let held: Float32Array | Float64Array = new Float64Array();
+  return async (count) => {
+    const values = new Float64Array(count);
+    for (let at = 0; at < count; ) {
+      if (held.length === 0) {
+        const next = await pieces.next();
+        if (next.done) return values.fill(Number.NaN, at);
+        held = numbersOf(next.value);
       }
+      const part = held.subarray(0, count - at);
+      values.set(part, at);
+      held = held.subarray(part.length);
+      at += part.length;
     }
-  }
+    return values;
+  };
 }

@@ -1,8 +1,10 @@
 /** Statistics of a quantized weight, in one pass over its codes. */
 import { elementCount } from "../../../tensor/shape.js";
-import { CODE_TYPES } from "../stored/code-types.js";
-import { codeRows } from "../stored/rows.js";
-import { type Scales, scaleOf } from "../stored/scales.js";
+import type { Kernels, Place } from "../kernels/kernels.js";
+import { byteMagnitudes, integerMagnitudes, nibbleMagnitudes } from "../kernels/magnitudes.js";
+import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
+import { type Codes, codeRows, packedRows } from "../stored/rows.js";
+import type { Scales } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { Correlation } from "./correlation.js";
 
@@ -49,36 +51,46 @@ export interface Statistics {
   readonly relaidCorrelation: Correlation;
 }
 
+/** The f64 sums of assembly/checkpoints/statistics.ts, by their index. */
+const SUM = {
+  nonzero: 0,
+  full: 1,
+  zeroScaled: 2,
+  withNaN: 3,
+  rowsNonzero: 4,
+  rowsFull: 5,
+  amax: 6,
+  squares: 7,
+  inverseAmax: 8,
+  inverseSquares: 9,
+  stored: 10,
+  relaid: 18,
+  count: 26,
+} as const;
+
+/** The most elements of a group of codes of four bits whose sum of squares the kernel holds in 16 bits. */
+const MAX_NIBBLES = 448;
+
 /** Reads all codes of a weight and computes their statistics. `onBytes` is called with the number of bytes read. */
 export async function statisticsOf(
+  kernels: Kernels,
   weight: QuantizedWeight,
   scales: Scales,
   onBytes: (count: number) => void = () => {},
 ): Promise<Statistics> {
-  const { values, max, bits } = CODE_TYPES[weight.type];
-  const [matrices, rows, columns] = matricesOf(weight.shape);
-  const blocks = new Blocks(weight, scales);
-  const counts = new Float64Array(values.length);
-  let [nonzeroRows, fullRows] = [0, 0];
-  for await (const { matrix, row, rows: count, codes } of codeRows(weight)) {
-    for (let i = 0, at = 0; i < count; i++) {
-      let amax = 0;
-      for (let column = 0; column < columns; column++, at++) {
-        const code = codes[at] ?? 0;
-        counts[code] = (counts[code] ?? 0) + 1;
-        const magnitude = Math.abs(values[code] ?? 0);
-        if (magnitude > amax) amax = magnitude;
-        blocks.add(column, magnitude);
-      }
-      if (amax > 0) nonzeroRows++;
-      if (amax >= max) fullRows++;
-      blocks.endRow(matrix, row + i);
-    }
-    onBytes((count * columns * bits) / 8);
-  }
-  const elements = matrices * rows * columns;
+  const { values, max } = CODE_TYPES[weight.type];
+  const elements = elementCount(weight.shape);
+  const sums = kernels.place("sums", 8 * SUM.count);
+  sums.bytes.fill(0);
+  const counts =
+    elements === 0
+      ? new Float64Array(values.length)
+      : await countCodes(kernels, weight, scales, sums.address, onBytes);
+  const of = kernels.doubles(sums.address, SUM.count);
+  const sum = (name: keyof typeof SUM): number => of[SUM[name]] as number;
+  const rms = (squares: number): number => (elements === 0 ? 0 : Math.sqrt(squares / elements));
   const countIf = (test: (value: number) => boolean): number =>
-    counts.reduce((sum, each, code) => (test(values[code] ?? 0) ? sum + each : sum), 0);
+    counts.reduce((total, each, code) => (test(values[code] ?? 0) ? total + each : total), 0);
   return {
     elements,
     counts,
@@ -87,99 +99,162 @@ export async function statisticsOf(
     saturated: countIf((value) => Math.abs(value) >= max),
     nans: countIf(Number.isNaN),
     scale: scaleStatistics(scales.values),
-    rows: { nonzero: nonzeroRows, full: fullRows },
-    ...blocks.end(elements),
+    rows: { nonzero: sum("rowsNonzero"), full: sum("rowsFull") },
+    amax: sum("amax"),
+    rms: rms(sum("squares")),
+    inverse: { amax: sum("inverseAmax"), rms: rms(sum("inverseSquares")) },
+    blocks: {
+      nonzero: sum("nonzero"),
+      full: sum("full"),
+      zeroScaled: sum("zeroScaled"),
+      withNaN: sum("withNaN"),
+    },
+    correlation: new Correlation(of.slice(SUM.stored, SUM.relaid)),
+    relaidCorrelation: new Correlation(of.slice(SUM.relaid, SUM.count)),
   };
 }
 
-/** Sums over the blocks of a weight, whose elements come row by row. */
-class Blocks {
-  readonly #amax: Float64Array;
-  readonly #squares: Float64Array;
-  readonly #nans: Uint8Array;
-  readonly #height: number;
-  readonly #width: number;
-  readonly #counts = { nonzero: 0, full: 0, zeroScaled: 0, withNaN: 0 };
-  readonly #reading = { amax: 0, squares: 0 };
-  readonly #inverse = { amax: 0, squares: 0 };
-  readonly #stored = new Correlation();
-  readonly #relaid = new Correlation();
-  readonly #lastRow: number;
-  readonly #max: number;
-
-  constructor(
-    private readonly weight: QuantizedWeight,
-    private readonly scales: Scales,
-  ) {
-    const [, rows] = matricesOf(weight.shape);
-    // a dimension of a weight without elements may be of any size
-    const columns = elementCount(weight.shape) === 0 ? 0 : weight.geometry.grid[1];
-    [this.#height, this.#width] = weight.geometry.block;
-    this.#amax = new Float64Array(columns);
-    this.#squares = new Float64Array(columns);
-    this.#nans = new Uint8Array(columns);
-    this.#lastRow = rows - 1;
-    this.#max = CODE_TYPES[weight.type].max;
-  }
-
-  add(column: number, magnitude: number): void {
-    const at = this.#width === 1 ? column : Math.floor(column / this.#width);
-    if (magnitude > (this.#amax[at] ?? 0)) this.#amax[at] = magnitude;
-    if (!Number.isNaN(magnitude)) this.#squares[at] = (this.#squares[at] ?? 0) + magnitude * magnitude;
-    else this.#nans[at] = 1;
-  }
-
-  /** Ends a row; at the last row of blocks, their sums are taken into account. */
-  endRow(matrix: number, row: number): void {
-    if ((row + 1) % this.#height !== 0 && row !== this.#lastRow) return;
-    const [rows, columns] = this.weight.geometry.grid;
-    const shared = this.weight.geometry.kind === "whole";
-    const begin = shared ? 0 : (matrix * rows + Math.floor(row / this.#height)) * columns;
-    for (let at = 0; at < columns; at++) this.#endBlock(begin + at, at);
-    this.#amax.fill(0);
-    this.#squares.fill(0);
-    this.#nans.fill(0);
-  }
-
-  #endBlock(index: number, at: number): void {
-    const [amax = 0, squares = 0] = [this.#amax[at], this.#squares[at]];
-    if (this.#nans[at]) this.#counts.withNaN++;
-    if (amax === 0) {
-      if (this.#nans[at]) this.#counts.nonzero++;
-      return;
+/** How often each code of a weight occurs. Adds to the sums at an address. */
+async function countCodes(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  scales: Scales,
+  sums: number,
+  onBytes: (count: number) => void,
+): Promise<Float64Array> {
+  const { type, geometry, shape, unpacked } = weight;
+  const { bits, values, max } = CODE_TYPES[type];
+  const [, height, columns] = matricesOf(shape);
+  const { kind, grid } = geometry;
+  const [tall, wide] = geometry.block;
+  const isWhole = grid[1] * wide === columns;
+  const inPairs =
+    !unpacked &&
+    bits === 4 &&
+    kind === "group" &&
+    tall === 1 &&
+    wide % 16 === 0 &&
+    wide <= MAX_NIBBLES &&
+    isWhole;
+  const magnitudes = hasOffset(type) ? integerMagnitudes(max) : byteMagnitudes(type);
+  const counts = new Counts(kernels, inPairs ? 256 : values.length);
+  const shared = {
+    global: scales.global,
+    divides: Number(scales.divides),
+    kind: kernels.put("magnitudes", inPairs ? nibbleMagnitudes(type) : magnitudes),
+    sums,
+  };
+  const own = kernels.put("block scales", scales.values);
+  const other = scales.relaid ? kernels.put("relaid scales", scales.relaid) : 0;
+  const squares = kernels.place("block squares", 8 * grid[1]);
+  const ranks = kernels.place("block ranks", 2 * grid[1]);
+  squares.bytes.fill(0);
+  ranks.bytes.fill(0);
+  const blockScales = (matrix: number, row: number) => {
+    const first = kind === "whole" ? 0 : 4 * (matrix * grid[0] + Math.floor(row / tall)) * grid[1];
+    return { scales: own + first, relaid: other === 0 ? 0 : other + first };
+  };
+  if (inPairs)
+    for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
+      const { address: codes } = bytes;
+      counts.add(codes, bytes.bytes.length);
+      const at = blockScales(matrix, row);
+      kernels.call("nibbleStatistics", { ...shared, ...at, codes, rows, wide, blocks: grid[1] });
+      onBytes(bytes.bytes.length);
     }
-    this.#counts.nonzero++;
-    if (amax >= this.#max) this.#counts.full++;
-    const stored = this.scales.values[index] ?? Number.NaN;
-    if (stored === 0) this.#counts.zeroScaled++;
-    const scale = Math.abs(scaleOf(this.scales, stored));
-    const inverse = Math.abs(scaleOf(this.scales, 1 / stored));
-    add(this.#reading, amax, squares, scale);
-    add(this.#inverse, amax, squares, inverse);
-    const y = Math.log2(squares) / 2;
-    this.#stored.add(Math.log2(stored), y);
-    if (this.scales.relaid) this.#relaid.add(Math.log2(this.scales.relaid[index] ?? Number.NaN), y);
-  }
+  else
+    for await (const { matrix, row, rows, codes, read } of codesInBytes(kernels, weight, counts)) {
+      kernels.call("byteStatistics", {
+        ...shared,
+        ...blockScales(matrix, row),
+        codes,
+        rows,
+        columns,
+        row,
+        height,
+        tall,
+        wide,
+        blocks: grid[1],
+        step: kind === "whole" ? 0 : grid[1],
+        squares: squares.address,
+        ranks: ranks.address,
+      });
+      onBytes(read);
+    }
+  return inPairs ? values.map((_, code) => ofHalf(counts.total, code)) : counts.total;
+}
 
-  end(
-    elements: number,
-  ): Pick<Statistics, "amax" | "rms" | "inverse" | "blocks" | "correlation" | "relaidCorrelation"> {
-    const rms = (sum: number): number => (elements === 0 ? 0 : Math.sqrt(sum / elements));
-    return {
-      amax: this.#reading.amax,
-      rms: rms(this.#reading.squares),
-      inverse: { amax: this.#inverse.amax, rms: rms(this.#inverse.squares) },
-      blocks: this.#counts,
-      correlation: this.#stored,
-      relaidCorrelation: this.#relaid,
+/** Whether codes are integers plus half their range. */
+function hasOffset(type: CodeTypeName): boolean {
+  const [least = 0] = CODE_TYPES[type].values;
+  return least < 0;
+}
+
+/** Rows whose codes, or magnitudes of integers, are bytes in memory of the kernels; their codes have been counted. */
+async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: Counts) {
+  const { type, unpacked } = weight;
+  const { bits, values } = CODE_TYPES[type];
+  if (bits === 8 && !unpacked) {
+    for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
+      counts.add(bytes.address, bytes.bytes.length);
+      yield { matrix, row, rows, codes: bytes.address, read: bytes.bytes.length };
+    }
+    return;
+  }
+  for await (const { matrix, row, rows, codes } of codeRows(weight)) {
+    const { address, bytes } = kernels.place("codes", codes.length);
+    if (hasOffset(type))
+      for (let i = 0; i < codes.length; i++) bytes[i] = Math.abs(values[codes[i] as number] as number);
+    else bytes.set(codes);
+    counts.addEach(codes);
+    yield {
+      matrix,
+      row,
+      rows,
+      codes: address,
+      read: (codes.length * (unpacked ? 8 * unpacked.width : bits)) / 8,
     };
   }
 }
 
-function add(sums: { amax: number; squares: number }, amax: number, squares: number, scale: number): void {
-  if (!Number.isFinite(scale)) return;
-  sums.amax = Math.max(sums.amax, amax * scale);
-  sums.squares += squares * scale * scale;
+/** How often each code occurs. */
+class Counts {
+  readonly total: Float64Array;
+  readonly #place: Place;
+
+  constructor(
+    private readonly kernels: Kernels,
+    length: number,
+  ) {
+    this.total = new Float64Array(length);
+    this.#place = kernels.place("counts", 4 * 4 * 256);
+  }
+
+  /** Counts bytes at an address. */
+  add(codes: number, count: number): void {
+    this.#place.bytes.fill(0);
+    const counts = this.#place.address;
+    this.kernels.call("countBlock", { codes, rows: 1, width: count, pitch: count, counts });
+    const each = new Uint32Array(this.#place.bytes.slice().buffer);
+    for (let i = 0; i < each.length; i++) this.#more(i & 255, each[i] as number);
+  }
+
+  /** Counts codes one by one. */
+  addEach(codes: Codes): void {
+    for (let i = 0; i < codes.length; i++) this.#more(codes[i] as number, 1);
+  }
+
+  #more(code: number, count: number): void {
+    if (code < this.total.length) this.total[code] = (this.total[code] as number) + count;
+  }
+}
+
+/** How often a code of four bits occurs in bytes of two. */
+function ofHalf(bytes: Float64Array, code: number): number {
+  return bytes.reduce(
+    (sum, count, byte) => sum + count * (Number((byte & 15) === code) + Number(byte >> 4 === code)),
+    0,
+  );
 }
 
 /** Statistics of scales, which their order does not change: -0 is below 0. */

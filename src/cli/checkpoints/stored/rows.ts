@@ -1,5 +1,7 @@
 /** Reads the codes of a weight a few rows at a time. */
 import { asBytes } from "../../../tensor/data.js";
+import type { Shape } from "../../../tensor/shape.js";
+import type { Kernels, Place } from "../kernels/kernels.js";
 import { CODE_TYPES, unpackCodes } from "./code-types.js";
 import { matricesOf, type QuantizedWeight } from "./weight.js";
 
@@ -28,6 +30,25 @@ export function rowsAtATime(rowBytes: number): number {
   return ROW_STEP * Math.max(1, Math.floor(CHUNK_BYTES / Math.max(1, rowBytes * ROW_STEP)));
 }
 
+/** Some rows of one matrix, as their bytes in memory of the kernels. Valid until the next rows are asked for. */
+export interface PackedRows extends Omit<CodeRows, "codes"> {
+  readonly bytes: Place;
+}
+
+/** Yields the bytes of all rows of a weight in order. */
+export async function* packedRows(
+  kernels: Kernels,
+  { type, shape, codes: stored }: QuantizedWeight,
+): AsyncGenerator<PackedRows, undefined> {
+  const { bits } = CODE_TYPES[type];
+  for (const { matrix, row, rows, columns } of rowRanges(shape, bits)) {
+    const rowBytes = (columns * bits) / 8;
+    const bytes = kernels.place("packed codes", rows * rowBytes);
+    await stored.shard.readInto(stored.entry, (matrix * matricesOf(shape)[1] + row) * rowBytes, bytes.bytes);
+    yield { matrix, row, rows, columns, bytes };
+  }
+}
+
 /** Yields all rows of a weight in order. */
 export async function* codeRows({
   type,
@@ -51,4 +72,14 @@ export async function* codeRows({
       yield { matrix, row, rows: count, columns, codes: codes.subarray(0, count * columns) };
     }
   }
+}
+
+/** The rows that are read at a time. */
+function* rowRanges(shape: Shape, bits: number): Generator<Omit<CodeRows, "codes">, undefined> {
+  const [matrices, height, columns] = matricesOf(shape);
+  if (matrices * height * columns === 0) return;
+  const step = Math.min(height, rowsAtATime((columns * bits) / 8));
+  for (let matrix = 0; matrix < matrices; matrix++)
+    for (let row = 0; row < height; row += step)
+      yield { matrix, row, rows: Math.min(step, height - row), columns };
 }

@@ -1,0 +1,41 @@
+// How often each byte of codes occurs under each scale, so that what a conversion changes is computed once for each of them.
+
+/** Adds 1 to a u32. */
+function count(at: usize): void {
+  store<u32>(at, load<u32>(at) + 1);
+}
+
+/**
+ * Counts the bytes of groups of `width` bytes, each under a scale of one byte: adds to the u32 at
+ * counts + 4 * (256 * scale + byte).
+ */
+export function countGroups(codes: usize, groups: u32, width: u32, scales: usize, counts: usize): void {
+  for (const end = scales + groups; scales < end; ++scales) {
+    const own = counts + ((<usize>load<u8>(scales)) << 10);
+    for (const last = codes + width; codes < last; ++codes) count(own + ((<usize>load<u8>(codes)) << 2));
+  }
+}
+
+/**
+ * Counts the bytes of a block of `rows` rows of `width` bytes that are `pitch` bytes apart: adds to the 256 u32 at `counts`.
+ * Neighbours are often equal, so that four tables in turn, of 4 KiB in all, wait less for each other; their sum is the count.
+ */
+export function countBlock(codes: usize, rows: u32, width: u32, pitch: u32, counts: usize): void {
+  for (let row: u32 = 0; row < rows; ++row) {
+    let at = codes;
+    const end = codes + width;
+    for (; at + 8 <= end; at += 8) {
+      const eight = load<u64>(at);
+      count(counts + <usize>((eight << 2) & 0x3fc));
+      count(counts + 1024 + <usize>((eight >> 6) & 0x3fc));
+      count(counts + 2048 + <usize>((eight >> 14) & 0x3fc));
+      count(counts + 3072 + <usize>((eight >> 22) & 0x3fc));
+      count(counts + <usize>((eight >> 30) & 0x3fc));
+      count(counts + 1024 + <usize>((eight >> 38) & 0x3fc));
+      count(counts + 2048 + <usize>((eight >> 46) & 0x3fc));
+      count(counts + 3072 + <usize>((eight >> 54) & 0x3fc));
+    }
+    for (; at < end; ++at) count(counts + ((<usize>load<u8>(at)) << 2));
+    codes += pitch;
+  }
+}

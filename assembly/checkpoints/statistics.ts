@@ -1,0 +1,311 @@
+// Statistics of codes and scales, block by block: what `lockstep verify` judges.
+//
+// The rank of a code orders magnitudes: of codes of eight or six bits it is the code without its sign, or the magnitude of an
+// integer; of codes of four bits, the square of the value in units that make it an integer. NaN has the rank 0.
+
+/** Byte offsets of what is known of a kind of code. */
+const enum Kind {
+  /** The f64 square of each of 256 codes; 0 for NaN. */
+  Squares = 0,
+  /** The f64 magnitude of each of 256 ranks. */
+  Magnitudes = 2048,
+  /** The ranks of codes of four bits, u8. */
+  Ranks = 4096,
+  /** The unit of the squares of codes of four bits, f64. */
+  Unit = 4112,
+  /** The bits of a code without its sign, the last rank that is not NaN, and the rank of the largest finite magnitude: u8. */
+  Mask = 4120,
+  LastNumber = 4121,
+  Largest = 4122,
+  /** Whether codes are integers, and whether the code 0x80 is NaN: u8. */
+  IsInteger = 4123,
+  IsUnsignedZero = 4124,
+}
+
+/** Byte offsets of sums. All are f64. */
+const enum Sum {
+  /** Blocks with codes other than zero, that reach the largest code, with the scale zero, with codes of NaN. */
+  Nonzero = 0,
+  Full = 8,
+  ZeroScaled = 16,
+  WithNaN = 24,
+  /** Rows with codes other than zero, and that reach the largest code. */
+  RowsNonzero = 32,
+  RowsFull = 40,
+  /** The largest magnitude and the sum of squares of values; the same under reciprocal scales. */
+  Amax = 48,
+  Squares = 56,
+  InverseAmax = 64,
+  InverseSquares = 72,
+  /** Logarithms of scales and of root mean squares of codes, block by block, and those of scales in the other order. */
+  Stored = 80,
+  Relaid = 144,
+}
+
+/** Byte offsets of sums of pairs, whose first one is taken from all, so that equal ones have no spread: f64. */
+const enum Pairs {
+  Count = 0,
+  FirstX = 8,
+  FirstY = 16,
+  X = 24,
+  Y = 32,
+  XX = 40,
+  YY = 48,
+  XY = 56,
+}
+
+function add(at: usize, value: f64): void {
+  store<f64>(at, load<f64>(at) + value);
+}
+
+function raise(at: usize, value: f64): void {
+  if (value > load<f64>(at)) store<f64>(at, value);
+}
+
+/** The binary logarithm of a positive finite number, to 2^-38. By log((1 + s) / (1 - s)) = 2 (s + s^3 / 3 + s^5 / 5 + ...). */
+function log2(value: f64): f64 {
+  let exponent: i64 = 0;
+  if (value < 2.2250738585072014e-308) {
+    value *= 18014398509481984;
+    exponent = -54;
+  }
+  const bits = reinterpret<u64>(value);
+  exponent += <i64>(bits >> 52) - 1023;
+  let mantissa = reinterpret<f64>((bits & 0x000fffffffffffff) | 0x3ff0000000000000);
+  if (mantissa > Math.SQRT2) {
+    mantissa *= 0.5;
+    ++exponent;
+  }
+  const s = (mantissa - 1) / (mantissa + 1);
+  const z = s * s;
+  const series =
+    1 + z * (1 / 3.0 + z * (1 / 5.0 + z * (1 / 7.0 + z * (1 / 9.0 + z * (1 / 11.0 + z * (1 / 13.0))))));
+  return <f64>exponent + 2.8853900817779268 * s * series;
+}
+
+/** Adds the pair of the logarithms of a scale and of the root of a sum of squares, if both are positive and finite. */
+function addPair(at: usize, scale: f64, logarithm: f64): void {
+  if (!(scale > 0) || scale === Infinity) return;
+  let x = log2(scale);
+  const count = load<f64>(at, Pairs.Count);
+  if (count === 0) {
+    store<f64>(at, x, Pairs.FirstX);
+    store<f64>(at, logarithm, Pairs.FirstY);
+  }
+  store<f64>(at, count + 1, Pairs.Count);
+  x -= load<f64>(at, Pairs.FirstX);
+  const y = logarithm - load<f64>(at, Pairs.FirstY);
+  add(at + Pairs.X, x);
+  add(at + Pairs.Y, y);
+  add(at + Pairs.XX, x * x);
+  add(at + Pairs.YY, y * y);
+  add(at + Pairs.XY, x * y);
+}
+
+/** Adds a block under one scale to the largest magnitude and to the sum of squares. */
+function addReading(at: usize, amax: f64, squares: f64, scale: f32): void {
+  const by = <f64>abs(scale);
+  if (!(by < Infinity)) return;
+  raise(at, amax * by);
+  add(at + 8, squares * by * by);
+}
+
+/** Ends a block. `stored` is its scale, and `relaid` the one in the other order. */
+function endBlock(
+  rank: u32,
+  hasNaN: bool,
+  squares: f64,
+  stored: f32,
+  relaid: f32,
+  isRelaid: bool,
+  global: f64,
+  divides: u32,
+  kind: usize,
+  sums: usize,
+): void {
+  if (hasNaN) add(sums + Sum.WithNaN, 1);
+  if (rank === 0 && !hasNaN) return;
+  add(sums + Sum.Nonzero, 1);
+  if (rank === 0) return;
+  if (rank >= <u32>load<u8>(kind, Kind.Largest)) add(sums + Sum.Full, 1);
+  const scale = <f64>stored;
+  if (scale === 0) add(sums + Sum.ZeroScaled, 1);
+  const inverse = 1 / scale;
+  const amax = load<f64>(kind + ((<usize>rank) << 3), Kind.Magnitudes);
+  addReading(sums + Sum.Amax, amax, squares, <f32>(divides ? scale / global : scale * global));
+  addReading(sums + Sum.InverseAmax, amax, squares, <f32>(divides ? inverse / global : inverse * global));
+  if (squares === Infinity) return;
+  const logarithm = log2(squares) / 2;
+  addPair(sums + Sum.Stored, scale, logarithm);
+  if (isRelaid) addPair(sums + Sum.Relaid, <f64>relaid, logarithm);
+}
+
+/** The largest lane of bytes. */
+function largestByte(bytes: v128): u32 {
+  let most = i8x16.max_u(bytes, i64x2.shuffle(bytes, bytes, 1, 0));
+  most = i8x16.max_u(most, i64x2.shr_u(most, 32));
+  most = i8x16.max_u(most, i64x2.shr_u(most, 16));
+  most = i8x16.max_u(most, i64x2.shr_u(most, 8));
+  return <u32>i8x16.extract_lane_u(most, 0);
+}
+
+/** The largest rank of a run of codes of one byte; 256 more if one of them is NaN. */
+function largestRank(codes: usize, count: usize, kind: usize): u32 {
+  const mask = v128.load8_splat(kind, Kind.Mask);
+  const last = v128.load8_splat(kind, Kind.LastNumber);
+  const isInteger = load<u8>(kind, Kind.IsInteger) !== 0;
+  const minusZero = i8x16.splat(<i8>0x80);
+  const isUnsignedZero = load<u8>(kind, Kind.IsUnsignedZero) !== 0;
+  let most = i8x16.splat(0);
+  let nans = i8x16.splat(0);
+  const end = codes + count;
+  for (; codes + 16 <= end; codes += 16) {
+    const sixteen = v128.load(codes);
+    const ranks = isInteger ? i8x16.abs(sixteen) : v128.and(sixteen, mask);
+    const isNaN = isUnsignedZero ? i8x16.eq(sixteen, minusZero) : i8x16.gt_u(ranks, last);
+    nans = v128.or(nans, isNaN);
+    most = i8x16.max_u(most, v128.andnot(ranks, isNaN));
+  }
+  let largest = largestByte(most);
+  let hasNaN = v128.any_true(nans);
+  for (; codes < end; ++codes) {
+    const code = <u32>load<u8>(codes);
+    const rank = isInteger ? <u32>abs(<i32>(<i8>code)) : code & <u32>load<u8>(kind, Kind.Mask);
+    if (isUnsignedZero ? code === 0x80 : rank > <u32>load<u8>(kind, Kind.LastNumber)) hasNaN = true;
+    else if (rank > largest) largest = rank;
+  }
+  return hasNaN ? largest | 256 : largest;
+}
+
+/** The sum of the squares of a run of codes of one byte. */
+function sumSquares(codes: usize, count: usize, kind: usize): f64 {
+  let a: f64 = 0;
+  let b: f64 = 0;
+  let c: f64 = 0;
+  let d: f64 = 0;
+  const end = codes + count;
+  for (; codes + 8 <= end; codes += 8) {
+    const eight = load<u64>(codes);
+    a += load<f64>(kind + <usize>((eight << 3) & 0x7f8));
+    b += load<f64>(kind + <usize>((eight >> 5) & 0x7f8));
+    c += load<f64>(kind + <usize>((eight >> 13) & 0x7f8));
+    d += load<f64>(kind + <usize>((eight >> 21) & 0x7f8));
+    a += load<f64>(kind + <usize>((eight >> 29) & 0x7f8));
+    b += load<f64>(kind + <usize>((eight >> 37) & 0x7f8));
+    c += load<f64>(kind + <usize>((eight >> 45) & 0x7f8));
+    d += load<f64>(kind + <usize>((eight >> 53) & 0x7f8));
+  }
+  for (; codes < end; ++codes) a += load<f64>(kind + ((<usize>load<u8>(codes)) << 3));
+  return a + b + (c + d);
+}
+
+/** The sum of the ranks of codes of four bits in whole groups of eight bytes; 65536 times the largest one more. */
+function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
+  const ranks = v128.load(kind, Kind.Ranks);
+  const half = v128.load8_splat(kind, Kind.Mask);
+  let most = i8x16.splat(0);
+  let sum = i32x4.splat(0);
+  for (const end = codes + bytes; codes < end; codes += 8) {
+    const pairs = v128.load64_zero(codes);
+    const each = i64x2.shuffle(v128.and(pairs, half), v128.and(i16x8.shr_u(pairs, 4), half), 0, 2);
+    const own = i8x16.swizzle(ranks, each);
+    most = i8x16.max_u(most, own);
+    sum = i32x4.add(sum, i32x4.extadd_pairwise_i16x8_u(i16x8.extadd_pairwise_i8x16_u(own)));
+  }
+  sum = i32x4.add(sum, i64x2.shuffle(sum, sum, 1, 0));
+  const total = i32x4.extract_lane(sum, 0) + i32x4.extract_lane(sum, 1);
+  return <u32>total | (largestByte(most) << 16);
+}
+
+/**
+ * Adds rows of codes of one byte to `sums`. The rows are those of a matrix of `height` from `row` on; `tall` rows and `wide`
+ * columns share a scale, and each row has `blocks` of them. `scales` has the f32 scales of the first row of blocks, and those of
+ * the next one are `step` further; `relaid` is 0, or the same in the other order. What is known of a block whose rows go on is kept from call to call: the f64 sums of squares at
+ * `squares`, and the u16 ranks with 256 for NaN at `ranks`. All begin as 0.
+ */
+export function byteStatistics(
+  codes: usize,
+  rows: u32,
+  columns: u32,
+  row: u32,
+  height: u32,
+  tall: u32,
+  wide: u32,
+  blocks: u32,
+  scales: usize,
+  relaid: usize,
+  step: u32,
+  global: f64,
+  divides: u32,
+  kind: usize,
+  squares: usize,
+  ranks: usize,
+  sums: usize,
+): void {
+  for (const end = row + rows; row < end; ) {
+    let most: u32 = 0;
+    for (let block: usize = 0, column: u32 = 0; column < columns; ++block, column += wide) {
+      const count = <usize>min(wide, columns - column);
+      const rank = largestRank(codes + column, count, kind);
+      add(squares + (block << 3), sumSquares(codes + column, count, kind));
+      const at = ranks + (block << 1);
+      const before = <u32>load<u16>(at);
+      store<u16>(at, <u16>(max(before & 255, rank & 255) | ((before | rank) & 256)));
+      most = max(most, rank & 255);
+    }
+    endRow(most, kind, sums);
+    codes += columns;
+    ++row;
+    if (row % tall !== 0 && row !== height) continue;
+    for (let block: usize = 0; block < <usize>blocks; ++block) {
+      const rank = <u32>load<u16>(ranks + (block << 1));
+      const other = relaid ? load<f32>(relaid + (block << 2)) : 0;
+      const own = load<f32>(scales + (block << 2));
+      const sum = load<f64>(squares + (block << 3));
+      endBlock(rank & 255, rank > 255, sum, own, other, relaid !== 0, global, divides, kind, sums);
+    }
+    memory.fill(squares, 0, (<usize>blocks) << 3);
+    memory.fill(ranks, 0, (<usize>blocks) << 1);
+    scales += (<usize>step) << 2;
+    if (relaid) relaid += (<usize>step) << 2;
+  }
+}
+
+function endRow(most: u32, kind: usize, sums: usize): void {
+  if (most > 0) add(sums + Sum.RowsNonzero, 1);
+  if (most >= <u32>load<u8>(kind, Kind.Largest)) add(sums + Sum.RowsFull, 1);
+}
+
+/**
+ * As `byteStatistics`, for codes of four bits in groups of `wide` elements of a row, a multiple of 16 up to 448.
+ */
+export function nibbleStatistics(
+  codes: usize,
+  rows: u32,
+  wide: u32,
+  blocks: u32,
+  scales: usize,
+  relaid: usize,
+  global: f64,
+  divides: u32,
+  kind: usize,
+  sums: usize,
+): void {
+  const bytes = <usize>(wide >> 1);
+  const unit = load<f64>(kind, Kind.Unit);
+  for (; rows > 0; --rows) {
+    let most: u32 = 0;
+    for (let block: u32 = 0; block < blocks; ++block) {
+      const both = sumNibbles(codes, bytes, kind);
+      codes += bytes;
+      const rank = both >> 16;
+      most = max(most, rank);
+      const other = relaid ? load<f32>(relaid) : 0;
+      const sum = <f64>(both & 0xffff) * unit;
+      endBlock(rank, false, sum, load<f32>(scales), other, relaid !== 0, global, divides, kind, sums);
+      scales += 4;
+      if (relaid) relaid += 4;
+    }
+    endRow(most, kind, sums);
+  }
+}

@@ -1,0 +1,106 @@
+/** What assembly/checkpoints/statistics.ts knows of a kind of code: its magnitudes, and which codes are NaN. */
+import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
+
+/** The fields, as byte offsets. */
+const KIND = {
+  squares: 0,
+  magnitudes: 2048,
+  ranks: 4096,
+  unit: 4112,
+  mask: 4120,
+  lastNumber: 4121,
+  largest: 4122,
+  isInteger: 4123,
+  isUnsignedZero: 4124,
+  bytes: 4128,
+} as const;
+
+/** No rank is larger. */
+const NO_NAN = 255;
+
+const CACHE = new Map<string, Uint8Array>();
+
+/** The table of integers as their magnitudes, of which the largest of a type is `max`. */
+export function integerMagnitudes(max: number): Uint8Array {
+  const magnitudes = Array.from({ length: 256 }, (_, rank) => rank);
+  return table({ squares: magnitudes.map((each) => each ** 2), magnitudes, mask: 0xff, largest: max });
+}
+
+/** The table of codes in bytes of their own. */
+export function byteMagnitudes(type: CodeTypeName): Uint8Array {
+  return cached(`bytes of ${type}`, () => {
+    const { values, max, bits } = CODE_TYPES[type];
+    const isInteger =
+      values.every(Number.isInteger) && values.some((value) => value < 0 && value === -max - 1);
+    const sign = isInteger ? 0 : 2 ** (bits - 1);
+    const mask = isInteger ? 0xff : sign - 1;
+    const worth = (byte: number): number => (isInteger ? (byte << 24) >> 24 : (values[byte] ?? 0));
+    const magnitudes = Array.from({ length: 256 }, (_, rank) =>
+      isInteger ? rank : (values[rank & mask] ?? 0),
+    );
+    const firstNaN = isInteger ? -1 : magnitudes.slice(0, mask + 1).findIndex(Number.isNaN);
+    return table({
+      squares: Array.from({ length: 256 }, (_, byte) => worth(byte) ** 2),
+      magnitudes,
+      mask,
+      lastNumber: firstNaN < 0 ? NO_NAN : firstNaN - 1,
+      largest: magnitudes.indexOf(max),
+      isInteger,
+      isUnsignedZero: !isInteger && bits === 8 && Number.isNaN(values[sign]),
+    });
+  });
+}
+
+/** The table of codes of four bits, two in a byte. */
+export function nibbleMagnitudes(type: CodeTypeName): Uint8Array {
+  return cached(`pairs of ${type}`, () => {
+    const { values, max } = CODE_TYPES[type];
+    const unit = values.every(Number.isInteger) ? 1 : 0.25;
+    const ranks = Array.from(values, (value) => value ** 2 / unit);
+    return table({
+      magnitudes: Array.from({ length: 256 }, (_, rank) => Math.sqrt(rank * unit)),
+      ranks,
+      unit,
+      mask: 15,
+      largest: max ** 2 / unit,
+    });
+  });
+}
+
+interface Fields {
+  readonly squares?: readonly number[];
+  readonly magnitudes: readonly number[];
+  readonly ranks?: readonly number[];
+  readonly unit?: number;
+  readonly mask: number;
+  readonly lastNumber?: number;
+  readonly largest: number;
+  readonly isInteger?: boolean;
+  readonly isUnsignedZero?: boolean;
+}
+
+function table(fields: Fields): Uint8Array {
+  const bytes = new Uint8Array(KIND.bytes);
+  const doubles = new Float64Array(bytes.buffer);
+  // NaN has no square
+  (fields.squares ?? []).forEach((square, i) => {
+    doubles[KIND.squares / 8 + i] = Number.isNaN(square) ? 0 : square;
+  });
+  doubles.set(fields.magnitudes, KIND.magnitudes / 8);
+  bytes.set(fields.ranks ?? [], KIND.ranks);
+  doubles[KIND.unit / 8] = fields.unit ?? 0;
+  bytes[KIND.mask] = fields.mask;
+  bytes[KIND.lastNumber] = fields.lastNumber ?? NO_NAN;
+  bytes[KIND.largest] = fields.largest;
+  bytes[KIND.isInteger] = Number(fields.isInteger ?? false);
+  bytes[KIND.isUnsignedZero] = Number(fields.isUnsignedZero ?? false);
+  return bytes;
+}
+
+function cached(key: string, make: () => Uint8Array): Uint8Array {
+  const known = CACHE.get(key);
+  if (known) return known;
+  const made = make();
+  CACHE.set(key, made);
+  return made;
+}
