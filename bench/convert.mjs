@@ -3,9 +3,9 @@
 // Each conversion runs in a process of its own; the start, which a small checkpoint takes too, is left out of the rates.
 // "Of a copy" is the CPU time that only reading and writing the same bytes takes in this run, as a share. Rounds are
 // interleaved; medians. Beside them stands `lockstep compare --stats` of the checkpoint, with itself and with a copy in which
-// 1 % of the elements differ: MB of one of the two files. --only TEXT runs the cases whose name has it, --rounds N as many,
-// --threads N gives the reference so many, --folder PATH is where files are made (by default the system's folder for
-// temporary files); --json prints the rows as JSON, --write puts the table into docs/performance.md.
+// 1 % of the elements differ (MB of one of the two files), and `lockstep verify` of several forms. --only TEXT runs the cases whose
+// name has it, --rounds N as many, --threads N gives the reference so many, --folder PATH is where files are made (by default the
+// system's folder for temporary files); --json prints the rows as JSON, --write puts the table into docs/performance.md.
 
 import { spawn } from "node:child_process";
 import {
@@ -63,6 +63,11 @@ const CASES = [
   { from: "ct-mxfp4", to: "bf16" },
   { from: "ct-nvfp4", to: "bf16" },
 ].filter(({ from, to }) => `${from} to ${to}`.includes(options.only));
+
+/** The forms of which `lockstep verify` is measured. */
+const CHECKED = ["ct-nvfp4", "ct-mxfp4", "ct-mxfp8", "deepseek-fp8-block", "ct-fp8-channel"].filter((form) =>
+  `verify ${form}`.includes(options.only),
+);
 
 /** Values about as those of a trained layer: a sum of four uniform draws, with a scale of its own in each row. */
 function weight([rows, columns], seed) {
@@ -194,6 +199,18 @@ try {
       bytes: sizeOf(large),
       run: async () => ({ ...(await converted(large, to, output)), written: sizeOf(output) }),
       start: () => converted(small, to, output),
+      each: [],
+      starts: [],
+    });
+  }
+  for (const form of CHECKED) {
+    const { large, small } = await model(form);
+    const verify = (folder) => () => used(CLI, ["verify", folder, "--quiet"]);
+    runs.push({
+      name: `verify ${form}`,
+      bytes: sizeOf(large),
+      run: verify(large),
+      start: verify(small),
       each: [],
       starts: [],
     });

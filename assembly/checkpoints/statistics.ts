@@ -220,8 +220,8 @@ function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
 /**
  * Adds rows of codes of one byte to `sums`. The rows are those of a matrix of `height` from `row` on; `tall` rows and `wide`
  * columns share a scale, and each row has `blocks` of them. `scales` has the f32 scales of the first row of blocks, and those of
- * the next one are `step` further; `relaid` is 0, or the same in the other order. What is known of a block whose rows go on is kept from call to call: the f64 sums of squares at
- * `squares`, and the u16 ranks with 256 for NaN at `ranks`. All begin as 0.
+ * the next one are `step` further; `relaid` is 0, or the same in the other order. What is known of a block whose rows go on is
+ * kept from call to call: the f64 sums of squares at `squares`, and the u16 ranks with 256 for NaN at `ranks`. All begin as 0.
  */
 export function byteStatistics(
   codes: usize,

@@ -1,7 +1,8 @@
 // What a conversion of stored weights changed: the number of values that are not the ones before, the largest difference, the
-// largest difference relative to the value before, the number of finite values that became NaN or infinite, and the sums of squares
-// of the finite differences and of the values before them, in two lanes each, whose last bits depend on the order of elements. Values before and after are f64, and exact. A difference is rounded to f64
-// once, and so is a quotient of two; the largest of them depends on no order.
+// largest difference relative to the value before, the number of finite values that became NaN or infinite, and the sums of
+// squares of the finite differences and of the values before them, in two lanes each, whose last bits depend on the order of
+// elements. Values before and after are f64, and exact. A difference is rounded to f64 once, and so is a quotient of two; the
+// largest of them depends on no order.
 
 /** Byte offsets of the fields of a tally. All are f64. */
 export const enum TallyAt {

@@ -215,8 +215,8 @@ export async function tryDamaged(backend: Backend, { seed, runs, converted }: Tr
       const spent = (user + system) / 1000;
       worst = Math.max(worst, spent);
       if (spent > LONGEST_MS) throw new Error(`seed ${each}, to ${to}: took ${spent} ms`);
-      if (!conversion && size > 0) most = Math.max(most, largest / size);
-      if (largest > FACTOR * size + (conversion ? MODULE_BYTES : 0))
+      if (!conversion && size > 0) most = Math.max(most, (largest - MODULE_BYTES) / size);
+      if (largest > FACTOR * size + MODULE_BYTES)
         throw new Error(`seed ${each}, to ${to}: asked for ${largest} bytes for files of ${size}`);
       for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true, force: true });
     }

@@ -23,18 +23,27 @@ const INITIAL_PAGES = 32;
  */
 const MAXIMUM_PAGES = [65536, 32768, 16384, 4096];
 
-/**
- * Compiles the reference and instantiates it with a new shared memory. Throws `BackendError` if the host does not allow
- * WebAssembly or the memory.
- */
-export async function openInstance(): Promise<Instance> {
+/** The compiled reference, which all instances of a thread share. */
+let compiled: Promise<WebAssembly.Module> | undefined;
+
+function compile(): Promise<WebAssembly.Module> {
   const bytes = Uint8Array.from(atob(WASM_BASE64), (character) => character.charCodeAt(0));
-  const module = await WebAssembly.compile(bytes).catch((cause: unknown) => {
+  return WebAssembly.compile(bytes).catch((cause: unknown) => {
+    compiled = undefined;
     throw new BackendError(
       `wasm: this host does not compile the reference: ${messageOf(cause)}; it needs WebAssembly with threads and SIMD, and a page with a content security policy 'wasm-unsafe-eval' in script-src`,
       { cause },
     );
   });
+}
+
+/**
+ * Compiles the reference and instantiates it with a new shared memory. Throws `BackendError` if the host does not allow
+ * WebAssembly or the memory.
+ */
+export async function openInstance(): Promise<Instance> {
+  compiled ??= compile();
+  const module = await compiled;
   const memory = sharedMemory();
   const instance = await WebAssembly.instantiate(module, { env: { memory, abort: onAbort } });
   return { module, memory, exports: instance.exports as Exports };

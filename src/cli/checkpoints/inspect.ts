@@ -159,17 +159,21 @@ export async function inspect(
   { wanted = () => true, kernels: shared, original, onBytes = () => {} }: InspectOptions = {},
 ): Promise<CheckpointReport> {
   const findings: Finding[] = [...surveyed.findings, ...(await judgeCompanions(checkpoint))];
-  const kernels = shared ?? (await Kernels.open());
+  let opened = shared;
+  const kernels = async (): Promise<Kernels> => {
+    opened ??= await Kernels.open();
+    return opened;
+  };
   const against = original && (await readOriginal(original));
   const fused = new FusedScales();
   const weights: WeightReport[] = [];
   for (const weight of surveyed.weights) {
     if (!wanted(weight.name)) continue;
     const scales = await readScales(weight);
-    const found = await statisticsOf(kernels, weight, scales, onBytes);
+    const found = await statisticsOf(await kernels(), weight, scales, onBytes);
     fused.add(weight, scales);
     const compared: Comparison = against
-      ? await compareOriginal(kernels, weight, scales, against)
+      ? await compareOriginal(await kernels(), weight, scales, against)
       : { findings: [] };
     const judged = [
       ...judge(weight, found, scales, isExplained(compared)),
@@ -194,7 +198,8 @@ export async function inspect(
     });
   }
   for (const stored of surveyed.plain)
-    if (wanted(stored.entry.name)) findings.push(...(await judgePacked(kernels, stored, onBytes)));
+    if (packedBytes(stored) > 0 && wanted(stored.entry.name))
+      findings.push(...(await judgePacked(await kernels(), stored, onBytes)));
   findings.push(...fused.findings());
   if (against && weights.length > 0 && weights.every(({ error }) => error === undefined))
     findings.push(

@@ -1,5 +1,6 @@
 /** Prints what is known of a checkpoint. */
 
+import { LockstepError } from "../../errors.js";
 import type { Option } from "../options.js";
 import { oneOf, optional, someText } from "../options.js";
 import type { Session } from "../session.js";
@@ -14,7 +15,7 @@ export const READING = {
   tensors: tensorsOption("read the codes of these quantized tensors only"),
   original: optional({
     placeholder: "PATH",
-    help: "the checkpoint in F32, F16 or BF16 that was quantized; values are compared with it",
+    help: "the checkpoint that was quantized, in F32, F16 or BF16, or quantized itself; values are compared with it",
     file: "read",
     parse: someText,
   }) satisfies Option<string | undefined>,
@@ -69,6 +70,17 @@ export async function reportOn(
       }
     });
   return original === undefined ? read() : withCheckpoint(original, read);
+}
+
+/** Calls `body`. With --json an error is printed as JSON too, before it is thrown again. */
+export async function tellingErrors<T>(session: Session, path: string, body: () => Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    if (session.general.json && error instanceof LockstepError)
+      session.result({ path, ok: false, error: { code: error.code, message: error.message } }, []);
+    throw error;
+  }
 }
 
 /** A finding in one line. */

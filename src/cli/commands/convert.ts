@@ -11,7 +11,8 @@ import { OWN_TARGETS } from "../checkpoints/convert/own-targets.js";
 import { planFor } from "../checkpoints/convert/plan-for.js";
 import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../checkpoints/convert/targets.js";
 import { WIDE_TARGETS } from "../checkpoints/convert/wide.js";
-import { withCheckpoint } from "../checkpoints/report.js";
+import { tellingErrors, withCheckpoint } from "../checkpoints/report.js";
+import type { Checkpoint } from "../checkpoints/stored/open.js";
 import { tensorsOption } from "../checkpoints/tensor-globs.js";
 import { defineCommand } from "../command.js";
 import { flag, type Option, required, value } from "../options.js";
@@ -71,7 +72,7 @@ export const convert = defineCommand({
     const { output, to, tensors, force, "dry-run": dry } = values;
     waitForFiles();
     await requireFree(output, force);
-    await withCheckpoint(path, async (checkpoint) => {
+    const body = async (checkpoint: Checkpoint): Promise<void> => {
       const plan = await planFor(checkpoint, { target: to, tensors, backend: () => session.backend() });
       if (checkpoint.shards.length === 0) throw new ArgumentError(`${path}: has no shard that can be read`);
       const { converted, kept, left, dropped, bytes } = plan;
@@ -115,7 +116,8 @@ export const convert = defineCommand({
       } finally {
         progress.finish();
       }
-    });
+    };
+    await tellingErrors(session, path, () => withCheckpoint(path, body));
     return 0;
   },
 });

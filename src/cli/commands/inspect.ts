@@ -1,5 +1,12 @@
 /** `lockstep inspect`: says what the tensors of a checkpoint are. */
-import { findingLine, READING, reportOn, weightLine, wholeLines } from "../checkpoints/report.js";
+import {
+  findingLine,
+  READING,
+  reportOn,
+  tellingErrors,
+  weightLine,
+  wholeLines,
+} from "../checkpoints/report.js";
 import { defineCommand } from "../command.js";
 
 export const inspect = defineCommand({
@@ -14,7 +21,7 @@ export const inspect = defineCommand({
   inputs: ["PATH"],
   options: READING,
   async run({ session, values, inputs: [path = ""] }) {
-    const report = await reportOn(session, path, values);
+    const report = await tellingErrors(session, path, () => reportOn(session, path, values));
     session.result(report, [
       ...wholeLines(report),
       ...report.weights.map(weightLine),

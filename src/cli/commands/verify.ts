@@ -1,5 +1,5 @@
 /** `lockstep verify`: fails if a checkpoint would be read wrong. */
-import { findingLine, READING, reportOn } from "../checkpoints/report.js";
+import { findingLine, READING, reportOn, tellingErrors } from "../checkpoints/report.js";
 import { defineCommand } from "../command.js";
 
 export const verify = defineCommand({
@@ -9,13 +9,16 @@ export const verify = defineCommand({
   details: [
     "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. Every finding has a name, a severity, the tensor or the file, what is wrong, and what to do. Findings of severity error lead to exit status 1; warnings and notes do not.",
     "The configuration is compared with the tensors weight by weight, and weights with each other: what most of a kind have, each must have. Whatever looks quantized and is of no known convention is an error; --as names one.",
-    "With --original, values are compared with those that were quantized, and the reading that would give them is named: reciprocal scales, exchanged nibbles, swizzled or transposed scales, another FP8.",
+    "With --original, values are compared with those that were quantized, and the reading that would give them is named: reciprocal scales, exchanged nibbles, swizzled or transposed scales, another FP8, a lost scale. Each element has a bound of half a step of its code. PATH may be quantized itself.",
+    "A file that cannot be read leads to exit status 2; with --json its error is printed as JSON too.",
   ],
   example: "model.safetensors",
   inputs: ["PATH"],
   options: READING,
   async run({ session, values, inputs: [path = ""] }) {
-    const { findings, weights, unquantized, own } = await reportOn(session, path, values);
+    const { findings, weights, unquantized, own } = await tellingErrors(session, path, () =>
+      reportOn(session, path, values),
+    );
     const errors = findings.filter(({ severity }) => severity === "error").length;
     const checked = `${weights.length + own.length} quantized tensors, ${unquantized.length} others`;
     const json = { path, ok: errors === 0, quantized: weights.length + own.length, findings };

@@ -21,8 +21,8 @@ interface Steps {
 const STEPS = new Map<CodeTypeName, Steps>();
 
 /**
- * The steps of a kind of code. Beyond the largest code, a value may be as much as this code without being another one: scales that
- * are rounded down, as powers of two or by an observer, let the largest values saturate.
+ * The steps of a kind of code. Beyond the largest code, a value may be as much as this code without being another one: scales
+ * that are rounded down, as powers of two or by an observer, let the largest values saturate.
  */
 function stepsOf(type: CodeTypeName): Steps {
   const known = STEPS.get(type);
