@@ -3,9 +3,10 @@
 // Each conversion runs in a process of its own; the start, which a small checkpoint takes too, is left out of the rates.
 // "Of a copy" is the CPU time that only reading and writing the same bytes takes in this run, as a share. Rounds are
 // interleaved; medians. Beside them stands `lockstep compare --stats` of the checkpoint, with itself and with a copy in which
-// 1 % of the elements differ (MB of one of the two files), and `lockstep verify` of several forms. --only TEXT runs the cases whose
-// name has it, --rounds N as many, --threads N gives the reference so many, --folder PATH is where files are made (by default the
-// system's folder for temporary files); --json prints the rows as JSON, --write puts the table into docs/performance.md.
+// 1 % of the elements differ (MB of one of the two files), and `lockstep verify` of several forms. --only TEXT runs the cases
+// whose name has it, --rounds N as many, --threads N gives the reference so many, --folder PATH is where files are made (by
+// default the system's folder for temporary files); --json prints the rows as JSON, --write puts the table into
+// docs/performance.md.
 
 import { spawn } from "node:child_process";
 import {
