@@ -30,7 +30,7 @@ import {
 } from "../../../../src/index.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 
-export const LAYERS = ["linear", "bare", "norm", "normed", "mlp"] as const;
+const LAYERS = ["linear", "bare", "norm", "normed", "mlp"] as const;
 const ROWS = 32;
 const VOCABULARY = 11;
 
