@@ -51,8 +51,8 @@ export function wideTensor<D extends WideDType = WideDType>(
 const EXPONENT_BIT: Readonly<Record<WideDType, number>> = { f32: 2 ** 23, bf16: 2 ** 7, f16: 2 ** 10 };
 
 /**
- * A copy without the kinds of values that `without` names: each is a finite value of the largest exponent instead, with the same sign
- * and mantissa.
+ * A copy without the kinds of values that `without` names: each is a finite value of the largest exponent instead, with the same
+ * sign and mantissa.
  */
 export function replaced(
   x: PlainTensor<WideDType>,

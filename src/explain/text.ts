@@ -18,7 +18,7 @@ export function numberText(x: number): string {
 const F32_DIGITS = 9;
 
 /** The shortest decimal that is read as the same f32, or as the same f64 if the number is no f32. */
-export function decimalText(x: number): string {
+function decimalText(x: number): string {
   if (Math.fround(x) !== x) return String(x);
   for (let digits = 1; digits < F32_DIGITS; digits++) {
     const short = Number(x.toPrecision(digits));

@@ -1,4 +1,4 @@
-/** A kernel of any dialect, and of any recipe that a quantizer takes, can be tested: right ones are accepted, wrong ones refused. */
+/** Kernels of any dialect, and of any recipe that a quantizer takes, can be tested: right ones hold, wrong ones do not. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { unstored, withExpectedNaN } from "../../../src/cli/subject/expectation.js";

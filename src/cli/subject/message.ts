@@ -59,8 +59,8 @@ export function outputsOf({ expected, optional }: Expectation): JsonObject {
 const BITS: readonly FileDType[] = ["U8", "U16", "U32"];
 
 /**
- * The tensors of an answer, and the expected ones in place of optional ones that it leaves out. Unsigned integers may stand for the
- * bits of the expected type. Throws `MismatchError` for a tensor of another type or shape than the expected one.
+ * The tensors of an answer, and the expected ones in place of optional ones that it leaves out. Unsigned integers may stand
+ * for the bits of the expected type. Throws `MismatchError` for a tensor of another type or shape than the expected one.
  */
 export function answerOf(
   { PlainTensor: Plain, fromCodes, MismatchError }: Harness,
