@@ -112,7 +112,8 @@ export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
 
 /**
  * The valid specs of a quantizer whose fields have supported values. Where a subject names the values of a field
- * ("spec.amaxEpsilon"), all of them are tried, not only those that are drawn elsewhere. Throws `ArgumentError` for an unknown name.
+ * ("spec.amaxEpsilon"), all of them are tried, not only those that are drawn elsewhere. Throws `ArgumentError` for an unknown
+ * name.
  */
 export function specsWithin(name: BlockFormatName, supported: Supported): readonly QuantizeSpec[] {
   const listed = optionsOf(name);

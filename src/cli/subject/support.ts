@@ -22,8 +22,8 @@ const WITHOUT = { nan: "x.hasNaN", infinity: "x.hasInfinity" } as const;
 
 /**
  * What a subject supports of an operation. "recipe" stands for all fields of a spec: it is the metadata that `quantize` wrote
- * for a tensor. "dialect" stands for the fields that the dialect fixes, unless there is a recipe, and for inputs without the NaN and
- * infinities that its package treats in another way than numerics.md. Fields that the subject names itself come first.
+ * for a tensor. "dialect" stands for the fields that the dialect fixes, unless there is a recipe, and for inputs without the NaN
+ * and infinities that its package treats in another way than numerics.md. Fields that the subject names itself come first.
  */
 export function supportOf(operation: string, supported: unknown): Support {
   if (isObject(supported)) {
