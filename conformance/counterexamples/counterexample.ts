@@ -5,7 +5,7 @@ import type { Answer } from "../operations/operation.js";
 import type { Cases, OperationName } from "../operations/operations.js";
 import { MismatchError } from "../values/difference.js";
 import type { PlainTensor } from "../values/plain.js";
-import { named, sameAnswer } from "./diagnose.js";
+import { confirmed, sameAnswer } from "./diagnose.js";
 import { explained } from "./explain.js";
 import { shrunk } from "./shrink/shrink.js";
 import { mapWide } from "./suspects/inputs.js";
@@ -33,6 +33,11 @@ export interface Counterexample<K extends OperationName = OperationName> {
    * them apart, none where no known mistake fits.
    */
   readonly mistakes: readonly string[];
+  /**
+   * Where no known mistake fits: what is wrong, in facts, and mistakes that explain a part, with how much of it. No causes. Empty
+   * where there are mistakes.
+   */
+  readonly observations: readonly string[];
   /** Lines that explain the first element that differs. */
   readonly explanation: readonly string[];
 }
@@ -61,6 +66,8 @@ interface Outcome {
 
 /** How many other inputs are asked for. */
 const PROBES = 32;
+/** How many more are asked for once mistakes are named, which have to explain them too. */
+const FURTHER = 64;
 
 /** Makes an input that fails simple, explains it, and names the mistake. Undefined if it does not fail again. */
 export async function counterexampleOf<K extends OperationName>(
@@ -95,9 +102,15 @@ export async function counterexampleOf<K extends OperationName>(
     }
   const right: Right<K> = async (each) => question.reference(each);
   const before = isSame ? undefined : priorOf(found);
-  const mistakes = history
-    ? history.words
-    : ((actual && (await quiet(() => named(operation, evidence, right)))) ?? []);
+  const further = async function* (): AsyncGenerator<Evidence<Cases[K]>> {
+    for (const each of probes.slice(PROBES, PROBES + FURTHER)) {
+      const other = await quiet(() => ask(each));
+      if (other?.actual) yield { input: each, actual: other.actual, expected: other.expected };
+    }
+  };
+  const naming =
+    history || !actual ? undefined : await quiet(() => confirmed(operation, evidence, right, further()));
+  const mistakes = history?.words ?? naming?.mistakes.map(({ words }) => words) ?? [];
   const [shown] = evidence;
   return {
     operation,
@@ -108,7 +121,8 @@ export async function counterexampleOf<K extends OperationName>(
     expected,
     ...(actual ? { actual } : {}),
     mistakes,
-    explanation: (shown && (await quiet(() => explained(operation, shown, mistakes.length > 0)))) ?? [],
+    observations: naming?.observations ?? [],
+    explanation: (shown && (await quiet(() => explained(operation, shown)))) ?? [],
   };
 }
 

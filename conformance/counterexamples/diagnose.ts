@@ -1,46 +1,69 @@
 /** Names what a subject does wrong: the suspects that explain every bit of its answers, right ones included. */
-import { UnsupportedError } from "../../src/errors.js";
+import { LockstepError } from "../../src/errors.js";
 import type { Answer } from "../operations/operation.js";
 import type { Cases, OperationName } from "../operations/operations.js";
 import type { QuantizeCase } from "../operations/quantize/quantize.js";
 import { differenceOf } from "../values/difference.js";
 import { ANSWER_SUSPECTS } from "./suspects/answers.js";
-import { nameQuantization, wrongDirection } from "./suspects/quantize.js";
-import type { Evidence, Right } from "./suspects/suspect.js";
+import { MAX_NAMES } from "./suspects/codes.js";
+import { nameQuantization } from "./suspects/quantize.js";
+import type { Evidence, Explanation, MaybeAnswer, Naming, Right } from "./suspects/suspect.js";
 
-/** How many explanations are named where they cannot be told apart. */
-const MOST = 3;
-
-/** Names of mistakes, the likely ones first; several where the answers do not tell them apart. */
+/**
+ * The mistakes that explain every bit of all answers, the likely ones first; several where the answers do not tell them apart.
+ * Without any, what is wrong in facts.
+ */
 export async function named<K extends OperationName>(
   operation: K,
   evidence: readonly Evidence<Cases[K]>[],
   right: Right<K>,
-): Promise<readonly string[]> {
-  const found: string[] = [];
+): Promise<Naming<Cases[K]>> {
+  const found: Explanation<Cases[K]>[] = [];
   for (const { words, answer } of ANSWER_SUSPECTS[operation] ?? []) {
-    if (await explainsAll(evidence, (each) => answer(each.input, right, each.expected))) found.push(words);
-    if (found.length >= MOST) return found;
+    const explanation: Explanation<Cases[K]> = {
+      words,
+      answer: ({ input, expected }) => answer(input, right, expected),
+    };
+    if (await explainsAll(evidence, explanation.answer)) found.push(explanation);
+    if (found.length >= MAX_NAMES) return { mistakes: found, observations: [] };
   }
-  if (operation !== "quantize") return found;
-  return [
-    ...found,
-    ...namedQuantization(evidence as readonly Evidence<QuantizeCase>[], found.length > 0),
-  ].slice(0, MOST);
+  if (operation !== "quantize") return { mistakes: found, observations: [] };
+  const { mistakes, observations } = nameQuantization(
+    evidence as readonly Evidence<QuantizeCase>[],
+  ) as Naming<Cases[K]>;
+  for (const each of mistakes) if (await explainsAll(evidence, each.answer)) found.push(each);
+  return { mistakes: found.slice(0, MAX_NAMES), observations: found.length > 0 ? [] : observations };
 }
 
-function namedQuantization(evidence: readonly Evidence<QuantizeCase>[], isNamed: boolean): readonly string[] {
-  const [first] = evidence;
-  const direction = first && wrongDirection(first);
-  if (!direction) return [];
-  const names = nameQuantization(evidence, direction);
-  return isNamed ? names.filter((words) => !/^(scales are wrong|nearly)/.test(words)) : names;
+/**
+ * As `named`, with mistakes held to further answers, one at a time: what explains some answers by chance is found out by others.
+ */
+export async function confirmed<K extends OperationName>(
+  operation: K,
+  evidence: readonly Evidence<Cases[K]>[],
+  right: Right<K>,
+  further: AsyncIterable<Evidence<Cases[K]>>,
+): Promise<Naming<Cases[K]>> {
+  let naming = await named(operation, evidence, right);
+  for await (const each of further) {
+    if (naming.mistakes.length === 0) break;
+    const mistakes: Explanation<Cases[K]>[] = [];
+    for (const mistake of naming.mistakes) {
+      const made = await answerOf(each, mistake.answer);
+      if (!made || sameAnswer(made, each.actual)) mistakes.push(mistake);
+    }
+    naming =
+      mistakes.length > 0
+        ? { mistakes, observations: [] }
+        : await named(operation, [...evidence, each], right);
+  }
+  return naming;
 }
 
 /** Whether a suspect explains the first answer, which is wrong, and every other that it has an answer for. */
 async function explainsAll<C>(
   evidence: readonly Evidence<C>[],
-  answer: (each: Evidence<C>) => Answer | undefined | Promise<Answer | undefined>,
+  answer: (each: Evidence<C>) => MaybeAnswer,
 ): Promise<boolean> {
   for (const [i, each] of evidence.entries()) {
     const made = await answerOf(each, answer);
@@ -52,12 +75,12 @@ async function explainsAll<C>(
 /** A suspect's answer. Undefined where the changed input is none that the operation takes. */
 async function answerOf<C>(
   each: Evidence<C>,
-  answer: (each: Evidence<C>) => Answer | undefined | Promise<Answer | undefined>,
+  answer: (each: Evidence<C>) => MaybeAnswer,
 ): Promise<Answer | undefined> {
   try {
     return await answer(each);
   } catch (error) {
-    if (error instanceof UnsupportedError || error instanceof RangeError) return undefined;
+    if (error instanceof LockstepError || error instanceof RangeError) return undefined;
     throw error;
   }
 }

@@ -16,33 +16,28 @@ import type { Cases, OperationName } from "../operations/operations.js";
 import type { QuantizeCase } from "../operations/quantize/quantize.js";
 import { differenceOf } from "../values/difference.js";
 import { type PlainTensor, upload, wideValues } from "../values/plain.js";
-import { wrongDirection } from "./suspects/quantize.js";
+import { wrongDirections } from "./suspects/copies.js";
 import type { Evidence } from "./suspects/suspect.js";
 import { View } from "./suspects/view.js";
 
 type Explain<K extends OperationName> = (
   evidence: Evidence<Cases[K]>,
-  isNamed: boolean,
 ) => readonly string[] | Promise<readonly string[]>;
 
 const EXPLAIN: { readonly [K in OperationName]?: Explain<K> } = { quantize, encode, gemm };
 
-/**
- * Lines that explain the first element that differs. None for an operation without an explanation. `isNamed`: the mistake is
- * known, and is not guessed from this element alone.
- */
+/** Lines that explain the first element that differs. None for an operation without an explanation. */
 export async function explained<K extends OperationName>(
   operation: K,
   evidence: Evidence<Cases[K]>,
-  isNamed: boolean,
 ): Promise<readonly string[]> {
   const explain = EXPLAIN[operation];
-  return explain ? await explain(evidence, isNamed) : [];
+  return explain ? await explain(evidence) : [];
 }
 
-function quantize(evidence: Evidence<QuantizeCase>, isNamed: boolean): readonly string[] {
+function quantize(evidence: Evidence<QuantizeCase>): readonly string[] {
   const { input, actual, expected } = evidence;
-  const direction = wrongDirection(evidence);
+  const [direction] = wrongDirections(evidence);
   if (!direction || input.scaleLayout !== "logical" || input.part || input.noop === 1) return [];
   const parts = ["data", "scaleInv"].map((part) => {
     const name = `${direction}.${part}`;
@@ -84,10 +79,10 @@ function quantize(evidence: Evidence<QuantizeCase>, isNamed: boolean): readonly 
     code: of[view.codeOf[chosen] as number] as number,
     scale: by[view.scaleOf[chosen] as number] as number,
   });
-  const described = suspicions.describe(row, column, given(right, rightScales), given(codes, scales));
+  // what one element suggests is no match for what all answers have shown
+  const described = suspicions.difference(row, column, given(right, rightScales), given(codes, scales));
   return [
-    // what one element suggests is no match for what all answers have shown
-    ...(at.length > 0 ? [isNamed ? described.replace(/; [^;]*\?$/, "") : described] : []),
+    ...(at.length > 0 ? [described] : []),
     ...quantizeText(
       explainQuantize(values, {
         spec,

@@ -43,6 +43,8 @@ export interface CheckResult {
   readonly declined: readonly { readonly reason: string; readonly count: number }[];
   /** Absent if the law held. */
   readonly failure?: Failure | undefined;
+  /** What is odd in the reference itself where it was asked for few specs: blocks of zeros that are 0 / 0. */
+  readonly notes?: readonly string[];
 }
 
 /** The outcome of one law. */

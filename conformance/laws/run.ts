@@ -4,9 +4,9 @@ import type { Backend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
 import { gemmCase } from "../operations/gemm/arbitrary.js";
 import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
-import { backendSubject, ORACLE, type Subject } from "../operations/operations.js";
+import { backendSubject, type OperationName, ORACLE, type Subject } from "../operations/operations.js";
 import { readable } from "./found.js";
-import type { CheckResult, Law, LawReport } from "./law.js";
+import type { CheckOptions, LawReport } from "./law.js";
 import { lawNamed, lawsFor, over } from "./laws.js";
 import {
   type BackendOptions,
@@ -18,6 +18,7 @@ import {
   operationsOf,
   requireOperation,
 } from "./run-options.js";
+import { SeenSpecs } from "./seen-specs.js";
 import { inputsWithin } from "./supported.js";
 
 /** The outcome of a conformance run: the verdict, the seed, and the result of each law. */
@@ -62,12 +63,16 @@ export async function compareWith(
   const read = (each: LawReport): Promise<LawReport> =>
     readable(each, { subject, reference, inputs, given: options.inputs ?? {}, supported, seed });
   let done = 0;
-  const check = ({ name: law, operation, check: run }: Law): Promise<CheckResult> => {
+  const optionsFor = (law: string, operation: OperationName): CheckOptions => {
     const onRun = (): void => onProgress?.({ law, operation, done: ++done, planned: runs * laws.length });
-    return run(subject, reference, { runs, seed, path: replay?.path, onRun });
+    return { runs, seed, path: replay?.path, onRun };
   };
-  for (const each of laws)
-    reports.push(await read({ law: each.name, operation: each.operation, ...(await check(each)) }));
+  for (const each of laws) {
+    const specs = new SeenSpecs(subject);
+    const { name: law, operation } = each;
+    const result = await each.check(specs.subject, reference, optionsFor(law, operation));
+    reports.push(await read({ law, operation, ...result, ...specs.notes }));
+  }
   return { ok: reports.every(({ failure }) => failure === undefined), seed, laws: reports };
 }
 

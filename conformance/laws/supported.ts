@@ -62,6 +62,11 @@ const AIMED: { readonly [K in OperationName]?: Draw } = {
   },
 };
 
+/** Inputs of an operation that are aimed at what a subject supports: most, but not all of them, are supported. */
+export function aimedInputs(operation: OperationName, supported: Supported): fc.Arbitrary<unknown> {
+  return AIMED[operation]?.(supported) ?? OPERATIONS[operation].arbitrary;
+}
+
 /**
  * Inputs of an operation that a subject supports. Throws `ArgumentError` if there are none, for example because a field is
  * misspelt, and for an unknown operation or values that are not in lists.
@@ -70,7 +75,7 @@ export function supportedInputs(operation: OperationName, supported: Supported):
   operationName("supportedInputs", "operation", operation);
   supportedFields("supportedInputs", "supported", supported);
   if (Object.keys(supported).length === 0) return {};
-  const drawn: fc.Arbitrary<unknown> = AIMED[operation]?.(supported) ?? OPERATIONS[operation].arbitrary;
+  const drawn = aimedInputs(operation, supported);
   for (let seed = 0; seed < DRAWS.rounds; seed++) {
     const some = fc.sample(drawn, { numRuns: DRAWS.inputs, seed });
     // a filter that nothing passes would draw for ever

@@ -208,6 +208,7 @@ def _describe(title: str, failure: Mapping[str, Any], notes: Sequence[str]) -> s
         [
             f"{title}: {found.get('message', failure['message'])}",
             *(f"{'or' if i else 'looks like'}: {each}" for i, each in enumerate(mistakes)),
+            *(f"seen: {each}" for each in found.get("observations", [])),
             f"input, after {failure['shrinks']} steps of shrinking: {found.get('text', failure['counterexample'])}",
             *found.get("explanation", []),
             *(f"note: {each}" for each in notes),

@@ -24,6 +24,8 @@ export interface CommandSpec<T extends OptionTable> {
   /** The names of the input files, in order. If the last name ends with "…", it stands for one or more files. */
   readonly inputs: readonly string[];
   readonly options: T;
+  /** General options that the command has no use for, and refuses. Default: it has all of them. */
+  readonly without?: readonly string[];
   readonly run: (call: Call<T>) => Promise<ExitCode>;
 }
 

@@ -3,7 +3,14 @@ import { ArgumentError } from "../errors.js";
 import type { Command, CommandSpec } from "./command-types.js";
 import type { Files } from "./files.js";
 import { commandHelp } from "./help.js";
-import { type OptionTable, type Parsed, parseOptions, valuesOf } from "./options.js";
+import {
+  type Option,
+  type OptionTable,
+  type Parsed,
+  parseOptions,
+  type Values,
+  valuesOf,
+} from "./options.js";
 import { Session } from "./session.js";
 import { FORCE, GENERAL } from "./shared-options.js";
 
@@ -13,7 +20,12 @@ import { FORCE, GENERAL } from "./shared-options.js";
  */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
   const writes = Object.values(spec.options).some(({ file }) => file === "written");
-  const table: OptionTable = { ...spec.options, ...(writes ? FORCE : {}), ...GENERAL };
+  const general = Object.entries(GENERAL).filter(([name]) => !spec.without?.includes(name));
+  const table: OptionTable = {
+    ...spec.options,
+    ...(writes ? FORCE : {}),
+    ...Object.fromEntries<Option<unknown>>(general),
+  };
   return {
     name: spec.name,
     summary: spec.summary,
@@ -31,7 +43,7 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
         if (row.required && !given.has(name))
           throw new ArgumentError(`--${name}${row.placeholder ? ` ${row.placeholder}` : ""} is needed`);
       }
-      const session = new Session(spec.name, io, valuesOf(GENERAL, parsed));
+      const session = new Session(spec.name, io, generalOf(parsed));
       try {
         if (!given.has("force")) await requireDistinct(session.files, table, parsed);
         return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, given });
@@ -40,6 +52,12 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
       }
     },
   };
+}
+
+/** The values of the general options; those that a command is without have their defaults. */
+function generalOf({ values, ...parsed }: Parsed): Values<typeof GENERAL> {
+  const fallbacks = Object.entries(GENERAL).map(([name, { fallback }]) => [name, fallback]);
+  return valuesOf(GENERAL, { ...parsed, values: { ...Object.fromEntries(fallbacks), ...values } });
 }
 
 /** Throws `ArgumentError` if an output file is also an input file, even if the paths differ (as with links). */

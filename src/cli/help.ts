@@ -32,13 +32,16 @@ function optionLines(table: OptionTable): string {
 export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: OptionTable): string {
   const { name, summary, details = [], example, inputs, options } = spec;
   const needed = Object.entries(options).flatMap(([option, row]) => {
-    return row.required ? [` ${row.short ? `-${row.short}` : `--${option}`} ${row.placeholder}`] : [];
+    const name = row.short ? `-${row.short}` : `--${option}`;
+    return row.required ? [` ${name}${row.placeholder ? ` ${row.placeholder}` : ""}`] : [];
   });
   const usage = `lockstep ${name}${inputs.map((input) => ` ${input}`).join("")}${needed.join("")} [options]`;
-  const ownRows = Object.fromEntries(Object.entries(all).filter(([option]) => !(option in GENERAL)));
+  const rows = (isGeneral: boolean): OptionTable =>
+    Object.fromEntries(Object.entries(all).filter(([option]) => option in GENERAL === isGeneral));
+  const ownRows = rows(false);
   const own = Object.keys(ownRows).length > 0 ? `\nOptions:\n${optionLines(ownRows)}` : "";
   const paragraphs = [summary, ...details].map((text) => `${wrap(text, 0)}\n`).join("\n");
-  return `${usage}\n\n${paragraphs}\nExample:\n  lockstep ${name} ${example}\n${own}\nGeneral options:\n${optionLines(GENERAL)}`;
+  return `${usage}\n\n${paragraphs}\nExample:\n  lockstep ${name} ${example}\n${own}\nGeneral options:\n${optionLines(rows(true))}`;
 }
 
 /** Returns the help of the program. */
@@ -50,8 +53,8 @@ export function programHelp(version: string, commands: readonly Command[]): stri
 lockstep COMMAND [arguments] [options]
 
 ${lines.join("")}
-lockstep COMMAND --help prints the options and an example of a command. Tensors are read from and
-written to safetensors files.
+lockstep COMMAND --help, or lockstep help COMMAND, prints the options and an example of a command.
+Tensors are read from and written to safetensors files.
 Exit status: 0: success. 1: a comparison, a conformance check or a rank of launch failed. 2: invalid
 usage or input; one line on stderr says what was given and what is needed.
 `;

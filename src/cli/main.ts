@@ -59,6 +59,7 @@ export const COMMANDS: readonly Command[] = [
 export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {
   const [name, ...rest] = args;
   try {
+    if (name === "help" && rest[0] !== undefined) return await find(rest[0]).run(io, ["--help"]);
     if (name === "--help" || name === "-h" || name === "help") {
       io.stdout.write(programHelp(VERSION, COMMANDS));
       return 0;

@@ -57,12 +57,31 @@ export function required(row: Row<string>): Option<string> {
   return { kind: "value", parse: someText, fallback: "", required: true, ...row };
 }
 
-/** An option whose value is one of `names`. */
+/** An option whose value is one of `names`, each with what it means. */
 export function choice<const T extends string>(
   names: readonly T[],
-  row: { readonly help: string; readonly fallback: NoInfer<T> },
+  row: {
+    readonly help: string;
+    readonly meanings: Readonly<Record<NoInfer<T>, string>>;
+    readonly fallback: NoInfer<T>;
+  },
 ): Option<T> {
-  return { kind: "value", placeholder: names.join("|"), parse: oneOf(names), shown: row.fallback, ...row };
+  const { help, meanings, fallback } = row;
+  return {
+    kind: "value",
+    placeholder: names.join("|"),
+    help: withMeanings(help, meanings),
+    parse: oneOf(names),
+    fallback,
+    shown: fallback,
+  };
+}
+
+/** A help text with what each value means: "the backend: wasm, the reference; cuda, a GPU". */
+export function withMeanings(help: string, meanings: Readonly<Record<string, string>>): string {
+  return `${help}: ${Object.entries(meanings)
+    .map(([name, meaning]) => `${name}, ${meaning}`)
+    .join("; ")}`;
 }
 
 /** Returns a parser of one of `names`. */

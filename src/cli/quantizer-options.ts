@@ -62,29 +62,29 @@ export const QUANTIZER_OPTIONS = {
   quantizer: {
     ...value<BlockFormatName>({
       placeholder: BLOCK_FORMAT_NAMES.join("|"),
-      help: "quantizer: how elements share scales, and how scales are computed; required without --dialect",
+      help: "quantizer: how elements share scales, and how scales are computed; required without --dialect; docs/cli.md has what each stores",
       parse: oneOf(BLOCK_FORMAT_NAMES),
       fallback: "mxfp8",
     }),
   },
   format: optional<ScalarFormat>({
     placeholder: CHOSEN_FORMATS.join("|"),
-    help: "element format, for quantizers with a choice of formats (default e4m3; mxfp6: e2m3)",
+    help: "element format, for quantizers with a choice of formats (default e4m3; mxfp6: e2m3); docs/numerics.md defines each",
     parse: resolveFormat,
   }),
   tile: optional<Tile>({
     placeholder: BLOCK_TILES.join("|"),
-    help: "block of elements that share a scale (default 1x128, 1x32 or 1x16, depending on the quantizer)",
+    help: "block of elements that share a scale (default 1x128, 1x32 or 1x16, depending on the quantizer); docs/cli.md lists those of each",
     parse: oneOf(BLOCK_TILES),
   }),
   "scale-rule": optional<ScaleRuleName>({
     placeholder: CHOSEN_RULES.join("|"),
-    help: "how an amax becomes a scale, where the quantizer has a choice (default: its own)",
+    help: "how an amax becomes a scale, where the quantizer has a choice (default: its own); docs/numerics.md defines each",
     parse: oneOf(CHOSEN_RULES),
   }),
   "element-scaling": optional<ElementScalingName>({
     placeholder: ELEMENT_SCALING_NAMES.join("|"),
-    help: "how elements are brought to the range of the format (default multiply)",
+    help: "how elements are brought to the range of the format (default multiply); docs/numerics.md defines each",
     parse: oneOf(ELEMENT_SCALING_NAMES),
   }),
   "pow2-scales": flag(
@@ -127,12 +127,12 @@ export const QUANTIZER_OPTIONS = {
   ),
   "err-mode": optional<"mae" | "mse">({
     placeholder: "mae|mse",
-    help: "nvfp4 with --four-over-six: error to minimize, mean absolute or mean squared (default mae)",
+    help: "nvfp4 with --four-over-six: error to minimize: mae, mean absolute; mse, mean squared (default mae)",
     parse: oneOf(["mae", "mse"]),
   }),
   "e4m3-max": optional<448 | 256>({
     placeholder: "448|256",
-    help: "nvfp4 with --four-over-six: maximum block scale (default 256)",
+    help: "nvfp4 with --four-over-six: maximum block scale, 448 or 256 (default 256)",
     parse: (text) => (oneOf(["448", "256"])(text) === "448" ? 448 : 256),
   }),
   "row-scaled": flag(
@@ -146,7 +146,12 @@ export const QUANTIZER_OPTIONS = {
     shown: "rowwise",
   }),
   scales: choice(SCALE_LAYOUTS, {
-    help: "layout of scales: without padding, padded for GEMM libraries, or padded and in the 128x4 layout of cuBLASLt",
+    help: "layout of scales",
+    meanings: {
+      logical: "without padding",
+      padded: "padded for GEMM libraries",
+      swizzled: "padded and in the 128x4 layout of cuBLASLt",
+    },
     fallback: "logical",
   }),
 } as const;

@@ -16,7 +16,8 @@ const OVERFLOW_NAMES: readonly OverflowName[] = keysOf(OVERFLOW);
 /** The options of every command. */
 export const GENERAL = {
   backend: choice(["wasm", "cuda", "auto"] satisfies readonly BackendName[], {
-    help: "the backend that computes: the reference, a GPU, or a GPU if available and else the reference",
+    help: "the backend that computes",
+    meanings: { wasm: "the reference", cuda: "a GPU", auto: "a GPU if there is one, else the reference" },
     fallback: "wasm",
   }),
   threads: optional({
@@ -54,9 +55,26 @@ export const FORMAT: Option<ScalarFormat> = {
 
 /** The options of the conversion of values to codes. */
 export const ENCODING = {
-  rounding: choice(ROUNDING_NAMES, { help: "rounding of values between two codes", fallback: "tiesToEven" }),
+  rounding: choice(ROUNDING_NAMES, {
+    help: "rounding of values between two codes",
+    meanings: {
+      tiesToEven: "to the nearer one, ties to the even code",
+      tiesToAway: "to the nearer one, ties away from zero",
+      towardZero: "to the one nearer to zero",
+      towardPositive: "to the greater one",
+      towardNegative: "to the lesser one",
+      toOdd: "to the odd code",
+      stochastic: "to either, by random bits",
+    },
+    fallback: "tiesToEven",
+  }),
   overflow: choice(OVERFLOW_NAMES, {
-    help: "result for values beyond the largest finite value: that value, or infinity or NaN",
+    help: "result for values beyond the largest finite value",
+    meanings: {
+      saturate: "that value, also for infinities",
+      nonfinite: "infinity, or NaN where the format has no infinity",
+      propagate: "that value, but infinities as with nonfinite",
+    },
     fallback: "saturate",
   }),
 } as const;

@@ -49,6 +49,15 @@ export class Suspicions {
 
   /** Says in a line what the reference does with an element, what the sides have, and what the wrong one may have done. */
   describe(row: number, column: number, a: GivenElement, b: GivenElement): string {
+    return this.#line(row, column, a, b, true);
+  }
+
+  /** As `describe`, without what the wrong side may have done. */
+  difference(row: number, column: number, a: GivenElement, b: GivenElement): string {
+    return this.#line(row, column, a, b, false);
+  }
+
+  #line(row: number, column: number, a: GivenElement, b: GivenElement, guesses: boolean): string {
     const explain = this.#explainer.explain(row, column);
     const isRight = ({ code, scale }: GivenElement) =>
       code === explain.code && (scale === undefined || scale === explain.scale.code);
@@ -56,8 +65,8 @@ export class Suspicions {
     if (isRight(a) === isRight(b)) return `${x}, ${this.#both(explain, a, b)}`;
     const yours = isRight(a) ? b : a;
     if (yours.scale !== undefined && yours.scale !== explain.scale.code)
-      return `${x}, ${this.#scaleText(explain, yours.scale)}`;
-    return `${x}, ${this.#codeText(explain, yours.code)}`;
+      return `${x}, ${this.#scaleText(explain, yours.scale, guesses)}`;
+    return `${x}, ${this.#codeText(explain, yours.code, guesses)}`;
   }
 
   #both(explain: QuantizeExplanation, a: GivenElement, b: GivenElement): string {
@@ -75,12 +84,14 @@ export class Suspicions {
     return codeText(code, blockFormat(this.explained.spec.quantizer).scale === "f32" ? 32 : 8);
   }
 
-  #scaleText({ scale, block, at }: QuantizeExplanation, yours: number): string {
+  #scaleText({ scale, block, at }: QuantizeExplanation, yours: number, guesses: boolean): string {
     const { spec } = this.explained;
     const amax = block ? `amax ${numberText(block.amax.value)}: ` : "";
-    const rules = blockFormat(spec.quantizer).rules.filter(
-      (rule) => rule !== spec.scaleRule && this.#scaleBy(rule, at) === yours,
-    );
+    const rules = guesses
+      ? blockFormat(spec.quantizer).rules.filter(
+          (rule) => rule !== spec.scaleRule && this.#scaleBy(rule, at) === yours,
+        )
+      : [];
     const guess = rules.length > 0 ? `; ${rules.join(" or ")}?` : this.#distance(scale.code, yours);
     return `${amax}${spec.scaleRule} gives the scale ${this.#scaleHex(scale.code)}, yours ${this.#scaleHex(yours)}${guess}`;
   }
@@ -108,7 +119,7 @@ export class Suspicions {
       : `, ${Math.abs(own - yours)} code${Math.abs(own - yours) === 1 ? "" : "s"} away`;
   }
 
-  #codeText({ rounding, code, at }: QuantizeExplanation, yours: number): string {
+  #codeText({ rounding, code, at }: QuantizeExplanation, yours: number, guesses: boolean): string {
     const { lower, upper, tie, fraction } = rounding;
     const pair = lower && upper ? `${this.#hex(lower.code)} and ${this.#side(upper)}` : "";
     const where = tie
@@ -116,7 +127,7 @@ export class Suspicions {
       : fraction > 0
         ? `at fraction ${Number(fraction.toPrecision(4))} between ${pair}: rounds to`
         : `${rounding.decision}: gives`;
-    const guess = this.#guess(rounding, yours, at);
+    const guess = guesses ? this.#guess(rounding, yours, at) : undefined;
     return `${where} ${this.#hex(code)}, yours ${this.#hex(yours)}${guess === undefined ? "" : `; ${guess}?`}`;
   }
 
@@ -133,8 +144,8 @@ export class Suspicions {
     const { minNormal, maxCode } = factsOf(format);
     const [value, own] = [valueOfCode(format, yours), rounding.result];
     if (value === 0 && own === 0) return Object.is(own, -0) ? "minus zero lost" : "the sign of zero";
-    if (Number.isNaN(own)) return "NaN lost";
-    if (Number.isNaN(value) || Math.abs(value) === Infinity) return "overflow that does not saturate";
+    if (Number.isNaN(own)) return Number.isNaN(value) ? "the sign of NaN" : "NaN lost";
+    if (Number.isNaN(value) || Math.abs(value) === Infinity) return this.#specialGuess(rounding, yours);
     if (value === 0 && Math.abs(own) < minNormal) return "subnormals flushed to zero";
     const found = Object.entries(ROUNDINGS).find(
       ([, mode]) => roundTo(rounding.value, { ...rounding, rounding: mode }).code === yours,
@@ -143,6 +154,13 @@ export class Suspicions {
     const scaling = this.#scalingOf(yours, row, column);
     if (scaling !== undefined) return `${scaling} instead of ${this.explained.spec.elementScaling}`;
     return value === -own ? "the sign" : yours > maxCode && own >= 0 ? "the sign" : undefined;
+  }
+
+  /** Why a number may have become NaN or infinity: by the policy of overflow, or as 0 / 0. */
+  #specialGuess({ value, ...choice }: RoundingExplanation, yours: number): string | undefined {
+    if (value === 0) return "0 / 0";
+    const { code } = roundTo(value, { ...choice, overflow: "nonfinite" });
+    return code === yours ? "overflow that does not saturate" : undefined;
   }
 
   /** Another way to scale elements that gives this code. */

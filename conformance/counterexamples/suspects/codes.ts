@@ -1,153 +1,108 @@
-/** What a kernel may have done wrong with elements: how they are scaled, and how they become codes. */
-import { roundedElement, scaledElement } from "../../../src/explain/element.js";
-import { type ExplainedRounding, roundTo } from "../../../src/explain/rounding.js";
+/** Which ways to scale elements and to make codes explain all codes of some answers, under scales that are known. */
 import type { RuleResult } from "../../../src/explain/scale-rules.js";
-import { div, mul, roundedTo } from "../../../src/explain/steps.js";
 import { factsOf } from "../../../src/formats/derive.js";
-import { ELEMENT_SCALING_NAMES, ELEMENT_SCALINGS } from "../../../src/formats/element-scalings.js";
-import type { ScalarFormat } from "../../../src/formats/scalar.js";
-import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
+import { type CodedElement, type Coder, coders } from "./coders.js";
+import type { CopyEvidence } from "./copies.js";
+import { type Scaler, scalers } from "./scalers.js";
+import type { View } from "./view.js";
 
-/** How elements are scaled. The first one is right, and has no words. */
-export interface Scaler {
+/** How elements became codes. */
+export interface CodeWay {
+  /** The mistake; "" if there is none. */
   readonly words: string;
-  readonly of: (x: number, scale: RuleResult, dtype: WideDType) => number;
+  readonly scaler: Scaler;
+  readonly coder: Coder;
 }
 
-/** How a scaled value becomes a code. The first one is right, and has no words. */
-export interface Coder {
-  readonly words: string;
-  readonly of: (value: number) => number;
-}
+/** How many explanations are named where several fit. */
+export const MAX_NAMES = 3;
 
-/** Every way to scale elements, the right one first. */
-export function scalers(spec: QuantizeSpec): readonly Scaler[] {
-  const own = spec.elementScaling;
-  const right: Scaler["of"] = (x, scale, dtype) => scaledElement(x, scale, own, dtype).value;
-  const typed = (type: "bf16" | "f16"): Scaler => ({
-    words: `the scaled value is rounded to ${type} before it is rounded to ${spec.format}: double rounding`,
-    of: (x, scale, dtype) => roundedTo(right(x, scale, dtype), type),
-  });
-  return [
-    { words: "", of: right },
-    ...ELEMENT_SCALING_NAMES.filter((name) => name !== own).map((name) => ({
-      words: `elements are scaled by ${name} (${ELEMENT_SCALINGS[name].formula}), not by ${own} (${ELEMENT_SCALINGS[own].formula})`,
-      of: (x: number, scale: RuleResult, dtype: WideDType) => scaledElement(x, scale, name, dtype).value,
-    })),
-    typed("bf16"),
-    typed("f16"),
-    {
-      words: "elements are multiplied by the rounded reciprocal of the stored scale",
-      of: (x, { scale }) => mul(x, div(1, scale)),
-    },
-    {
-      words: "elements are multiplied by the stored scale, not divided by it: the reciprocal is not inverted",
-      of: (x, { scale }) => mul(x, scale),
-    },
-    { words: "elements are not scaled", of: (x) => x },
-    {
-      words: "scaled values that are subnormal in f32 are flushed to zero",
-      of: (x, scale, dtype) => {
-        const value = right(x, scale, dtype);
-        return Math.abs(value) < 2 ** -126 ? value * 0 : value;
-      },
-    },
+/**
+ * What explains the codes under these scales: the right way alone, if it does, else every mistake that gives all of them, and
+ * two mistakes together only where one is not enough.
+ */
+export function codeWays(
+  copies: readonly CopyEvidence[],
+  scales: readonly (readonly RuleResult[])[],
+): readonly CodeWay[] {
+  const { spec } = (copies[0] as CopyEvidence).view;
+  const allScalers = scalers(spec);
+  const allCoders = coders(spec, nanCode(copies));
+  const [scaler, coder] = [allScalers[0] as Scaler, allCoders[0] as Coder];
+  const isCode = (i: number, at: number, way: Omit<CodeWay, "words">): boolean => {
+    const { view, codes } = copies[i] as CopyEvidence;
+    return codeBy(view, at, scales[i] as readonly RuleResult[], way) === codes[view.codeOf[at] as number];
+  };
+  const wrong = firstWrong(copies, (i, at) => isCode(i, at, { scaler, coder }));
+  if (wrong.length === 0) return [{ words: "", scaler, coder }];
+  // most ways fail where the right one does
+  const isFit = (way: Omit<CodeWay, "words">): boolean =>
+    wrong.every(([i, at]) => isCode(i, at, way)) &&
+    copies.every(({ view }, i) => {
+      for (let at = 0; at < view.codeOf.length; at++) if (!isCode(i, at, way)) return false;
+      return true;
+    });
+  const single = [
+    ...allCoders.slice(1).map((each) => ({ words: each.words, scaler, coder: each })),
+    ...allScalers.slice(1).map((each) => ({ words: each.words, scaler: each, coder })),
   ];
+  const found = firstThat(single, isFit);
+  if (found.length > 0) return found;
+  const pairs = allScalers
+    .slice(1)
+    .flatMap((one) =>
+      allCoders
+        .slice(1)
+        .map((other) => ({ words: `${one.words}; and ${other.words}`, scaler: one, coder: other })),
+    );
+  return firstThat(pairs, isFit);
 }
 
-const ROUNDINGS: readonly (readonly [ExplainedRounding, string])[] = [
-  ["tiesToAway", "ties go away from zero (half away), not to the even code"],
-  ["tiesToZero", "ties go toward zero, not to the even code"],
-  ["towardZero", "elements are truncated toward zero, not rounded to nearest"],
-  ["towardPositive", "elements are rounded up, not to nearest"],
-  ["towardNegative", "elements are rounded down, not to nearest"],
-  ["toOdd", "elements are rounded to odd, not to nearest"],
-];
+/** How many elements are tried before all. */
+const MAX_WRONG = 64;
 
-/** Every way to make a code, the right one first. `nan`: what the subject has for NaN, if it is always the same. */
-export function coders(spec: QuantizeSpec, nan?: number): readonly Coder[] {
-  const { format } = spec;
-  const { bits, maxCode, minNormal } = factsOf(format);
-  const signBit = 2 ** (bits - 1);
-  const right = (value: number): number => roundedElement(value, spec).code;
-  const changed = (words: string, change: (code: number, value: number) => number): Coder => ({
-    words,
-    of: (value) => change(right(value), value),
-  });
-  const rounded = (words: string, rounding: ExplainedRounding, zero = false): Coder => ({
-    words: zero ? `${words}; and -0 is lost` : words,
-    of: (value) => {
-      const { code } = roundTo(value, { format, rounding, overflow: "saturate" });
-      return zero && code === signBit ? 0 : code;
-    },
-  });
-  return [
-    { words: "", of: right },
-    changed("zeros lose their sign: +0 for -0, also for what is rounded to it", (code) =>
-      code === signBit ? 0 : code,
-    ),
-    changed("plus zero becomes minus zero", (code, value) => (Object.is(value, 0) ? signBit : code)),
-    changed("-0 becomes +0", (code, value) => (Object.is(value, -0) ? 0 : code)),
-    changed("what is rounded to zero loses its sign", (code, value) =>
-      code === signBit && !Object.is(value, -0) ? 0 : code,
-    ),
-    changed("subnormal codes are flushed to zero", (code, value) =>
-      Math.abs(roundTo(value, { format, rounding: "tiesToEven", overflow: "saturate" }).result) < minNormal
-        ? code & signBit
-        : code,
-    ),
-    changed("values below the smallest normal one are flushed to zero", (code, value) =>
-      Math.abs(value) < minNormal ? code & signBit : code,
-    ),
-    changed("subnormal codes are flushed to plus zero", (code, value) =>
-      Math.abs(roundTo(value, { format, rounding: "tiesToEven", overflow: "saturate" }).result) < minNormal
-        ? 0
-        : code,
-    ),
-    changed("values below half the smallest code are not rounded up from zero", (code, value) =>
-      Math.abs(value) < factsOf(format).minNormal / 2 ** (bits - 2) ? code & signBit : code,
-    ),
-    {
-      words: "saturation is missing: values beyond the largest become NaN or infinity",
-      of: (value) => roundTo(value, { format, rounding: "tiesToEven", overflow: "nonfinite" }).code,
-    },
-    changed("saturation is missing for infinities: they become NaN or infinity", (code, value) =>
-      Math.abs(value) === Infinity
-        ? roundTo(value, { format, rounding: "tiesToEven", overflow: "nonfinite" }).code
-        : code,
-    ),
-    ...ROUNDINGS.map(([rounding, words]) => rounded(words, rounding)),
-    ...ROUNDINGS.map(([rounding, words]) => rounded(words, rounding, true)),
-    ...(nan === undefined
-      ? []
-      : [
-          changed(
-            `NaN handling is missing: NaN becomes 0x${nan.toString(16).padStart(2, "0")}`,
-            (code, value) => (Number.isNaN(value) ? nan : code),
-          ),
-        ]),
-    changed("the sign is lost", (code) => code & (signBit - 1)),
-    changed("the largest code is not used", (code) => ((code & (signBit - 1)) === maxCode ? code - 1 : code)),
-    ...otherFormats(format).map((other) => ({
-      words: `codes are those of ${other}, not ${format}`,
-      of: (value: number) =>
-        roundTo(value, { format: other, rounding: "tiesToEven", overflow: "saturate" }).code,
-    })),
-  ];
+/** The first elements, by copy and index, of which `isRight` does not hold. */
+function firstWrong(
+  copies: readonly CopyEvidence[],
+  isRight: (copy: number, at: number) => boolean,
+): readonly (readonly [copy: number, at: number])[] {
+  const found: [number, number][] = [];
+  for (const [i, { view }] of copies.entries())
+    for (let at = 0; at < view.codeOf.length && found.length < MAX_WRONG; at++)
+      if (!isRight(i, at)) found.push([i, at]);
+  return found;
 }
 
-/** Formats whose codes have as many bits. */
-function otherFormats(format: ScalarFormat): readonly ScalarFormat[] {
-  const all: readonly ScalarFormat[] = [
-    "e4m3fnuz",
-    "e5m2fnuz",
-    "e4m3",
-    "e5m2",
-    "e4m3ieee",
-    "e3m4",
-    "e2m3",
-    "e3m2",
-  ];
-  return all.filter((each) => each !== format && factsOf(each).bits === factsOf(format).bits);
+function firstThat<T>(all: readonly T[], isFit: (each: T) => boolean): readonly T[] {
+  const found: T[] = [];
+  for (const each of all) {
+    if (isFit(each)) found.push(each);
+    if (found.length === MAX_NAMES) break;
+  }
+  return found;
+}
+
+/** The code of an element, -1 if its block has no scale. */
+export function codeBy(
+  view: View,
+  at: number,
+  scales: readonly RuleResult[],
+  { scaler, coder }: Omit<CodeWay, "words">,
+): number {
+  const scale = scales[view.scaleOf[at] as number];
+  if (!scale) return -1;
+  const element = view.elements[at] as CodedElement;
+  return coder.of(scaler.of(element.x, scale, view.values.dtype), element);
+}
+
+/** The code that all NaN inputs have. Undefined if they have several, or there are none. */
+function nanCode(copies: readonly CopyEvidence[]): number | undefined {
+  const found = new Set<number>();
+  for (const { view, codes } of copies)
+    for (const [at, { x }] of view.elements.entries())
+      if (Number.isNaN(x)) found.add(codes[view.codeOf[at] as number] as number);
+  const [only, second] = found;
+  if (only === undefined || second !== undefined) return undefined;
+  const { spec } = (copies[0] as CopyEvidence).view;
+  return only < 2 ** factsOf(spec.format).bits ? only : undefined;
 }

@@ -1,7 +1,6 @@
 /** Mistakes of quantizers that change inputs, or the right answer afterwards. */
 import type { Answer } from "../../operations/operation.js";
 import type { PlainTensor } from "../../values/plain.js";
-import { bitsOf, fromBits } from "../../values/values.js";
 import { mapCodes, swapNibbles, transposedCodes, withTensor } from "./inputs.js";
 import type { Suspect } from "./suspect.js";
 import { ofInput } from "./wide-inputs.js";
@@ -21,37 +20,19 @@ const ofAnswer = (
   },
 });
 
-const f32Change = (change: (x: number) => number) => (tensor: PlainTensor) =>
-  tensor.dtype === "f32" ? mapCodes(tensor, (bits) => bitsOf(change(fromBits(bits)))) : undefined;
-
 /** Mistakes of a quantizer whose whole answer follows from right answers. */
 export const QUANTIZE: readonly Suspect<"quantize">[] = [
   ofAnswer("nibbles are swapped: the even column has to be in the low half of a byte", ".data", swapNibbles),
   ofAnswer("codes are stored transposed", ".data", transposedCodes),
-  ofAnswer(
-    "the stored amax of the tensor is its reciprocal",
-    ".amax",
-    f32Change((x) => 1 / x),
-  ),
-  ofAnswer(
-    "the decode scale amax / 2688 is stored for the tensor, not its amax",
-    ".amax",
-    f32Change((x) => Math.fround(x / 2688)),
-  ),
-  ofAnswer(
-    "the encode scale 2688 / amax is stored for the tensor, not its amax",
-    ".amax",
-    f32Change((x) => Math.fround(2688 / x)),
-  ),
-  ofAnswer(
-    "the scale of the tensor is left out: 1 is stored",
-    ".amax",
-    f32Change(() => 1),
-  ),
-  ofAnswer(
-    "the scale of the tensor is left out: 0 is stored",
-    ".amax",
-    f32Change(() => 0),
+  ofAnswer("the whole answer is 0: nothing was written", "", (tensor) => mapCodes(tensor, () => 0)),
+  ...(["seed", "offset"] as const).map(
+    (which): Suspect<"quantize"> => ({
+      words: `the ${which} of the random bits is ignored`,
+      answer: (input, right) =>
+        input.spec.stochastic && !input.randomBits && !input.randomBitsColumnwise
+          ? right({ ...input, random: { ...input.random, [which]: 0n } })
+          : undefined,
+    }),
   ),
   ...ofInput<"quantize">((input, change) => ({ ...input, x: change(input.x) })),
   {

@@ -1,7 +1,7 @@
 /** Scales of another amax: of other elements, or with other values. */
 import type { Region } from "../../../src/explain/blocks.js";
 import { roundedTo } from "../../../src/explain/steps.js";
-import { blockFormat, isTensorWide, tileSize } from "../../../src/formats/block.js";
+import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
@@ -71,6 +71,31 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
     if (other < 0 || other >= view.across) return view.blocks[block]?.region;
     return view.blocks[row * view.across + other]?.region;
   };
+  // blocks that end before their line does
+  const ofLengths = [
+    amaxOf(
+      "the last block of a line includes what lies behind the line in memory: the next row",
+      (view, own) => pastEnd(view, own, length),
+    ),
+    amaxOf("the last block of a line includes 1 of its padding", (view, own) =>
+      own.right - own.left < (view.direction === "rowwise" ? length : lines) || own.bottom - own.top < lines
+        ? Math.max(1, view.amaxIn(own))
+        : view.amaxIn(own),
+    ),
+    over(`blocks have ${2 * length} elements, not ${length}`, ({ direction, source }, own) =>
+      direction === "rowwise"
+        ? {
+            ...own,
+            left: own.left - (own.left % (2 * length)),
+            right: Math.min(source.columns, own.left - (own.left % (2 * length)) + 2 * length),
+          }
+        : {
+            ...own,
+            top: own.top - (own.top % (2 * length)),
+            bottom: Math.min(source.rows, own.top - (own.top % (2 * length)) + 2 * length),
+          },
+    ),
+  ];
   return [
     ...common,
     over("the amax is that of the block before it", shifted(-1)),
@@ -85,15 +110,7 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
       "every block has the amax of the first block of its line",
       (view, _, block) => view.blocks[block - (block % view.across)]?.region,
     ),
-    amaxOf(
-      "the last block of a line includes what lies behind the line in memory: the next row",
-      (view, own) => pastEnd(view, own, length),
-    ),
-    amaxOf("the last block of a line includes 1 of its padding", (view, own) =>
-      own.right - own.left < (view.direction === "rowwise" ? length : lines) || own.bottom - own.top < lines
-        ? Math.max(1, view.amaxIn(own))
-        : view.amaxIn(own),
-    ),
+    ...(isLineWide(tile) ? [] : ofLengths),
     over("the amax is that of the whole row", (view, own) => ({
       ...own,
       left: 0,
@@ -110,19 +127,6 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
     })),
     over("the amax is that of the first half of the block", (_, own) => halved(own, lines, length, 0)),
     over("the amax is that of the second half of the block", (_, own) => halved(own, lines, length, 1)),
-    over(`blocks have ${2 * length} elements, not ${length}`, ({ direction, source }, own) =>
-      direction === "rowwise"
-        ? {
-            ...own,
-            left: own.left - (own.left % (2 * length)),
-            right: Math.min(source.columns, own.left - (own.left % (2 * length)) + 2 * length),
-          }
-        : {
-            ...own,
-            top: own.top - (own.top % (2 * length)),
-            bottom: Math.min(source.rows, own.top - (own.top % (2 * length)) + 2 * length),
-          },
-    ),
     over("the last element of the block is left out of the amax", (view, own) =>
       view.direction === "rowwise" ? { ...own, right: own.right - 1 } : { ...own, bottom: own.bottom - 1 },
     ),

@@ -1,6 +1,6 @@
 /** Right scales that are changed afterwards, or stored in the wrong places. */
 import { OTHER_RULES } from "../../../src/dialects/identify/expected.js";
-import { f32Bits } from "../../../src/explain/binary.js";
+import { f32Bits, floorLog2 } from "../../../src/explain/binary.js";
 import type { Region } from "../../../src/explain/blocks.js";
 import { roundTo } from "../../../src/explain/rounding.js";
 import type { RuleResult } from "../../../src/explain/scale-rules.js";
@@ -48,8 +48,8 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
       ...[2 ** -126, 1e-12, 1e-10, 1e-8].map((n) =>
         value(`scales are at least ${n}`, (scale) => Math.max(scale, Math.fround(n))),
       ),
-      changed("the scale of a block of zeros is 0", (own, view, block) =>
-        view.amaxIn(view.blocks[block]?.region as Region) === 0 ? 0 : own.code,
+      value("scales that are subnormal in f32 are flushed to zero", (scale) =>
+        scale < 2 ** -126 ? 0 : scale,
       ),
     ];
   const { maxCode } = factsOf(type);
@@ -72,12 +72,10 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
         ),
         isStorage: true,
       },
-      changed("the scale of a block of zeros is 1", ({ code }, view, block) =>
-        view.amaxIn(view.blocks[block]?.region as Region) === 0 ? 127 : code,
-      ),
       ...[1, 2, 7, 27, 64, 87, 100, 113, 117, 127].map((n) =>
         coded(`scales are at least 2^${n - 127}: small ones are clamped`, (code) => Math.max(code, n)),
       ),
+      ...frexpScales(spec),
       ...[126, 127, 253].map((n) =>
         coded(`scales are at most 2^${n - 127}: large ones are clamped`, (code) => Math.min(code, n)),
       ),
@@ -90,15 +88,41 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
       ),
     ),
     ...[1, 8, -8].map((n) => coded(`the codes of scales are ${n} too large`, (code) => code + n)),
-    changed("the scale of a block of zeros is 1", ({ code }, view, block) =>
-      view.amaxIn(view.blocks[block]?.region as Region) === 0 ? 0x38 : code,
-    ),
     ...[0x01, 0x08, 0x20].map((n) =>
       coded(`scales are at least ${valueOfCode("e4m3", n)}: small ones are clamped`, (code) =>
         Math.max(code, n),
       ),
     ),
     coded("subnormal scales are flushed to zero", (code) => (code < 8 ? 0 : code)),
+  ];
+}
+
+/** Powers of two whose exponent is that of frexp, or of an amax that is rounded to a power of two. */
+function frexpScales({ format }: QuantizeSpec): ScaleSuspect[] {
+  const { max, maxExponent } = factsOf(format);
+  const power = (words: string, exponentOf: (amax: number) => number): ScaleSuspect => ({
+    words,
+    of(view, block) {
+      const amax = view.amaxOf(block);
+      const exponent = amax === 0 ? -127 : amax === Infinity ? 127 : exponentOf(amax);
+      return view.resultOf(Math.min(Math.max(exponent, -127), 127) + 127, block);
+    },
+  });
+  const next = (x: number): number => (x === 0 ? -127 : x === Infinity ? 127 : floorLog2(x) + 1);
+  const frexp = "the exponent of the scale is that of frexp: one too many where amax / max is a power of two";
+  return [
+    power(`${frexp} (amax * fl(1 / max))`, (amax) => next(mul(amax, div(1, max)))),
+    power(`${frexp} (amax / max)`, (amax) => next(div(amax, max))),
+    power(
+      "the exponent of the scale is that of frexp of the amax: one too many",
+      (amax) => floorLog2(amax) + 1 - maxExponent,
+    ),
+    ...[-1, 0, 1].map((by) =>
+      power(
+        `the amax is rounded to a power of two, up from a mantissa of 1.5, and divided by 2^${maxExponent + by}`,
+        (amax) => floorLog2(amax) + (amax >= 1.5 * 2 ** floorLog2(amax) ? 1 : 0) - maxExponent - by,
+      ),
+    ),
   ];
 }
 

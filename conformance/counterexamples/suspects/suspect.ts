@@ -12,14 +12,28 @@ export interface Evidence<C> {
 /** Computes right answers. */
 export type Right<K extends OperationName> = (input: Cases[K]) => Promise<Answer>;
 
+/** An answer, or undefined for an input of which nothing can be told. */
+export type MaybeAnswer = Answer | undefined | Promise<Answer | undefined>;
+
 /** A mistake whose whole answer follows from right answers. */
 export interface Suspect<K extends OperationName> {
   /** The mistake, in words. */
   readonly words: string;
-  /** The answer of a kernel with this mistake. Undefined for an input of which nothing can be told. */
-  readonly answer: (
-    input: Cases[K],
-    right: Right<K>,
-    expected: Answer,
-  ) => Answer | undefined | Promise<Answer | undefined>;
+  /** The answer of a kernel with this mistake. */
+  readonly answer: (input: Cases[K], right: Right<K>, expected: Answer) => MaybeAnswer;
+}
+
+/** A mistake that explains evidence: what a kernel with it answers, which is what the subject answered. */
+export interface Explanation<C> {
+  /** The mistake, in words. */
+  readonly words: string;
+  /** The answer of a kernel with this mistake to an input whose right answer is `expected`. */
+  readonly answer: (each: Pick<Evidence<C>, "input" | "expected">) => MaybeAnswer;
+}
+
+/** What evidence says: mistakes that explain every bit of it, or what is wrong where none does. */
+export interface Naming<C> {
+  readonly mistakes: readonly Explanation<C>[];
+  /** Facts, and mistakes that explain a part, with how much of it. Empty if there are mistakes. */
+  readonly observations: readonly string[];
 }

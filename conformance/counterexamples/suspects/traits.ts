@@ -28,11 +28,22 @@ const TRAITS: readonly (readonly [words: string, has: (verdict: Verdict) => bool
   ["in rows from 128 on", ({ view, block }) => (view.blocks[block]?.row ?? 0) >= 128],
 ];
 
-/** Says which blocks are wrong: the trait that all of them have and not all blocks do, or that there is none. */
+/** The probability, by chance, from which on a trait that all wrong blocks share says nothing. */
+const CHANCE = 1e-3;
+
+/**
+ * Says which blocks are wrong: how many, and the trait that all of them have, with how many blocks have it. A trait is named only
+ * if so many blocks would hardly share it by chance: never that of one block, or one that most blocks have.
+ */
 export function commonTraits(verdicts: readonly Verdict[]): string {
   const wrong = verdicts.filter((verdict) => verdict.wrong);
-  const found = TRAITS.find(
-    ([, has]) => wrong.every(has) && verdicts.some((verdict) => !verdict.wrong && !has(verdict)),
-  );
-  return found ? `only ${found[0]}` : `in ${wrong.length} of ${verdicts.length} blocks, by no known rule`;
+  const counted = `in ${wrong.length} of ${verdicts.length} blocks`;
+  for (const [words, has] of TRAITS) {
+    if (!wrong.every(has)) continue;
+    const sharing = verdicts.filter(has).length;
+    if ((sharing / verdicts.length) ** wrong.length >= CHANCE) continue;
+    const others = sharing === wrong.length ? "always" : `in ${wrong.length} of ${sharing} such blocks`;
+    return `${counted}: only ${words}, ${others}`;
+  }
+  return `${counted}, by no known rule`;
 }

@@ -4,17 +4,20 @@ import { f32Bits, f32OfBits } from "../../../src/explain/binary.js";
 import { blockScaleBy } from "../../../src/explain/block-scale.js";
 import { CopySource, type Region, type TensorValues } from "../../../src/explain/blocks.js";
 import { usesWiderAmax } from "../../../src/explain/quantize.js";
+import type { RandomBits } from "../../../src/explain/rounding.js";
 import { encodeScale, type RuleResult } from "../../../src/explain/scale-rules.js";
 import { div, mul, Steps } from "../../../src/explain/steps.js";
 import { tensorScaleOf } from "../../../src/explain/tensor-scale.js";
-import { blockFormat, hasGivenScale, isTensorWide } from "../../../src/formats/block.js";
+import { blockFormat, hasGivenScale, isDirectionless, isTensorWide } from "../../../src/formats/block.js";
 import { FLT_MAX, factsOf, valueOfCode } from "../../../src/formats/derive.js";
 import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
+import { elementBits } from "../../../src/random.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import { codePlace, linePlace, scaleIndex } from "../../../src/tensor/places.js";
 import type { Direction, QuantizeSpec } from "../../../src/tensor/quantized.js";
-import { elementCount } from "../../../src/tensor/shape.js";
+import { elementCount, storageBits } from "../../../src/tensor/shape.js";
 import type { QuantizeCase } from "../../operations/quantize/quantize.js";
+import type { CodedElement } from "./coders.js";
 
 /** A block: its region, and its first element. */
 export interface Block {
@@ -44,6 +47,8 @@ export class View {
   /** The number of scales in a row of their matrix. */
   readonly across: number;
   readonly #amaxes = new Map<number, number>();
+  #elements: readonly CodedElement[] | undefined;
+  readonly #bits = new Map<number, RandomBits>();
   #expected: readonly RuleResult[] | undefined;
 
   constructor(
@@ -71,9 +76,40 @@ export class View {
     this.blocks = blocks.map((block) => block ?? { row: 0, column: 0, region: NOWHERE });
   }
 
-  get isGiven(): boolean {
-    return hasGivenScale(this.spec);
+  /** The elements in row-major order, as they become codes. */
+  get elements(): readonly CodedElement[] {
+    this.#elements ??= Array.from(this.scaleOf, (_, at) => this.#element(at));
+    return this.#elements;
   }
+
+  #element(at: number): CodedElement {
+    const { columns } = this.source;
+    const x = this.source.value(Math.floor(at / columns), at % columns);
+    const { codes, dtype } = this.input.x;
+    const isStored = !this.source.isTransformed && at < codes.length;
+    const isNegative = isStored
+      ? (codes[at] as number) >= 2 ** (storageBits(dtype) - 1)
+      : x < 0 || Object.is(x, -0);
+    return { x, isNegative, index: this.#randomIndex(at), bitsOf: this.#bitsOf };
+  }
+
+  /** Copies that follow from each other have the same random bits: those of the rowwise one. */
+  #randomIndex(at: number): number {
+    return isDirectionless(this.spec) ? at : (this.codeOf[at] as number);
+  }
+
+  readonly #bitsOf = (index: number): RandomBits => {
+    const { random, randomBits, randomBitsColumnwise } = this.input;
+    const words = this.direction === "rowwise" ? randomBits : randomBitsColumnwise;
+    const word = words?.codes[index];
+    if (words) return { bits: word ?? 0, width: 32 };
+    const known = this.#bits.get(index);
+    if (known) return known;
+    const isColumnwise = this.direction === "columnwise" && !isDirectionless(this.spec);
+    const drawn = { bits: elementBits(random, index, isColumnwise), width: 8 } as const;
+    this.#bits.set(index, drawn);
+    return drawn;
+  };
 
   /** The scale of each block by the spec. */
   get expected(): readonly RuleResult[] {
@@ -96,6 +132,16 @@ export class View {
     const found: number[] = [];
     for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) found.push(this.source.value(r, c));
     return found;
+  }
+
+  /** The values of a block in row-major order. */
+  valuesOf(block: number): readonly number[] {
+    return this.valuesIn(this.#region(block));
+  }
+
+  /** The amax of a block. */
+  amaxOf(block: number): number {
+    return this.amaxIn(this.#region(block));
   }
 
   /** The scale of a block, with some of its inputs replaced. */

@@ -1,10 +1,12 @@
 /** The help of each command has an example. The examples succeed if they run in the order of the commands, in one folder. */
-import { copyFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { COMMANDS } from "../../../src/cli/main.js";
+import { COMMANDS, runCli } from "../../../src/cli/main.js";
+import { NO_BINARY } from "../../../src/cli/session.js";
 import { type FileTensor, f32, ramp, useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();
+const ROOT = new URL("../../../", import.meta.url).pathname;
 
 /** The input of the first example: the operands of a product that every quantizer accepts. */
 const MODEL: readonly FileTensor[] = [
@@ -24,6 +26,18 @@ async function exampleOf(name: string): Promise<readonly string[]> {
   return words;
 }
 
+/** What `lockstep help NAME` prints. */
+async function helpOf(name: string): Promise<{ status: number; out: string; error: string }> {
+  const printed = { out: "", error: "" };
+  const to = (stream: "out" | "error") => ({
+    write: (text: string) => {
+      printed[stream] += text;
+    },
+  });
+  const status = await runCli(["help", name], { stdout: to("out"), stderr: to("error"), binary: NO_BINARY });
+  return { status, ...printed };
+}
+
 const isFile = (word: string): boolean => /\.(safetensors|mjs)$|^wide-model$/.test(word);
 
 describe("the help of a command", () => {
@@ -38,6 +52,46 @@ describe("the help of a command", () => {
         expect(known).toHaveProperty(word.slice(2));
     },
   );
+
+  it.each(COMMANDS.map((command) => [command.name, command] as const))(
+    "of %s shows the options that it accepts, each value of a choice with a meaning or a page that has it",
+    async (name, { options }) => {
+      const help = await w.succeed(name, "--help");
+      expect(help).not.toContain("undefined");
+      expect(await helpOf(name)).toEqual({ status: 0, out: help, error: "" });
+      const shown = Array.from(help.matchAll(/^ {2}(?:-\w, )?--([\w-]+)/gm), ([, option]) => option);
+      expect(shown.sort()).toEqual(Object.keys(options).sort());
+      for (const [option, { placeholder = "", help: text }] of Object.entries(options)) {
+        const pages = Array.from(text.matchAll(/docs\/[\w-]+\.md/g), ([page]) =>
+          readFileSync(`${ROOT}${page}`, "utf8"),
+        );
+        for (const value of placeholder.includes("|") ? placeholder.split("|") : [])
+          if (value !== value.toUpperCase() || /^\d/.test(value))
+            expect(
+              [text, ...pages].some((each) => new RegExp(`(^|[^\\w-])${value}([^\\w-]|$)`).test(each)),
+              `--${option} ${value}`,
+            ).toBe(true);
+      }
+    },
+  );
+
+  it.each(
+    COMMANDS.filter(({ inputs }) => inputs.length > 0).map((command) => [command.name, command] as const),
+  )(
+    "of %s shows no option that the command refuses whatever its value is",
+    async (name, { options, inputs }) => {
+      const missing = inputs.map((_, i) => `@missing-${i}`);
+      for (const [option, { kind }] of Object.entries(options).filter(([each]) => each !== "help")) {
+        const { stderr } = await w.run(name, ...missing, `--${option}`, ...(kind === "flag" ? [] : ["1"]));
+        expect(stderr, option).not.toMatch(new RegExp(`no option|not for ${name}`));
+      }
+    },
+  );
+
+  it("of an unknown command names the known ones", async () => {
+    const error = expect.stringMatching(/"quantise" is not a command.*quantize/s);
+    expect(await helpOf("quantise")).toEqual({ status: 2, out: "", error });
+  });
 
   it("shows examples that succeed one after another, each with the files that earlier ones wrote", async () => {
     await w.write("model.safetensors", MODEL);

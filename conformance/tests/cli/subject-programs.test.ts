@@ -30,7 +30,11 @@ const MISTAKES: Readonly<Record<Source, readonly (readonly [from: string, to: st
   ],
   "mxfp8.cu": [
     [": fraction > 0;", ": fraction > 0x7fffff;", /looks like: .*the scale is the floor of the quotient/],
-    ["isnan(magnitude) ? 0 : ", "", /looks like: scales are wrong only where the block has NaN/],
+    [
+      "isnan(magnitude) ? 0 : ",
+      "",
+      /looks like: the scale of a block with NaN|seen: scales are wrong .*only where the block has NaN/,
+    ],
     ["__NV_SATFINITE", "__NV_NOSAT", /looks like: saturation is missing/],
     ["scale == 254 ? 0x400000 : ", "", DIFFERS],
   ],

@@ -60,6 +60,7 @@ function describe(
   const { law, runs, declined, failure } = report;
   const lines = [`${failure ? "FAILS" : "holds"}  ${law}: ${runs} runs`];
   for (const { reason, count } of declined) lines.push(`       declined ${count}: ${reason}`);
+  for (const note of report.notes ?? []) lines.push(`       note: ${note}`);
   if (!failure) return lines;
   const { found, shrinks } = failure;
   // one input does not tell mistakes apart: the file has what all answers told
@@ -68,6 +69,12 @@ function describe(
     ...lines,
     ...(first === undefined ? [] : [`       looks like: ${first}`]),
     ...others.map((each) => `       or: ${each}`),
+    ...(first === undefined && found?.actual && !isStored
+      ? [
+          "       no known mistake explains every wrong bit",
+          ...found.observations.map((each) => `       seen: ${each}`),
+        ]
+      : []),
     `       counterexample, after ${shrinks} shrinks: ${found?.text ?? failure.counterexample}`,
     `       ${(found?.message ?? failure.message).replace(/\s*\n\s*/g, " ")}`,
     ...(found?.explanation ?? []).map((line) => `         ${line}`),
@@ -89,8 +96,8 @@ function jsonOf({ failure, ...report }: Written): object {
   if (!failure) return report;
   const { input: _, found, ...own } = failure;
   if (!found) return { ...report, failure: own };
-  const { text, message, mistakes, explanation } = found;
-  return { ...report, failure: { ...own, found: { text, message, mistakes, explanation } } };
+  const { text, message, mistakes, observations, explanation } = found;
+  return { ...report, failure: { ...own, found: { text, message, mistakes, observations, explanation } } };
 }
 
 export const conform = defineCommand({

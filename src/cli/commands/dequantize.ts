@@ -68,7 +68,11 @@ export const dequantize = defineCommand({
   inputs: ["IN"],
   options: {
     output: OUTPUT,
-    dtype: choice(["f32", "bf16", "f16"], { help: "dtype of the dequantized tensors", fallback: "f32" }),
+    dtype: choice(["f32", "bf16", "f16"], {
+      help: "dtype of the dequantized tensors",
+      meanings: { f32: "single precision", bf16: "bfloat16", f16: "IEEE half" },
+      fallback: "f32",
+    }),
     dialect: optional<DialectName>({
       placeholder: "NAME",
       help: "compute the values as another library does, and round them to its type before --dtype: one of lockstep dialects",

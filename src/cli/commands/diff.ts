@@ -48,17 +48,17 @@ export const diff = defineCommand({
     }),
     quantizer: optional<BlockFormatName>({
       placeholder: BLOCK_FORMAT_NAMES.join("|"),
-      help: "quantizer, where the dialects have several (default: the first that both have)",
+      help: "quantizer, where the dialects have several (default: the first that both have); docs/cli.md has what each stores",
       parse: oneOf(BLOCK_FORMAT_NAMES),
     }),
     format: optional<ScalarFormat>({
       placeholder: "e4m3|e5m2|e2m3|e3m2",
-      help: "element format (default: the first that both have)",
+      help: "element format (default: the first that both have); docs/numerics.md defines each",
       parse: resolveFormat,
     }),
     tile: optional<Tile>({
       placeholder: BLOCK_TILES.join("|"),
-      help: "block of elements that share a scale (default: the first that both have)",
+      help: "block of elements that share a scale (default: the first that both have); docs/cli.md lists those of each quantizer",
       parse: oneOf(BLOCK_TILES),
     }),
     examples: value({

@@ -9,7 +9,7 @@ import { someNames, type TensorSource } from "../../io/source.js";
 import { viewAs } from "../../tensor/data.js";
 import { defineCommand } from "../command.js";
 import type { OpenFile } from "../files.js";
-import { integer, oneOf, optional, someText, type Values, value } from "../options.js";
+import { integer, oneOf, optional, someText, type Values, value, withMeanings } from "../options.js";
 import { naming } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { readRandomBits } from "../random-bits.js";
@@ -56,7 +56,10 @@ const QUANTIZE = {
 const OWN = {
   op: value<Op>({
     placeholder: OPS.join("|"),
-    help: "operation to explain",
+    help: withMeanings("operation to explain", {
+      quantize: "a code and its scale",
+      gemm: "an element of a product",
+    }),
     parse: oneOf(OPS),
     fallback: "quantize",
     shown: "quantize",

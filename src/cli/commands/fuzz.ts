@@ -11,7 +11,7 @@ import { asBytes } from "../../tensor/data.js";
 import { elementCount } from "../../tensor/shape.js";
 import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
-import { integer, type OptionTable, oneOf, optional, type Values, value } from "../options.js";
+import { integer, type OptionTable, oneOf, optional, type Values, value, withMeanings } from "../options.js";
 import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf, withDialect } from "../quantizer-options.js";
 import { RANDOM_BITS, randomBitsName, randomBitsShape, requireStochastic } from "../random-bits.js";
@@ -32,7 +32,11 @@ const CORPUS = {
   op: {
     ...value<Op>({
       placeholder: OPS.join("|"),
-      help: "operation to write cases of",
+      help: withMeanings("operation to write cases of", {
+        encode: "values to codes",
+        quantize: "matrices to codes and scales",
+        gemm: "products",
+      }),
       parse: oneOf(OPS),
       fallback: "encode",
     }),

@@ -25,13 +25,23 @@ import {
   positiveFloat32,
   type Values,
   value,
+  withMeanings,
 } from "../options.js";
 import { type Operand, operandNames, readOperand, type Sources } from "./gemm-operands.js";
 
 export const GEMM_OPTIONS = {
   datapath: optional<DatapathFamily>({
     placeholder: DATAPATH_FAMILIES.join("|"),
-    help: "how dot products accumulate: exactly, in f32, or as on a generation of tensor cores (default: the backend's; hopper for the reference)",
+    help: withMeanings(
+      "how dot products accumulate (default: the backend's; hopper for the reference; docs/datapath.md)",
+      {
+        exact: "rounded once",
+        fp32: "in a plain loop of f32",
+        ada: "as a published model of Ada's tensor cores",
+        hopper: "as an H100 and an H200",
+        blackwell: "as a published model of Blackwell's tensor cores",
+      } satisfies Readonly<Record<DatapathFamily, string>>,
+    ),
     parse: oneOf(DATAPATH_FAMILIES),
   }),
   "split-accumulator": flag("FP8: add partial sums of 128 elements along K in f32 (implied by block scales)"),
@@ -43,7 +53,14 @@ export const GEMM_OPTIONS = {
     shown: "1",
   }),
   "out-dtype": choice(GEMM_OUT_DTYPES, {
-    help: "dtype of the result d; an 8-bit dtype also writes d.amax",
+    help: "dtype of the result d",
+    meanings: {
+      f32: "the sums as they are",
+      bf16: "rounded to nearest even",
+      f16: "the same",
+      e4m3: "times --out-scale, rounded, saturating, and d.amax beside it",
+      e5m2: "the same",
+    },
     fallback: "f32",
   }),
   "out-scale": value({

@@ -157,7 +157,7 @@ export const identify = defineCommand({
     }),
     quantizer: optional<BlockFormatName>({
       placeholder: BLOCK_FORMAT_NAMES.join("|"),
-      help: "quantizer, if it is known (default: every one that the bytes allow)",
+      help: "quantizer, if it is known (default: every one that the bytes allow); docs/cli.md has what each stores",
       parse: oneOf(BLOCK_FORMAT_NAMES),
     }),
   },

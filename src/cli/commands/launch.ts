@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { createServer } from "node:net";
 import { setTimeout } from "node:timers/promises";
-import { ArgumentError, FileError } from "../../errors.js";
+import { FileError } from "../../errors.js";
 import { requirePackages } from "../../packages.js";
 import { type Child, type Ended, startChild } from "../child-group.js";
 import { defineCommand } from "../command.js";
@@ -63,7 +63,7 @@ export const launch = defineCommand({
   name: "launch",
   summary: "runs a program as several processes (ranks) on this host; exits with 1 if a rank fails",
   details: [
-    "Each rank is a Node process with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and a token of the job in its environment, as openProcessGroup() needs them. The arguments after FILE are passed to the program; put -- before arguments that begin with a dash. Of the general options, launch takes neither --backend nor --json. If a rank fails, the others are told, and are ended if they do not end by themselves.",
+    "Each rank is a Node process with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and a token of the job in its environment, as openProcessGroup() needs them. The arguments after FILE are passed to the program; put -- before arguments that begin with a dash, --backend and --json too, which launch has no use for. If a rank fails, the others are told, and are ended if they do not end by themselves.",
   ],
   example: "-n 4 train.mjs -- --steps 100",
   inputs: ["FILE…"],
@@ -77,12 +77,8 @@ export const launch = defineCommand({
       shown: "1",
     }),
   },
-  async run({ session, values: { ranks: size }, inputs: [file = "", ...args], given }) {
-    const unused = ["backend", "json"].find((name) => given.has(name));
-    if (unused)
-      throw new ArgumentError(
-        `--${unused} is not for launch, which only starts FILE; give it to that, behind --`,
-      );
+  without: ["backend", "json"],
+  async run({ session, values: { ranks: size }, inputs: [file = "", ...args] }) {
     const found = await stat(file).catch((cause: unknown) => {
       throw new FileError(`${file}: there is no such program`, { cause });
     });

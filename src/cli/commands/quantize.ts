@@ -1,6 +1,7 @@
 /** `lockstep quantize`: quantizes F32, F16 and BF16 tensors to codes and scales. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
+import { zeroBlockNote } from "../../explain/zero-blocks.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import {
   allMembers,
@@ -149,9 +150,20 @@ export const quantize = defineCommand({
       });
       await writePieces(session, output, pieces, file.metadata);
       const { quantizer } = settings;
-      session.summary({ output, quantizer, quantized, copied: file.tensors.size - quantized.length }, [
-        `${output}: ${quantized.length} tensors by ${quantizer}, ${file.tensors.size - quantized.length} copied`,
-      ]);
+      const note = zeroBlockNote(specOf(backend, settings));
+      session.summary(
+        {
+          output,
+          quantizer,
+          quantized,
+          copied: file.tensors.size - quantized.length,
+          ...(note === undefined ? {} : { note }),
+        },
+        [
+          `${output}: ${quantized.length} tensors by ${quantizer}, ${file.tensors.size - quantized.length} copied`,
+          ...(note === undefined ? [] : [`note: ${note}`]),
+        ],
+      );
     });
     return 0;
   },

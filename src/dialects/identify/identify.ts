@@ -3,6 +3,7 @@ import { ArgumentError, ShapeError } from "../../errors.js";
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat, type Tile } from "../../formats/block.js";
 import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
+import { scalingsOf } from "../../formats/scale-rules.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { requireBackendOf } from "../../ops/execute.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
@@ -113,7 +114,7 @@ export interface NearestReading {
   readonly scaleRule: string;
   /** Scales that differ from it. */
   readonly scales: DialectCount;
-  /** Codes that differ from those of this rule with its first element scaling. */
+  /** Codes that differ from those of this rule with the element scaling that comes nearest. */
   readonly codes: DialectCount;
   /** What is nearest, and what contradicts it, in a sentence. */
   readonly words: string;
@@ -336,14 +337,36 @@ function differences(
 function nearestReading(input: Input, base: Base): NearestReading {
   const { scale, codes } = base;
   const scales = { different: scale.different, of: scale.expected.length };
-  const counts = differences(expectedCodes(input, scale), codes);
-  const why = scaleContradiction(scale, input) ?? `${counts.different} of ${counts.of} codes differ`;
+  const { counts, first } = nearestCodes(input, base);
+  const where = first === undefined ? "" : `: ${first}`;
+  const why = scaleContradiction(scale, input) ?? `${counts.different} of ${counts.of} codes differ${where}`;
   return {
     scaleRule: scale.rule,
     scales,
     codes: counts,
     words: `nearest are ${foundWords({ scale, codes, elements: [] })}, but ${why}`,
   };
+}
+
+/** How many codes differ from those of the scaling of the rule that comes nearest, and the first of them in words. */
+function nearestCodes(
+  input: Input,
+  { scale, codes }: Base,
+): { readonly counts: DialectCount; readonly first?: string } {
+  const { settings, shape } = scale;
+  if (!settings) return { counts: differences(undefined, codes) };
+  const [nearest] = scalingsOf(settings.scaleRule, shape.format)
+    .map((scaling) => {
+      const expected = quantizedBy(input.x, shape, settings, scaling).plain.codes;
+      return { scaling, expected, counts: differences(expected, codes) };
+    })
+    .sort((a, b) => a.counts.different - b.counts.different);
+  if (!nearest) return { counts: differences(undefined, codes) };
+  const { scaling, expected, counts } = nearest;
+  const at = firstDifference(expected, codes.codes);
+  if (at < 0) return { counts };
+  const [given, wanted] = [codes.codes[at] as number, expected[at] as number];
+  return { counts, first: codeContradiction(input, at, given, wanted, ELEMENT_SCALINGS[scaling].formula) };
 }
 
 /** What of the stored bytes contradicts a dialect. */

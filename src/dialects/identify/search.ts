@@ -271,8 +271,10 @@ function otherElements(
       for (const typed of types) {
         const exact = productsOf(product);
         const products = typed ? roundedAs(input, exact) : exact;
-        const fitting = rules(roundings).filter((rule) =>
-          codes.every((code, i) => fits(format, rule, products[i] as number, code)),
+        const fitting = rules(roundings).filter(
+          (rule) =>
+            codes.every((code, i) => fits(format, rule, products[i] as number, code)) &&
+            (rule.rounding !== "stochastic" || looksRandom(format, products, codes)),
         );
         const { formula } = product;
         const said = typed ? `${formula}, rounded to ${x.dtype}` : formula;
@@ -296,6 +298,28 @@ function productsUnder(
       const block = at(Math.floor(i / size[1]), i % size[1]);
       return of(value, by[block] as number, amaxes[block] as number, max);
     });
+}
+
+/** The least share of inexact elements whose codes random bits put on the farther side, a fifth of what is expected. */
+const RANDOM_SHARE = 1 / 20;
+
+/**
+ * Whether so many codes are not the nearest ones that random bits can have chosen them: a quarter of those between two codes is
+ * expected. A few others, or one alone, are wrong codes.
+ */
+function looksRandom(format: ScalarFormat, products: Float32Array, codes: Uint8Array): boolean {
+  const nearest = { rounding: "tiesToEven", zero: "kept", overflow: "saturate" } as const;
+  const lower = { ...nearest, rounding: "towardZero" } as const;
+  const upper = { ...nearest, rounding: "awayFromZero" } as const;
+  let [inexact, farther] = [0, 0];
+  for (const [i, code] of codes.entries()) {
+    const product = products[i] as number;
+    const has = (rule: ElementRule) => fits(format, rule, product, code);
+    if (has(lower) && has(upper)) continue;
+    inexact++;
+    if (!has(nearest)) farther++;
+  }
+  return farther > 1 && farther >= inexact * RANDOM_SHARE;
 }
 
 /** A NaN product, as zero over zero, says nothing. */

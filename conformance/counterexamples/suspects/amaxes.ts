@@ -1,0 +1,89 @@
+/** What a kernel may have done wrong with the amax that it stores beside codes and scales. */
+import { f32Bits, f32OfBits } from "../../../src/explain/binary.js";
+import { roundedTo } from "../../../src/explain/steps.js";
+import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import type { PlainTensor } from "../../values/plain.js";
+import type { View } from "./view.js";
+
+/** A way to store an amax, or the amaxes of lines, that is not the right one. */
+export interface AmaxSuspect {
+  /** The mistake, in words. */
+  readonly words: string;
+  /** The bits that are stored; undefined if the mistake cannot happen in this tensor. */
+  readonly of: (view: View, right: PlainTensor) => readonly number[] | undefined;
+}
+
+/** The right amax, changed afterwards. */
+const changed = (words: string, change: (amax: number) => number): AmaxSuspect => ({
+  words,
+  of: (_, right) => Array.from(right.codes, (bits) => f32Bits(Math.fround(change(f32OfBits(bits))))),
+});
+
+/** The amax of the tensor by another maximum of its values. */
+const maximum = (words: string, of: (values: readonly number[]) => number): AmaxSuspect => ({
+  words,
+  of: ({ elements }, right) =>
+    right.codes.length === 1 ? [f32Bits(of(elements.map(({ x }) => x)))] : undefined,
+});
+
+const largest = (values: readonly number[]): number =>
+  values.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
+
+const FACTORS: readonly (readonly [words: string, factor: number])[] = [
+  ["2 * amax", 2],
+  ["amax / 2", 1 / 2],
+];
+const DIVISORS = [6, 448, 256, 2688, 1536, 57344];
+
+/** Every suspect for what is stored of the whole tensor, the likely ones first: its amax, or by some rules its scale. */
+export function amaxSuspects({ scaleRule }: QuantizeSpec): readonly AmaxSuspect[] {
+  const always = [
+    changed("the scale of the tensor is left out: 1 is stored", () => 1),
+    changed("the scale of the tensor is left out: 0 is stored", () => 0),
+  ];
+  if (tensorScaleRole(scaleRule))
+    return [
+      ...always,
+      changed("one over the scale of the tensor is stored", (x) => 1 / x),
+      {
+        words: "the amax of the tensor is stored, not its scale",
+        of: ({ elements }, right) =>
+          right.codes.length === 1 ? [f32Bits(largest(elements.map(({ x }) => x)))] : undefined,
+      },
+      ...FACTORS.map(([, factor]) =>
+        changed(`the stored scale of the tensor is ${factor} times as large`, (x) => x * factor),
+      ),
+    ];
+  const instead = "is stored for the tensor, not its amax";
+  return [
+    ...always,
+    changed("the stored amax of the tensor is its reciprocal", (x) => 1 / x),
+    ...DIVISORS.flatMap((n) => [
+      changed(`the decode scale amax / ${n} ${instead}`, (x) => x / n),
+      changed(`the encode scale ${n} / amax ${instead}`, (x) => n / x),
+    ]),
+    ...FACTORS.map(([words, factor]) => changed(`${words} ${instead}`, (x) => x * factor)),
+    ...(["bf16", "f16"] as const).map((type) =>
+      changed(`the stored amax is rounded to ${type}`, (x) => roundedTo(x, type)),
+    ),
+    changed("the stored amax is rounded up to a power of two", (x) =>
+      x > 0 && x < Infinity ? 2 ** Math.ceil(Math.log2(x)) : x,
+    ),
+    changed("the stored amax has a minus sign", (x) => -x),
+    maximum("NaN enters the stored amax, where NaN has to be ignored", (values) =>
+      values.some(Number.isNaN) ? Number.NaN : largest(values),
+    ),
+    maximum("the stored amax is the maximum without the absolute value", (values) =>
+      values.reduce((most, x) => Math.max(most, x), 0),
+    ),
+    maximum("infinities are ignored in the stored amax", (values) => largest(values.filter(Number.isFinite))),
+    {
+      words: "the stored amax is that of the first row alone",
+      of: ({ elements, source }, right) =>
+        right.codes.length === 1
+          ? [f32Bits(largest(elements.slice(0, source.columns).map(({ x }) => x)))]
+          : undefined,
+    },
+  ];
+}

@@ -1,0 +1,59 @@
+/** Scales that the subject has instead of certain right ones: of blocks of zeros, of scales of 0, of all blocks. */
+import { f32OfBits } from "../../../src/explain/binary.js";
+import { codeText, numberText } from "../../../src/explain/text.js";
+import { blockFormat } from "../../../src/formats/block.js";
+import { valueOfCode } from "../../../src/formats/derive.js";
+import type { CopyEvidence } from "./copies.js";
+import type { ScaleSuspect } from "./scale-suspect.js";
+import type { View } from "./view.js";
+
+/** A kind of blocks, which may all have one scale. */
+interface Kind {
+  readonly words: string;
+  readonly has: (view: View, block: number) => boolean;
+}
+
+const KINDS: readonly Kind[] = [
+  { words: "the scale of a block of zeros", has: (view, block) => view.amaxOf(block) === 0 },
+  {
+    words: "a scale that would be 0",
+    has: (view, block) => view.expected[block]?.scale === 0,
+  },
+  { words: "the scale of a block with an infinity", has: (view, block) => view.amaxOf(block) === Infinity },
+  {
+    words: "the scale of a block with NaN",
+    has: (view, block) => view.valuesOf(block).some(Number.isNaN),
+  },
+  { words: "every scale", has: () => true },
+];
+
+/** The kinds of blocks of which all have one scale that is not the right one. */
+export function ofConstants(copies: readonly CopyEvidence[]): readonly ScaleSuspect[] {
+  return KINDS.flatMap(({ words, has }): readonly ScaleSuspect[] => {
+    const stored = new Set<number>();
+    let wrong = 0;
+    for (const { view, scales } of copies)
+      for (let block = 0; block < view.blocks.length; block++) {
+        if (!has(view, block)) continue;
+        const code = scales[block] as number;
+        stored.add(code);
+        if (code !== view.expected[block]?.code) wrong++;
+        if (stored.size > 1) break;
+      }
+    const [code, other] = stored;
+    if (code === undefined || other !== undefined || wrong === 0) return [];
+    const { spec } = (copies[0] as CopyEvidence).view;
+    return [
+      {
+        words: `${words} is ${scaleText(spec.quantizer, code)}`,
+        of: (view, block) => (has(view, block) ? view.resultOf(code, block) : view.expected[block]),
+      },
+    ];
+  });
+}
+
+function scaleText(quantizer: View["spec"]["quantizer"], code: number): string {
+  const { scale } = blockFormat(quantizer);
+  if (scale === "f32") return numberText(f32OfBits(code));
+  return `${numberText(valueOfCode(scale, code))} (${codeText(code, 8)})`;
+}

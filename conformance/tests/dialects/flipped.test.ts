@@ -1,0 +1,44 @@
+/** Some codes that are wrong are said to be wrong: how many, where and by what, and never that random bits made them. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { identifyDialect } from "../../../src/dialects/identify/identify.js";
+import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
+import type { DialectName } from "../../../src/dialects/table.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { splitmix32 } from "../../arbitraries/random.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1 });
+const SEED = Number(process.env.SEED ?? 1);
+const RUNS = Number(process.env.RUNS ?? 3);
+const DIALECTS = [
+  "ocp-mxfp8",
+  "torchao-mxfp8-floor",
+  "deepseek-fp8-block",
+] as const satisfies readonly DialectName[];
+const SIZE = [4, 128] as const;
+
+it("says how many codes differ, and the first of them", () => {
+  const flips = fc.uniqueArray(fc.nat({ max: SIZE[0] * SIZE[1] - 1 }), { minLength: 1, maxLength: 3 });
+  const law = fc.property(fc.constantFrom(...DIALECTS), fc.nat(), flips, (dialect, seed, places) => {
+    using _scope = new Scope();
+    const next = splitmix32(seed);
+    const values = Float32Array.from({ length: SIZE[0] * SIZE[1] }, () => (next() / 2 ** 32 - 0.5) * 16);
+    const x = tensor(backend(), values, SIZE);
+    const { data, scaleInv } = quantizerOf({ dialect }).quantize(x).copy("rowwise");
+    const codes = Uint8Array.from(data.dataSync() as Uint8Array);
+    // the neighbour on the other side of zero's magnitude: a code that random bits could have chosen, or not
+    for (const at of places) codes[at] = (codes[at] as number) ^ 1;
+    const found = identifyDialect(x, { codes: tensor(backend(), codes, SIZE, "u8"), scales: scaleInv });
+    const random = found.readings.flatMap(({ elements }) =>
+      elements.filter((each) => each.rounding === "stochastic"),
+    );
+    expect(random).toEqual([]);
+    if (!found.nearest) return;
+    expect(found.nearest.codes).toEqual({ different: places.length, of: codes.length });
+    const first = Math.min(...places);
+    expect(found.words).toContain(`the code at [${Math.floor(first / SIZE[1])}, ${first % SIZE[1]}]`);
+  });
+  fc.assert(law, { numRuns: RUNS, seed: SEED });
+});

@@ -1,0 +1,148 @@
+/**
+ * Faults planted in the reference, under every quantizer and dialect: whatever the tool calls a fault gives the kernel's wrong
+ * answers when it is applied to the reference, also on inputs that the tool has not seen, and a fault without a name gets no cause.
+ */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { quantizerOf } from "../../../../src/dialects/quantizer-of.js";
+import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../../src/dialects/table.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
+import { QUANTIZERS } from "../../../arbitraries/specs.js";
+import { confirmed, sameAnswer } from "../../../counterexamples/diagnose.js";
+import type { Evidence } from "../../../counterexamples/suspects/suspect.js";
+import { backendSubject } from "../../../operations/operations.js";
+import { type QuantizeCase, quantizeCaseBy } from "../../../operations/quantize/quantize.js";
+import { useBackend } from "../../harness/suite.js";
+import { NAMED, UNNAMED } from "./faults.js";
+import type { Fault } from "./stages.js";
+
+const SEED = Number(process.env.SEED ?? 1);
+/** How many specs each fault is planted in; all of them at most. */
+const RUNS = Number(process.env.RUNS ?? 1);
+
+const backend = useBackend();
+const reference = (input: QuantizeCase) => backendSubject(backend()).quantize(input);
+
+/** A spec of each quantizer, stochastic ones too, and of each quantizer of each dialect. */
+const SPECS: readonly QuantizeSpec[] = [
+  ...QUANTIZERS.map((name) => makeSpec(name, {})),
+  ...(["mxfp8", "mxfp4", "nvfp4"] as const).map((name) => makeSpec(name, { stochastic: true })),
+  ...DIALECT_NAMES.flatMap((dialect) => {
+    const { forms }: Dialect = DIALECTS[dialect];
+    return forms.map(({ quantizer }) => quantizerOf({ dialect, quantizer }).spec);
+  }),
+];
+
+/** Inputs of a spec of a few blocks, one copy each, in the plain layout. */
+function inputsOf(spec: QuantizeSpec, seed: number, count: number): readonly QuantizeCase[] {
+  const plain = quantizeCaseBy(fc.constant(spec))
+    .filter(({ x, part, random }) => !part && x.data.length > 0 && x.data.length <= 1024 && !!random)
+    .map((input) => {
+      const { randomBitsColumnwise: _, ...own } = input;
+      return {
+        ...own,
+        usage: { rowwise: true, columnwise: false },
+        scaleLayout: "logical" as const,
+        noop: undefined,
+      };
+    });
+  return fc.sample(plain, { numRuns: count, seed });
+}
+
+async function evidenceOf(
+  fault: Fault,
+  inputs: readonly QuantizeCase[],
+): Promise<readonly Evidence<QuantizeCase>[]> {
+  const all: Evidence<QuantizeCase>[] = [];
+  for (const input of inputs)
+    all.push({ input, expected: await reference(input), actual: await fault.answer(input, reference) });
+  // the counterexample comes first
+  const first = all.findIndex(({ actual, expected }) => !sameAnswer(actual, expected));
+  if (first < 0) return [];
+  return [all[first] as Evidence<QuantizeCase>, ...all.filter((_, i) => i !== first)];
+}
+
+async function* further(
+  fault: Fault,
+  inputs: readonly QuantizeCase[],
+): AsyncGenerator<Evidence<QuantizeCase>> {
+  for (const input of inputs)
+    yield { input, expected: await reference(input), actual: await fault.answer(input, reference) };
+}
+
+const keyOf = (spec: QuantizeSpec): string => JSON.stringify(spec);
+
+/** The specs in which a fault is planted: some of those that it is for, by the seed. */
+function specsFor({ name, isFor = () => true }: Fault): readonly QuantizeSpec[] {
+  const unique = [...new Map(SPECS.map((spec) => [keyOf(spec), spec])).values()].filter(isFor);
+  const salt = Array.from(name).reduce((sum, each) => (sum * 31 + each.charCodeAt(0)) % 65521, SEED);
+  return fc.sample(
+    fc.shuffledSubarray(unique, {
+      minLength: Math.min(RUNS, unique.length),
+      maxLength: Math.min(RUNS, unique.length),
+    }),
+    {
+      numRuns: 1,
+      seed: salt,
+    },
+  )[0] as readonly QuantizeSpec[];
+}
+
+/** What the tool says of a fault in a spec. Undefined where no input shows the fault. */
+async function saidOf(fault: Fault, spec: QuantizeSpec) {
+  const evidence = await evidenceOf(fault, inputsOf(spec, SEED, 10));
+  if (evidence.length === 0) return undefined;
+  const { mistakes, observations } = await confirmed(
+    "quantize",
+    evidence,
+    async (input) => reference(input),
+    further(fault, inputsOf(spec, SEED + 500, 16)),
+  );
+  const refuted: string[] = [];
+  for (const { words, answer } of mistakes)
+    for (const { input, expected, actual } of [
+      ...evidence,
+      ...(await evidenceOf(fault, inputsOf(spec, SEED + 1000, 6))),
+    ]) {
+      const made = await answer({ input, expected });
+      if (made && !sameAnswer(made, actual)) refuted.push(words);
+    }
+  const words = mistakes.map((each) => each.words);
+  return { mistakes: words, kept: words.filter((each) => !refuted.includes(each)), observations };
+}
+
+describe("a planted fault that has a name", () => {
+  it.each(NAMED.map((fault) => [fault.name, fault] as const))("is called by it: %s", async (_, fault) => {
+    const specs = specsFor(fault);
+    expect(specs.length).toBeGreaterThan(0);
+    let shown = 0;
+    for (const spec of specs) {
+      const said = await saidOf(fault, spec);
+      if (!said) continue;
+      shown++;
+      expect(said.kept.join("\n"), `${keyOf(spec)} ${said.observations.join("; ")}`).toMatch(
+        fault.called as RegExp,
+      );
+    }
+    expect(shown).toBeGreaterThan(0);
+  });
+});
+
+describe("a planted fault that has no name", () => {
+  it.each(UNNAMED.map((fault) => [fault.name, fault] as const))("gets no cause: %s", async (_, fault) => {
+    let shown = 0;
+    for (const spec of specsFor(fault)) {
+      const said = await saidOf(fault, spec);
+      if (!said) continue;
+      shown++;
+      expect(said.mistakes, keyOf(spec)).toEqual([]);
+      expect(said.observations.length, keyOf(spec)).toBeGreaterThan(0);
+    }
+    expect(shown).toBeGreaterThan(0);
+  });
+});
+
+it("plants at least 40 faults", () => {
+  expect(new Set([...NAMED, ...UNNAMED].map(({ name }) => name)).size).toBeGreaterThanOrEqual(40);
+});

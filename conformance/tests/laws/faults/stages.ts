@@ -1,0 +1,174 @@
+/** The stages of a quantizer in which faults are planted: its inputs, scales, codes, and what is stored of the whole tensor. */
+import { roundedElement, scaledElement } from "../../../../src/explain/element.js";
+import type { RuleResult } from "../../../../src/explain/scale-rules.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import { FLT_MAX, factsOf } from "../../../../src/formats/derive.js";
+import { DIRECTIONS, type QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { wideCode } from "../../../counterexamples/suspects/inputs.js";
+import { View } from "../../../counterexamples/suspects/view.js";
+import type { Answer } from "../../../operations/operation.js";
+import type { QuantizeCase } from "../../../operations/quantize/quantize.js";
+import { fromCodes, type PlainTensor, wideValues } from "../../../values/plain.js";
+
+/** The reference's answer to a case. */
+export type Reference = (input: QuantizeCase) => Answer | Promise<Answer>;
+
+/** A fault of a kernel, planted in the reference. */
+export interface Fault {
+  readonly name: string;
+  /** What one of the named mistakes must say. Absent for a fault that has no name, of which no cause may be said. */
+  readonly called?: RegExp;
+  /** The specs in which it can be planted. Default: all. */
+  readonly isFor?: (spec: QuantizeSpec) => boolean;
+  readonly answer: (input: QuantizeCase, reference: Reference) => Answer | Promise<Answer>;
+}
+
+type Rest = Pick<Fault, "called" | "isFor">;
+
+/** An element, as a fault in codes sees it. */
+export interface Element {
+  readonly x: number;
+  readonly isNegative: boolean;
+  /** The scaled value. */
+  readonly y: number;
+  readonly row: number;
+  readonly column: number;
+  readonly spec: QuantizeSpec;
+  readonly signBit: number;
+  readonly block: RuleResult;
+}
+
+/** A number that depends on all bits of two others, by multiplications. */
+export function scrambled(a: number, b: number): number {
+  let x = Math.imul(a ^ 0x9e3779b9, 0x85ebca6b) ^ Math.imul(b + 0x165667b1, 0xc2b2ae35);
+  x = Math.imul(x ^ (x >>> 15), 0x2c1b3c6d);
+  return (x ^ (x >>> 13)) >>> 0;
+}
+
+/** A fault in the input: each number changed before all else. */
+export function inInput(
+  name: string,
+  change: (x: number, largest: number) => number,
+  rest: Rest = {},
+): Fault {
+  return {
+    name,
+    ...rest,
+    answer: (input, reference) => {
+      const { dtype, shape } = input.x;
+      const values = wideValues(input.x);
+      const largest = dtype === "f32" ? FLT_MAX : factsOf(dtype).max;
+      const codes = Array.from(input.x.codes, (code, i) => {
+        const made = change(values[i] as number, largest);
+        return Object.is(made, values[i]) ? code : wideCode(dtype, made);
+      });
+      return reference({ ...input, x: fromCodes(dtype, shape, codes) });
+    },
+  };
+}
+
+/** A fault in codes: each right code changed. */
+export function inCodes(
+  name: string,
+  change: (code: number, element: Element) => number,
+  rest: Rest = {},
+): Fault {
+  return {
+    name,
+    ...rest,
+    async answer(input, reference) {
+      const answer = await reference(input);
+      return copiesOf(input, answer, (view, data) => {
+        const codes = Array.from(data.codes);
+        forElements(view, view.expected, (at, element) => {
+          codes[at] = change(codes[at] as number, element);
+        });
+        return { data: fromCodes(data.dtype, data.shape, codes) };
+      });
+    },
+  };
+}
+
+/** A fault in scales: each right code of a scale changed. `recodes`: elements are scaled by the changed one. */
+export function inScales(
+  name: string,
+  change: (code: number, view: View, block: number) => number,
+  rest: Rest & { readonly recodes?: boolean } = {},
+): Fault {
+  return {
+    name,
+    ...rest,
+    async answer(input, reference) {
+      const answer = await reference(input);
+      return copiesOf(input, answer, (view, data, scaleInv) => {
+        const scales = Array.from(scaleInv.codes, (code, block) => change(code, view, block));
+        const stored = { scaleInv: fromCodes(scaleInv.dtype, scaleInv.shape, scales) };
+        if (!rest.recodes) return stored;
+        const codes = Array.from(data.codes);
+        const made = scales.map((code, block) =>
+          code === view.expected[block]?.code
+            ? (view.expected[block] as RuleResult)
+            : view.resultOf(code, block),
+        );
+        forElements(view, made, (at, { y, spec }) => {
+          codes[at] = roundedElement(y, spec).code;
+        });
+        return { ...stored, data: fromCodes(data.dtype, data.shape, codes) };
+      });
+    },
+  };
+}
+
+/** A fault in what is stored of the whole tensor. */
+export function inAmax(
+  name: string,
+  change: (amax: number, input: QuantizeCase) => number,
+  rest: Rest = {},
+): Fault {
+  return {
+    isFor: (spec) => blockFormat(spec.quantizer).tensorAmax || spec.quantizer === "fp8-delayed",
+    name,
+    ...rest,
+    async answer(input, reference) {
+      const answer = await reference(input);
+      const amaxes = Object.entries(answer).filter(([key]) => /(^|\.)amax$/.test(key));
+      const made = amaxes.map(([key, tensor]) => {
+        const right = new Float32Array(Uint32Array.from(tensor.codes).buffer);
+        const bits = new Uint32Array(right.map((amax) => change(amax, input)).buffer);
+        return [key, fromCodes("f32", tensor.shape, bits)] as const;
+      });
+      return { ...answer, ...Object.fromEntries(made) };
+    },
+  };
+}
+
+/** The answer with parts of each copy replaced. */
+function copiesOf(
+  input: QuantizeCase,
+  answer: Answer,
+  change: (view: View, data: PlainTensor, scaleInv: PlainTensor) => Readonly<Record<string, PlainTensor>>,
+): Answer {
+  const made = { ...answer };
+  for (const direction of DIRECTIONS) {
+    const [data, scaleInv] = [answer[`${direction}.data`], answer[`${direction}.scaleInv`]];
+    if (!data || !scaleInv) continue;
+    for (const [part, tensor] of Object.entries(change(new View(input, direction), data, scaleInv)))
+      made[`${direction}.${part}`] = tensor;
+  }
+  return made;
+}
+
+function forElements(
+  view: View,
+  scales: readonly RuleResult[],
+  each: (at: number, element: Element) => void,
+): void {
+  const { spec, source, values } = view;
+  const signBit = 2 ** (factsOf(spec.format).bits - 1);
+  for (const [i, { x, isNegative }] of view.elements.entries()) {
+    const block = scales[view.scaleOf[i] as number] as RuleResult;
+    const { value: y } = scaledElement(x, block, spec.elementScaling, values.dtype);
+    const [row, column] = [Math.floor(i / source.columns), i % source.columns];
+    each(view.codeOf[i] as number, { x, isNegative, y, row, column, spec, signBit, block });
+  }
+}

@@ -1,0 +1,58 @@
+/** Inputs for a subject that supports a part are drawn within it: few draws are rejected, for every operation. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { allows } from "../../arbitraries/supported.js";
+import { aimedInputs } from "../../laws/supported.js";
+import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { PlainTensor } from "../../values/plain.js";
+
+const SEED = Number(process.env.SEED ?? 1);
+const DRAWS = 120;
+/** How many draws may be rejected for each that is supported. */
+const MAX_REJECTED = 30;
+
+type Leaf = readonly [path: string, value: unknown];
+
+/** The fields of an input that subjects restrict: names and flags, with their paths. */
+function leavesOf(value: unknown, path = ""): readonly Leaf[] {
+  if (value instanceof PlainTensor || ArrayBuffer.isView(value) || Array.isArray(value)) return [];
+  if (typeof value === "string" || typeof value === "boolean") return [[path, value]];
+  if (typeof value !== "object" || value === null) return [];
+  return Object.entries(value).flatMap(([name, each]) =>
+    leavesOf(each, path === "" ? name : `${path}.${name}`),
+  );
+}
+
+const drawn = (operation: OperationName, seed: number): unknown =>
+  fc.sample<unknown>(OPERATIONS[operation].arbitrary as fc.Arbitrary<unknown>, { numRuns: 1, seed })[0];
+
+function rejectedFor(
+  operation: OperationName,
+  supported: Readonly<Record<string, readonly unknown[]>>,
+): number {
+  const inputs = fc.sample(aimedInputs(operation, supported), { numRuns: DRAWS, seed: SEED });
+  const allowed = inputs.filter((input) => allows(supported, input)).length;
+  return (DRAWS - allowed) / Math.max(allowed, 0.5);
+}
+
+describe("a subject that supports one value of a field", () => {
+  it.each(OPERATION_NAMES)("of %s gets it in few draws", (operation) => {
+    const leaves = leavesOf(drawn(operation, SEED));
+    // some fields of each, as each costs many draws
+    for (const [path, value] of leaves.filter((_, i) => (i + SEED) % Math.ceil(leaves.length / 3 || 1) === 0))
+      expect(rejectedFor(operation, { [path]: [value] }), path).toBeLessThanOrEqual(MAX_REJECTED);
+  });
+});
+
+describe("a subject that supports one recipe, copy, layout and type", () => {
+  const fields: { readonly [K in OperationName]?: RegExp } = {
+    quantize: /^spec\./,
+    dequantize: /^(spec\.|direction|scaleLayout|dtype)/,
+    encode: /^format/,
+  };
+  it.each(Object.keys(fields) as OperationName[])("of %s gets them in few draws", (operation) => {
+    const leaves = leavesOf(drawn(operation, SEED)).filter(([path]) => fields[operation]?.test(path));
+    const supported = Object.fromEntries(leaves.map(([path, value]) => [path, [value]]));
+    expect(rejectedFor(operation, supported)).toBeLessThanOrEqual(MAX_REJECTED);
+  });
+});
