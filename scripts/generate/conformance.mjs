@@ -234,7 +234,7 @@ ${trainingTable(training)}
 \`scripts/witness/te_vectors.py\` recorded results of ${engine.version} on an ${engine.gpu}. \`npm test\` compares the
 reference with them (\`conformance/tests/te/*.test.ts\`), and every bit agrees. The recordings contain the quantizers with all their options, over
 random values, all bit patterns, tiles of zeros, NaN, subnormals and infinities; \`Linear\` in seven sizes; \`LayerNormLinear\` and
-\`LayerNormMLP\` with an exact norm; several microbatches with cached weights; gradients added to main gradients; and delayed scaling's
+\`LayerNormMLP\` of inputs of signs (1 and -1), whose norm is exact, under \`relu\`, \`srelu\` and their gated forms only; several microbatches with cached weights; gradients added to main gradients; and delayed scaling's
 scales and histories over five iterations.
 
 ${engineTable(quantizations, nvfp4, modules)}

@@ -1,0 +1,77 @@
+/** Every number in README's prose is what its source says; a number without a source fails. */
+import { readFileSync } from "node:fs";
+import { expect, it } from "vitest";
+import { isIntegral, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
+import { ROUNDINGS } from "../../../src/ops/cast/cast.js";
+import { ENCODINGS } from "../harness/digests.js";
+
+const ROOT = new URL("../../../", import.meta.url);
+const text = (path: string): string => readFileSync(new URL(path, ROOT), "utf8");
+const vectors = (name: string) => JSON.parse(text(`conformance/vectors/${name}.json`));
+
+/** README without code, addresses and names: what is left has only numbers that say something. */
+const PROSE = text("README.md")
+  .replace(/```[\s\S]*?```/g, "")
+  .replace(/`[^`]*`/g, "")
+  .replace(/\]\([^)]*\)/g, "]");
+
+const NUMBER = /(?<![\w.,/^-])\d[\d,.]*(?:\^\d+)?(?![\w/-])|(?<=\()-?1(?= and -1\))|(?<=1 and )-1/g;
+
+const exhausted = vectors("exhaustive") as readonly { format: string }[];
+const policies = (format: keyof typeof SCALAR_FORMATS): number =>
+  isIntegral(SCALAR_FORMATS[format].specials) ? 1 : 2;
+const whole = SCALAR_FORMAT_NAMES.filter(
+  (format) =>
+    exhausted.filter((each) => each.format === format).length === ROUNDINGS.length * policies(format),
+);
+const quantizations = vectors("te-quantizations");
+const grouped = (n: number): string => n.toLocaleString("en-US");
+
+/** What README says, each with the number that its source has. Facts about other programs are written here, with their source. */
+const STATEMENTS: readonly (readonly [says: RegExp, source: () => readonly string[]])[] = [
+  [
+    /(\d+) handwritten digits/,
+    () => [/HELD_BACK = (\d+)/.exec(text("examples/shared/digits.mjs"))?.[1] ?? ""],
+  ],
+  // https://www.typescriptlang.org/docs/handbook/release-notes/typescript-5-2.html
+  [/TypeScript ([\d.]+) or later/, () => ["5.2"]],
+  // explicit resource management is in V8 from 13.8 on, which Node 24 has
+  [/JavaScript on Node (\d+) and (\d+)/, () => [oldestNode(), "22"]],
+  [/needs Node (\d+) or later/, () => [oldestNode()]],
+  [/(\d+) of the (\d+) formats/, () => [String(whole.length), String(SCALAR_FORMAT_NAMES.length)]],
+  [/\*all\* (2\^\d+)\s+inputs/, () => [`2^${Math.log2(vectors("sweep-digests").inputs)}`]],
+  [/digests of all (\d+)\s+encodings/, () => [String(ENCODINGS.length)]],
+  [/ran ([\d,]+) quantizations/, () => [grouped(quantizations.quantizations.length)]],
+  [
+    /TransformerEngine ([\d.]+)(?=,)/,
+    () => [/TransformerEngine ([\d.]+),/.exec(quantizations.origin.version)?.[1] ?? ""],
+  ],
+  [/, (\d+) of its NVFP4 reference/, () => [grouped(vectors("te-nvfp4").nvfp4.length)]],
+  [/and (\d+)\s+programs/, () => [grouped(vectors("te-modules").modules.length)]],
+  [/norm\s+is exact \((1) and (-1)\)/, () => ["1", "-1"]],
+  [/choice (\d+)\)/, () => [/^(\d+)\. \*\*Comparison\*\*.*NaN/m.exec(text("docs/numerics.md"))?.[1] ?? ""]],
+];
+
+function oldestNode(): string {
+  return /\d+/.exec(JSON.parse(text("package.json")).engines.node)?.[0] ?? "";
+}
+
+it("has the numbers of their sources", () => {
+  for (const [says, source] of STATEMENTS) expect(says.exec(PROSE)?.slice(1), String(says)).toEqual(source());
+});
+
+it("has no number without a source", () => {
+  const rest = STATEMENTS.reduce((left, [says]) => left.replace(says, ""), PROSE);
+  expect(Array.from(rest.matchAll(NUMBER), ([number]) => number)).toEqual([]);
+});
+
+it("names the formats that are not compared over all inputs", () => {
+  const missing = SCALAR_FORMAT_NAMES.filter((format) => !whole.includes(format));
+  expect(
+    Array.from(
+      /The others \(([^)]*)\)/.exec(text("README.md"))?.[1]?.matchAll(/`(\w+)`/g) ?? [],
+      ([, name]) => name,
+    ),
+  ).toEqual(missing);
+});
