@@ -53,8 +53,12 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
       ),
     ];
   const { maxCode } = factsOf(type);
+  const last = type === "e8m0" ? 254 : maxCode;
+  // the code of NaN stays
   const coded = (words: string, change: (code: number, own: RuleResult) => number) =>
-    changed(words, (own) => Math.min(Math.max(change(own.code, own), 0), type === "e8m0" ? 254 : maxCode));
+    changed(words, (own) =>
+      own.code > last ? own.code : Math.min(Math.max(change(own.code, own), 0), last),
+    );
   if (type === "e8m0")
     return [
       ...other,
