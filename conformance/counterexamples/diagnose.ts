@@ -13,7 +13,7 @@ import type { Evidence, Explanation, MaybeAnswer, Naming, Right } from "./suspec
  * The mistakes that explain every bit of all answers, the likely ones first; several where the answers do not tell them apart.
  * Without any, what is wrong in facts.
  */
-export async function named<K extends OperationName>(
+async function named<K extends OperationName>(
   operation: K,
   evidence: readonly Evidence<Cases[K]>[],
   right: Right<K>,

@@ -1,29 +1,12 @@
 /** What a kernel may have done wrong when scaled values become codes. */
 import { roundedElement } from "../../../src/explain/element.js";
-import { type ExplainedRounding, type RandomBits, roundTo } from "../../../src/explain/rounding.js";
+import { type ExplainedRounding, roundTo } from "../../../src/explain/rounding.js";
 import { factsOf, isIntegral, valueOfCode } from "../../../src/formats/derive.js";
 import { tiesOf } from "../../../src/formats/element-scalings.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import type { CodedElement, Coder } from "./coder.js";
 import { stochastically, stochasticCoders } from "./stochastic.js";
-
-/** How a scaled value becomes a code. The first one is right, and has no words. */
-export interface Coder {
-  readonly words: string;
-  readonly of: (value: number, element: CodedElement) => number;
-}
-
-/** The element whose scaled value becomes a code. */
-export interface CodedElement {
-  /** The number that was scaled. */
-  readonly x: number;
-  /** The sign bit of the number that was scaled, also that of NaN. */
-  readonly isNegative: boolean;
-  /** The index of its random bits. */
-  readonly index: number;
-  /** The random bits of an index, of the call or drawn. */
-  readonly bitsOf: (index: number) => RandomBits;
-}
 
 const ROUNDINGS: readonly (readonly [ExplainedRounding, string])[] = [
   ["tiesToEven", "elements are rounded to nearest, ties to the even code"],

@@ -1,7 +1,8 @@
 /** Which ways to scale elements and to make codes explain all codes of some answers, under scales that are known. */
 import type { RuleResult } from "../../../src/explain/scale-rules.js";
 import { factsOf } from "../../../src/formats/derive.js";
-import { type CodedElement, type Coder, coders } from "./coders.js";
+import type { CodedElement, Coder } from "./coder.js";
+import { coders } from "./coders.js";
 import type { CopyEvidence } from "./copies.js";
 import { type Scaler, scalers } from "./scalers.js";
 import type { View } from "./view.js";

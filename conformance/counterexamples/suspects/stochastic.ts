@@ -2,7 +2,7 @@
 import { type RandomBits, roundTo } from "../../../src/explain/rounding.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
-import type { Coder } from "./coders.js";
+import type { Coder } from "./coder.js";
 
 /** The code of a value under these random bits. */
 export function stochastically(value: number, format: ScalarFormat, random: RandomBits): number {

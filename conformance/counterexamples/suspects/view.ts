@@ -17,7 +17,7 @@ import { codePlace, linePlace, scaleIndex } from "../../../src/tensor/places.js"
 import type { Direction, QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { elementCount, storageBits } from "../../../src/tensor/shape.js";
 import type { QuantizeCase } from "../../operations/quantize/quantize.js";
-import type { CodedElement } from "./coders.js";
+import type { CodedElement } from "./coder.js";
 
 /** A block: its region, and its first element. */
 export interface Block {

@@ -1,6 +1,6 @@
 /**
  * Faults planted in the reference, under every quantizer and dialect: whatever the tool calls a fault gives the kernel's wrong
- * answers when it is applied to the reference, also on inputs that the tool has not seen, and a fault without a name gets no cause.
+ * answers when it is applied to the reference, also on inputs that it has not seen, and a fault without a name gets no cause.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
