@@ -73,7 +73,8 @@ function isExact(row: Convention, kind: ScaleKind, target: string): boolean {
 
 const CASES = CONVENTION_NAMES.flatMap((name) => {
   const row = conventionOf(name);
-  if (row.container || CODE_TYPES[row.type].bits !== 8 || row.global || !row.codes.suffix) return [];
+  const isMatrix = [".weight", "._weight_qdata"].includes(row.codes.suffix);
+  if (row.container || CODE_TYPES[row.type].bits !== 8 || row.global || !isMatrix) return [];
   return row.kinds.flatMap((kind) =>
     SHAPES[kind] ? row.scale.dtypes.map((dtype) => [name, kind, dtype] as const) : [],
   );
