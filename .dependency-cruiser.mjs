@@ -19,6 +19,7 @@ const LAYERS = [
   ...[
     "errors",
     "nearest",
+    "brand",
     "options",
     "formats",
     "random",

@@ -2,14 +2,19 @@
  * Checks of arguments. An options table has a check for each option; unknown options, null, wrong types and values out of range
  * are rejected. A `Domain` is the check of a single value.
  */
+import { unwrapHint } from "./brand.js";
 import { ArgumentError } from "./errors.js";
 import { distance } from "./nearest.js";
 
+/** What a check returns: anything but undefined, so that a check that returns nothing is a type error. */
+type Kept = NonNullable<unknown> | null;
+
 /**
- * A check that throws unless `value` is valid. `user` is the name of the called function and `name` the name of the argument,
- * for the message.
+ * A check that throws unless `value` is valid. It returns the value to use from then on: the value itself, or the library's own
+ * copy of an object or array, each of whose properties was read once. `user` is the name of the called function and `name` the
+ * name of the argument, for the message.
  */
-export type Domain = (user: string, name: string, value: unknown) => unknown;
+export type Domain = (user: string, name: string, value: unknown) => Kept;
 
 /** A required option, with its check. */
 export interface Needed {
@@ -22,8 +27,9 @@ export type OptionTable<T> = {
 };
 
 /**
- * A check of an options object, which it returns. `name` is the name of the object in messages; without it, messages name only
- * the option.
+ * A check of an options object. It returns the library's own copy, for which each option was read once: a caller's object may
+ * have accessors or be a proxy, so it is not read again. `name` is the name of the object in messages; without it, messages
+ * name only the option.
  */
 export type OptionCheck<T> = <O extends T>(user: string, options: O, name?: string) => O;
 
@@ -40,34 +46,82 @@ export function needed(domain: Domain): Needed {
 
 /**
  * Returns a check of options objects. An option with value `undefined` counts as absent. The check throws `ArgumentError` for
- * anything but a plain object, for an unknown option (the message suggests the nearest name), and for a missing required
- * option. `argument` is the name of the parameter, for the message about a value that is no such object.
+ * anything but a plain object, for an unknown option (the message suggests the nearest name), for a missing required option, and
+ * for an option whose accessor throws. `argument` is the name of the parameter, for the message about a value that is no such
+ * object.
  */
 export function optionsOf<T>(table: OptionTable<T>, argument = "options"): OptionCheck<T> {
   const rows = new Map<string, Domain | Needed>(Object.entries(table));
   const domains: Record<string, Domain | undefined> = Object.create(null);
   for (const [key, row] of rows) domains[key] = typeof row === "function" ? row : row.needed;
   const wanted = [...rows].flatMap(([key, row]) => (typeof row === "function" ? [] : [key]));
-  return (user, options, name) => {
+  return <O extends T>(user: string, options: O, name?: string): O => {
     requirePlain(user, name ?? argument, options, rows.keys());
-    const given = options as Readonly<Record<string, unknown>>;
     const path = name === undefined ? "" : `${name}.`;
-    for (const key in given) {
-      const domain = domains[key];
-      if (!domain) throw unknownKey(user, path, key, rows.keys());
-      const value = given[key];
-      if (value !== undefined) domain(user, path + key, value);
-    }
+    const own: Record<string, unknown> = {};
+    const unknown = readInto(own, user, name ?? argument, options as object, domains);
+    if (unknown !== undefined) throw unknownKey(user, path, unknown, rows.keys());
+    for (const key in own) own[key] = (domains[key] as Domain)(user, path + key, own[key]);
     for (const key of wanted) {
-      if (given[key] === undefined) throw new ArgumentError(`${user}: ${path}${key} is missing; give it`);
+      if (own[key] === undefined) throw new ArgumentError(`${user}: ${path}${key} is missing; give it`);
     }
-    return options;
+    // every key of O is a key of the table
+    return own as O;
   };
+}
+
+/**
+ * Reads each option once, into `own`. Returns the first unknown key, if there is one. Nothing else reads a caller's object.
+ */
+function readInto(
+  own: Record<string, unknown>,
+  user: string,
+  name: string,
+  given: object,
+  domains: Readonly<Record<string, Domain | undefined>>,
+): string | undefined {
+  try {
+    for (const key in given) {
+      if (!domains[key]) return key;
+      const value: unknown = Reflect.get(given, key);
+      if (value !== undefined) own[key] = value;
+    }
+    return undefined;
+  } catch (cause) {
+    throw unreadable(user, name, cause);
+  }
+}
+
+/** The error for an argument whose accessor, or whose proxy, throws. */
+function unreadable(user: string, name: string, cause: unknown): ArgumentError {
+  return new ArgumentError(
+    `${user}: ${name} cannot be read, because its accessor or proxy throws; give a plain value`,
+    {
+      cause,
+    },
+  );
+}
+
+/**
+ * Returns the options of `given` that are in the table, without others, for a base class that checks only its own. Each is read
+ * once; one that is undefined is left out.
+ */
+export function fieldsOf<T>(user: string, given: T, table: OptionTable<T>): T {
+  const fields: Record<string, unknown> = {};
+  try {
+    for (const key in table) {
+      const value: unknown = Reflect.get(Object(given) as object, key);
+      if (value !== undefined) fields[key] = value;
+    }
+  } catch (cause) {
+    throw unreadable(user, "options", cause);
+  }
+  return fields as T;
 }
 
 /** Returns the check of an option that is itself an options object. */
 export function nested<T>(check: OptionCheck<T>): Domain {
-  return (user, name, value) => check(user, value as T, name);
+  return (user, name, value) => check(user, value as T & Kept, name);
 }
 
 function requirePlain(user: string, name: string, value: unknown, keys: Iterable<string>): void {
@@ -75,7 +129,7 @@ function requirePlain(user: string, name: string, value: unknown, keys: Iterable
     const prototype = prototypeOf(value);
     // a plain object of another JavaScript realm has another prototype object, whose own prototype is null
     if (prototype === Object.prototype || prototype === null) return;
-    if (prototype && !Array.isArray(value) && prototypeOf(prototype) === null) return;
+    if (prototype && !isArray(value) && prototypeOf(prototype) === null) return;
   }
   throw new ArgumentError(
     `${user}: ${name} is ${describe(value)}; it must be an object with ${[...keys].join(", ")}`,
@@ -114,7 +168,7 @@ export function describe(given: unknown): string {
       return `${given}n`;
     case "object":
       if (given === null) return "null";
-      return Array.isArray(given) ? `an array of ${given.length}` : describeObject(given);
+      return isArray(given) ? `an array of ${listLength(given)}` : describeObject(given);
     default:
       return Object.is(given, -0) ? "-0" : String(given);
   }
@@ -127,8 +181,13 @@ function describeObject(given: object): string {
 
 /** Returns the class name of an object, or "" if it is unavailable, as with some proxies. */
 export function classOf(given: object): string {
-  const made: unknown = prototypeOf(given) === null ? Object : prototypeOf(given)?.constructor;
-  return typeof made === "function" ? nameOf(made) : "";
+  try {
+    const prototype = prototypeOf(given);
+    const made: unknown = prototype === null ? Object : prototype?.constructor;
+    return typeof made === "function" ? nameOf(made) : "";
+  } catch {
+    return "";
+  }
 }
 
 /** Returns the name, or "" if it is not a string (a class may have a static field `name`) or a proxy throws. */
@@ -149,10 +208,85 @@ function prototypeOf(given: object): object | null | undefined {
   }
 }
 
+/** As `Array.isArray`, and false for a revoked proxy, for which that throws. */
+export function isArray(value: unknown): value is readonly unknown[] {
+  try {
+    return Array.isArray(value);
+  } catch {
+    return false;
+  }
+}
+
+/** Returns the length of an array, or NaN if a proxy throws or answers with something else than a number. */
+export function listLength(list: readonly unknown[]): number {
+  try {
+    const length: unknown = list.length;
+    return typeof length === "number" ? length : Number.NaN;
+  } catch {
+    return Number.NaN;
+  }
+}
+
+/** The maximum length of a list of options: more is refused at once instead of being read for seconds. */
+export const MAX_LIST = 2 ** 20;
+
+/**
+ * Returns the library's own copy of an array, each of whose elements was read once, by its index, and is what `each` returned.
+ * Throws `ArgumentError` for anything but an array of at most `most` elements, and for one that cannot be read. `what`
+ * describes valid lists in messages.
+ */
+export function ownList<T>(
+  user: string,
+  name: string,
+  list: unknown,
+  each: (value: unknown, index: number) => T,
+  what = "a list",
+  most = MAX_LIST,
+): T[] {
+  const length = isArray(list) ? listLength(list) : Number.NaN;
+  if (!isArray(list) || !(length >= 0)) throw outside(user, name, list, what);
+  if (length > most)
+    throw new ArgumentError(`${user}: ${name} has ${length} elements; there may be ${most}; give fewer`);
+  const own: T[] = [];
+  for (let i = 0; i < length; i++) own.push(each(elementAt(user, name, list, i), i));
+  return own;
+}
+
+/** Returns the entries of a Map, by the language's own iterator, or undefined for anything else, such as a proxy of a Map. */
+export function entriesOfMap(value: unknown): [unknown, unknown][] | undefined {
+  try {
+    return [...Map.prototype.entries.call(value)];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns the entries of a plain object, each read once, or undefined for anything else. Throws `ArgumentError` if it throws. */
+export function membersOfPlain(user: string, name: string, value: unknown): [string, unknown][] | undefined {
+  try {
+    if (typeof value !== "object" || value === null) return undefined;
+    const prototype: unknown = Object.getPrototypeOf(value);
+    return prototype === null || prototype === Object.prototype ? Object.entries(value) : undefined;
+  } catch (cause) {
+    throw unreadable(user, name, cause);
+  }
+}
+
+/** Returns element i of a caller's array. Throws `ArgumentError` if an accessor or proxy throws. */
+export function elementAt(user: string, name: string, list: ArrayLike<unknown>, i: number): unknown {
+  try {
+    return list[i];
+  } catch (cause) {
+    throw unreadable(user, name, cause);
+  }
+}
+
 /** Returns a check from a predicate. `what` describes valid values in messages. */
 export function domain(belongs: (value: unknown) => boolean, what: string): Domain {
   return (user, name, value) => {
     if (!belongs(value)) throw outside(user, name, value, what);
+    // no predicate accepts undefined
+    return value as Kept;
   };
 }
 
@@ -220,24 +354,24 @@ export const u64 = domain(isU64, "a bigint from 0n to 2n ** 64n - 1n");
 /** Accepts one of these values, which are mostly names. */
 export function oneOf(values: readonly (string | number)[]): Domain {
   return (user, name, value) => {
-    if ((values as readonly unknown[]).includes(value)) return;
+    if ((values as readonly unknown[]).includes(value)) return value as Kept;
     throw new ArgumentError(`${user}: ${name} ${describe(value)} is not one of ${values.join(", ")}`);
   };
 }
 
-/** Accepts a non-empty array whose elements all satisfy `each`. */
+/** Accepts a non-empty array whose elements all satisfy `each`. Returns a copy of what `each` returned. */
 export function listOf(each: Domain): Domain {
+  const what = "a list with something in it";
   return (user, name, value) => {
-    if (!Array.isArray(value) || value.length === 0)
-      throw outside(user, name, value, "a list with something in it");
-    for (const [i, one] of value.entries()) each(user, `${name}[${i}]`, one);
+    const own = ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one), what);
+    if (own.length === 0) throw outside(user, name, value, what);
+    return own;
   };
 }
 
-/** Accepts an array, possibly empty, whose elements all satisfy `each`. */
+/** Accepts an array, possibly empty, whose elements all satisfy `each`. Returns a copy of what `each` returned. */
 export function anyListOf(each: Domain): Domain {
-  const some = listOf(each);
-  return (user, name, value) => (Array.isArray(value) && value.length === 0) || some(user, name, value);
+  return (user, name, value) => ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one));
 }
 
 export const callable = domain((value) => typeof value === "function", "a function");
@@ -252,11 +386,23 @@ export function requireSynchronous(user: string, value: unknown, why: string): v
 
 /** Accepts an instance of a class. `what` describes it in messages, with an article. */
 export function instance(made: { readonly prototype: object }, what: string): Domain {
-  return domain((value) => value instanceof (made as new () => unknown), what);
+  return (user, name, value) => {
+    if (isInstance(made, value)) return value as Kept;
+    throw outside(user, name, value, `${what}${unwrapHint(made, value)}`);
+  };
 }
 
-/** Accepts any value. The function that receives the option checks it. */
-export const anything: Domain = () => undefined;
+/** `instanceof`, and false if a proxy throws. */
+function isInstance(made: { readonly prototype: object }, value: unknown): boolean {
+  try {
+    return value instanceof (made as new () => unknown);
+  } catch {
+    return false;
+  }
+}
+
+/** Accepts any value, and returns it. The function that receives the option checks it. */
+export const anything: Domain = (_user, _name, value) => value as Kept;
 
 /** Returns the value at a path of field names that are separated by dots, or undefined if a field is missing. */
 export function valueAt(data: unknown, path: string): unknown {

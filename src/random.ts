@@ -1,4 +1,5 @@
 /** Random numbers on the host, for initial parameters and the order of samples. They are equal on every machine. */
+import { OutOfMemoryError } from "./errors.js";
 import { finite, integer, needed, optionsOf, u64 } from "./options.js";
 
 /** A source of random bits: the generator Philox 4x32-10 with the key `seed`. Its counter consists of `offset` and an index. */
@@ -25,7 +26,23 @@ function highProduct(factor: number, x: number): number {
 export const checkDraw = optionsOf<RandomSource>({ seed: needed(u64), offset: needed(u64) }, "draw");
 
 /** The check of a number of values. */
-const countOf = integer(0, 2 ** 31);
+/** The maximum number of values of one draw. */
+export const MAX_DRAWS = 2 ** 31;
+
+const countOf = integer(0, MAX_DRAWS);
+
+/** Returns a zeroed array of the host. Throws `OutOfMemoryError` if the host has no memory for it. */
+export function hostArray<A>(kind: new (count: number) => A, count: number): A {
+  try {
+    return new kind(count);
+  } catch {
+    throw new OutOfMemoryError(
+      4 * count,
+      0,
+      "the host has no memory for an array of that size; ask for fewer values",
+    );
+  }
+}
 
 /**
  * Philox 4x32-10 (Salmon et al., SC 2011). Fills `words` with consecutive 128-bit outputs (blocks of 4 words), starting with
@@ -70,10 +87,10 @@ function philox({ seed, offset }: RandomSource, first: number, words: Uint32Arra
  * @throws `ArgumentError` for an invalid draw or count.
  */
 export function randomWords(draw: RandomSource, count: number): Uint32Array {
-  checkDraw("randomWords", draw);
+  const ownDraw = checkDraw("randomWords", draw);
   countOf("randomWords", "count", count);
-  const words = new Uint32Array(Math.ceil(count / 4) * 4);
-  philox(draw, 0, words);
+  const words = hostArray(Uint32Array, Math.ceil(count / 4) * 4);
+  philox(ownDraw, 0, words);
   return words.subarray(0, count);
 }
 
@@ -113,17 +130,17 @@ const PIECE = 1024;
  * @throws `ArgumentError` for an invalid draw, count or standard deviation.
  */
 export function normal(draw: RandomSource, count: number, std: number): Float32Array {
-  checkDraw("normal", draw);
+  const ownDraw = checkDraw("normal", draw);
   countOf("normal", "count", count);
   finite("normal", "std", std);
   const piece = Math.min(PIECE, count + (count % 2));
   const words = new Uint32Array((piece * SUMMANDS) / 2);
   const halves = new Uint16Array(words.buffer);
   const scale = std / 2 ** 16;
-  const values = new Float32Array(count);
+  const values = hostArray(Float32Array, count);
   for (let i = 0; i < count; i++) {
     const position = (i % piece) * SUMMANDS;
-    if (position === 0) philox(draw, ((i / piece) * words.length) / 4, words);
+    if (position === 0) philox(ownDraw, ((i / piece) * words.length) / 4, words);
     let sum = 0;
     for (let j = 0; j < SUMMANDS; j++) sum += halves[position + j] as number;
     values[i] = (sum - (SUMMANDS * 0xffff) / 2) * scale;
@@ -137,13 +154,14 @@ export function normal(draw: RandomSource, count: number, std: number): Float32A
  * @throws `ArgumentError` for an invalid draw or count.
  */
 export function permutation(draw: RandomSource, count: number): Uint32Array {
-  checkDraw("permutation", draw);
+  const ownDraw = checkDraw("permutation", draw);
   countOf("permutation", "count", count);
-  const order = Uint32Array.from({ length: count }, (_, i) => i);
+  const order = hostArray(Uint32Array, count);
+  for (let i = 0; i < count; i++) order[i] = i;
   const words = new Uint32Array(4);
   let used = 0;
   const word = (): number => {
-    if (used % 4 === 0) philox(draw, used / 4, words);
+    if (used % 4 === 0) philox(ownDraw, used / 4, words);
     return words[used++ % 4] as number;
   };
   for (let last = count - 1; last > 0; last--) {

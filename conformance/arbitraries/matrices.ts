@@ -141,15 +141,15 @@ const plant: fc.Arbitrary<Plant> = fc.oneof(
 export function wideMatrix<D extends WideDType>(
   aim: MatrixAim & { readonly dtype: D },
 ): fc.Arbitrary<PlainTensor<D>> {
-  checkAim("wideMatrix", aim, "aim");
+  const ownAim = checkAim("wideMatrix", aim, "aim");
   const base = fc.oneof({ weight: 1, arbitrary: constant }, { weight: 4, arbitrary: seeded });
   return fc.tuple(base, fc.array(plant, { maxLength: 6 })).map(([start, plants]) => {
-    const bits = fill(start, elementCount(aim.shape));
-    for (const each of plants) apply(each, bits, aim);
+    const bits = fill(start, elementCount(ownAim.shape));
+    for (const each of plants) apply(each, bits, ownAim);
     return fromCodes(
-      aim.dtype,
-      aim.shape,
-      bits.map((pattern) => narrowed(pattern, aim.dtype)),
+      ownAim.dtype,
+      ownAim.shape,
+      bits.map((pattern) => narrowed(pattern, ownAim.dtype)),
     );
   });
 }

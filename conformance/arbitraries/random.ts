@@ -1,9 +1,10 @@
 /** Many numbers from one drawn seed: a large input then shrinks as fast as a small one. */
 
 import { integer } from "../../src/options.js";
+import { hostArray, MAX_DRAWS } from "../../src/random.js";
 
 const word = integer(-(2 ** 31), 2 ** 32 - 1);
-const length = integer(0);
+const length = integer(0, MAX_DRAWS);
 
 /**
  * splitmix32: a counter with the step 2^32 / golden ratio, mixed by two multiplications. Its period is 2^32. Throws
@@ -21,9 +22,14 @@ export function splitmix32(seed: number): () => number {
   };
 }
 
-/** The first `count` outputs of splitmix32. Throws `ArgumentError` if the seed is not a 32-bit integer. */
+/**
+ * The first `count` outputs of splitmix32, at most 2^31. Throws `ArgumentError` for another count, and if the seed is not a 32-bit
+ * integer, `OutOfMemoryError` if the host has no memory for them.
+ */
 export function words(seed: number, count: number): Uint32Array {
   length("words", "count", count);
   const next = splitmix32(seed);
-  return Uint32Array.from({ length: count }, next);
+  const drawn = hostArray(Uint32Array, count);
+  for (let i = 0; i < count; i++) drawn[i] = next();
+  return drawn;
 }

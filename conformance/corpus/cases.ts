@@ -65,8 +65,8 @@ const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "f32", "bf16", "
  */
 export function encodeCases(format: ScalarFormat, draw: CorpusDraw): readonly PlainTensor<WideDType>[] {
   scalarFormat("encodeCases", "format", format);
-  checkDraw("encodeCases", draw);
-  const { cases, seed } = draw;
+  const ownDraw = checkDraw("encodeCases", draw);
+  const { cases, seed } = ownDraw;
   const pattern = patternFor(SCALAR_FORMATS[format]);
   const multiple = factsOf(format).storageBits === 4 ? 2 : 1;
   const drawn = fc.tuple(anyWide, matrixShape(multiple, 16, MAX_ELEMENTS)).chain(([dtype, shape]) => {
@@ -89,8 +89,8 @@ export function encodeCases(format: ScalarFormat, draw: CorpusDraw): readonly Pl
  */
 export function quantizeCases(spec: QuantizeSpec, draw: CorpusDraw): readonly PlainTensor<WideDType>[] {
   requireSpec(spec);
-  checkDraw("quantizeCases", draw);
-  const { cases, seed } = draw;
+  const ownDraw = checkDraw("quantizeCases", draw);
+  const { cases, seed } = ownDraw;
   const block = drawnBlock(spec.tile);
   const { multiple } = BLOCK_FORMATS[spec.quantizer];
   const { max } = factsOf(spec.format);

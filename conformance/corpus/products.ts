@@ -29,6 +29,7 @@ import {
   oneOf,
   optionsOf,
   outside,
+  ownList,
 } from "../../src/options.js";
 import { copyGeometry } from "../../src/tensor/geometry.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
@@ -109,10 +110,11 @@ const checkAim = optionsOf<CorpusAim>(
 
 /** Accepts an array of two values that satisfy `each`. */
 function pairOf(each: Domain): Domain {
+  const what = "an array of two operands";
   return (user, name, value) => {
-    if (!Array.isArray(value) || value.length !== 2)
-      throw outside(user, name, value, "an array of two operands");
-    for (const [i, one] of value.entries()) each(user, `${name}[${i}]`, one);
+    const pair = ownList(user, name, value, (one, i) => each(user, `${name}[${i}]`, one), what);
+    if (pair.length !== 2) throw outside(user, name, value, what);
+    return pair;
   };
 }
 
@@ -122,21 +124,30 @@ const elements = optionsOf<Elements>({
 });
 const ofSpec = optionsOf<Extract<CorpusOperand, { spec: QuantizeSpec }>>({ spec: needed(anything) });
 
-/** Accepts an operand of a corpus. */
-function checkOperand(user: string, name: string, value: unknown): void {
-  if (typeof value === "object" && value !== null && "spec" in value) {
-    ofSpec(user, value as { spec: QuantizeSpec }, name);
-    const { spec } = value as { spec: QuantizeSpec };
-    requireSpec(spec);
+/** Returns a copy of an operand of a corpus. Throws `ArgumentError` for anything else. */
+function checkOperand(user: string, name: string, value: unknown): CorpusOperand {
+  if (hasSpec(value)) {
+    const spec = requireSpec(ofSpec(user, value, name).spec);
     if (tensorScaleRole(spec.scaleRule) === "divisor")
       throw new ArgumentError(
         `${user}: ${name}.spec has scaleRule ${spec.scaleRule}, whose scale of the tensor divides; products take others`,
       );
-    return;
+    return { spec };
   }
-  const { dtype, tile } = elements(user, value as Elements, name);
+  const ownElements = elements(user, value as Elements, name);
+  const { dtype, tile } = ownElements;
   if (tile !== undefined && dtype !== "e4m3" && dtype !== "e5m2")
     throw new ArgumentError(`${user}: ${name} is ${dtype} with tile ${tile}; only e4m3 and e5m2 have scales`);
+  return ownElements;
+}
+
+/** Whether the operand is named by a spec. A proxy that throws counts as one, and is refused when it is read. */
+function hasSpec(value: unknown): value is { readonly spec: QuantizeSpec } {
+  try {
+    return typeof value === "object" && value !== null && "spec" in value;
+  } catch {
+    return true;
+  }
 }
 
 function traits(kind: CorpusOperand): OperandTraits {
@@ -156,13 +167,13 @@ function traits(kind: CorpusOperand): OperandTraits {
  * does not multiply.
  */
 export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase[] {
-  checkAim("gemmCases", aim);
-  checkDraw("gemmCases", draw);
-  const { cases, seed } = draw;
-  const { datapath, splitAccumulator, splitK } = aim;
+  const ownAim = checkAim("gemmCases", aim);
+  const ownDraw = checkDraw("gemmCases", draw);
+  const { cases, seed } = ownDraw;
+  const { datapath, splitAccumulator, splitK } = ownAim;
   const choiceOf = ([a, b]: (typeof PAIRS)[number]) =>
     datapathFor(datapath, traits(a), traits(b), splitAccumulator);
-  const pairs = aim.operands ? [aim.operands] : PAIRS.filter((pair) => choiceOf(pair).ok);
+  const pairs = ownAim.operands ? [ownAim.operands] : PAIRS.filter((pair) => choiceOf(pair).ok);
   for (const pair of pairs) {
     const choice = choiceOf(pair);
     if (!choice.ok) throw new ArgumentError(`gemmCases: ${choice.reason}`);
@@ -195,8 +206,8 @@ export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase
     const tensors = {
       ...a.tensors,
       ...b.tensors,
-      ...(aim.c ? { ".c": values("f32", [rows, columns], seeds[2], "narrow") } : {}),
-      ...(aim.bias ? { ".bias": values("bf16", [columns], seeds[2], "narrow") } : {}),
+      ...(ownAim.c ? { ".c": values("f32", [rows, columns], seeds[2], "narrow") } : {}),
+      ...(ownAim.bias ? { ".bias": values("bf16", [columns], seeds[2], "narrow") } : {}),
     };
     return { tensors, recipes: { ...a.recipes, ...b.recipes } };
   });

@@ -67,9 +67,9 @@ export function lawsFor(
   subject: Subject,
   operations: readonly OperationName[] = OPERATION_NAMES,
 ): readonly Law[] {
-  checkSubject("lawsFor", subject, "subject");
+  const ownSubject = checkSubject("lawsFor", subject, "subject");
   operationNames("lawsFor", "operations", operations);
-  return LAWS.filter(({ operation }) => subject[operation] && operations.includes(operation));
+  return LAWS.filter(({ operation }) => ownSubject[operation] && operations.includes(operation));
 }
 
 /**

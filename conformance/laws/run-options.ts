@@ -1,6 +1,6 @@
 /** The options of a conformance run. All are checked before the run, so that a run that tests nothing does not pass. */
 import * as fc from "fast-check";
-import { type Backend, requireBackend } from "../../src/backends/backend.js";
+import { type Backend, openedBackend } from "../../src/backends/backend.js";
 import { ArgumentError } from "../../src/errors.js";
 import {
   boolean,
@@ -95,7 +95,7 @@ const checkSupported = optionsOf<SupportedInputs>(byOperation(supportedFields));
 export const runCount = integer(1, 2 ** 31 - 1);
 
 const operationName: Domain = (_user, _name, value) => {
-  if (OPERATION_NAMES.some((each) => each === value)) return;
+  if (OPERATION_NAMES.some((each) => each === value)) return value as OperationName;
   throw new ArgumentError(
     `no operation is named ${describe(value)}; there are ${OPERATION_NAMES.join(", ")}`,
   );
@@ -130,7 +130,7 @@ export const checkOptions = optionsOf<ConformanceOptions>(TABLE);
 export const checkBackendOptions = optionsOf<BackendOptions>(
   {
     ...TABLE,
-    backend: needed((user, _name, value) => requireBackend(user, value as BackendOptions["backend"])),
+    backend: needed(openedBackend),
   },
   "given",
 );

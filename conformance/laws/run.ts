@@ -44,33 +44,40 @@ export async function compareWith(
   reference: Subject = ORACLE,
   options: ConformanceOptions = {},
 ): Promise<ConformanceReport> {
-  checkOptions("compareWith", options);
-  checkSubject("compareWith", subject, "subject");
-  checkSubject("compareWith", reference, "reference");
-  const { runs = 100, seed = 1, replay, supported = {}, comparing = false, onProgress } = options;
-  const inputs = { ...inputsWithin(supported), ...options.inputs };
+  const ownOptions = checkOptions("compareWith", options);
+  const ownSubject = checkSubject("compareWith", subject, "subject");
+  const ownReference = checkSubject("compareWith", reference, "reference");
+  const { runs = 100, seed = 1, replay, supported = {}, comparing = false, onProgress } = ownOptions;
+  const inputs = { ...inputsWithin(supported), ...ownOptions.inputs };
   const chosen = replay
     ? [lawNamed(replay.law)]
-    : lawsFor(subject, operationsOf(subject, options.operations)).filter(
+    : lawsFor(ownSubject, operationsOf(ownSubject, ownOptions.operations)).filter(
         ({ compares }) => compares || !comparing,
       );
   const laws = chosen.map((each) => over(inputs, each));
   for (const { operation, compares } of laws) {
-    requireOperation("subject", subject, operation);
-    if (compares) requireOperation("reference", reference, operation);
+    requireOperation("subject", ownSubject, operation);
+    if (compares) requireOperation("reference", ownReference, operation);
   }
   const reports: LawReport[] = [];
   const read = (each: LawReport): Promise<LawReport> =>
-    readable(each, { subject, reference, inputs, given: options.inputs ?? {}, supported, seed });
+    readable(each, {
+      subject: ownSubject,
+      reference: ownReference,
+      inputs,
+      given: ownOptions.inputs ?? {},
+      supported,
+      seed,
+    });
   let done = 0;
   const optionsFor = (law: string, operation: OperationName): CheckOptions => {
     const onRun = (): void => onProgress?.({ law, operation, done: ++done, planned: runs * laws.length });
     return { runs, seed, path: replay?.path, onRun };
   };
   for (const each of laws) {
-    const specs = new SeenSpecs(subject);
+    const specs = new SeenSpecs(ownSubject);
     const { name: law, operation } = each;
-    const result = await each.check(specs.subject, reference, optionsFor(law, operation));
+    const result = await each.check(specs.subject, ownReference, optionsFor(law, operation));
     reports.push(await read({ law, operation, ...result, ...specs.notes }));
   }
   return { ok: reports.every(({ failure }) => failure === undefined), seed, laws: reports };

@@ -99,10 +99,10 @@ const checkMemoryUse = optionsOf<MemoryUse>({
  */
 export function expectNoLeak(backend: Backend, before: MemoryUse): void {
   requireBackend("expectNoLeak", backend);
-  checkMemoryUse("expectNoLeak", before, "before");
+  const ownBefore = checkMemoryUse("expectNoLeak", before, "before");
   const { live, blocks } = backend.memoryUse();
-  if (live === before.live && blocks === before.blocks) return;
+  if (live === ownBefore.live && blocks === ownBefore.blocks) return;
   throw new MismatchError(
-    `${live - before.live} bytes in ${blocks - before.blocks} blocks were not given back; dispose of them or use a scope`,
+    `${live - ownBefore.live} bytes in ${blocks - ownBefore.blocks} blocks were not given back; dispose of them or use a scope`,
   );
 }

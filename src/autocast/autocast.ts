@@ -1,11 +1,11 @@
 /** Autocast regions. A region sets the recipe by which layers quantize. Scales are updated when the outermost region ends. */
 import { platform } from "#platform";
-import { type Backend, requireBackend } from "../backends/backend.js";
+import { type Backend, openedBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import { boolean, optionsOf } from "../options.js";
+import { boolean, describe, optionsOf } from "../options.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
-import { Recipe, requireRecipe } from "../recipes/recipe.js";
+import { Recipe, recipeOption } from "../recipes/recipe.js";
 import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
 import { training } from "../tape/grad-mode.js";
 import { ScaleUpdates } from "../tape/scale-updates.js";
@@ -70,32 +70,35 @@ export function requireBody(op: string, body: () => unknown): void {
     throw new ArgumentError(`${op}: there is no body; call it as ${op}({ recipe }, () => ...)`);
 }
 
-/** Throws `ArgumentError` if the argument is not a reduction group. */
-function requireGroup(user: string, group: AmaxReductionGroup): void {
-  if (!Number.isSafeInteger(group?.size) || group.size < 1)
+/** Returns the argument if it is a reduction group. Throws `ArgumentError` if it is not. */
+function requireGroup(user: string, value: unknown): AmaxReductionGroup {
+  const group = value as AmaxReductionGroup;
+  const size: unknown = group?.size;
+  if (!Number.isSafeInteger(size) || Number(size) < 1)
     throw new ArgumentError(
-      `${user}: amaxReductionGroup has size ${group?.size}; it is the number of members, a whole one from 1`,
+      `${user}: amaxReductionGroup has size ${describe(size)}; it is the number of members, a whole one from 1`,
     );
   if (typeof group.reduceMax !== "function")
     throw new ArgumentError(
       `${user}: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }`,
     );
+  return group;
 }
 
 const checkOptions = optionsOf<AutocastOptions>({
-  recipe: (user, _name, recipe) => requireRecipe(user, recipe),
+  recipe: recipeOption,
   enabled: boolean,
   calibrating: boolean,
-  amaxReductionGroup: (user, _name, group) => requireGroup(user, group as AmaxReductionGroup),
-  backend: (user, _name, backend) => requireBackend(user, backend as Backend),
+  amaxReductionGroup: (user, _name, group) => requireGroup(user, group),
+  backend: openedBackend,
 });
 
 /** Checks the options and creates a region. If it throws, nothing has changed. */
 function prepare(user: string, options: AutocastOptions): Entered {
   if (options instanceof Recipe) throw new ArgumentError(`${user}: a recipe is given as { recipe }`);
-  checkOptions(user, options);
-  const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = options;
-  const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
+  const own = checkOptions(user, options);
+  const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = own;
+  const recipe = own.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   if (enabled && backend) requireRecipeSupport(recipe, backend);
   const outer = currentRegion();
   const around = outer?.updates;

@@ -2,7 +2,8 @@
 import { ArgumentError, DisposedError } from "../errors.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
-import { describe, oneOf } from "../options.js";
+import { type Domain, describe, oneOf } from "../options.js";
+import { memoryOf } from "../tensor/memory.js";
 import type { Memory } from "../tensor/storage.js";
 import type { DeviceExchange } from "./exchange.js";
 import type { GemmArgs } from "./ops/gemm.js";
@@ -68,7 +69,10 @@ export interface Backend {
   readonly fewerThreads?: string | undefined;
   /** The default datapath of matrix products. */
   readonly datapath: DatapathFamily;
-  /** The memory of the backend's tensors. */
+  /**
+   * The memory of the backend's tensors. Of a backend that `openBackend` returns it is for backends that wrap it: it throws
+   * `ArgumentError` for an access outside of the blocks that it has allocated itself.
+   */
   readonly memory: Memory;
   /** Present if the backend executes work asynchronously. */
   readonly timeline?: Timeline;
@@ -87,7 +91,10 @@ export interface Backend {
    * reason why it cannot. It enqueues nothing and does not throw for validated arguments.
    */
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
-  /** Runs an operation. The arguments are validated and include the outputs, which the caller has allocated. */
+  /**
+   * Runs an operation. The arguments are validated and include the outputs, which the caller has allocated. A backend that wraps
+   * one of `openBackend` passes on the arguments that it received; that backend throws `ArgumentError` for others.
+   */
   run<K extends OpName>(op: K, args: OpArgs[K]): void;
   /**
    * Returns the library algorithm that `run` would use for a supported product, or undefined if the backend uses a kernel of
@@ -112,17 +119,34 @@ export interface Backend {
 }
 
 /**
- * Throws `ArgumentError` if the argument is not a backend, for example a backend's name or an unawaited promise;
- * `DisposedError` if the backend is disposed.
+ * Returns the argument if it is a backend. Throws `ArgumentError` if it is not, for example a backend's name or an unawaited
+ * promise; `DisposedError` if the backend is disposed.
  */
-export function requireBackend(user: string, backend: Backend, name = "backend"): void {
-  const { supports, run, memory } = (backend ?? {}) as Partial<Backend>;
-  if (typeof supports !== "function" || typeof run !== "function" || typeof memory?.allocate !== "function")
+export function requireBackend(user: string, backend: Backend, name = "backend"): Backend {
+  const memory = memoryIn(backend);
+  if (memory === undefined)
     throw new ArgumentError(
       `${user}: ${name} is ${describe(backend)}, no backend; give what await openBackend("wasm") gives`,
     );
   if (memory.closed) throw new DisposedError(`${user}: the ${backend.name} backend`);
+  return backend;
 }
+
+/** Returns the memory of a backend, or undefined for anything that is not one, such as a proxy of one. */
+function memoryIn(backend: Backend): Memory | undefined {
+  try {
+    const { supports, run } = backend;
+    const memory = memoryOf(backend);
+    const isBackend =
+      typeof supports === "function" && typeof run === "function" && typeof memory?.allocate === "function";
+    return isBackend ? memory : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Checks an option that is a backend. */
+export const openedBackend: Domain = (user, name, value) => requireBackend(user, value as Backend, name);
 
 /** Checks the name of a datapath family. */
 export const datapathName = oneOf(DATAPATH_FAMILIES);

@@ -139,12 +139,12 @@ export function cudaDevices(): readonly CudaDevice[] {
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
   requireName(name);
-  checkOptions("openBackend", options);
-  if (name === "wasm") return openWasm(options);
+  const ownOptions = checkOptions("openBackend", options);
+  if (name === "wasm") return openWasm(ownOptions);
   const cuda = theCuda();
-  const fault = cuda.addon ? cuda.faults[options.device ?? 0] : reasonOf(cuda.missing);
-  if (cuda.addon && fault === undefined) return openCuda(cuda.addon, options);
-  if (name === "auto") return openWasm(options);
+  const fault = cuda.addon ? cuda.faults[ownOptions.device ?? 0] : reasonOf(cuda.missing);
+  if (cuda.addon && fault === undefined) return openCuda(cuda.addon, ownOptions);
+  if (name === "auto") return openWasm(ownOptions);
   throw new BackendError(`cuda: ${fault}; or open "wasm", which gives the same bits on the CPU`);
 }
 

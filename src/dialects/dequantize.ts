@@ -34,8 +34,8 @@ const checkOptions = optionsOf<DequantizeAsOptions>({
  */
 export function dequantizeAs(t: QuantizedTensor, options: DequantizeAsOptions): Tensor<WideDType> {
   requireQuantized("dequantizeAs", "t", t);
-  checkOptions("dequantizeAs", options);
-  const { dialect, dtype } = options;
+  const ownOptions = checkOptions("dequantizeAs", options);
+  const { dialect, dtype } = ownOptions;
   formOf(dialect, t.spec.quantizer);
   const { values }: Dialect = DIALECTS[dialect];
   if (!values) return dequantize(t, dtype);

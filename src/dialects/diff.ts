@@ -167,13 +167,13 @@ function sideOf(
  * bf16 or f16, `ShapeError` for a shape that the blocks do not divide, `DisposedError` for a disposed tensor.
  */
 export function diffDialects(x: Tensor, options: DiffDialectsOptions): DialectDiff {
-  checkOptions("diffDialects", options);
+  const ownOptions = checkOptions("diffDialects", options);
   const source = requireWide("diffDialects", "x", x);
   using _scope = new Scope();
-  const settings = commonSettings(options);
-  const [a, b] = [sideOf(source, options.a, settings), sideOf(source, options.b, settings)];
+  const settings = commonSettings(ownOptions);
+  const [a, b] = [sideOf(source, ownOptions.a, settings), sideOf(source, ownOptions.b, settings)];
   const inputs = castTo(source, "f32").dataSync() as Float32Array;
-  return { a: a.spec, b: b.spec, ...countsOf(inputs, a, b, options.examples ?? 2) };
+  return { a: a.spec, b: b.spec, ...countsOf(inputs, a, b, ownOptions.examples ?? 2) };
 }
 
 function countsOf(x: Float32Array, a: Side, b: Side, wanted: number): Omit<DialectDiff, "a" | "b"> {

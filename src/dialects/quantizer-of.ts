@@ -34,8 +34,8 @@ const checkOptions = optionsOf<QuantizerOfOptions>({
  * @throws `ArgumentError` for an unknown dialect, and for a quantizer, format or tile that the dialect does not have.
  */
 export function quantizerOf(options: QuantizerOfOptions): Quantizer {
-  checkOptions("quantizerOf", options);
-  const { dialect, quantizer, ...others } = options;
+  const ownOptions = checkOptions("quantizerOf", options);
+  const { dialect, quantizer, ...others } = ownOptions;
   return quantizerNamed(...dialectSettings(dialect, quantizer, others));
 }
 

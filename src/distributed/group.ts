@@ -1,7 +1,9 @@
 /** Groups of ranks, and the collective operations that every rank calls in the same order. */
+
 import type { Backend, Support } from "../backends/backend.js";
+import { inherits, isObject } from "../brand.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
-import { anyListOf, oneOf, text } from "../options.js";
+import { oneOf, ownList, text } from "../options.js";
 import { requireF32, requireTensor, requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
@@ -83,6 +85,11 @@ export class ProcessGroup {
   readonly #groups: ProcessGroup[] = [];
   #subject: string | undefined;
 
+  /** @internal Whether `x` is a group itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #communicator in x && inherits(this, x);
+  }
+
   /** @internal Groups come from `loopbackGroup`, `openProcessGroup` and `split`. */
   constructor(communicator: Communicator) {
     if (typeof (communicator as Partial<Communicator> | undefined)?.run !== "function")
@@ -124,11 +131,11 @@ export class ProcessGroup {
    */
   supports(plan: SumPlan): Support {
     const user = "supports";
-    checkSumPlan(user, plan, "plan");
-    const { sum: dtype, splits, order } = plan as SumPlanOptions;
+    const ownPlan = checkSumPlan(user, plan, "plan");
+    const { sum: dtype, splits, order } = ownPlan as SumPlanOptions;
     if (dtype === undefined || splits === undefined || order === undefined)
       throw new ArgumentError(`${user}: the plan is not whole; give what sumPlan() gives`);
-    const whole = completePlan(user, plan, { size: this.size, dtype, splits, fixed: true });
+    const whole = completePlan(user, ownPlan, { size: this.size, dtype, splits, fixed: true });
     return this.#communicator.supportsPlan(whole);
   }
 
@@ -359,8 +366,10 @@ export class ProcessGroup {
    * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   reduceMax(tensors: readonly Tensor<"f32">[]): void {
-    anyListOf(requireF32)("reduceMax", "tensors", tensors);
-    const [only, another] = tensors;
+    const ownTensors = ownList("reduceMax", "tensors", tensors, (x, i) =>
+      requireF32("reduceMax", `tensors[${i}]`, x),
+    );
+    const [only, another] = ownTensors;
     if (!only) {
       this.#run("agree", { what: "reduceMax", text: "of no tensors" });
       return;
@@ -369,13 +378,13 @@ export class ProcessGroup {
       this.allReduce(only, { reduction: "max", out: only });
       return;
     }
-    for (const each of tensors) requireOn(this.#communicator, "reduceMax", "tensors", each);
+    for (const each of ownTensors) requireOn(this.#communicator, "reduceMax", "tensors", each);
     using _ = new Scope();
-    const all = new Tensor(this.backend, "f32", [sum(tensors.map(({ size }) => size))]);
-    const places = offsetsOf(tensors.map(({ size }) => size));
-    for (const [i, each] of tensors.entries()) all.paste(each.reshape([each.size]), places[i] as number);
+    const all = new Tensor(this.backend, "f32", [sum(ownTensors.map(({ size }) => size))]);
+    const places = offsetsOf(ownTensors.map(({ size }) => size));
+    for (const [i, each] of ownTensors.entries()) all.paste(each.reshape([each.size]), places[i] as number);
     this.allReduce(all, { reduction: "max", out: all });
-    for (const [i, each] of tensors.entries()) {
+    for (const [i, each] of ownTensors.entries()) {
       const at = places[i] as number;
       each.paste(each.size === 1 ? all.view(at, each.shape) : all.slice(at, each.shape), 0);
     }

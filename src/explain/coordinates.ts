@@ -1,7 +1,10 @@
 /** Coordinates of elements that are to be explained. */
 import { ArgumentError } from "../errors.js";
-import { describe } from "../options.js";
+import { describe, elementAt, isArray, listLength } from "../options.js";
 import type { Shape } from "../tensor/shape.js";
+
+/** The number of indices that an error message shows. */
+const MAX_SHOWN = 8;
 
 /**
  * Returns the index of an element in row-major order. Throws `ArgumentError` unless `at` has one index for each dimension, from 0
@@ -11,14 +14,19 @@ export function indexIn(user: string, shape: Shape, at: unknown): number {
   const fail = (what: string): never => {
     throw new ArgumentError(`${user}: at is ${what}; the shape is [${shape}]`);
   };
-  if (!Array.isArray(at)) return fail(`${describe(at)}, not a list of indices`);
-  if (at.length !== shape.length)
-    return fail(`[${at.map(describe)}], ${at.length} indices for ${shape.length} dimensions`);
+  if (!isArray(at)) return fail(`${describe(at)}, not a list of indices`);
+  const count = listLength(at);
+  // only the first elements are read, because an array may have billions
+  const read = Array.from({ length: Math.min(count, MAX_SHOWN) || 0 }, (_, i) =>
+    elementAt(user, "at", at, i),
+  );
+  const shown = `[${read.map(describe)}${count > MAX_SHOWN ? ",..." : ""}]`;
+  if (count !== shape.length) return fail(`${shown}, ${count} indices for ${shape.length} dimensions`);
   let index = 0;
   for (const [axis, size] of shape.entries()) {
-    const own: unknown = at[axis];
+    const own: unknown = axis < MAX_SHOWN ? read[axis] : elementAt(user, "at", at, axis);
     if (typeof own !== "number" || !Number.isInteger(own) || own < 0 || own >= size)
-      return fail(`[${at.map(describe)}]; index ${axis} must be a whole number from 0 to ${size - 1}`);
+      return fail(`${shown}; index ${axis} must be a whole number from 0 to ${size - 1}`);
     index = index * size + own;
   }
   return index;

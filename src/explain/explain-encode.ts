@@ -44,10 +44,10 @@ const checkOptions = optionsOf<ExplainEncodeOptions>({
  */
 export function explainEncode(x: number, options: ExplainEncodeOptions): RoundingExplanation {
   anyNumber("explainEncode", "x", x);
-  checkOptions("explainEncode", options);
-  const { rounding = "tiesToEven", overflow = "saturate", index = 0, randomBits } = options;
-  const { seed = NO_RANDOM.seed, offset = NO_RANDOM.offset } = options;
-  const format: ScalarFormat = resolveFormat(options.format);
+  const ownOptions = checkOptions("explainEncode", options);
+  const { rounding = "tiesToEven", overflow = "saturate", index = 0, randomBits } = ownOptions;
+  const { seed = NO_RANDOM.seed, offset = NO_RANDOM.offset } = ownOptions;
+  const format: ScalarFormat = resolveFormat(ownOptions.format);
   const drawn = { bits: castBits({ seed, offset }, index), width: 16 } as const;
   const random = randomBits === undefined ? drawn : ({ bits: randomBits, width: 32 } as const);
   const choice = { format, rounding, overflow, ...(rounding === "stochastic" ? { random } : {}) };

@@ -84,18 +84,18 @@ const checkOptions = optionsOf<ExplainQuantizeOptions>({
  * shape, another number of elements, or a shape that the format's blocks do not divide.
  */
 export function explainQuantize(x: TensorValues, options: ExplainQuantizeOptions): QuantizeExplanation {
-  checkValues(USER, x, "x");
-  checkOptions(USER, options);
-  const { spec, at, direction = "rowwise", scale, amax, random, randomBits, values: rule } = options;
-  const values = requireData(x);
-  requireTaken(spec, options);
-  requireTransformable(USER, spec, x.dtype);
-  const [, columns] = asMatrix(x.shape);
+  const ownX = checkValues(USER, x, "x");
+  const ownOptions = checkOptions(USER, options);
+  const { spec, at, direction = "rowwise", scale, amax, random, randomBits, values: rule } = ownOptions;
+  const values = requireData(ownX);
+  requireTaken(spec, ownOptions);
+  requireTransformable(USER, spec, ownX.dtype);
+  const [, columns] = asMatrix(ownX.shape);
   requireQuantizable(USER, spec, columns);
-  const index = indexIn(USER, x.shape, at);
+  const index = indexIn(USER, ownX.shape, at);
   const given = (value: number | undefined) => (value === undefined ? undefined : Math.fround(value));
   const context = { direction, scale: given(scale), amax: given(amax), random, randomBits, values: rule };
-  if (randomBits) requireRandomBits(x, spec, direction, randomBits);
+  if (randomBits) requireRandomBits(ownX, spec, direction, randomBits);
   return new QuantizeExplainer(values, spec, context).explain(Math.floor(index / columns), index % columns);
 }
 

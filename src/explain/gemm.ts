@@ -89,9 +89,10 @@ type Choice = ReturnType<typeof datapathFor> & { readonly ok: true };
  */
 export function explainGemm(options: ExplainGemmOptions): GemmExplanation {
   const { at, ...settings } = requireOwn(options);
-  const operands = operandsOf<GemmInput>("explainGemm", checkGemm("explainGemm", settings));
+  const ownSettings = checkGemm("explainGemm", settings);
+  const operands = operandsOf<GemmInput>("explainGemm", ownSettings);
   using _scope = new Scope();
-  const { args, planned, shape, columns, dtype } = prepareGemm("explainGemm", operands, settings);
+  const { args, planned, shape, columns, dtype } = prepareGemm("explainGemm", operands, ownSettings);
   const index = indexIn("explainGemm", shape, at);
   const choice = choiceFor(args);
   const splits = args.splitK === "auto" ? 1 : args.splitK;
@@ -149,9 +150,9 @@ const checkOwn = optionsOf<
 
 /** Throws `ArgumentError` for what is no options object, and for an option that belongs to another operation. */
 function requireOwn(options: ExplainGemmOptions): ExplainGemmOptions {
-  checkOwn("explainGemm", options);
-  const other = OTHERS.find((name) => (options as Partial<GemmSettings>)[name] !== undefined);
-  if (other === undefined) return options;
+  const ownOptions = checkOwn("explainGemm", options);
+  const other = OTHERS.find((name) => (ownOptions as Partial<GemmSettings>)[name] !== undefined);
+  if (other === undefined) return ownOptions;
   throw new ArgumentError(
     `explainGemm: ${other} is no option of an explanation, which ends with the product's own cast; leave it out`,
   );

@@ -58,7 +58,11 @@ const checkLayout = optionsOf<ScalarLayout>(
  * with more than 16 bits (except tf32 with 19), or with values that f32 cannot represent.
  */
 export function formatWord(layout: ScalarLayout): number {
-  checkLayout(nameOf(layout), layout);
+  return wordOfLayout(checkLayout(nameOf(layout), layout));
+}
+
+/** As `formatWord`, for a layout whose fields were checked one by one. */
+function wordOfLayout(layout: ScalarLayout): number {
   const { exponentBits: e, mantissaBits: m, bias, signed, subnormals, specials } = layout;
   const fail = (why: string): never => {
     throw new ArgumentError(`format e${e}m${m} bias ${bias} ${specials}: ${why}`);
@@ -84,10 +88,19 @@ export function isIntegral(specials: SpecialsName): boolean {
   return specials === "integer" || specials === "symmetric";
 }
 
+/** The fields of a layout that name it in messages; none if they cannot be read. */
+function namesOf(layout: unknown): Partial<ScalarLayout> {
+  try {
+    const { exponentBits, mantissaBits } = Object(layout) as ScalarLayout;
+    return { exponentBits, mantissaBits };
+  } catch {
+    return {};
+  }
+}
+
 /** Returns a name of the layout for error messages. The layout may be invalid. */
 function nameOf(layout: unknown): string {
-  if (typeof layout !== "object" || layout === null) return "a scalar format";
-  const { exponentBits, mantissaBits } = layout as Partial<ScalarLayout>;
+  const { exponentBits, mantissaBits } = namesOf(layout);
   const isNamed = typeof exponentBits === "number" && typeof mantissaBits === "number";
   return isNamed ? `format e${exponentBits}m${mantissaBits}` : "a scalar format";
 }
@@ -104,10 +117,11 @@ function topField({ exponentBits, mantissaBits, specials }: ScalarLayout): numbe
  * @throws `ArgumentError` for an invalid layout.
  */
 export function derive(layout: ScalarLayout): FormatFacts {
-  const word = formatWord(layout);
-  const { exponentBits, mantissaBits: m, bias, signed, subnormals, specials } = layout;
+  const ownLayout = checkLayout(nameOf(layout), layout);
+  const word = wordOfLayout(ownLayout);
+  const { exponentBits, mantissaBits: m, bias, signed, subnormals, specials } = ownLayout;
   const bits = exponentBits + m + (signed ? 1 : 0);
-  const field = topField(layout);
+  const field = topField(ownLayout);
   const fraction = 2 ** m - (specials === "nanOnly" && m > 0 ? 2 : 1);
   const minNormal = 2 ** ((subnormals ? 1 : 0) - bias);
   const maxCode = field * 2 ** m + fraction;
@@ -115,7 +129,7 @@ export function derive(layout: ScalarLayout): FormatFacts {
     word,
     bits,
     storageBits: bits <= 4 ? 4 : bits <= 8 ? 8 : bits <= 16 ? 16 : 32,
-    max: magnitudeOf(layout, maxCode),
+    max: magnitudeOf(ownLayout, maxCode),
     maxCode,
     maxExponent: field - bias,
     minNormal,

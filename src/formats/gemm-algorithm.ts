@@ -1,5 +1,7 @@
 /** The algorithm of a GPU library for a product, as plain data that can be stored and used again. */
 
+import { anything, type Domain, elementAt, isArray, listLength, nested, optionsOf } from "../options.js";
+
 /** How split-K reduces its partial sums, with the numbers of cublasLtReductionScheme_t. */
 export const REDUCTION_SCHEME = { none: 0, inPlace: 1, computeType: 2, outputType: 4 } as const;
 
@@ -62,6 +64,27 @@ export function algorithmFault(value: unknown): readonly [field: string, needed:
   if (typeof data !== "string" || !/^[0-9a-f]{128}$/.test(data)) return ["data", "128 hexadecimal digits"];
   return undefined;
 }
+
+/** The fields of an algorithm. `algorithmFault` checks their values, because it also checks those of files. */
+const readFields = optionsOf<Partial<GemmAlgorithm>>({
+  ...{
+    library: anything,
+    version: anything,
+    id: anything,
+    tile: anything,
+    stages: anything,
+    cluster: anything,
+  },
+  ...{ innerShape: anything, swizzle: anything, customOption: anything, splitK: anything, scheme: anything },
+  extent: (user, name, value) =>
+    isArray(value) && listLength(value) === 3
+      ? [0, 1, 2].map((i) => elementAt(user, name, value, i))
+      : (value as null),
+  data: anything,
+});
+
+/** Returns a copy of an object with the fields of an algorithm, each read once. Throws `ArgumentError` for anything else. */
+export const readAlgorithm: Domain = nested(readFields);
 
 function isCount(value: unknown, least: number): boolean {
   return Number.isSafeInteger(value) && (value as number) >= least;

@@ -48,10 +48,10 @@ const checkOptions = optionsOf<AttentionOptions>({
  * `DistributedError` for a group that has failed.
  */
 export function dotProductAttention(input: VariableLike, options: AttentionOptions): Variable {
-  checkOptions("dotProductAttention", options);
-  const { heads, causal = true } = options;
+  const ownOptions = checkOptions("dotProductAttention", options);
+  const { heads, causal = true } = ownOptions;
   const source = variableOf("dotProductAttention", "input", input);
-  const group = groupOf("dotProductAttention", source.backend, options);
+  const group = groupOf("dotProductAttention", source.backend, ownOptions);
   const sizes = sizesOf(source.shape, heads);
   const scale = Math.fround(1 / Math.sqrt(sizes.depth));
   return differentiableOne([source], () => {

@@ -25,9 +25,10 @@ const checkOptions = optionsOf(SEQUENCE_PARALLEL_OPTIONS);
  * `DistributedError` for a group that has failed, and for ranks with other numbers of rows.
  */
 export function embedding(table: VariableLike, ids: Tensor, options: SequenceParallelOptions = {}): Variable {
-  const { sequenceParallel = false } = checkOptions("embedding", options);
+  const ownOptions = checkOptions("embedding", options);
+  const { sequenceParallel = false } = ownOptions;
   const source = variableOf("embedding", "table", table);
-  const group = groupOf("embedding", source.backend, options);
+  const group = groupOf("embedding", source.backend, ownOptions);
   if (group && sequenceParallel) requireDivisible(group, ids);
   return differentiableOne([source], () => {
     const own = wideOf("embedding: the table", borrowed(source));

@@ -48,9 +48,10 @@ export function crossEntropyLoss(
   targets: Tensor,
   options: CrossEntropyLossOptions = {},
 ): Variable {
-  const { group: _, ...settings } = checkLoss("crossEntropyLoss", options);
+  const ownOptions = checkLoss("crossEntropyLoss", options);
+  const { group: _, ...settings } = ownOptions;
   const x = variableOf("crossEntropyLoss", "logits", logits);
-  const group = groupOf("crossEntropyLoss", x.backend, options);
+  const group = groupOf("crossEntropyLoss", x.backend, ownOptions);
   return differentiableOne([x], () => {
     const source = wideOf("crossEntropyLoss: logits", x.value);
     const { loss, maximum, total, ...part } = group

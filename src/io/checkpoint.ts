@@ -49,14 +49,14 @@ export type { CheckpointState, SavedState };
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
   requirePath("saveCheckpoint", path);
-  checkSaved("saveCheckpoint", state);
-  const { module, optimizer, extra } = state;
-  const { seed, offset } = randomOf(state);
+  const ownState = checkSaved("saveCheckpoint", state);
+  const { module, optimizer, extra } = ownState;
+  const { seed, offset } = randomOf(ownState);
   const steps =
     optimizer && Object.fromEntries([...optimizer.slots].map(([name, slot]) => [name, slot.steps]));
   const text = recordText({ version: VERSION, quantized: {}, steps, random: { seed, offset }, extra });
   const recipes = parameterMetadata(module);
-  const values = placesOf(state, VERSION).map(({ tensor, ...plan }) => ({
+  const values = placesOf(ownState, VERSION).map(({ tensor, ...plan }) => ({
     ...plan,
     bytes: asBytes(tensor.dataSync()),
   }));
@@ -79,10 +79,10 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);
-  checkState("loadCheckpoint", state);
+  const ownState = checkState("loadCheckpoint", state);
   const file = await SafetensorsFile.open(path);
   try {
-    return await load(file, state);
+    return await load(file, ownState);
   } finally {
     await file.close();
   }

@@ -1,5 +1,16 @@
 /** Writes safetensors files. */
-import { anyListOf, anything, callable, integer, needed, oneOf, optionsOf, text } from "../options.js";
+import {
+  anyListOf,
+  anything,
+  callable,
+  fieldsOf,
+  integer,
+  needed,
+  type OptionTable,
+  oneOf,
+  optionsOf,
+  text,
+} from "../options.js";
 import { Coverage } from "./coverage/coverage.js";
 import { FILE_DTYPES } from "./dtypes.js";
 import { requirePath, writeAt } from "./files.js";
@@ -17,20 +28,22 @@ export interface FilePlan {
 }
 
 const checkPlan = optionsOf<FilePlan>(
-  { tensors: needed(anyListOf(checkedTensor)), metadata: anything },
+  { tensors: needed(anyListOf(plannedTensor)), metadata: anything },
   "plan",
 );
-const checkTensor = optionsOf<TensorPlan>({
+const TENSOR_PLAN: OptionTable<TensorPlan> = {
   name: needed(text),
   dtype: needed(oneOf(Object.keys(FILE_DTYPES))),
   shape: needed(anyListOf(integer(0))),
-});
+};
+const checkTensor = optionsOf(TENSOR_PLAN);
 
-function checkedTensor(user: string, name: string, value: unknown): void {
-  const { name: own, dtype, shape } = Object(value) as TensorPlan;
-  checkTensor(
+/** Returns a copy of the fields of a planned tensor. Other fields are allowed, so that entries of a file can be planned. */
+function plannedTensor(user: string, name: string, value: unknown): TensorPlan {
+  const isObject = typeof value === "object" && value !== null;
+  return checkTensor(
     user,
-    value === null || typeof value !== "object" ? (value as TensorPlan) : { name: own, dtype, shape },
+    isObject ? fieldsOf(user, value as TensorPlan, TENSOR_PLAN) : (value as TensorPlan),
     name,
   );
 }

@@ -2,7 +2,7 @@
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError, FileError, ShapeError } from "../errors.js";
 import { fromBytes } from "../ops/create.js";
-import { anyListOf, anything, describe, optionsOf, text } from "../options.js";
+import { anyListOf, anything, describe, entriesOfMap, membersOfPlain, optionsOf, text } from "../options.js";
 import { asBytes } from "../tensor/data.js";
 import { unpackSix } from "../tensor/packed.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
@@ -89,13 +89,13 @@ function requireOwnMetadata(metadata: Metadata): void {
 }
 
 function entriesOf(tensors: unknown): Iterable<readonly [string, unknown]> {
-  if (tensors instanceof Map) {
-    for (const name of tensors.keys()) text("saveTensors", "a name", name);
-    return tensors as ReadonlyMap<string, unknown>;
+  const entries = entriesOfMap(tensors);
+  if (entries) {
+    for (const [name] of entries) text("saveTensors", "a name", name);
+    return entries as [string, unknown][];
   }
-  const prototype: unknown =
-    typeof tensors === "object" && tensors !== null && Object.getPrototypeOf(tensors);
-  if (prototype === null || prototype === Object.prototype) return Object.entries(tensors as object);
+  const members = membersOfPlain("saveTensors", "tensors", tensors);
+  if (members) return members;
   throw new ArgumentError(
     `saveTensors: tensors is ${describe(tensors)}; it must be tensors by name, in a plain object or a Map`,
   );

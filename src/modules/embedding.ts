@@ -47,10 +47,11 @@ export class Embedding extends Module {
     readonly features: number,
     options: EmbeddingModuleOptions = {},
   ) {
-    super(backend, checkOptions("Embedding", options));
+    const ownOptions = checkOptions("Embedding", options);
+    super(backend, ownOptions);
     requireSizes("Embedding", { vocabulary, features });
-    const { initMethod = normalInit(0.02), sequenceParallel = false } = options;
-    const group = groupOf("Embedding", backend, options);
+    const { initMethod = normalInit(0.02), sequenceParallel = false } = ownOptions;
+    const group = groupOf("Embedding", backend, ownOptions);
     this.#options = group ? { group, sequenceParallel } : {};
     const whole = [vocabulary, features] as const;
     const parallel = group && new TensorParallel(group, "column", sequenceParallel);

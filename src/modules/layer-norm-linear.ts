@@ -76,19 +76,20 @@ export class LayerNormLinear extends Module {
     readonly outFeatures: number,
     options: LayerNormLinearOptions = {},
   ) {
-    super(backend, checkOptions("LayerNormLinear", options));
+    const ownOptions = checkOptions("LayerNormLinear", options);
+    super(backend, ownOptions);
     requireSizes("LayerNormLinear", { inFeatures, outFeatures });
     const { dtype, random } = this;
-    const form = normForm(options.normalization ?? "LayerNorm", options);
-    if (options.parallelMode === "row")
+    const form = normForm(ownOptions.normalization ?? "LayerNorm", ownOptions);
+    if (ownOptions.parallelMode === "row")
       throw new ArgumentError(
         'LayerNormLinear: parallelMode is "row", and the norm needs whole rows; use "column", or a norm and a Linear',
       );
-    const group = dividedGroup("LayerNormLinear", backend, options);
-    const { sequenceParallel = false, pieces } = options;
-    const overlap = overlapOf("LayerNormLinear", options);
+    const group = dividedGroup("LayerNormLinear", backend, ownOptions);
+    const { sequenceParallel = false, pieces } = ownOptions;
+    const overlap = overlapOf("LayerNormLinear", ownOptions);
     const parallel = group && new TensorParallel(group, "column", sequenceParallel, pieces, overlap);
-    const given = { ...options, dtype, random };
+    const given = { ...ownOptions, dtype, random };
     const division = { user: "LayerNormLinear", parallel };
     const norm = { ...form, group: sequenceParallel ? group : undefined };
     [this.#linear, this.#norm] = orDispose((made) => [
@@ -131,13 +132,14 @@ export class LayerNormLinear extends Module {
   }
 
   #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
-    requireWideGradient(this, checkLinearCall("LayerNormLinear", call));
+    const ownCall = checkLinearCall("LayerNormLinear", call);
+    requireWideGradient(this, ownCall);
     const x = variableOf("LayerNormLinear", "input", input);
     const { weight, bias } = this.#linear;
     const inputs = [x, ...normParameters(this.#norm), weight, ...(bias ? [bias] : [])];
     return differentiable(inputs, (grad) => {
       const norm = normedInput(this.#norm, x, returned);
-      const { out, backward, saved } = linearForward(this.#linear, norm.input, call, grad);
+      const { out, backward, saved } = linearForward(this.#linear, norm.input, ownCall, grad);
       return {
         results: returned ? [out, norm.out()] : [out],
         saved: [...saved, ...norm.saved()],

@@ -148,15 +148,16 @@ export class LayerNormMLP extends Module {
     readonly ffnHidden: number,
     options: LayerNormMLPOptions = {},
   ) {
-    super(backend, checkOptions("LayerNormMLP", options));
-    const { activation: name = "gelu" } = options;
+    const ownOptions = checkOptions("LayerNormMLP", options);
+    super(backend, ownOptions);
+    const { activation: name = "gelu" } = ownOptions;
     requireSizes("LayerNormMLP", { hidden, ffnHidden });
-    const form = normForm(options.normalization ?? "LayerNorm", options);
+    const form = normForm(ownOptions.normalization ?? "LayerNorm", ownOptions);
     this.#form = MLP_ACTIVATIONS[name];
-    const given = { ...options, dtype: this.dtype, random: this.random };
-    const { sequenceParallel = false } = options;
-    const overlap = overlapOf("LayerNormMLP", options);
-    const group = groupOf("LayerNormMLP", backend, options);
+    const given = { ...ownOptions, dtype: this.dtype, random: this.random };
+    const { sequenceParallel = false } = ownOptions;
+    const overlap = overlapOf("LayerNormMLP", ownOptions);
+    const group = groupOf("LayerNormMLP", backend, ownOptions);
     const division = (mode: ParallelMode, pieces = 1): Division => ({
       user: "LayerNormMLP",
       parallel: group && new TensorParallel(group, mode, sequenceParallel, pieces, overlap),
@@ -196,7 +197,8 @@ export class LayerNormMLP extends Module {
    * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
-    requireWideGradient(this, checkLinearCall("LayerNormMLP", call));
+    const ownCall = checkLinearCall("LayerNormMLP", call);
+    requireWideGradient(this, ownCall);
     const x = variableOf("LayerNormMLP", "input", input);
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
@@ -204,11 +206,11 @@ export class LayerNormMLP extends Module {
       const rows = this.#fc1.parallel?.wholeInput(norm.input.shape) ?? norm.input.shape;
       prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(rows) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
-      const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
+      const first = linearForward(this.#fc1, norm.input, { ...ownCall, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
       const region = currentRegion();
       const fusions = region?.enabled ? fusionsOf(region.recipe, this.#form.gated) : UNFUSED;
-      const second = this.#second({ h, result: first, fusions }, call, grad, norm.input.requiresGrad);
+      const second = this.#second({ h, result: first, fusions }, ownCall, grad, norm.input.requiresGrad);
       return {
         result: second.out,
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],

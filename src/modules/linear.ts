@@ -49,14 +49,15 @@ export class Linear extends Module {
     readonly outFeatures: number,
     options: LinearOptions = {},
   ) {
-    super(backend, checkOptions("Linear", options));
+    const ownOptions = checkOptions("Linear", options);
+    super(backend, ownOptions);
     requireSizes("Linear", { inFeatures, outFeatures });
     const { dtype, random } = this;
-    const group = dividedGroup("Linear", backend, options);
-    const { parallelMode: mode, sequenceParallel = false, pieces } = options;
-    const overlap = overlapOf("Linear", options);
+    const group = dividedGroup("Linear", backend, ownOptions);
+    const { parallelMode: mode, sequenceParallel = false, pieces } = ownOptions;
+    const overlap = overlapOf("Linear", ownOptions);
     const parallel = group && mode && new TensorParallel(group, mode, sequenceParallel, pieces, overlap);
-    const given = { ...options, dtype, random };
+    const given = { ...ownOptions, dtype, random };
     const division = { user: "Linear", parallel };
     this.#parts = orDispose((made) => linearParts(backend, [outFeatures, inFeatures], given, division, made));
     this.weight = this.addParameter("weight", this.#parts.weight);
@@ -79,7 +80,7 @@ export class Linear extends Module {
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     const x = variableOf("Linear", "input", input);
-    checkLinearCall("Linear", call);
+    const ownCall = checkLinearCall("Linear", call);
     const { weight, bias } = this.#parts;
     const inputs = bias ? [x, weight, bias] : [x, weight];
     return differentiableOne(inputs, (grad) => {
@@ -87,13 +88,13 @@ export class Linear extends Module {
       const { dtype, backend } =
         value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
       const given = { shape, dtype, backend, requiresGrad, makes: false, value: () => value };
-      const { out, backward, saved } = linearForward(this.#parts, given, call, grad);
+      const { out, backward, saved } = linearForward(this.#parts, given, ownCall, grad);
       return {
         result: out,
         saved,
         quantized: {
           gradOutput: !this.#parts.parallel?.gathers("gradOutput"),
-          gradInput: call.fp8Grad === true,
+          gradInput: ownCall.fp8Grad === true,
         },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);

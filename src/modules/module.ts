@@ -1,7 +1,9 @@
 /** The base class of modules: named parameters, named submodules and the state of quantizers. */
+
 import { type Backend, requireBackend } from "../backends/backend.js";
+import { inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
-import { describe, integer, type OptionTable, optionsOf, u64 } from "../options.js";
+import { describe, fieldsOf, integer, type OptionTable, optionsOf, u64 } from "../options.js";
 import { RandomState, randomState } from "../quantizers/random-state.js";
 import { dtypeOf } from "../tensor/require.js";
 import { type Shape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
@@ -64,6 +66,11 @@ export abstract class Module {
   /** The source of random bits for initial parameters and for stochastic rounding. */
   protected readonly random: RandomState;
 
+  /** @internal Whether `x` is a module itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #parameters in x && inherits(this, x);
+  }
+
   constructor(
     /** The backend of the parameters and of all computations. */
     readonly backend: Backend,
@@ -71,8 +78,8 @@ export abstract class Module {
     options: ModuleOptions = {},
   ) {
     requireBackend(new.target.name, backend);
-    const { dtype = "bf16", random = defaultRandom(backend) } = options;
-    checkOwn(new.target.name, { dtype, random });
+    const ownOptions = checkOwn(new.target.name, fieldsOf(new.target.name, options, MODULE_OPTIONS));
+    const { dtype = "bf16", random = defaultRandom(backend) } = ownOptions;
     this.dtype = dtype;
     this.random = random;
   }

@@ -138,11 +138,12 @@ export abstract class NormModule extends Module {
     readonly features: number,
     options: NormModuleOptions,
   ) {
-    super(backend, checkOptions(normalization, options));
+    const ownOptions = checkOptions(normalization, options);
+    super(backend, ownOptions);
     requireSizes(normalization, { features });
-    const form = normForm(normalization, options);
-    const ranks = groupOf(normalization, backend, options);
-    const group = options.sequenceParallel ? ranks : undefined;
+    const form = normForm(normalization, ownOptions);
+    const ranks = groupOf(normalization, backend, ownOptions);
+    const group = ownOptions.sequenceParallel ? ranks : undefined;
     const names = { gamma: "weight", beta: "bias" };
     const make = (name: keyof typeof names, init: InitMethod) =>
       this.parameter(names[name], [features], init);

@@ -6,14 +6,14 @@ import { castTo } from "../ops/cast/cast.js";
 import { setZero, tensor } from "../ops/create.js";
 import { anyNumber, atLeastZero, describe } from "../options.js";
 import { type RandomState, randomState } from "../quantizers/random-state.js";
-import { normal } from "../random.js";
+import { hostArray, normal } from "../random.js";
 import { USES } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import type { TensorPart } from "../tensor/part.js";
-import { requireScalar, requireWide } from "../tensor/require.js";
+import { optional, requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
-import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
+import { elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { Sharding, WeightQuantizer } from "./sharding.js";
 
@@ -61,7 +61,7 @@ export class Parameter extends Variable {
     private readonly scale?: Tensor<"f32">,
   ) {
     super(value, true);
-    requireScalar("Parameter", "scale", scale);
+    optional(requireScalar)("Parameter", "scale", scale);
     if (scale && scale.backend !== value.backend)
       throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
     if (value instanceof Tensor) requireWide("Parameter", "value", value);
@@ -197,7 +197,7 @@ export function normalInit(std: number): InitMethod {
 export function constantInit(value: number): InitMethod {
   anyNumber("constantInit", "value", value);
   return (_, shape) => {
-    return new Float32Array(elementCount(ownShape(shape))).fill(value);
+    return hostArray(Float32Array, elementCount(ownShape(shape))).fill(value);
   };
 }
 
@@ -209,8 +209,8 @@ export function newParameter(
   { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
 ): Parameter {
   const own = ownShape(shape);
-  // throws for a size that is too large, before `init` allocates host memory for it
-  byteLength("f32", own);
+  // throws for a size that is too large, before `init` computes values and allocates host memory for them
+  new Tensor(backend, "f32", own).dispose();
   return new Parameter(wideTensor(backend, init(random, own), own, dtype));
 }
 

@@ -280,8 +280,7 @@ export class LinearQuantization implements QuantizationState {
   }
 
   restore(snapshot: QuantizationSnapshot | undefined): void {
-    if (snapshot !== undefined) checkSnapshot("restore", snapshot, "the snapshot");
-    this.#restored = { snapshot };
+    this.#restored = { snapshot: snapshot && checkSnapshot("restore", snapshot, "the snapshot") };
     this.#dropWeight();
   }
 

@@ -10,7 +10,7 @@ import type { Shard } from "../quantizers/shard.js";
 import { isDelayed } from "../recipes/is-delayed.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
-import { type Recipe, requireRecipe } from "../recipes/recipe.js";
+import { type Recipe, recipeOption } from "../recipes/recipe.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
@@ -27,7 +27,7 @@ export interface QuantizedModelInitOptions {
 }
 
 const checkOptions = optionsOf<QuantizedModelInitOptions>({
-  recipe: (user, _name, recipe) => requireRecipe(user, recipe),
+  recipe: recipeOption,
   enabled: boolean,
   preserveHighPrecisionInitVal: boolean,
 });
@@ -43,8 +43,8 @@ const settings = platform.ambient<QuantizedModelInitOptions>();
  */
 export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
   requireBody("quantizedModelInit", body);
-  checkOptions("quantizedModelInit", options);
-  return settings.run(options, body);
+  const ownOptions = checkOptions("quantizedModelInit", options);
+  return settings.run(ownOptions, body);
 }
 
 /** Creates a weight with these values. It is quantized inside `quantizedModelInit`. */

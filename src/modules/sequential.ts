@@ -44,9 +44,9 @@ export class Sequential extends Module {
     call: Pick<LinearCall, "isFirstMicrobatch" | "skipFp8WeightUpdate"> = {},
   ): Variable {
     let value = variableOf("Sequential", "x", x);
-    checkLinearCall("Sequential", call);
+    const ownCall = checkLinearCall("Sequential", call);
     this.#layers.forEach((layer, i) => {
-      const made = layer instanceof Module ? layer.forward(value, call) : layer(value);
+      const made = layer instanceof Module ? layer.forward(value, ownCall) : layer(value);
       value = variableOf("Sequential", `the result of layer ${i}`, made);
     });
     return value;

@@ -1,10 +1,11 @@
 /** Creation of tensors, uninitialized, zero or from host data. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError } from "../errors.js";
-import { describe } from "../options.js";
-import { arrayOf, kindOf } from "../tensor/data.js";
+import { describe, elementAt, isArray, listLength } from "../options.js";
+import { hostArray } from "../random.js";
+import { arrayOf, asPlain, kindOf } from "../tensor/data.js";
 import { type DType, type Shape, storageBits } from "../tensor/shape.js";
-import { Tensor, type TensorData } from "../tensor/tensor.js";
+import { memoryOfTensor, Tensor, type TensorData } from "../tensor/tensor.js";
 
 /**
  * Creates an uninitialized tensor.
@@ -36,12 +37,13 @@ const ZEROS = new Uint8Array(2 ** 16);
 
 /** Sets all bytes of `x` to zero. */
 export function setZero(x: Tensor): void {
-  const { address, byteLength, backend } = x;
+  const { address, byteLength } = x;
+  const memory = memoryOfTensor(x);
   let done = Math.min(byteLength, ZEROS.length);
-  backend.memory.write(address, ZEROS.subarray(0, done));
+  memory.write(address, ZEROS.subarray(0, done));
   while (done < byteLength) {
     const piece = Math.min(done, byteLength - done);
-    backend.memory.copy(address + done, address, piece);
+    memory.copy(address + done, address, piece);
     done += piece;
   }
 }
@@ -103,8 +105,8 @@ function filled<D extends DType>(made: Tensor<D>, elements: TensorData): Tensor<
 
 function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorData {
   const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
-  if (kind === wanted) return data as TensorData;
-  if (!Array.isArray(data)) {
+  if (kind === wanted) return asPlain(wanted, data as TensorData);
+  if (!isArray(data)) {
     throw new DTypeError(
       `tensor: ${dtype} takes a ${wanted}, as data() gives it${dtype === "f32" ? ", or numbers" : ""}; ${kind ? `a ${kind}` : describe(data)} was given; convert it by ${wanted}.from(), or give the dtype that goes with it; bytes go by empty() and write()`,
     );
@@ -119,18 +121,26 @@ function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorD
 
 /** Converts to f32. Throws `ArgumentError` if an element is missing or not a number. */
 function numbers(data: readonly unknown[]): Float32Array {
-  const values = new Float32Array(data.length);
-  for (let i = 0; i < values.length; i++) {
-    const value = data[i];
-    if (typeof value !== "number") throw notNumber(value, i);
-    values[i] = value;
-  }
+  const count = listLength(data);
+  if (!(count >= 0)) throw notNumber(data, 0);
+  // before memory is allocated, because an empty array may say that it has billions of elements
+  const first = count > 0 ? [numberAt(data, 0)] : [];
+  const values = hostArray(Float32Array, count);
+  values.set(first);
+  for (let i = 1; i < count; i++) values[i] = numberAt(data, i);
   return values;
+}
+
+/** Returns element i, which is read once. */
+function numberAt(data: readonly unknown[], i: number): number {
+  const value = elementAt("tensor", "data", data, i);
+  if (typeof value === "number") return value;
+  throw notNumber(value, i);
 }
 
 function notNumber(value: unknown, i: number): ArgumentError {
   return new ArgumentError(
-    Array.isArray(value) || kindOf(value)
+    isArray(value) || kindOf(value)
       ? "tensor: the data are nested; give data.flat() and the shape, such as [2, 3]"
       : `tensor: element ${i} of the data is ${describe(value)}; numbers are needed`,
   );

@@ -2,6 +2,7 @@
 
 import type { Backend, Support } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
+import { runOn } from "../backends/run.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import { optionsOf } from "../options.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
@@ -24,7 +25,7 @@ export function execute<K extends OpName>(
   requireApart(op, args);
   const support = backend.supports(op, args);
   if (!support.ok) throw new UnsupportedError(op, support.reason);
-  backend.run(op, args);
+  runOn(backend, op, args);
   return support;
 }
 

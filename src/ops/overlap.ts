@@ -3,10 +3,10 @@ import type { GemmOperand } from "../backends/ops/gemm.js";
 import type { OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
 import { ArgumentError } from "../errors.js";
-import { type CopyTensors, DIRECTIONS, QuantizedTensor } from "../tensor/quantized.js";
+import { type CopyTensors, DIRECTIONS, isQuantized, type QuantizedTensor } from "../tensor/quantized.js";
 import type { DType } from "../tensor/shape.js";
 import { isOverlap } from "../tensor/storage.js";
-import { Tensor } from "../tensor/tensor.js";
+import { isTensor, type Tensor } from "../tensor/tensor.js";
 
 /** An argument that occupies memory: a tensor, or an object of several tensors. */
 type Argument = Tensor | QuantizedTensor | CopyTensors | Omit<GemmOperand, "traits">;
@@ -50,9 +50,9 @@ export function requireApart(op: OpName, given: object, names: Names = {}): void
 }
 
 function addAll(row: TensorRow, argument: Argument): void {
-  if (argument instanceof Tensor) add(row, argument);
+  if (isTensor(argument)) add(row, argument);
   else if (row.rule === "copy") addCopy(row, argument as CopyTensors);
-  else if (argument instanceof QuantizedTensor)
+  else if (isQuantized(argument))
     for (const direction of DIRECTIONS) {
       const copy = argument[direction];
       if (copy) addCopy(row, copy, `${direction}.`);

@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { Parameter } from "../modules/parameter.js";
 import { castTo } from "../ops/cast/cast.js";
 import { requireShape } from "../ops/execute.js";
-import { boolean, instance, listOf, optionsOf } from "../options.js";
+import { boolean, elementAt, instance, isArray, listLength, listOf, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireF32, requireScalar } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
@@ -44,13 +44,14 @@ export function castMasterWeights(
 ): void {
   const user = "castMasterWeights";
   const { throughModelDtype = true, noop } = checkOptions(user, options);
-  checkParameters(user, "weights", weights);
-  if (!Array.isArray(masters) || masters.length !== weights.length)
+  const ownWeights = checkParameters(user, "weights", weights) as readonly Parameter[];
+  const count = isArray(masters) ? listLength(masters) : Number.NaN;
+  if (count !== ownWeights.length)
     throw new ArgumentError(
-      `${user}: there are ${weights.length} weights; masters must be a list of as many tensors`,
+      `${user}: there are ${ownWeights.length} weights; masters must be a list of as many tensors`,
     );
-  const pairs = weights.map(({ value, dtype }, i) => {
-    const master = requireF32(user, `masters[${i}]`, masters[i]);
+  const pairs = ownWeights.map(({ value, dtype }, i) => {
+    const master = requireF32(user, `masters[${i}]`, elementAt(user, "masters", masters, i));
     if (!(value instanceof QuantizedTensor))
       throw new ArgumentError(`${user}: weights[${i}] is not quantized; make it inside quantizedModelInit`);
     requireShape(user, `masters[${i}]`, master, value.shape);
@@ -60,7 +61,7 @@ export function castMasterWeights(
       );
     return { value, dtype, master };
   });
-  for (const { sharding } of weights) sharding?.changed();
+  for (const { sharding } of ownWeights) sharding?.changed();
   for (const { value, dtype, master } of pairs) {
     using _ = new Scope();
     value.quantize_(throughModelDtype ? castTo(master, dtype) : master, noop ? { noop } : {});

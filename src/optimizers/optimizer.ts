@@ -1,4 +1,5 @@
 /** The base class of optimizers. It owns the f32 master parameters and collects the tensors of each parameter's step. */
+import { inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
@@ -6,7 +7,7 @@ import { castTo } from "../ops/cast/cast.js";
 import { tensor, zeros } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
-import { describe, optionsOf } from "../options.js";
+import { describe, entriesOfMap, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";
 import { type Owned, orDispose, Scope } from "../tensor/scope.js";
@@ -61,6 +62,14 @@ export abstract class Optimizer {
   /** The optimizer state of each parameter, by the parameter's name. */
   readonly slots: ReadonlyMap<string, OptimizerSlot>;
 
+  /** Marks what this constructor has made. */
+  readonly #isOptimizer = true;
+
+  /** @internal Whether `x` is an optimizer itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #isOptimizer in x && inherits(this, x);
+  }
+
   protected constructor(
     optimized: Optimized,
     /** The names of the buffers that each parameter gets. */
@@ -80,7 +89,8 @@ export abstract class Optimizer {
    * or an option on another backend, `DisposedError` for a disposed tensor.
    */
   step(options: StepOptions = {}): void {
-    const { noop } = checkStep("step", options);
+    const ownOptions = checkStep("step", options);
+    const { noop } = ownOptions;
     // a backward pass completes the last parameter first, so updates from the last on wait least for reductions on a side stream
     for (const slot of [...this.slots.values()].reverse()) {
       using _ = new Scope();
@@ -90,7 +100,7 @@ export abstract class Optimizer {
       parameter.sharding?.changed();
       const { value } = parameter;
       const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
-      this.update({ parameter: master, grad, ...copy, ...options }, slot, slot.steps + 1);
+      this.update({ parameter: master, grad, ...copy, ...ownOptions }, slot, slot.steps + 1);
       slot.steps++;
       if (value instanceof QuantizedTensor) value.quantize_(master, noop ? { noop } : {});
     }
@@ -129,14 +139,15 @@ export function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | u
 /** Returns the parameters by name. Throws `ArgumentError` for a list of parameters, which has no names. */
 export function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
   if (optimized instanceof Module) return optimized.namedParameters();
-  if (optimized instanceof Map) {
-    for (const [name, parameter] of optimized) {
+  const entries = entriesOfMap(optimized);
+  if (entries) {
+    for (const [name, parameter] of entries) {
       if (typeof name !== "string" || !(parameter instanceof Parameter))
         throw new ArgumentError(
           `what is optimized maps ${describe(name)} to ${describe(parameter)}; it must map names to parameters`,
         );
     }
-    return optimized;
+    return new Map(entries as [string, Parameter][]);
   }
   throw new ArgumentError(
     "what is optimized is neither a module nor a map from names to parameters; give the module itself",

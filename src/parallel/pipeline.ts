@@ -114,9 +114,10 @@ export class Pipeline {
     checkModule(user, "stage", stage);
     callable(user, "stage.forward", stage.forward);
     checkGroup(user, "group", group);
-    this.#options = checkOptions(user, options);
+    const ownOptions = checkOptions(user, options);
+    this.#options = ownOptions;
     requireSameBackend(user, stage, group);
-    const { microbatches, input, loss, dataParallel } = options;
+    const { microbatches, input, loss, dataParallel } = ownOptions;
     if (!this.isFirst && !input)
       throw new ArgumentError(
         `${user}: rank ${group.rank} receives activations; give input: { shape, dtype }, what the stage before it computes`,

@@ -46,14 +46,14 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
  */
 export class Float8BlockQuantizer extends Quantizer {
   constructor(options: Float8BlockQuantizerOptions = {}) {
-    checkOptions("Float8BlockQuantizer", options);
-    const { format, tile, scaleRule, elementScaling, amaxEpsilon, dataLayout } = options;
+    const ownOptions = checkOptions("Float8BlockQuantizer", options);
+    const { format, tile, scaleRule, elementScaling, amaxEpsilon, dataLayout } = ownOptions;
     const compact = dataLayout === "COMPACT";
     const pow2Scales =
-      options.pow2Scales ?? (scaleRule === undefined || SCALE_RULES[scaleRule].powers === "asked");
+      ownOptions.pow2Scales ?? (scaleRule === undefined || SCALE_RULES[scaleRule].powers === "asked");
     super(
       makeSpec("fp8-block", { format, tile, scaleRule, elementScaling, pow2Scales, amaxEpsilon, compact }),
-      options,
+      ownOptions,
     );
   }
 }

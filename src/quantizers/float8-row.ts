@@ -41,11 +41,11 @@ const checkOptions = optionsOf<Float8RowQuantizerOptions>({
  */
 export class Float8RowQuantizer extends Quantizer {
   constructor(options: Float8RowQuantizerOptions = {}) {
-    checkOptions("Float8RowQuantizer", options);
-    const { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon, amaxLimit } = options;
+    const ownOptions = checkOptions("Float8RowQuantizer", options);
+    const { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon, amaxLimit } = ownOptions;
     super(
       makeSpec("fp8-row", { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon, amaxLimit }),
-      options,
+      ownOptions,
     );
   }
 }

@@ -47,11 +47,11 @@ export class Float8Quantizer extends Quantizer {
   readonly amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8QuantizerOptions) {
-    checkDelayed("Float8Quantizer", options);
-    requireTogether("Float8Quantizer", options.scale, options.amax);
-    super(makeSpec("fp8-delayed", { format: options.format }), options);
-    this.scale = options.scale;
-    this.amax = options.amax;
+    const ownOptions = checkDelayed("Float8Quantizer", options);
+    requireTogether("Float8Quantizer", ownOptions.scale, ownOptions.amax);
+    super(makeSpec("fp8-delayed", { format: ownOptions.format }), ownOptions);
+    this.scale = ownOptions.scale;
+    this.amax = ownOptions.amax;
   }
 
   /** Returns the scale, and the tensor that records the amax. */
@@ -98,10 +98,13 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
   readonly #amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8CurrentScalingQuantizerOptions = {}) {
-    checkCurrent("Float8CurrentScalingQuantizer", options);
-    const { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon } = options;
-    super(makeSpec("fp8-current", { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon }), options);
-    this.#amax = options.amax;
+    const ownOptions = checkCurrent("Float8CurrentScalingQuantizer", options);
+    const { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon } = ownOptions;
+    super(
+      makeSpec("fp8-current", { format, scaleRule, elementScaling, pow2Scales, amaxEpsilon }),
+      ownOptions,
+    );
+    this.#amax = ownOptions.amax;
   }
 
   /** Returns the amax to use instead of the tensor's own, if one was given. */

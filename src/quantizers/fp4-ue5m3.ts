@@ -26,8 +26,8 @@ const checkOptions = optionsOf<FP4UE5M3QuantizerOptions>({
  */
 export class FP4UE5M3Quantizer extends Quantizer {
   constructor(options: FP4UE5M3QuantizerOptions = {}) {
-    checkOptions("FP4UE5M3Quantizer", options);
-    const { tile, elementScaling } = options;
-    super(makeSpec("fp4-ue5m3", { tile, elementScaling }), options);
+    const ownOptions = checkOptions("FP4UE5M3Quantizer", options);
+    const { tile, elementScaling } = ownOptions;
+    super(makeSpec("fp4-ue5m3", { tile, elementScaling }), ownOptions);
   }
 }

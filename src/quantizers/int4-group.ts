@@ -34,8 +34,8 @@ const checkOptions = optionsOf<Int4GroupQuantizerOptions>({
  */
 export class Int4GroupQuantizer extends Quantizer {
   constructor(options: Int4GroupQuantizerOptions = {}) {
-    checkOptions("Int4GroupQuantizer", options);
-    const { tile, scaleRule, elementScaling, amaxEpsilon } = options;
-    super(makeSpec("int4-group", { tile, scaleRule, elementScaling, amaxEpsilon }), options);
+    const ownOptions = checkOptions("Int4GroupQuantizer", options);
+    const { tile, scaleRule, elementScaling, amaxEpsilon } = ownOptions;
+    super(makeSpec("int4-group", { tile, scaleRule, elementScaling, amaxEpsilon }), ownOptions);
   }
 }

@@ -34,8 +34,8 @@ const checkOptions = optionsOf<Int8RowQuantizerOptions>({
  */
 export class Int8RowQuantizer extends Quantizer {
   constructor(options: Int8RowQuantizerOptions = {}) {
-    checkOptions("Int8RowQuantizer", options);
-    const { scaleRule, elementScaling, amaxEpsilon, amaxLimit } = options;
-    super(makeSpec("int8-row", { scaleRule, elementScaling, amaxEpsilon, amaxLimit }), options);
+    const ownOptions = checkOptions("Int8RowQuantizer", options);
+    const { scaleRule, elementScaling, amaxEpsilon, amaxLimit } = ownOptions;
+    super(makeSpec("int8-row", { scaleRule, elementScaling, amaxEpsilon, amaxLimit }), ownOptions);
   }
 }

@@ -51,8 +51,8 @@ function specFields<F extends ScalarFormat>({
  */
 export class MXFP8Quantizer extends StochasticQuantizer {
   constructor(options: MXQuantizerOptions<"e4m3" | "e5m2"> = {}) {
-    checkOptions("MXFP8Quantizer", options);
-    super(makeSpec("mxfp8", specFields(options)), options);
+    const ownOptions = checkOptions("MXFP8Quantizer", options);
+    super(makeSpec("mxfp8", specFields(ownOptions)), ownOptions);
   }
 }
 
@@ -64,8 +64,8 @@ export class MXFP8Quantizer extends StochasticQuantizer {
  */
 export class MXFP6Quantizer extends StochasticQuantizer {
   constructor(options: MXQuantizerOptions<"e2m3" | "e3m2"> = {}) {
-    checkOptions("MXFP6Quantizer", options);
-    super(makeSpec("mxfp6", specFields(options)), options);
+    const ownOptions = checkOptions("MXFP6Quantizer", options);
+    super(makeSpec("mxfp6", specFields(ownOptions)), ownOptions);
   }
 }
 
@@ -77,8 +77,8 @@ export class MXFP6Quantizer extends StochasticQuantizer {
  */
 export class MXFP4Quantizer extends StochasticQuantizer {
   constructor(options: MXQuantizerOptions<"e2m1"> = {}) {
-    checkOptions("MXFP4Quantizer", options);
-    super(makeSpec("mxfp4", specFields(options)), options);
+    const ownOptions = checkOptions("MXFP4Quantizer", options);
+    super(makeSpec("mxfp4", specFields(ownOptions)), ownOptions);
   }
 }
 
@@ -90,7 +90,7 @@ export class MXFP4Quantizer extends StochasticQuantizer {
  */
 export class MXINT8Quantizer extends Quantizer {
   constructor(options: MXINT8QuantizerOptions = {}) {
-    checkNearest("MXINT8Quantizer", options);
-    super(makeSpec("mxint8", specFields(options)), options);
+    const ownOptions = checkNearest("MXINT8Quantizer", options);
+    super(makeSpec("mxint8", specFields(ownOptions)), ownOptions);
   }
 }

@@ -76,7 +76,7 @@ export class NVFP4Quantizer extends StochasticQuantizer {
   readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;
 
   constructor(options: NVFP4QuantizerOptions = {}) {
-    checkOptions("NVFP4Quantizer", options);
+    const ownOptions = checkOptions("NVFP4Quantizer", options);
     const {
       tile,
       scaleRule,
@@ -85,18 +85,18 @@ export class NVFP4Quantizer extends StochasticQuantizer {
       stochastic = false,
       fourOverSix = "none",
       rowScaled,
-    } = options;
-    requireTogether("NVFP4Quantizer", options.amax, options.amaxColumnwise);
-    const rhtSigns = rht && options.randomSigns !== false ? RHT_SIGNS : 0;
-    const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);
+    } = ownOptions;
+    requireTogether("NVFP4Quantizer", ownOptions.amax, ownOptions.amaxColumnwise);
+    const rhtSigns = rht && ownOptions.randomSigns !== false ? RHT_SIGNS : 0;
+    const e4m3Max = ownOptions.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);
     const rule = { tile, scaleRule, elementScaling };
     const choices = { rht, rhtSigns, stochastic, fourOverSix, e4m3Max, rowScaled };
-    super(makeSpec("nvfp4", { ...rule, ...choices }), options);
-    if (rowScaled && (options.amax || options.amaxColumnwise))
+    super(makeSpec("nvfp4", { ...rule, ...choices }), ownOptions);
+    if (rowScaled && (ownOptions.amax || ownOptions.amaxColumnwise))
       throw new ArgumentError(
         "NVFP4Quantizer: amax is that of a whole tensor, and rowScaled has one for each row; drop one of the two",
       );
-    this.#amax = { amax: options.amax, amaxColumnwise: options.amaxColumnwise };
+    this.#amax = { amax: ownOptions.amax, amaxColumnwise: ownOptions.amaxColumnwise };
   }
 
   /** Returns the amaxes that were given and, if elements are rounded stochastically, the next random bits. */

@@ -2,8 +2,10 @@
  * The base class of quantizers. A quantized [M, K] matrix has a rowwise copy (scale blocks along
  * K), a columnwise copy (scale blocks along M), or both.
  */
+
 import type { Backend } from "../backends/backend.js";
 import type { MatrixPart } from "../backends/ops.js";
+import { inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import { isLineWide, underivable, usesTensorAmax } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -16,7 +18,7 @@ import { type NormQuantizeResult, normQuantize } from "../ops/quantize/norm-quan
 import { type QuantizeInputs, quantize, quantizeInto } from "../ops/quantize/quantize.js";
 import { emptyQuantized, type QuantizedLayout } from "../ops/quantize/target.js";
 import { layerNorm, type NormParameters, type NormResult, rmsNorm } from "../ops/rows/norm.js";
-import { boolean, nested, type OptionTable, oneOf, optionsOf } from "../options.js";
+import { boolean, fieldsOf, nested, type OptionTable, oneOf, optionsOf } from "../options.js";
 import {
   checkCall,
   checkRandomBits,
@@ -76,19 +78,23 @@ export abstract class Quantizer implements QuantizerOps {
   readonly shard: Shard | undefined;
   #usage: Usage;
 
+  /** @internal Whether `x` is a quantizer itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #usage in x && inherits(this, x);
+  }
+
   /**
    * Reads only the fields of `QuantizerOptions`; subclasses check their own options. Throws `ArgumentError` for an invalid
    * spec, and for a shard with scales or amaxes of rows.
    */
   constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
-    requireSpec(spec);
-    this.spec = Object.isFrozen(spec) ? spec : Object.freeze({ ...spec });
-    const { rowwise = true, columnwise = false, scaleLayout = "logical", shard } = options;
-    checkOwn(new.target.name, { rowwise, columnwise, scaleLayout, shard });
+    this.spec = requireSpec(spec);
+    const ownOptions = checkOwn(new.target.name, fieldsOf(new.target.name, options, QUANTIZER_OPTIONS));
+    const { rowwise = true, columnwise = false, scaleLayout = "logical", shard } = ownOptions;
     this.shard = shard && shard.group.size > 1 ? shard : undefined;
-    if (this.shard && (isLineWide(spec.tile) || spec.rowScaled))
+    if (this.shard && (isLineWide(this.spec.tile) || this.spec.rowScaled))
       throw new ArgumentError(
-        `${spec.quantizer}: shard is for scales of tensors or blocks; a row or column that is divided has no scale or amax of its own; gather it first`,
+        `${this.spec.quantizer}: shard is for scales of tensors or blocks; a row or column that is divided has no scale or amax of its own; gather it first`,
       );
     this.#usage = { rowwise, columnwise };
     this.#scaleLayout = scaleLayout;
@@ -175,8 +181,8 @@ export abstract class Quantizer implements QuantizerOps {
    * @throws `ArgumentError` for a value that is not a boolean.
    */
   setUsage(usage: Partial<Usage>): this {
-    checkUsage("setUsage", usage);
-    const { rowwise = this.#usage.rowwise, columnwise = this.#usage.columnwise } = usage;
+    const ownUsage = checkUsage("setUsage", usage);
+    const { rowwise = this.#usage.rowwise, columnwise = this.#usage.columnwise } = ownUsage;
     this.#usage = { rowwise, columnwise };
     return this;
   }
@@ -206,11 +212,11 @@ export abstract class Quantizer implements QuantizerOps {
    * `DisposedError` for a disposed tensor.
    */
   quantize(x: Tensor, call: GivenRandomBits = {}): QuantizedTensor {
-    checkRandomBits("quantize", call);
+    const ownCall = checkRandomBits("quantize", call);
     const result = this.#quantizing("quantize", x, (inputs) =>
-      quantize(x, this.#layout(), { ...inputs, ...call }),
+      quantize(x, this.#layout(), { ...inputs, ...ownCall }),
     );
-    this.#finish(call);
+    this.#finish(ownCall);
     return result;
   }
 

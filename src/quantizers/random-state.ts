@@ -1,4 +1,5 @@
 /** The state of random bits of quantizers that round stochastically. */
+import { inherits, isObject } from "../brand.js";
 import { instance, u64 } from "../options.js";
 import type { RandomSource } from "../random.js";
 
@@ -6,6 +7,11 @@ import type { RandomSource } from "../random.js";
 export class RandomState {
   #seed = 0n;
   #offset = 0n;
+
+  /** @internal Whether `x` is a random state itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #seed in x && inherits(this, x);
+  }
 
   /**
    * Throws `ArgumentError` for a seed or offset that is not an unsigned 64-bit integer. Assignments to `seed` and `offset`

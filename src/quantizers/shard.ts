@@ -40,12 +40,13 @@ export interface Shard {
   readonly pieces?: number | undefined;
 }
 
-/** Throws `ArgumentError` for anything but a group of ranks. */
+/** Returns a group of ranks. Throws `ArgumentError` for anything else. */
 const shardGroup: Domain = (user, name, given) => {
   const group = (typeof given === "object" && given !== null ? given : {}) as Partial<ShardGroup>;
   const { rank, size, reduceMax } = group;
   const isRank = Number.isSafeInteger(rank) && Number.isSafeInteger(size);
-  if (isRank && Number(rank) >= 0 && Number(rank) < Number(size) && typeof reduceMax === "function") return;
+  if (isRank && Number(rank) >= 0 && Number(rank) < Number(size) && typeof reduceMax === "function")
+    return group;
   throw new ArgumentError(
     `${user}: ${name} is no group of ranks; give a ProcessGroup, or an object with rank, size and reduceMax`,
   );

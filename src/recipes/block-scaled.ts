@@ -31,7 +31,8 @@ export type BlockScalingDim = keyof typeof TILES;
 const DIMS = ["xBlockScalingDim", "wBlockScalingDim", "gradBlockScalingDim"] as const;
 
 const dimension: Domain = (user, name, value) => {
-  if (value !== 1 && value !== 2) throw outside(user, name, value, "1 or 2");
+  if (value === 1 || value === 2) return value;
+  throw outside(user, name, value, "1 or 2");
 };
 const checkBlock = optionsOf<Float8BlockScalingOptions>({
   ...RECIPE_OPTIONS,
@@ -61,12 +62,13 @@ export class Float8BlockScaling extends StandardRecipe {
   readonly gradBlockScalingDim: BlockScalingDim;
 
   constructor(options: Float8BlockScalingOptions = {}) {
-    super("block", checkBlock("Float8BlockScaling", options));
-    this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
-    this.amaxEpsilon = options.amaxEpsilon ?? 0;
-    this.xBlockScalingDim = options.xBlockScalingDim ?? 1;
-    this.wBlockScalingDim = options.wBlockScalingDim ?? 2;
-    this.gradBlockScalingDim = options.gradBlockScalingDim ?? 1;
+    const ownOptions = checkBlock("Float8BlockScaling", options);
+    super("block", ownOptions);
+    this.useF32Scales = ownOptions.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
+    this.amaxEpsilon = ownOptions.amaxEpsilon ?? 0;
+    this.xBlockScalingDim = ownOptions.xBlockScalingDim ?? 1;
+    this.wBlockScalingDim = ownOptions.wBlockScalingDim ?? 2;
+    this.gradBlockScalingDim = ownOptions.gradBlockScalingDim ?? 1;
     this.#requireDims();
     for (const product of PRODUCTS) {
       if (!this[product].useSplitAccumulator)
@@ -120,8 +122,9 @@ export class MXFP8BlockScaling extends StandardRecipe {
   readonly enable2dQuantization: boolean;
 
   constructor(options: MXFP8BlockScalingOptions = {}) {
-    super("mxfp8", checkMx("MXFP8BlockScaling", options));
-    this.enable2dQuantization = options.enable2dQuantization ?? false;
+    const ownOptions = checkMx("MXFP8BlockScaling", options);
+    super("mxfp8", ownOptions);
+    this.enable2dQuantization = ownOptions.enable2dQuantization ?? false;
   }
 
   /** Returns the quantizer settings for the tensor of that role. Throws `ArgumentError` for an unknown role. */
@@ -239,20 +242,22 @@ export class NVFP4BlockScaling extends StandardRecipe {
   readonly rowScaledActivation: boolean;
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
-    super("nvfp4", checkNvfp4("NVFP4BlockScaling", options));
-    this.disableRht = options.disableRht ?? environment("NVTE_NVFP4_DISABLE_RHT");
+    const ownOptions = checkNvfp4("NVFP4BlockScaling", options);
+    super("nvfp4", ownOptions);
+    this.disableRht = ownOptions.disableRht ?? environment("NVTE_NVFP4_DISABLE_RHT");
     this.disableStochasticRounding =
-      options.disableStochasticRounding ?? environment("NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING");
+      ownOptions.disableStochasticRounding ?? environment("NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING");
     this.disable2dQuantization =
-      options.disable2dQuantization ?? environment("NVTE_NVFP4_DISABLE_2D_QUANTIZATION");
-    this.fourOverSix = options.fourOverSix ?? environmentName("NVTE_NVFP4_4OVER6", SCOPE_NAMES, "none");
+      ownOptions.disable2dQuantization ?? environment("NVTE_NVFP4_DISABLE_2D_QUANTIZATION");
+    this.fourOverSix = ownOptions.fourOverSix ?? environmentName("NVTE_NVFP4_4OVER6", SCOPE_NAMES, "none");
     this.e4m3Use256 =
-      options.e4m3Use256 ?? environmentName("NVTE_NVFP4_4OVER6_E4M3_USE_256", SCOPE_NAMES, "all");
+      ownOptions.e4m3Use256 ?? environmentName("NVTE_NVFP4_4OVER6_E4M3_USE_256", SCOPE_NAMES, "all");
     const errorMode = environmentText("NVTE_NVFP4_4OVER6_ERR_MODE")?.toLowerCase();
     this.fourOverSixErrMode =
-      options.fourOverSixErrMode ??
+      ownOptions.fourOverSixErrMode ??
       environmentName("NVTE_NVFP4_4OVER6_ERR_MODE", ERROR_MODES, "mae", errorMode);
-    this.rowScaledActivation = options.rowScaledActivation ?? environment("NVTE_NVFP4_ROW_SCALED_ACTIVATION");
+    this.rowScaledActivation =
+      ownOptions.rowScaledActivation ?? environment("NVTE_NVFP4_ROW_SCALED_ACTIVATION");
     if (!this.disableRht && this.rowScaledActivation)
       throw new ArgumentError(
         "NVFP4BlockScaling: rowScaledActivation does not combine with the Hadamard transform of activations; set disableRht",

@@ -26,9 +26,9 @@ export class CustomRecipe extends Recipe {
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {
-    checkOptions("CustomRecipe", options);
-    super("custom", RECIPES.current.useSplitAccumulator, options);
-    this.quantizerFactory = options.quantizerFactory;
+    const ownOptions = checkOptions("CustomRecipe", options);
+    super("custom", RECIPES.current.useSplitAccumulator, ownOptions);
+    this.quantizerFactory = ownOptions.quantizerFactory;
   }
 
   /**

@@ -49,7 +49,7 @@ export interface DelayedScalingOptions extends RecipeOptions {
 }
 
 const amaxAlgorithm: Domain = (user, name, value) => {
-  if (value === "max" || value === "mostRecent" || typeof value === "function") return;
+  if (value === "max" || value === "mostRecent" || typeof value === "function") return value;
   throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be max, mostRecent or a function`);
 };
 
@@ -80,12 +80,13 @@ export class DelayedScaling extends StandardRecipe {
   readonly reduceAmax: boolean;
 
   constructor(options: DelayedScalingOptions = {}) {
-    super("delayed", checkDelayed("DelayedScaling", options));
-    this.margin = options.margin ?? 0;
-    this.amaxHistoryLen = options.amaxHistoryLen ?? 1024;
-    this.amaxComputeAlgo = options.amaxComputeAlgo ?? "max";
-    this.scalingFactorComputeAlgo = options.scalingFactorComputeAlgo;
-    this.reduceAmax = options.reduceAmax ?? true;
+    const ownOptions = checkDelayed("DelayedScaling", options);
+    super("delayed", ownOptions);
+    this.margin = ownOptions.margin ?? 0;
+    this.amaxHistoryLen = ownOptions.amaxHistoryLen ?? 1024;
+    this.amaxComputeAlgo = ownOptions.amaxComputeAlgo ?? "max";
+    this.scalingFactorComputeAlgo = ownOptions.scalingFactorComputeAlgo;
+    this.reduceAmax = ownOptions.reduceAmax ?? true;
   }
 }
 
@@ -118,9 +119,10 @@ export class Float8CurrentScaling extends StandardRecipe {
   readonly amaxEpsilon: number;
 
   constructor(options: Float8CurrentScalingOptions = {}) {
-    super("current", checkCurrent("Float8CurrentScaling", options));
-    this.pow2Scales = options.pow2Scales ?? environment("NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES");
-    this.amaxEpsilon = options.amaxEpsilon ?? 0;
+    const ownOptions = checkCurrent("Float8CurrentScaling", options);
+    super("current", ownOptions);
+    this.pow2Scales = ownOptions.pow2Scales ?? environment("NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES");
+    this.amaxEpsilon = ownOptions.amaxEpsilon ?? 0;
   }
 
   /** Returns the quantizer settings for the tensor of that role. Throws `ArgumentError` for an unknown role. */

@@ -2,9 +2,20 @@
  * The base classes of recipes. A standard recipe is a row of the table with options; a custom recipe has quantizers that the
  * caller creates.
  */
+import { inherits, isObject } from "../brand.js";
 import { ArgumentError } from "../errors.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import { anything, boolean, describe, needed, nested, type OptionTable, optionsOf } from "../options.js";
+import {
+  anything,
+  boolean,
+  type Domain,
+  describe,
+  fieldsOf,
+  needed,
+  nested,
+  type OptionTable,
+  optionsOf,
+} from "../options.js";
 import {
   FORMATS,
   type Format,
@@ -52,17 +63,21 @@ export abstract class Recipe {
   readonly wgrad: MMParams;
   #key: string | undefined;
 
+  /** @internal Whether `x` is a recipe itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #key in x && inherits(this, x);
+  }
+
   protected constructor(
     /** The key of the recipe's row in `RECIPES`, or `custom`. */
     readonly kind: RecipeKind | "custom",
     split: RecipeRow["useSplitAccumulator"],
     options: ProductOptions,
   ) {
-    const { fprop, dgrad, wgrad } = options;
-    checkProducts(new.target.name, { fprop, dgrad, wgrad } as ProductOptions);
-    this.fprop = options.fprop ?? { useSplitAccumulator: split.fprop };
-    this.dgrad = options.dgrad ?? { useSplitAccumulator: split.dgrad };
-    this.wgrad = options.wgrad ?? { useSplitAccumulator: split.wgrad };
+    const ownOptions = checkProducts(new.target.name, fieldsOf(new.target.name, options, PRODUCT_OPTIONS));
+    this.fprop = ownOptions.fprop ?? { useSplitAccumulator: split.fprop };
+    this.dgrad = ownOptions.dgrad ?? { useSplitAccumulator: split.dgrad };
+    this.wgrad = ownOptions.wgrad ?? { useSplitAccumulator: split.wgrad };
   }
 
   /** The recipe's row of the table, or undefined for custom quantizers. */
@@ -79,13 +94,16 @@ export abstract class Recipe {
   }
 }
 
-/** Throws `ArgumentError` if the argument is not a recipe, for example the name or class of one. */
-export function requireRecipe(op: string, recipe: unknown): asserts recipe is Recipe {
-  if (recipe instanceof Recipe) return;
+/** Returns the argument if it is a recipe. Throws `ArgumentError` if it is not, for example the name or class of one. */
+export function requireRecipe(op: string, recipe: unknown): Recipe {
+  if (recipe instanceof Recipe) return recipe;
   throw new ArgumentError(
     `${op}: recipe is ${describe(recipe)}; give a recipe, such as new DelayedScaling()`,
   );
 }
+
+/** Checks an option that is a recipe. */
+export const recipeOption: Domain = (user, _name, recipe) => requireRecipe(user, recipe);
 
 /** The base class of recipes that are defined by a row of the table and options. */
 export abstract class StandardRecipe extends Recipe {

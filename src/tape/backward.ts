@@ -1,7 +1,7 @@
 /** The backward pass through the graph that differentiable operations record. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { add } from "../ops/elementwise/add.js";
-import { describe } from "../options.js";
+import { describe, isArray, ownList } from "../options.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
@@ -99,17 +99,16 @@ function checkedGrads(
   inputGrads: readonly (Gradient | undefined)[],
   scope: Scope,
 ): readonly (Gradient | undefined)[] {
-  if (!Array.isArray(inputGrads))
+  if (!isArray(inputGrads))
     throw new ArgumentError(
       `backward: the backward of a custom operation returned ${describe(inputGrads)}; it must return an array with the gradient of each input`,
     );
-  inputGrads.forEach((inputGrad, i) => {
-    const input = node.inputs[i];
-    if (!inputGrad) return;
+  return ownList("backward", "the gradients of a custom operation", inputGrads, (each, i) => {
+    const [inputGrad, input] = [each as Gradient | undefined, node.inputs[i]];
+    if (!inputGrad) return undefined;
     if (input) requireGradientOf(input, inputGrad);
-    scope.keep(inputGrad);
+    return scope.keep(inputGrad);
   });
-  return inputGrads;
 }
 
 /** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` is a valid gradient of that input. */

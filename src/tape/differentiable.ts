@@ -1,6 +1,7 @@
 /** Differentiable operations: functions of variables that record how to compute their gradients. */
+import { unwrapHint } from "../brand.js";
 import { ArgumentError } from "../errors.js";
-import { callable, describe } from "../options.js";
+import { callable, describe, isArray, ownList } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { Tensor } from "../tensor/tensor.js";
@@ -24,7 +25,7 @@ export function variableOf(user: string, name: string, x: VariableLike): Variabl
   if (x instanceof Variable) return x;
   if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
   throw new ArgumentError(
-    `${user}: ${name} is ${describe(x)}, which is of type ${typeof x}; it must be a tensor or a variable`,
+    `${user}: ${name} is ${describe(x)}, which is of type ${typeof x}; it must be a tensor or a variable${[Variable, Tensor, QuantizedTensor].map((made) => unwrapHint(made, x)).find(Boolean) ?? ""}`,
   );
 }
 
@@ -109,30 +110,35 @@ export function differentiable(
 }
 
 /**
- * Returns the inputs as variables, or `given` itself if all of them are variables. Throws `ArgumentError` unless it is an array
+ * Returns the inputs as variables. Throws `ArgumentError` unless it is an array
  * of variables and tensors.
  */
 function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
-  if (!Array.isArray(given))
+  if (!isArray(given))
     throw new ArgumentError(
       `differentiable: inputs is ${describe(given)}; it must be an array of variables and tensors`,
     );
-  const isVariable = (each: VariableLike): each is Variable => each instanceof Variable;
-  // `every` skips the holes of a sparse array; `includes` and `Array.from` read them as undefined
-  return given.every(isVariable) && !given.includes(undefined as never) ? given : Array.from(given, variable);
+  return ownList("differentiable", "inputs", given, (each) => variable(each as VariableLike));
 }
 
 /** Returns what `forward` returned. Throws `ArgumentError` unless it has an array of results and a function `backward`. */
 function requireComputed(computed: Computed): Computed {
-  const { results, backward, saved } = (computed ?? {}) as Partial<Computed>;
-  if (!Array.isArray(results))
+  const { results, backward, saved, ...others } = (computed ?? {}) as Partial<Computed>;
+  if (!isArray(results))
     throw new ArgumentError(
       `differentiable: forward gave ${describe(computed)}; it must return { results: [tensors], backward }, and not be async`,
     );
   callable("differentiable", "backward", backward);
-  if (saved !== undefined && !Array.isArray(saved))
+  if (saved !== undefined && !isArray(saved))
     throw new ArgumentError(`differentiable: saved is ${describe(saved)}; it must be an array of tensors`);
-  return computed;
+  const listed = <T>(name: string, list: readonly T[]): readonly T[] =>
+    ownList("differentiable", name, list, (each) => each as T);
+  return {
+    ...others,
+    results: listed("results", results),
+    backward: backward as Computed["backward"],
+    ...(saved && { saved: listed("saved", saved) }),
+  };
 }
 
 /**

@@ -1,4 +1,5 @@
 /** Variables: values that gradients can flow to. */
+import { inherits, isObject } from "../brand.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
@@ -37,6 +38,11 @@ export class Variable {
   /** @internal The functions that are called around operations that use this leaf. Undefined for most leaves. */
   [USES]: Uses | undefined;
   readonly #value: Value;
+
+  /** @internal Whether `x` is a variable itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #value in x && inherits(this, x);
+  }
 
   /** `requiresGrad` of a leaf may be changed later. Later backward passes then accumulate its gradient, or do not. */
   constructor(

@@ -32,19 +32,36 @@ export function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData
   return new array(buffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT) as TensorData<D>;
 }
 
-/** Views elements as their bytes, without copying. */
-export function asBytes({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
-}
-
 const TypedArray = Object.getPrototypeOf(Uint8Array.prototype) as object;
-const tagOf = Object.getOwnPropertyDescriptor(TypedArray, Symbol.toStringTag)?.get as (
-  this: unknown,
-) => string | undefined;
+
+/** The language's own getter of typed arrays, which a subclass or a property of an array cannot override. */
+function getterOf<T>(name: PropertyKey): (this: unknown) => T {
+  return Object.getOwnPropertyDescriptor(TypedArray, name)?.get as (this: unknown) => T;
+}
+const tagOf = getterOf<string | undefined>(Symbol.toStringTag);
+const bufferOf = getterOf<ArrayBufferLike>("buffer");
+const offsetOf = getterOf<number>("byteOffset");
+const bytesIn = getterOf<number>("byteLength");
+
+/** Views elements as their bytes, without copying. */
+export function asBytes(elements: ArrayBufferView): Uint8Array {
+  return new Uint8Array(bufferOf.call(elements), offsetOf.call(elements), bytesIn.call(elements));
+}
 
 /** Returns the class name of a typed array, also of one from another JavaScript realm, or undefined for anything else. */
 export function kindOf(data: unknown): string | undefined {
   return tagOf.call(data);
+}
+
+/** Views the elements of a caller's typed array of that kind as a plain one, which no subclass or property of it overrides. */
+export function asPlain<A extends TensorData>(kind: keyof typeof ARRAYS, elements: A): A {
+  const bytes = asBytes(elements);
+  const array = ARRAYS[kind];
+  return new array(
+    bytes.buffer as ArrayBuffer,
+    bytes.byteOffset,
+    bytes.byteLength / array.BYTES_PER_ELEMENT,
+  ) as A;
 }
 
 /**

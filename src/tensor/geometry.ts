@@ -126,7 +126,7 @@ export function copyGeometry(
       : Object.freeze(paddedShape(format, logicalScale, blocksFirst, transposesScale));
   const pitch = scaleShape[1] ?? 1;
   const isAcross = blocksFirst !== transposesScale;
-  return {
+  return Object.freeze({
     direction,
     layout,
     dataType: spec.format,
@@ -140,15 +140,15 @@ export function copyGeometry(
     logicalScale,
     blocksFirst,
     transposesScale,
-    placement: {
+    placement: Object.freeze({
       bytes: byteLength(format.scale, scaleShape),
       lines,
       blocks,
       lineStride: isAcross ? 1 : pitch,
       blockStride: isAcross ? pitch : 1,
       swizzled: layout === "swizzled",
-    },
-  };
+    }),
+  });
 }
 
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
@@ -164,9 +164,9 @@ function amaxShape(
   return rowScaled ? Object.freeze([data === "transposed" ? columns : rows]) : ONE;
 }
 
-/** Returns a frozen shape. A frozen shape is not copied again when tensors are created with it. */
+/** Returns a frozen copy of a shape, because the geometry of a copy is public. */
 function frozen(shape: Shape): Shape {
-  return Object.isFrozen(shape) ? shape : Object.freeze([...shape]);
+  return Object.freeze([...shape]);
 }
 
 /** Returns the matrix itself if its columns consist of whole blocks, else its size with the rows that are missing. */

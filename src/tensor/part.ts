@@ -1,6 +1,15 @@
 /** Parts of tensors, for tensors that are divided among ranks. */
 import { ArgumentError } from "../errors.js";
-import { anyListOf, describe, integer, needed, optionsOf } from "../options.js";
+import {
+  anyListOf,
+  describe,
+  elementAt,
+  integer,
+  isArray,
+  listLength,
+  needed,
+  optionsOf,
+} from "../options.js";
 import { elementCount, type Shape } from "./shape.js";
 
 /** Elements [begin, end) along a dimension. */
@@ -84,9 +93,11 @@ export function overlapsOf(from: TensorPart, to: TensorPart): readonly (readonly
 }
 
 const ranges = anyListOf((user, name, value) => {
-  const [begin, end, ...rest] = Array.isArray(value) ? (value as unknown[]) : [];
-  const isRange = Number.isSafeInteger(begin) && Number.isSafeInteger(end) && rest.length === 0;
-  if (isRange && 0 <= Number(begin) && Number(begin) <= Number(end)) return;
+  const range =
+    isArray(value) && listLength(value) === 2 ? [0, 1].map((i) => elementAt(user, name, value, i)) : [];
+  const [begin, end] = range;
+  const isRange = Number.isSafeInteger(begin) && Number.isSafeInteger(end);
+  if (isRange && 0 <= Number(begin) && Number(begin) <= Number(end)) return range;
   throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be [begin, end]`);
 });
 const checkPart = optionsOf<TensorPart>({

@@ -19,7 +19,7 @@ const USER = "QuantizedTensor";
 const AMAX_TAKERS = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).tensorAmax);
 const OPS = ["dequantize", "updateQuantized", "deriveColumnwise"] as const;
 
-/** Throws `ArgumentError` for an object that lacks a method of `QuantizerOps`. */
+/** Returns the quantizer. Throws `ArgumentError` for an object that lacks a method of `QuantizerOps`. */
 export const quantizerOps: Domain = (user, name, value) => {
   const ops = typeof value === "object" && value !== null ? (value as Partial<QuantizerOps>) : undefined;
   const missing = OPS.find((method) => typeof ops?.[method] !== "function");
@@ -27,6 +27,7 @@ export const quantizerOps: Domain = (user, name, value) => {
     throw new ArgumentError(
       `${user}: ${name} is ${describe(value)}, which has no ${missing}; give a quantizer`,
     );
+  return value as QuantizerOps;
 };
 
 const copy = nested(
@@ -57,14 +58,12 @@ const checkFields = optionsOf<QuantizedTensorFields>(
  * shape that follow from `spec`, `shape` and `scaleLayout`.
  */
 export function madeFields(fields: QuantizedTensorFields): MadeFields {
-  checkFields(USER, fields);
-  const { spec, rowwise, columnwise } = fields;
-  const shape = ownShape(fields.shape);
+  const ownFields = checkFields(USER, fields);
+  const { spec, rowwise, columnwise, shape } = ownFields;
   const usage = { rowwise: rowwise !== undefined, columnwise: columnwise !== undefined };
-  const geometry = geometryOf(USER, spec, asMatrix(shape), usage, fields.scaleLayout);
+  const geometry = geometryOf(USER, spec, asMatrix(shape), usage, ownFields.scaleLayout);
   const made = {
-    ...fields,
-    shape,
+    ...ownFields,
     rowwise: rowwise && copyOf(geometry.rowwise, rowwise),
     columnwise: columnwise && copyOf(geometry.columnwise, columnwise),
   };

@@ -2,6 +2,7 @@
  * The quantized tensor: codes and scales of a matrix in one or two copies, rowwise and columnwise, and the settings they were
  * quantized with.
  */
+import { inherits, unwrapHint } from "../brand.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ElementScalingName } from "../formats/element-scalings.js";
@@ -11,11 +12,11 @@ import { boolean, describe, optionsOf } from "../options.js";
 import type { CopyGeometry } from "./geometry.js";
 import { madeFields, quantizerOps } from "./quantized-fields.js";
 import { requireScalar, requireTensor, requireWide, requireWords, wideDType } from "./require.js";
-import { adoptBeside } from "./scope.js";
+import { adoptBeside, OWNER, type Scope } from "./scope.js";
 import type { Shape, WideDType } from "./shape.js";
 import { backendName, firstValues, INSPECT } from "./show.js";
 import type { FOUR_OVER_SIX, SCALE_LAYOUTS } from "./spec.js";
-import { Tensor } from "./tensor.js";
+import { isTensor, type Tensor } from "./tensor.js";
 
 /**
  * Which copies of a quantized [M, K] matrix exist. The rowwise copy has its scale blocks along K, the columnwise copy along M.
@@ -168,6 +169,9 @@ export const checkRandomBits = optionsOf<GivenRandomBits>(RANDOM_BITS, "call");
 /** The fields of the tensor under construction, if they were already checked; else undefined. */
 let trusted: MadeFields | undefined;
 
+/** Whether `x` is a quantized tensor itself: neither a proxy of one nor an object with its prototype. It is faster than `instanceof`. */
+export let isQuantized: (x: unknown) => x is QuantizedTensor;
+
 /** Creates a quantized tensor without checking that the fields match each other. */
 export function trustedQuantized(fields: MadeFields): QuantizedTensor {
   trusted = fields;
@@ -192,20 +196,46 @@ export class QuantizedTensor {
   readonly dtype: WideDType;
   /** How the scales of both copies are stored. */
   readonly scaleLayout: ScaleLayout;
+  #owner: Scope | undefined;
   #ops: QuantizerOps;
   #rowwise: QuantizedCopy | undefined;
   #columnwise: QuantizedCopy | undefined;
 
   /** Throws `ArgumentError`, `DTypeError` or `ShapeError` for fields that do not match each other. */
   constructor(fields: QuantizedTensorFields) {
+    if (new.target !== QuantizedTensor)
+      throw new ArgumentError(
+        "QuantizedTensor: the class cannot be extended; keep a quantized tensor in a field",
+      );
     const made = trusted ?? madeFields(fields);
+    trusted = undefined;
     this.spec = made.spec;
     this.shape = made.shape;
     this.dtype = made.dtype;
     this.scaleLayout = made.scaleLayout;
-    this.#rowwise = made.rowwise;
-    this.#columnwise = made.columnwise;
+    this.#rowwise = made.rowwise && Object.freeze(made.rowwise);
+    this.#columnwise = made.columnwise && Object.freeze(made.columnwise);
     this.#ops = made.ops;
+    // operations read memory by these fields
+    Object.freeze(this);
+  }
+
+  static {
+    isQuantized = (x): x is QuantizedTensor => typeof x === "object" && x !== null && #ops in x;
+  }
+
+  /** @internal Whether `x` is a quantized tensor itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isQuantized(x) && inherits(this, x);
+  }
+
+  /** @internal The scope that owns it, if a program has given it to one. */
+  get [OWNER](): Scope | undefined {
+    return this.#owner;
+  }
+
+  set [OWNER](scope: Scope | undefined) {
+    this.#owner = scope;
   }
 
   /** The copy with scale blocks along K. Undefined if it was not made or was dropped. */
@@ -300,14 +330,14 @@ export class QuantizedTensor {
    */
   updateUsage(usage: Partial<Usage>): this {
     requireQuantized("updateUsage", "this tensor", this);
-    checkUsage("updateUsage", usage);
-    if (usage.rowwise) this.copy("rowwise");
-    if (usage.columnwise && !this.#columnwise) this.#columnwise = this.#derive();
-    if (usage.rowwise === false && this.#rowwise) {
+    const ownUsage = checkUsage("updateUsage", usage);
+    if (ownUsage.rowwise) this.copy("rowwise");
+    if (ownUsage.columnwise && !this.#columnwise) this.#columnwise = this.#derive();
+    if (ownUsage.rowwise === false && this.#rowwise) {
       disposeCopy(this.#rowwise);
       this.#rowwise = undefined;
     }
-    if (usage.columnwise === false && this.#columnwise) {
+    if (ownUsage.columnwise === false && this.#columnwise) {
       disposeCopy(this.#columnwise);
       this.#columnwise = undefined;
     }
@@ -329,7 +359,8 @@ export class QuantizedTensor {
   share(): QuantizedTensor {
     requireQuantized("share", "this tensor", this);
     const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map((copy) => copy && shareCopy(copy));
-    return trustedQuantized({ ...this, ops: this.#ops, rowwise, columnwise });
+    const { spec, shape, dtype, scaleLayout } = this;
+    return trustedQuantized({ spec, shape, dtype, scaleLayout, ops: this.#ops, rowwise, columnwise });
   }
 
   /** Releases both copies. A second call does nothing. */
@@ -380,9 +411,11 @@ function showQuantized(x: QuantizedTensor): string {
  * `DisposedError` if it is disposed.
  */
 export function requireQuantized(op: string, name: string, x: unknown): QuantizedTensor {
-  if (!(x instanceof QuantizedTensor)) {
-    const given = x instanceof Tensor ? `a ${x.dtype} tensor` : describe(x);
-    throw new DTypeError(`${op}: ${name} is ${given}; it must be a quantized tensor`);
+  if (!isQuantized(x)) {
+    const given = isTensor(x) ? `a ${x.dtype} tensor` : describe(x);
+    throw new DTypeError(
+      `${op}: ${name} is ${given}; it must be a quantized tensor${unwrapHint(QuantizedTensor, x)}`,
+    );
   }
   for (const member of x.members) requireTensor(op, name, member);
   return x;

@@ -2,10 +2,11 @@
  * Checks of tensors as arguments: their dtype, their size, that they are not disposed, and that they are on one backend. A wide
  * dtype is f32, bf16 or f16.
  */
+import { unwrapHint } from "../brand.js";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { classOf, type Domain, describe, oneOf } from "../options.js";
 import { type DType, isWide, storageBits, WIDE_DTYPES, type WideDType } from "./shape.js";
-import { Tensor } from "./tensor.js";
+import { isTensor, memoryOfTensor, Tensor } from "./tensor.js";
 
 /** Checks the name of a wide dtype. */
 export const wideDType = oneOf(WIDE_DTYPES);
@@ -13,19 +14,19 @@ export const wideDType = oneOf(WIDE_DTYPES);
 /** Returns a check that throws `DTypeError` unless the value is one of these dtypes. */
 export function dtypeOf(dtypes: readonly DType[]): Domain {
   return (op, name, dtype) => {
-    if (!(dtypes as readonly unknown[]).includes(dtype))
-      throw new DTypeError(`${op}: ${name} is ${describe(dtype)}; it must be one of ${dtypes.join(", ")}`);
+    if ((dtypes as readonly unknown[]).includes(dtype)) return dtype as DType;
+    throw new DTypeError(`${op}: ${name} is ${describe(dtype)}; it must be one of ${dtypes.join(", ")}`);
   };
 }
 
 /** Returns `x` if it is a tensor. Throws `DTypeError` if it is not, `DisposedError` if it or its backend is disposed. */
 export function requireTensor(op: string, name: string, x: unknown): Tensor {
-  if (!(x instanceof Tensor))
+  if (!isTensor(x))
     throw new DTypeError(
-      `${op}: ${name} is ${describe(x)}, a ${classOf(Object(x)) || "thing"}; it must be a tensor; dequantize what is quantized`,
+      `${op}: ${name} is ${describe(x)}, a ${classOf(Object(x)) || "thing"}; it must be a tensor; dequantize what is quantized${unwrapHint(Tensor, x)}`,
     );
   if (x.disposed) throw new DisposedError(`${op}: ${name}, a ${x.dtype} [${x.shape}] tensor,`);
-  if (x.backend.memory.closed) throw new DisposedError(`${op}: the ${x.backend.name} backend of ${name}`);
+  if (memoryOfTensor(x).closed) throw new DisposedError(`${op}: the ${x.backend.name} backend of ${name}`);
   return x;
 }
 
@@ -59,23 +60,24 @@ export function requireI32(op: string, name: string, x: unknown): Tensor<"i32"> 
   throw new DTypeError(`${op}: ${name} are ${tensor.dtype}; they must be i32`);
 }
 
-/**
- * Returns `x` if it is a u32 tensor, or undefined if `x` is undefined. Throws `DTypeError` for another dtype, `DisposedError` if
- * it is disposed.
- */
-export function requireWords(op: string, name: string, x: unknown): Tensor<"u32"> | undefined {
-  if (x === undefined) return undefined;
+/** Returns the check for a tensor that may be left out: it returns undefined for undefined. */
+export function optional<T>(
+  check: (op: string, name: string, x: unknown) => T,
+): (op: string, name: string, x: unknown) => T | undefined {
+  return (op, name, x) => (x === undefined ? undefined : check(op, name, x));
+}
+
+/** Returns `x` if it is a u32 tensor. Throws `DTypeError` for another dtype, `DisposedError` if it is disposed. */
+export function requireWords(op: string, name: string, x: unknown): Tensor<"u32"> {
   const tensor = requireTensor(op, name, x);
   if (tensor.dtype === "u32") return tensor as Tensor<"u32">;
   throw new DTypeError(`${op}: ${name} are ${tensor.dtype}; they must be u32, a word for each element`);
 }
 
 /**
- * Returns `x` if it is an f32 tensor of one element, or undefined if `x` is undefined. Throws `DTypeError` for another dtype,
- * `ShapeError` for another size.
+ * Returns `x` if it is an f32 tensor of one element. Throws `DTypeError` for another dtype, `ShapeError` for another size.
  */
-export function requireScalar(op: string, name: string, x: unknown): Tensor<"f32"> | undefined {
-  if (x === undefined) return undefined;
+export function requireScalar(op: string, name: string, x: unknown): Tensor<"f32"> {
   const tensor = requireF32(op, name, x);
   if (tensor.size === 1) return tensor;
   throw new ShapeError(`${op}: ${name} is [${tensor.shape}]; it must be one value, [1]`);

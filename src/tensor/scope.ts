@@ -4,7 +4,7 @@ import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 
 /** The key under which an object stores the scope that owns it. A field is cheaper than a map from objects to scopes. */
-const OWNER = Symbol("owner");
+export const OWNER = Symbol("owner");
 
 /** An object that a scope can own. */
 export interface Owned {

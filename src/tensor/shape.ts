@@ -2,7 +2,7 @@
 import { DTypeError, ShapeError } from "../errors.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import { describe } from "../options.js";
+import { describe, isArray, listLength } from "../options.js";
 
 /**
  * A dtype (element type): a scalar format, or a plain number type. FP4 is stored with two codes per byte, the even element in
@@ -60,24 +60,35 @@ const MAX_RANK = 64;
 export const MAX_BYTES = Number.MAX_SAFE_INTEGER;
 
 /**
- * Returns a frozen copy of `shape`, or `shape` itself if it is frozen. Throws `ShapeError` if it is not an array of integers
- * from 0, or has more than 64 dimensions.
+ * Returns a frozen copy of `shape`. A frozen array is copied too, because its elements may be accessors. Throws `ShapeError` if
+ * it is not an array of integers from 0, has more than 64 dimensions, or cannot be read.
  */
 export function ownShape(shape: Shape): Shape {
-  if (!Array.isArray(shape))
+  if (!isArray(shape))
     throw new ShapeError(
       `shape ${describe(shape)} is not an array; give sizes such as [2, 3], and [] for a scalar`,
     );
-  const rank = shape.length;
-  if (rank > MAX_RANK) throw new ShapeError(`a shape of ${rank} dimensions; there may be ${MAX_RANK}`);
-  if (Object.isFrozen(shape)) {
-    for (let axis = 0; axis < rank; axis++) requireSize(axis, shape[axis]);
-    return shape;
-  }
+  const rank = listLength(shape);
+  // also for a proxy whose length is no number
+  if (!(rank <= MAX_RANK)) throw new ShapeError(`a shape of ${rank} dimensions; there may be ${MAX_RANK}`);
+  // a literal takes half the time of an array that grows, and almost all shapes have one or two dimensions
+  if (rank === 1) return Object.freeze([sizeAt(shape, 0)]);
+  if (rank === 2) return Object.freeze([sizeAt(shape, 0), sizeAt(shape, 1)]);
   const own: number[] = [];
-  // each element is read once, so that the checked value is the kept one even if the array is a proxy
-  for (let axis = 0; axis < rank; axis++) own.push(requireSize(axis, shape[axis]));
+  for (let axis = 0; axis < rank; axis++) own.push(sizeAt(shape, axis));
   return Object.freeze(own);
+}
+
+/** Returns the size at that axis, which is read once. */
+function sizeAt(shape: Shape, axis: number): number {
+  try {
+    return requireSize(axis, shape[axis]);
+  } catch (error) {
+    if (error instanceof ShapeError) throw error;
+    throw new ShapeError(
+      `shape: axis ${axis} cannot be read, because its accessor or proxy throws; give numbers`,
+    );
+  }
 }
 
 function requireSize(axis: number, size: unknown): number {

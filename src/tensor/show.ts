@@ -4,6 +4,7 @@ import { messageOf } from "../errors.js";
 import { isScalarFormat, valueOfCode } from "../formats/derive.js";
 import { printable } from "../printable.js";
 import { viewAs } from "./data.js";
+import { memoryOf } from "./memory.js";
 import { storageBits } from "./shape.js";
 import type { Tensor } from "./tensor.js";
 
@@ -21,11 +22,11 @@ export function showTensor(x: Tensor): string {
 /** Returns the first elements as a list, or the reason why they cannot be read. */
 export function firstValues(x: Tensor): string {
   if (x.disposed) return "disposed";
-  if (x.backend.memory.closed) return "its backend is disposed";
+  if (memoryOf(x.backend).closed) return "its backend is disposed";
   try {
     const count = Math.min(x.size, SHOWN);
     const bytes = Math.ceil((count * storageBits(x.dtype)) / 8);
-    const read = bytes === 0 ? new Uint8Array(0) : x.backend.memory.readSync(x.address, bytes);
+    const read = bytes === 0 ? new Uint8Array(0) : memoryOf(x.backend).readSync(x.address, bytes);
     const texts = elementsOf(x, read, count).map(numberText);
     return `[${[...texts, ...(x.size > count ? [`... ${x.size - count} more`] : [])].join(", ")}]`;
   } catch (error) {

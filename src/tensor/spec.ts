@@ -47,21 +47,24 @@ const checkFields = optionsOf<QuantizeSpec>({
   rowScaled: needed(boolean),
 });
 
-/** Specs that were checked. They are frozen, so they remain valid. */
+/** The specs that `requireSpec` returned. They are frozen and were made here, so they remain valid. */
 const known = new WeakSet<QuantizeSpec>();
 
-/** Throws `ArgumentError` unless `spec` is valid. */
-export function requireSpec(spec: QuantizeSpec): void {
-  if (known.has(spec)) return;
-  checkFields("a quantizer's spec", spec);
-  const { quantizer, format, tile, scaleRule, elementScaling } = spec;
+/**
+ * Returns a frozen copy of `spec`, or `spec` itself if it is such a copy. Throws `ArgumentError` unless it is valid.
+ */
+export function requireSpec(spec: QuantizeSpec): QuantizeSpec {
+  if (known.has(spec)) return spec;
+  const ownSpec = Object.freeze(checkFields("a quantizer's spec", spec));
+  const { quantizer, format, tile, scaleRule, elementScaling } = ownSpec;
   const row = blockFormat(quantizer);
   among(quantizer, "format", format, row.elements);
   among(quantizer, "tile", tile, row.tiles);
   among(quantizer, "scaleRule", scaleRule, row.rules);
   among(`${quantizer} by ${scaleRule}`, "elementScaling", elementScaling, scalingsOf(scaleRule, format));
-  requireTogether(spec);
-  if (Object.isFrozen(spec)) known.add(spec);
+  requireTogether(ownSpec);
+  known.add(ownSpec);
+  return ownSpec;
 }
 
 function among(quantizer: string, name: string, value: string, allowed: readonly string[]): void {
@@ -162,9 +165,7 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
   };
   const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
   const spec: QuantizeSpec = { ...defaults, ...given };
-  const made = Object.freeze({ ...spec, format: resolveFormat(spec.format) });
-  requireSpec(made);
-  return made;
+  return requireSpec({ ...spec, format: resolveFormat(spec.format) });
 }
 
 /**

@@ -1,9 +1,11 @@
 /** The tensor: a dtype, a shape, and memory on one backend. */
 import type { Backend } from "../backends/backend.js";
+import { inherits, unwrapHint } from "../brand.js";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { describe } from "../options.js";
 import { bytesOf, type TensorData, viewAs } from "./data.js";
-import { adopt, disown } from "./scope.js";
+import { memoryOf } from "./memory.js";
+import { adopt, disown, OWNER, type Scope } from "./scope.js";
 import {
   byteLength,
   type DType,
@@ -15,7 +17,7 @@ import {
   type WideDType,
 } from "./shape.js";
 import { INSPECT, showTensor } from "./show.js";
-import { isOverlap, Storage } from "./storage.js";
+import { isOverlap, type Memory, Storage } from "./storage.js";
 
 export type { TensorData } from "./data.js";
 
@@ -24,6 +26,34 @@ export const REVIVE = Symbol("revive");
 
 /** The alignment of views in bytes. Allocations have the same alignment on every backend. */
 export const VIEW_ALIGNMENT = 256;
+
+/** Where the tensor under construction lies, if it shares memory. */
+let place: { readonly storage: Storage; readonly offset: number } | undefined;
+
+/** Whether `x` is a tensor itself: neither a proxy of one nor an object with its prototype. It is faster than `instanceof`. */
+export let isTensor: (x: unknown) => x is Tensor;
+
+/** Returns the memory in which a tensor lies. */
+export let memoryOfTensor: (x: Tensor) => Memory;
+
+/**
+ * Creates a tensor in `storage`, starting at byte `offset`. The caller has already retained `storage` for this tensor, and has
+ * checked that it is large enough.
+ */
+export function tensorAt<D extends DType>(
+  backend: Backend,
+  dtype: D,
+  shape: Shape,
+  storage: Storage,
+  offset: number,
+): Tensor<D> {
+  place = { storage, offset };
+  try {
+    return new Tensor(backend, dtype, shape);
+  } finally {
+    place = undefined;
+  }
+}
 
 /**
  * A dense row-major array on one backend. It stays on its backend until `dispose()` is called, by hand or by the scope in which
@@ -39,31 +69,50 @@ export class Tensor<D extends DType = DType> {
   #storage: Storage;
   #offset: number;
   #disposed = false;
+  #owner: Scope | undefined;
+
+  static {
+    isTensor = (x): x is Tensor => typeof x === "object" && x !== null && #storage in x;
+    memoryOfTensor = (x) => x.#storage.memory;
+  }
+
+  /** @internal Whether `x` is a tensor itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isTensor(x) && inherits(this, x);
+  }
 
   /**
-   * Creates an uninitialized tensor. The shape is copied unless it is frozen. A tensor with a dimension of size 0 takes no
-   * memory.
+   * Creates an uninitialized tensor. The shape is copied. A tensor with a dimension of size 0 takes no memory. The class cannot
+   * be extended, and its objects take no further properties, because backends rely on what they say of their memory.
    *
    * @throws `DTypeError` for an unknown dtype, `ShapeError` for an invalid shape, `OutOfMemoryError` if the memory is not
-   * available, `ArgumentError` if `backend` is not a backend.
+   * available, `ArgumentError` if `backend` is not a backend, or for a class that extends this one, `DisposedError` for a
+   * disposed backend.
    */
-  constructor(backend: Backend, dtype: D, shape: Shape);
-  /**
-   * @internal Creates a tensor in `storage`, starting at byte `offset`. The caller has already retained `storage` for this
-   * tensor.
-   */
-  constructor(backend: Backend, dtype: D, shape: Shape, storage: Storage, offset: number);
-  constructor(backend: Backend, dtype: D, shape: Shape, storage?: Storage, offset = 0) {
-    const memory = memoryOf(backend);
+  constructor(backend: Backend, dtype: D, shape: Shape) {
+    if (new.target !== Tensor)
+      throw new ArgumentError("Tensor: the class cannot be extended; keep a tensor in a field");
+    const at = place;
+    place = undefined;
     const own = ownShape(shape);
     const bytes = byteLength(dtype, own);
     this.#backend = backend;
     this.#dtype = dtype;
     this.#shape = own;
     this.#byteLength = bytes;
-    this.#storage = storage ?? new Storage(memory, bytes);
-    this.#offset = offset;
+    this.#storage = at ? at.storage : new Storage(memoryOf(backend), bytes);
+    this.#offset = at ? at.offset : 0;
+    Object.preventExtensions(this);
     adopt(this);
+  }
+
+  /** @internal The scope that owns the tensor. */
+  get [OWNER](): Scope | undefined {
+    return this.#owner;
+  }
+
+  set [OWNER](scope: Scope | undefined) {
+    this.#owner = scope;
   }
 
   /** The backend on which the tensor lives. */
@@ -148,7 +197,7 @@ export class Tensor<D extends DType = DType> {
     const own = ownShape(shape);
     const from = this.address + this.#partAt("slice", first, own);
     const made = new Tensor(this.#backend, this.#dtype, own);
-    if (made.byteLength > 0) this.#backend.memory.copy(made.address, from, made.byteLength);
+    if (made.byteLength > 0) this.#storage.memory.copy(made.address, from, made.byteLength);
     return made;
   }
 
@@ -160,8 +209,10 @@ export class Tensor<D extends DType = DType> {
    * @throws `DisposedError` for a disposed tensor.
    */
   paste(source: Tensor<D>, first: number): this {
-    if (!(source instanceof Tensor))
-      throw new DTypeError(`paste: the source is ${describe(source)}; it must be a ${this.#dtype} tensor`);
+    if (!isTensor(source))
+      throw new DTypeError(
+        `paste: the source is ${describe(source)}; it must be a ${this.#dtype} tensor${unwrapHint(Tensor, source)}`,
+      );
     if (source.dtype !== this.#dtype) {
       throw new DTypeError(
         `paste: the source is ${source.dtype}, the target ${this.#dtype}; encode or decode it to ${this.#dtype} first`,
@@ -180,12 +231,12 @@ export class Tensor<D extends DType = DType> {
         "paste: the source shares memory with what it overwrites; paste a clone() of it",
       );
     }
-    this.#backend.memory.copy(to, from, bytes);
+    this.#storage.memory.copy(to, from, bytes);
     return this;
   }
 
   #share(shape: Shape, offset: number): Tensor<D> {
-    return new Tensor(this.#backend, this.#dtype, shape, this.#storage.retain(), offset);
+    return tensorAt(this.#backend, this.#dtype, shape, this.#storage.retain(), offset);
   }
 
   #requireAlive(): void {
@@ -218,7 +269,7 @@ export class Tensor<D extends DType = DType> {
    * @throws `DisposedError` for a disposed tensor.
    */
   async data(): Promise<TensorData<D>> {
-    return viewAs(this.#dtype, await this.#backend.memory.read(this.address, this.#byteLength));
+    return viewAs(this.#dtype, await this.#storage.memory.read(this.address, this.#byteLength));
   }
 
   /**
@@ -227,7 +278,7 @@ export class Tensor<D extends DType = DType> {
    * @throws `DisposedError` for a disposed tensor.
    */
   dataSync(): TensorData<D> {
-    return viewAs(this.#dtype, this.#backend.memory.readSync(this.address, this.#byteLength));
+    return viewAs(this.#dtype, this.#storage.memory.readSync(this.address, this.#byteLength));
   }
 
   /**
@@ -246,7 +297,7 @@ export class Tensor<D extends DType = DType> {
         `write: ${this.#dtype} [${this.#shape}] takes ${this.#byteLength} bytes; the data given have ${bytes.length}`,
       );
     }
-    this.#backend.memory.write(address, bytes);
+    this.#storage.memory.write(address, bytes);
     return this;
   }
 
@@ -287,26 +338,17 @@ export class Tensor<D extends DType = DType> {
   }
 }
 
-/** Returns the memory of a backend. Throws `ArgumentError` if the argument is not a backend. */
-function memoryOf(backend: Backend): Backend["memory"] {
-  const memory = (backend as Partial<Backend> | undefined | null)?.memory;
-  if (typeof memory?.allocate === "function") return memory;
-  throw new ArgumentError(
-    `a tensor needs a backend; ${describe(backend)} was given; give what await openBackend("wasm") gives`,
-  );
-}
-
 /**
  * Whether `x` is a plain tensor of one of these dtypes. A quantized tensor has a nominal dtype too, but the result is false for
  * it.
  */
 export function hasType<D extends DType>(x: Tensor, ...types: readonly D[]): x is Tensor<D> {
-  return x instanceof Tensor && (types as readonly DType[]).includes(x.dtype);
+  return isTensor(x) && (types as readonly DType[]).includes(x.dtype);
 }
 
 /** Whether `x` is a plain tensor of dtype f32, bf16 or f16. */
 export function hasWideType(x: Tensor): x is Tensor<WideDType> {
-  return x instanceof Tensor && isWide(x.dtype);
+  return isTensor(x) && isWide(x.dtype);
 }
 
 /** Returns the elements of x from `first` on as a tensor of `shape`: a view, or a copy where no view can begin. */

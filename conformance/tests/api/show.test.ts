@@ -18,6 +18,7 @@ import {
   Variable,
   zeros,
 } from "../../../src/index.js";
+import { memoryOf } from "../../../src/tensor/memory.js";
 import { DTYPES } from "../../../src/tensor/shape.js";
 
 let backend: Backend;
@@ -34,7 +35,7 @@ function valuesIn(text: string): readonly number[] {
 
 /** The sizes in bytes of all reads from a backend's memory while `body` runs. */
 function readsDuring(body: () => void): readonly number[] {
-  const { memory } = backend;
+  const memory = memoryOf(backend);
   const { readSync } = memory;
   const reads: number[] = [];
   memory.readSync = (address, bytes) => {
@@ -127,12 +128,13 @@ describe("a tensor as text", () => {
     const disposed = zeros(gone, "bf16", [2, 2]);
     disposed.dispose();
     expect(String(disposed)).toBe("Tensor(bf16 [2, 2] wasm) disposed");
-    const { readSync } = gone.memory;
-    gone.memory.readSync = () => {
+    const memory = memoryOf(gone);
+    const { readSync } = memory;
+    memory.readSync = () => {
       throw new Error("the GPU\nhas failed");
     };
     expect(String(x)).toBe("Tensor(f32 [4] wasm) cannot be read: the GPU\\nhas failed");
-    gone.memory.readSync = readSync;
+    memory.readSync = readSync;
     await gone.dispose();
     expect(inspect(x)).toBe("Tensor(f32 [4] wasm) its backend is disposed");
   });

@@ -2,9 +2,11 @@
  * An output of an operation may not share a byte with its other tensors, unless the operation supports working in place
  * and both are the same tensor.
  */
+
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
+import { runOn } from "../../../src/backends/run.js";
 import { TENSOR_ROWS } from "../../../src/backends/writes.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { empty, zeros } from "../../../src/ops/create.js";
@@ -15,7 +17,7 @@ import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js
 import { DIRECTIONS, type QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { Storage } from "../../../src/tensor/storage.js";
-import { Tensor } from "../../../src/tensor/tensor.js";
+import { Tensor, tensorAt } from "../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
 import { distances } from "../harness/arguments/candidates.js";
@@ -111,9 +113,7 @@ class Witness extends GuardedBackend {
     const ends = pair.map(({ x }, i) => (begin[i] as number) + x.byteLength);
     const storage = new Storage(this.memory, Math.max(...ends));
     using _ = new Scope();
-    const [a, b] = pair.map(
-      ({ x }, i) => new Tensor(this, x.dtype, x.shape, storage.retain(), begin[i] ?? 0),
-    );
+    const [a, b] = pair.map(({ x }, i) => tensorAt(this, x.dtype, x.shape, storage.retain(), begin[i] ?? 0));
     storage.release();
     this.#ran = false;
     this.#trying = true;
@@ -134,8 +134,8 @@ class Witness extends GuardedBackend {
     if (input.x.byteLength === 0) return;
     using _ = new Scope();
     const [apart, within] = [empty(this, input.x.dtype, input.x.shape), input.x.clone()];
-    super.run(op, put(args, ["out"], apart.reshape((Reflect.get(args, "out") as Tensor).shape)));
-    super.run(op, put(put(args, ["out"], within), input.keys, within));
+    runOn(this.inner, op, put(args, ["out"], apart.reshape((Reflect.get(args, "out") as Tensor).shape)));
+    runOn(this.inner, op, put(put(args, ["out"], within), input.keys, within));
     this.inPlace.add(name);
     if (Buffer.compare(bytesOf(apart), bytesOf(within)) !== 0) this.faults.add(`${name} in place differs`);
   }

@@ -2,9 +2,11 @@
  * The way in which a backend with kernels for whole blocks alone quantizes any number of rows: composed of the reference's
  * operations it gives the bits of the reference.
  */
+
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { QuantizeArgs } from "../../../src/backends/ops.js";
+import { runOn } from "../../../src/backends/run.js";
 import { quantizeWholeBlocks, supportsWholeBlocks } from "../../../src/backends/steps/whole-blocks.js";
 import { BLOCK_FORMATS, isSquare } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
@@ -109,12 +111,12 @@ describe("a quantization by kernels for whole blocks", () => {
           expect(support.reason).toMatch(/noop.*tiles that \d+ rows do not fill.*pad to \d+ rows/);
           return;
         }
-        backend().run("quantize", args(expected));
+        runOn(backend(), "quantize", args(expected));
         quantizeWholeBlocks(args(found), {
           zeroFilled,
           quantize(whole) {
             expect(asMatrix(whole.x.shape)[0] % BLOCK_FORMATS[spec.quantizer].multiple).toBe(0);
-            backend().run("quantize", whole);
+            runOn(backend(), "quantize", whole);
           },
         });
         assertSameAnswer(downloadQuantized(found), downloadQuantized(expected));

@@ -1,8 +1,10 @@
 /** Helpers for test files: backends whose memory is checked after every test, and laws as tests. */
+
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { type OpenOptions, openBackend } from "../../../src/backends/open.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
+import { memoryOf } from "../../../src/tensor/memory.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { assertSameAnswer, LAWS } from "../../laws/laws.js";
 import { GuardedBackend } from "../../operations/guarded.js";
@@ -84,10 +86,11 @@ export function describeLaws(
 
 /** Runs `body`, whose allocation number `failing`, from 0, fails. Returns what it throws, and how many it asked for. */
 export function failingAt(
-  { memory }: Backend,
+  backend: Backend,
   failing: number,
   body: () => void,
 ): { readonly error: unknown; readonly asked: number } {
+  const memory = memoryOf(backend);
   const { allocate } = memory;
   let asked = 0;
   memory.allocate = (bytes) => {

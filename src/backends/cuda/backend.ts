@@ -2,7 +2,8 @@
 import { libraryVersion } from "../../formats/chips.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { integer } from "../../options.js";
-import { withTemporary } from "../../tensor/storage.js";
+import { checkedMemory, registerMemory } from "../../tensor/memory.js";
+import { type Memory, withTemporary } from "../../tensor/storage.js";
 import {
   type Backend,
   type CapturedWork,
@@ -16,6 +17,7 @@ import { requireReplayable } from "../captured.js";
 import type { DeviceExchange } from "../exchange.js";
 import type { GemmArgs } from "../ops/gemm.js";
 import type { OpArgs, OpName } from "../ops.js";
+import { registerRun, runChecked } from "../run.js";
 import { writesNothing } from "../writes.js";
 import {
   type Addon,
@@ -71,7 +73,7 @@ class CudaBackend implements Backend {
   /** The number of host threads. The threads of the GPU are not counted. */
   readonly threads = 1;
   readonly datapath: Backend["datapath"];
-  readonly memory: DeviceMemory;
+  readonly #memory: DeviceMemory;
   readonly timeline: Timeline;
   readonly exchange: DeviceExchange;
   readonly #addon: Addon;
@@ -83,17 +85,19 @@ class CudaBackend implements Backend {
   constructor(addon: Addon, device: DeviceHandle, facts: DeviceFacts, datapath?: Backend["datapath"]) {
     this.#addon = addon;
     this.#device = device;
-    this.memory = new DeviceMemory(addon, device);
+    const memory = new DeviceMemory(addon, device);
+    this.#memory = memory;
+    registerMemory(this, memory);
+    registerRun(this, (op, args) => this.#run(op, args));
     this.timeline = {
       mark: () => addon.mark(device),
       spans: () => addon.spans(device),
       waits: () => addon.waits(device),
     };
-    this.exchange = new NcclExchange(addon, device, this.memory, facts.uuid);
+    this.exchange = new NcclExchange(addon, device, memory, facts.uuid);
     this.datapath = datapath ?? nativeFamily(facts);
     const { runtime, driver, cublasLt } = addon.versions();
     this.description = `${facts.name}, sm_${facts.major}${facts.minor}, CUDA ${versionText(runtime)} on driver ${versionText(driver)}, cuBLASLt ${libraryVersion(cublasLt)}`;
-    const { memory } = this;
     this.#context = {
       addon,
       device,
@@ -102,12 +106,16 @@ class CudaBackend implements Backend {
     };
   }
 
+  get memory(): Memory {
+    return checkedMemory(this);
+  }
+
   memoryUse(): MemoryUse {
-    return this.memory.use();
+    return this.#memory.use();
   }
 
   trim(): void {
-    this.memory.trim();
+    this.#memory.trim();
   }
 
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
@@ -116,7 +124,7 @@ class CudaBackend implements Backend {
     try {
       return supports(args, this.#context);
     } catch (error) {
-      throw translated(error, this.memory.live);
+      throw translated(error, this.#memory.live);
     }
   }
 
@@ -124,26 +132,30 @@ class CudaBackend implements Backend {
     try {
       return algorithmFor(this.#context, args);
     } catch (error) {
-      throw translated(error, this.memory.live);
+      throw translated(error, this.#memory.live);
     }
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    runChecked(this, op, args);
+  }
+
+  #run<K extends OpName>(op: K, args: OpArgs[K]): void {
     try {
       if (writesNothing(op, args)) return;
-      if (this.memory.capturing) requireReplayable(op, args);
+      if (this.#memory.capturing) requireReplayable(op, args);
       LOWERINGS[op].run(this.#context, args);
     } catch (error) {
-      throw translated(error, this.memory.live);
+      throw translated(error, this.#memory.live);
     }
   }
 
   capture(body: () => void): CapturedWork {
     try {
-      const { replay, dispose } = this.memory.capture(body);
+      const { replay, dispose } = this.#memory.capture(body);
       return { replay: () => this.#translating(replay), dispose: () => this.#translating(dispose) };
     } catch (error) {
-      throw translated(error, this.memory.live);
+      throw translated(error, this.#memory.live);
     }
   }
 
@@ -153,14 +165,14 @@ class CudaBackend implements Backend {
 
   onSideStream<R>(body: () => R): R {
     // captured work runs in one order, and work inside a side stream call is already on the side stream
-    if (this.memory.capturing || this.#isAside) return body();
+    if (this.#memory.capturing || this.#isAside) return body();
     this.#translating(() => this.#addon.sideBegin(this.#device));
     this.#isAside = true;
     try {
       return body();
     } finally {
       this.#isAside = false;
-      if (!this.memory.closed) this.#translating(() => this.#addon.sideEnd(this.#device));
+      if (!this.#memory.closed) this.#translating(() => this.#addon.sideEnd(this.#device));
     }
   }
 
@@ -168,12 +180,12 @@ class CudaBackend implements Backend {
     try {
       enqueue();
     } catch (error) {
-      throw translated(error, this.memory.live);
+      throw translated(error, this.#memory.live);
     }
   }
 
   async dispose(): Promise<void> {
-    this.memory.closed = true;
+    this.#memory.closed = true;
     this.#addon.close(this.#device);
   }
 }

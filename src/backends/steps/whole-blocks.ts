@@ -2,13 +2,14 @@
  * Quantization of a matrix whose columns do not consist of whole blocks, by kernels that take only whole blocks: rows of zeros
  * are appended to the matrix, and the rowwise copy takes the first rows of the result.
  */
+
 import { blockedRows, isSquare } from "../../formats/block.js";
 import { scalesZeros } from "../../formats/scale-rules.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import type { QuantizedCopy } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
-import { Tensor } from "../../tensor/tensor.js";
+import { memoryOfTensor, Tensor } from "../../tensor/tensor.js";
 import { EXACT, type Support } from "../backend.js";
 import type { QuantizeArgs } from "../ops.js";
 
@@ -111,5 +112,5 @@ function copyMembers(from: QuantizedCopy, to: QuantizedCopy): void {
 /** Copies as many bytes as both tensors have. */
 function copyFirst(from: Tensor, to: Tensor): void {
   const bytes = Math.min(from.byteLength, to.byteLength);
-  if (bytes > 0) to.backend.memory.copy(to.address, from.address, bytes);
+  if (bytes > 0) memoryOfTensor(to).copy(to.address, from.address, bytes);
 }

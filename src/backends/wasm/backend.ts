@@ -2,7 +2,8 @@
 import { platform } from "#platform";
 import { BackendError, DisposedError } from "../../errors.js";
 import { integer } from "../../options.js";
-import { withTemporary } from "../../tensor/storage.js";
+import { checkedMemory, registerMemory } from "../../tensor/memory.js";
+import { type Memory, withTemporary } from "../../tensor/storage.js";
 import {
   type Backend,
   type CapturedWork,
@@ -13,6 +14,7 @@ import {
 } from "../backend.js";
 import { requireReplayable } from "../captured.js";
 import type { OpArgs, OpName } from "../ops.js";
+import { registerRun, runChecked } from "../run.js";
 import { writesNothing } from "../writes.js";
 import { Heap } from "./heap.js";
 import { type Instance, openInstance } from "./instance.js";
@@ -75,12 +77,14 @@ class WasmBackend implements Backend {
   readonly description: string;
   readonly fewerThreads: string | undefined;
   readonly datapath: Backend["datapath"];
-  readonly memory: Heap;
+  readonly #heap: Heap;
   /** The lowering context. It is cleared on disposal, together with the memory that it refers to. */
   #context: LoweringContext | undefined;
 
   constructor(heap: Heap, pool: Pool, { datapath, fewerThreads }: Settings) {
-    this.memory = heap;
+    this.#heap = heap;
+    registerMemory(this, heap);
+    registerRun(this, (op, args) => this.#run(op, args));
     this.datapath = datapath;
     this.fewerThreads = fewerThreads;
     this.description = `WebAssembly reference, ${pool.size} thread${pool.size > 1 ? "s" : ""}, SIMD128`;
@@ -91,12 +95,16 @@ class WasmBackend implements Backend {
     };
   }
 
+  get memory(): Memory {
+    return checkedMemory(this);
+  }
+
   get threads(): number {
     return this.#context?.pool.size ?? 1;
   }
 
   memoryUse(): MemoryUse {
-    return this.memory.use();
+    return this.#heap.use();
   }
 
   /** Does nothing, because WebAssembly memory cannot shrink. */
@@ -109,27 +117,31 @@ class WasmBackend implements Backend {
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    runChecked(this, op, args);
+  }
+
+  #run<K extends OpName>(op: K, args: OpArgs[K]): void {
     if (!this.#context) throw new DisposedError("the wasm backend");
     this.#context.pool.check();
     if (writesNothing(op, args)) return;
-    const { recording } = this.memory;
+    const { recording } = this.#heap;
     if (!recording) {
       LOWERINGS[op].run(this.#context, args);
       return;
     }
     requireReplayable(op, args);
-    recording.addOn(args, (own) => this.run(op, own));
+    recording.addOn(args, (own) => this.#run(op, own));
   }
 
   capture(body: () => void): CapturedWork {
     if (!this.#context) throw new DisposedError("the wasm backend");
-    return this.memory.record(body);
+    return this.#heap.record(body);
   }
 
   async dispose(): Promise<void> {
     const pool = this.#context?.pool;
     this.#context = undefined;
-    this.memory.close();
+    this.#heap.close();
     await pool?.close();
   }
 }

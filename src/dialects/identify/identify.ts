@@ -159,13 +159,13 @@ const checkStored = optionsOf<StoredCodes>(
  * for a disposed tensor.
  */
 export function identifyDialect(x: Tensor, stored: StoredCodes): Identification {
-  checkStored("identifyDialect", stored);
+  const ownStored = checkStored("identifyDialect", stored);
   const source = requireWide("identifyDialect", "x", x);
-  const codesTensor = requireTensor("identifyDialect", "codes", stored.codes);
+  const codesTensor = requireTensor("identifyDialect", "codes", ownStored.codes);
   requireCodes(codesTensor);
-  const scalesTensor = requireTensor("identifyDialect", "scales", stored.scales);
+  const scalesTensor = requireTensor("identifyDialect", "scales", ownStored.scales);
   const size = asMatrix(source.shape);
-  const whole = requireTensorScale(stored.tensorScale, size[0]);
+  const whole = requireTensorScale(ownStored.tensorScale, size[0]);
   requireBackendOf("identifyDialect", source, codesTensor, scalesTensor, whole);
   using _scope = new Scope();
   const values = castTo(source, "f32").dataSync() as Float32Array;
@@ -179,7 +179,7 @@ export function identifyDialect(x: Tensor, stored: StoredCodes): Identification 
   const readings = codeReadings(codesTensor, size);
   const formats = [...new Set(readings.map(({ format }) => format))];
   const all = scaleTrials(input, scalesTensor, formats).filter(
-    ({ shape }) => stored.quantizer === undefined || shape.quantizer === stored.quantizer,
+    ({ shape }) => ownStored.quantizer === undefined || shape.quantizer === ownStored.quantizer,
   );
   if (all.length === 0)
     throw new ShapeError(

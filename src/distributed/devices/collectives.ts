@@ -1,4 +1,5 @@
 /** The collective operations of ranks with one device each, composed of exchanges, gathers and kernels that combine parts. */
+import { memoryOf } from "../../tensor/memory.js";
 import { withTemporary } from "../../tensor/storage.js";
 import { offsetsOf } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
@@ -95,7 +96,7 @@ export const COLLECTIVES: RunOf = {
   agree(side) {
     const { size, devices, backend, rank } = side;
     if (size === 1) return;
-    withTemporary(backend.memory, size, (bytes) => {
+    withTemporary(memoryOf(backend), size, (bytes) => {
       devices.begin();
       devices.allGather(bytes + rank, bytes, 1);
       devices.end();
@@ -104,7 +105,7 @@ export const COLLECTIVES: RunOf = {
 };
 
 function copy({ backend }: DeviceSide, from: number, to: number, bytes: number): void {
-  if (bytes > 0 && from !== to) backend.memory.copy(to, from, bytes);
+  if (bytes > 0 && from !== to) memoryOf(backend).copy(to, from, bytes);
 }
 
 function isRing(how: Reduction): boolean {
@@ -177,7 +178,7 @@ function reduce(
 function reduceSmall(side: DeviceSide, { x, reduction, out }: CollectiveArgs["allReduce"]): void {
   const { size, devices, backend } = side;
   if (x.byteLength === 0) return;
-  withTemporary(backend.memory, size * x.byteLength, (parts) => {
+  withTemporary(memoryOf(backend), size * x.byteLength, (parts) => {
     devices.begin();
     devices.allGather(x.address, parts, x.byteLength);
     devices.end();
@@ -213,7 +214,7 @@ function reduceRing(
     return;
   }
   const padded = Math.ceil((most * bytes) / ALIGNED) * ALIGNED;
-  withTemporary(backend.memory, size * most * bytes + ALIGNED + padded, (parts) => {
+  withTemporary(memoryOf(backend), size * most * bytes + ALIGNED + padded, (parts) => {
     for (const [peer, begin] of offsetsOf(counts).entries())
       copy(side, address + begin * bytes, parts + peer * most * bytes, (counts[peer] as number) * bytes);
     const result = parts + Math.ceil((size * most * bytes) / ALIGNED) * ALIGNED;

@@ -1,6 +1,8 @@
 /** Sums and maxima of tensors on several ranks. The ranks exchange their parts, and one kernel combines them, piece by piece. */
+
 import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
+import { memoryOf } from "../../tensor/memory.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
 import { withTemporary } from "../../tensor/storage.js";
 import { offsetsOf } from "../arguments.js";
@@ -63,7 +65,7 @@ export function reduceParts(side: DeviceSide, reduced: Reduced): void {
   const stride = Math.min(piece, Math.ceil(Math.max(own, 1) / WHOLE) * WHOLE);
   const slots = (size - 1) * stride;
   const sets = Math.max(1, Math.min(Math.ceil(most / piece), Math.floor(MOST_WAITING / (slots * bytes))));
-  withTemporary(backend.memory, sets * slots * bytes, (temporary) => {
+  withTemporary(memoryOf(backend), sets * slots * bytes, (temporary) => {
     for (let i = 0, at = 0; at < most; i++, at += piece) {
       const within = (count: number): number => Math.max(0, Math.min(piece, count - at));
       const parts = temporary + (i % sets) * slots * bytes;

@@ -2,8 +2,10 @@
  * Determines the order in which the library's own reduce-scatter adds the ranks, by sums in which a large value absorbs what was
  * added before it.
  */
+
 import type { Backend } from "../../backends/backend.js";
 import type { DeviceRanks } from "../../backends/exchange.js";
+import { memoryOf } from "../../tensor/memory.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { withTemporary } from "../../tensor/storage.js";
 import type { SumPlan } from "../plan.js";
@@ -95,13 +97,13 @@ function behind(probing: Probing, dtype: WideDType, pairs: readonly Pair[]): rea
   const codes = codesOf(dtype, pairs, rank);
   const bytes = new Uint8Array(codes.buffer);
   let sums: readonly number[] = [];
-  withTemporary(backend.memory, size * bytes.length, (x) => {
-    withTemporary(backend.memory, bytes.length, (out) => {
-      for (let each = 0; each < size; each++) backend.memory.write(x + each * bytes.length, bytes);
+  withTemporary(memoryOf(backend), size * bytes.length, (x) => {
+    withTemporary(memoryOf(backend), bytes.length, (out) => {
+      for (let each = 0; each < size; each++) memoryOf(backend).write(x + each * bytes.length, bytes);
       devices.begin();
       devices.reduceScatter(x, out, ELEMENTS, dtype);
       devices.end();
-      sums = numbersOf(dtype, backend.memory.readSync(out, bytes.length));
+      sums = numbersOf(dtype, memoryOf(backend).readSync(out, bytes.length));
     });
   });
   const first = sums.slice(0, pairs.length);

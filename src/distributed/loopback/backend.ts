@@ -4,71 +4,82 @@
 import type { Backend, MemoryUse, Support } from "../../backends/backend.js";
 import type { GemmArgs } from "../../backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../backends/ops.js";
+import { registerRun, runChecked, runOn } from "../../backends/run.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
+import { checkedMemory, memoryOf, registerMemory } from "../../tensor/memory.js";
 import type { Memory } from "../../tensor/storage.js";
 import { retain } from "./retain.js";
 import type { Rank } from "./world.js";
 
 /** Runs operations on `inner`, in the order of the rank's stream. */
 export class StreamBackend implements Backend {
-  readonly memory: Memory;
+  readonly #inner: Backend;
+  readonly #rank: Rank;
 
-  constructor(
-    readonly inner: Backend,
-    readonly rank: Rank,
-  ) {
-    this.memory = new StreamMemory(inner.memory, rank);
+  constructor(inner: Backend, rank: Rank) {
+    this.#inner = inner;
+    this.#rank = rank;
+    registerMemory(this, new StreamMemory(memoryOf(inner), rank));
+    registerRun(this, (op, args) => this.#run(op, args));
+  }
+
+  get memory(): Memory {
+    return checkedMemory(this);
   }
 
   get name(): string {
-    return this.inner.name;
+    return this.#inner.name;
   }
 
   get description(): string {
-    return `${this.inner.description}, rank ${this.rank.number}`;
+    return `${this.#inner.description}, rank ${this.#rank.number}`;
   }
 
   get threads(): number {
-    return this.inner.threads;
+    return this.#inner.threads;
   }
 
   get fewerThreads(): string | undefined {
-    return this.inner.fewerThreads;
+    return this.#inner.fewerThreads;
   }
 
   get datapath(): Backend["datapath"] {
-    return this.inner.datapath;
+    return this.#inner.datapath;
   }
 
   memoryUse(): MemoryUse {
-    return this.inner.memoryUse();
+    return this.#inner.memoryUse();
   }
 
   trim(): void {
-    this.inner.trim();
+    this.#inner.trim();
   }
 
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    return this.inner.supports(op, args);
+    return this.#inner.supports(op, args);
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    this.rank.requireWhole(op);
-    if (this.rank.stream.waits) {
+    runChecked(this, op, args);
+  }
+
+  #run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    this.#rank.requireWhole(op);
+    if (this.#rank.stream.waits) {
       const held = retain(args);
-      this.rank.stream.push({
-        work: { run: () => this.inner.run(op, held.args), release: () => held.release() },
+      this.#rank.stream.push({
+        work: { run: () => runOn(this.#inner, op, held.args), release: () => held.release() },
       });
-    } else this.inner.run(op, args);
+    } else runOn(this.#inner, op, args);
   }
 
   algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
-    return this.inner.algorithmFor?.(args);
+    return this.#inner.algorithmFor?.(args);
   }
 
   dispose(): Promise<void> {
-    this.rank.stream.drop();
-    return this.inner.dispose();
+    this.#rank.stream.drop();
+    return this.#inner.dispose();
   }
 }
 

@@ -1,13 +1,13 @@
 /** A group among the ranks of one process. */
-import type { Support } from "../../backends/backend.js";
+import type { Backend, Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError } from "../../errors.js";
 import { callOf } from "../call.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
 import { type SumPlan, supportsPlan } from "../plan.js";
 import { STEPS, type Steps } from "../steps/steps.js";
 import { supportsCollective } from "../supports.js";
-import type { StreamBackend } from "./backend.js";
 import { retain } from "./retain.js";
+import type { Rank } from "./world.js";
 
 export class LoopbackCommunicator implements Communicator {
   readonly id: string;
@@ -17,7 +17,8 @@ export class LoopbackCommunicator implements Communicator {
   #disposed = false;
 
   constructor(
-    readonly backend: StreamBackend,
+    readonly backend: Backend,
+    private readonly member: Rank,
     { id, rank, ranks }: Membership,
     private readonly parent?: LoopbackCommunicator,
   ) {
@@ -39,7 +40,7 @@ export class LoopbackCommunicator implements Communicator {
   }
 
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
-    const { rank } = this.backend;
+    const rank = this.member;
     const call = callOf(op, args, this);
     this.#requireHere(call.operation);
     rank.requireWhole(call.operation);
@@ -52,16 +53,16 @@ export class LoopbackCommunicator implements Communicator {
   }
 
   async settled(): Promise<void> {
-    await this.backend.rank.whenReached("barrier", () => undefined);
+    await this.member.whenReached("barrier", () => undefined);
   }
 
   subgroup(of: Membership): Communicator {
     this.#requireHere("split");
-    return new LoopbackCommunicator(this.backend, of, this);
+    return new LoopbackCommunicator(this.backend, this.member, of, this);
   }
 
   abort(reason: string): void {
-    const { number, world } = this.backend.rank;
+    const { number, world } = this.member;
     const message = `rank ${number} ended the group: ${reason}`;
     world.fail(() => (operation) => new DistributedError("aborted", operation, number, message));
   }
@@ -70,7 +71,7 @@ export class LoopbackCommunicator implements Communicator {
     if (this.#disposed) return;
     this.#disposed = true;
     if (this.parent) return;
-    const { rank } = this.backend;
+    const rank = this.member;
     await rank.idle();
     const failure = rank.untold;
     rank.world.leave(rank);

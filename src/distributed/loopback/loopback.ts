@@ -54,7 +54,7 @@ export function loopbackOver(backends: readonly Backend[], timeoutMs = DEFAULT_T
   return world.ranks.map((rank) => {
     const backend = new StreamBackend(backends[rank.number] as Backend, rank);
     return new ProcessGroup(
-      new LoopbackCommunicator(backend, { id: "world", rank: rank.number, ranks: members }),
+      new LoopbackCommunicator(backend, rank, { id: "world", rank: rank.number, ranks: members }),
     );
   });
 }

@@ -1,8 +1,10 @@
 /** A group of processes that exchange from device to device. Operations are enqueued, and the host does not wait for them. */
+
 import type { Backend, Support } from "../../backends/backend.js";
 import { EXACT } from "../../backends/backend.js";
 import type { DeviceExchange, DeviceRanks } from "../../backends/exchange.js";
 import { BackendError } from "../../errors.js";
+import { memoryOf } from "../../tensor/memory.js";
 import { type Call, callOf } from "../call.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership, Transport } from "../communicator.js";
 import { COLLECTIVES, type RingSide } from "../devices/collectives.js";
@@ -95,7 +97,7 @@ export class DeviceCommunicator implements Communicator {
 
   /** Resolves when all enqueued work has completed on all ranks. */
   async #idle(): Promise<void> {
-    const { memory } = this.backend;
+    const memory = memoryOf(this.backend);
     const address = memory.allocate(1);
     try {
       await memory.read(address, 1);
@@ -128,7 +130,7 @@ export class DeviceCommunicator implements Communicator {
    * closed here too, because their members do not leave them at the same time. Returns a failure that no call has thrown yet.
    */
   async #close(): Promise<unknown> {
-    if (!this.isWorld || this.backend.memory.closed) return undefined;
+    if (!this.isWorld || memoryOf(this.backend).closed) return undefined;
     const { isThrown } = this.link;
     let failure: unknown;
     try {

@@ -113,26 +113,26 @@ export function placeOf(
   options: ProcessGroupOptions,
   environment: Environment,
 ): Place | undefined {
-  checkProcessGroup(user, options);
+  const ownOptions = checkProcessGroup(user, options);
   const number = (name: string) => numberIn(user, environment, name);
   const launcher = launcherOf(environment);
-  const rank = options.rank ?? number(launcher.rank);
-  const count = options.size ?? number(launcher.size);
+  const rank = ownOptions.rank ?? number(launcher.rank);
+  const count = ownOptions.size ?? number(launcher.size);
   if (rank === undefined && count === undefined) return undefined;
   if (rank === undefined) throw missing(user, "rank", launcher.rank);
   if (count === undefined) throw missing(user, "size", launcher.size);
   size(user, launcher.size, count);
   integer(0, count - 1)(user, launcher.rank, rank);
   if (count === 1) return undefined;
-  const at = options.port ?? number("LOCKSTEP_PORT") ?? number("MASTER_PORT");
+  const at = ownOptions.port ?? number("LOCKSTEP_PORT") ?? number("MASTER_PORT");
   if (at === undefined) throw missing(user, "port", "MASTER_PORT");
   port(user, "MASTER_PORT", at);
-  const address = options.address ?? environment.MASTER_ADDR;
+  const address = ownOptions.address ?? environment.MASTER_ADDR;
   if (!address) throw missing(user, "address", "MASTER_ADDR");
   host(user, "MASTER_ADDR", address);
-  const token = options.token ?? environment.LOCKSTEP_JOB_TOKEN;
+  const token = ownOptions.token ?? environment.LOCKSTEP_JOB_TOKEN;
   if (!token) throw missing(user, "token", "LOCKSTEP_JOB_TOKEN");
-  const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  const { timeoutMs = DEFAULT_TIMEOUT_MS } = ownOptions;
   return { rank, size: count, address, port: at, token, timeoutMs };
 }
 

@@ -1,6 +1,8 @@
 /** Reductions of the ranks' inputs: sums and means by a plan, computed by operations of the backend, and maxima. */
+
 import { add } from "../../ops/elementwise/add.js";
 import { scaled } from "../../ops/elementwise/scaled.js";
+import { memoryOf } from "../../tensor/memory.js";
 import { Scope } from "../../tensor/scope.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -21,7 +23,7 @@ export function combine(
   const tensors = parts.map((bytes) => new Tensor(backend, dtype, [elements]).write(bytes));
   const total = sum(tensors, how.plan, owner);
   const { address, byteLength } = how.reduction === "mean" ? scaled(total, 1 / parts.length) : total;
-  return backend.memory.readSync(address, byteLength);
+  return memoryOf(backend).readSync(address, byteLength);
 }
 
 /**

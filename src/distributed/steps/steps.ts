@@ -2,6 +2,7 @@
  * The steps of each operation of a group as a generator. It yields the messages to exchange, and a communicator resumes
  * it with the messages it received.
  */
+import { memoryOf } from "../../tensor/memory.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { sum } from "../arguments.js";
 import { bytesOf } from "../bytes.js";
@@ -122,14 +123,14 @@ function between({ ranks }: Side, other: number, send: Uint8Array, expect: numbe
 }
 
 function read({ backend }: Side, { address, byteLength }: Tensor): Uint8Array {
-  return byteLength === 0 ? NOTHING : backend.memory.readSync(address, byteLength);
+  return byteLength === 0 ? NOTHING : memoryOf(backend).readSync(address, byteLength);
 }
 
 /** Writes the parts to `out`, one after another. */
 function writeAll({ backend }: Side, out: Tensor, parts: readonly Uint8Array[]): void {
   let at = out.address;
   for (const part of parts) {
-    if (part.length > 0) backend.memory.write(at, part);
+    if (part.length > 0) memoryOf(backend).write(at, part);
     at += part.length;
   }
 }

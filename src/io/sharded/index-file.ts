@@ -197,13 +197,14 @@ function parsedIndex(path: string, text: string): ShardedIndex {
     );
   for (const [name, value] of Object.entries(index.tensors)) {
     const user = `tensor "${name}"`;
-    requireWholeTensor(user, checkTensor(user, value));
-    for (const { ranges, stored, recipe } of value.parts)
-      if (recipe === undefined && !sameShape(stored, shapeOfPart({ shape: value.shape, ranges })))
+    const ownValue = checkTensor(user, value);
+    requireWholeTensor(user, ownValue);
+    for (const { ranges, stored, recipe } of ownValue.parts)
+      if (recipe === undefined && !sameShape(stored, shapeOfPart({ shape: ownValue.shape, ranges })))
         throw new ArgumentError(
           `${user}: a part is stored as [${stored}], which is not the shape of its ranges`,
         );
-    for (const { file } of value.parts.flatMap(({ copies }) => copies))
+    for (const { file } of ownValue.parts.flatMap(({ copies }) => copies))
       if (file >= index.ranks)
         throw new ArgumentError(`${user}: lies in the file of rank ${file}; there are ${index.ranks}`);
   }

@@ -36,15 +36,15 @@ const checkLoaded = optionsOf<LoadedShardedState>({ ...SHARDED_STATE, restoreRan
 export async function loadShardedCheckpoint(folder: string, state: LoadedShardedState): Promise<unknown> {
   const user = "loadShardedCheckpoint";
   requirePath(user, folder, "folder");
-  checkLoaded(user, state);
-  const { group } = state;
+  const ownState = checkLoaded(user, state);
+  const { group } = ownState;
   await group.barrier();
   const { told, kept } = await together(group, folder, async () => {
-    const read = await prepared(user, folder, state);
+    const read = await prepared(user, folder, ownState);
     return { told: { sha256: read.sha256, names: read.names }, kept: read };
   });
   requireSame(folder, told);
-  requirePlaces(folder, kept.index, told, state.optimizer !== undefined);
+  requirePlaces(folder, kept.index, told, ownState.optimizer !== undefined);
   kept.apply();
   await group.barrier();
   return kept.index.extra;

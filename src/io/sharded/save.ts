@@ -48,14 +48,14 @@ const checkSaved = optionsOf<SavedShardedState>({ ...SHARDED_STATE, extra: anyth
 export async function saveShardedCheckpoint(folder: string, state: SavedShardedState): Promise<void> {
   const user = "saveShardedCheckpoint";
   requirePath(user, folder, "folder");
-  checkSaved(user, state);
-  const { group } = state;
+  const ownState = checkSaved(user, state);
+  const { group } = ownState;
   const first = group.rank === 0;
   await group.barrier();
   const { told, kept: tensors } = await together(group, folder, async () => {
-    const own = localTensors(user, state);
+    const own = localTensors(user, ownState);
     const generation = `generation-${randomBytes(12).toString("hex")}`;
-    return { told: { generation, ...(await toldState(own, state)) }, kept: own };
+    return { told: { generation, ...(await toldState(own, ownState)) }, kept: own };
   });
   const generation = told[0]?.generation as string;
   const index = {
@@ -64,7 +64,7 @@ export async function saveShardedCheckpoint(folder: string, state: SavedShardedS
     tensors: plannedTensors(user, told),
     steps: plannedSteps(user, told),
     random: told.map(({ random }) => random),
-    ...(first && state.extra !== undefined ? { extra: state.extra } : {}),
+    ...(first && ownState.extra !== undefined ? { extra: ownState.extra } : {}),
   };
   const undo = (): Promise<void> => removeShard(folder, index, group.rank);
   const { told: sizes, kept: text } = await together(

@@ -5,7 +5,7 @@ import { hasGivenScale } from "../../formats/block.js";
 import { gradTracked } from "../../tape/grad-mode.js";
 import type { Value } from "../../tape/value.js";
 import { QuantizedTensor, ROWWISE } from "../../tensor/quantized.js";
-import { requireScalar, requireTensor } from "../../tensor/require.js";
+import { optional, requireScalar, requireTensor } from "../../tensor/require.js";
 import { asMatrix } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { currentPhase } from "../recompute-phase.js";
@@ -30,7 +30,7 @@ export function linearForward(
     throw new ArgumentError(
       "linear: fp8Output and fp8Grad are for layers of one rank; a layer with a group gives wide tensors, so leave them out",
     );
-  const flag = requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
+  const flag = optional(requireScalar)("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
   if (flag && flag.backend !== parts.weight.backend)
     throw new ArgumentError(
       "linear: skipFp8WeightUpdate lives on another backend than the weight; move it there",

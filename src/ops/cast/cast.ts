@@ -78,11 +78,11 @@ const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: W
  */
 export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const source = requireWide("encode", "x", x);
-  checkEncode("encode", options);
-  const { rounding = "tiesToEven", overflow = "saturate", scale = 1, seed = 0n, offset = 0n } = options;
-  const { randomBits } = options;
+  const ownOptions = checkEncode("encode", options);
+  const { rounding = "tiesToEven", overflow = "saturate", scale = 1, seed = 0n, offset = 0n } = ownOptions;
+  const { randomBits } = ownOptions;
   if (randomBits) requireRandomBits(source, rounding, randomBits);
-  const { facts, dtype } = lookUp(options.format);
+  const { facts, dtype } = lookUp(ownOptions.format);
   using scope = new Scope();
   const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));
   const random = { seed, offset };
@@ -116,15 +116,15 @@ export function decode<D extends WideDType = "f32">(
   options: { readonly format?: FormatLike; readonly dtype?: D } = {},
 ): Tensor<D> {
   const { backend } = requireTensor("decode", "x", x);
-  checkDecode("decode", options);
-  const { facts, dtype } = lookUp(options.format === undefined ? x.dtype : options.format);
+  const ownOptions = checkDecode("decode", options);
+  const { facts, dtype } = lookUp(ownOptions.format === undefined ? x.dtype : ownOptions.format);
   if (storageBits(x.dtype) !== storageBits(dtype)) {
     throw new DTypeError(`decode: ${dtype} codes take ${storageBits(dtype)} bits each; x is ${x.dtype}`);
   }
   const packed = facts.storageBits === 4 && x.dtype === "u8";
   const shape = packed ? [...x.shape.slice(0, -1), (x.shape.at(-1) ?? 1) * 2] : x.shape;
   using scope = new Scope();
-  const out = new Tensor(backend, options.dtype ?? ("f32" as D), shape);
+  const out = new Tensor(backend, ownOptions.dtype ?? ("f32" as D), shape);
   execute(backend, "decode", { x, word: facts.word, out });
   return scope.keep(out);
 }

@@ -47,12 +47,12 @@ export async function sweepChunk(
 ): Promise<[number, number]> {
   requireBackend("sweepChunk", backend);
   chunkNumber("sweepChunk", "chunk", chunk);
-  checkOptions("sweepChunk", options);
-  const { random = NO_RANDOM } = options;
-  const word = formatWordOf(options.format);
+  const ownOptions = checkOptions("sweepChunk", options);
+  const { random = NO_RANDOM } = ownOptions;
+  const word = formatWordOf(ownOptions.format);
   using scope = new Scope();
   const out = new Tensor(backend, "u32", [2]);
-  const { rounding: mode, overflow: policy } = options;
+  const { rounding: mode, overflow: policy } = ownOptions;
   execute(backend, "sweep", { word, rounding: mode, overflow: policy, random, chunk, out });
   const [first = 0, second = 0] = await scope.keep(out).data();
   out.dispose();

@@ -52,10 +52,10 @@ const checkGated = optionsOf(GATED_OPTIONS);
  */
 export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const source = requireWide("activation", "x", x);
-  checkActivation("activation", options);
+  const ownOptions = checkActivation("activation", options);
   using scope = new Scope();
-  const out = new Tensor(x.backend, options.outDtype ?? source.dtype, x.shape);
-  execute(x.backend, "activation", { x: source, kind: options.kind, out });
+  const out = new Tensor(x.backend, ownOptions.outDtype ?? source.dtype, x.shape);
+  execute(x.backend, "activation", { x: source, kind: ownOptions.kind, out });
   return scope.keep(out);
 }
 
@@ -68,15 +68,15 @@ export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDT
 export function activationBackward(grad: Tensor, x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const gradOutput = requireWide("activationBackward", "grad", grad);
   const source = requireWide("activationBackward", "x", x);
-  checkActivation("activationBackward", options);
+  const ownOptions = checkActivation("activationBackward", options);
   requireShape("activationBackward", "grad", grad, x.shape);
   using scope = new Scope();
   const out = new Tensor(
     commonBackend("activationBackward", grad, x),
-    options.outDtype ?? gradOutput.dtype,
+    ownOptions.outDtype ?? gradOutput.dtype,
     x.shape,
   );
-  execute(out.backend, "activationBackward", { grad: gradOutput, x: source, kind: options.kind, out });
+  execute(out.backend, "activationBackward", { grad: gradOutput, x: source, kind: ownOptions.kind, out });
   return scope.keep(out);
 }
 
@@ -90,10 +90,11 @@ export function activationBackward(grad: Tensor, x: Tensor, options: ActivationO
  */
 export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const source = requireWide("gated", "x", x);
-  const form = formOf("gated", checkGated("gated", options));
+  const ownOptions = checkGated("gated", options);
+  const form = formOf("gated", ownOptions);
   const half = halfOf("gated", x);
   using scope = new Scope();
-  const out = new Tensor(x.backend, options.outDtype ?? source.dtype, [...x.shape.slice(0, -1), half]);
+  const out = new Tensor(x.backend, ownOptions.outDtype ?? source.dtype, [...x.shape.slice(0, -1), half]);
   execute(x.backend, "gated", { x: source, ...form, out });
   return scope.keep(out);
 }
@@ -108,12 +109,13 @@ export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
 export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const gradOutput = requireWide("gatedBackward", "grad", grad);
   const source = requireWide("gatedBackward", "x", x);
-  const form = formOf("gatedBackward", checkGated("gatedBackward", options));
+  const ownOptions = checkGated("gatedBackward", options);
+  const form = formOf("gatedBackward", ownOptions);
   requireShape("gatedBackward", "grad", grad, [...x.shape.slice(0, -1), halfOf("gatedBackward", x)]);
   using scope = new Scope();
   const out = new Tensor(
     commonBackend("gatedBackward", grad, x),
-    options.outDtype ?? gradOutput.dtype,
+    ownOptions.outDtype ?? gradOutput.dtype,
     x.shape,
   );
   execute(out.backend, "gatedBackward", { grad: gradOutput, x: source, ...form, out });

@@ -63,21 +63,22 @@ const checkOptions = optionsOf<
  * @throws `DisposedError` for a disposed tensor.
  */
 export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
-  const operands = operandsOf<Tensor>("batchedGemm", checkOptions("batchedGemm", options));
+  const ownOptions = checkOptions("batchedGemm", options);
+  const operands = operandsOf<Tensor>("batchedGemm", ownOptions);
   const { a, b, layout, names } = operands;
-  const { out, alpha = 1 } = options;
+  const { out, alpha = 1 } = ownOptions;
   const backend = commonBackend("batchedGemm", a, b, out);
   const w = operandOf(names.a, a, layout !== "TN");
   const x = operandOf(names.b, b, layout === "NT");
   requireMatch(operands, x, w);
-  const dtype = options.outDtype ?? requireWide("batchedGemm", "out", out ?? b).dtype;
+  const dtype = ownOptions.outDtype ?? requireWide("batchedGemm", "out", out ?? b).dtype;
   const [batch] = b.shape as [number];
   const shape = [batch, extentOf(x)[0], extentOf(w)[0]];
   if (out) {
     requireTarget(out, dtype, shape);
     requireApart("gemm", { out, w: a, x: b }, { gemm: "batchedGemm", w: names.a, x: names.b });
   }
-  const planned = planOf("batchedGemm", familyOf(backend, options), options, { x, w });
+  const planned = planOf("batchedGemm", familyOf(backend, ownOptions), ownOptions, { x, w });
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   using scope = new Scope();
   const target = (out as Tensor<WideDType> | undefined) ?? new Tensor(backend, dtype, shape);

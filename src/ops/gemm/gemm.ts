@@ -51,13 +51,14 @@ import { requireSameTransform, transformed } from "./transform.js";
  * @throws `DisposedError` for a disposed tensor, `OutOfMemoryError` if the memory for the result is not available.
  */
 export function gemm(options: GemmOptions): GemmResult {
-  const operands = operandsOf<GemmInput>("gemm", checkGemm("gemm", options));
+  const ownOptions = checkGemm("gemm", options);
+  const operands = operandsOf<GemmInput>("gemm", ownOptions);
   const scope = new Scope();
   try {
-    const prepared = prepareGemm("gemm", operands, options);
+    const prepared = prepareGemm("gemm", operands, ownOptions);
     const { backend, shape, args, rows, columns, planned, dtype } = prepared;
-    const target = outputOf(backend, operands, options, dtype, shape);
-    const result = run({ backend, operands, options, args, target, rows, columns, planned });
+    const target = outputOf(backend, operands, ownOptions, dtype, shape);
+    const result = run({ backend, operands, options: ownOptions, args, target, rows, columns, planned });
     scope.keep(target);
     if (result.preGelu) scope.keep(result.preGelu);
     if (result.biasGradient) scope.keep(result.biasGradient);

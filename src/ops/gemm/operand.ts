@@ -54,11 +54,14 @@ const checkScaled = optionsOf<ScaledTensor>({
   tile: anything,
 });
 
-/** @shared Throws `DTypeError`, `ArgumentError` or `DisposedError` for an operand that cannot be multiplied. */
-export function requireInput(op: string, name: string, input: unknown): void {
-  if (input instanceof QuantizedTensor) requireQuantized(op, name, input);
-  else if (input instanceof Tensor || typeof input !== "object") requireTensor(op, name, input);
-  else checkScaled(op, input as ScaledTensor, name);
+/**
+ * @shared Returns the operand; codes with separate scales are copied to an object of the library's own. Throws `DTypeError`,
+ * `ArgumentError` or `DisposedError` for an operand that cannot be multiplied.
+ */
+export function requireInput(op: string, name: string, input: unknown): GemmInput {
+  if (input instanceof QuantizedTensor) return requireQuantized(op, name, input);
+  if (input instanceof Tensor || typeof input !== "object") return requireTensor(op, name, input);
+  return checkScaled(op, input as ScaledTensor, name);
 }
 
 function isScaled(input: GemmInput): input is ScaledTensor {

@@ -6,8 +6,8 @@ import type { Backend } from "../../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/ops/gemm.js";
 import { ArgumentError } from "../../errors.js";
 import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "../../formats/datapath.js";
-import { algorithmFault, type GemmAlgorithm } from "../../formats/gemm-algorithm.js";
-import { anything, needed, optionsOf } from "../../options.js";
+import { algorithmFault, type GemmAlgorithm, readAlgorithm } from "../../formats/gemm-algorithm.js";
+import { anything, optionsOf } from "../../options.js";
 import { execute } from "../execute.js";
 
 /** How a product is computed, as plain data. The same plan gives the same bits on every backend that supports it. */
@@ -55,18 +55,20 @@ export function planFault(value: unknown): readonly [field: string, needed: stri
   return fault && [`algorithm.${fault[0]}`, fault[1]];
 }
 
-const checkFields = optionsOf<GemmPlan>({
-  datapath: needed(anything),
-  splitAccumulator: needed(anything),
-  splitK: needed(anything),
-  algorithm: anything,
+/** Reads the fields once. `planFault` checks them, because it also checks plans of files. */
+const readFields = optionsOf<Partial<GemmPlan>>({
+  datapath: anything,
+  splitAccumulator: anything,
+  splitK: anything,
+  algorithm: readAlgorithm,
 });
 
-/** @shared Throws `ArgumentError` if the argument is not a plan. */
-export function requirePlan(op: string, name: string, plan: unknown): void {
-  const fault = planFault(plan);
+/** @shared Returns a copy of the argument if it is a plan. Throws `ArgumentError` if it is not. */
+export function requirePlan(op: string, name: string, plan: unknown): GemmPlan {
+  const ownPlan = readFields(op, plan as GemmPlan, name);
+  const fault = planFault(ownPlan);
   if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);
-  checkFields(op, plan as GemmPlan, name);
+  return ownPlan;
 }
 
 /** @shared Returns the datapath family of a product: that of the plan, the option, or the backend. */

@@ -42,11 +42,12 @@ export function activationQuantize(
   inputs: Omit<QuantizeInputs, "noop">,
 ): QuantizedTensor {
   const source = requireWide(OP, "x", x);
-  const { gated = false, grad: given } = checkOptions(OP, options);
+  const ownOptions = checkOptions(OP, options);
+  const { gated = false, grad: given } = ownOptions;
   const grad = given && requireWide(OP, "grad", given);
   const { backend } = source;
   requireBackendOf(OP, source, grad);
-  const form = formOf(OP, options);
+  const form = formOf(OP, ownOptions);
   if (form.clamp && !gated)
     throw new ArgumentError(`${OP}: the clamped form is gated; set gated, or leave out clamp`);
   const result = gated ? [...x.shape.slice(0, -1), halfOf(OP, x)] : x.shape;

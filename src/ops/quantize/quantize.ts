@@ -7,7 +7,7 @@ import { ArgumentError, ShapeError } from "../../errors.js";
 import { blockedRows, hasGivenScale } from "../../formats/block.js";
 import type { RandomSource } from "../../random.js";
 import { DIRECTIONS, type QuantizedTensor, type QuantizeSpec, type Usage } from "../../tensor/quantized.js";
-import { requireScalar, requireWide, requireWords } from "../../tensor/require.js";
+import { optional, requireScalar, requireWide, requireWords } from "../../tensor/require.js";
 import { orDispose } from "../../tensor/scope.js";
 import { asMatrix, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
@@ -88,6 +88,9 @@ export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: W
     );
 }
 
+const optionalScalar = optional(requireScalar);
+const optionalWords = optional(requireWords);
+
 /**
  * Checks and returns the arguments of a quantization into `target`, except its source. `dtype` is the dtype of the quantized
  * values; `sources` are the tensors that the operation `op` reads. Throws as `quantizeInto` does.
@@ -102,11 +105,11 @@ export function requireInputs(
 ) {
   const { random = NO_RANDOM, part, scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
   const { randomBits, randomBitsColumnwise } = inputs;
-  requireScalar(op, "scale", scale);
-  requireScalar(op, "amaxRecord", amaxRecord);
-  requireScalar(op, "amax", amax);
-  requireScalar(op, "amaxColumnwise", amaxColumnwise);
-  requireScalar(op, "noop", noop);
+  optionalScalar(op, "scale", scale);
+  optionalScalar(op, "amaxRecord", amaxRecord);
+  optionalScalar(op, "amax", amax);
+  optionalScalar(op, "amaxColumnwise", amaxColumnwise);
+  optionalScalar(op, "noop", noop);
   requireBackendOf(op, values, scale, amaxRecord, amax, amaxColumnwise, noop);
   if (hasGivenScale(spec) && !scale) {
     throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
@@ -139,7 +142,7 @@ function requireRandomBits(
   const [rows, columns] = asMatrix(values.shape);
   for (const direction of DIRECTIONS) {
     const name = direction === "rowwise" ? "randomBits" : "randomBitsColumnwise";
-    const words = requireWords(op, name, inputs[name]);
+    const words = optionalWords(op, name, inputs[name]);
     if ((words !== undefined) !== usage[direction])
       throw new ArgumentError(
         `${op}: ${name} are ${words ? "given" : "missing"}, and ${usage[direction] ? "a" : "no"} ${direction} copy is made; each copy has its own`,

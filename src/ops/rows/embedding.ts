@@ -44,7 +44,8 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
     throw new ShapeError(`embedding: table is [${table.shape}]; it must have a row for each id, [V, D]`);
   const numbers = requireI32("embedding", "ids", ids);
   const [rows, columns] = table.shape as readonly [number, number];
-  const { first = 0, vocabulary: whole = first + rows } = checkOptions("embedding", options);
+  const ownOptions = checkOptions("embedding", options);
+  const { first = 0, vocabulary: whole = first + rows } = ownOptions;
   if (first + rows > whole)
     throw new ArgumentError(
       `embedding: the table has ids ${first} to ${first + rows - 1}, and vocabulary is ${whole}; give the number of all ids`,
@@ -52,7 +53,7 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
   using scope = new Scope();
   const backend = commonBackend("embedding", table, ids);
   const shape = [...ids.shape, columns];
-  const out = new Tensor(backend, options.outDtype ?? source.dtype, shape);
+  const out = new Tensor(backend, ownOptions.outDtype ?? source.dtype, shape);
   execute(backend, "embedding", { table: source, ids: numbers, first, whole, out });
   return scope.keep(out);
 }

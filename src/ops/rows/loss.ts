@@ -110,18 +110,18 @@ export function crossEntropyBackward(
   inputs: CrossEntropyBackwardInputs,
   options: CrossEntropyBackwardOptions = {},
 ): Tensor<WideDType> {
-  checkBackward("crossEntropyBackward", inputs);
-  checkBackwardOptions("crossEntropyBackward", options);
-  const settings = withDefaults(options);
-  const { grad, maximum, total } = inputs;
-  const logits = requireWide("crossEntropyBackward", "logits", inputs.logits);
+  const ownInputs = checkBackward("crossEntropyBackward", inputs);
+  const ownOptions = checkBackwardOptions("crossEntropyBackward", options);
+  const settings = withDefaults(ownOptions);
+  const { grad, maximum, total } = ownInputs;
+  const logits = requireWide("crossEntropyBackward", "logits", ownInputs.logits);
   const [rows, columns] = asMatrix(logits.shape);
-  const { first = 0, classes = first + columns } = options;
+  const { first = 0, classes = first + columns } = ownOptions;
   if (first + columns > classes)
     throw new ArgumentError(
       `crossEntropyBackward: logits have the classes ${first} to ${first + columns - 1}, and classes is ${classes}; give the number of all classes`,
     );
-  const targets = requireTargets("crossEntropyBackward", inputs.targets, rows);
+  const targets = requireTargets("crossEntropyBackward", ownInputs.targets, rows);
   for (const [name, x] of Object.entries({ grad, maximum, total }))
     requireShape("crossEntropyBackward", name, x, [rows]);
   using scope = new Scope();
@@ -181,10 +181,10 @@ const checkMseBackward = optionsOf<MseBackwardInputs>(
  * `DisposedError` for a disposed tensor.
  */
 export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
-  checkMseBackward("mseBackward", inputs);
-  const x = requireWide("mseBackward", "x", inputs.x);
-  const target = requireWide("mseBackward", "target", inputs.target);
-  const grad = requireF32("mseBackward", "grad", inputs.grad);
+  const ownInputs = checkMseBackward("mseBackward", inputs);
+  const x = requireWide("mseBackward", "x", ownInputs.x);
+  const target = requireWide("mseBackward", "target", ownInputs.target);
+  const grad = requireF32("mseBackward", "grad", ownInputs.grad);
   requireShape("mseBackward", "target", target, x.shape);
   requireShape("mseBackward", "grad", grad, [asMatrix(x.shape)[0]]);
   using scope = new Scope();

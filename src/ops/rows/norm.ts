@@ -75,12 +75,13 @@ function forward(
   beta: Tensor | undefined,
   options: NormOptions,
 ): NormResult {
-  const { eps, zeroCenteredGamma } = checkOptions(op, options);
+  const ownOptions = checkOptions(op, options);
+  const { eps, zeroCenteredGamma } = ownOptions;
   const source = normSource(op, x, { eps, zeroCenteredGamma, gamma, beta });
   const { backend, shape, dtype } = source.x;
   return orDispose((made) => {
     const statistics = allocateStatistics(source, made);
-    const out = new Tensor(backend, options.outDtype ?? dtype, shape);
+    const out = new Tensor(backend, ownOptions.outDtype ?? dtype, shape);
     made.push(out);
     execute(backend, "norm", { ...source, ...statistics, out });
     return { out, ...statistics };
@@ -115,8 +116,8 @@ type NormSource = Pick<NormArgs, "x" | "gamma" | "beta" | "eps" | "zeroCenteredG
 /** @shared Returns the arguments of a norm of the rows of x, except its outputs. Throws as `layerNorm` does. */
 export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
   const source = requireWide(op, "x", x);
-  checkParameters(op, norm as NormParameters);
-  const { gamma, beta, eps = 1e-5, zeroCenteredGamma = false } = norm;
+  const ownNorm = checkParameters(op, norm as NormParameters);
+  const { gamma, beta, eps = 1e-5, zeroCenteredGamma = false } = ownNorm;
   const [, columns] = asMatrix(x.shape);
   requireShape(op, "gamma", gamma, [columns]);
   if (beta) requireShape(op, "beta", beta, [columns]);
@@ -176,11 +177,11 @@ const checkBackward = optionsOf<NormBackwardInputs>(
  * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function normBackward(inputs: NormBackwardInputs): NormGradients {
-  checkBackward("normBackward", inputs);
-  const { mean, rstd, zeroCenteredGamma = false } = inputs;
-  const grad = requireWide("normBackward", "grad", inputs.grad);
-  const x = requireWide("normBackward", "x", inputs.x);
-  const gamma = requireWide("normBackward", "gamma", inputs.gamma);
+  const ownInputs = checkBackward("normBackward", inputs);
+  const { mean, rstd, zeroCenteredGamma = false } = ownInputs;
+  const grad = requireWide("normBackward", "grad", ownInputs.grad);
+  const x = requireWide("normBackward", "x", ownInputs.x);
+  const gamma = requireWide("normBackward", "gamma", ownInputs.gamma);
   const [rows, columns] = asMatrix(x.shape);
   requireShape("normBackward", "grad", grad, x.shape);
   requireShape("normBackward", "gamma", gamma, [columns]);

@@ -58,8 +58,8 @@ const checkInputs = optionsOf<UpdateScalesInputs>(
  * a disposed tensor.
  */
 export function updateScales(inputs: UpdateScalesInputs): void {
-  checkInputs("updateScales", inputs);
-  const { amaxHistory, scale, formatMax, margin = 0, algorithm = "max" } = inputs;
+  const ownInputs = checkInputs("updateScales", inputs);
+  const { amaxHistory, scale, formatMax, margin = 0, algorithm = "max" } = ownInputs;
   const [length = 0, slots = 0] = amaxHistory.shape;
   if (amaxHistory.shape.length !== 2 || length === 0)
     throw new ShapeError(`updateScales: amaxHistory is [${amaxHistory.shape}]; it must be [length, n]`);

@@ -1,6 +1,6 @@
 /** The norm of all gradients, and the factor that clips them. */
 import { ArgumentError } from "../../errors.js";
-import { atLeastZero, describe, needed, optionsOf } from "../../options.js";
+import { atLeastZero, needed, optionsOf, ownList } from "../../options.js";
 import { requireF32, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -31,9 +31,9 @@ const checkOptions = optionsOf<GradNormOptions>({ maxNorm: needed(atLeastZero) }
  * that is not an f32, bf16 or f16 tensor, `DisposedError` for a disposed tensor.
  */
 export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): GradNorm {
-  checkOptions("gradNorm", options);
+  const ownOptions = checkOptions("gradNorm", options);
   using scope = new Scope();
-  const made = normOf(squareSums(grads), options);
+  const made = normOf(squareSums(grads), ownOptions);
   for (const each of [made.norm, made.factor]) scope.keep(each);
   return made;
 }
@@ -44,13 +44,17 @@ export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): Gr
  * @shared
  */
 export function squareSums(grads: readonly Tensor[]): Tensor<"f32"> {
-  if (!Array.isArray(grads))
-    throw new ArgumentError(`gradNorm: grads is ${describe(grads)}; it must be an array of tensors`);
-  if (grads.length === 0) throw new ArgumentError("gradNorm: there are no gradients; give at least one");
-  const sources = Array.from(grads, (grad, i) => requireWide("gradNorm", `grads[${i}]`, grad));
+  const sources = ownList(
+    "gradNorm",
+    "grads",
+    grads,
+    (grad, i) => requireWide("gradNorm", `grads[${i}]`, grad),
+    "an array of tensors",
+  );
+  if (sources.length === 0) throw new ArgumentError("gradNorm: there are no gradients; give at least one");
   const backend = commonBackend("gradNorm", ...sources);
   using scope = new Scope();
-  const sums = new Tensor(backend, "f32", [grads.length]);
+  const sums = new Tensor(backend, "f32", [sources.length]);
   for (const [i, x] of sources.entries()) execute(backend, "squareSum", { x, out: sums.view(i, [1]) });
   return scope.keep(sums);
 }

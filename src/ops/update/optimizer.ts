@@ -128,18 +128,18 @@ const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
  * @throws `DisposedError` for a disposed tensor.
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
-  checkSGDInputs("sgd", inputs);
-  checkSGDStep("sgd", options);
-  const { nesterov = false, first = false } = options;
-  const { learningRate, momentum, undamped, weightDecay } = sgdNumbers("sgd", options);
-  if (momentum !== 0 && !inputs.m)
+  const ownInputs = checkSGDInputs("sgd", inputs);
+  const ownOptions = checkSGDStep("sgd", options);
+  const { nesterov = false, first = false } = ownOptions;
+  const { learningRate, momentum, undamped, weightDecay } = sgdNumbers("sgd", ownOptions);
+  if (momentum !== 0 && !ownInputs.m)
     throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
-  const backend = requireStep("sgd", inputs, inputs.m, inputs.v);
+  const backend = requireStep("sgd", ownInputs, ownInputs.m, ownInputs.v);
   // v, and without momentum m, are not used, but must not overlap the outputs either
-  requireApart("adamw", inputs, { adamw: "sgd" });
-  const m = momentum === 0 ? undefined : inputs.m;
-  const { parameter, copy, gradScale, noop } = inputs;
-  const grad = inputs.grad as Tensor<WideDType>;
+  requireApart("adamw", ownInputs, { adamw: "sgd" });
+  const m = momentum === 0 ? undefined : ownInputs.m;
+  const { parameter, copy, gradScale, noop } = ownInputs;
+  const grad = ownInputs.grad as Tensor<WideDType>;
   // the fields are listed one by one, because spreading an object of this size costs more than all the checks
   execute(backend, "sgd", {
     parameter,
@@ -188,13 +188,13 @@ function sgdNumbers(user: string, options: Omit<SGDStepOptions, "first">) {
  * `DTypeError` for a tensor of a wrong shape or dtype, `DisposedError` for a disposed tensor.
  */
 export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
-  checkAdamWInputs("adamw", inputs);
-  checkAdamWStep("adamw", options);
-  const { step, decoupled = true, beta1 = 0.9, beta2 = 0.999 } = options;
-  const { learningRate, eps = 1e-8, weightDecay = 0 } = options;
-  const { parameter, copy, gradScale, noop, m, v } = inputs;
-  const grad = inputs.grad as Tensor<WideDType>;
-  const backend = requireStep("adamw", inputs, m, v);
+  const ownInputs = checkAdamWInputs("adamw", inputs);
+  const ownOptions = checkAdamWStep("adamw", options);
+  const { step, decoupled = true, beta1 = 0.9, beta2 = 0.999 } = ownOptions;
+  const { learningRate, eps = 1e-8, weightDecay = 0 } = ownOptions;
+  const { parameter, copy, gradScale, noop, m, v } = ownInputs;
+  const grad = ownInputs.grad as Tensor<WideDType>;
+  const backend = requireStep("adamw", ownInputs, m, v);
   execute(backend, "adamw", {
     parameter,
     grad,

@@ -2,8 +2,10 @@
  * Simulated devices of one process. The work of a rank is enqueued on two streams: the backend's own stream and the stream of
  * exchanges. The test chooses the order in which streams run, within the limits that `begin`, `end` and other ranks set.
  */
+
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
+import { runOn } from "../../../../src/backends/run.js";
 import { retain } from "../../../../src/distributed/loopback/retain.js";
 import type { Memory } from "../../../../src/tensor/storage.js";
 import { PassingBackend } from "../../../operations/passing.js";
@@ -62,7 +64,7 @@ export class QueueingBackend extends PassingBackend {
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
     const held = retain(args);
     const run = (): void => {
-      this.inner.run(op, held.args);
+      runOn(this.inner, op, held.args);
       held.release();
     };
     this.stream.push({ run });

@@ -3,7 +3,7 @@ import { Variable } from "../../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { isWide } from "../../../../src/tensor/shape.js";
 import { Storage } from "../../../../src/tensor/storage.js";
-import { Tensor } from "../../../../src/tensor/tensor.js";
+import { Tensor, tensorAt } from "../../../../src/tensor/tensor.js";
 import type { Taken } from "./types.js";
 import { filled, type World } from "./world.js";
 
@@ -265,8 +265,8 @@ export function laid(x: Tensor, y: Tensor, distance: number): readonly [Tensor, 
   const [first, second] = [Math.max(0, -distance), Math.max(0, distance)];
   const storage = new Storage(backend.memory, Math.max(first + x.byteLength, second + y.byteLength));
   const made = [
-    new Tensor(backend, x.dtype, x.shape, storage.retain(), first),
-    new Tensor(backend, y.dtype, y.shape, storage.retain(), second),
+    tensorAt(backend, x.dtype, x.shape, storage.retain(), first),
+    tensorAt(backend, y.dtype, y.shape, storage.retain(), second),
   ] as const;
   storage.release();
   for (const each of made) filled(each);

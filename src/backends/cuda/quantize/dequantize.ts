@@ -1,10 +1,11 @@
 /** Dequantization on a GPU. */
+
 import { blockFormat, isTensorWide, scaleSpan } from "../../../formats/block.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
 import { tensorScaleRole } from "../../../formats/scale-rules.js";
 import { Scope } from "../../../tensor/scope.js";
 import { asMatrix } from "../../../tensor/shape.js";
-import { Tensor } from "../../../tensor/tensor.js";
+import { memoryOfTensor, Tensor } from "../../../tensor/tensor.js";
 import type { DequantizeArgs } from "../../ops.js";
 import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
 import type { Declarations } from "../native-arguments.js";
@@ -52,7 +53,7 @@ export const dequantize: Lowering<"dequantize"> = {
     using _scope = new Scope();
     const whole = new Tensor(out.backend, out.dtype, [stored, columns]);
     launch(context, { ...args, out: whole });
-    if (out.byteLength > 0) out.backend.memory.copy(out.address, whole.address, out.byteLength);
+    if (out.byteLength > 0) memoryOfTensor(out).copy(out.address, whole.address, out.byteLength);
   },
 };
 

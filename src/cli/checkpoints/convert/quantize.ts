@@ -1,4 +1,5 @@
 /** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and says what that changed. */
+
 import type { Backend } from "../../../backends/backend.js";
 import { type FileDType, fileBytes, fileDType } from "../../../io/dtypes.js";
 import { sixBitBytes } from "../../../io/six-bit.js";
@@ -9,7 +10,7 @@ import { quantize } from "../../../ops/quantize/quantize.js";
 import type { Quantizer } from "../../../quantizers/quantizer.js";
 import { asBytes } from "../../../tensor/data.js";
 import { Scope } from "../../../tensor/scope.js";
-import { hasType, type Tensor } from "../../../tensor/tensor.js";
+import { hasType, memoryOfTensor, type Tensor } from "../../../tensor/tensor.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
@@ -43,7 +44,7 @@ const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "log
 
 /** The codes of a tensor, in memory of the kernels if the backend can copy them there. */
 function codesOf(kernels: Kernels, data: Tensor): Uint8Array {
-  const { memory } = data.backend;
+  const memory = memoryOfTensor(data);
   if (!memory.readInto) return asBytes(data.dataSync());
   const { bytes } = kernels.place("codes", data.byteLength);
   memory.readInto(data.address, bytes);

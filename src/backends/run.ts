@@ -1,0 +1,65 @@
+/**
+ * Runs of operations. `run` of the library's own backends takes only arguments that an operation of the library has checked, from
+ * backends that wrap them; the library itself calls the form that checks nothing.
+ */
+import { ArgumentError } from "../errors.js";
+import { checkedMemory } from "../tensor/memory.js";
+import { isTensor } from "../tensor/tensor.js";
+import type { Backend } from "./backend.js";
+import type { OpArgs, OpName } from "./ops.js";
+
+type Run = <K extends OpName>(op: K, args: OpArgs[K]) => void;
+
+const runs = new WeakMap<object, Run>();
+
+/** The arguments that were passed to the `run` of a backend of another program, with the operation. */
+const checkedArgs = new WeakMap<object, OpName>();
+
+/** Registers the unchecked form of `run` of one of the library's own backends. */
+export function registerRun(backend: Backend, run: Run): void {
+  runs.set(backend, run);
+}
+
+/** Runs an operation whose arguments the library has checked. */
+export function runOn<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]): void {
+  const run = runs.get(backend);
+  if (run) {
+    run(op, args);
+    return;
+  }
+  // what another program's backend receives must still be what was checked when it passes it on
+  visit(args, (value) => {
+    if (!isTensor(value)) Object.freeze(value);
+  });
+  checkedArgs.set(args, op);
+  backend.run(op, args);
+}
+
+/**
+ * `run` of one of the library's own backends, as programs see it. Throws `ArgumentError` unless an operation of the library has
+ * passed `args` to a backend, which passes them on, and unless each of their tensors lies in memory that this backend has
+ * allocated.
+ */
+export function runChecked<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]): void {
+  const memory = checkedMemory(backend);
+  if (typeof args !== "object" || args === null || checkedArgs.get(args) !== op)
+    throw new ArgumentError(
+      "run: the arguments are not those that an operation of the library has passed to a backend; call the operation",
+    );
+  visit(args, (value) => {
+    if (isTensor(value)) memory.require("run", value.address, value.byteLength);
+  });
+  runs.get(backend)?.(op, args);
+}
+
+/** Calls `body` with each tensor, plain object and array in `value`. */
+function visit(value: unknown, body: (value: object) => void): void {
+  if (typeof value !== "object" || value === null) return;
+  if (isTensor(value)) {
+    body(value);
+    return;
+  }
+  if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return;
+  body(value);
+  for (const each of Object.values(value)) visit(each, body);
+}
