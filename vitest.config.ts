@@ -28,6 +28,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: "reference",
+          setupFiles: "conformance/tests/harness/draws.ts",
           include: ["conformance/**/*.test.ts"],
           exclude: ["slow", "cuda", "nccl", "addon", "package", "browser"].map(
             (folder) => `conformance/tests/${folder}/**`,

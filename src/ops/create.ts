@@ -105,7 +105,7 @@ function filled<D extends DType>(made: Tensor<D>, elements: TensorData): Tensor<
 
 function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorData {
   const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
-  if (kind === wanted) return asPlain(wanted, data as TensorData);
+  if (kind === wanted) return asPlain("tensor", wanted, data as TensorData);
   if (!isArray(data)) {
     throw new DTypeError(
       `tensor: ${dtype} takes a ${wanted}, as data() gives it${dtype === "f32" ? ", or numbers" : ""}; ${kind ? `a ${kind}` : describe(data)} was given; convert it by ${wanted}.from(), or give the dtype that goes with it; bytes go by empty() and write()`,

@@ -53,15 +53,26 @@ export function kindOf(data: unknown): string | undefined {
   return tagOf.call(data);
 }
 
-/** Views the elements of a caller's typed array of that kind as a plain one, which no subclass or property of it overrides. */
-export function asPlain<A extends TensorData>(kind: keyof typeof ARRAYS, elements: A): A {
-  const bytes = asBytes(elements);
+/**
+ * Views the elements of a caller's typed array of that kind as a plain one, which no subclass or property of it overrides. Throws
+ * `ArgumentError` if its memory was transferred.
+ */
+export function asPlain<A extends TensorData>(op: string, kind: keyof typeof ARRAYS, elements: A): A {
+  const { buffer, byteOffset, byteLength } = present(op, elements);
   const array = ARRAYS[kind];
-  return new array(
-    bytes.buffer as ArrayBuffer,
-    bytes.byteOffset,
-    bytes.byteLength / array.BYTES_PER_ELEMENT,
-  ) as A;
+  return new array(buffer as ArrayBuffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT) as A;
+}
+
+/** As `asBytes`. Throws `ArgumentError` if the memory of the array was transferred. */
+function present(op: string, elements: ArrayBufferView): Uint8Array {
+  try {
+    return asBytes(elements);
+  } catch (cause) {
+    throw new ArgumentError(
+      `${op}: the memory of the data was transferred; copy them before you transfer it`,
+      { cause },
+    );
+  }
 }
 
 /**
@@ -75,14 +86,5 @@ export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
       `${op}: ${dtype} elements are a ${wanted}, as data() gives them, or their bytes a Uint8Array; ${kind ? `a ${kind}` : describe(data)} was given`,
     );
   }
-  try {
-    return asBytes(data as Uint8Array);
-  } catch (cause) {
-    throw new ArgumentError(
-      `${op}: the memory of the data was transferred; copy them before you transfer it`,
-      {
-        cause,
-      },
-    );
-  }
+  return present(op, data as Uint8Array);
 }

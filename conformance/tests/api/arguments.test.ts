@@ -4,59 +4,22 @@
  */
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import * as processes from "../../../src/distributed/processes/index.js";
-import * as lockstep from "../../../src/index.js";
-import * as files from "../../../src/io/index.js";
-import * as conformance from "../../index.js";
-import { GuardedBackend } from "../../operations/guarded.js";
-import { type Callable, type Declarations, declared } from "../harness/arguments/declared.js";
-import { completed } from "../harness/arguments/derived.js";
+import { describe, expect, it } from "vitest";
+import type { Callable } from "../harness/arguments/declared.js";
+import { areApart, type Refusals, type Trial, trialsOf, tried, valid } from "../harness/arguments/law.js";
 import {
-  areApart,
-  type Refusals,
-  type Target,
-  type Trial,
-  trialsOf,
-  tried,
-  valid,
-} from "../harness/arguments/law.js";
-import type { Row, Rows } from "../harness/arguments/row.js";
-import { CONFORMANCE_ROWS } from "../harness/arguments/rows-conformance.js";
-import { DISTRIBUTED_ROWS } from "../harness/arguments/rows-distributed.js";
-import { CheckpointFolder, fileRows } from "../harness/arguments/rows-files.js";
-import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
-import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
-import { OTHER_ROWS, TENSOR_ROWS, WITHOUT_LAW } from "../harness/arguments/rows-others.js";
-import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
-import { type Backends, openBackends } from "../harness/arguments/world.js";
-
-const folder = new CheckpointFolder();
-
-const ENTRIES = [
-  ["dist/src/index.d.ts", lockstep],
-  ["dist/src/io/index.d.ts", files],
-  ["dist/src/distributed/processes/index.d.ts", processes],
-  ["dist/conformance/index.d.ts", conformance],
-] as const;
-
-const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
-
-const ROWS: Rows = completed(declarations, {
-  ...fileRows(folder),
-  ...OPERATION_ROWS,
-  ...QUANTIZER_ROWS,
-  ...MODULE_ROWS,
-  ...RECIPE_ROWS,
-  ...OTHER_ROWS,
-  ...TENSOR_ROWS,
-  ...CONFORMANCE_ROWS,
-  ...DISTRIBUTED_ROWS,
-});
-
-const callables = new Map(declarations.callables.map((each) => [each.name, each]));
-/** The exports that have parameters. */
-const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
+  callables,
+  declarations,
+  ENTRIES,
+  ROWS,
+  rows,
+  taking,
+  targetOf,
+  useBackends,
+} from "../harness/arguments/package.js";
+import type { Row } from "../harness/arguments/row.js";
+import { WITHOUT_LAW } from "../harness/arguments/rows-others.js";
+import { drawsOr, SEED } from "../harness/draws.js";
 
 /**
  * Functions to which another function passes its argument for checking, by the name of that other function: the class that it
@@ -71,37 +34,7 @@ const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
   words: ["splitmix32"],
 };
 
-let backends: Backends;
-
-beforeAll(async () => {
-  backends = await openBackends((backend) => new GuardedBackend(backend));
-  await folder.fill(backends);
-});
-
-afterAll(async () => {
-  await folder.end();
-  await backends.backend.dispose();
-  await backends.other.dispose();
-});
-
-function targetOf({ name }: Callable): Target {
-  const [first = "", second] = name.split(".");
-  const entry = ENTRIES.find(([, exported]) => first in exported)?.[1];
-  const found: unknown = entry && Reflect.get(entry, first);
-  if (second === undefined) {
-    return (_self, args) =>
-      isClass(found)
-        ? Reflect.construct(found, args)
-        : Reflect.apply(found as () => unknown, undefined, args);
-  }
-  if (typeof found !== "function")
-    return (_self, args) => Reflect.apply(Reflect.get(found as object, second), undefined, args);
-  return (self, args) => Reflect.apply(Reflect.get(self as object, second), self, args);
-}
-
-function isClass(value: unknown): value is new (...args: unknown[]) => object {
-  return typeof value === "function" && /^class\b/.test(String(value));
-}
+const backends = useBackends();
 
 const made = new Map<string, readonly Trial[]>();
 
@@ -109,7 +42,7 @@ function trialsFor(callable: Callable): readonly Trial[] {
   const { name } = callable;
   const row = ROWS[name];
   if (!row) return [];
-  const all = made.get(name) ?? trialsOf(declarations, callable, row, backends);
+  const all = made.get(name) ?? trialsOf(declarations, callable, row, backends());
   made.set(name, all);
   return row.costly ? all.filter(({ wrong }) => wrong) : all;
 }
@@ -130,14 +63,9 @@ describe("arguments", () => {
     expect(stale, "rows of what is not exported").toEqual([]);
   });
 
-  const rows = taking.flatMap((callable) => {
-    const row = ROWS[callable.name];
-    return row ? [[callable.name, callable, row] as const] : [];
-  });
-
   it.each(rows)("%s is called validly", async (_name, callable, row: Row) => {
     for (const call of row.calls.keys())
-      expect(await valid(targetOf(callable), row, call, backends)).toBeUndefined();
+      expect(await valid(targetOf(callable), row, call, backends())).toBeUndefined();
   });
 
   let count = 0;
@@ -147,7 +75,7 @@ describe("arguments", () => {
       const faults: string[] = [];
       const refusals: Refusals = { errors: new Set(), users: new Set(), unnamed: new Map() };
       for (const trial of trialsFor(callable)) {
-        const fault = await tried(targetOf(callable), [trial], backends, refusals);
+        const fault = await tried(targetOf(callable), [trial], backends(), refusals);
         if (fault) faults.push(fault);
         count++;
       }
@@ -171,7 +99,7 @@ describe("arguments", () => {
       const disposed = trials.find(({ disposedSelf }) => disposedSelf);
       if (!disposed) continue;
       for (const other of trials.filter((each) => each.call === disposed.call && !each.wrong)) {
-        const fault = await tried(targetOf(callable), [disposed, other], backends);
+        const fault = await tried(targetOf(callable), [disposed, other], backends());
         if (fault) taken.push(fault);
       }
     }
@@ -193,9 +121,9 @@ describe("arguments", () => {
         const others = trials.filter((each) => one && each.call === one.call && areApart(each, one));
         const other = others[second % others.length];
         if (!one || !other) return;
-        expect(await tried(targetOf(callable), [one, other], backends)).toBeUndefined();
+        expect(await tried(targetOf(callable), [one, other], backends())).toBeUndefined();
       }),
-      { numRuns: 1000, seed: 1 },
+      { numRuns: drawsOr(1000), seed: SEED },
     );
   });
 

@@ -43,6 +43,7 @@ import { persistent } from "../../../src/modules/parameter.js";
 import { membersOf } from "../../../src/tape/value.js";
 import { download } from "../../values/plain.js";
 import { useBackends } from "./ranks/backends.js";
+import { seeded } from "../harness/draws.js";
 
 const MOST = 4;
 const WIDTH = 32;
@@ -244,7 +245,7 @@ describe("data parallelism", () => {
         expect(first).toEqual((await oneByOne(whole))[0]);
         for (const other of others) expect(other).toEqual(first);
       }),
-      { numRuns: 25, seed: 11 },
+      { numRuns: 25, seed: seeded(11) },
     );
   });
 
@@ -290,7 +291,7 @@ describe("data parallelism", () => {
         expect(told).toEqual(toldBy(parameters, ready, given.options.bucketBytes ?? 25 * 2 ** 20));
         model.dispose();
       }),
-      { numRuns: 20, seed: 12 },
+      { numRuns: 20, seed: seeded(12) },
     );
   });
 

@@ -18,6 +18,7 @@ import { distributedCase, parsed } from "./ranks/case.js";
 import { Job, roundTo } from "./ranks/devices.js";
 import { runCalls } from "./ranks/program.mjs";
 import { whileStreamsRun } from "./ranks/streams.js";
+import { seeded } from "../harness/draws.js";
 
 const MOST = 6;
 const backends = useBackends(MOST);
@@ -72,7 +73,7 @@ describe("ranks with a device each", () => {
         }
         job.requireFlows();
       }),
-      { numRuns: 500, seed: 3 },
+      { numRuns: 500, seed: seeded(3) },
     );
   });
 
@@ -136,7 +137,7 @@ describe("ranks with a device each", () => {
           for (const got of results) expect(differenceOf(got, wanted)).toBeUndefined();
         },
       ),
-      { numRuns: 12, seed: 4 },
+      { numRuns: 12, seed: seeded(4) },
     );
   });
 
@@ -175,7 +176,7 @@ describe("ranks with a device each", () => {
         });
         await whileStreamsRun(job.backends, next, Promise.all(reads));
       }),
-      { numRuns: 60, seed: 5 },
+      { numRuns: 60, seed: seeded(5) },
     );
   });
 

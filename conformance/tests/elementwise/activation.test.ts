@@ -4,6 +4,7 @@ import { type ActivationName, gatedElement, RULES, swish } from "../../oracle/el
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, useBackend } from "../harness/suite.js";
+import { seeded } from "../harness/draws.js";
 
 const NAMES = [
   "gelu",
@@ -136,4 +137,4 @@ describe("gated", () => {
 });
 
 const ACTIVATIONS = ["activation", "activationBackward", "gated", "gatedBackward"] as const;
-describeLaws(useBackend({ threads: 2 }), ACTIVATIONS, { runs: 150, seed: 18 });
+describeLaws(useBackend({ threads: 2 }), ACTIVATIONS, { runs: 150, seed: seeded(18) });

@@ -9,6 +9,7 @@ import { download } from "../../values/plain.js";
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { seeded } from "../harness/draws.js";
 
 let stems: Stems;
 beforeAll(async () => {
@@ -103,4 +104,4 @@ sameOnAll("threads do not change a bit", useThreads(), (each) => {
   return { product, inPlace: download(scaled(x, 1 / 3, { out: x })) };
 });
 
-describeLaws(useBackend({ threads: 2 }), ["scaled"], { runs: 300, seed: 31 });
+describeLaws(useBackend({ threads: 2 }), ["scaled"], { runs: 300, seed: seeded(31) });

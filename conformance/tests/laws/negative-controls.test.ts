@@ -18,8 +18,9 @@ import { amaxOf, E8M0_RULES, e8m0Reciprocal, largest } from "../../oracle/core/s
 import { fromCodes, wideValues } from "../../values/plain.js";
 import { layoutOf, storageBitsOf } from "../../values/values.js";
 import { encodeBits } from "../harness/reference-scalar.js";
+import { seeded } from "../harness/draws.js";
 
-const CHECK = { runs: 400, seed: 21 };
+const CHECK = { runs: 400, seed: seeded(21) };
 
 /** Checks that the law of this name fails for `broken` with a counterexample and holds for `right`. */
 async function expectCaught(name: string, broken: Subject, right: Subject = ORACLE): Promise<void> {
@@ -172,7 +173,7 @@ describe("the datapath's alignment", () => {
         const task = { x, w, depth, datapath, kernel: "scalar" } as const;
         expect(runKernel(instance, { ...task, broken })).toEqual(runOracle(task));
       }),
-      { numRuns: 120, seed: 22 },
+      { numRuns: 120, seed: seeded(22) },
     );
 
   for (const [datapath, formats, bits] of [

@@ -15,6 +15,7 @@ import { words } from "../../arbitraries/random.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+import { seeded } from "../harness/draws.js";
 
 const backend = useBackend();
 const threads = useThreads();
@@ -38,7 +39,7 @@ function whole(rows: number, columns: number): Tensor<"f32"> {
   return tensor(backend(), data, [rows, columns]);
 }
 
-describeLaws(backend, ["dequantize"], { runs: 250, seed: 13 });
+describeLaws(backend, ["dequantize"], { runs: 250, seed: seeded(13) });
 
 describe("results do not depend on the number of threads", () => {
   const bits = fromCodes(

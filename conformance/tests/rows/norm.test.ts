@@ -3,6 +3,7 @@ import { chunkedSum, laneSum, type Normalization, norm, normBackward } from "../
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, useBackend } from "../harness/suite.js";
+import { seeded } from "../harness/draws.js";
 
 const SCRATCH = 1 << 14;
 const SHAPES = [
@@ -155,4 +156,4 @@ describe.each([
 });
 
 const NORMS = ["norm", "normBackward", "columnSum"] as const;
-describeLaws(useBackend({ threads: 2 }), NORMS, { runs: 150, seed: 19 });
+describeLaws(useBackend({ threads: 2 }), NORMS, { runs: 150, seed: seeded(19) });

@@ -6,6 +6,7 @@ import { ALL_COMMANDS } from "../harness/state/commands.js";
 import { matrix, recipeModel } from "../harness/state/draws.js";
 import { modelOf, type Start, World } from "../harness/state/world.js";
 import { useBackend } from "../harness/suite.js";
+import { seeded } from "../harness/draws.js";
 
 const RUNS = 300;
 const backend = useBackend();
@@ -38,6 +39,6 @@ it("every state and every bit agree with a model in plain numbers, for any seque
       }
       expectNoLeak(backend(), before);
     }),
-    { numRuns: RUNS, seed: 71 },
+    { numRuns: RUNS, seed: seeded(71) },
   );
 });

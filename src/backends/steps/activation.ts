@@ -1,8 +1,10 @@
 /** An activation followed by a quantization, as separate operations. This defines the result of the fused operation. */
+
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { ActivationQuantizeArgs } from "../ops.js";
+import { runOn } from "../run.js";
 import { quantizeActivated } from "./quantize.js";
 
 /** Returns the rows and columns of the quantized tensor: the activation's result or, with `grad`, the gradient of x. */
@@ -19,10 +21,10 @@ export function runActivationSteps(args: ActivationQuantizeArgs): void {
   using _scope = new Scope();
   quantizeActivated(quantization, (grad ?? x).dtype, (type: WideDType) => {
     const out = new Tensor(backend, type, resultSize(args));
-    if (gated && grad) backend.run("gatedBackward", { x, kind, clamp, grad, out });
-    else if (gated) backend.run("gated", { x, kind, clamp, out });
-    else if (grad) backend.run("activationBackward", { x, kind, grad, out });
-    else backend.run("activation", { x, kind, out });
+    if (gated && grad) runOn(backend, "gatedBackward", { x, kind, clamp, grad, out });
+    else if (gated) runOn(backend, "gated", { x, kind, clamp, out });
+    else if (grad) runOn(backend, "activationBackward", { x, kind, grad, out });
+    else runOn(backend, "activation", { x, kind, out });
     return out;
   });
 }

@@ -1,7 +1,9 @@
 /** A norm followed by a quantization, as separate operations. This defines the result of the fused operation. */
+
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../ops.js";
+import { runOn } from "../run.js";
 import { quantizeNormed } from "./quantize.js";
 
 /** Runs `normQuantize` as separate operations of the backend of x. */
@@ -11,7 +13,7 @@ export function runNormSteps(args: NormQuantizeArgs): void {
   using _scope = new Scope();
   quantizeNormed(quantization, x.dtype, (type) => {
     const out = new Tensor(x.backend, type, x.shape);
-    x.backend.run("norm", { x, gamma, beta, eps, zeroCenteredGamma, out, mean, rstd });
+    runOn(x.backend, "norm", { x, gamma, beta, eps, zeroCenteredGamma, out, mean, rstd });
     return out;
   });
 }

@@ -2,12 +2,14 @@
  * The quantization of a computed tensor, as separate operations. This defines which rounding a fused operation performs before
  * it quantizes.
  */
+
 import { hasGivenScale, usesTensorAmax } from "../../formats/block.js";
 import { factsOf } from "../../formats/derive.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { QuantizeArgs } from "../ops.js";
+import { runOn } from "../run.js";
 
 type Wide = Tensor<WideDType>;
 
@@ -26,8 +28,8 @@ export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, 
   const { backend } = quantization.x;
   const values = valuesIn("f32");
   const amax = new Tensor(backend, "f32", [1]);
-  backend.run("amax", { x: values, out: amax });
-  backend.run("quantize", { ...quantization, x: rounded(values, dtype), amax });
+  runOn(backend, "amax", { x: values, out: amax });
+  runOn(backend, "quantize", { ...quantization, x: rounded(values, dtype), amax });
 }
 
 /**
@@ -36,7 +38,7 @@ export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, 
  */
 export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
   const { spec, x } = quantization;
-  x.backend.run("quantize", {
+  runOn(x.backend, "quantize", {
     ...quantization,
     x: valuesIn(hasGivenScale(spec) ? "f32" : dtype),
   });
@@ -54,7 +56,7 @@ function rounded(x: Wide, dtype: WideDType): Wide {
   if (dtype === "f32") return x;
   const out = new Tensor(x.backend, dtype, x.shape);
   const random = { seed: 0n, offset: 0n };
-  x.backend.run("encode", {
+  runOn(x.backend, "encode", {
     x,
     word: factsOf(dtype).word,
     rounding: "tiesToEven",

@@ -12,6 +12,7 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { memoryOfTensor, Tensor } from "../../tensor/tensor.js";
 import { EXACT, type Support } from "../backend.js";
 import type { QuantizeArgs } from "../ops.js";
+import { runOn } from "../run.js";
 
 /** What a backend has for matrices of whole blocks. */
 export interface WholeBlocks {
@@ -93,7 +94,7 @@ function takeRows(args: QuantizeArgs, all: QuantizedCopy, rowwise: QuantizedCopy
   copyFirst(all.data, rowwise.data);
   const from = copyGeometry(spec, asMatrix(x.shape), "rowwise", "logical");
   const scales = all.scaleInv.view(0, from.scaleShape);
-  x.backend.run("relayout", { x: scales, from, out: rowwise.scaleInv, to: rowwise.geometry });
+  runOn(x.backend, "relayout", { x: scales, from, out: rowwise.scaleInv, to: rowwise.geometry });
 }
 
 /** Returns the words with others behind, `count` in all, as a tensor that the open scope disposes of. */

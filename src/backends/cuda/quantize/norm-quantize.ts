@@ -3,12 +3,14 @@
  * columnwise copy is the transpose of the rowwise one. Quantizers that scale by the amax of the whole tensor use a norm kernel
  * that also computes the amax. In all other cases the norm and the quantization run one after the other.
  */
+
 import { hasGivenScale } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { Scope } from "../../../tensor/scope.js";
 import { Tensor } from "../../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../../ops.js";
+import { runOn } from "../../run.js";
 import { runNormSteps } from "../../steps/norm.js";
 import { wantsAmax } from "../../steps/quantize.js";
 import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
@@ -47,7 +49,7 @@ function castNorm(
     amaxRecord: addressOf(amaxRecord),
     ...normSource(args),
   });
-  if (columnwise) x.backend.run("transpose", { x: rowwise.data, out: columnwise.data });
+  if (columnwise) runOn(x.backend, "transpose", { x: rowwise.data, out: columnwise.data });
 }
 
 function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {
@@ -56,5 +58,5 @@ function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs)
   using _scope = new Scope();
   const [out, amax] = [new Tensor(backend, dtype, shape), new Tensor(backend, "f32", [1])];
   addon.norm(device, { out: out.address, outType: wideOf(out), amax: amax.address, ...normSource(args) });
-  backend.run("quantize", { ...quantization, x: out, amax });
+  runOn(backend, "quantize", { ...quantization, x: out, amax });
 }

@@ -1,0 +1,93 @@
+/** The callables of the published package with the rows that say how they are called, for laws over all of them. */
+import { afterAll, beforeAll } from "vitest";
+import * as processes from "../../../../src/distributed/processes/index.js";
+import * as lockstep from "../../../../src/index.js";
+import * as files from "../../../../src/io/index.js";
+import * as conformance from "../../../index.js";
+import { GuardedBackend } from "../../../operations/guarded.js";
+import { type Callable, type Declarations, declared } from "./declared.js";
+import { completed } from "./derived.js";
+import type { Target } from "./law.js";
+import type { Row, Rows } from "./row.js";
+import { CONFORMANCE_ROWS } from "./rows-conformance.js";
+import { DISTRIBUTED_ROWS } from "./rows-distributed.js";
+import { CheckpointFolder, fileRows } from "./rows-files.js";
+import { MODULE_ROWS, RECIPE_ROWS } from "./rows-modules.js";
+import { OPERATION_ROWS } from "./rows-ops.js";
+import { OTHER_ROWS, TENSOR_ROWS } from "./rows-others.js";
+import { QUANTIZER_ROWS } from "./rows-quantizers.js";
+import { type Backends, openBackends } from "./world.js";
+
+const folder = new CheckpointFolder();
+
+/** The declarations of each entry point of the package, with what it exports. */
+export const ENTRIES = [
+  ["dist/src/index.d.ts", lockstep],
+  ["dist/src/io/index.d.ts", files],
+  ["dist/src/distributed/processes/index.d.ts", processes],
+  ["dist/conformance/index.d.ts", conformance],
+] as const;
+
+export const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
+
+export const ROWS: Rows = completed(declarations, {
+  ...fileRows(folder),
+  ...OPERATION_ROWS,
+  ...QUANTIZER_ROWS,
+  ...MODULE_ROWS,
+  ...RECIPE_ROWS,
+  ...OTHER_ROWS,
+  ...TENSOR_ROWS,
+  ...CONFORMANCE_ROWS,
+  ...DISTRIBUTED_ROWS,
+});
+
+export const callables = new Map(declarations.callables.map((each) => [each.name, each]));
+
+/** The exports that have parameters or a row. */
+export const taking = [...callables.values()].filter(
+  ({ name, parameters }) => parameters.length > 0 || ROWS[name],
+);
+
+/** The callables that have a row, by name. */
+export const rows: readonly (readonly [name: string, callable: Callable, row: Row])[] = taking.flatMap(
+  (callable) => {
+    const row = ROWS[callable.name];
+    return row ? [[callable.name, callable, row] as const] : [];
+  },
+);
+
+/** Opens guarded backends and fills the folder of checkpoints for the test file. */
+export function useBackends(): () => Backends {
+  let backends: Backends;
+  beforeAll(async () => {
+    backends = await openBackends((backend) => new GuardedBackend(backend));
+    await folder.fill(backends);
+  });
+  afterAll(async () => {
+    await folder.end();
+    await backends.backend.dispose();
+    await backends.other.dispose();
+  });
+  return () => backends;
+}
+
+/** Returns the function that calls an export, constructor or method. */
+export function targetOf({ name }: Callable): Target {
+  const [first = "", second] = name.split(".");
+  const entry = ENTRIES.find(([, exported]) => first in exported)?.[1];
+  const found: unknown = entry && Reflect.get(entry, first);
+  if (second === undefined) {
+    return (_self, args) =>
+      isClass(found)
+        ? Reflect.construct(found, args)
+        : Reflect.apply(found as () => unknown, undefined, args);
+  }
+  if (typeof found !== "function")
+    return (_self, args) => Reflect.apply(Reflect.get(found as object, second), undefined, args);
+  return (self, args) => Reflect.apply(Reflect.get(self as object, second), self, args);
+}
+
+function isClass(value: unknown): value is new (...args: unknown[]) => object {
+  return typeof value === "function" && /^class\b/.test(String(value));
+}
