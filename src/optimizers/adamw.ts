@@ -17,9 +17,9 @@ export class AdamW extends Optimizer {
   options: AdamWOptions;
 
   constructor(optimized: Optimized, options: AdamWOptions) {
-    requireAdamWOptions("AdamW", options);
+    const ownOptions = requireAdamWOptions("AdamW", options);
     super(optimized, ["m", "v"]);
-    this.options = options;
+    this.options = ownOptions;
   }
 
   /** Updates one parameter by the operation `adamw`, with its buffers `m` and `v`. */

@@ -16,9 +16,9 @@ export class SGD extends Optimizer {
   options: SGDOptions;
 
   constructor(optimized: Optimized, options: SGDOptions) {
-    requireSGDOptions("SGD", options);
-    super(optimized, options.momentum ? ["m"] : []);
-    this.options = options;
+    const ownOptions = requireSGDOptions("SGD", options);
+    super(optimized, ownOptions.momentum ? ["m"] : []);
+    this.options = ownOptions;
   }
 
   /** Updates one parameter by the operation `sgd`, with its buffer `m` if momentum is used. */

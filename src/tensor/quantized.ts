@@ -234,6 +234,7 @@ export class QuantizedTensor {
     return this.#owner;
   }
 
+  /** @internal Sets the scope that owns it. */
   set [OWNER](scope: Scope | undefined) {
     this.#owner = scope;
   }

@@ -111,6 +111,7 @@ export class Tensor<D extends DType = DType> {
     return this.#owner;
   }
 
+  /** @internal Sets the scope that owns it. */
   set [OWNER](scope: Scope | undefined) {
     this.#owner = scope;
   }

@@ -65,7 +65,8 @@ const readFields = optionsOf<Partial<GemmPlan>>({
 
 /** @shared Returns a copy of the argument if it is a plan. Throws `ArgumentError` if it is not. */
 export function requirePlan(op: string, name: string, plan: unknown): GemmPlan {
-  const ownPlan = readFields(op, plan as GemmPlan, name);
+  const isObject = typeof plan === "object" && plan !== null;
+  const ownPlan = (isObject ? readFields(op, plan as GemmPlan, name) : plan) as GemmPlan;
   const fault = planFault(ownPlan);
   if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);
   return ownPlan;

@@ -157,9 +157,14 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   });
 }
 
-/** @shared Throws `ArgumentError` for an invalid option of SGD or an invalid combination of options. */
-export function requireSGDOptions(user: string, options: Omit<SGDStepOptions, "first">): void {
-  sgdNumbers(user, checkSGDOptions(user, options));
+/** @shared Returns a copy of options of SGD. Throws `ArgumentError` for an invalid one or an invalid combination. */
+export function requireSGDOptions(
+  user: string,
+  options: Omit<SGDStepOptions, "first">,
+): Omit<SGDStepOptions, "first"> {
+  const ownOptions = checkSGDOptions(user, options);
+  sgdNumbers(user, ownOptions);
+  return ownOptions;
 }
 
 /** Returns the numbers of a step of SGD, rounded to f32. */
@@ -214,9 +219,12 @@ export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   });
 }
 
-/** @shared Throws `ArgumentError` for an invalid option of AdamW. */
-export function requireAdamWOptions(user: string, options: Omit<AdamWStepOptions, "step">): void {
-  checkAdamWOptions(user, options);
+/** @shared Returns a copy of options of AdamW. Throws `ArgumentError` for an invalid one. */
+export function requireAdamWOptions(
+  user: string,
+  options: Omit<AdamWStepOptions, "step">,
+): Omit<AdamWStepOptions, "step"> {
+  return checkAdamWOptions(user, options);
 }
 
 /** Checks the tensors of a step and returns their backend. `m` and `v` are the optimizer's buffers. */
