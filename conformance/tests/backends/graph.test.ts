@@ -18,10 +18,10 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { LAWS } from "../../laws/laws.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
+import { seeded } from "../harness/draws.js";
 import { ReplayingBackend } from "../harness/graph/replaying.js";
 import { calledAndReplayed, GRAPH_RECIPES } from "../harness/graph/step.js";
 import { useFreshBackend } from "../harness/suite.js";
-import { seeded } from "../harness/draws.js";
 
 let backend: Backend;
 useFreshBackend((opened) => {

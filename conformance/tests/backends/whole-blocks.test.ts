@@ -22,8 +22,8 @@ import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { PlainTensor, upload } from "../../values/plain.js";
-import { useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const ONE = new PlainTensor("f32", [1], Float32Array.of(1));

@@ -13,8 +13,8 @@ import { random16 } from "../../oracle/core/philox.js";
 import * as oracle from "../../oracle/core/scalar.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
 import { layoutOf } from "../../values/values.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();

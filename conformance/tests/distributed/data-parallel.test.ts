@@ -42,8 +42,8 @@ import {
 import { persistent } from "../../../src/modules/parameter.js";
 import { membersOf } from "../../../src/tape/value.js";
 import { download } from "../../values/plain.js";
-import { useBackends } from "./ranks/backends.js";
 import { seeded } from "../harness/draws.js";
+import { useBackends } from "./ranks/backends.js";
 
 const MOST = 4;
 const WIDTH = 32;

@@ -13,12 +13,12 @@ import * as oracle from "../../oracle/collective/collective.js";
 import { differenceOf } from "../../values/difference.js";
 import { fromCodes, PlainTensor, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
+import { seeded } from "../harness/draws.js";
 import { useBackends } from "./ranks/backends.js";
 import { distributedCase, parsed } from "./ranks/case.js";
 import { Job, roundTo } from "./ranks/devices.js";
 import { runCalls } from "./ranks/program.mjs";
 import { whileStreamsRun } from "./ranks/streams.js";
-import { seeded } from "../harness/draws.js";
 
 const MOST = 6;
 const backends = useBackends(MOST);

@@ -10,10 +10,10 @@ import { onSideStream } from "../../../src/ops/side-stream.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { differenceOf } from "../../values/difference.js";
+import { seeded } from "../harness/draws.js";
 import { useBackends } from "./ranks/backends.js";
 import { type Case, distributedCase, parsed } from "./ranks/case.js";
 import { runCalls } from "./ranks/program.mjs";
-import { seeded } from "../harness/draws.js";
 
 const MOST = 8;
 const backends = useBackends(MOST);

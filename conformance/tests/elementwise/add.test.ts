@@ -8,8 +8,8 @@ import * as oracle from "../../oracle/elementwise/add.js";
 import { download } from "../../values/plain.js";
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 let stems: Stems;
 beforeAll(async () => {

@@ -8,9 +8,9 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { lawNamed } from "../../laws/laws.js";
 import { backendSubject, type Subject } from "../../operations/operations.js";
 import { download, upload } from "../../values/plain.js";
+import { seeded } from "../harness/draws.js";
 import { wideValuesOf } from "../harness/products.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
-import { seeded } from "../harness/draws.js";
 
 const backend = useBackend();
 const threads = useThreads();
@@ -79,7 +79,9 @@ it("the laws catch a batch whose items all read the first item's a", async () =>
       right.batchedGemm({ ...input, items: items.map(({ b }) => ({ b, a: items[0]?.a as typeof b })) }),
   };
   const law = lawNamed("every item of a batch is the product of its own operands");
-  expect((await law.check(stuck, right, { runs: 60, seed: seeded(21) })).failure?.counterexample).toBeTruthy();
+  expect(
+    (await law.check(stuck, right, { runs: 60, seed: seeded(21) })).failure?.counterexample,
+  ).toBeTruthy();
 });
 
 describe("the fused GELU", () => {

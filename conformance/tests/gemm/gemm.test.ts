@@ -22,9 +22,9 @@ import { codesOf } from "../../operations/gemm/arbitrary-codes.js";
 import { runOracle } from "../../operations/gemm/kernel.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
 import { fromCodes, PlainTensor } from "../../values/plain.js";
+import { seeded } from "../harness/draws.js";
 import { bitsIn, cast, noise } from "../harness/noise.js";
 import { scoped } from "../harness/suite.js";
-import { seeded } from "../harness/draws.js";
 
 let one: Backend;
 let two: Backend;
@@ -186,7 +186,12 @@ describe("datapaths", () => {
 
 describe("drawn products", () => {
   it("agree with the oracle, and refusals have a reason", async () => {
-    const { laws } = await runConformance({ backend: two, operations: ["gemm"], runs: 150, seed: seeded(21) });
+    const { laws } = await runConformance({
+      backend: two,
+      operations: ["gemm"],
+      runs: 150,
+      seed: seeded(21),
+    });
     const [{ runs, declined, failure } = { runs: 0, declined: [], failure: undefined }] = laws;
     expect(failure).toBeUndefined();
     expect(runs).toBeGreaterThan(130);

@@ -17,8 +17,8 @@ import { encode as encodeScalar } from "../../oracle/core/scalar.js";
 import { amaxOf, E8M0_RULES, e8m0Reciprocal, largest } from "../../oracle/core/scale.js";
 import { fromCodes, wideValues } from "../../values/plain.js";
 import { layoutOf, storageBitsOf } from "../../values/values.js";
-import { encodeBits } from "../harness/reference-scalar.js";
 import { seeded } from "../harness/draws.js";
+import { encodeBits } from "../harness/reference-scalar.js";
 
 const CHECK = { runs: 400, seed: seeded(21) };
 

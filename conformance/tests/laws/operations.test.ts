@@ -6,9 +6,9 @@ import { describe } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { Answer } from "../../operations/operation.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { seeded } from "../harness/draws.js";
 import { ROOT } from "../harness/sources/sources.js";
 import { describeLaws, sameOnAll, useBackend, useThreads } from "../harness/suite.js";
-import { seeded } from "../harness/draws.js";
 
 /** The names of the rows in files of conformance/operations that have no counterpart among the tests. */
 const LIST = readFileSync(join(ROOT, "conformance/operations/rows.gen.ts"), "utf8");

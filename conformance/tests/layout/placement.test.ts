@@ -12,8 +12,8 @@ import { anyRows, drawnBlock } from "../../arbitraries/matrices.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { SpecQuantizer, uploadQuantized } from "../../operations/quantize/quantized.js";
 import { download, fromCodes } from "../../values/plain.js";
-import { useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 

@@ -11,8 +11,8 @@ import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { quantizeActivated } from "../../oracle/quantize/computed.js";
 import { download } from "../../values/plain.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 

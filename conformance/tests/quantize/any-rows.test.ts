@@ -20,8 +20,8 @@ import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
-import { useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 

@@ -22,9 +22,9 @@ import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { download } from "../../values/plain.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
+import { seeded } from "../harness/draws.js";
 import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
-import { seeded } from "../harness/draws.js";
 
 const backend = useBackend();
 const BOTH = { rowwise: true, columnwise: true };

@@ -10,8 +10,8 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { download } from "../../values/plain.js";
-import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 

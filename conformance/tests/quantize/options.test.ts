@@ -10,8 +10,8 @@ import { optionsOf, QUANTIZERS } from "../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { quantizeOperation } from "../../operations/quantize/quantize.js";
 import { nameOf, type Told, toldTogether } from "../arbitraries/quantizations.js";
-import { scoped, useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { scoped, useBackend } from "../harness/suite.js";
 
 describe("rows chosen to cover a table of options", () => {
   it("have every combination of values that any row has, and are few", () => {

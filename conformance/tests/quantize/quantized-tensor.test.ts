@@ -25,8 +25,8 @@ import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { scoped, useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 const other = useBackend();

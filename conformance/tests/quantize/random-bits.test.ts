@@ -20,8 +20,8 @@ import { backendSubject, ORACLE } from "../../operations/operations.js";
 import { quantizeCaseBy, quantizeOperation, randomBitsFor } from "../../operations/quantize/quantize.js";
 import { random8, random16 } from "../../oracle/core/philox.js";
 import { fromCodes, upload } from "../../values/plain.js";
-import { scoped, useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
 const BOTH = { rowwise: true, columnwise: true } as const;

@@ -3,8 +3,8 @@ import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
 import { download } from "../../values/plain.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const idsOf = (ids: readonly number[], shape?: readonly number[]) =>

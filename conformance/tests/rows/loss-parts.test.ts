@@ -9,8 +9,8 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { crossEntropyCase } from "../../operations/rows/loss.js";
 import { differenceOf } from "../../values/difference.js";
 import { download, upload } from "../../values/plain.js";
-import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
 const other = useBackend();

@@ -11,8 +11,8 @@ import * as wide from "../../oracle/core/wide.js";
 import { crossEntropy } from "../../oracle/rows/loss.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const IGNORE = -100;
 let stems: Stems;

@@ -2,8 +2,8 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { chunkedSum, laneSum, type Normalization, norm, normBackward } from "../../oracle/rows/norm.js";
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { describeLaws, useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, useBackend } from "../harness/suite.js";
 
 const SCRATCH = 1 << 14;
 const SHAPES = [

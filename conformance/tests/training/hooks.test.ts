@@ -20,8 +20,8 @@ import {
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
 import { download } from "../../values/plain.js";
-import { useBackend } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { useBackend } from "../harness/suite.js";
 
 const SIZE = 16;
 const LAYERS = 3;

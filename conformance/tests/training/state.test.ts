@@ -2,11 +2,11 @@
 import fc from "fast-check";
 import { it, vi } from "vitest";
 import { expectNoLeak } from "../../operations/guarded.js";
+import { seeded } from "../harness/draws.js";
 import { ALL_COMMANDS } from "../harness/state/commands.js";
 import { matrix, recipeModel } from "../harness/state/draws.js";
 import { modelOf, type Start, World } from "../harness/state/world.js";
 import { useBackend } from "../harness/suite.js";
-import { seeded } from "../harness/draws.js";
 
 const RUNS = 300;
 const backend = useBackend();

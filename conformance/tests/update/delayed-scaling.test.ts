@@ -5,8 +5,8 @@ import { type UpdateScalesInputs, updateScales } from "../../../src/ops/update/d
 import { Float8Quantizer } from "../../../src/quantizers/float8.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { download } from "../../values/plain.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const FLT_MAX = 2 ** 128 - 2 ** 104;

@@ -4,8 +4,8 @@ import { empty, tensor, zeros } from "../../../src/ops/create.js";
 import { type GradNormOptions, gradNorm } from "../../../src/ops/update/grad-norm.js";
 import { sgd } from "../../../src/ops/update/optimizer.js";
 import { download } from "../../values/plain.js";
-import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 

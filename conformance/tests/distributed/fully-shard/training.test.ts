@@ -2,10 +2,10 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
+import { seeded } from "../../harness/draws.js";
 import { useBackends } from "../ranks/backends.js";
 import { type Case, cases } from "./case.js";
 import { copiedRun, oneProcess, shardedRun } from "./runs.js";
-import { seeded } from "../../harness/draws.js";
 
 const MOST = 8;
 const STEPS = 3;
