@@ -3,7 +3,7 @@
  * backends that wrap them; the library itself calls the form that checks nothing.
  */
 import { ArgumentError } from "../errors.js";
-import { checkedMemory } from "../tensor/memory.js";
+import { checkedMemory, registered } from "../tensor/memory.js";
 import { isTensor } from "../tensor/tensor.js";
 import type { Backend } from "./backend.js";
 import type { OpArgs, OpName } from "./ops.js";
@@ -49,7 +49,8 @@ export function runChecked<K extends OpName>(backend: Backend, op: K, args: OpAr
   visit(args, (value) => {
     if (isTensor(value)) memory.require("run", value.address, value.byteLength);
   });
-  runs.get(backend)?.(op, args);
+  const run = runs.get(registered(backend) ?? backend);
+  run?.(op, args);
 }
 
 /** Calls `body` with each tensor, plain object and array in `value`. */

@@ -48,12 +48,20 @@ function memoryOfOther(backend: Partial<HasMemory> | null | undefined): Memory {
   );
 }
 
+/** Returns the library's own backend that this one is or inherits from, or undefined if there is none. */
+export function registered(backend: object): object | undefined {
+  for (let at: object | null = backend; at; at = Object.getPrototypeOf(at) as object | null) {
+    if (own.has(at)) return at;
+  }
+  return undefined;
+}
+
 /**
  * Returns what `backend.memory` of one of the library's own backends shows. Throws `ArgumentError` for a proxy of one, which is
  * what `this` is in a getter that is called through a proxy.
  */
 export function checkedMemory(backend: object): CheckedMemory {
-  const known = own.get(backend);
+  const known = own.get(registered(backend) ?? backend);
   if (known) return known.checked;
   throw new ArgumentError(
     "backend is a proxy or an imitation of a backend: give the backend itself (toRaw() in Vue, and markRaw() where it is stored)",
