@@ -79,7 +79,7 @@ export interface GemmResult {
 }
 
 const splits = integer(1);
-const splitsOrAuto: Domain = (user, name, value) => value !== "auto" && splits(user, name, value);
+const splitsOrAuto: Domain = (user, name, value) => (value === "auto" ? value : splits(user, name, value));
 
 /**
  * Checks the options of `gemm`. Throws `ArgumentError` or `DTypeError` for an invalid value; `operandsOf` checks the
