@@ -52,6 +52,8 @@ export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
  */
 export function inverseHadamard(y: Tensor<"f32">, signs: number, dtype: WideDType): Tensor<WideDType> {
   const [rows, columns] = asMatrix(y.shape);
+  // the matrices that follow grow with the rows, of which an empty tensor may have any number
+  if (columns === 0) return new Tensor(y.backend, dtype, [rows, columns]);
   const groups = rows / GROUP;
   const inverse = inverseMatrix(signs);
   const repeated = Float32Array.from(
