@@ -17,8 +17,8 @@ function requireOrdered(folder, order, others) {
 /** Imports run one way, from the right to the left; `index` has all of them but io and cli. */
 const LAYERS = [
   ...[
+    "text",
     "errors",
-    "nearest",
     "brand",
     "options",
     "formats",
@@ -35,7 +35,7 @@ const LAYERS = [
   ...["tape", "autocast", "functional", "modules", "optimizers", "parallel", "io", "cli"],
 ];
 
-requireOrdered("src", LAYERS, ["index", "packages", "printable"]);
+requireOrdered("src", LAYERS, ["index", "packages"]);
 
 /** The same of what `lockstep/conformance` publishes; `index` has all of it. */
 const CONFORMANCE = ["oracle", "values", "arbitraries", "operations", "counterexamples", "laws", "corpus"];

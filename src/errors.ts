@@ -1,6 +1,6 @@
 /** The errors that this library throws on purpose. Each has a stable code that programs can switch on. */
 
-import { printable } from "./printable.js";
+import { printable } from "./text/printable.js";
 
 export type ErrorCode =
   | "ARGUMENT"

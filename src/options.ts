@@ -4,7 +4,7 @@
  */
 import { unwrapHint } from "./brand.js";
 import { ArgumentError } from "./errors.js";
-import { distance } from "./nearest.js";
+import { distance } from "./text/nearest.js";
 
 /** What a check returns: anything but undefined, so that a check that returns nothing is a type error. */
 type Kept = NonNullable<unknown> | null;

@@ -1,7 +1,7 @@
 /** The command line: finds and runs the command, and turns errors into one line and an exit status. */
 import { ArgumentError, LockstepError, messageOf } from "../errors.js";
-import { nearest } from "../nearest.js";
-import { printable } from "../printable.js";
+import { nearest } from "../text/nearest.js";
+import { printable } from "../text/printable.js";
 import type { Command, ExitCode } from "./command-types.js";
 import { buildCuda } from "./commands/build-cuda.js";
 import { compare } from "./commands/compare.js";

@@ -1,7 +1,7 @@
 /** Command-line options as data. Each option is a row of a table; parsing and help follow from the table. */
 import { type ParseArgsConfig, parseArgs } from "node:util";
 import { ArgumentError } from "../errors.js";
-import { nearest } from "../nearest.js";
+import { nearest } from "../text/nearest.js";
 
 /** One option. T is the type of its value. */
 export interface Option<T> {

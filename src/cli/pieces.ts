@@ -6,7 +6,7 @@ import { headerTooLong, leastHeaderBytes } from "../io/header/header-write.js";
 import { MAX_HEADER_BYTES } from "../io/limits.js";
 import type { PutTensor } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
-import { printable } from "../printable.js";
+import { printable } from "../text/printable.js";
 import type { OpenFile } from "./files.js";
 import type { Session } from "./session.js";
 

@@ -1,7 +1,7 @@
 /** One run of a command: its output streams, its files and its backend. */
 import type { Backend } from "../backends/backend.js";
 import { type BackendName, openBackend } from "../backends/open.js";
-import { printable, printableJson } from "../printable.js";
+import { printable, printableJson } from "../text/printable.js";
 import { DISK, type Files } from "./files.js";
 import type { Values } from "./options.js";
 import { Progress, type Sink } from "./progress.js";

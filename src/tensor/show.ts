@@ -2,7 +2,7 @@
 
 import { messageOf } from "../errors.js";
 import { isScalarFormat, valueOfCode } from "../formats/derive.js";
-import { printable } from "../printable.js";
+import { printable } from "../text/printable.js";
 import { viewAs } from "./data.js";
 import { memoryOf } from "./memory.js";
 import { storageBits } from "./shape.js";

@@ -4,7 +4,7 @@ import { factsOf } from "../../../src/formats/derive.js";
 import type { CodedElement, Coder } from "./coder.js";
 import { coders } from "./coders.js";
 import type { CopyEvidence } from "./copies.js";
-import { type Scaler, scalers } from "./scalers.js";
+import { type Scaler, scalers } from "./scales/scalers.js";
 import type { View } from "./view.js";
 
 /** How elements became codes. */

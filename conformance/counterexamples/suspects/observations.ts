@@ -2,8 +2,8 @@
 import type { Direction } from "../../../src/tensor/quantized.js";
 import { codeWays } from "./codes.js";
 import { type CopyEvidence, isSameScale, isWrong } from "./copies.js";
-import type { ScaleSuspect } from "./scale-suspect.js";
-import { scaleSuspects } from "./scales.js";
+import type { ScaleSuspect } from "./scales/scale-suspect.js";
+import { scaleSuspects } from "./scales/scales.js";
 import { commonTraits, type Verdict } from "./traits.js";
 
 /** Facts about a copy, none of them a cause. */

@@ -16,8 +16,8 @@ import {
 } from "./copies.js";
 import { mapCodes } from "./inputs.js";
 import { observations } from "./observations.js";
-import type { ScaleSuspect } from "./scale-suspect.js";
-import { scaleSuspects } from "./scales.js";
+import type { ScaleSuspect } from "./scales/scale-suspect.js";
+import { scaleSuspects } from "./scales/scales.js";
 import type { Evidence, Explanation, Naming } from "./suspect.js";
 
 type Named = Explanation<QuantizeCase>;

@@ -12,7 +12,7 @@ import { words } from "../../arbitraries/random.js";
 import { directionsOf } from "../../operations/gemm/case.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { fromCodes, upload } from "../../values/plain.js";
-import { PAIRS, type Pair, wideValuesOf } from "../harness/products.js";
+import { PAIRS, type Pair, wideValuesOf } from "../harness/gemm/products.js";
 
 /**
  * Rows, columns and depth. The last two have the same hash as the first if a hash multiplies by 31: one number is

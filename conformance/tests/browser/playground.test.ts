@@ -39,7 +39,7 @@ import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
 import { partsOf } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
-import { VECTORS, valuesIn } from "../checkpoints/checkpoints.js";
+import { VECTORS, valuesIn } from "../checkpoints/files/checkpoints.js";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } from "./playground-page.js";
 

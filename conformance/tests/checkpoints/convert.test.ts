@@ -21,7 +21,7 @@ import {
   transposed,
   VECTORS,
   valuesIn,
-} from "./checkpoints.js";
+} from "./files/checkpoints.js";
 
 const w = useWorkspace();
 const backend = useBackend({ threads: 1, datapath: "hopper" });

@@ -5,7 +5,7 @@ import { inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
 import type { Finding } from "../../../src/cli/checkpoints/judge/findings.js";
 import { type ConventionName, conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
 import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import { type Contents, errorsIn, type Held, inFolder, writeContents } from "./checkpoints.js";
+import { type Contents, errorsIn, type Held, inFolder, writeContents } from "./files/checkpoints.js";
 import {
   addWeight,
   configFor,
@@ -14,7 +14,7 @@ import {
   FORMS,
   type Form,
   STORED_NAMES,
-} from "./drawn-files.js";
+} from "./files/drawn-files.js";
 
 const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { useWorkspace } from "../harness/cli.js";
-import { GGUF, VECTORS } from "./checkpoints.js";
+import { GGUF, VECTORS } from "./files/checkpoints.js";
 
 const w = useWorkspace();
 const FILES = [join(GGUF, "gguf-model.gguf"), join(VECTORS, "modelopt-nvfp4", "model.safetensors")];

@@ -17,7 +17,7 @@ import {
   VECTORS,
   valuesIn,
   writeContents,
-} from "./checkpoints.js";
+} from "./files/checkpoints.js";
 
 const w = useWorkspace();
 const backend = useBackend({ threads: 1 });

@@ -10,7 +10,7 @@ import { CONVENTIONS, type ConventionName } from "../../../src/cli/checkpoints/s
 import { dequantizedRows } from "../../../src/cli/checkpoints/stored/dequantize.js";
 import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import type { QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
-import { errorsIn, FIXTURES, reportOf, VECTORS } from "./checkpoints.js";
+import { errorsIn, FIXTURES, reportOf, VECTORS } from "./files/checkpoints.js";
 
 const ORIGINAL = join(VECTORS, "original");
 

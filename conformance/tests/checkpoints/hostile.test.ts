@@ -11,8 +11,8 @@ import { matchesGlob } from "../../../src/cli/checkpoints/glob.js";
 import { inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
 import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { isIgnored } from "../../../src/cli/checkpoints/stored/config/ignored.js";
 import { CONVENTION_NAMES, conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
-import { isIgnored } from "../../../src/cli/checkpoints/stored/ignored.js";
 import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
 import { LockstepError } from "../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
@@ -26,7 +26,7 @@ import {
   reportOf,
   reportOfContents,
   writeContents,
-} from "./checkpoints.js";
+} from "./files/checkpoints.js";
 
 const backend = useBackend({ threads: 1 });
 const noBackend = (): Promise<never> => Promise.reject(new Error("a plan quantizes nothing"));

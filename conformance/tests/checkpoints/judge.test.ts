@@ -20,7 +20,7 @@ import {
   reportOf,
   reportOfContents,
   VECTORS,
-} from "./checkpoints.js";
+} from "./files/checkpoints.js";
 
 const Q = "model.layers.0.self_attn.q_proj";
 const GATE = "model.layers.0.mlp.gate_proj";

@@ -16,8 +16,8 @@ import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { FileError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
-import { asCounted, bf16, counted, hasErrorOf, heldAs } from "./plain.js";
-import { float, floats, KINDS, ofByte, weightOf, weights } from "./weights.js";
+import { asCounted, bf16, counted, hasErrorOf, heldAs } from "./files/plain.js";
+import { float, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
 
 describe("a weight becomes a wide type", () => {
   it.each(KINDS)("$convention, scales $scale by $kind", async (kind) => {

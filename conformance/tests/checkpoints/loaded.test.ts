@@ -16,7 +16,7 @@ import {
   VECTORS,
   valuesIn,
   writeContents,
-} from "./checkpoints.js";
+} from "./files/checkpoints.js";
 
 interface Loaded {
   readonly packages: readonly string[];

@@ -9,8 +9,8 @@ import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { readScales } from "../../../src/cli/checkpoints/stored/scales.js";
 import type { QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
 import { MemorySource } from "../../../src/io/source.js";
-import { heldAs } from "./plain.js";
-import { type Drawn, KINDS, weights } from "./weights.js";
+import { heldAs } from "./files/plain.js";
+import { type Drawn, KINDS, weights } from "./files/weights.js";
 
 const DTYPES = { f32: "F32", bf16: "BF16", f16: "F16" } as const;
 

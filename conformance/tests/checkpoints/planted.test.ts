@@ -14,7 +14,7 @@ import {
   reportOfContents,
   VECTORS,
   writeContents,
-} from "./checkpoints.js";
+} from "./files/checkpoints.js";
 
 const backend = useBackend({ threads: 1 });
 

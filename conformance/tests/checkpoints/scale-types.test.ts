@@ -14,7 +14,7 @@ import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { isLineWide, isTensorWide, tileSize } from "../../../src/formats/block.js";
 import type { FileDType } from "../../../src/io/dtypes.js";
 import { useBackend } from "../harness/suite.js";
-import { convertTo, type Held, inFolder, valuesIn, writeContents } from "./checkpoints.js";
+import { convertTo, type Held, inFolder, valuesIn, writeContents } from "./files/checkpoints.js";
 
 const backend = useBackend({ threads: 1 });
 /** Two tiles of 128 rows. */

@@ -14,7 +14,7 @@ import {
   reportOf,
   VECTORS,
   writeContents,
-} from "./checkpoints.js";
+} from "./files/checkpoints.js";
 
 const INDEX = "model.safetensors.index.json";
 

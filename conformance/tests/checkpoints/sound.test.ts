@@ -9,8 +9,8 @@ import { QUANTIZED_TARGETS, targetNamed } from "../../../src/cli/checkpoints/con
 import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
 import { FileError } from "../../../src/errors.js";
 import { useBackend } from "../harness/suite.js";
-import { convertTo, inFolder, reportOf, transposed, valuesIn, writeContents } from "./checkpoints.js";
-import { bf16 } from "./plain.js";
+import { convertTo, inFolder, reportOf, transposed, valuesIn, writeContents } from "./files/checkpoints.js";
+import { bf16 } from "./files/plain.js";
 
 const backend = useBackend({ threads: 1 });
 const SIDE = 128;

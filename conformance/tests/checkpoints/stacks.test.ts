@@ -4,8 +4,8 @@ import { expect, it } from "vitest";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
 import { fileBytes } from "../../../src/io/dtypes.js";
-import { type Held, reportOfContents } from "./checkpoints.js";
-import { addWeight, contentsOf, drawsFrom, type Form } from "./drawn-files.js";
+import { type Held, reportOfContents } from "./files/checkpoints.js";
+import { addWeight, contentsOf, drawsFrom, type Form } from "./files/drawn-files.js";
 
 const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 

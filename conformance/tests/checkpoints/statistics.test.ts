@@ -7,7 +7,7 @@ import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.js";
 import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
-import { type Drawn, floats, KINDS, weights } from "./weights.js";
+import { type Drawn, floats, KINDS, weights } from "./files/weights.js";
 
 const count = <T>(all: Iterable<T>, test: (each: T) => boolean): number => [...all].filter(test).length;
 const largest = (all: readonly number[]): number => all.reduce((most, each) => Math.max(most, each), 0);

@@ -7,8 +7,8 @@ import { CodeTables } from "../../../src/cli/checkpoints/kernels/code-tables.js"
 import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
-import { asCounted, bf16, counted, heldAs } from "./plain.js";
-import { float, floats } from "./weights.js";
+import { asCounted, bf16, counted, heldAs } from "./files/plain.js";
+import { float, floats } from "./files/weights.js";
 
 describe("codes of eight bits under one scale become bf16, many at a time", () => {
   const scales = fc.oneof(

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { FILE_DTYPES } from "../../../src/io/dtypes.js";
-import { FIXTURES, readContents, VECTORS } from "../checkpoints/checkpoints.js";
+import { FIXTURES, readContents, VECTORS } from "../checkpoints/files/checkpoints.js";
 import { type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { COMMANDS } from "../../../src/cli/main.js";
 import type { Option } from "../../../src/cli/options.js";
-import { printable } from "../../../src/printable.js";
+import { printable } from "../../../src/text/printable.js";
 import { type CliRun, type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();

@@ -11,8 +11,8 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { assertSame } from "../../values/difference.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import { wideValuesOf } from "../harness/gemm/products.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
-import { wideValuesOf } from "../harness/products.js";
 
 /**
  * About twice the largest difference measured on an H200, relative to 1 + |x|. 16-bit results differ by more than one

@@ -9,7 +9,7 @@ import { lawNamed } from "../../laws/laws.js";
 import { backendSubject, type Subject } from "../../operations/operations.js";
 import { download, upload } from "../../values/plain.js";
 import { seeded } from "../harness/draws.js";
-import { wideValuesOf } from "../harness/products.js";
+import { wideValuesOf } from "../harness/gemm/products.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();

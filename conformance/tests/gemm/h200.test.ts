@@ -10,7 +10,7 @@ import {
   type Tensor,
   tensor,
 } from "../../../src/index.js";
-import type { RecordedGemm } from "../harness/recorded-gemm.js";
+import type { RecordedGemm } from "../harness/gemm/recorded-gemm.js";
 
 /** A recorded product; the file has the first 512 elements of its result. */
 interface Case extends RecordedGemm {

@@ -6,7 +6,7 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import type { GemmInput } from "../../../src/ops/gemm/operand.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { download } from "../../values/plain.js";
-import type { RecordedGemm } from "../harness/recorded-gemm.js";
+import type { RecordedGemm } from "../harness/gemm/recorded-gemm.js";
 import { useBackend } from "../harness/suite.js";
 
 interface Case extends RecordedGemm<"e4m3" | "e5m2"> {

@@ -17,8 +17,8 @@ import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.
 import { matricesOf, type QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
-import { FIXTURES, inFolder, VECTORS } from "../checkpoints/checkpoints.js";
-import { float, KINDS, weights } from "../checkpoints/weights.js";
+import { FIXTURES, inFolder, VECTORS } from "../checkpoints/files/checkpoints.js";
+import { float, KINDS, weights } from "../checkpoints/files/weights.js";
 
 let backend: Awaited<ReturnType<typeof openReference>>;
 beforeAll(async () => {

@@ -3,7 +3,7 @@
  * change how many are made, and which.
  */
 import { expect, it } from "vitest";
-import { tell, tryDamaged } from "../checkpoints/damaged-law.js";
+import { tell, tryDamaged } from "../checkpoints/files/damaged-law.js";
 import { useBackend } from "../harness/suite.js";
 
 const RUNS = Number(process.env.RUNS ?? 1_000_000);

@@ -6,8 +6,8 @@ import {
   type RecognizedWeight,
   recognize,
 } from "../../../dist/src/cli/checkpoints/recognize/recognize.js";
-import { type Claim, claimIn, parseObject } from "../../../dist/src/cli/checkpoints/stored/claim.js";
 import { CODE_TYPES, unpackCodes } from "../../../dist/src/cli/checkpoints/stored/code-types.js";
+import { type Claim, claimIn, parseObject } from "../../../dist/src/cli/checkpoints/stored/config/claim.js";
 import { conventionOf } from "../../../dist/src/cli/checkpoints/stored/conventions.js";
 import { scaleIndexOf } from "../../../dist/src/cli/checkpoints/stored/dequantize.js";
 import { readFacts } from "../../../dist/src/cli/checkpoints/stored/facts.js";

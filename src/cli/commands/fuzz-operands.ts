@@ -5,9 +5,9 @@ import { DIALECT_NAMES } from "../../dialects/table.js";
 import { ArgumentError } from "../../errors.js";
 import { BLOCK_FORMAT_NAMES } from "../../formats/block.js";
 import { resolveFormat } from "../../formats/derive.js";
-import { nearest } from "../../nearest.js";
 import { SCALED_TILES } from "../../ops/gemm/operand.js";
 import { makeSpec } from "../../tensor/spec.js";
+import { nearest } from "../../text/nearest.js";
 
 const DTYPES = ["e4m3", "e5m2", "bf16", "f16", "f32"] as const;
 

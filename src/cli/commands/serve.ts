@@ -4,7 +4,7 @@ import { encodeFrame, Frame, MESSAGE_KEY } from "../../io/frames/frame.js";
 import { FrameReader } from "../../io/frames/frame-reader.js";
 import { isObject } from "../../io/header/header.js";
 import { JsonError, parseJson } from "../../io/json/json-read.js";
-import { nearest } from "../../nearest.js";
+import { nearest } from "../../text/nearest.js";
 import { defineCommand } from "../command.js";
 import type { Command, ExitCode } from "../command-types.js";
 import { MessageFiles } from "../message-files.js";

@@ -24,7 +24,7 @@ import {
   readContents,
   reportOf,
   valuesIn,
-} from "../checkpoints.js";
+} from "../files/checkpoints.js";
 import { ggufBytes, TYPE } from "./files.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });

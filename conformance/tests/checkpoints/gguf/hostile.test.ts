@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 import { type Checkpoint, openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
 import { PACKED_LAYOUT_NAMES } from "../../../../src/dialects/packed/packed.js";
 import { FileError } from "../../../../src/errors.js";
-import { GGUF, inFolder } from "../checkpoints.js";
+import { GGUF, inFolder } from "../files/checkpoints.js";
 import {
   bytesOf,
   type Contents,

@@ -29,7 +29,7 @@ import {
   VECTORS,
   valuesIn,
   writeContents,
-} from "../checkpoints.js";
+} from "../files/checkpoints.js";
 import { ggufBytes, TYPE } from "./files.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });

@@ -12,10 +12,10 @@ import type { WideDType } from "../../../../src/tensor/shape.js";
 import { directionsOf } from "../../../operations/gemm/case.js";
 import { assertSame } from "../../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
+import { wideValuesOf } from "../../harness/gemm/products.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "../../harness/gpu/gpu.js";
 import { columnsOf, rowsOf } from "../../harness/gpu/products.js";
 import { record } from "../../harness/gpu/record.js";
-import { wideValuesOf } from "../../harness/products.js";
 
 /** The number of batches of each type: 10 by default, 200 in the long suite (RUNS=10000). */
 const BATCHES = Math.min(Math.ceil(RUNS / 10), 200);

@@ -15,8 +15,8 @@ import { makeSpec } from "../../../../src/tensor/spec.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 import { assertSame } from "../../../values/difference.js";
 import { download, type PlainTensor, upload } from "../../../values/plain.js";
+import { operandOf, PAIRS, type Pair, wideValuesOf } from "../../harness/gemm/products.js";
 import { describeOnGpu, useGpu } from "../../harness/gpu/gpu.js";
-import { operandOf, PAIRS, type Pair, wideValuesOf } from "../../harness/products.js";
 
 const [M, N] = [32, 32];
 

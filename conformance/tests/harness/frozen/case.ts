@@ -10,7 +10,7 @@ import { words } from "../../../arbitraries/random.js";
 import type { Answer } from "../../../operations/operation.js";
 import { type Cases, OPERATIONS, type OperationName } from "../../../operations/operations.js";
 import { codeValue, fromCodes, nanIsClass, PlainTensor } from "../../../values/plain.js";
-import { wideValuesOf } from "../products.js";
+import { wideValuesOf } from "../gemm/products.js";
 
 /** Hashes of the tensors of an answer, by name. */
 export type Hashes = Readonly<Record<string, string>>;

@@ -7,7 +7,7 @@ import { gemm } from "../../../../src/ops/gemm/gemm.js";
 import type { GemmOptions } from "../../../../src/ops/gemm/options.js";
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
 import { download, upload } from "../../../values/plain.js";
-import { operandOf, PAIRS, stepOf, wideValuesOf } from "../products.js";
+import { operandOf, PAIRS, stepOf, wideValuesOf } from "../gemm/products.js";
 import { type FrozenCase, frozenCase, type Hashes, hashesOf } from "./case.js";
 
 /** A product of one pair of operands. */

@@ -18,7 +18,7 @@ import { makeSpec } from "../../../../src/tensor/spec.js";
 import { words } from "../../../arbitraries/random.js";
 import type { Quantization } from "../../../operations/quantize/quantize.js";
 import { fromCodes, type PlainTensor } from "../../../values/plain.js";
-import { wideValuesOf } from "../products.js";
+import { wideValuesOf } from "../gemm/products.js";
 import { type FrozenCase, frozenCase, values } from "./case.js";
 
 /**

@@ -4,7 +4,7 @@
  */
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { PlainTensor } from "../../../values/plain.js";
-import { wideValuesOf } from "../products.js";
+import { wideValuesOf } from "../gemm/products.js";
 import { type FrozenCase, frozenCase, indices, values } from "./case.js";
 
 const ROWS = 67;

@@ -17,7 +17,7 @@ import { uploadQuantized } from "../../../operations/quantize/quantized.js";
 import { assertSame } from "../../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
 import type { ResultDType } from "../../../values/rounded.js";
-import { operandOf, PAIRS, type Pair, stepOf, wideValuesOf } from "../products.js";
+import { operandOf, PAIRS, type Pair, stepOf, wideValuesOf } from "../gemm/products.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
 import { record } from "./record.js";
 

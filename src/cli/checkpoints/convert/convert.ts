@@ -10,9 +10,9 @@ import { replaceFile } from "../../../io/replace/replace.js";
 import { type PutTensor, writeSafetensors } from "../../../io/safetensors-writer.js";
 import { writeGguf } from "../gguf/writer.js";
 import { type Checkpoint, readJsonFile, readOptionalJson, type StoredTensor } from "../stored/open.js";
-import { fileMetadata } from "./announce.js";
-import { convertedConfig, convertedModelopt } from "./config-out.js";
-import { ggufMetadata } from "./gguf-metadata.js";
+import { fileMetadata } from "./metadata/announce.js";
+import { convertedConfig, convertedModelopt } from "./metadata/config-out.js";
+import { ggufMetadata } from "./metadata/gguf-metadata.js";
 import { Output } from "./output.js";
 import {
   bytesOfShard,

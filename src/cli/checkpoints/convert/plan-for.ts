@@ -5,7 +5,7 @@ import { survey } from "../inspect.js";
 import { Kernels } from "../kernels/kernels.js";
 import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
-import { modelDType } from "./config-out.js";
+import { modelDType } from "./metadata/config-out.js";
 import {
   type ConversionPlan,
   type Conversions,

@@ -22,7 +22,7 @@ import {
   torchaoMx,
   torchaoNv,
   typed,
-} from "./announcements.js";
+} from "./metadata/announcements.js";
 import { OWN_TARGETS } from "./own-targets.js";
 import { WIDE_TARGETS, type WideTarget } from "./wide.js";
 

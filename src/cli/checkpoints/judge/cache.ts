@@ -1,5 +1,5 @@
 /** Scales of the cache of keys and values: every layer that has a cache has both, or none has. */
-import type { Claim } from "../stored/claim.js";
+import type { Claim } from "../stored/config/claim.js";
 import type { CheckpointTensors } from "../stored/open.js";
 import { type Finding, finding } from "./findings.js";
 

@@ -2,8 +2,8 @@
 import { join } from "node:path";
 import { isLinear } from "../convert/select.js";
 import { announces, moduleOf, type Recognized } from "../recognize/recognize.js";
-import type { Claim } from "../stored/claim.js";
-import type { Configuration } from "../stored/config.js";
+import type { Claim } from "../stored/config/claim.js";
+import type { Configuration } from "../stored/config/config.js";
 import type { Checkpoint, StoredTensor } from "../stored/open.js";
 import { judgeCache } from "./cache.js";
 import { type Finding, finding } from "./findings.js";

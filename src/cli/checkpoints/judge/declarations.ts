@@ -1,6 +1,6 @@
 /** Compares the declarations of one quantization that stand in several places. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { ignoredIn } from "../stored/scheme.js";
+import { ignoredIn } from "../stored/config/scheme.js";
 import { type Finding, finding } from "./findings.js";
 
 type Paths = readonly [model: string, modelopt: string];

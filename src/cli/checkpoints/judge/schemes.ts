@@ -1,10 +1,10 @@
 /** Compares what the configuration says of each weight with what its tensors are. */
 import { moduleOf, type RecognizedWeight } from "../recognize/recognize.js";
-import type { Claim } from "../stored/claim.js";
 import { CODE_TYPES } from "../stored/code-types.js";
+import type { Claim } from "../stored/config/claim.js";
+import type { Scheme } from "../stored/config/scheme.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { CheckpointTensors } from "../stored/open.js";
-import type { Scheme } from "../stored/scheme.js";
 import { type Finding, type FindingName, finding } from "./findings.js";
 
 interface Compared {

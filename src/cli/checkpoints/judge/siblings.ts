@@ -1,7 +1,7 @@
 /** What weights of one kind have, each of them has: scales of activations, experts, layers. */
 import { isObject, type JsonObject } from "../../../io/header/header.js";
 import { moduleOf, type RecognizedWeight } from "../recognize/recognize.js";
-import type { Claim } from "../stored/claim.js";
+import type { Claim } from "../stored/config/claim.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { Checkpoint, CheckpointTensors } from "../stored/open.js";
 import { type Finding, finding } from "./findings.js";

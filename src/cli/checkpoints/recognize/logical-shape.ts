@@ -2,10 +2,10 @@
 import { FILE_DTYPES } from "../../../io/dtypes.js";
 import type { Shape } from "../../../tensor/shape.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
+import type { Scheme } from "../stored/config/scheme.js";
 import type { Convention } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
 import { rowsOf } from "../stored/packing.js";
-import type { Scheme } from "../stored/scheme.js";
 
 const WORD_BITS = 32;
 

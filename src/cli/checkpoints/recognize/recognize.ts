@@ -2,8 +2,10 @@
 import type { FileDType } from "../../../io/dtypes.js";
 import { type Shape, sameShape } from "../../../tensor/shape.js";
 import { type Finding, finding } from "../judge/findings.js";
-import type { Claim } from "../stored/claim.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
+import type { Claim } from "../stored/config/claim.js";
+import type { Scheme } from "../stored/config/scheme.js";
+import { subclassOf } from "../stored/config/torchao.js";
 import {
   CONVENTION_NAMES,
   type Convention,
@@ -13,8 +15,6 @@ import {
 import type { Facts } from "../stored/facts.js";
 import type { CheckpointTensors, StoredTensor } from "../stored/open.js";
 import { type OwnWeight, ownTensors } from "../stored/own.js";
-import type { Scheme } from "../stored/scheme.js";
-import { subclassOf } from "../stored/torchao.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { companionShapes } from "./companion-shapes.js";
 import { fitGeometry } from "./geometry.js";

@@ -10,7 +10,7 @@ import { SafetensorsFile } from "../../../io/safetensors.js";
 import type { TensorSource } from "../../../io/source.js";
 import { type GgufFacts, GgufFile, isGguf } from "../gguf/file.js";
 import { type Finding, finding } from "../judge/findings.js";
-import { parseObject } from "./claim.js";
+import { parseObject } from "./config/claim.js";
 import type { Container } from "./conventions.js";
 
 const INDEX_END = ".index.json";

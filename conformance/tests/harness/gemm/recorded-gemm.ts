@@ -1,5 +1,5 @@
 /** The common fields of recorded GPU products. */
-import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import type { ScalarFormat } from "../../../../src/formats/scalar.js";
 
 /** A product of x, [m, k], and w, [n, k]. */
 export interface RecordedGemm<F extends ScalarFormat = ScalarFormat> {

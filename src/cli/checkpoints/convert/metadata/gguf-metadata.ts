@@ -1,12 +1,12 @@
 /** The metadata of GGUF files that a conversion writes. */
 import { join } from "node:path";
-import { GgufFile } from "../gguf/file.js";
-import { ALIGNMENT_KEY } from "../gguf/metadata.js";
-import { ggufTensors, little } from "../gguf/writer.js";
-import type { Checkpoint } from "../stored/open.js";
-import { readOptionalJson } from "../stored/open.js";
+import { GgufFile } from "../../gguf/file.js";
+import { ALIGNMENT_KEY } from "../../gguf/metadata.js";
+import { ggufTensors, little } from "../../gguf/writer.js";
+import type { Checkpoint } from "../../stored/open.js";
+import { readOptionalJson } from "../../stored/open.js";
+import { type ConversionPlan, outputsOf, type ShardPlan } from "../plan.js";
 import type { Announcement } from "./announcements.js";
-import { type ConversionPlan, outputsOf, type ShardPlan } from "./plan.js";
 
 const ARCHITECTURE = "general.architecture";
 const FILE_TYPE = "general.file_type";

@@ -1,5 +1,5 @@
 /** Whether a configuration leaves a module unquantized. */
-import { matchesGlob } from "../glob.js";
+import { matchesGlob } from "../../glob.js";
 import { matchesStart } from "./regex.js";
 
 const REGULAR = "re:";

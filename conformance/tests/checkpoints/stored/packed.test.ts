@@ -2,11 +2,11 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
-import { type ConventionName, conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
-import { toFloats } from "../../../src/cli/checkpoints/stored/scales.js";
-import { swizzledIndex } from "../../../src/tensor/places.js";
-import { useBackend } from "../harness/suite.js";
+import { CODE_TYPES } from "../../../../src/cli/checkpoints/stored/code-types.js";
+import { type ConventionName, conventionOf } from "../../../../src/cli/checkpoints/stored/conventions.js";
+import { toFloats } from "../../../../src/cli/checkpoints/stored/scales.js";
+import { swizzledIndex } from "../../../../src/tensor/places.js";
+import { useBackend } from "../../harness/suite.js";
 import {
   convertTo,
   errorsIn,
@@ -16,7 +16,7 @@ import {
   reportOf,
   valuesIn,
   writeContents,
-} from "./checkpoints.js";
+} from "../files/checkpoints.js";
 import {
   addWeight,
   configFor,
@@ -25,7 +25,7 @@ import {
   type Form,
   GROUP,
   type Options,
-} from "./drawn-files.js";
+} from "../files/drawn-files.js";
 
 const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 

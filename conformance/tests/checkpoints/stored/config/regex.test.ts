@@ -1,7 +1,7 @@
 /** Expressions of configurations match as they do elsewhere, in a time that no expression makes long. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { matchesStart } from "../../../src/cli/checkpoints/stored/regex.js";
+import { matchesStart } from "../../../../../src/cli/checkpoints/stored/config/regex.js";
 
 const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 

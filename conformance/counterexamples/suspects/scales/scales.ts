@@ -1,7 +1,7 @@
 /** What a kernel may have done wrong with scales, one suspect each: the scale of a block as the wrong kernel computes it. */
-import { blockFormat } from "../../../src/formats/block.js";
-import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
-import type { CopyEvidence } from "./copies.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import type { CopyEvidence } from "../copies.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
 import { ofAmaxes } from "./scales-by-amax.js";
 import { ofChanges, ofPlaces } from "./scales-by-change.js";

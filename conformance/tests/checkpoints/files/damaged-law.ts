@@ -13,13 +13,13 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect } from "vitest";
-import type { Backend } from "../../../src/backends/backend.js";
-import { convert } from "../../../src/cli/checkpoints/convert/convert.js";
-import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
-import { inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import { LockstepError } from "../../../src/errors.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { convert } from "../../../../src/cli/checkpoints/convert/convert.js";
+import { planFor } from "../../../../src/cli/checkpoints/convert/plan-for.js";
+import { targetNamed } from "../../../../src/cli/checkpoints/convert/targets.js";
+import { inspect, survey } from "../../../../src/cli/checkpoints/inspect.js";
+import { openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
+import { LockstepError } from "../../../../src/errors.js";
 import { convertTo, errorsIn, FIXTURES, GGUF, inFolder, VECTORS } from "./checkpoints.js";
 import { Draws, damaged, type Files } from "./malformed-files.js";
 

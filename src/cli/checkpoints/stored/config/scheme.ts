@@ -1,6 +1,6 @@
 /** What a configuration says of the weights of one module, and which of its parts says so. */
-import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { matchesGlob } from "../glob.js";
+import { isObject, type JsonObject } from "../../../../io/header/header.js";
+import { matchesGlob } from "../../glob.js";
 import { isIgnored } from "./ignored.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
 import { matchesStart } from "./regex.js";

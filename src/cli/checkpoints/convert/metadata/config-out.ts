@@ -1,8 +1,8 @@
 /** The configuration of a converted checkpoint. */
-import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { WIDE_DTYPES, type WideDType } from "../../../tensor/shape.js";
+import { isObject, type JsonObject } from "../../../../io/header/header.js";
+import { WIDE_DTYPES, type WideDType } from "../../../../tensor/shape.js";
+import type { ConversionPlan } from "../plan.js";
 import { modeloptConfig, quantizationConfig, TORCH_DTYPES } from "./announce.js";
-import type { ConversionPlan } from "./plan.js";
 
 /** The lists of unquantized modules, by the name that each method has for them. */
 const IGNORED = ["ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"] as const;

@@ -1,10 +1,10 @@
 /** What files and configurations say of weights that a conversion quantized, in the words of each library. */
-import type { JsonObject, Metadata } from "../../../io/header/header.js";
-import type { WideDType } from "../../../tensor/shape.js";
-import { matricesOf } from "../stored/weight.js";
+import type { JsonObject, Metadata } from "../../../../io/header/header.js";
+import type { WideDType } from "../../../../tensor/shape.js";
+import { matricesOf } from "../../stored/weight.js";
+import type { Parts } from "../parts.js";
+import type { Source } from "../source.js";
 import type { Announcement } from "./announcements.js";
-import type { Parts } from "./parts.js";
-import type { Source } from "./source.js";
 
 /** The names of types in configurations and metadata. */
 export const TORCH_DTYPES = { bf16: "bfloat16", f16: "float16", f32: "float32" } as const;

@@ -1,11 +1,11 @@
 /** Scales that the subject has instead of certain right ones: of blocks of zeros, of scales of 0, of all blocks. */
-import { f32OfBits } from "../../../src/explain/binary.js";
-import { codeText, numberText } from "../../../src/explain/text.js";
-import { blockFormat } from "../../../src/formats/block.js";
-import { valueOfCode } from "../../../src/formats/derive.js";
-import type { CopyEvidence } from "./copies.js";
+import { f32OfBits } from "../../../../src/explain/binary.js";
+import { codeText, numberText } from "../../../../src/explain/text.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import { valueOfCode } from "../../../../src/formats/derive.js";
+import type { CopyEvidence } from "../copies.js";
+import type { View } from "../view.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
-import type { View } from "./view.js";
 
 /** A kind of blocks, which may all have one scale. */
 interface Kind {

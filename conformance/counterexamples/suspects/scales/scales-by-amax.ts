@@ -1,11 +1,11 @@
 /** Scales of another amax: of other elements, or with other values. */
-import type { Region } from "../../../src/explain/blocks.js";
-import { roundedTo } from "../../../src/explain/steps.js";
-import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../../src/formats/block.js";
-import { factsOf } from "../../../src/formats/derive.js";
-import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import type { Region } from "../../../../src/explain/blocks.js";
+import { roundedTo } from "../../../../src/explain/steps.js";
+import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../../../src/formats/block.js";
+import { factsOf } from "../../../../src/formats/derive.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import type { View } from "../view.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
-import type { View } from "./view.js";
 
 const largest = (values: readonly number[]): number =>
   values.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);

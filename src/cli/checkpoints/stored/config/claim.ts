@@ -1,7 +1,7 @@
 /** The quantization that a configuration claims. */
-import { FileError } from "../../../errors.js";
-import { isObject, type JsonObject } from "../../../io/header/header.js";
-import { JsonError, parseJson } from "../../../io/json/json-read.js";
+import { FileError } from "../../../../errors.js";
+import { isObject, type JsonObject } from "../../../../io/header/header.js";
+import { JsonError, parseJson } from "../../../../io/json/json-read.js";
 import { countIn, isText, listOf, pairIn } from "./json-fields.js";
 import { type Resolved, resolver } from "./scheme.js";
 

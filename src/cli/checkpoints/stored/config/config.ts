@@ -1,12 +1,12 @@
 /** What the configuration beside a checkpoint says of its quantization. */
 import { join } from "node:path";
-import { FileError } from "../../../errors.js";
-import { codeOf } from "../../../io/files.js";
-import type { JsonObject } from "../../../io/header/header.js";
-import { judgeDeclarations } from "../judge/declarations.js";
-import { type Finding, finding } from "../judge/findings.js";
+import { FileError } from "../../../../errors.js";
+import { codeOf } from "../../../../io/files.js";
+import type { JsonObject } from "../../../../io/header/header.js";
+import { judgeDeclarations } from "../../judge/declarations.js";
+import { type Finding, finding } from "../../judge/findings.js";
+import { readJsonFile } from "../open.js";
 import { type Claim, claimIn } from "./claim.js";
-import { readJsonFile } from "./open.js";
 
 /** The configuration beside a checkpoint. */
 export interface Configuration {

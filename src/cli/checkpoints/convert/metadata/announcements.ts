@@ -1,5 +1,5 @@
 /** What configurations announce of quantizations, as each library writes it. */
-import type { JsonObject } from "../../../io/header/header.js";
+import type { JsonObject } from "../../../../io/header/header.js";
 
 /** What the configuration says of the quantization. A convention without one is announced by the metadata of the file alone. */
 export type Announcement =

@@ -1,10 +1,10 @@
 /** What a kernel may have done wrong when it scales elements. */
-import { scaledElement } from "../../../src/explain/element.js";
-import type { RuleResult } from "../../../src/explain/scale-rules.js";
-import { div, mul, roundedTo } from "../../../src/explain/steps.js";
-import { ELEMENT_SCALING_NAMES, ELEMENT_SCALINGS } from "../../../src/formats/element-scalings.js";
-import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
+import { scaledElement } from "../../../../src/explain/element.js";
+import type { RuleResult } from "../../../../src/explain/scale-rules.js";
+import { div, mul, roundedTo } from "../../../../src/explain/steps.js";
+import { ELEMENT_SCALING_NAMES, ELEMENT_SCALINGS } from "../../../../src/formats/element-scalings.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import type { WideDType } from "../../../../src/tensor/shape.js";
 
 /** How elements are scaled. The first one is right, and has no words. */
 export interface Scaler {

@@ -1,8 +1,8 @@
 /** What torchao writes into the metadata of a file. */
 
-import type { Metadata } from "../../../io/header/header.js";
-import { isObject } from "../../../io/header/header.js";
-import { JsonError, parseJson } from "../../../io/json/json-read.js";
+import type { Metadata } from "../../../../io/header/header.js";
+import { isObject } from "../../../../io/header/header.js";
+import { JsonError, parseJson } from "../../../../io/json/json-read.js";
 
 /** What a file says of a weight that is a subclass of torchao's. */
 export interface Subclass {

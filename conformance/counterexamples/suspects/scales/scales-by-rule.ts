@@ -1,10 +1,10 @@
 /** Scales by other rules, options and formats than the right ones. */
-import { DIALECTS, type Dialect } from "../../../src/dialects/table.js";
-import { blockFormat } from "../../../src/formats/block.js";
-import { factsOf } from "../../../src/formats/derive.js";
-import type { ScalarFormat } from "../../../src/formats/scalar.js";
-import { SCALE_RULES, type ScaleRule, type ScaleRuleName } from "../../../src/formats/scale-rules.js";
-import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { DIALECTS, type Dialect } from "../../../../src/dialects/table.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import { factsOf } from "../../../../src/formats/derive.js";
+import type { ScalarFormat } from "../../../../src/formats/scalar.js";
+import { SCALE_RULES, type ScaleRule, type ScaleRuleName } from "../../../../src/formats/scale-rules.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
 
 /** The dialects whose quantizer has this scale rule. */

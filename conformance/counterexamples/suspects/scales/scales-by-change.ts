@@ -1,15 +1,15 @@
 /** Right scales that are changed afterwards, or stored in the wrong places. */
-import { OTHER_RULES } from "../../../src/dialects/identify/expected.js";
-import { f32Bits, floorLog2 } from "../../../src/explain/binary.js";
-import type { Region } from "../../../src/explain/blocks.js";
-import { roundTo } from "../../../src/explain/rounding.js";
-import type { RuleResult } from "../../../src/explain/scale-rules.js";
-import { div, mul, roundedTo } from "../../../src/explain/steps.js";
-import { blockFormat } from "../../../src/formats/block.js";
-import { factsOf, valueOfCode } from "../../../src/formats/derive.js";
-import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { OTHER_RULES } from "../../../../src/dialects/identify/expected.js";
+import { f32Bits, floorLog2 } from "../../../../src/explain/binary.js";
+import type { Region } from "../../../../src/explain/blocks.js";
+import { roundTo } from "../../../../src/explain/rounding.js";
+import type { RuleResult } from "../../../../src/explain/scale-rules.js";
+import { div, mul, roundedTo } from "../../../../src/explain/steps.js";
+import { blockFormat } from "../../../../src/formats/block.js";
+import { factsOf, valueOfCode } from "../../../../src/formats/derive.js";
+import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import type { View } from "../view.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
-import type { View } from "./view.js";
 
 /** The right scale, changed afterwards; elements are scaled by what is stored. */
 export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {

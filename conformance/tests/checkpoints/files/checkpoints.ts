@@ -2,26 +2,26 @@
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Backend } from "../../../src/backends/backend.js";
-import { convert, type WeightChanges } from "../../../src/cli/checkpoints/convert/convert.js";
-import type { ConversionPlan } from "../../../src/cli/checkpoints/convert/plan.js";
-import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
-import { GgufFile } from "../../../src/cli/checkpoints/gguf/file.js";
-import { type CheckpointReport, inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
-import type { Finding } from "../../../src/cli/checkpoints/judge/findings.js";
-import { dequantizedRows } from "../../../src/cli/checkpoints/stored/dequantize.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import type { FileDType } from "../../../src/io/dtypes.js";
-import type { Metadata } from "../../../src/io/header/header.js";
-import { SafetensorsFile } from "../../../src/io/safetensors.js";
-import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { convert, type WeightChanges } from "../../../../src/cli/checkpoints/convert/convert.js";
+import type { ConversionPlan } from "../../../../src/cli/checkpoints/convert/plan.js";
+import { planFor } from "../../../../src/cli/checkpoints/convert/plan-for.js";
+import { targetNamed } from "../../../../src/cli/checkpoints/convert/targets.js";
+import { GgufFile } from "../../../../src/cli/checkpoints/gguf/file.js";
+import { type CheckpointReport, inspect, survey } from "../../../../src/cli/checkpoints/inspect.js";
+import type { Finding } from "../../../../src/cli/checkpoints/judge/findings.js";
+import { dequantizedRows } from "../../../../src/cli/checkpoints/stored/dequantize.js";
+import { openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
+import type { FileDType } from "../../../../src/io/dtypes.js";
+import type { Metadata } from "../../../../src/io/header/header.js";
+import { SafetensorsFile } from "../../../../src/io/safetensors.js";
+import { writeSafetensors } from "../../../../src/io/safetensors-writer.js";
 
 /** The folder of what libraries wrote. */
-export const VECTORS = new URL("../../vectors/checkpoints/", import.meta.url).pathname;
+export const VECTORS = new URL("../../../vectors/checkpoints/", import.meta.url).pathname;
 
 /** The folder of what gguf-py wrote. */
-export const GGUF = new URL("../../vectors/gguf/", import.meta.url).pathname;
+export const GGUF = new URL("../../../vectors/gguf/", import.meta.url).pathname;
 
 /** The checkpoints that libraries quantized. */
 export const FIXTURES = readdirSync(VECTORS).filter((name) => name !== "original" && !name.includes("."));

@@ -1,6 +1,6 @@
 /** What a suspect for scales is. */
-import type { RuleResult } from "../../../src/explain/scale-rules.js";
-import type { View } from "./view.js";
+import type { RuleResult } from "../../../../src/explain/scale-rules.js";
+import type { View } from "../view.js";
 
 /** A way to compute scales that is not the right one. */
 export interface ScaleSuspect {

@@ -1,12 +1,12 @@
 /** Products of operands made from a seed: the pairs of operand kinds that tensor cores multiply. */
-import type { Backend } from "../../../src/backends/backend.js";
-import type { QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
-import { asMatrix, type WideDType } from "../../../src/tensor/shape.js";
-import { makeSpec } from "../../../src/tensor/spec.js";
-import type { Tensor } from "../../../src/tensor/tensor.js";
-import { words } from "../../arbitraries/random.js";
-import { SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import type { QuantizedTensor, QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { asMatrix, type WideDType } from "../../../../src/tensor/shape.js";
+import { makeSpec } from "../../../../src/tensor/spec.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { words } from "../../../arbitraries/random.js";
+import { SpecQuantizer } from "../../../operations/quantize/quantized.js";
+import { fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
 
 /** The kind of an operand: wide values, or the quantizer to apply to bf16 values. */
 type Source = WideDType | QuantizeSpec;
