@@ -80,9 +80,12 @@ export interface QuantizeExplanation {
   readonly code: number;
   /** The row and column of the code in the codes of the copy. */
   readonly codeAt: readonly [row: number, column: number];
-  /** The value that code and scale stand for. */
+  /**
+   * The value of the code under its scales. After the transform, it is the value of a transformed element; `dequantize` applies
+   * the inverse to 16 of them.
+   */
   readonly dequantized: ExplainedValue;
-  /** The dequantized value minus what was quantized; relative to its magnitude, 0 for no error. */
+  /** The dequantized value minus the element, transformed if it was; relative to its magnitude, 0 for no error. */
   readonly error: { readonly absolute: number; readonly relative: number };
 }
 

@@ -1,17 +1,19 @@
 /** Explanations of quantizations: their code, scale and value are those of the reference, for every quantizer and option. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { TRANSFORMED } from "../../../src/explain/hadamard.js";
 import { QuantizeExplainer } from "../../../src/explain/quantize.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import { codePlace, linePlace, scaleIndex } from "../../../src/tensor/places.js";
-import { DIRECTIONS } from "../../../src/tensor/quantized.js";
+import { COLUMNWISE, DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix } from "../../../src/tensor/shape.js";
-import { QUANTIZERS } from "../../arbitraries/specs.js";
-import { type QuantizeCase, quantizeCase, runQuantizer } from "../../operations/quantize/quantize.js";
+import { QUANTIZERS, specsOf } from "../../arbitraries/specs.js";
+import { type QuantizeCase, quantizeCase, quantizeCaseBy, runQuantizer } from "../../operations/quantize/quantize.js";
 import { oracleSpec } from "../../operations/quantize/quantized.js";
 import { dequantize } from "../../oracle/quantize/dequantize.js";
+import { inverseRht16 } from "../../oracle/quantize/hadamard.js";
 import { type PlainTensor, upload } from "../../values/plain.js";
 import { bitsOf } from "../../values/values.js";
 import { useBackend } from "../harness/suite.js";
@@ -70,10 +72,35 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
         scaleShape: [1, 1],
         ...(amax === undefined ? {} : { amax, amaxes: [amax] }),
       };
-      const own = dequantize(copy, direction, oracleSpec(spec));
+      // with the transform, the value of one element is that of the transformed element
+      const own = dequantize(copy, direction, oracleSpec({ ...spec, rht: false }));
       expect(bitsOf(explained.dequantized.value)).toBe(bitsOf(new Float32Array(own.buffer)[0] as number));
     }
   }
+}
+
+/** Compares 16 explained values of a transformed column with what `dequantize` returns, by the inverse transform. */
+function compareColumn(drawn: QuantizeCase, pick: number): void {
+  using _scope = new Scope();
+  const { spec, x, random } = drawn;
+  const [rows, columns] = asMatrix(x.shape);
+  if (rows * columns === 0) return;
+  const [row, column] = [Math.floor(pick / columns) % rows, pick % columns];
+  const first = row - (row % TRANSFORMED);
+  const randomBits = drawn.randomBitsColumnwise?.data as Uint32Array | undefined;
+  const explainer = new QuantizeExplainer(x, spec, { direction: "columnwise", random, randomBits });
+  const explained = Array.from(
+    { length: TRANSFORMED },
+    (_, i) => explainer.explain(first + i, column).dequantized.value,
+  );
+  runQuantizer(backend(), drawn, (quantizer) => {
+    const quantized = quantizer.quantize(upload(backend(), x));
+    const values = quantized.dequantize("f32").dataSync();
+    const restored = inverseRht16(explained, spec.rhtSigns !== 0);
+    for (let i = 0; i < TRANSFORMED && first + i < rows; i++)
+      expect(restored[i]).toBe(values[(first + i) * columns + column]);
+    return quantized;
+  });
 }
 
 const picks = fc.array(fc.nat(1 << 20), { minLength: 6, maxLength: 6 });
@@ -86,5 +113,15 @@ describe("explanations of quantizations have the code, the scale and the value o
       ),
       { numRuns: RUNS },
     );
+  });
+
+  it("and of the transform, whose inverse makes of them the values of the columnwise copy", () => {
+    const transformedSpecs = specsOf("nvfp4").filter(({ rht }) => rht);
+    const cases = quantizeCaseBy(fc.constantFrom(...transformedSpecs)).map((drawn) => ({
+      ...drawn,
+      usage: COLUMNWISE,
+      randomBits: undefined,
+    }));
+    fc.assert(fc.property(cases, fc.nat(1 << 20), compareColumn), { numRuns: 60 });
   });
 });

@@ -10,7 +10,7 @@ import { factsOf } from "../../../src/formats/derive.js";
 import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
-import type { QuantizedTensor, QuantizeSpec, Usage } from "../../../src/tensor/quantized.js";
+import type { QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { DIRECTIONS, type Direction } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix, elementCount, type WideDType } from "../../../src/tensor/shape.js";
@@ -114,16 +114,15 @@ function familiesOf({ quantizer, format, tile }: QuantizeSpec): readonly Datapat
 
 /** All three products of a linear layer: of `x` [M, K], `w` [N, K] and the gradient `dy` [M, N]. */
 function productsOf(
-  quantize: (x: Tensor<WideDType>, usage: Usage) => QuantizedTensor,
+  spec: QuantizeSpec,
   datapath: DatapathFamily,
   [x, w, dy]: readonly [Tensor<WideDType>, Tensor<WideDType>, Tensor<WideDType>],
 ) {
-  const both = { rowwise: true, columnwise: true };
-  const [xq, wq, dq] = [x, w, dy].map((each) => quantize(each, both)) as [
-    QuantizedTensor,
-    QuantizedTensor,
-    QuantizedTensor,
-  ];
+  const layout = { rowwise: true, columnwise: true, scaleLayout: "logical" } as const;
+  const quantizer = new SpecQuantizer(spec, layout, { random: RANDOM });
+  // weights are not transformed, because the rowwise gradient that they are multiplied by is not
+  const ofWeights = new SpecQuantizer({ ...spec, rht: false, rhtSigns: 0 }, layout, { random: RANDOM });
+  const [xq, wq, dq] = [quantizer.quantize(x), ofWeights.quantize(w), quantizer.quantize(dy)];
   const options = { datapath, outDtype: "f32" } as const;
   return {
     fprop: download(gemm({ x: xq, w: wq, ...options }).out),
@@ -165,10 +164,8 @@ describe("the products of a linear layer with any number of rows", () => {
       fc.property(matrices, ({ spec, family, x, w, dy }) => {
         using _scope = new Scope();
         const { multiple } = BLOCK_FORMATS[spec.quantizer];
-        const quantize = (each: Tensor<WideDType>, copies: Usage): QuantizedTensor =>
-          new SpecQuantizer(spec, { ...copies, scaleLayout: "logical" }, { random: RANDOM }).quantize(each);
         const of = (a: PlainTensor<WideDType>, b: PlainTensor<WideDType>) =>
-          productsOf(quantize, family, [upload(backend(), a), upload(backend(), w), upload(backend(), b)]);
+          productsOf(spec, family, [upload(backend(), a), upload(backend(), w), upload(backend(), b)]);
         const own = of(x, dy);
         const whole = of(zeroFilled(x, multiple), zeroFilled(dy, multiple));
         expect(own.fprop.shape).toEqual([x.shape[0], w.shape[0]]);
