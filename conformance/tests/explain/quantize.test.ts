@@ -10,7 +10,12 @@ import { COLUMNWISE, DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix } from "../../../src/tensor/shape.js";
 import { QUANTIZERS, specsOf } from "../../arbitraries/specs.js";
-import { type QuantizeCase, quantizeCase, quantizeCaseBy, runQuantizer } from "../../operations/quantize/quantize.js";
+import {
+  type QuantizeCase,
+  quantizeCase,
+  quantizeCaseBy,
+  runQuantizer,
+} from "../../operations/quantize/quantize.js";
 import { oracleSpec } from "../../operations/quantize/quantized.js";
 import { dequantize } from "../../oracle/quantize/dequantize.js";
 import { inverseRht16 } from "../../oracle/quantize/hadamard.js";
