@@ -14,6 +14,7 @@ import {
   UnsupportedError,
   Variable,
 } from "lockstep";
+import { interceptRun } from "../../dist/src/backends/run.js";
 import { median } from "../timing.mjs";
 import { randomBf16 } from "./device.mjs";
 import { measureDevice } from "./timing.mjs";
@@ -107,16 +108,16 @@ function trace(backend, step) {
   const mark = () => {
     if (depth === 0) timeline.mark();
   };
-  backend.run = (op, args) => {
+  const restore = interceptRun(backend, (run) => (op, args) => {
     mark();
     depth++;
-    Object.getPrototypeOf(backend).run.call(backend, op, args);
+    run(op, args);
     depth--;
     mark();
     if (depth === 0) names.push(op);
-  };
+  });
   step();
-  delete backend.run;
+  restore();
   const spans = timeline.spans();
   const operations = names.map((name, i) => ({ name, ms: spans[2 * i] }));
   return { operations, total: spans.reduce((sum, ms) => sum + ms, 0) };

@@ -3,6 +3,7 @@
  * backends that wrap them; the library itself calls the form that checks nothing.
  */
 import { ArgumentError } from "../errors.js";
+import { describe } from "../options.js";
 import { checkedMemory, registered } from "../tensor/memory.js";
 import { isTensor } from "../tensor/tensor.js";
 import type { Backend } from "./backend.js";
@@ -18,6 +19,17 @@ const checkedArgs = new WeakMap<object, OpName>();
 /** Registers the unchecked form of `run` of one of the library's own backends. */
 export function registerRun(backend: Backend, run: Run): void {
   runs.set(backend, run);
+}
+
+/**
+ * Puts `wrap(run)` in the place of what runs the operations of one of the library's own backends. Benchmarks and tests observe
+ * operations by it. Returns a function that takes it away.
+ */
+export function interceptRun(backend: Backend, wrap: (run: Run) => Run): () => void {
+  const run = runs.get(backend);
+  if (!run) throw new ArgumentError(`interceptRun: ${describe(backend)} is not a backend of the library`);
+  runs.set(backend, wrap(run));
+  return () => runs.set(backend, run);
 }
 
 /** Runs an operation whose arguments the library has checked. */

@@ -280,7 +280,8 @@ export class LinearQuantization implements QuantizationState {
   }
 
   restore(snapshot: QuantizationSnapshot | undefined): void {
-    this.#restored = { snapshot: snapshot && checkSnapshot("restore", snapshot, "the snapshot") };
+    const own = snapshot === undefined ? undefined : checkSnapshot("restore", snapshot, "the snapshot");
+    this.#restored = { snapshot: own };
     this.#dropWeight();
   }
 

@@ -6,12 +6,14 @@ import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";
+import { interceptRun } from "../../../src/backends/run.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";
 import type { Module } from "../../../src/modules/module.js";
 import { zeros } from "../../../src/ops/create.js";
 import { Variable } from "../../../src/tape/variable.js";
+import { memoryOf } from "../../../src/tensor/memory.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { recipeNamed } from "../harness/step/library-recipes.js";
@@ -36,20 +38,16 @@ class Watched {
   #late: string[] = [];
 
   constructor(backend: Backend) {
-    const { memory } = backend;
-    const [run, allocate, free] = [
-      backend.run.bind(backend),
-      memory.allocate.bind(memory),
-      memory.free.bind(memory),
-    ];
+    const memory = memoryOf(backend);
+    const [allocate, free] = [memory.allocate.bind(memory), memory.free.bind(memory)];
     // an operation that the backend composes of others counts as one
     let depth = 0;
-    backend.run = (op, args) => {
+    interceptRun(backend, (run) => (op, args) => {
       if (depth++ === 0) this.#ops.push(op);
       this.#uses(args, { op, number: this.#ops.length });
       run(op, args);
       depth--;
-    };
+    });
     memory.allocate = (bytes) => {
       const address = allocate(bytes);
       this.#live.set(address, { address, bytes, last: { op: "nothing", number: this.#ops.length } });

@@ -1,6 +1,7 @@
 /** When parameters are gathered, how many of them are here at once, and that they are those of now. */
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
+import { interceptRun } from "../../../../src/backends/run.js";
 import type { ProcessGroup } from "../../../../src/distributed/group.js";
 import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
 import {
@@ -29,6 +30,7 @@ import {
   Variable,
 } from "../../../../src/index.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
+import { memoryOf } from "../../../../src/tensor/memory.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 import { useBackends } from "../ranks/backends.js";
@@ -79,11 +81,10 @@ type Event = "gather" | "amaxes" | "reduce" | "product";
 function watched(group: ProcessGroup): Event[] {
   const events: Event[] = [];
   const { backend } = group;
-  const [gather, reduceMax, reduce, run] = [
+  const [gather, reduceMax, reduce] = [
     group.allGatherCoalesced.bind(group),
     group.reduceMax.bind(group),
     group.reduceScatter.bind(group),
-    backend.run.bind(backend),
   ];
   group.allGatherCoalesced = (given) => {
     events.push("gather");
@@ -97,10 +98,10 @@ function watched(group: ProcessGroup): Event[] {
     events.push("reduce");
     return reduce(x, options);
   };
-  backend.run = (op, args) => {
+  interceptRun(backend, (run) => (op, args) => {
     if (op === "gemm") events.push("product");
     run(op, args);
-  };
+  });
   return events;
 }
 
@@ -273,7 +274,8 @@ describe("a failure while the next operation's parameters are brought", () => {
 });
 
 /** Counts the bytes that are allocated and not given back, in the order of a rank's calls. */
-function counted({ backend: { memory } }: ProcessGroup): { live: number; most: number } {
+function counted({ backend }: ProcessGroup): { live: number; most: number } {
+  const memory = memoryOf(backend);
   const seen = { live: 0, most: 0 };
   const sizes = new Map<number, number>();
   const [allocate, free] = [memory.allocate.bind(memory), memory.free.bind(memory)];

@@ -5,12 +5,14 @@
  */
 import type { Backend } from "../../../../src/backends/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
+import { interceptRun } from "../../../../src/backends/run.js";
 import type {
   CollectiveArgs,
   CollectiveName,
   Communicator,
 } from "../../../../src/distributed/communicator.js";
 import { ProcessGroup } from "../../../../src/distributed/group.js";
+import { memoryOf } from "../../../../src/tensor/memory.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 
 /** What happened, in order: `main gemm`, `side allGather`, or `wait for a free`. */
@@ -30,7 +32,7 @@ export async function watchedGroup(): Promise<WatchedGroup> {
   const backend = await openBackend("wasm", { threads: 1, datapath: "exact" });
   const record: Record = [];
   const liveAtProducts: number[] = [];
-  const { memory } = backend;
+  const memory = memoryOf(backend);
   const blocks = new Map<number, number>();
   let works: Set<number>[] = [];
   let isAside = false;
@@ -69,15 +71,14 @@ export async function watchedGroup(): Promise<WatchedGroup> {
     for (const address of [to, from]) use(blockAt(address), "a copy");
     copy(to, from, bytes);
   };
-  const run = backend.run.bind(backend);
-  backend.run = (op, args) => {
+  interceptRun(backend, (run) => (op, args) => {
     for (const { address } of tensorsIn(args)) use(blockAt(address), `a use by ${op}`);
     if (op === "gemm") {
       record.push(`${isAside ? "side" : "main"} gemm`);
       liveAtProducts.push(backend.memoryUse().live);
     }
     run(op, args);
-  };
+  });
   backend.onSideStream = (body) => {
     if (isAside) return body();
     works.push(new Set());
