@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { FILE_DTYPES } from "../../../src/io/dtypes.js";
+import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { FIXTURES, readContents, VECTORS } from "../checkpoints/files/checkpoints.js";
 import { type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
 
@@ -83,6 +83,78 @@ describe("codes without scales", () => {
     ]);
     await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "fp8-current", "--tensors", "b.*");
     expect(Object.keys((await w.read("out")).tensors)).toContain("b.weight.rowwise.data");
+  });
+});
+
+describe("tensors whose names and types plain ones have too", () => {
+  const ENDS = [
+    "scale",
+    "scales",
+    "_scale",
+    "_scales",
+    ".codes",
+    ".q",
+    ".zeros",
+    ".biases",
+    ".SCB",
+    ".absmax",
+    "",
+  ];
+  const named = fc.record({
+    module: fc.constantFrom("z", "layers.0.mlp"),
+    end: fc.constantFrom(...ENDS).map((end) => (end.startsWith("s") ? `.${end}` : end)),
+    dtype: fc.constantFrom("U8", "I8", "I32", "F32"),
+    shape: fc.constantFrom([32, 1], [32, 32], [32]),
+  });
+  const drawn = fc.uniqueArray(named, { maxLength: 4, selector: ({ module, end }) => module + end });
+
+  it("are copied or converted by every command, alone or together", async () => {
+    await fc.assert(
+      fc.asyncProperty(drawn, fc.constantFrom(...COMMANDS), async (held, [name = "", ...options]) => {
+        const tensors = held.map(({ module, end, dtype, shape }) => {
+          const count = shape.reduce((a, b) => a * b);
+          return raw(
+            module + end,
+            dtype as FileDType,
+            shape,
+            new Uint8Array(count * (FILE_DTYPES[dtype as FileDType].bits / 8)),
+          );
+        });
+        await w.write("in", [f32("a", [32, 32], ramp(1024)), ...tensors]);
+        await w.succeed(name, "@in", "-o", "@out", ...options, "--force");
+      }),
+      {
+        numRuns: 60,
+        examples: [
+          [
+            [
+              { module: "z", end: ".scales", dtype: "U8", shape: [32, 1] },
+              { module: "z", end: ".codes", dtype: "U8", shape: [32, 32] },
+            ],
+            ["encode", "--format", "e4m3"],
+          ],
+        ],
+      },
+    );
+  });
+
+  it("are decoded from what encode wrote of them", async () => {
+    const names = fc.uniqueArray(fc.constantFrom("z.scales", "z_scales", "z.scale", "z.codes", "z"), {
+      minLength: 1,
+    });
+    await fc.assert(
+      fc.asyncProperty(names, fc.constantFrom("e4m3", "e8m0", "e2m1", "bf16"), async (all, format) => {
+        await w.write(
+          "in",
+          all.map((each) => f32(each, [32, 32], new Float32Array(1024).fill(2))),
+        );
+        await w.succeed("encode", "@in", "-o", "@out", "--format", format, "--force");
+        await w.succeed("decode", "@out", "-o", "@wide", "--format", format, "--force");
+        const { tensors } = await w.read("wide");
+        for (const each of all) expect(new Float32Array(tensors[each]!.bytes.slice().buffer)[7]).toBe(2);
+      }),
+      { numRuns: 20 },
+    );
   });
 });
 

@@ -3,6 +3,7 @@ import type { FileDType } from "../../../io/dtypes.js";
 import type { TensorSource } from "../../../io/source.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { StoredTensor } from "../stored/open.js";
+import { hasNameOfScale } from "./leftovers.js";
 import { recognize } from "./recognize.js";
 
 /** Types that a codes tensor of some convention has. */
@@ -17,8 +18,9 @@ const PLAIN: ReadonlySet<FileDType> = new Set(["U8", "I8", "I32"]);
 export interface Foreign {
   readonly name: string;
   /**
-   * `part`: it is one of the tensors of a weight, or a scale without codes. `codes`: it has codes, and their scales are absent.
-   * `bytes`: the same, and its type is one that plain bytes have too, as `encode` writes them.
+   * `part`: it is one of the tensors of a weight, or has the name of a convention's scales. `codes`: it has the type of codes or
+   * scales, and their counterpart is absent. `bytes`: the same, and plain bytes may have its name and type, as `encode` writes
+   * them.
    */
   readonly kind: "part" | "codes" | "bytes";
   readonly why: string;
@@ -54,8 +56,10 @@ export function foreignTensors(file: TensorSource): ReadonlyMap<string, Foreign>
   }
   for (const { name, subject, what } of findings) {
     if (name !== "scale-missing" && name !== "scale-dtype" && name !== "scale-orphan") continue;
-    const plain = subject.endsWith(".weight") && PLAIN.has(file.tensors.get(subject)?.dtype ?? "BOOL");
-    add(subject, what, name === "scale-orphan" ? "part" : plain ? "bytes" : "codes");
+    const isPlain = PLAIN.has(file.tensors.get(subject)?.dtype ?? "BOOL");
+    if (name === "scale-orphan")
+      add(subject, what, hasNameOfScale(subject) ? "part" : isPlain ? "bytes" : "codes");
+    else add(subject, what, isPlain && subject.endsWith(".weight") ? "bytes" : "codes");
   }
   return found;
 }

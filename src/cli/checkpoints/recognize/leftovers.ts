@@ -19,8 +19,13 @@ const CODE_DTYPES: ReadonlySet<FileDType> = new Set([
 /** Element types in which codes are packed. */
 const PACKED_DTYPES: ReadonlySet<FileDType> = new Set(["U8", "I8", "U16", "I16", "I32", "U32", "I64", "U64"]);
 
-/** Ends of names that plain tensors have too. */
-const COMMON = [".scale", "_scale", "_scales", ""];
+/** Ends of names of scales that plain tensors have too. */
+const COMMON = [".scale", ".scales", "_scale", "_scales", ""];
+/** Such ends, and the end of the codes that bytes of this name scale. */
+const CODES_OF_SCALES = [
+  ["_scales", "_blocks"],
+  [".scales", ".weight"],
+] as const;
 
 const ROWS = CONVENTION_NAMES.map(conventionOf).filter(({ container }) => container === undefined);
 const SCALE_ENDS = [
@@ -60,6 +65,9 @@ function scaleBeside(scaled: ReadonlyMap<string, string>, name: string): string 
 }
 
 const CACHE_ENDS = [".k_scale", ".v_scale", ".q_scale", ".kv_scale", ".prob_scale", ".output_scale"];
+
+/** Whether only scales of a convention have such a name. */
+export const hasNameOfScale = (name: string): boolean => endOf(SCALE_ENDS, name) !== undefined;
 
 /** Whether a tensor is a scale of the cache of keys and values, or of an attention's products. */
 export function isCacheScale(name: string): boolean {
@@ -114,8 +122,10 @@ function judge(
     const of = codes ? `beside ${codes.entry.name}, ${codes.entry.dtype} [${codes.entry.shape}]` : "alone";
     return finding("scale-orphan", name, `${what} stands ${of}, and no codes take it`);
   }
-  if (dtype === "U8" && name.endsWith("_scales") && !tensors.has(name.replace(/_scales$/, "_blocks")))
-    return finding("scale-orphan", name, `${what} has no ${name.replace(/_scales$/, "_blocks")} beside it`);
+  const [end, codesEnd] = (isMatrix && CODES_OF_SCALES.find(([each]) => name.endsWith(each))) || [];
+  const absent = end && codesEnd && name.slice(0, -end.length) + codesEnd;
+  if (dtype === "U8" && absent && !tensors.has(absent))
+    return finding("scale-orphan", name, `${what} has no ${absent} beside it`);
   if (CODE_DTYPES.has(dtype) || (isPacked && codeEnd !== undefined)) {
     return missing(tensors, name, what, codeEnd ?? "", beside);
   }
