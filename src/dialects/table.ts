@@ -37,8 +37,8 @@ export interface DialectTensor {
   readonly dtype: string;
   /** Its shape, in terms of N and K. */
   readonly shape: string;
-  /** What it has: codes, scales that multiply, or scales that divide. */
-  readonly role: "codes" | "multiplier" | "divisor";
+  /** What it has: codes, scales that multiply, scales that divide, or the shape of packed codes. */
+  readonly role: "codes" | "multiplier" | "divisor" | "shape";
 }
 
 /** One row of `DIALECTS`. */
@@ -253,6 +253,7 @@ export const DIALECTS = {
     tensors: [
       { name: "weight_packed", dtype: "I32", shape: "[N, K/8]; codes plus 8", role: "codes" },
       scale("the model's", "[N, K/128]"),
+      { name: "weight_shape", dtype: "I64", shape: "[2]", role: "shape" },
     ],
     nonFinite: nonFinite.NAN_IS_ZEROS,
     source: CT,

@@ -111,8 +111,8 @@ describe("tensors whose names and types plain ones have too", () => {
   it("are copied or converted by every command, alone or together", async () => {
     await fc.assert(
       fc.asyncProperty(drawn, fc.constantFrom(...COMMANDS), async (held, [name = "", ...options]) => {
-        const tensors = held.map(({ module, end, dtype, shape }) => {
-          const count = shape.reduce((a, b) => a * b);
+        const tensors = held.map(({ module, end, dtype, shape }): FileTensor => {
+          const count = shape.reduce((a: number, b: number) => a * b, 1);
           return raw(
             module + end,
             dtype as FileDType,

@@ -11,7 +11,7 @@ import { OWN_TARGETS } from "../checkpoints/convert/own-targets.js";
 import { planFor } from "../checkpoints/convert/plan-for.js";
 import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../checkpoints/convert/targets.js";
 import { WIDE_TARGETS } from "../checkpoints/convert/wide.js";
-import { tellingErrors, withCheckpoint } from "../checkpoints/report.js";
+import { READING, tellingErrors, withCheckpoint } from "../checkpoints/report.js";
 import type { Checkpoint } from "../checkpoints/stored/open.js";
 import { tensorsOption } from "../checkpoints/tensor-globs.js";
 import { defineCommand } from "../command.js";
@@ -65,15 +65,16 @@ export const convert = defineCommand({
     output: OUTPUT_FOLDER,
     to: TO,
     tensors: tensorsOption("convert only these weights and copy all others as they are"),
+    as: READING.as,
     "dry-run": flag("say what would be written, and write nothing"),
     force: flag("write over the files of DIR if it exists"),
   },
   async run({ session, values, inputs: [path = ""] }) {
-    const { output, to, tensors, force, "dry-run": dry } = values;
+    const { output, to, tensors, as, force, "dry-run": dry } = values;
     waitForFiles();
     await requireFree(output, force);
     const body = async (checkpoint: Checkpoint): Promise<void> => {
-      const plan = await planFor(checkpoint, { target: to, tensors, backend: () => session.backend() });
+      const plan = await planFor(checkpoint, { target: to, tensors, as, backend: () => session.backend() });
       if (checkpoint.shards.length === 0) throw new ArgumentError(`${path}: has no shard that can be read`);
       const { converted, kept, left, dropped, bytes } = plan;
       const shards = plan.shards.map(({ name, steps }) => ({ name, tensors: steps.length }));

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import type { Backend } from "../../../backends/backend.js";
 import { survey } from "../inspect.js";
 import { Kernels } from "../kernels/kernels.js";
+import type { ConventionName } from "../stored/conventions.js";
 import { type Checkpoint, readOptionalJson } from "../stored/open.js";
 import { wantedBy } from "../tensor-globs.js";
 import { modelDType } from "./metadata/config-out.js";
@@ -22,20 +23,21 @@ export interface Wish {
   readonly target: TargetChoice;
   /** Patterns of the weights to convert. Default: all that are quantized, or those of linear layers. */
   readonly tensors?: readonly string[] | undefined;
+  /** The convention of every quantized weight, whatever its tensors look like. */
+  readonly as?: ConventionName | undefined;
   /** Called when the first weight is quantized. */
   readonly backend: () => Promise<Backend>;
 }
 
 /**
- * Plans a conversion. Reads codes and scales of what is converted, and judges them. Throws `FileError` if anything in the
- * checkpoint would be read wrong or cannot have the form,
- * `ArgumentError` for patterns that match nothing.
+ * Plans a conversion. Reads codes and scales of what is converted, and judges them. Throws `FileError` if anything in
+ * the checkpoint would be read wrong or cannot have the form, `ArgumentError` for patterns that match nothing.
  */
 export async function planFor(
   checkpoint: Checkpoint,
-  { target, tensors, backend }: Wish,
+  { target, tensors, as, backend }: Wish,
 ): Promise<ConversionPlan> {
-  const surveyed = await survey(checkpoint);
+  const surveyed = await survey(checkpoint, as);
   let opened: Promise<Kernels> | undefined;
   const kernels = (): Promise<Kernels> => {
     opened ??= Kernels.open();

@@ -1,6 +1,7 @@
 /** The configuration of a converted checkpoint. */
 import { isObject, type JsonObject } from "../../../../io/header/header.js";
 import { WIDE_DTYPES, type WideDType } from "../../../../tensor/shape.js";
+import { withoutClaim } from "../../stored/config/claim.js";
 import type { ConversionPlan } from "../plan.js";
 import { modeloptConfig, quantizationConfig, TORCH_DTYPES } from "./announce.js";
 
@@ -22,7 +23,8 @@ export function modelDType(config: JsonObject | undefined): WideDType {
  * dequantized ones among those that are left out.
  */
 export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonObject {
-  const { quantization_config: quantization, compression_config: _, ...rest } = config;
+  const rest = withoutClaim(config);
+  const { quantization_config: quantization } = config;
   const { target, kept, ignored } = plan;
   if (target.wide === undefined) {
     const told = target.row && quantizationConfig(target.row.announce, ignored);

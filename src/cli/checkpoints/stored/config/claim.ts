@@ -38,15 +38,33 @@ export function parseObject(path: string, text: string): JsonObject {
   throw new FileError(`${path}: must be a JSON object`);
 }
 
+/** A config.json without any claim of a quantization. */
+export function withoutClaim(model: JsonObject): JsonObject {
+  const { quantization_config: _, compression_config: __, quantization, text_config: text, ...rest } = model;
+  return {
+    ...rest,
+    ...(quantization === undefined || mlxClaim(model) ? {} : { quantization }),
+    ...(text === undefined ? {} : { text_config: isObject(text) ? withoutClaim(text) : text }),
+  };
+}
+
+/** What MLX writes into a config.json; undefined if it did not. */
+function mlxClaim({ quantization }: JsonObject): JsonObject | undefined {
+  const isMlx =
+    isObject(quantization) &&
+    quantization.group_size !== undefined &&
+    quantization.quant_method === undefined;
+  return isMlx ? quantization : undefined;
+}
+
 /** The claim of a config.json, or of a hf_quant_config.json beside it. The paths are those of the two. */
 export function claimIn(
   paths: readonly [string, string],
   model: JsonObject | undefined,
   modelopt: JsonObject | undefined,
 ): Claim | undefined {
-  const mlx = model?.quantization;
-  if (isObject(mlx) && mlx.group_size !== undefined && mlx.quant_method === undefined)
-    return claimOf(paths[0], mlx, "mlx");
+  const mlx = model && mlxClaim(model);
+  if (mlx) return claimOf(paths[0], mlx, "mlx");
   const within = model?.quantization_config ?? inner(model);
   if (isObject(within)) return claimOf(paths[0], within, methodOf(within));
   return isObject(modelopt?.quantization) ? claimOf(paths[1], modelopt.quantization, "modelopt") : undefined;
