@@ -54,6 +54,25 @@ const enum Pairs {
   XY = 56,
 }
 
+/**
+ * Byte offsets of what is known of all blocks under one byte of scales, of 64 bytes: all are f64 but the last two, which are u32.
+ * Logarithms are those of root mean squares of codes, less the first one, which follows the entries and begins as NaN.
+ */
+const enum Entry {
+  /** The sums of the logarithms and of their squares, the number of blocks with a finite logarithm, the sum of the squares of codes. */
+  Y = 0,
+  Count = 16,
+  /** The same of blocks that have this scale in the other order. */
+  RelaidY = 32,
+  RelaidCount = 48,
+  /** The largest rank, and the number of blocks whose sum of squares is infinite. */
+  Rank = 56,
+  Infinite = 60,
+}
+
+/** Where the first logarithm is: after the entries of 256 bytes. */
+const FIRST: usize = 256 << 6;
+
 function add(at: usize, value: f64): void {
   store<f64>(at, load<f64>(at) + value);
 }
@@ -140,6 +159,60 @@ function endBlock(
   if (isRelaid) addPair(sums + Sum.Relaid, <f64>relaid, logarithm);
 }
 
+/** Adds a block with a finite logarithm to the entries of its scale, and of its scale in the other order. */
+function addToEntries(
+  rank: u32,
+  logarithm: f64,
+  squares: f64,
+  scales: usize,
+  relaid: usize,
+  table: usize,
+): void {
+  let first = load<f64>(table + FIRST);
+  if (isNaN(first)) {
+    first = logarithm;
+    store<f64>(table + FIRST, first);
+  }
+  const y = logarithm - first;
+  const both = f64x2.replace_lane(f64x2.splat(y), 1, y * y);
+  const entry = table + ((<usize>load<u8>(scales)) << 6);
+  v128.store(entry, f64x2.add(v128.load(entry), both), Entry.Y);
+  const more = f64x2.replace_lane(f64x2.splat(1), 1, squares);
+  v128.store(entry, f64x2.add(v128.load(entry, Entry.Count), more), Entry.Count);
+  if (rank > load<u32>(entry, Entry.Rank)) store<u32>(entry, rank, Entry.Rank);
+  if (!relaid) return;
+  const other = table + ((<usize>load<u8>(relaid)) << 6);
+  v128.store(other, f64x2.add(v128.load(other, Entry.RelaidY), both), Entry.RelaidY);
+  add(other + Entry.RelaidCount, 1);
+}
+
+/** As `endBlock`, of a block whose scale is the byte at `scales`, and in the other order at `relaid`, which may be 0. */
+function endByteBlock(
+  rank: u32,
+  hasNaN: bool,
+  squares: f64,
+  scales: usize,
+  relaid: usize,
+  table: usize,
+  kind: usize,
+  sums: usize,
+): void {
+  if (hasNaN) add(sums + Sum.WithNaN, 1);
+  if (rank === 0) {
+    if (hasNaN) add(sums + Sum.Nonzero, 1);
+    return;
+  }
+  if (rank >= <u32>load<u8>(kind, Kind.Largest)) add(sums + Sum.Full, 1);
+  if (squares < Infinity) {
+    addToEntries(rank, log2(squares) / 2, squares, scales, relaid, table);
+    return;
+  }
+  const entry = table + ((<usize>load<u8>(scales)) << 6);
+  add(entry + Entry.Count + 8, squares);
+  if (rank > load<u32>(entry, Entry.Rank)) store<u32>(entry, rank, Entry.Rank);
+  store<u32>(entry, load<u32>(entry, Entry.Infinite) + 1, Entry.Infinite);
+}
+
 /** The largest lane of bytes. */
 function largestByte(bytes: v128): u32 {
   let most = i8x16.max_u(bytes, i64x2.shuffle(bytes, bytes, 1, 0));
@@ -222,6 +295,8 @@ function sumNibbles(codes: usize, bytes: usize, kind: usize): u32 {
  * columns share a scale, and each row has `blocks` of them. `scales` has the f32 scales of the first row of blocks, and those of
  * the next one are `step` further; `relaid` is 0, or the same in the other order. What is known of a block whose rows go on is
  * kept from call to call: the f64 sums of squares at `squares`, and the u16 ranks with 256 for NaN at `ranks`. All begin as 0.
+ *
+ * With a `table` of entries, scales are bytes; what depends on them is added there, and `global` and `divides` are not used.
  */
 export function byteStatistics(
   codes: usize,
@@ -241,7 +316,9 @@ export function byteStatistics(
   squares: usize,
   ranks: usize,
   sums: usize,
+  table: usize,
 ): void {
+  const shift: usize = table ? 0 : 2;
   for (const end = row + rows; row < end; ) {
     let most: u32 = 0;
     for (let block: usize = 0, column: u32 = 0; column < columns; ++block, column += wide) {
@@ -259,15 +336,20 @@ export function byteStatistics(
     if (row % tall !== 0 && row !== height) continue;
     for (let block: usize = 0; block < <usize>blocks; ++block) {
       const rank = <u32>load<u16>(ranks + (block << 1));
+      const sum = load<f64>(squares + (block << 3));
+      if (table) {
+        const other = relaid ? relaid + block : 0;
+        endByteBlock(rank & 255, rank > 255, sum, scales + block, other, table, kind, sums);
+        continue;
+      }
       const other = relaid ? load<f32>(relaid + (block << 2)) : 0;
       const own = load<f32>(scales + (block << 2));
-      const sum = load<f64>(squares + (block << 3));
       endBlock(rank & 255, rank > 255, sum, own, other, relaid !== 0, global, divides, kind, sums);
     }
     memory.fill(squares, 0, (<usize>blocks) << 3);
     memory.fill(ranks, 0, (<usize>blocks) << 1);
-    scales += (<usize>step) << 2;
-    if (relaid) relaid += (<usize>step) << 2;
+    scales += (<usize>step) << shift;
+    if (relaid) relaid += (<usize>step) << shift;
   }
 }
 
@@ -277,7 +359,8 @@ function endRow(most: u32, kind: usize, sums: usize): void {
 }
 
 /**
- * As `byteStatistics`, for codes of four bits in groups of `wide` elements of a row, a multiple of 16 up to 448.
+ * As `byteStatistics`, for codes of four bits in groups of `wide` elements of a row, a multiple of 16 up to 448. With a `table`,
+ * the f64 logarithm for each sum of ranks, which is half of the sum's and may have any offset, is at `logarithms`.
  */
 export function nibbleStatistics(
   codes: usize,
@@ -290,9 +373,15 @@ export function nibbleStatistics(
   divides: u32,
   kind: usize,
   sums: usize,
+  table: usize,
+  logarithms: usize,
 ): void {
   const bytes = <usize>(wide >> 1);
   const unit = load<f64>(kind, Kind.Unit);
+  if (table) {
+    byteScaledNibbles(codes, rows, bytes, blocks, scales, relaid, kind, sums, table, logarithms);
+    return;
+  }
   for (; rows > 0; --rows) {
     let most: u32 = 0;
     for (let block: u32 = 0; block < blocks; ++block) {
@@ -308,4 +397,69 @@ export function nibbleStatistics(
     }
     endRow(most, kind, sums);
   }
+}
+
+/** Adds the sum of ranks of a block to the entries of its scales. */
+function addSum(rank: u32, sum: u32, scales: usize, relaid: usize, table: usize, logarithms: usize): void {
+  if (sum === 0) return;
+  addToEntries(rank, load<f64>(logarithms + ((<usize>sum) << 3)), <f64>sum, scales, relaid, table);
+}
+
+/** `nibbleStatistics` with a table. The sums of squares in it are in units of ranks. */
+function byteScaledNibbles(
+  codes: usize,
+  rows: u32,
+  bytes: usize,
+  blocks: u32,
+  scales: usize,
+  relaid: usize,
+  kind: usize,
+  sums: usize,
+  table: usize,
+  logarithms: usize,
+): void {
+  const ranks = v128.load(kind, Kind.Ranks);
+  const half = v128.load8_splat(kind, Kind.Mask);
+  const largest = <u32>load<u8>(kind, Kind.Largest);
+  const next: usize = relaid ? 1 : 0;
+  let full: u32 = 0;
+  for (; rows > 0; --rows) {
+    let most: u32 = 0;
+    let left = blocks;
+    // two blocks of 16 codes at once
+    if (bytes === 8)
+      for (; left >= 2; left -= 2) {
+        const pairs = v128.load(codes);
+        const low = i8x16.swizzle(ranks, v128.and(pairs, half));
+        const high = i8x16.swizzle(ranks, v128.and(i16x8.shr_u(pairs, 4), half));
+        let maxima = i8x16.max_u(low, high);
+        maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 32));
+        maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 16));
+        maxima = i8x16.max_u(maxima, i64x2.shr_u(maxima, 8));
+        const fours = i16x8.add(i16x8.extadd_pairwise_i8x16_u(low), i16x8.extadd_pairwise_i8x16_u(high));
+        const eights = i32x4.extadd_pairwise_i16x8_u(fours);
+        const totals = i32x4.add(eights, i64x2.shr_u(eights, 32));
+        const first = <u32>i8x16.extract_lane_u(maxima, 0);
+        const second = <u32>i8x16.extract_lane_u(maxima, 8);
+        addSum(first, i32x4.extract_lane(totals, 0), scales, relaid, table, logarithms);
+        addSum(second, i32x4.extract_lane(totals, 2), scales + 1, relaid + next, table, logarithms);
+        most = max(most, max(first, second));
+        full += <u32>(first >= largest) + <u32>(second >= largest);
+        codes += 16;
+        scales += 2;
+        relaid += next << 1;
+      }
+    for (; left > 0; --left) {
+      const both = sumNibbles(codes, bytes, kind);
+      const rank = both >> 16;
+      addSum(rank, both & 0xffff, scales, relaid, table, logarithms);
+      most = max(most, rank);
+      full += <u32>(rank >= largest);
+      codes += bytes;
+      ++scales;
+      relaid += next;
+    }
+    endRow(most, kind, sums);
+  }
+  add(sums + Sum.Full, <f64>full);
 }

@@ -2,12 +2,17 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
-import { scaleStatistics, statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
+import { ScaleCounter } from "../../../src/cli/checkpoints/judge/scale-statistics.js";
+import { type Statistics, statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
 import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
+import { readByteScales } from "../../../src/cli/checkpoints/stored/scale-bytes.js";
 import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.js";
-import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
-import { type Drawn, floats, KINDS, weights } from "./files/weights.js";
+import { matricesOf, type QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
+import { fileBytes } from "../../../src/io/dtypes.js";
+import { MemorySource } from "../../../src/io/source.js";
+import { type Drawn, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
 
 const count = <T>(all: Iterable<T>, test: (each: T) => boolean): number => [...all].filter(test).length;
 const largest = (all: readonly number[]): number => all.reduce((most, each) => Math.max(most, each), 0);
@@ -108,7 +113,8 @@ describe("statistics", () => {
     await fc.assert(
       fc.asyncProperty(weights(kind), async (drawn) => {
         let bytes = 0;
-        const found = await statisticsOf(kernels, drawn.weight, await readScales(drawn.weight), (more) => {
+        const scales = (await readByteScales(kernels, drawn.weight)) ?? (await readScales(drawn.weight));
+        const found = await statisticsOf(kernels, drawn.weight, scales, (more) => {
           bytes += more;
         });
         const wanted = await plainStatistics(drawn);
@@ -126,6 +132,79 @@ describe("statistics", () => {
   });
 });
 
+function counted(values: readonly number[]) {
+  const counter = new ScaleCounter();
+  for (const value of values) counter.add(Math.fround(value));
+  return counter.statistics;
+}
+
+/** A weight with its scales in the order of tensor cores, if its grid has whole tiles. */
+function swizzled({ weight }: Drawn, isSwizzled: boolean): QuantizedWeight {
+  return { ...weight, geometry: { ...weight.geometry, swizzled: isSwizzled } };
+}
+
+describe("statistics by the bytes of scales", () => {
+  const byteKinds = KINDS.filter(({ scale, kind }) => fileBytes(scale, [1]) === 1 && kind === "group");
+  const making = fc.record({
+    rows: fc.constant(128),
+    columns: fc.integer({ min: 1, max: 2 }),
+    lead: fc.integer({ min: 1, max: 3 }),
+    palette: fc.array(fc.integer({ min: 0, max: 255 }).map(ofByte), { minLength: 1, maxLength: 6 }),
+    seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+    global: floats,
+    globals: fc.array(floats, { minLength: 3, maxLength: 3 }),
+    used: fc.integer({ min: 1, max: 16 }),
+    isSwizzled: fc.boolean(),
+    isStacked: fc.boolean(),
+  });
+
+  it.each(byteKinds)(
+    "of $convention are those by their values, in both orders and of stacks",
+    async (kind) => {
+      const kernels = await Kernels.open();
+      const hasGlobal = conventionOf(kind.convention).global !== undefined;
+      await fc.assert(
+        fc.asyncProperty(making, async ({ isSwizzled, isStacked, globals, columns, global, ...rest }) => {
+          const drawn = weightOf(kind, {
+            ...rest,
+            columns: columns * 4 * kind.block[1],
+            global: hasGlobal ? global : undefined,
+          });
+          const stack = isStacked && rest.lead > 1 && hasGlobal ? globals.slice(0, rest.lead) : undefined;
+          const bytes = new Uint8Array(Float32Array.from(stack ?? []).buffer);
+          const shard = new MemorySource("globals", [
+            {
+              name: "global",
+              dtype: "F32",
+              shape: [rest.lead],
+              bytes: stack ? bytes : new Uint8Array(4 * rest.lead),
+            },
+          ]);
+          const weight = {
+            ...swizzled(drawn, isSwizzled),
+            ...(stack ? { global: { shard, entry: shard.entry("global") } } : {}),
+          };
+          const byValue = await statisticsOf(kernels, weight, await readScales(weight));
+          const scales = await readByteScales(kernels, weight);
+          if (!scales) throw new Error("these scales are bytes");
+          expect(scales.relaid).toBeDefined();
+          const found = await statisticsOf(kernels, weight, scales);
+          const exact = ({ rms, inverse, correlation, relaidCorrelation, ...others }: Statistics) => ({
+            ...others,
+            amaxes: [inverse.amax, correlation.count, relaidCorrelation.count],
+          });
+          expect(exact(found)).toEqual(exact(byValue));
+          expect(isNear(found.rms, byValue.rms)).toBe(true);
+          expect(isNear(found.inverse.rms, byValue.inverse.rms)).toBe(true);
+          for (const key of ["correlation", "relaidCorrelation"] as const)
+            expect(found[key].coefficient).toBeCloseTo(byValue[key].coefficient, 6);
+        }),
+        { numRuns: 20 },
+      );
+    },
+  );
+});
+
 describe("statistics of scales", () => {
   it("do not depend on their order", () => {
     const zeros = fc.constantFrom(0, -0);
@@ -134,7 +213,7 @@ describe("statistics of scales", () => {
       .chain((all) => fc.tuple(fc.constant(all), fc.shuffledSubarray(all, { minLength: all.length })));
     fc.assert(
       fc.property(shuffled, ([all, others]) => {
-        expect(scaleStatistics(Float32Array.from(others))).toEqual(scaleStatistics(Float32Array.from(all)));
+        expect(counted(others)).toEqual(counted(all));
       }),
       {
         numRuns: 300,

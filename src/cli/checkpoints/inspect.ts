@@ -12,8 +12,9 @@ import { FusedScales } from "./judge/fused.js";
 import { judge } from "./judge/judge.js";
 import { type Comparison, compareOriginal, type Original, type OriginalError } from "./judge/original.js";
 import { judgePacked, packedBytes } from "./judge/packed.js";
+import type { ScaleStatistics } from "./judge/scale-statistics.js";
 import { judgeStack } from "./judge/stacks.js";
-import { type ScaleStatistics, statisticsOf } from "./judge/statistics.js";
+import { statisticsOf } from "./judge/statistics.js";
 import { Kernels } from "./kernels/kernels.js";
 import { type Recognized, type RecognizedWeight, recognize } from "./recognize/recognize.js";
 import { CODE_TYPES, type CodeTypeName } from "./stored/code-types.js";
@@ -22,6 +23,7 @@ import { type Configuration, readConfiguration } from "./stored/config/config.js
 import type { ConventionName, ScaleKind } from "./stored/conventions.js";
 import { readFacts } from "./stored/facts.js";
 import type { Checkpoint } from "./stored/open.js";
+import { readByteScales } from "./stored/scale-bytes.js";
 import { readScales } from "./stored/scales.js";
 import { type UnpackedWeight, unpack } from "./stored/unpack.js";
 import type { QuantizedWeight } from "./stored/weight.js";
@@ -169,16 +171,14 @@ export async function inspect(
   const weights: WeightReport[] = [];
   for (const weight of surveyed.weights) {
     if (!wanted(weight.name)) continue;
-    const scales = await readScales(weight);
+    const scales = (await readByteScales(await kernels(), weight)) ?? (await readScales(weight));
     const found = await statisticsOf(await kernels(), weight, scales, onBytes);
     fused.add(weight, scales);
+    const ofStack = await judgeStack(weight, scales);
     const compared: Comparison = against
-      ? await compareOriginal(await kernels(), weight, scales, against)
+      ? await compareOriginal(await kernels(), weight, await readScales(weight), against)
       : { findings: [] };
-    const judged = [
-      ...judge(weight, found, scales, isExplained(compared)),
-      ...(await judgeStack(weight, scales)),
-    ];
+    const judged = [...judge(weight, found, scales, isExplained(compared)), ...ofStack];
     findings.push(...merged(judged, compared.findings));
     const share = (count: number): number => (found.elements === 0 ? 0 : count / found.elements);
     const error = compared.error ? { error: compared.error } : {};

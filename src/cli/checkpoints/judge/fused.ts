@@ -1,5 +1,6 @@
 /** Projections that loaders fuse into one matrix, which then has one global scale. */
 import { conventionOf } from "../stored/conventions.js";
+import type { ByteScales } from "../stored/scale-bytes.js";
 import type { Scales } from "../stored/scales.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { type Finding, finding } from "./findings.js";
@@ -27,8 +28,9 @@ export class FusedScales {
     { readonly name: string; readonly scale: number; readonly fused: boolean }[]
   >();
 
-  add({ name, geometry, convention }: QuantizedWeight, { values, storedGlobal }: Scales): void {
-    const scale = storedGlobal ?? (geometry.kind === "whole" ? values[0] : undefined);
+  add({ name, geometry, convention }: QuantizedWeight, scales: Scales | ByteScales): void {
+    const isWhole = geometry.kind === "whole" && "values" in scales;
+    const scale = scales.storedGlobal ?? (isWhole ? scales.values[0] : undefined);
     const key = fusedGroup(name);
     if (scale === undefined || key === undefined) return;
     const members = this.#groups.get(key) ?? [];

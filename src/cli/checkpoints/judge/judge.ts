@@ -1,10 +1,9 @@
 /** Findings from the statistics of a weight: scales that cannot be those of the codes. */
 import { CODE_TYPES } from "../stored/code-types.js";
 import { conventionOf } from "../stored/conventions.js";
-import type { Scales } from "../stored/scales.js";
+import type { GlobalScale } from "../stored/scales.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { type Finding, type FindingName, finding } from "./findings.js";
-import { areExponents } from "./readings.js";
 import type { Statistics } from "./statistics.js";
 
 /** Weights of trained models are smaller than `large`; scales whose reciprocals give less than `small` are inverted. */
@@ -17,7 +16,7 @@ const MIN_CONSTANT = 16;
 /** The least number of blocks that all have one code of NaN, not by chance. */
 const MIN_FNUZ = 4;
 
-type Test = (weight: QuantizedWeight, found: Statistics, scales: Scales) => string | undefined;
+type Test = (weight: QuantizedWeight, found: Statistics, scales: GlobalScale) => string | undefined;
 
 const number = (value: number): string => Number(value.toPrecision(4)).toString();
 
@@ -40,14 +39,14 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
       : storedGlobal < 0
         ? `the global scale is ${storedGlobal}`
         : undefined,
-  "scale-zero": (weight, { blocks, scale }, { storedGlobal, values }) => {
+  "scale-zero": (weight, { blocks, scale }, { storedGlobal }) => {
     if (blocks.nonzero === 0) return undefined;
     if (storedGlobal === 0) return "the global scale is 0";
     if (blocks.zeroScaled > 0)
       return `${blocks.zeroScaled} of ${blocks.nonzero} blocks with codes have the scale 0`;
-    const least =
-      isE8m0(weight) && scale.count > 0 && values.every((value) => value === 2 ** -127 * unit(weight));
-    return least ? `all ${scale.count} scales are the byte 0` : undefined;
+    const zero = 2 ** -127 * unit(weight);
+    const isLeast = scale.min === zero && scale.max === zero && scale.notFinite === 0;
+    return isE8m0(weight) && isLeast ? `all ${scale.count} scales are the byte 0` : undefined;
   },
   "scale-constant": (weight, { blocks, scale, amax }, { storedGlobal }) => {
     if (scale.min !== scale.max || scale.notFinite > 0 || scale.max <= 0 || blocks.nonzero === 0)
@@ -75,11 +74,11 @@ const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
     geometry.kind === "whole" && scale.max === 1 && blocks.nonzero > 0
       ? `the scale is 1; values reach ${number(amax)}`
       : undefined,
-  "scale-encoded": ({ scale: { entry } }, { scale, amax }, { values }) =>
+  "scale-encoded": ({ scale: { entry } }, { scale, amax, areExponents }) =>
     !["U8", "F8_E8M0", "F8_E4M3"].includes(entry.dtype) &&
     scale.max >= MAGNITUDES.large &&
     amax > 0 &&
-    areExponents(values)
+    areExponents
       ? `all ${scale.count} scales are whole numbers from ${scale.min} to ${scale.max}`
       : undefined,
   "scale-missing": ({ convention, codes }, { amax, inverse }, { storedGlobal }) => {
@@ -184,7 +183,7 @@ export const CIRCUMSTANTIAL: ReadonlySet<FindingName> = new Set([
 export function judge(
   weight: QuantizedWeight,
   found: Statistics,
-  scales: Scales,
+  scales: GlobalScale,
   isExplained = false,
 ): Finding[] {
   const all = Object.keys(TESTS) as FindingName[];

@@ -3,6 +3,7 @@ import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
 import type { Scales } from "../stored/scales.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import type { FindingName } from "./findings.js";
+import { isExponent } from "./scale-statistics.js";
 
 /** A reading: the finding if it is the right one, and which scales and codes it takes. */
 export interface Reading {
@@ -32,11 +33,6 @@ const OTHER_FP8: Readonly<Partial<Record<CodeTypeName, CodeTypeName>>> = {
 /** The exponent of E8M0's byte 0. */
 const E8M0_BIAS = 127;
 
-/** Scales that are bytes of E8M0, converted to numbers. */
-export function areExponents(values: Float32Array): boolean {
-  return values.length > 0 && values.every((value) => Number.isInteger(value) && value > 0 && value < 255);
-}
-
 const otherFp8 = (from: CodeTypeName, what: string): Reading => ({
   finding: "codes-fnuz",
   what,
@@ -54,7 +50,9 @@ export const READINGS: readonly Reading[] = [
     finding: "scale-encoded",
     what: "as bytes of E8M0, the scales give the original",
     scales: ({ values }) =>
-      areExponents(values) ? values.map((byte) => 2 ** (byte - E8M0_BIAS)) : undefined,
+      values.length > 0 && values.every(isExponent)
+        ? values.map((byte) => 2 ** (byte - E8M0_BIAS))
+        : undefined,
   },
   {
     finding: "scale-inverted",

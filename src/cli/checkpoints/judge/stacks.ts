@@ -1,5 +1,6 @@
 /** The matrices of a stack, each by itself: one that is dead among others is seen by no statistics of the whole. */
 import { CODE_TYPES } from "../stored/code-types.js";
+import type { ByteScales } from "../stored/scale-bytes.js";
 import type { Scales } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
 import { type Finding, finding } from "./findings.js";
@@ -11,7 +12,7 @@ const CHUNK_BYTES = 1 << 20;
 const MIN_SCALES = 16;
 
 /** Findings about matrices whose codes are all zero, or whose scales are all one, where those of others are not. */
-export async function judgeStack(weight: QuantizedWeight, scales: Scales): Promise<Finding[]> {
+export async function judgeStack(weight: QuantizedWeight, scales: Scales | ByteScales): Promise<Finding[]> {
   const [matrices, rows, columns] = matricesOf(weight.shape);
   if (matrices < 2 || rows * columns === 0) return [];
   const dead: number[] = [];
@@ -73,13 +74,22 @@ function zeroBytes(type: QuantizedWeight["type"], isUnpacked: boolean): Uint8Arr
 }
 
 /** The matrices whose scales are all 0 or all 1. */
-function constantScales({ shape, geometry }: QuantizedWeight, { values }: Scales): number[] {
+function constantScales({ shape, geometry }: QuantizedWeight, scales: Scales | ByteScales): number[] {
   const [matrices] = matricesOf(shape);
-  const step = values.length / matrices;
+  const step = ("bytes" in scales ? scales.bytes.bytes : scales.values).length / matrices;
   if (geometry.kind === "whole" || !Number.isInteger(step) || step < MIN_SCALES) return [];
   return Array.from({ length: matrices }, (_, matrix) => matrix).filter((matrix) => {
-    const own = values.subarray(matrix * step, (matrix + 1) * step);
+    const own = scalesOf(scales, matrix, step);
     const [first] = own;
     return (first === 0 || first === 1) && own.every((value) => value === first);
   });
+}
+
+/** The scales of a matrix; of bytes, those that occur. */
+function scalesOf(scales: Scales | ByteScales, matrix: number, step: number): Float32Array {
+  const [begin, end] = [matrix * step, (matrix + 1) * step];
+  if (!("bytes" in scales)) return scales.values.subarray(begin, end);
+  const values = scales.valuesOf(matrix);
+  const occurring = new Set(scales.bytes.bytes.subarray(begin, end));
+  return Float32Array.from(occurring, (byte) => values[byte] as number);
 }

@@ -1,25 +1,23 @@
 /** Statistics of a quantized weight, in one pass over its codes. */
 import { elementCount } from "../../../tensor/shape.js";
-import type { Kernels, Place } from "../kernels/kernels.js";
-import { byteMagnitudes, integerMagnitudes, nibbleMagnitudes } from "../kernels/magnitudes.js";
+import type { Kernels } from "../kernels/kernels.js";
+import {
+  byteMagnitudes,
+  integerMagnitudes,
+  nibbleLogarithms,
+  nibbleMagnitudes,
+  ranksOf,
+} from "../kernels/magnitudes.js";
 import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
-import { type Codes, codeRows, packedRows } from "../stored/rows.js";
+import { codeRows, packedRows } from "../stored/rows.js";
+import type { ByteScales } from "../stored/scale-bytes.js";
 import type { Scales } from "../stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
+import { ByteSums } from "./byte-sums.js";
+import { Counts } from "./code-counts.js";
 import { Correlation } from "./correlation.js";
-
-/** What the scales of a weight are. */
-export interface ScaleStatistics {
-  readonly count: number;
-  /** The least and the largest finite scale; NaN if there is none. */
-  readonly min: number;
-  readonly max: number;
-  readonly zero: number;
-  readonly negative: number;
-  readonly notFinite: number;
-  /** The number of finite positive scales that are powers of two. */
-  readonly powersOfTwo: number;
-}
+import { ScaleCounter, type ScaleStatistics } from "./scale-statistics.js";
+import { SUM } from "./sums.js";
 
 /** What the codes of a weight and the values are. */
 export interface Statistics {
@@ -32,6 +30,8 @@ export interface Statistics {
   readonly saturated: number;
   readonly nans: number;
   readonly scale: ScaleStatistics;
+  /** Whether all scales are numbers that bytes of E8M0 have as integers. */
+  readonly areExponents: boolean;
   /** The largest magnitude of values, and their root mean square. */
   readonly amax: number;
   readonly rms: number;
@@ -51,23 +51,6 @@ export interface Statistics {
   readonly relaidCorrelation: Correlation;
 }
 
-/** The f64 sums of assembly/checkpoints/statistics.ts, by their index. */
-const SUM = {
-  nonzero: 0,
-  full: 1,
-  zeroScaled: 2,
-  withNaN: 3,
-  rowsNonzero: 4,
-  rowsFull: 5,
-  amax: 6,
-  squares: 7,
-  inverseAmax: 8,
-  inverseSquares: 9,
-  stored: 10,
-  relaid: 18,
-  count: 26,
-} as const;
-
 /** The most elements of a group of codes of four bits whose sum of squares the kernel holds in 16 bits. */
 const MAX_NIBBLES = 448;
 
@@ -75,13 +58,16 @@ const MAX_NIBBLES = 448;
 export async function statisticsOf(
   kernels: Kernels,
   weight: QuantizedWeight,
-  scales: Scales,
+  scales: Scales | ByteScales,
   onBytes: (count: number) => void = () => {},
 ): Promise<Statistics> {
   const { values, max } = CODE_TYPES[weight.type];
   const elements = elementCount(weight.shape);
   const sums = kernels.place("sums", 8 * SUM.count);
   sums.bytes.fill(0);
+  const scaleCounter = new ScaleCounter();
+  if ("bytes" in scales) countByteScales(kernels, weight, scales, scaleCounter);
+  else for (const value of scales.values) scaleCounter.add(value);
   const counts =
     elements === 0
       ? new Float64Array(values.length)
@@ -98,7 +84,8 @@ export async function statisticsOf(
     zeros: countIf((value) => value === 0),
     saturated: countIf((value) => Math.abs(value) >= max),
     nans: countIf(Number.isNaN),
-    scale: scaleStatistics(scales.values),
+    scale: scaleCounter.statistics,
+    areExponents: scaleCounter.areExponents,
     rows: { nonzero: sum("rowsNonzero"), full: sum("rowsFull") },
     amax: sum("amax"),
     rms: rms(sum("squares")),
@@ -114,56 +101,93 @@ export async function statisticsOf(
   };
 }
 
+/** Adds scales of one byte to a counter, by how often each byte occurs. */
+function countByteScales(
+  kernels: Kernels,
+  { shape }: QuantizedWeight,
+  { bytes: { address, bytes }, storedGlobals, valuesOf }: ByteScales,
+  counter: ScaleCounter,
+): void {
+  const matrices = storedGlobals ? matricesOf(shape)[0] : 1;
+  const step = bytes.length / matrices;
+  for (let matrix = 0; matrix < matrices; matrix++) {
+    const counts = new Counts(kernels, 256);
+    counts.add(address + matrix * step, step);
+    const values = valuesOf(matrix);
+    for (const [byte, count] of counts.total.entries())
+      if (count > 0) counter.add(values[byte] as number, count);
+  }
+}
+
 /** How often each code of a weight occurs. Adds to the sums at an address. */
 async function countCodes(
   kernels: Kernels,
   weight: QuantizedWeight,
-  scales: Scales,
+  scales: Scales | ByteScales,
   sums: number,
   onBytes: (count: number) => void,
 ): Promise<Float64Array> {
   const { type, geometry, shape, unpacked } = weight;
   const { bits, values, max } = CODE_TYPES[type];
   const [, height, columns] = matricesOf(shape);
-  const { kind, grid } = geometry;
+  const { grid } = geometry;
   const [tall, wide] = geometry.block;
   const isWhole = grid[1] * wide === columns;
   const inPairs =
     !unpacked &&
     bits === 4 &&
-    kind === "group" &&
+    geometry.kind === "group" &&
     tall === 1 &&
     wide % 16 === 0 &&
     wide <= MAX_NIBBLES &&
     isWhole;
   const magnitudes = hasOffset(type) ? integerMagnitudes(max) : byteMagnitudes(type);
   const counts = new Counts(kernels, inPairs ? 256 : values.length);
+  const kind = inPairs ? nibbleMagnitudes(type) : magnitudes;
+  const { byteSums, ...placed } = placedScales(kernels, scales, kind);
   const shared = {
     global: scales.global,
     divides: Number(scales.divides),
-    kind: kernels.put("magnitudes", inPairs ? nibbleMagnitudes(type) : magnitudes),
+    kind: kernels.put("magnitudes", kind),
     sums,
+    table: byteSums?.table ?? 0,
   };
-  const own = kernels.put("block scales", scales.values);
-  const other = scales.relaid ? kernels.put("relaid scales", scales.relaid) : 0;
   const squares = kernels.place("block squares", 8 * grid[1]);
   const ranks = kernels.place("block ranks", 2 * grid[1]);
   squares.bytes.fill(0);
   ranks.bytes.fill(0);
   const blockScales = (matrix: number, row: number) => {
-    const first = kind === "whole" ? 0 : 4 * (matrix * grid[0] + Math.floor(row / tall)) * grid[1];
-    return { scales: own + first, relaid: other === 0 ? 0 : other + first };
+    const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor(row / tall);
+    const first = placed.width * line * grid[1];
+    return { scales: placed.scales + first, relaid: placed.relaid === 0 ? 0 : placed.relaid + first };
   };
-  if (inPairs)
+  // scales of matrices with global scales of their own are other ones
+  let last = 0;
+  const enter = (matrix: number): void => {
+    if (scales.storedGlobals && matrix !== last) byteSums?.flush(last, sums);
+    last = matrix;
+  };
+  if (inPairs) {
+    const logarithms = kernels.put("logarithms", nibbleLogarithms(type, wide));
     for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
       const { address: codes } = bytes;
+      enter(matrix);
       counts.add(codes, bytes.bytes.length);
       const at = blockScales(matrix, row);
-      kernels.call("nibbleStatistics", { ...shared, ...at, codes, rows, wide, blocks: grid[1] });
+      kernels.call("nibbleStatistics", {
+        ...shared,
+        ...at,
+        codes,
+        rows,
+        wide,
+        blocks: grid[1],
+        logarithms,
+      });
       onBytes(bytes.bytes.length);
     }
-  else
+  } else
     for await (const { matrix, row, rows, codes, read } of codesInBytes(kernels, weight, counts)) {
+      enter(matrix);
       kernels.call("byteStatistics", {
         ...shared,
         ...blockScales(matrix, row),
@@ -175,13 +199,28 @@ async function countCodes(
         tall,
         wide,
         blocks: grid[1],
-        step: kind === "whole" ? 0 : grid[1],
+        step: geometry.kind === "whole" ? 0 : grid[1],
         squares: squares.address,
         ranks: ranks.address,
       });
       onBytes(read);
     }
+  byteSums?.flush(last, sums);
   return inPairs ? values.map((_, code) => ofHalf(counts.total, code)) : counts.total;
+}
+
+/** Where the kernels read scales, and how many bytes each has. */
+function placedScales(kernels: Kernels, scales: Scales | ByteScales, kind: Uint8Array) {
+  if ("bytes" in scales) {
+    const byteSums = new ByteSums(kernels, scales, ranksOf(kind));
+    return { width: 1, scales: scales.bytes.address, relaid: scales.relaid?.address ?? 0, byteSums };
+  }
+  return {
+    width: 4,
+    scales: kernels.put("block scales", scales.values),
+    relaid: scales.relaid ? kernels.put("relaid scales", scales.relaid) : 0,
+    byteSums: undefined,
+  };
 }
 
 /** Whether codes are integers plus half their range. */
@@ -217,80 +256,10 @@ async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: 
   }
 }
 
-/** How often each code occurs. */
-class Counts {
-  readonly total: Float64Array;
-  readonly #place: Place;
-
-  constructor(
-    private readonly kernels: Kernels,
-    length: number,
-  ) {
-    this.total = new Float64Array(length);
-    this.#place = kernels.place("counts", 4 * 4 * 256);
-  }
-
-  /** Counts bytes at an address. */
-  add(codes: number, count: number): void {
-    this.#place.bytes.fill(0);
-    const counts = this.#place.address;
-    this.kernels.call("countBlock", { codes, rows: 1, width: count, pitch: count, counts });
-    const each = new Uint32Array(this.#place.bytes.slice().buffer);
-    for (let i = 0; i < each.length; i++) this.#more(i & 255, each[i] as number);
-  }
-
-  /** Counts codes one by one. */
-  addEach(codes: Codes): void {
-    for (let i = 0; i < codes.length; i++) this.#more(codes[i] as number, 1);
-  }
-
-  #more(code: number, count: number): void {
-    if (code < this.total.length) this.total[code] = (this.total[code] as number) + count;
-  }
-}
-
 /** How often a code of four bits occurs in bytes of two. */
 function ofHalf(bytes: Float64Array, code: number): number {
   return bytes.reduce(
     (sum, count, byte) => sum + count * (Number((byte & 15) === code) + Number(byte >> 4 === code)),
     0,
   );
-}
-
-/** Statistics of scales, which their order does not change: -0 is below 0. */
-export function scaleStatistics(values: Float32Array): ScaleStatistics {
-  let [min, max] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
-  let [zero, negative, notFinite, powersOfTwo] = [0, 0, 0, 0];
-  for (const value of values) {
-    if (!Number.isFinite(value)) notFinite++;
-    else {
-      // a comparison would keep the first of the two zeros
-      min = Math.min(min, value);
-      max = Math.max(max, value);
-      if (value === 0) zero++;
-      else if (value < 0) negative++;
-      else if (isPowerOfTwo(value)) powersOfTwo++;
-    }
-  }
-  const none = max < min;
-  return {
-    count: values.length,
-    min: none ? Number.NaN : min,
-    max: none ? Number.NaN : max,
-    zero,
-    negative,
-    notFinite,
-    powersOfTwo,
-  };
-}
-
-const WORD = new Uint32Array(1);
-const FLOAT = new Float32Array(WORD.buffer);
-
-/** Whether a positive f32 is a power of two. */
-function isPowerOfTwo(value: number): boolean {
-  FLOAT[0] = value;
-  const word = WORD[0] ?? 0;
-  const fraction = word & 0x7fffff;
-  return word >= 0x800000 ? fraction === 0 : (fraction & (fraction - 1)) === 0;
 }

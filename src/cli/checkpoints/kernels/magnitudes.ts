@@ -15,6 +15,8 @@ const KIND = {
   bytes: 4128,
 } as const;
 
+const LOGARITHMS = new Map<string, Float64Array>();
+
 /** No rank is larger. */
 const NO_NAN = 255;
 
@@ -65,6 +67,29 @@ export function nibbleMagnitudes(type: CodeTypeName): Uint8Array {
       largest: max ** 2 / unit,
     });
   });
+}
+
+/** Half the binary logarithm of each sum of squares of `wide` codes of four bits, by the sum of their ranks. */
+export function nibbleLogarithms(type: CodeTypeName, wide: number): Float64Array {
+  const key = `${type} ${wide}`;
+  const known = LOGARITHMS.get(key);
+  if (known) return known;
+  const doubles = new Float64Array(nibbleMagnitudes(type).buffer);
+  const unit = doubles[KIND.unit / 8] as number;
+  const { max } = CODE_TYPES[type];
+  const all = Float64Array.from(
+    { length: (wide * max ** 2) / unit + 1 },
+    (_, sum) => Math.log2(sum * unit) / 2,
+  );
+  LOGARITHMS.set(key, all);
+  return all;
+}
+
+/** The magnitude of each rank in a table, and the unit of the sums of squares; 1 for codes in bytes of their own. */
+export function ranksOf(kind: Uint8Array): { readonly magnitudes: Float64Array; readonly unit: number } {
+  const doubles = new Float64Array(kind.buffer, kind.byteOffset, kind.length / 8);
+  const at = KIND.magnitudes / 8;
+  return { magnitudes: doubles.subarray(at, at + 256), unit: doubles[KIND.unit / 8] || 1 };
 }
 
 interface Fields {

@@ -1,0 +1,76 @@
+/** Statistics of the scales of a weight. */
+
+/** What the scales of a weight are. */
+export interface ScaleStatistics {
+  readonly count: number;
+  /** The least and the largest finite scale; NaN if there is none. */
+  readonly min: number;
+  readonly max: number;
+  readonly zero: number;
+  readonly negative: number;
+  readonly notFinite: number;
+  /** The number of finite positive scales that are powers of two. */
+  readonly powersOfTwo: number;
+}
+
+/** Counts scales by their values. What it says does not depend on their order: -0 is below 0. */
+export class ScaleCounter {
+  #count = 0;
+  #min = Number.POSITIVE_INFINITY;
+  #max = Number.NEGATIVE_INFINITY;
+  #zero = 0;
+  #negative = 0;
+  #notFinite = 0;
+  #powersOfTwo = 0;
+  #exponents = 0;
+
+  /** Adds `count` scales of a value. */
+  add(value: number, count = 1): void {
+    this.#count += count;
+    if (!Number.isFinite(value)) {
+      this.#notFinite += count;
+      return;
+    }
+    // a comparison would keep the first of the two zeros
+    this.#min = Math.min(this.#min, value);
+    this.#max = Math.max(this.#max, value);
+    if (value === 0) this.#zero += count;
+    else if (value < 0) this.#negative += count;
+    else if (isPowerOfTwo(value)) this.#powersOfTwo += count;
+    if (isExponent(value)) this.#exponents += count;
+  }
+
+  /** Whether all scales, of which there is at least one, are numbers that bytes of E8M0 have as integers. */
+  get areExponents(): boolean {
+    return this.#count > 0 && this.#exponents === this.#count;
+  }
+
+  get statistics(): ScaleStatistics {
+    const none = this.#max < this.#min;
+    return {
+      count: this.#count,
+      min: none ? Number.NaN : this.#min,
+      max: none ? Number.NaN : this.#max,
+      zero: this.#zero,
+      negative: this.#negative,
+      notFinite: this.#notFinite,
+      powersOfTwo: this.#powersOfTwo,
+    };
+  }
+}
+
+/** Whether a scale is the integer of a byte of E8M0, other than 0 and NaN. */
+export function isExponent(value: number): boolean {
+  return Number.isInteger(value) && value > 0 && value < 255;
+}
+
+const WORD = new Uint32Array(1);
+const FLOAT = new Float32Array(WORD.buffer);
+
+/** Whether a positive f32 is a power of two. */
+function isPowerOfTwo(value: number): boolean {
+  FLOAT[0] = value;
+  const word = WORD[0] ?? 0;
+  const fraction = word & 0x7fffff;
+  return word >= 0x800000 ? fraction === 0 : (fraction & (fraction - 1)) === 0;
+}

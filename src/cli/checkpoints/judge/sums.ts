@@ -1,0 +1,16 @@
+/** The f64 sums of assembly/checkpoints/statistics.ts, by their index. */
+export const SUM = {
+  nonzero: 0,
+  full: 1,
+  zeroScaled: 2,
+  withNaN: 3,
+  rowsNonzero: 4,
+  rowsFull: 5,
+  amax: 6,
+  squares: 7,
+  inverseAmax: 8,
+  inverseSquares: 9,
+  stored: 10,
+  relaid: 18,
+  count: 26,
+} as const;
