@@ -119,6 +119,18 @@ export function fieldsOf<T>(user: string, given: T, table: OptionTable<T>): T {
   return fields as T;
 }
 
+/**
+ * Returns a property of a caller's object with methods, such as a group, or undefined for anything that has none. Throws
+ * `ArgumentError` if it cannot be read.
+ */
+export function fieldOf(user: string, name: string, given: unknown, key: string): unknown {
+  try {
+    return given === undefined || given === null ? undefined : Reflect.get(Object(given) as object, key);
+  } catch (cause) {
+    throw unreadable(user, name, cause);
+  }
+}
+
 /** Returns the check of an option that is itself an options object. */
 export function nested<T>(check: OptionCheck<T>): Domain {
   return (user, name, value) => check(user, value as T & Kept, name);
@@ -152,26 +164,38 @@ function shown(key: string): string {
   return /^\w{1,60}$/.test(key) ? key : JSON.stringify(key.slice(0, SHOWN));
 }
 
-/** A string as it is, and a short description of any other value, for error messages. */
+/** The beginning of a string, and a short description of any other value, for error messages. */
 export function named(value: unknown): string {
-  return typeof value === "string" ? value : describe(value);
+  return typeof value === "string" ? clipped(value) : describe(value);
 }
+
+/** Returns the beginning of a long string. */
+function clipped(text: string): string {
+  return text.length > SHOWN ? `${text.slice(0, SHOWN)}...` : text;
+}
+
+const MAX_BIGINT = 2n ** 128n;
 
 /** Returns a short description of a value for error messages. */
 export function describe(given: unknown): string {
   switch (typeof given) {
     case "string":
-      return JSON.stringify(given.length > SHOWN ? `${given.slice(0, SHOWN)}...` : given);
+      return JSON.stringify(clipped(given));
     case "function":
-      return `${/^class\b/.test(String(given)) ? "the class" : "a function"} ${nameOf(given)}`.trimEnd();
+      return `${/^class\b/.test(sourceOf(given)) ? "the class" : "a function"} ${nameOf(given)}`.trimEnd();
     case "bigint":
-      return `${given}n`;
+      return given < MAX_BIGINT && given > -MAX_BIGINT ? `${given}n` : "a bigint of more than 128 bits";
     case "object":
       if (given === null) return "null";
       return isArray(given) ? `an array of ${listLength(given)}` : describeObject(given);
     default:
-      return Object.is(given, -0) ? "-0" : String(given);
+      return Object.is(given, -0) ? "-0" : clipped(String(given));
   }
+}
+
+/** Returns the source of a function by the language's own method, which a property of it cannot override. */
+function sourceOf(given: unknown): string {
+  return Function.prototype.toString.call(given);
 }
 
 function describeObject(given: object): string {
@@ -193,7 +217,7 @@ export function classOf(given: object): string {
 /** Returns the name, or "" if it is not a string (a class may have a static field `name`) or a proxy throws. */
 function nameOf(given: { readonly name?: unknown }): string {
   try {
-    return typeof given.name === "string" ? given.name : "";
+    return typeof given.name === "string" ? clipped(given.name) : "";
   } catch {
     return "";
   }
@@ -228,7 +252,7 @@ export function listLength(list: readonly unknown[]): number {
 }
 
 /** The maximum length of a list of options: more is refused at once instead of being read for seconds. */
-export const MAX_LIST = 2 ** 20;
+const MAX_LIST = 2 ** 20;
 
 /**
  * Returns the library's own copy of an array, each of whose elements was read once, by its index, and is what `each` returned.

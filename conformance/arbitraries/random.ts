@@ -23,8 +23,8 @@ export function splitmix32(seed: number): () => number {
 }
 
 /**
- * The first `count` outputs of splitmix32, at most 2^31. Throws `ArgumentError` for another count, and if the seed is not a 32-bit
- * integer, `OutOfMemoryError` if the host has no memory for them.
+ * The first `count` outputs of splitmix32, at most 2^31. Throws `ArgumentError` for another count, and if the seed is not a
+ * 32-bit integer, `OutOfMemoryError` if the host has no memory for them.
  */
 export function words(seed: number, count: number): Uint32Array {
   length("words", "count", count);

@@ -161,8 +161,8 @@ function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
  * for an unknown name.
  */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
-  quantizerNames("quantizeSpec", "names", names);
-  return specAmong(names, () => true) as fc.Arbitrary<QuantizeSpec>;
+  const ownNames = quantizerNames("quantizeSpec", "names", names) as readonly BlockFormatName[];
+  return specAmong(ownNames, () => true) as fc.Arbitrary<QuantizeSpec>;
 }
 
 /** As `quantizeSpec`, but only specs for which `isWanted` holds; undefined if there are none. */
@@ -193,8 +193,7 @@ function eitherOf<T>(all: readonly (fc.Arbitrary<T> | undefined)[]): fc.Arbitrar
  * for an invalid spec.
  */
 export function sourceTypes(spec: QuantizeSpec): readonly WideDType[] {
-  requireSpec(spec);
-  return spec.rht ? ["bf16"] : WIDE_DTYPES;
+  return requireSpec(spec).rht ? ["bf16"] : WIDE_DTYPES;
 }
 
 /**
@@ -220,10 +219,8 @@ export function usage(): fc.Arbitrary<Usage> {
 
 /** The scale layouts that a spec supports. Throws `ArgumentError` for an invalid spec. */
 export function layoutsOf(spec: QuantizeSpec): readonly ScaleLayout[] {
-  requireSpec(spec);
-  return BLOCK_FORMATS[spec.quantizer].scale === "f32"
-    ? ["logical", "padded"]
-    : ["logical", "padded", "swizzled"];
+  const { quantizer } = requireSpec(spec);
+  return BLOCK_FORMATS[quantizer].scale === "f32" ? ["logical", "padded"] : ["logical", "padded", "swizzled"];
 }
 
 /**

@@ -58,7 +58,7 @@ export function lawNamed(name: string): Law {
   const found = LAWS.find((each) => each.name === name);
   if (found) return found;
   throw new ArgumentError(
-    `no law has the name ${describe(name)}; there are ${LAWS.map((each) => each.name).join(", ")}`,
+    `no law has the name ${describe(name)}; LAWS has the ${LAWS.length} there are, such as ${LAWS[0]?.name}`,
   );
 }
 
@@ -68,8 +68,8 @@ export function lawsFor(
   operations: readonly OperationName[] = OPERATION_NAMES,
 ): readonly Law[] {
   const ownSubject = checkSubject("lawsFor", subject, "subject");
-  operationNames("lawsFor", "operations", operations);
-  return LAWS.filter(({ operation }) => ownSubject[operation] && operations.includes(operation));
+  const names = operationNames("lawsFor", "operations", operations) as readonly OperationName[];
+  return LAWS.filter(({ operation }) => ownSubject[operation] && names.includes(operation));
 }
 
 /**

@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { type Backend, openedBackend } from "../../src/backends/backend.js";
 import { ArgumentError } from "../../src/errors.js";
 import {
+  anything,
   boolean,
   callable,
   type Domain,
@@ -11,10 +12,12 @@ import {
   instance,
   integer,
   listOf,
+  membersOfPlain,
   needed,
   nested,
   type OptionTable,
   optionsOf,
+  outside,
   text,
 } from "../../src/options.js";
 import type { Supported } from "../arbitraries/supported.js";
@@ -79,15 +82,14 @@ export const checkSubject = optionsOf<Subject>(byOperation(callable));
 
 const checkInputs = optionsOf<Inputs>(byOperation(instance(fc.Arbitrary, "an arbitrary of fast-check")));
 
+const someValues = listOf(anything);
+
 /** The domain of what a subject supports of one operation. */
-export const supportedFields = domain(
-  (value) =>
-    typeof value === "object" &&
-    value !== null &&
-    [Object.prototype, null].includes(Object.getPrototypeOf(value)) &&
-    Object.values(value).every((values) => Array.isArray(values) && values.length > 0),
-  "lists of values by field",
-);
+export const supportedFields: Domain = (user, name, value) => {
+  const fields = membersOfPlain(user, name, value);
+  if (!fields) throw outside(user, name, value, "lists of values by field");
+  return Object.fromEntries(fields.map(([key, list]) => [key, someValues(user, `${name}.${key}`, list)]));
+};
 
 const checkSupported = optionsOf<SupportedInputs>(byOperation(supportedFields));
 

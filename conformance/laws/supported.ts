@@ -1,7 +1,7 @@
 /** Inputs that a subject supports, where it does not support all. */
 import * as fc from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
-import { oneOf } from "../../src/options.js";
+import { named, oneOf } from "../../src/options.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import { format } from "../arbitraries/formats.js";
 import { QUANTIZERS, sourceTypes, specsWithin } from "../arbitraries/specs.js";
@@ -73,16 +73,16 @@ export function aimedInputs(operation: OperationName, supported: Supported): fc.
  */
 export function supportedInputs(operation: OperationName, supported: Supported): Inputs {
   operationName("supportedInputs", "operation", operation);
-  supportedFields("supportedInputs", "supported", supported);
-  if (Object.keys(supported).length === 0) return {};
-  const drawn = aimedInputs(operation, supported);
+  const own = supportedFields("supportedInputs", "supported", supported) as Supported;
+  if (Object.keys(own).length === 0) return {};
+  const drawn = aimedInputs(operation, own);
   for (let seed = 0; seed < DRAWS.rounds; seed++) {
     const some = fc.sample(drawn, { numRuns: DRAWS.inputs, seed });
     // a filter that nothing passes would draw for ever
-    if (some.some((input) => allows(supported, input)))
-      return { [operation]: drawn.filter((input) => allows(supported, input)) };
+    if (some.some((input) => allows(own, input)))
+      return { [operation]: drawn.filter((input) => allows(own, input)) };
   }
-  throw none(operation, supported);
+  throw none(operation, own);
 }
 
 /** Inputs of all operations of which a subject supports a part. */
@@ -90,8 +90,19 @@ export function inputsWithin(supported: SupportedInputs): Inputs {
   return Object.assign({}, ...OPERATION_NAMES.map((name) => supportedInputs(name, supported[name] ?? {})));
 }
 
+/** The numbers of fields, values and characters that a message shows. */
+const MAX_SHOWN = 8;
+const MAX_NAME = 60;
+
 function none(operation: OperationName, supported: Supported): ArgumentError {
+  const fields = Object.entries(supported)
+    .slice(0, MAX_SHOWN)
+    .map(
+      ([path, values]) =>
+        `${path.slice(0, MAX_NAME)} among ${values.slice(0, MAX_SHOWN).map(named).join(", ")}`,
+    )
+    .join("; ");
   return new ArgumentError(
-    `no input of ${operation} is supported: ${JSON.stringify(supported)}; check the fields' names and values`,
+    `no input of ${operation} is supported: ${fields}; check the fields' names and values`,
   );
 }

@@ -1,11 +1,14 @@
 /** Tensors without a backend, which subjects take and return and the harness compares. */
+
 import { toStringMethod } from "fast-check";
 import type { Backend } from "../../src/backends/backend.js";
-import { ArgumentError, DTypeError } from "../../src/errors.js";
+import { inherits, isObject } from "../../src/brand.js";
+import { DTypeError } from "../../src/errors.js";
 import { factsOf } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../src/formats/scalar.js";
-import { describe, instance } from "../../src/options.js";
-import { arrayOf, kindOf } from "../../src/tensor/data.js";
+import { anyNumber, describe, instance, ownList } from "../../src/options.js";
+import { MAX_DRAWS } from "../../src/random.js";
+import { arrayOf, asPlain, kindOf } from "../../src/tensor/data.js";
 import { dtypeOf, wideDType } from "../../src/tensor/require.js";
 import {
   asMatrix,
@@ -42,17 +45,26 @@ export function requireKind(user: string, name: string, dtype: DType, data: unkn
 export class PlainTensor<D extends DType = DType> {
   /** The dimensions, frozen. */
   readonly shape: Shape;
+  /** Values for f32 and i32, codes for other types; FP4 has two codes per byte. */
+  readonly data: TensorData<D>;
+  /** Marks what this constructor has made. */
+  readonly #isPlainTensor = true;
+
+  /** @internal Whether `x` is a plain tensor itself: neither a proxy of one nor an object with its prototype. */
+  static [Symbol.hasInstance](x: unknown): boolean {
+    return isObject(x) && #isPlainTensor in x && inherits(this, x);
+  }
 
   constructor(
     /** The element type. */
     readonly dtype: D,
     shape: Shape,
-    /** Values for f32 and i32, codes for other types; FP4 has two codes per byte. */
-    readonly data: TensorData<D>,
+    data: TensorData<D>,
   ) {
     elementType("PlainTensor", "dtype", dtype);
     this.shape = ownShape(shape);
     requireKind("PlainTensor", "data", dtype, data);
+    this.data = asPlain("PlainTensor", arrayOf(dtype), data);
   }
 
   /** One code per element: FP4 unpacked, f32 as bit patterns. */
@@ -113,12 +125,25 @@ export class PlainTensor<D extends DType = DType> {
  * @throws `DTypeError` for an unknown type, `ShapeError` for an invalid shape or another number of codes.
  */
 export function fromCodes<D extends DType>(dtype: D, shape: Shape, codes: ArrayLike<number>): PlainTensor<D> {
-  const isArray = Array.isArray(codes)
-    ? codes.every((code) => typeof code === "number")
-    : kindOf(codes) !== undefined;
-  if (!isArray)
-    throw new ArgumentError(`fromCodes: codes is ${describe(codes)}; it must be an array of numbers`);
-  return new PlainTensor(dtype, shape, storeCodes(dtype, codes));
+  return new PlainTensor(dtype, shape, storeCodes(dtype, ownCodes(codes)));
+}
+
+/** Returns the codes; those of an array are copied, each read once. */
+function ownCodes(codes: ArrayLike<number>): ArrayLike<number> {
+  const kind = kindOf(codes);
+  if (kind !== undefined) {
+    asPlain("fromCodes", "Uint8Array", codes as Uint8Array);
+    return codes;
+  }
+  const what = "an array of numbers";
+  return ownList(
+    "fromCodes",
+    "codes",
+    codes,
+    (code) => anyNumber("fromCodes", "codes", code) as number,
+    what,
+    MAX_DRAWS,
+  );
 }
 
 /** The value of a code. */

@@ -2,7 +2,7 @@
 import { platform } from "#platform";
 import { type Backend, openedBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import { boolean, describe, optionsOf } from "../options.js";
+import { boolean, describe, fieldOf, optionsOf } from "../options.js";
 import type { AmaxReductionGroup } from "../quantizers/shard.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { Recipe, recipeOption } from "../recipes/recipe.js";
@@ -73,12 +73,12 @@ export function requireBody(op: string, body: () => unknown): void {
 /** Returns the argument if it is a reduction group. Throws `ArgumentError` if it is not. */
 function requireGroup(user: string, value: unknown): AmaxReductionGroup {
   const group = value as AmaxReductionGroup;
-  const size: unknown = group?.size;
+  const size = fieldOf(user, "amaxReductionGroup", value, "size");
   if (!Number.isSafeInteger(size) || Number(size) < 1)
     throw new ArgumentError(
       `${user}: amaxReductionGroup has size ${describe(size)}; it is the number of members, a whole one from 1`,
     );
-  if (typeof group.reduceMax !== "function")
+  if (typeof fieldOf(user, "amaxReductionGroup", value, "reduceMax") !== "function")
     throw new ArgumentError(
       `${user}: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }`,
     );

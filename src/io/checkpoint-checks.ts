@@ -5,6 +5,7 @@ import { Optimizer, type OptimizerSlot } from "../optimizers/optimizer.js";
 import {
   anything,
   type Domain,
+  fieldOf,
   instance,
   isU64,
   needed,
@@ -41,7 +42,8 @@ export interface SavedState extends CheckpointState {
 
 /** A random state. One of another copy of this package is accepted too, because only two numbers of it are saved. */
 const randomNumbers: Domain = (user, name, value) => {
-  if (isObject(value) && isU64(value.seed) && isU64(value.offset)) return value;
+  const [seed, offset] = ["seed", "offset"].map((key) => fieldOf(user, name, value, key));
+  if (isObject(value) && isU64(seed) && isU64(offset)) return value;
   throw outside(
     user,
     name,

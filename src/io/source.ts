@@ -45,7 +45,7 @@ export abstract class TensorSource {
     const entry = this.tensors.get(name);
     if (entry) return entry;
     throw new FileError(
-      `${this.path}: tensor "${name}" is needed and not there; there are ${someNames(this.tensors.keys())}`,
+      `${this.path}: tensor ${describe(name)} is needed and not there; there are ${someNames(this.tensors.keys())}`,
     );
   }
 

@@ -10,6 +10,7 @@ import { hostArray, normal } from "../random.js";
 import { USES } from "../tape/uses.js";
 import { membersOf, type Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
+import { asPlain, kindOf } from "../tensor/data.js";
 import type { TensorPart } from "../tensor/part.js";
 import { optional, requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
@@ -65,10 +66,11 @@ export class Parameter extends Variable {
     if (scale && scale.backend !== value.backend)
       throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
     if (value instanceof Tensor) requireWide("Parameter", "value", value);
-    if (highPrecisionInitVal !== undefined)
+    const initial =
+      highPrecisionInitVal &&
       requireValues("Parameter", "highPrecisionInitVal", highPrecisionInitVal, value.shape);
     persistent(value);
-    this.#highPrecisionInitVal = highPrecisionInitVal;
+    this.#highPrecisionInitVal = initial;
     if (scale) disown(scale);
   }
 
@@ -216,11 +218,12 @@ export function newParameter(
 
 /** Throws unless `values`, called `name`, is a Float32Array with one value for each element of `shape`. */
 export function requireValues(user: string, name: string, values: Float32Array, shape: Shape): Float32Array {
-  if (!(values instanceof Float32Array))
+  if (kindOf(values) !== "Float32Array")
     throw new ArgumentError(`${user}: ${name} is ${describe(values)}; it must be a Float32Array`);
-  if (values.length !== elementCount(shape))
-    throw new ShapeError(`${user}: ${name} has ${values.length} values for a parameter [${shape}]`);
-  return values;
+  const plain = asPlain(user, "Float32Array", values);
+  if (plain.length !== elementCount(shape))
+    throw new ShapeError(`${user}: ${name} has ${plain.length} values for a parameter [${shape}]`);
+  return plain;
 }
 
 /** Returns `values` as a tensor of type `dtype`. Each value is rounded to nearest even. */
@@ -230,7 +233,7 @@ export function wideTensor(
   shape: Shape,
   dtype: WideDType,
 ): Tensor<WideDType> {
-  requireValues("initMethod", "its result", values, shape);
+  const plain = requireValues("initMethod", "its result", values, shape);
   using scope = new Scope();
-  return scope.keep(castTo(tensor(backend, values, shape), dtype));
+  return scope.keep(castTo(tensor(backend, plain, shape), dtype));
 }

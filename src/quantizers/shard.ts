@@ -4,7 +4,7 @@ import { ArgumentError } from "../errors.js";
 import { execute } from "../ops/execute.js";
 import { hadamard } from "../ops/quantize/hadamard.js";
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
-import { type Domain, integer, needed, oneOf, optionsOf } from "../options.js";
+import { type Domain, fieldOf, integer, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
@@ -43,7 +43,7 @@ export interface Shard {
 /** Returns a group of ranks. Throws `ArgumentError` for anything else. */
 const shardGroup: Domain = (user, name, given) => {
   const group = (typeof given === "object" && given !== null ? given : {}) as Partial<ShardGroup>;
-  const { rank, size, reduceMax } = group;
+  const [rank, size, reduceMax] = ["rank", "size", "reduceMax"].map((key) => fieldOf(user, name, group, key));
   const isRank = Number.isSafeInteger(rank) && Number.isSafeInteger(size);
   if (isRank && Number(rank) >= 0 && Number(rank) < Number(size) && typeof reduceMax === "function")
     return group;

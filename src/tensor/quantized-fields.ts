@@ -1,7 +1,7 @@
 /** Checks that the fields of a quantized tensor match each other. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../formats/block.js";
-import { anything, type Domain, describe, needed, nested, oneOf, optionsOf } from "../options.js";
+import { anything, type Domain, describe, fieldOf, needed, nested, oneOf, optionsOf } from "../options.js";
 import { type CopyGeometry, geometryOf } from "./geometry.js";
 import type {
   CopyTensors,
@@ -22,7 +22,7 @@ const OPS = ["dequantize", "updateQuantized", "deriveColumnwise"] as const;
 /** Returns the quantizer. Throws `ArgumentError` for an object that lacks a method of `QuantizerOps`. */
 export const quantizerOps: Domain = (user, name, value) => {
   const ops = typeof value === "object" && value !== null ? (value as Partial<QuantizerOps>) : undefined;
-  const missing = OPS.find((method) => typeof ops?.[method] !== "function");
+  const missing = OPS.find((method) => typeof fieldOf(user, name, ops, method) !== "function");
   if (missing)
     throw new ArgumentError(
       `${user}: ${name} is ${describe(value)}, which has no ${missing}; give a quantizer`,

@@ -169,7 +169,10 @@ export const checkRandomBits = optionsOf<GivenRandomBits>(RANDOM_BITS, "call");
 /** The fields of the tensor under construction, if they were already checked; else undefined. */
 let trusted: MadeFields | undefined;
 
-/** Whether `x` is a quantized tensor itself: neither a proxy of one nor an object with its prototype. It is faster than `instanceof`. */
+/**
+ * Whether `x` is a quantized tensor itself: neither a proxy of one nor an object with its prototype. It is faster than
+ * `instanceof`.
+ */
 export let isQuantized: (x: unknown) => x is QuantizedTensor;
 
 /** Creates a quantized tensor without checking that the fields match each other. */

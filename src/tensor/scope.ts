@@ -1,7 +1,7 @@
 /** Deterministic lifetimes: a scope disposes of the tensors that were created in it, except those that were kept. */
 
 import { ArgumentError } from "../errors.js";
-import { describe } from "../options.js";
+import { describe, fieldOf } from "../options.js";
 
 /** The key under which an object stores the scope that owns it. A field is cheaper than a map from objects to scopes. */
 export const OWNER = Symbol("owner");
@@ -63,7 +63,8 @@ export class Scope {
   /** Makes this scope the owner of `value`. Throws `ArgumentError` for an object without a method `dispose`. */
   own(value: Owned): void {
     requireOwned("own", value);
-    this.#take(value);
+    setOwner("own", value, this);
+    this.#owned.add(value);
   }
 
   #take(value: Owned): void {
@@ -77,8 +78,8 @@ export class Scope {
    */
   release(value: Owned): void {
     requireOwned("release", value);
+    setOwner("release", value, undefined);
     this.#owned.delete(value);
-    value[OWNER] = undefined;
   }
 
   /**
@@ -118,8 +119,24 @@ export class Scope {
   }
 }
 
+/** Sets the owner of a caller's object. Throws `ArgumentError` for one that cannot have any, such as a proxy of a tensor. */
+function setOwner(method: string, value: Owned, scope: Scope | undefined): void {
+  try {
+    value[OWNER] = scope;
+  } catch (cause) {
+    throw new ArgumentError(
+      `${method}: value is ${describe(value)}, a proxy or an imitation of one; give the object itself`,
+      { cause },
+    );
+  }
+}
+
 function requireOwned(method: string, value: unknown): void {
-  if (typeof value === "object" && value !== null && typeof (value as Partial<Owned>).dispose === "function")
+  if (
+    typeof value === "object" &&
+    value !== null &&
+    typeof fieldOf(method, "value", value, "dispose") === "function"
+  )
     return;
   throw new ArgumentError(
     `${method}: value is ${describe(value)}, which has no dispose(); a scope owns tensors`,

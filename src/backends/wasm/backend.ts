@@ -1,7 +1,7 @@
 /** The reference backend in WebAssembly. It defines the result of every operation and runs on any CPU. */
 import { platform } from "#platform";
-import { BackendError, DisposedError } from "../../errors.js";
-import { integer } from "../../options.js";
+import { ArgumentError, BackendError, DisposedError, LockstepError } from "../../errors.js";
+import { describe, integer } from "../../options.js";
 import { checkedMemory, registerMemory } from "../../tensor/memory.js";
 import { type Memory, withTemporary } from "../../tensor/storage.js";
 import {
@@ -113,7 +113,14 @@ class WasmBackend implements Backend {
   }
 
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    return LOWERINGS[op].supports?.(args) ?? EXACT;
+    try {
+      return LOWERINGS[op].supports?.(args) ?? EXACT;
+    } catch (cause) {
+      if (cause instanceof LockstepError) throw cause;
+      throw new ArgumentError(`supports: these are not the arguments of an operation ${describe(op)}`, {
+        cause,
+      });
+    }
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
@@ -134,6 +141,8 @@ class WasmBackend implements Backend {
   }
 
   capture(body: () => void): CapturedWork {
+    if (!(#context in this))
+      throw new ArgumentError("capture: this inherits from a backend; capture on the backend itself");
     if (!this.#context) throw new DisposedError("the wasm backend");
     return this.#heap.record(body);
   }

@@ -1,0 +1,186 @@
+/**
+ * Objects that answer otherwise each time: options with accessors, frozen shapes with accessors, proxies, subclasses of arrays
+ * with methods of their own, proxies of the library's objects and objects with their prototypes.
+ */
+import { isPlain } from "./candidates.js";
+
+/** A value in the arguments of a call that can be disguised. */
+export interface Costume {
+  readonly path: readonly (string | number)[];
+  readonly kind: Kind;
+  /** Whether the first read of each property gives the valid value, so that the call may be accepted. */
+  readonly isFaithful: boolean;
+}
+
+type Kind = keyof typeof DISGUISES;
+
+/** What a property is when it is read again. */
+export const LATER: readonly unknown[] = [
+  undefined,
+  null,
+  Number.NaN,
+  -1,
+  2 ** 31,
+  2 ** 40,
+  "no such name",
+  {},
+  [],
+  Object.freeze([2 ** 20, 2 ** 20]),
+  [1, 1, 1, 1, 1, 1, 1],
+];
+
+type Later = () => unknown;
+
+class Thrown extends Error {}
+
+/** Returns a function that gives `first`, and later something else. */
+function changing(first: unknown, later: Later): () => unknown {
+  let isFirst = true;
+  return () => {
+    if (!isFirst) return later();
+    isFirst = false;
+    return first;
+  };
+}
+
+/** Defines an accessor for each property of `value` on `on`. */
+function withAccessors(on: object, value: object, get: (key: string) => () => unknown): object {
+  for (const key of Object.keys(value))
+    Object.defineProperty(on, key, { get: get(key), enumerable: true, configurable: true });
+  return on;
+}
+
+/** A proxy whose properties change after their first read. */
+function changingProxy(value: object, later: Later): object {
+  const readers = new Map<PropertyKey, () => unknown>();
+  return new Proxy(value, {
+    get(target, key) {
+      const known = readers.get(key) ?? changing(Reflect.get(target, key), later);
+      readers.set(key, known);
+      // the length of an array, and methods, are not what the library keeps
+      return typeof key === "symbol" || key === "constructor" ? Reflect.get(target, key) : known();
+    },
+  });
+}
+
+/** A subclass of the value's own class, with getters and methods that lie. */
+function lyingSubclass(given: object): object {
+  const value = Array.isArray(given) ? [...(given as unknown[])] : given;
+  const lies = [
+    "map",
+    "every",
+    "some",
+    "entries",
+    "values",
+    "keys",
+    "slice",
+    "subarray",
+    "includes",
+    "indexOf",
+  ];
+  for (const name of lies) Object.defineProperty(value, name, { value: () => [], configurable: true });
+  Object.defineProperty(value, Symbol.iterator, { value: function* () {}, configurable: true });
+  return value;
+}
+
+/** A typed array that lies about its buffer and length. */
+function lyingElements(value: object): object {
+  for (const [name, lie] of [
+    ["length", 2 ** 20],
+    ["byteLength", 2 ** 22],
+    ["byteOffset", 0],
+    ["buffer", new ArrayBuffer(8)],
+  ] as const)
+    Object.defineProperty(value, name, { get: () => lie, configurable: true });
+  return lyingSubclass(value);
+}
+
+const fail = (): never => {
+  throw new Thrown("an accessor throws");
+};
+
+const DISGUISES = {
+  accessors: (value, later) => withAccessors({}, value, (key) => changing(Reflect.get(value, key), later)),
+  "frozen accessors": (value, later) =>
+    Object.freeze(
+      withAccessors(Array.isArray(value) ? [] : {}, value, (key) => changing(Reflect.get(value, key), later)),
+    ),
+  "a changing proxy": changingProxy,
+  "a proxy": (value) => new Proxy(value, {}),
+  "lying methods": lyingSubclass,
+  "lying elements": lyingElements,
+  "throwing accessors": (value) => withAccessors(Array.isArray(value) ? [] : {}, value, () => fail),
+  "a throwing proxy": (value) =>
+    new Proxy(value, {
+      get: fail,
+      ownKeys: fail,
+      has: fail,
+      getOwnPropertyDescriptor: fail,
+      getPrototypeOf: fail,
+    }),
+  "a revoked proxy": (value) => {
+    const { proxy, revoke } = Proxy.revocable(value, {});
+    revoke();
+    return proxy;
+  },
+  "its prototype": (value) => Object.create(Object.getPrototypeOf(value) as object) as object,
+  "an heir": (value) => Object.create(value) as object,
+} as const satisfies Record<string, (value: object, later: Later) => object>;
+
+const BROKEN = [
+  "throwing accessors",
+  "a throwing proxy",
+  "a revoked proxy",
+] as const satisfies readonly Kind[];
+const OF_PLAIN = [
+  "accessors",
+  "frozen accessors",
+  "a changing proxy",
+  "a proxy",
+] as const satisfies readonly Kind[];
+const OF_LISTS = [
+  "frozen accessors",
+  "a changing proxy",
+  "a proxy",
+  "lying methods",
+] as const satisfies readonly Kind[];
+const OF_OBJECTS = ["a proxy", "its prototype", "an heir", "a throwing proxy", "a revoked proxy"] as const;
+
+/** All ways to disguise the objects and arrays in `args`. */
+export function costumesOf(args: readonly unknown[]): readonly Costume[] {
+  const found: Costume[] = [];
+  const visit = (value: unknown, path: readonly (string | number)[]): void => {
+    if (typeof value !== "object" || value === null) return;
+    const add = (kinds: readonly Kind[], isFaithful: boolean): void => {
+      for (const kind of kinds) found.push({ path, kind, isFaithful });
+    };
+    if (isPlain(value) || Array.isArray(value)) {
+      add(isPlain(value) ? OF_PLAIN : OF_LISTS, true);
+      add(BROKEN, false);
+      for (const [key, each] of Object.entries(value)) visit(each, [...path, key]);
+    } else if (ArrayBuffer.isView(value)) {
+      add(["lying elements"], true);
+      add(["a proxy", "a throwing proxy", "a revoked proxy"], false);
+    } else
+      add(
+        Object.hasOwn(Object.getPrototypeOf(value) as object, "constructor") ? OF_OBJECTS : ["a proxy"],
+        false,
+      );
+  };
+  for (const [i, each] of args.entries()) visit(each, [i]);
+  return found;
+}
+
+/** Returns the arguments with one value in disguise. */
+export function disguised(args: readonly unknown[], { path, kind }: Costume, later: Later): unknown[] {
+  const replaced = (at: unknown, [key, ...inner]: readonly (string | number)[]): unknown => {
+    if (key === undefined) return DISGUISES[kind](at as object, later);
+    const copy = (Array.isArray(at) ? [...(at as unknown[])] : { ...(at as object) }) as Record<
+      string,
+      unknown
+    >;
+    copy[key] = replaced(Reflect.get(at as object, key), inner);
+    return copy;
+  };
+  return replaced([...args], path) as unknown[];
+}

@@ -1,0 +1,126 @@
+/** What a call has done, as a string: its result with all elements, what it wrote, or the typed error that refused it. */
+import { LockstepError } from "../../../../src/errors.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { Tensor } from "../../../../src/tensor/tensor.js";
+import { MismatchError } from "../../../values/difference.js";
+import { isPlain } from "./candidates.js";
+import type { Target } from "./law.js";
+import type { Row } from "./row.js";
+import { type Backends, World } from "./world.js";
+
+export interface Outcome {
+  /** The result and all state, for a call that returned. */
+  readonly result?: string;
+  /** The typed error of a call that was refused. */
+  readonly refused?: string;
+  /** Why the call broke the law: an error of another kind, a message without bound, a time without bound, or a damaged fence. */
+  readonly fault?: string;
+}
+
+/** The longest message of an error, in characters, and the longest time of a call, in ms of processor time. */
+const MAX_MESSAGE = 2000;
+const MAX_TIME = 1000;
+
+/** Calls `target` with what `spoil` makes of the arguments of a valid call. */
+export async function outcomeOf(
+  target: Target,
+  row: Row,
+  call: number,
+  backends: Backends,
+  spoil: (args: readonly unknown[], world: World) => readonly unknown[],
+): Promise<Outcome> {
+  const outer = new Scope();
+  const world = new World(backends);
+  let outcome: Outcome;
+  try {
+    const self = row.self?.(world);
+    const args = spoil((row.calls[call] as Row["calls"][0])(world), world);
+    outcome = await called(target, self, args, world);
+  } catch (error) {
+    outcome = { fault: `the set-up throws ${error}` };
+  }
+  try {
+    world.dispose();
+    outer.dispose();
+  } catch (error) {
+    return { fault: `${error}` };
+  }
+  return outcome;
+}
+
+async function called(
+  target: Target,
+  self: object | undefined,
+  args: readonly unknown[],
+  world: World,
+): Promise<Outcome> {
+  const start = process.cpuUsage();
+  try {
+    const scope = new Scope();
+    try {
+      const result: unknown = await target(self, args);
+      const after = JSON.stringify([shown(result, 4), written(world)], (_, value: unknown) =>
+        typeof value === "bigint" ? `${value}n` : value,
+      );
+      if (!args.includes(result)) release(result);
+      return { result: after, ...timed(start) };
+    } finally {
+      scope.dispose();
+    }
+  } catch (error) {
+    if (error instanceof MismatchError) return { result: "a mismatch" };
+    if (!(error instanceof LockstepError)) {
+      const at = error instanceof Error ? (error.stack ?? "").split("\n").slice(0, 4).join(" | ") : error;
+      return { fault: `no typed error: ${String(at).slice(0, 600)}` };
+    }
+    const { message } = error;
+    if (message.length > MAX_MESSAGE)
+      return { fault: `a message of ${message.length} characters: ${message.slice(0, 200)}...` };
+    return { refused: message, ...timed(start) };
+  }
+}
+
+/** The state that a call may change, without what earlier calls have changed. */
+function written(world: World): Readonly<Record<string, unknown>> {
+  const { "default random": _, region: _region, live: _live, blocks: _blocks, ...state } = world.state();
+  return state;
+}
+
+function timed(start: NodeJS.CpuUsage): Pick<Outcome, "fault"> {
+  const { user, system } = process.cpuUsage(start);
+  const ms = (user + system) / 1000;
+  return ms > MAX_TIME ? { fault: `it took ${Math.round(ms)} ms` } : {};
+}
+
+/** A copy of a result as plain data, with the bytes of every tensor. */
+function shown(value: unknown, depth: number): unknown {
+  if (value instanceof Tensor)
+    return value.disposed ? "disposed" : [value.dtype, value.shape, bytesOf(value)];
+  if (value instanceof QuantizedTensor) return value.members.map((each) => shown(each, depth));
+  if (value instanceof Variable) return ["variable", shown(value.value, depth)];
+  if (ArrayBuffer.isView(value))
+    return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString("base64");
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "object" || value === null || depth === 0)
+    return typeof value === "symbol" ? "" : value;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (Array.isArray(value)) return value.map((each) => shown(each, depth - 1));
+  if (prototype !== Object.prototype && prototype !== null) return "an object";
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, shown(each, depth - 1)]));
+}
+
+function bytesOf(x: Tensor): string {
+  const { buffer, byteOffset, byteLength } = x.dataSync();
+  return Buffer.from(buffer, byteOffset, byteLength).toString("base64");
+}
+
+/** Disposes of what a call returned: an object of the library, or those in a plain object or an array. */
+function release(result: unknown): void {
+  const isList = Array.isArray(result) || isPlain(result);
+  for (const one of isList ? Object.values(result) : [result]) {
+    const method: unknown = typeof one === "object" && one !== null ? Reflect.get(one, "dispose") : undefined;
+    if (typeof method === "function") Reflect.apply(method, one, []);
+  }
+}
