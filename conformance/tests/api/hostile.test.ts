@@ -1,7 +1,7 @@
 /**
  * Whatever an argument is, a call returns or is refused by a typed error with a short message, in bounded time, and writes
- * nothing outside of tensors. An object that answers otherwise each time is read once: the call does what it does with a plain one.
- * `RUNS` and `SEED` choose the draws.
+ * nothing outside of tensors. An object that answers otherwise each time is read once: the call does what it does with a
+ * plain one. `RUNS` and `SEED` choose the draws.
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
