@@ -199,7 +199,7 @@ export async function inspect(
   }
   for (const stored of surveyed.plain)
     if (packedBytes(stored) > 0 && wanted(stored.entry.name))
-      findings.push(...(await judgePacked(await kernels(), stored, onBytes)));
+      findings.push(...(await judgePacked(stored, onBytes)));
   findings.push(...fused.findings());
   if (against && weights.length > 0 && weights.every(({ error }) => error === undefined))
     findings.push(

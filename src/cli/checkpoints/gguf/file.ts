@@ -139,6 +139,16 @@ export class GgufFile extends TensorSource {
     return view?.packed && { layout: view.packed.layout, bytes: view.tensor.end - view.tensor.begin };
   }
 
+  /** The bytes of blocks [first, last) of a tensor that is packed. Throws `ArgumentError` for other tensors and blocks. */
+  async readBlocks(name: string, first: number, last: number): Promise<Uint8Array> {
+    const view = this.#views.get(name);
+    const { begin, end } = view?.tensor ?? { begin: 0, end: 0 };
+    const size = view?.packed?.bytes ?? 0;
+    if (first < 0 || last < first || (last > 0 && begin + last * size > end) || size === 0)
+      throw new ArgumentError(`${this.path}: "${name}" has no packed blocks ${first} to ${last}`);
+    return readAt(this.path, this.#handle, begin + first * size, (last - first) * size);
+  }
+
   /** Closes the file. Later reads throw `FileError`. */
   async close(): Promise<void> {
     await this.#handle.close();

@@ -1,0 +1,30 @@
+/** Values of packed blocks that are NaN or infinite are counted by the scales as by the values themselves. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { countNotFinite } from "../../../../src/dialects/packed/not-finite.js";
+import {
+  dequantizePacked,
+  PACKED_LAYOUT_NAMES,
+  PACKED_LAYOUTS,
+} from "../../../../src/dialects/packed/packed.js";
+
+/** Bytes among which exponents of all ones are frequent. */
+const byte = fc.oneof(
+  { weight: 2, arbitrary: fc.integer({ min: 0, max: 255 }) },
+  { weight: 1, arbitrary: fc.constantFrom(0, 0x7b, 0x7c, 0x7e, 0x7f, 0xfb, 0xfc, 0xff) },
+);
+
+it.each(PACKED_LAYOUT_NAMES)("of %s, they are those of the decoded values", (layout) => {
+  const { bytes: size } = PACKED_LAYOUTS[layout];
+  const blocks = fc
+    .integer({ min: 0, max: 4 })
+    .chain((count) => fc.array(byte, { minLength: count * size, maxLength: count * size }));
+  fc.assert(
+    fc.property(blocks, (all) => {
+      const bytes = Uint8Array.from(all);
+      const expected = dequantizePacked(bytes, layout).filter((value) => !Number.isFinite(value));
+      expect(countNotFinite(bytes, layout)).toBe(expected.length);
+    }),
+    { numRuns: 60 },
+  );
+});
