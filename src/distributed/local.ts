@@ -16,6 +16,7 @@ export class LocalCommunicator implements Communicator {
     readonly backend: Backend,
     readonly id = "world",
     readonly ranks: readonly number[] = [0],
+    private readonly parent?: LocalCommunicator,
   ) {}
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
@@ -39,7 +40,7 @@ export class LocalCommunicator implements Communicator {
 
   subgroup({ id, ranks }: Membership): Communicator {
     this.requireUsable("split");
-    return new LocalCommunicator(this.backend, id, ranks);
+    return new LocalCommunicator(this.backend, id, ranks, this);
   }
 
   abort(reason: string): void {
@@ -50,10 +51,15 @@ export class LocalCommunicator implements Communicator {
     this.#disposed = true;
   }
 
-  /** Throws if the group was disposed of or aborted. */
+  /** Throws if the group was disposed of, or if it or a group that it is a part of was aborted. */
   requireUsable(operation: string): void {
     if (this.#disposed) throw new DisposedError(`${operation}: the process group`);
-    if (this.#aborted !== undefined)
-      throw new DistributedError("aborted", operation, 0, `rank 0 ended the group: ${this.#aborted}`);
+    const reason = this.#reason();
+    if (reason !== undefined)
+      throw new DistributedError("aborted", operation, 0, `rank 0 ended the group: ${reason}`);
+  }
+
+  #reason(): string | undefined {
+    return this.#aborted ?? (this.parent ? this.parent.#reason() : undefined);
   }
 }

@@ -206,6 +206,19 @@ function amaxOfRows(
 }
 
 /**
+ * A copy of the amaxes of a quantized copy's rows: the one of the tensor, or with `rowScaled` those of the rows, or of all columns
+ * if the copy is columnwise.
+ */
+function amaxOfCopy(
+  amax: Tensor<"f32">,
+  { rowScaled }: QuantizeSpec,
+  direction: Direction,
+  { first, count }: RowRange,
+): Tensor<"f32"> {
+  return rowScaled && direction === "rowwise" ? amax.slice(first, [count]) : amax.clone();
+}
+
+/**
  * Returns `count` rows of a quantized tensor, starting at row `first`, with all copies of `t`. No block may extend beyond these
  * rows. The inverse of `gatherQuantized`.
  */
@@ -238,7 +251,7 @@ export function rowsOfQuantized(
           ),
       geometry,
     };
-    return copy.amax ? { ...made, amax: copy.amax.clone() } : made;
+    return copy.amax ? { ...made, amax: amaxOfCopy(copy.amax, t.spec, direction, { first, count }) } : made;
   });
   return scope.keep(withLayout(madeOf(t, t.spec, [count, ...t.shape.slice(1)], ops, copies), ops));
 }
@@ -257,7 +270,7 @@ export function emptyRows(t: QuantizedTensor, count: number): QuantizedTensor {
       scaleInv: new Tensor(t.backend, scaleInv.dtype, geometry.scaleShape),
       geometry,
     };
-    return amax ? { ...made, amax: new Tensor(t.backend, "f32", amax.shape) } : made;
+    return amax ? { ...made, amax: new Tensor(t.backend, "f32", geometry.amaxShape ?? amax.shape) } : made;
   });
   return scope.keep(madeOf(t, t.spec, [count, ...t.shape.slice(1)], t.quantizer, copies));
 }

@@ -44,9 +44,15 @@ export interface GradScalerState {
   readonly growthTracker: number;
 }
 
+/** Whether gradients can be multiplied by a scale and by its reciprocal: both are positive and finite in f32. */
+function isScale(scale: number): boolean {
+  const reciprocal = Math.fround(1 / scale);
+  return scale > 0 && Number.isFinite(scale) && reciprocal > 0 && Number.isFinite(reciprocal);
+}
+
 const positive = domain(
-  (value) => typeof value === "number" && Math.fround(value) > 0 && Number.isFinite(Math.fround(value)),
-  "a positive f32 number",
+  (value) => typeof value === "number" && isScale(Math.fround(value)),
+  "a positive f32 number whose reciprocal is finite in f32",
 );
 const growth = domain(
   (value) => typeof value === "number" && value > 1 && Number.isFinite(Math.fround(value)),
@@ -159,7 +165,8 @@ export class GradScaler {
 
   /**
    * Changes the scale for the next pass: after an overflow it is multiplied by `backoffFactor`, after `growthInterval` updates
-   * without one by `growthFactor`, unless it would be infinite. Call it once for all optimizers of a pass.
+   * without one by `growthFactor`, unless the new scale or its reciprocal would be infinite. Call it once for all optimizers of a
+   * pass.
    *
    * @throws `ArgumentError` if no step was made or skipped since the last update.
    */
@@ -170,13 +177,18 @@ export class GradScaler {
       );
     const { growthFactor, backoffFactor, growthInterval } = this.options;
     this.#growthTracker = this.#overflowed ? 0 : this.#growthTracker + 1;
-    if (this.#overflowed) this.#scale = Math.fround(this.#scale * backoffFactor);
+    if (this.#overflowed) this.#multiply(backoffFactor);
     else if (this.#growthTracker >= growthInterval) {
-      const grown = Math.fround(this.#scale * growthFactor);
-      if (Number.isFinite(grown)) this.#scale = grown;
+      this.#multiply(growthFactor);
       this.#growthTracker = 0;
     }
     this.#overflowed = undefined;
+  }
+
+  /** Multiplies the scale, unless the product is no scale. */
+  #multiply(factor: number): void {
+    const product = Math.fround(this.#scale * factor);
+    if (isScale(product)) this.#scale = product;
   }
 }
 

@@ -140,6 +140,8 @@ function refusal(parameter: Parameter): string | undefined {
     return "is the weight of a layer with fuseWgradAccumulation, whose mainGrad would hold the gradient of all rows; make the layer without it";
   if (grad || mainGrad)
     return "has a gradient of all rows; shard the module before the first pass, without mainGrad";
+  if (value instanceof QuantizedTensor && value.spec.rowScaled)
+    return "is quantized with an amax for each row and column (rowScaled), which cannot be divided; make the module without it";
   if (value instanceof QuantizedTensor && !quantizer)
     return "was quantized outside of quantizedModelInit, so nobody knows how to quantize its rows; make the module inside";
   return undefined;
@@ -158,8 +160,8 @@ function refusal(parameter: Parameter): string | undefined {
  *
  * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
  * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, is the weight of a layer with
- * `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, or was quantized outside of `quantizedModelInit`. In
- * each case nothing has changed.
+ * `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, is quantized with `rowScaled`, or was quantized outside
+ * of `quantizedModelInit`. In each case nothing has changed.
  */
 export function fullyShard(
   module: Module,

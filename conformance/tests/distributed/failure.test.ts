@@ -1,6 +1,7 @@
 /** Ranks of one process that cannot continue together: each throws an error with the reason and frees its memory. */
 import { afterEach, describe, expect, it } from "vitest";
-import type { ProcessGroup } from "../../../src/distributed/group.js";
+import { ProcessGroup } from "../../../src/distributed/group.js";
+import { LocalCommunicator } from "../../../src/distributed/local.js";
 import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
 import { ArgumentError, DisposedError, DistributedError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
@@ -268,6 +269,22 @@ describe("a failed group", () => {
     expect(() => add(x, x)).toThrowError(DistributedError);
     expect((await failureOf(() => one.barrier())).failure).toBe("aborted");
   });
+
+  it.each(["of one rank alone", "of a loopback"])(
+    "%s makes the groups that it was split into fail",
+    async (kind) => {
+      const [loopback] = (await ranks(1)) as [ProcessGroup];
+      const group =
+        kind === "of a loopback" ? loopback : new ProcessGroup(new LocalCommunicator(loopback.backend));
+      const { dp } = group.split({});
+      const inner = dp.split({}).dp;
+      const x = values(group);
+      group.abort("the loss is not a number");
+      for (const each of [group, dp, inner])
+        expect(() => each.allReduce(x)).toThrowError(/the loss is not a number/);
+      x.dispose();
+    },
+  );
 
   it("frees its memory, and dispose throws a failure that no call has thrown", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];

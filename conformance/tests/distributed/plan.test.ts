@@ -9,6 +9,7 @@ import {
   type SumPlanOptions,
   supportsPlan,
 } from "../../../src/distributed/plan.js";
+import { supportsCollective } from "../../../src/distributed/supports.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 
@@ -97,6 +98,11 @@ describe("a plan", () => {
       );
     expect(supportsPlan(of([0, 1, 2, 3]))).toEqual({ ok: true, agrees: "bits" });
     expect(supportsPlan(of([1, 0]))).toEqual({ ok: true, agrees: "bits" });
+    // a mean is a sum that is divided
+    for (const reduction of ["sum", "mean"] as const)
+      expect(
+        supportsCollective("allReduce", { reduction: { reduction, plan: of([0, 2, 1, 3]) } } as never),
+      ).toEqual(supportsPlan(of([0, 2, 1, 3])));
     expect(supportsPlan(of([0, 2, 1, 3]))).toMatchObject({
       ok: true,
       unverified: expect.stringContaining("[0,2,1,3]"),

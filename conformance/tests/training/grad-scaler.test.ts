@@ -38,7 +38,7 @@ const samples = (backend: Backend): Tensor<"f32"> =>
 describe("GradScaler", () => {
   it("changes its scale as torch.amp.GradScaler does", async () => {
     const drawn = fc.record({
-      initScale: fc.constantFrom(1, 3, 65_536, 2 ** 127),
+      initScale: fc.constantFrom(1, 3, 65_536, 2 ** 127, 2 ** -126),
       growthFactor: fc.constantFrom(2, 1.5),
       backoffFactor: fc.constantFrom(0.5, 0.3),
       growthInterval: fc.integer({ min: 1, max: 3 }),
@@ -61,8 +61,11 @@ describe("GradScaler", () => {
           expect(stepped).toBe(!overflow);
           scaler.update();
           // aten/src/ATen/native/cuda/AmpKernels.cu of PyTorch, amp_update_scale_cuda_kernel
-          if (overflow) [scale, tracker] = [Math.fround(scale * backoffFactor), 0];
-          else if (++tracker === growthInterval) {
+          // there a scale may become 0; here it keeps a finite reciprocal
+          if (overflow) {
+            const lowered = Math.fround(scale * backoffFactor);
+            [scale, tracker] = [Number.isFinite(Math.fround(1 / lowered)) ? lowered : scale, 0];
+          } else if (++tracker === growthInterval) {
             const grown = Math.fround(scale * growthFactor);
             [scale, tracker] = [Number.isFinite(grown) ? grown : scale, 0];
           }
@@ -71,6 +74,28 @@ describe("GradScaler", () => {
       }),
       { numRuns: 50 },
     );
+  });
+
+  it("keeps a scale with a finite reciprocal, whatever it is given and however often a pass overflows", async () => {
+    const [backend] = backends as readonly [Backend];
+    for (const initScale of [0, -1, 1e-40, 2 ** -129, 2 ** 128, Number.NaN])
+      expect(() => new GradScaler({ initScale }), String(initScale)).toThrow(ArgumentError);
+    const scaler = new GradScaler({ initScale: 2 ** -120 });
+    using layer = layerOn(backend);
+    using optimizer = new SGD(layer, { learningRate: 1 });
+    const gradientOf = (value: number) =>
+      persistent(tensor(backend, new Float32Array(width * width).fill(value), [width, width]));
+    for (let pass = 0; pass < 20; pass++) {
+      optimizer.zeroGrad();
+      layer.weight.grad = gradientOf(Number.NaN);
+      await scaler.step(optimizer);
+      scaler.update();
+    }
+    optimizer.zeroGrad();
+    layer.weight.grad = gradientOf(0);
+    expect(await scaler.step(optimizer)).toEqual({ norm: 0, stepped: true });
+    expect(layer.weight.tensor.dataSync().every(Number.isFinite)).toBe(true);
+    scaler.state = scaler.state;
   });
 
   it("by a power of two steps with the bits of an unscaled step, clipped or not", async () => {

@@ -8,6 +8,7 @@ import { gatherQuantized } from "../../../../src/distributed/quantized.js";
 import {
   AdamW,
   ArgumentError,
+  CustomRecipe,
   castMasterWeights,
   clipGradNorm,
   Embedding,
@@ -18,6 +19,7 @@ import {
   LayerNormLinear,
   LayerNormMLP,
   Linear,
+  NVFP4Quantizer,
   normal,
   type Parameter,
   QuantizedTensor,
@@ -273,6 +275,12 @@ describe("fullyShard refuses", () => {
       [module, zero, { buckets: 1 }],
     ];
     for (const given of wrong) expect(() => fullyShard(...(given as [never, never]))).toThrow(ArgumentError);
+    const rowScaled = quantizedModelInit(
+      { recipe: new CustomRecipe({ quantizerFactory: () => new NVFP4Quantizer({ rowScaled: true }) }) },
+      () => new Linear(zero.backend, 64, 64),
+    );
+    expect(() => fullyShard(rowScaled, zero)).toThrow(/an amax for each row/);
+    rowScaled.dispose();
     const sharded = fullyShard(module, zero);
     expect(() => fullyShard(module, zero)).toThrow(/weight is sharded already/);
     const other = new Linear(zero.backend, WIDTH, WIDTH);

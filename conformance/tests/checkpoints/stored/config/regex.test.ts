@@ -49,7 +49,7 @@ it("an expression matches the beginning of a text as RegExp says", () => {
   );
 });
 
-it.each(["(?=a)", "(?!a)", "(a)\\1", "a{2}", "(", "[a", "a)", "*", "\\b"])(
+it.each(["[\\.-z]", "[+-\\]]", "(?=a)", "(?!a)", "(a)\\1", "a{2}", "(", "[a", "a)", "*", "\\b"])(
   "%s is not understood",
   (expression) => {
     expect(matchesStart(expression, "aa")).toBeUndefined();

@@ -109,10 +109,14 @@ class Parser {
     const members: ((character: string) => boolean)[] = [];
     do {
       const first = this.#take();
-      if (first === "\\") members.push(this.#escaped());
-      else if (this.#peek() === "-" && this.text.charAt(this.#at + 1) !== "]") {
+      const isRange = (): boolean => this.#peek() === "-" && this.text.charAt(this.#at + 1) !== "]";
+      if (first === "\\") {
+        members.push(this.#escaped());
+        if (isRange()) throw new Unsupported();
+      } else if (isRange()) {
         this.#take();
         const last = this.#take();
+        if (last === "\\") throw new Unsupported();
         members.push((c) => first <= c && c <= last);
       } else members.push((c) => c === first);
     } while (this.#peek() !== "]");
