@@ -95,7 +95,7 @@ describe("GradScaler", () => {
     layer.weight.grad = gradientOf(0);
     expect(await scaler.step(optimizer)).toEqual({ norm: 0, stepped: true });
     expect(layer.weight.tensor.dataSync().every(Number.isFinite)).toBe(true);
-    scaler.state = scaler.state;
+    new GradScaler().state = scaler.state;
   });
 
   it("by a power of two steps with the bits of an unscaled step, clipped or not", async () => {
