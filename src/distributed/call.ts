@@ -3,7 +3,7 @@
  */
 import { DistributedError } from "../errors.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { CollectiveArgs, CollectiveName, Membership, Reduction } from "./communicator.js";
+import type { CollectiveArgs, CollectiveName, GatherPart, Membership, Reduction } from "./communicator.js";
 
 /** The description of a call, which every message of the call carries. */
 export interface Call {
@@ -29,7 +29,7 @@ type CallOf = {
 const DETAILS: CallOf = {
   allGather: ({ parts, subject }) => [
     "allGather",
-    `of ${parts.map(({ x, counts }) => `${x.dtype} ${rowsOf(x)} with ${counts} elements`).join(" and ")}${among(subject)}`,
+    `of ${parts.map(partText).join(" and ")}${among(subject)}`,
   ],
   reduceScatter: ({ x, counts, reduction, subject }) => [
     "reduceScatter",
@@ -63,6 +63,10 @@ export function callOf<K extends CollectiveName>(op: K, args: CollectiveArgs[K],
   const [operation, details] = DETAILS[op](args, of);
   const text = details === "" ? operation : `${operation} ${details}`;
   return { operation, text, key: `${SHARED[operation] ?? operation} ${details}` };
+}
+
+function partText({ x, counts, subject }: GatherPart): string {
+  return `${x.dtype} ${rowsOf(x)} with ${counts} elements${among(subject)}`;
 }
 
 /** The shape of a tensor without its first dimension, which may differ between ranks. */

@@ -15,16 +15,16 @@ export type Reduction =
   | { readonly reduction: "sum" | "mean"; readonly plan: SumPlan }
   | { readonly reduction: "max" };
 
-/** Concatenates the x of all ranks to `out`. */
-export interface GatherPart {
-  readonly x: Tensor;
-  readonly counts: readonly number[];
-  readonly out: Tensor;
-}
-
 /** A description of x that all ranks must give alike, for what its type and shape do not show. */
 interface Described {
   readonly subject?: string | undefined;
+}
+
+/** Concatenates the x of all ranks to `out`. */
+export interface GatherPart extends Described {
+  readonly x: Tensor;
+  readonly counts: readonly number[];
+  readonly out: Tensor;
 }
 
 /** Several gathers at once. */

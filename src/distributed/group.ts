@@ -67,6 +67,8 @@ export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
 export interface GatherRequest {
   readonly x: Tensor;
   readonly rows?: readonly number[] | undefined;
+  /** A description of x that all ranks must give alike, for what its type and shape do not show. */
+  readonly subject?: string | undefined;
 }
 
 const reducing = oneOf(["reduceScatter", "allReduce"]);
@@ -161,7 +163,7 @@ export class ProcessGroup {
   allGatherCoalesced(given: readonly GatherRequest[]): Tensor[] {
     if (given.length === 0) return [];
     using scope = new Scope();
-    const parts = given.map(({ x, rows }) => this.#gatherPart(x, { rows }));
+    const parts = given.map(({ x, rows, subject }) => ({ ...this.#gatherPart(x, { rows }), subject }));
     this.#run("allGather", { parts, subject: this.#subject });
     return parts.map(({ out }) => scope.keep(out));
   }

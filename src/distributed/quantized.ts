@@ -16,6 +16,7 @@ import {
 } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, type Shape } from "../tensor/shape.js";
+import { specText } from "../tensor/spec.js";
 import { Tensor, viewOrSlice } from "../tensor/tensor.js";
 import type { RowRange } from "./by-chunks.js";
 import type { GatherRequest, ProcessGroup } from "./group.js";
@@ -26,7 +27,7 @@ import type { GatherRequest, ProcessGroup } from "./group.js";
  * the quantizer would return for the whole. Codes and scales are sent without padding. Scales and amaxes of the whole tensor are
  * not sent, because all ranks have the same. A columnwise copy that can be derived from the rowwise copy is derived after the
  * gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that cannot be derived. `ops` are the
- * operations of the quantizer.
+ * operations of the quantizer. Throws `DistributedError`, as a disagreement, if the specs or the nominal dtypes of the ranks differ.
  */
 export function gatherQuantized(
   group: ProcessGroup,
@@ -110,11 +111,12 @@ function copyGather(
   const geometry = geometryOf(shape);
   const parts = shapes.map(geometryOf);
   const columnwise = direction === "columnwise";
+  const subject = `codes and scales by ${specText(t.spec)}, quantized from ${t.dtype}`;
   const piece = (x: Tensor, transposed: boolean, shapeOf: (part: CopyGeometry) => Shape): Piece => {
     const turned = columnwise && transposed;
     const rows = parts.map((part) => asMatrix(shapeOf(part))[turned ? 1 : 0]);
-    if (turned) return { request: { x: transpose(x), rows }, turn: transpose };
-    return { request: { x: x.reshape(asMatrix(x.shape)), rows }, turn: (gathered) => gathered };
+    if (turned) return { request: { x: transpose(x), rows, subject }, turn: transpose };
+    return { request: { x: x.reshape(asMatrix(x.shape)), rows, subject }, turn: (gathered) => gathered };
   };
   const codes = piece(data, geometry.data === "transposed", ({ dataShape }) => dataShape);
   const scales = isTensorWide(t.spec.tile)

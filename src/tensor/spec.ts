@@ -169,6 +169,18 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
 }
 
 /**
+ * Returns a spec as text: the quantizer, the format, and the other settings that are not the defaults of `makeSpec`.
+ *
+ * @shared
+ */
+export function specText(spec: QuantizeSpec): string {
+  const { quantizer, format } = spec;
+  const defaults = new Map<string, unknown>(Object.entries(makeSpec(quantizer, { format })));
+  const settings = Object.entries(spec).filter(([name, value]) => defaults.get(name) !== value);
+  return [`${quantizer} ${format}`, ...settings.map(([name, value]) => `${name} ${value}`)].join(", ");
+}
+
+/**
  * Returns the signs of the Hadamard transform that the values of a copy passed through before they were quantized; undefined if
  * they were not transformed. Only columnwise copies are.
  *

@@ -25,96 +25,11 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { words } from "../../arbitraries/random.js";
-import { QUANTIZERS, specsOf } from "../../arbitraries/specs.js";
-import { SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { SEED } from "../harness/draws.js";
 import { gridValues } from "../harness/gradients.js";
 import { useBackend } from "../harness/suite.js";
+import { casesOf, FIELD_NAMES, type Pair, quantizerOf } from "./spec-pairs.js";
 
 const backend = useBackend({ threads: 1, datapath: "exact" });
-
-type Field = keyof QuantizeSpec;
-type Pair = readonly [QuantizeSpec, QuantizeSpec];
-
-/** The fields of a spec. A field that is missing here does not compile. */
-const FIELDS: Readonly<Record<Field, true>> = {
-  quantizer: true,
-  format: true,
-  tile: true,
-  scaleRule: true,
-  elementScaling: true,
-  pow2Scales: true,
-  amaxEpsilon: true,
-  amaxLimit: true,
-  rht: true,
-  rhtSigns: true,
-  stochastic: true,
-  fourOverSix: true,
-  e4m3Max: true,
-  compact: true,
-  rowScaled: true,
-};
-const NAMES = Object.keys(FIELDS) as readonly Field[];
-
-/** All specs but those whose values are so small that products underflow. */
-const SPECS = QUANTIZERS.flatMap((name) => specsOf(name)).filter(
-  ({ amaxLimit }) => amaxLimit === 0 || amaxLimit > 2 ** -10,
-);
-const DEFAULTS = QUANTIZERS.map((name) => makeSpec(name, {}));
-
-/** The specs that agree in all but `field`. Default specs for `quantizer`, because quantizers differ in more than their name. */
-function groupsOf(field: Field): readonly (readonly QuantizeSpec[])[] {
-  if (field === "quantizer") return [DEFAULTS];
-  const groups = new Map<string, QuantizeSpec[]>();
-  for (const spec of SPECS) {
-    const key = JSON.stringify({ ...spec, [field]: undefined });
-    const group = groups.get(key);
-    if (group) group.push(spec);
-    else groups.set(key, [spec]);
-  }
-  return [...groups.values()];
-}
-
-/**
- * Ordered pairs of specs that differ in `field` only: one pair for each quantizer and each two values of the field. SEED decides the
- * values of the other fields.
- */
-function pairsOf(field: Field): readonly Pair[] {
-  const kinds = new Map<string, Pair[]>();
-  for (const group of groupsOf(field))
-    for (const spec of group)
-      for (const other of group) {
-        if (other === spec) continue;
-        const key = `${spec.quantizer} ${spec[field]} ${other[field]}`;
-        const pairs = kinds.get(key);
-        if (pairs) pairs.push([spec, other]);
-        else kinds.set(key, [[spec, other]]);
-      }
-  const draws = words(SEED, kinds.size);
-  return [...kinds.values()].map((pairs, i) => pairs[(draws[i] as number) % pairs.length] as Pair);
-}
-
-/** The maximum of cases of a field that are all tried, and how many of more cases are. */
-const [ALL, SOME] = [24, 12];
-
-/** Each pair with each way to use it, or some of them if there are many. SEED decides which. */
-function casesOf<T>(field: Field, uses: readonly T[]): readonly (readonly [Pair, T])[] {
-  const cases = pairsOf(field).flatMap((pair) => uses.map((use) => [pair, use] as const));
-  if (cases.length <= ALL) return cases;
-  const draws = words(SEED + 1, SOME);
-  return Array.from(
-    { length: SOME },
-    (_, i) => cases[(draws[i] as number) % cases.length] as (typeof cases)[0],
-  );
-}
-
-/** A quantizer of a spec, with a scale and random bits for those that take them. */
-function quantizerOf(spec: QuantizeSpec, usage = { rowwise: true, columnwise: true }): Quantizer {
-  const scale = spec.quantizer === "fp8-delayed" ? tensor(backend(), [64]) : undefined;
-  const random = { seed: 7n, offset: 0n };
-  return new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" }, { scale, random });
-}
 
 function values(seed: number, rows: number, columns: number): Tensor<WideDType> {
   return scaled(tensor(backend(), gridValues(seed, rows * columns, 2), [rows, columns]), 1, {
@@ -129,7 +44,7 @@ function numbers(t: QuantizedTensor | Tensor): Float32Array {
 }
 
 const only = (spec: QuantizeSpec, direction: Direction): Quantizer =>
-  quantizerOf(spec, { rowwise: direction === "rowwise", columnwise: direction === "columnwise" });
+  quantizerOf(backend(), spec, { rowwise: direction === "rowwise", columnwise: direction === "columnwise" });
 
 /** The product of two matrices of lines along their second dimension, or along their first if `across`. */
 function product(
@@ -208,14 +123,14 @@ function trains([spec, other]: Pair, call: Call): boolean {
   const specOf = (role: Role): QuantizeSpec => (role === call ? other : role === "weight" ? ofWeights : spec);
   const ofInput = call === "quantized input" ? other : specOf("input");
   const ofGradient = specOf("gradOutput");
-  const recipe = new CustomRecipe({ quantizerFactory: (role) => quantizerOf(specOf(role)) });
+  const recipe = new CustomRecipe({ quantizerFactory: (role) => quantizerOf(backend(), specOf(role)) });
   using layer = new Linear(backend(), inward, outward, { dtype: "bf16", bias: false });
   const [x, dy] = [values(3, rows, inward), values(5, rows, outward)];
   const w = wideOf("the weight", layer.weight.value);
   const read = (source: Tensor, by: QuantizeSpec, direction: Direction): Float32Array =>
     numbers(only(by, direction).quantize(source));
   const input = new Variable(x, true);
-  const given = call === "quantized input" ? quantizerOf(other).quantize(x) : input;
+  const given = call === "quantized input" ? quantizerOf(backend(), other).quantize(x) : input;
   try {
     const done = attempt(() => {
       autocast({ recipe }, () => layer.forward(given)).backward(dy);
@@ -237,7 +152,7 @@ function trains([spec, other]: Pair, call: Call): boolean {
   }
 }
 
-describe.each(NAMES)("two specs that differ in %s", (field) => {
+describe.each(FIELD_NAMES)("two specs that differ in %s", (field) => {
   it("a product is that of the values, or refused", () => {
     const cases = casesOf(field, Object.keys(LAYOUTS) as GemmLayout[]);
     expect(cases.filter(([pair, layout]) => multiplies(pair, layout))).not.toEqual([]);
@@ -254,9 +169,9 @@ describe.each(NAMES)("two specs that differ in %s", (field) => {
     for (const [[spec, other]] of casesOf(field, [undefined]).slice(0, 4)) {
       using _scope = new Scope();
       const x = values(3, M, K);
-      const [target, source] = [quantizerOf(spec).quantize(x), values(5, M, K)];
-      expect(() => quantizerOf(other).updateQuantized(source, target)).toThrow(ArgumentError);
-      quantizerOf(spec).updateQuantized(source, target);
+      const [target, source] = [quantizerOf(backend(), spec).quantize(x), values(5, M, K)];
+      expect(() => quantizerOf(backend(), other).updateQuantized(source, target)).toThrow(ArgumentError);
+      quantizerOf(backend(), spec).updateQuantized(source, target);
       expect(target.quantize_(source)).toBe(target);
     }
   });
