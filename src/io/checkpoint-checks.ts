@@ -14,11 +14,13 @@ import {
   outside,
 } from "../options.js";
 import type { RandomState } from "../quantizers/random-state.js";
+import type { QuantizeSpec } from "../tensor/quantized.js";
 import { sameShape } from "../tensor/shape.js";
 import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
 import { isObject } from "./header/header.js";
 import { shownJson } from "./json/json-shown.js";
+import { recordedField } from "./quantized/recorded-spec.js";
 import type { TensorSource } from "./source.js";
 
 /** A training run. */
@@ -80,9 +82,12 @@ export function requireQuantized(
     const [value, saved] = [own.get(name), quantized[name]];
     if (!value) throw fail("is quantized there and not in the module");
     if (!isObject(saved)) throw fail("is quantized in the module and not there");
-    for (const [key, wanted] of Object.entries(quantizedRecord(value))) {
-      if (JSON.stringify(saved[key]) !== JSON.stringify(wanted))
-        throw fail(`has ${key} ${shownJson(saved[key])} there and ${shownJson(wanted)} in the module`);
+    const wanted = quantizedRecord(value);
+    // a record lacks fields that were added later and have their defaults
+    const fields = (Object.keys(value.spec) as (keyof QuantizeSpec)[]).map(recordedField);
+    for (const key of new Set([...Object.keys(wanted), ...fields])) {
+      if (JSON.stringify(saved[key]) !== JSON.stringify(wanted[key]))
+        throw fail(`has ${key} ${shownJson(saved[key])} there and ${shownJson(wanted[key])} in the module`);
     }
   }
 }
