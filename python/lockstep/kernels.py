@@ -37,7 +37,10 @@ class KernelMismatch(AssertionError):
 
 
 class Agreement(int):
-    """The number of inputs on which a kernel gave the reference's bits. `notes` says what was not drawn and not compared."""
+    """The number of inputs on which a kernel gave the reference's bits.
+
+    `notes` says what was not drawn and not compared, and where the rule divides 0 by 0 for a block of zeros.
+    """
 
     notes: tuple[str, ...] = ()
 
@@ -103,7 +106,7 @@ def assert_kernel(
     if "error" in outcome:
         raise LockstepError("ARGUMENT", outcome["error"])
     (law,) = outcome["laws"]
-    notes = tuple(outcome.get("notes", ()))
+    notes = (*outcome.get("notes", ()), *law.get("notes", ()))
     if law.get("failure"):
         raise KernelMismatch(_describe(title, law["failure"], notes), law["failure"])
     agreement = Agreement(law["runs"])

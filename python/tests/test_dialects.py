@@ -68,6 +68,25 @@ def test_nan_and_infinities_are_drawn_where_they_are_asked_for():
     assert all(np.isfinite(x).all() for x in seen)
 
 
+@pytest.mark.parametrize("options, has_note", [({"dialect": "torchao-fp8-row"}, True), ({"quantizer": "mxfp8"}, False)])
+def test_the_notes_say_that_a_rule_divides_zero_by_zero(options, has_note):
+    def kernel(x):
+        copy = lockstep.quantize(x, **options).rowwise
+        return copy.data, copy.scale_inv
+
+    def wrong(x):
+        data, scales = kernel(x)
+        return data.view(np.uint8) ^ 1, scales
+
+    notes = [note for note in lockstep.assert_kernel(kernel, runs=5, **options).notes if "0 / 0" in note]
+    with pytest.raises(lockstep.KernelMismatch) as caught:
+        lockstep.assert_kernel(wrong, runs=5, **options)
+    printed = [line for line in str(caught.value).splitlines() if line.startswith("note: ") and "0 / 0" in line]
+    assert printed == [f"note: {note}" for note in notes]
+    assert len(notes) == has_note
+    assert all("a block of zeros is 0 / 0 by" in note for note in notes)
+
+
 def test_a_scale_may_be_of_a_type_and_shape_that_means_the_same():
     def kernel(x):
         copy = lockstep.quantize(x, dialect="torchao-fp8-row").rowwise

@@ -1,6 +1,7 @@
 /** What a kernel may have done wrong with the amax that it stores beside codes and scales. */
 import { f32Bits, f32OfBits } from "../../../src/explain/binary.js";
 import { roundedTo } from "../../../src/explain/steps.js";
+import { factsOf } from "../../../src/formats/derive.js";
 import { tensorScaleRole } from "../../../src/formats/scale-rules.js";
 import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import type { PlainTensor } from "../../values/plain.js";
@@ -36,13 +37,19 @@ const FACTORS: readonly (readonly [words: string, factor: number])[] = [
 ];
 const DIVISORS = [6, 448, 256, 2688, 1536, 57344];
 
+/** The amax of an NVFP4 tensor whose scale of the tensor is 1: the largest element under the largest scale of a block. */
+export function unitAmax({ format, e4m3Max }: QuantizeSpec): number {
+  return factsOf(format).max * e4m3Max;
+}
+
 /** Every suspect for what is stored of the whole tensor, the likely ones first: its amax, or by some rules its scale. */
-export function amaxSuspects({ scaleRule }: QuantizeSpec): readonly AmaxSuspect[] {
+export function amaxSuspects(spec: QuantizeSpec): readonly AmaxSuspect[] {
+  const role = tensorScaleRole(spec.scaleRule);
   const always = [
     changed("the scale of the tensor is left out: 1 is stored", () => 1),
     changed("the scale of the tensor is left out: 0 is stored", () => 0),
   ];
-  if (tensorScaleRole(scaleRule))
+  if (role && role !== "amax")
     return [
       ...always,
       changed("one over the scale of the tensor is stored", (x) => 1 / x),
@@ -56,8 +63,12 @@ export function amaxSuspects({ scaleRule }: QuantizeSpec): readonly AmaxSuspect[
       ),
     ];
   const instead = "is stored for the tensor, not its amax";
+  const unit = unitAmax(spec);
   return [
     ...always,
+    ...(role === "amax"
+      ? [changed(`the scale of the tensor is left out: ${unit} is stored, whose scale is 1`, () => unit)]
+      : []),
     changed("the stored amax of the tensor is its reciprocal", (x) => 1 / x),
     ...DIVISORS.flatMap((n) => [
       changed(`the decode scale amax / ${n} ${instead}`, (x) => x / n),

@@ -122,20 +122,35 @@ export interface OtherRule {
 }
 
 const byExponent = (exponent: number): number => Math.min(Math.max(exponent, -127), 127) + 127;
-const quotient = (amax: number, format: ScalarFormat): number => Math.fround(amax / factsOf(format).max);
+/** The quotient of an amax and the largest value of a format, as kernels compute it in f32. */
+const QUOTIENTS = [
+  ["amax / max", (amax: number, max: number) => Math.fround(amax / max)],
+  ["amax * fl(1 / max)", (amax: number, max: number) => Math.fround(amax * Math.fround(1 / max))],
+] as const;
+
+/** The floor of a quotient, everywhere or where the quotient is normal. */
+const FLOORS: readonly OtherRule[] = QUOTIENTS.flatMap(([formula, quotient]) =>
+  [false, true].map((isNormal) => ({
+    name: "floor of the quotient",
+    formula: `2^floor(log2(${formula})), so that the largest elements are clamped${isNormal ? "; subnormal quotients are rounded up" : ""}`,
+    of: (amax: number, format: ScalarFormat) => {
+      const q = quotient(amax, factsOf(format).max);
+      if (q === 0) return 0;
+      const exponent = Math.log2(q);
+      return byExponent(isNormal && q < 2 ** -126 ? Math.ceil(exponent) : Math.floor(exponent));
+    },
+  })),
+);
 
 /** Rules that kernels in the field have, by the type of the scale. */
 export const OTHER_RULES: Readonly<Record<BlockScaleFormat, readonly OtherRule[]>> = {
   e8m0: [
-    {
-      name: "floor of the quotient",
-      formula: "2^floor(log2(amax / max)), so that the largest elements are clamped",
-      of: (amax, format) => (amax === 0 ? 0 : byExponent(Math.floor(Math.log2(quotient(amax, format))))),
-    },
+    ...FLOORS,
     {
       name: "nearest of the quotient",
       formula: "2^round(log2(amax / max))",
-      of: (amax, format) => (amax === 0 ? 0 : byExponent(Math.round(Math.log2(quotient(amax, format))))),
+      of: (amax, format) =>
+        amax === 0 ? 0 : byExponent(Math.round(Math.log2(Math.fround(amax / factsOf(format).max)))),
     },
     { name: "one", formula: "1 in every block", of: () => 127 },
   ],

@@ -4,6 +4,7 @@ import { roundedTo } from "../../../../src/explain/steps.js";
 import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
+import { unitAmax } from "../amaxes.js";
 import type { View } from "../view.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
 
@@ -140,7 +141,7 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
       ? [
           {
             words: "the scale of the tensor is left out: its amax is not used",
-            of: (view: View, block: number) => view.scaleBy(block, { tensorAmax: 2688 }),
+            of: (view: View, block: number) => view.scaleBy(block, { tensorAmax: unitAmax(spec) }),
           },
           {
             words: "the amax of the tensor is that of the row",

@@ -71,7 +71,9 @@ describe("a mistake of the field", () => {
   it.each(BUGS.map((bug) => [bug.name, bug] as const))("is found and named: %s", async (_, bug) => {
     const { laws } = await hold(bug.kernel, bug.mistake, bug.heldTo);
     const found = laws[0]?.failure?.found;
-    expect(found?.mistakes.join("\n"), found?.text).toMatch(bug.called);
+    expect(found?.mistakes.join("\n"), `${found?.text} ${found?.observations.join("; ")}`).toMatch(
+      bug.called,
+    );
     expect(found?.explanation.length).toBeGreaterThan(5);
   });
 });
