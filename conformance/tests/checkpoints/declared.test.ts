@@ -131,13 +131,53 @@ describe.each(titled.filter(([name]) => conventionOf(name).methods[0] === "compr
   },
 );
 
+it.each(titled.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"].includes(name)))(
+  "activations of %s, a scale for each %s, have the bits of their format",
+  async (_, __, form) => {
+    const { tensors } = fileOf(form, [MODULES[0] as string], { inputs: true });
+    const config = structuredClone(configFor(form, { inputs: true })) as ReturnType<typeof quantizationOf>;
+    const { input_activations: inputs } = config.quantization_config.config_groups.group_0;
+    expect(errorsIn(await surveyed(contentsOf(tensors, config)))).toEqual([]);
+    inputs.num_bits = inputs.num_bits === 4 ? 8 : 4;
+    const found = errorsIn(await surveyed(contentsOf(tensors, config)));
+    expect(found.map((each) => each.name)).toEqual(["config-scheme"]);
+  },
+);
+
+it("scales that a configuration says to be ue8m0 are powers of two", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: -20, max: 4 }), { minLength: 4, maxLength: 4 }),
+      fc.option(fc.nat(3), { nil: undefined }),
+      async (powers, odd) => {
+        const scales = Float32Array.from(powers, (power, i) => 2 ** power * (i === odd ? 1.5 : 1));
+        const codes = Uint8Array.from({ length: 256 * 256 }, (_, i) => 0x30 + (i % 32));
+        const tensors = new Map<string, Held>([
+          ["model.layers.0.mlp.down_proj.weight", { dtype: "F8_E4M3", shape: [256, 256], bytes: codes }],
+          [
+            "model.layers.0.mlp.down_proj.weight_scale_inv",
+            { dtype: "F32", shape: [2, 2], bytes: new Uint8Array(scales.buffer) },
+          ],
+        ]);
+        for (const format of ["ue8m0", undefined]) {
+          const quantization = { quant_method: "fp8", weight_block_size: [128, 128], scale_fmt: format };
+          const found = await findingsOf(contentsOf(tensors, { quantization_config: quantization }));
+          const isWrong = format !== undefined && odd !== undefined;
+          expect(found.some((each) => each.name === "config-scheme")).toBe(isWrong);
+        }
+      },
+    ),
+    { numRuns: 8, ...SEED },
+  );
+});
+
 interface Weights {
   [field: string]: unknown;
 }
 declare function quantizationOf(): {
   quantization_config: {
     ignore: string[];
-    config_groups: { group_0: { weights: Weights } };
+    config_groups: { group_0: { weights: Weights; input_activations: Weights } };
   };
 };
 

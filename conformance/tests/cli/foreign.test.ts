@@ -158,6 +158,26 @@ describe("tensors whose names and types plain ones have too", () => {
   });
 });
 
+describe("--as", () => {
+  it("of convert takes the conventions that verify takes, and gives the same values of them", async () => {
+    const path = join(VECTORS, "modelopt-nvfp4", "model.safetensors");
+    await w.succeed("convert", path, "-o", "@plain", "--to", "f32");
+    const plain = (await w.read("plain/model.safetensors")).tensors;
+    let [taken, refused] = [0, 0];
+    for (const as of ["modelopt-nvfp4", "ct-nvfp4", "ct-mxfp4", "ct-float"]) {
+      const verified = await w.run("verify", path, "--as", as);
+      const { status } = await w.run("convert", path, "-o", "@other", "--to", "f32", "--as", as, "--force");
+      expect([as, status === 0]).toEqual([as, verified.status === 0]);
+      if (status !== 0) refused++;
+      else {
+        taken++;
+        expect((await w.read("other/model.safetensors")).tensors).toEqual(plain);
+      }
+    }
+    expect(Math.min(taken, refused)).toBeGreaterThan(0);
+  });
+});
+
 describe("--tensors", () => {
   it("takes patterns, and refuses those that match nothing", async () => {
     await w.write(

@@ -13,6 +13,7 @@ import { judge } from "./judge/judge.js";
 import { type Comparison, compareOriginal, type Original, type OriginalError } from "./judge/original.js";
 import { judgePacked, packedBytes } from "./judge/packed.js";
 import type { ScaleStatistics } from "./judge/scale-statistics.js";
+import { judgeScaleFormat } from "./judge/schemes.js";
 import { judgeStack } from "./judge/stacks.js";
 import { statisticsOf } from "./judge/statistics.js";
 import { Kernels } from "./kernels/kernels.js";
@@ -178,7 +179,11 @@ export async function inspect(
     const compared: Comparison = against
       ? await compareOriginal(await kernels(), weight, await readScales(weight), against)
       : { findings: [] };
-    const judged = [...judge(weight, found, scales, isExplained(compared)), ...ofStack];
+    const judged = [
+      ...judge(weight, found, scales, isExplained(compared)),
+      ...ofStack,
+      ...judgeScaleFormat(surveyed.claim, weight, found.scale),
+    ];
     findings.push(...merged(judged, compared.findings));
     const share = (count: number): number => (found.elements === 0 ? 0 : count / found.elements);
     const error = compared.error ? { error: compared.error } : {};

@@ -33,7 +33,8 @@ export const FINDINGS = {
   },
   "scale-missing": {
     severity: "error",
-    remedy: "quantize again with scales; without them the codes have no values",
+    remedy:
+      "restore the scale from where the codes came from; if another library wrote the codes, read them with it, or name their convention by --as",
   },
   "scale-orphan": { severity: "error", remedy: "remove the scale, or restore the codes that it belongs to" },
   "scale-dtype": { severity: "error", remedy: "write the scale in a type of its convention" },

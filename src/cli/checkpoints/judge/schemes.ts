@@ -6,6 +6,7 @@ import type { Scheme } from "../stored/config/scheme.js";
 import { conventionOf } from "../stored/conventions.js";
 import type { CheckpointTensors } from "../stored/open.js";
 import { type Finding, type FindingName, finding } from "./findings.js";
+import type { ScaleStatistics } from "./scale-statistics.js";
 
 interface Compared {
   readonly weight: RecognizedWeight;
@@ -30,8 +31,22 @@ const SCALE_DTYPES: Readonly<Record<string, readonly string[]>> = {
   "torch.float32": ["BF16", "F16", "F32"],
 };
 
+/** The bits of activations beside weights of a format of compressed-tensors, where it fixes them. */
+const ACTIVATION_BITS: Readonly<Record<string, number>> = {
+  "float-quantized": 8,
+  "int-quantized": 8,
+  "mxfp8-quantized": 8,
+  "nvfp4-pack-quantized": 4,
+};
+
 const FIELDS: readonly Field[] = [
   ({ weight, scheme }) => differ("num_bits", scheme.bits, CODE_TYPES[codeType(weight)].bits),
+  ({ scheme: { activationBits: said, formats } }) => {
+    const needed = formats.map((format) => ACTIVATION_BITS[format]).find((bits) => bits !== undefined);
+    return said === undefined || needed === undefined || said === needed
+      ? undefined
+      : `num_bits of input_activations is ${said}, and ${formats.join(", ")} has ${needed}`;
+  },
   ({ weight, scheme }) => differ("type", scheme.type, kindOf(weight)),
   ({ weight, scheme }) => {
     if (scheme.strategy !== "group" && scheme.strategy !== "tensor_group") return undefined;
@@ -107,6 +122,20 @@ function compared(name: FindingName, { path }: Claim, weight: RecognizedWeight, 
   const wrong = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
   if (wrong.length === 0) return [];
   return [finding(name, weight.name, `${scheme.where} of ${path}: ${wrong.join("; ")}`)];
+}
+
+/** A finding about scales that the configuration says to be powers of two, and that are none, in the statistics of a weight. */
+export function judgeScaleFormat(
+  claim: Claim | undefined,
+  { name, scale: { entry } }: RecognizedWeight,
+  { count, notFinite, zero, negative, powersOfTwo }: ScaleStatistics,
+): Finding[] {
+  const resolved = claim?.resolve(moduleOf(name));
+  if (claim === undefined || resolved?.kind !== "quantized" || !resolved.scheme.powersOfTwo) return [];
+  const others = count - notFinite - zero - negative - powersOfTwo;
+  if (others === 0) return [];
+  const what = `scale_fmt of ${claim.path} is ue8m0, and ${others} of ${count} scales of ${entry.name} are no powers of two`;
+  return [finding("config-scheme", name, what)];
 }
 
 /** A finding about a weight whose activations have recorded scales by the configuration, and that has none. */

@@ -24,6 +24,10 @@ export interface Scheme {
   readonly scaleDType?: string;
   readonly symmetric?: boolean;
   readonly activations?: Activations;
+  /** The bits of quantized activations. */
+  readonly activationBits?: number;
+  /** Whether scales are powers of two, stored in whatever type. */
+  readonly powersOfTwo?: true;
   /** What another part of the configuration says beside, which loaders of the method do not read. */
   readonly beside?: Scheme;
 }
@@ -63,6 +67,9 @@ function settings(where: string, json: JsonObject, formats: readonly string[]): 
   const { strategy, symmetric } = weights;
   const type = isText(weights.type) ? weights.type.toLowerCase() : undefined;
   const activations = activationsIn(json);
+  const activationBits = isObject(json.input_activations)
+    ? countIn(json.input_activations.num_bits)
+    : undefined;
   return {
     where,
     formats: isText(json.format) ? [json.format] : formats,
@@ -74,6 +81,7 @@ function settings(where: string, json: JsonObject, formats: readonly string[]): 
     ...(isText(weights.scale_dtype) ? { scaleDType: weights.scale_dtype } : {}),
     ...(typeof symmetric === "boolean" ? { symmetric } : {}),
     ...(activations ? { activations } : {}),
+    ...(activationBits === undefined ? {} : { activationBits }),
   };
 }
 
@@ -280,6 +288,7 @@ function byOne(json: JsonObject): (module: string) => Resolved {
   const scheme: Scheme = {
     ...ofAlgorithm("quantization_config", json, json.quant_algo ?? json.format),
     ...(block ? { block } : {}),
+    ...(json.scale_fmt === "ue8m0" ? { powersOfTwo: true as const } : {}),
     ...(json.activation_scheme === "static" || json.activation_scheme === "dynamic"
       ? { activations: json.activation_scheme }
       : {}),
