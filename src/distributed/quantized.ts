@@ -27,7 +27,8 @@ import type { GatherRequest, ProcessGroup } from "./group.js";
  * the quantizer would return for the whole. Codes and scales are sent without padding. Scales and amaxes of the whole tensor are
  * not sent, because all ranks have the same. A columnwise copy that can be derived from the rowwise copy is derived after the
  * gather. The data layout COMPACT becomes GEMM_READY. `t` must have each copy of `usage` that cannot be derived. `ops` are the
- * operations of the quantizer. Throws `DistributedError`, as a disagreement, if the specs or the nominal dtypes of the ranks differ.
+ * operations of the quantizer. Throws `DistributedError`, as a disagreement, if the specs or the nominal dtypes of the ranks
+ * differ.
  */
 export function gatherQuantized(
   group: ProcessGroup,
