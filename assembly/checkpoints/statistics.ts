@@ -59,7 +59,10 @@ const enum Pairs {
  * Logarithms are those of root mean squares of codes, less the first one, which follows the entries and begins as NaN.
  */
 const enum Entry {
-  /** The sums of the logarithms and of their squares, the number of blocks with a finite logarithm, the sum of the squares of codes. */
+  /**
+   * The sums of the logarithms and of their squares, the number of blocks with a finite logarithm, the sum of the squares of
+   * codes.
+   */
   Y = 0,
   Count = 16,
   /** The same of blocks that have this scale in the other order. */

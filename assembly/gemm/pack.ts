@@ -51,9 +51,16 @@ function pinnedExponent(v: f32, lowest: i32): i32 {
   return max((<i32>(reinterpret<u32>(v) >> 23) & 0xff) - 127, lowest);
 }
 
+const E8M0_MIN_EXPONENT: i32 = -127;
+
 /** The smallest exponent of the normal numbers of a format word; word 0 is f32. */
 function lowestOf(word: u32): i32 {
   return word === 0 ? F32_MIN_EXPONENT : minExponent(word);
+}
+
+/** The smallest exponent of a scale: of f32 scales that of e8m0, as which a datapath with block scales takes them. */
+function lowestScaleOf(word: u32): i32 {
+  return word === 0 ? E8M0_MIN_EXPONENT : minExponent(word);
 }
 
 /** Fills the table of operand 0 or 1 if its format has at most 8 bits. */
@@ -180,7 +187,7 @@ function packAligned(
   const zero = zeroOperandOf(task);
   const rounded = staging === Staging.Bf16 || staging === Staging.Tf32;
   const lowest = rounded ? F32_MIN_EXPONENT : lowestOf(wordOf(record));
-  const shift = staging >= Staging.Scaled ? pinnedExponent(scale, lowestOf(scaleWordOf(record))) : 0;
+  const shift = staging >= Staging.Scaled ? pinnedExponent(scale, lowestScaleOf(scaleWordOf(record))) : 0;
   for (let k = start; k < end; k++) {
     const element = load<f32>(line + (k << 2));
     let value = <f64>element * <f64>scale;

@@ -37,7 +37,10 @@ const ELEMENTS = {
   u32: { type: "uint32_t", bits: () => "32" },
 };
 
-/** The groups of arguments that are a struct of their own: its type, its header, and the function that reads it, with its header. */
+/**
+ * The groups of arguments that are a struct of their own: its type, its header, and the function that reads it, with its
+ * header.
+ */
 const GROUPS = {
   random: {
     type: "RandomSource",

@@ -209,8 +209,8 @@ function amaxOfRows(
 }
 
 /**
- * A copy of the amaxes of a quantized copy's rows: the one of the tensor, or with `rowScaled` those of the rows, or of all columns
- * if the copy is columnwise.
+ * A copy of the amaxes of a quantized copy's rows: the one of the tensor, or with `rowScaled` those of the rows, or of all
+ * columns if the copy is columnwise. /
  */
 function amaxOfCopy(
   amax: Tensor<"f32">,

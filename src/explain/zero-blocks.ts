@@ -11,8 +11,8 @@ import { tensorScaleOf } from "./tensor-scale.js";
 import { codeText, numberText } from "./text.js";
 
 /**
- * Says that a block of zeros is 0 / 0 by the rule of a spec, and which codes it gets, in a sentence. Undefined where they are zeros.
- * For matrices that have other blocks too, and for those of zeros alone.
+ * Says that a block of zeros is 0 / 0 by the rule of a spec, and which codes it gets, in a sentence. Undefined where they are
+ * zeros. For matrices that have other blocks too, and for those of zeros alone. /
  */
 export function zeroBlockNote(spec: QuantizeSpec): string | undefined {
   if (hasGivenScale(spec)) return undefined;

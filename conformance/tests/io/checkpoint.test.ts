@@ -268,7 +268,7 @@ describe("a checkpoint that does not fit the run", () => {
       using other = otherRun({ ...base, optimizer: "momentum" }, 0);
       await expectRefusal(other, /"optimizer.0.weight.m" is needed and not there/);
       using longer = otherRun({ ...base, layers: ["bare", "bare"] }, 0);
-      await expectRefusal(longer, /step count of "1.weight" is undefined/);
+      await expectRefusal(longer, /step count of "1.weight" is absent/);
     }
     using run = otherRun(base, 1);
     const scales = "quantization.0.linear";
@@ -289,7 +289,7 @@ describe("a checkpoint that does not fit the run", () => {
     ['{"version":3}', /is a checkpoint of version 3/],
     ['{"version":2}', /random state is missing/],
     ['{"version":2,"random":{"seed":"1","offset":"0"}}', /digest is missing/],
-    ['{"quantized":{}}', /version undefined/],
+    ['{"quantized":{}}', /version absent/],
     ['{"version":1}', /list of quantized parameters is missing/],
     ['{"version":1,"quantized":{},"steps":[]}', /step counts are not an object/],
     ['{"version":1,"quantized":{}}', /random state is missing/],

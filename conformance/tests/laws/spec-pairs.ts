@@ -55,8 +55,8 @@ function groupsOf(field: Field): readonly (readonly QuantizeSpec[])[] {
 }
 
 /**
- * Ordered pairs of specs that differ in `field` only: one pair for each quantizer and each two values of the field. SEED decides the
- * values of the other fields.
+ * Ordered pairs of specs that differ in `field` only: one pair for each quantizer and each two values of the field. SEED
+ * decides the values of the other fields. /
  */
 function pairsOf(field: Field): readonly Pair[] {
   const kinds = new Map<string, Pair[]>();
