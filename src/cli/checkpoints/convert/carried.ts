@@ -73,6 +73,14 @@ export async function carried(
   if (!before.every((value) => Number.isFinite(value) && value >= 0)) return undefined;
   const encode = (values: Float32Array): Uint8Array | undefined => {
     const one = values.find((_, i) => occurs(i)) ?? 0;
+    if (
+      needsPowersOfTwo(target) &&
+      !encodeScales(
+        "F8_E8M0",
+        values.map((value, i) => (occurs(i) ? value : one)),
+      )
+    )
+      return undefined;
     const bytes = encodeScales(
       parts.scale.dtype,
       values.map((value, i) => (occurs(i) ? value : one)),
@@ -103,6 +111,10 @@ export async function carried(
   }
   return undefined;
 }
+
+/** Whether the configuration of a target says that scales are powers of two, whatever their type. */
+const needsPowersOfTwo = ({ announce }: Target): boolean =>
+  announce.method === "fp8" && announce.scaleFormat === "ue8m0";
 
 /** As `carried`, of a weight whose matrices have global scales of their own, to a convention that has them too. */
 async function carriedStack(
