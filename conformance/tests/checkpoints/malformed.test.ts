@@ -1,10 +1,10 @@
 /** Damaged files, by the law of damaged-law.ts. RUNS and SEED of the environment change how many are made, and which. */
 import { expect, it } from "vitest";
+import { drawsOr, SEED } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { tell, tryDamaged } from "./files/damaged-law.js";
 
-const RUNS = Number(process.env.RUNS ?? 3000);
-const SEED = Number(process.env.SEED ?? 1);
+const RUNS = drawsOr(3000);
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
 it(

@@ -7,11 +7,11 @@ import type { DialectName } from "../../../src/dialects/table.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { splitmix32 } from "../../arbitraries/random.js";
+import { drawsOr, SEED } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
-const SEED = Number(process.env.SEED ?? 1);
-const RUNS = Number(process.env.RUNS ?? 3);
+const RUNS = drawsOr(3);
 const DIALECTS = [
   "ocp-mxfp8",
   "torchao-mxfp8-floor",

@@ -5,8 +5,8 @@ import { allows } from "../../arbitraries/supported.js";
 import { aimedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
 import { PlainTensor } from "../../values/plain.js";
+import { SEED } from "../harness/draws.js";
 
-const SEED = Number(process.env.SEED ?? 1);
 const DRAWS = 120;
 /** How many draws may be rejected for each that is supported. */
 const MAX_REJECTED = 30;

@@ -13,13 +13,13 @@ import { confirmed, sameAnswer } from "../../../counterexamples/diagnose.js";
 import type { Evidence } from "../../../counterexamples/suspects/suspect.js";
 import { backendSubject } from "../../../operations/operations.js";
 import { type QuantizeCase, quantizeCaseBy } from "../../../operations/quantize/quantize.js";
+import { drawsOr, SEED } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { NAMED, UNNAMED } from "./faults.js";
 import type { Fault } from "./stages.js";
 
-const SEED = Number(process.env.SEED ?? 1);
 /** How many specs each fault is planted in. */
-const RUNS = Number(process.env.RUNS ?? 1);
+const RUNS = drawsOr(1);
 
 const backend = useBackend();
 const reference = (input: QuantizeCase) => backendSubject(backend()).quantize(input);
