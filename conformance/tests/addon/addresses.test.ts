@@ -7,10 +7,25 @@ import { expect, it } from "vitest";
 import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";
 import { namingArguments } from "../../../src/backends/cuda/addon.js";
 import { namedWords } from "../../../src/backends/cuda/gemm/plan.js";
-import { packing } from "../../../src/backends/cuda/native-arguments.js";
+import { ABSENT, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import { WIDE } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
+
+/** Returns the slots of a call's arguments. All tensors are f32, and an argument that `values` lacks is absent. */
+function inSlots(
+  operation: keyof typeof NATIVE_CALLS,
+  values: Readonly<Record<string, number>>,
+): Float64Array {
+  const slots = slotsOf(NATIVE_CALLS[operation]);
+  const packed = new Float64Array(new BigUint64Array(slots.length).fill(ABSENT).buffer);
+  slots.forEach(({ name, kind }, i) => {
+    const value = kind === "wide" ? WIDE.f32 : values[name];
+    if (value !== undefined) packed[i] = value;
+  });
+  return packed;
+}
 
 describeOnStandIn("an address", (exports: AddonExports) => {
   const addon = namingArguments(exports);
@@ -94,8 +109,7 @@ describeOnStandIn("an address", (exports: AddonExports) => {
   });
 
   it("of a workspace that the caller gives must not overlap any other argument", () => {
-    const wide = { gradType: 0, xType: 0, outType: 0, dxType: 0, parameterType: 0, gradientType: 0 };
-    const sizes = { ...wide, rows: 8, columns: 8, count: 8, vocabulary: 8, first: 0 };
+    const sizes = { rows: 8, columns: 8, count: 8, vocabulary: 8, first: 0 };
     const pointers = {
       embeddingBackward: ["grad", "ids", "out"],
       columnSum: ["x", "out"],
@@ -107,13 +121,13 @@ describeOnStandIn("an address", (exports: AddonExports) => {
       for (const operation of Object.keys(pointers) as (keyof typeof pointers)[]) {
         const names = pointers[operation];
         const scales = { rule: 0, scaling: 0, epsilon: 0, pow2: 0 };
-        const given = { ...sizes, word: factsOf("e4m3").word, ...scales, zeroCentered: 0 };
-        const lie = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
+        const numbers = { ...sizes, word: factsOf("e4m3").word, ...scales, zeroCentered: 0 };
+        const addresses = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
         const call = (workspace: number) =>
-          exports[operation](device, packing(NATIVE_CALLS[operation])({ ...given, ...lie, workspace }));
+          exports[operation](device, inSlots(operation, { ...numbers, ...addresses, workspace }));
         call(at + 4096 * names.length);
         for (const name of names)
-          expect(() => call(lie[name] as number), `${operation} ${name}`).toThrow(/share memory/);
+          expect(() => call(addresses[name] as number), `${operation} ${name}`).toThrow(/share memory/);
       }
     });
   });
