@@ -14,7 +14,7 @@ function requireOrdered(folder, order, others) {
     throw new Error(`.dependency-cruiser.mjs: give ${wrong.join(", ")} of ${folder}/ its place in the order`);
 }
 
-/** Imports run one way, from the right to the left; `index` has all of them but io and cli. */
+/** Imports run one way, from the right to the left; `index` has all of them but io, checkpoints and cli. */
 const LAYERS = [
   ...[
     "text",
@@ -27,12 +27,12 @@ const LAYERS = [
     "backends",
     "ops",
     "explain",
-    "distributed",
+    "collectives",
     "quantizers",
     "dialects",
     "recipes",
   ],
-  ...["tape", "autocast", "functional", "modules", "optimizers", "parallel", "io", "cli"],
+  ...["tape", "autocast", "functional", "modules", "optimizers", "parallel", "io", "checkpoints", "cli"],
 ];
 
 requireOrdered("src", LAYERS, ["index", "packages"]);
@@ -73,7 +73,10 @@ const backendsApart = BACKENDS.map((name) => ({
   comment:
     "What one backend alone needs lies in its folder; `open` has all of them, and the laws call exports by themselves.",
   severity: "error",
-  from: { path: "^src/", pathNot: `^src/(backends/(${name}/|open\\.ts$)|index\\.ts$|cli/)` },
+  from: {
+    path: "^src/",
+    pathNot: `^src/(backends/(${name}/|open\\.ts$)|index\\.ts$|cli/|checkpoints/kernels/)`,
+  },
   to: { path: `^src/backends/${name}/`, pathNot: "/options\\.ts$" },
 }));
 
@@ -98,7 +101,7 @@ export default {
       from: {
         path: `^src/(${NEUTRAL.join("|")})/`,
         // ranks of one process are references, which it opens
-        pathNot: "^src/distributed/loopback/loopback\\.ts$",
+        pathNot: "^src/collectives/loopback/loopback\\.ts$",
       },
       to: { path: "^src/backends/(wasm|cuda|addon|open|platform)" },
     },
@@ -107,7 +110,7 @@ export default {
       severity: "error",
       from: {
         path: `^src/(${PORTABLE.join("|")})(/|\\.ts$)`,
-        pathNot: "^src/(backends/platform/node\\.ts$|distributed/processes/)",
+        pathNot: "^src/(backends/platform/node\\.ts$|collectives/processes/)",
       },
       to: { dependencyTypes: ["core"] },
     },
@@ -115,7 +118,7 @@ export default {
       name: "the-entry-runs-in-a-browser",
       severity: "error",
       from: { path: "^src/index\\.ts$" },
-      to: { path: "^src/(io|cli|distributed/processes)/" },
+      to: { path: "^src/(io|checkpoints|cli|collectives/processes)/" },
     },
     {
       name: "oracles-share-data-not-code",

@@ -16,7 +16,7 @@ const check = process.argv.includes("--check");
 const ENTRIES = {
   lockstep: "dist/src/index.d.ts",
   "lockstep-io": "dist/src/io/index.d.ts",
-  "lockstep-distributed": "dist/src/distributed/processes/index.d.ts",
+  "lockstep-distributed": "dist/src/collectives/processes/index.d.ts",
   "lockstep-conformance": "dist/conformance/index.d.ts",
 };
 

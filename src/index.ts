@@ -2,7 +2,7 @@ export {
   type AutocastOptions,
   autocast,
   autocastScope,
-} from "./autocast/autocast.js";
+} from "./autocast.js";
 export type { Agreement, Backend, CapturedWork, MemoryUse, Support, Timeline } from "./backends/backend.js";
 export type { CudaOptions } from "./backends/cuda/backend.js";
 export type { DeviceEnd, DeviceExchange, DeviceRanks, ExchangePlace, FoldArgs } from "./backends/exchange.js";
@@ -15,6 +15,27 @@ export {
 } from "./backends/open.js";
 export type * from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
+export type { Transport } from "./collectives/communicator.js";
+export { type Mesh, ProcessGroup } from "./collectives/group.js";
+export { type LoopbackOptions, loopbackGroup } from "./collectives/loopback/loopback.js";
+export type { MeshAxis, MeshCoordinates, MeshSizes } from "./collectives/mesh.js";
+export type {
+  AllGatherOptions,
+  AllReduceOptions,
+  AllToAllOptions,
+  BroadcastOptions,
+  GroupResultOptions,
+  PlannedSum,
+  ReduceScatterOptions,
+  ReductionName,
+} from "./collectives/options.js";
+export {
+  SUM_ALGORITHMS,
+  type SumAlgorithm,
+  type SumOrder,
+  type SumPlan,
+  type SumPlanOptions,
+} from "./collectives/plan.js";
 export { type DequantizeAsOptions, dequantizeAs } from "./dialects/dequantize.js";
 export {
   type DialectCount,
@@ -59,27 +80,6 @@ export {
   type DialectTensor,
 } from "./dialects/table.js";
 export type { Undecided } from "./dialects/undecided.js";
-export type { Transport } from "./distributed/communicator.js";
-export { type Mesh, ProcessGroup } from "./distributed/group.js";
-export { type LoopbackOptions, loopbackGroup } from "./distributed/loopback/loopback.js";
-export type { MeshAxis, MeshCoordinates, MeshSizes } from "./distributed/mesh.js";
-export type {
-  AllGatherOptions,
-  AllReduceOptions,
-  AllToAllOptions,
-  BroadcastOptions,
-  GroupResultOptions,
-  PlannedSum,
-  ReduceScatterOptions,
-  ReductionName,
-} from "./distributed/options.js";
-export {
-  SUM_ALGORITHMS,
-  type SumAlgorithm,
-  type SumOrder,
-  type SumPlan,
-  type SumPlanOptions,
-} from "./distributed/plan.js";
 export {
   ArgumentError,
   BackendError,
@@ -171,13 +171,13 @@ export {
   type NormModuleOptions,
   RMSNorm,
 } from "./modules/norm.js";
-export type { ParallelMode, ParallelOptions } from "./modules/parallel/options.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
 export type { WeightUse } from "./modules/quantization.js";
 export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
 export { recompute } from "./modules/recompute.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
+export type { ParallelMode, ParallelOptions } from "./modules/tensor-parallel/options.js";
 export { empty, tensor, zeros } from "./ops/create.js";
 export type { ResultOptions } from "./ops/execute.js";
 export { captureGraph, Graph } from "./ops/graph.js";
@@ -201,20 +201,24 @@ export {
   type StepTensors,
 } from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
-export { broadcastParameters, DataParallel, type DataParallelOptions } from "./parallel/data-parallel.js";
-export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fully-shard.js";
+export {
+  broadcastParameters,
+  DataParallel,
+  type DataParallelOptions,
+} from "./parallel/data/data-parallel.js";
+export { FullySharded, type FullyShardOptions, fullyShard } from "./parallel/fsdp/fully-shard.js";
 export {
   Pipeline,
   type PipelineInput,
   type PipelineOptions,
   type PipelineStage,
-} from "./parallel/pipeline.js";
+} from "./parallel/pipeline/pipeline.js";
 export {
   type PipelineAction,
   type PipelineActionKind,
   type PipelinePlace,
   pipelineSchedule,
-} from "./parallel/pipeline-schedule.js";
+} from "./parallel/pipeline/schedule.js";
 export * from "./quantizers/index.gen.js";
 export { normal, permutation, type RandomSource, randomWords } from "./random.js";
 export {

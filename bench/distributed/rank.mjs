@@ -1,7 +1,7 @@
 // One rank of the benchmark of collective operations. Rank 0 prints the results.
 import { empty, onSideStream, openBackend } from "lockstep";
 import { localRank, openProcessGroup } from "lockstep/distributed";
-import { reduceParts } from "../../dist/src/distributed/devices/reduce.js";
+import { reduceParts } from "../../dist/src/collectives/devices/reduce.js";
 import { median } from "../timing.mjs";
 
 const ROUNDS = Number(process.argv[2]);

@@ -1,5 +1,5 @@
 /** Context parallelism: attention to keys and values whose positions are distributed over ranks. */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { empty, zeros } from "../ops/create.js";
 import { swapAxes } from "../ops/layout/layout.js";
 import type { WideDType } from "../tensor/shape.js";

@@ -2,7 +2,7 @@
  * Softmax attention in high precision. It consists of two batched products with a softmax between them; each head is one item
  * of the batch.
  */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { empty } from "../ops/create.js";
 import { batchedGemm } from "../ops/gemm/batched.js";
 import { softmax, softmaxBackward } from "../ops/rows/softmax.js";

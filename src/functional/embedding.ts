@@ -1,5 +1,5 @@
 /** Differentiable embedding. */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ShapeError } from "../errors.js";
 import { embeddingBackward, embedding as lookUp } from "../ops/rows/embedding.js";
 import { optionsOf } from "../options.js";

@@ -1,5 +1,5 @@
 /** Differentiable losses. */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { zeros } from "../ops/create.js";
 import { scaled } from "../ops/elementwise/scaled.js";
 import { embedding } from "../ops/rows/embedding.js";

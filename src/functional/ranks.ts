@@ -1,6 +1,6 @@
 /** Options that divide functions and modules among ranks, their checks, and the parts and sums of ranks. */
 import type { Backend } from "../backends/backend.js";
-import { ProcessGroup } from "../distributed/group.js";
+import { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError } from "../errors.js";
 import { boolean, instance, type OptionTable } from "../options.js";
 import type { WideDType } from "../tensor/shape.js";

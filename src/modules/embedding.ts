@@ -8,9 +8,9 @@ import { type VariableLike, variableOf } from "../tape/differentiable.js";
 import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
-import { TensorParallel } from "./parallel/tensor-parallel.js";
-import { divideWeight, partShape, partValues } from "./parallel/weights.js";
 import { type InitMethod, normalInit, type Parameter, requireValues } from "./parameter.js";
+import { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
+import { divideWeight, partShape, partValues } from "./tensor-parallel/weights.js";
 
 /** Options of the `Embedding` module. All fields are optional. */
 export interface EmbeddingModuleOptions extends ModuleOptions, SequenceParallelOptions {

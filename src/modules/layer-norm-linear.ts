@@ -26,10 +26,10 @@ import {
   normParts,
 } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
-import { dividedGroup, overlapOf } from "./parallel/options.js";
-import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
+import { dividedGroup, overlapOf } from "./tensor-parallel/options.js";
+import { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
 
 /** Options of `LayerNormLinear`: those of a norm and of a linear layer. All fields are optional. */
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {

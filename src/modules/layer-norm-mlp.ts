@@ -1,5 +1,5 @@
 /** The feed-forward part of a transformer: a norm, a linear layer (fc1), an activation and a second linear layer (fc2). */
-import { currentRegion } from "../autocast/autocast.js";
+import { currentRegion } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
 import { groupOf } from "../functional/ranks.js";
@@ -29,10 +29,10 @@ import {
 import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
-import { overlapOf, type ParallelMode } from "./parallel/options.js";
-import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
+import { overlapOf, type ParallelMode } from "./tensor-parallel/options.js";
+import { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
 
 /**
  * The activation functions between the two layers. `kind` is applied elementwise; if `gated`, the result is kind(first half)

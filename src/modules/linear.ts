@@ -16,10 +16,10 @@ import {
   linearParts,
 } from "./linear/parts.js";
 import { Module, requireSizes } from "./module.js";
-import { dividedGroup, overlapOf } from "./parallel/options.js";
-import { TensorParallel } from "./parallel/tensor-parallel.js";
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
+import { dividedGroup, overlapOf } from "./tensor-parallel/options.js";
+import { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
 
 const checkOptions = optionsOf(LINEAR_OPTIONS);
 

@@ -1,6 +1,6 @@
 /** LayerNorm and RMSNorm as modules, and the parts that other modules use to begin with a norm. */
 import type { Backend } from "../backends/backend.js";
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../functional/ranks.js";
 import { castTo } from "../ops/cast/cast.js";
 import {
@@ -20,8 +20,8 @@ import { type Owned, orDispose } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
-import { sumOverRows } from "./parallel/tensor-parallel.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
+import { sumOverRows } from "./tensor-parallel/tensor-parallel.js";
 
 /** The kind of norm that a layer begins with. */
 export type Normalization = "LayerNorm" | "RMSNorm";

@@ -1,5 +1,5 @@
 /** A norm as the first operation of a layer. */
-import { currentRegion } from "../autocast/autocast.js";
+import { currentRegion } from "../autocast.js";
 import { ArgumentError } from "../errors.js";
 import { add } from "../ops/elementwise/add.js";
 import type { NormResult, NormStatistics } from "../ops/rows/norm.js";

@@ -1,6 +1,6 @@
 /** Parameters of modules, and the functions that compute their initial values. */
 import type { Backend } from "../backends/backend.js";
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast/cast.js";
 import { setZero, tensor } from "../ops/create.js";

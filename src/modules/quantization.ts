@@ -1,5 +1,5 @@
 /** The quantization of one linear layer: its current recipe, its state and its cached quantized weight. */
-import type { Region } from "../autocast/autocast.js";
+import type { Region } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
@@ -10,14 +10,14 @@ import type { ForwardRole } from "../recipes/table.js";
 import { wideOf } from "../tape/value.js";
 import { QuantizedTensor, type QuantizerOps, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { areWholeBlocksOf } from "./parallel/row-operand.js";
-import { amaxGroup, type TensorParallel } from "./parallel/tensor-parallel.js";
-import { EarlyWeight } from "./parallel/weight-ahead.js";
 import { type Parameter, persistent } from "./parameter.js";
 import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
 import { type BackwardQuantization, type CallQuantization, RecipeInForce } from "./recipe-in-force.js";
 import { HeldCall } from "./recompute-call.js";
 import { currentPhase, holdCall, type RecomputePhase, repeatedCall } from "./recompute-phase.js";
+import { areWholeBlocksOf } from "./tensor-parallel/row-operand.js";
+import { amaxGroup, type TensorParallel } from "./tensor-parallel/tensor-parallel.js";
+import { EarlyWeight } from "./tensor-parallel/weight-ahead.js";
 
 /** How one forward pass uses the cached quantized weight. The names are TransformerEngine's. */
 export interface WeightUse {

@@ -1,6 +1,6 @@
 /** Creation of modules with quantized weights. */
 import { platform } from "#platform";
-import { requireBody } from "../autocast/autocast.js";
+import { requireBody } from "../autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { tensor } from "../ops/create.js";
 import { boolean, optionsOf } from "../options.js";

@@ -21,10 +21,10 @@ import type { QuantizedTensor } from "../tensor/quantized.js";
 import { orDispose } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
-import type { TensorParallel } from "./parallel/tensor-parallel.js";
 import { persistent } from "./parameter.js";
 import type { QuantizationSnapshot } from "./quantization-state.js";
 import { type Sharding, shardOf } from "./sharding.js";
+import type { TensorParallel } from "./tensor-parallel/tensor-parallel.js";
 
 /**
  * The quantization of the backward pass that belongs to one forward pass. It stays the same if the layer changes its recipe

@@ -1,5 +1,5 @@
 /** Activation checkpointing: activations are recomputed in the backward pass instead of being kept in memory. */
-import { currentRegion, runRegion } from "../autocast/autocast.js";
+import { currentRegion, runRegion } from "../autocast.js";
 import { callable } from "../options.js";
 import { runBackward } from "../tape/backward.js";
 import { capture, differentiable, type VariableLike, variableOf } from "../tape/differentiable.js";

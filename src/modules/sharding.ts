@@ -1,5 +1,5 @@
 /** Parameters of which each rank stores some rows, as `fullyShard` divides them. */
-import type { GatherRequest, ProcessGroup } from "../distributed/group.js";
+import type { GatherRequest, ProcessGroup } from "../collectives/group.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { AmaxReductionGroup, Shard, ShardGroup } from "../quantizers/shard.js";
 import type { Uses } from "../tape/uses.js";

@@ -1,5 +1,5 @@
 /** The norm of all gradients of a model, whose parameters may be distributed over ranks. */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError } from "../errors.js";
 import type { Parameter } from "../modules/parameter.js";
 import { zeros } from "../ops/create.js";

@@ -2,7 +2,7 @@
  * The sums of squares of gradients that are divided among ranks: those of the whole gradients, added in the order of one process
  * (numerics.md §9.3). Pieces are those of the whole. Ranks that have parts of one piece put their elements side by side.
  */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { zeros } from "../ops/create.js";
 import { PIECE, pieceSums, sumPieces } from "../ops/update/grad-norm.js";
 import type { Range } from "../tensor/part.js";

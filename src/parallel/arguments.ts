@@ -1,5 +1,5 @@
 /** Checks of the arguments that all forms of parallelism have: a module, and a process group on the same backend. */
-import type { ProcessGroup } from "../distributed/group.js";
+import type { ProcessGroup } from "../collectives/group.js";
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { instance } from "../options.js";

@@ -3,7 +3,7 @@
  */
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import * as lockstep from "../../../src/index.js";
 import { Embedding } from "../../../src/modules/embedding.js";
 import { Module } from "../../../src/modules/module.js";
@@ -205,7 +205,7 @@ describe("an option that is left out", () => {
 /** Options whose other values have no visible effect, with the reason. */
 const BODY =
   "what is made in the body is of that kind: tests/training/regions.test.ts, tests/modules/quantized-model.test.ts";
-const ALONE = "a group of one rank divides nothing: tests/distributed/parallel";
+const ALONE = "a group of one rank divides nothing: tests/modules/tensor-parallel";
 const UNSEEN: Readonly<Record<string, string>> = {
   "autocast options.enabled = true": BODY,
   "autocast options.calibrating = false": BODY,

@@ -1,6 +1,6 @@
 /** A captured graph does nothing until it is replayed; a replay then does what running the operations would do. */
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";
 import { ArgumentError, DisposedError, UnsupportedError } from "../../../src/errors.js";

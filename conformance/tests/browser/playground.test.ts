@@ -33,10 +33,10 @@ import {
   type Operand,
   quantize,
 } from "../../../playground/src/reference/index.js";
-import { survey } from "../../../src/cli/checkpoints/inspect.js";
-import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import { matricesOf } from "../../../src/cli/checkpoints/stored/weight.js";
+import { survey } from "../../../src/checkpoints/inspect.js";
+import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
+import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import { matricesOf } from "../../../src/checkpoints/stored/weight.js";
 import { partsOf } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { VECTORS, valuesIn } from "../checkpoints/files/checkpoints.js";

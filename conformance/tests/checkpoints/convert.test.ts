@@ -2,11 +2,11 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { convert } from "../../../src/cli/checkpoints/convert/convert.js";
-import { planFor } from "../../../src/cli/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
-import { Changes, toWide } from "../../../src/cli/checkpoints/convert/wide.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import { convert } from "../../../src/checkpoints/convert/convert.js";
+import { planFor } from "../../../src/checkpoints/convert/plan-for.js";
+import { targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { Changes, toWide } from "../../../src/checkpoints/convert/wide.js";
+import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";

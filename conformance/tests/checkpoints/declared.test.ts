@@ -1,10 +1,10 @@
 /** Files of every convention are sound as they are; no field of the configuration and no tensor is lost or altered unseen. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { inspect, survey } from "../../../src/cli/checkpoints/inspect.js";
-import type { Finding } from "../../../src/cli/checkpoints/judge/findings.js";
-import { type ConventionName, conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import { inspect, survey } from "../../../src/checkpoints/inspect.js";
+import type { Finding } from "../../../src/checkpoints/judge/findings.js";
+import { type ConventionName, conventionOf } from "../../../src/checkpoints/stored/conventions.js";
+import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { type Contents, errorsIn, type Held, inFolder, writeContents } from "./files/checkpoints.js";
 import {
   addWeight,

@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { transposing } from "../../../src/cli/checkpoints/stored/transpose.js";
+import { transposing } from "../../../src/checkpoints/stored/transpose.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { FileError } from "../../../src/errors.js";
 import { fromBytes } from "../../../src/ops/create.js";

@@ -5,11 +5,11 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { survey } from "../../../src/cli/checkpoints/inspect.js";
-import { CONVENTIONS, type ConventionName } from "../../../src/cli/checkpoints/stored/conventions.js";
-import { dequantizedRows } from "../../../src/cli/checkpoints/stored/dequantize.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import type { QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
+import { survey } from "../../../src/checkpoints/inspect.js";
+import { CONVENTIONS, type ConventionName } from "../../../src/checkpoints/stored/conventions.js";
+import { dequantizedRows } from "../../../src/checkpoints/stored/dequantize.js";
+import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import type { QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
 import { errorsIn, FIXTURES, reportOf, VECTORS } from "./files/checkpoints.js";
 
 const ORIGINAL = join(VECTORS, "original");

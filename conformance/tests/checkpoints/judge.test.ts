@@ -2,16 +2,16 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { isGlob, matchesGlob } from "../../../src/cli/checkpoints/glob.js";
-import { survey } from "../../../src/cli/checkpoints/inspect.js";
-import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
-import type { FindingName } from "../../../src/cli/checkpoints/judge/findings.js";
-import { FusedScales } from "../../../src/cli/checkpoints/judge/fused.js";
-import { judge } from "../../../src/cli/checkpoints/judge/judge.js";
-import { statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
-import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
-import { readScales } from "../../../src/cli/checkpoints/stored/scales.js";
+import { isGlob, matchesGlob } from "../../../src/checkpoints/glob.js";
+import { survey } from "../../../src/checkpoints/inspect.js";
+import { Correlation } from "../../../src/checkpoints/judge/correlation.js";
+import type { FindingName } from "../../../src/checkpoints/judge/findings.js";
+import { FusedScales } from "../../../src/checkpoints/judge/fused.js";
+import { judge } from "../../../src/checkpoints/judge/judge.js";
+import { statisticsOf } from "../../../src/checkpoints/judge/statistics.js";
+import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
+import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import { readScales } from "../../../src/checkpoints/stored/scales.js";
 import {
   type Contents,
   FIXTURES,

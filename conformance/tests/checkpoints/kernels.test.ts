@@ -1,17 +1,17 @@
 /** What kernels compute and count for conversions equals plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { carried } from "../../../src/cli/checkpoints/convert/carried.js";
-import { writeCarried } from "../../../src/cli/checkpoints/convert/carry.js";
-import { compareRows } from "../../../src/cli/checkpoints/convert/compare.js";
-import { Output } from "../../../src/cli/checkpoints/convert/output.js";
-import { partsOf } from "../../../src/cli/checkpoints/convert/parts.js";
-import { amaxesOf, plainSource } from "../../../src/cli/checkpoints/convert/source.js";
-import { targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
-import { Changes, WIDE_TARGETS, type WideTarget } from "../../../src/cli/checkpoints/convert/wide.js";
-import { writeWide } from "../../../src/cli/checkpoints/convert/widen.js";
-import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
-import { CODE_TYPES, type CodeTypeName } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { carried } from "../../../src/checkpoints/convert/carried.js";
+import { writeCarried } from "../../../src/checkpoints/convert/carry.js";
+import { compareRows } from "../../../src/checkpoints/convert/compare.js";
+import { Output } from "../../../src/checkpoints/convert/output.js";
+import { partsOf } from "../../../src/checkpoints/convert/parts.js";
+import { amaxesOf, plainSource } from "../../../src/checkpoints/convert/source.js";
+import { targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { Changes, WIDE_TARGETS, type WideTarget } from "../../../src/checkpoints/convert/wide.js";
+import { writeWide } from "../../../src/checkpoints/convert/widen.js";
+import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
+import { CODE_TYPES, type CodeTypeName } from "../../../src/checkpoints/stored/code-types.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { FileError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";

@@ -1,7 +1,7 @@
 /** Failures that were published of real checkpoints, planted in what libraries wrote: each is named. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { FINDINGS, type FindingName } from "../../../src/cli/checkpoints/judge/findings.js";
+import { FINDINGS, type FindingName } from "../../../src/checkpoints/judge/findings.js";
 import { FileError } from "../../../src/errors.js";
 import { useBackend } from "../harness/suite.js";
 import {

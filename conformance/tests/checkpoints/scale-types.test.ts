@@ -1,15 +1,15 @@
 /** Scales are repacked without rounding from every type that a convention allows: codes stay, and no value changes. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { QUANTIZED_TARGETS, targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
-import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { QUANTIZED_TARGETS, targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import {
   CONVENTION_NAMES,
   type Convention,
   type ConventionName,
   conventionOf,
   type ScaleKind,
-} from "../../../src/cli/checkpoints/stored/conventions.js";
+} from "../../../src/checkpoints/stored/conventions.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { isLineWide, isTensorWide, tileSize } from "../../../src/formats/block.js";
 import type { FileDType } from "../../../src/io/dtypes.js";

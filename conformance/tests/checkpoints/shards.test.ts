@@ -3,8 +3,8 @@ import { mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "no
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { FindingName } from "../../../src/cli/checkpoints/judge/findings.js";
-import { openCheckpoint } from "../../../src/cli/checkpoints/stored/open.js";
+import type { FindingName } from "../../../src/checkpoints/judge/findings.js";
+import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { FileError } from "../../../src/errors.js";
 import {
   FIXTURES,

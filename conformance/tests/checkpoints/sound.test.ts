@@ -4,9 +4,9 @@
  */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { OWN_TARGETS } from "../../../src/cli/checkpoints/convert/own-targets.js";
-import { QUANTIZED_TARGETS, targetNamed } from "../../../src/cli/checkpoints/convert/targets.js";
-import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
+import { OWN_TARGETS } from "../../../src/checkpoints/convert/own-targets.js";
+import { QUANTIZED_TARGETS, targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { FileError } from "../../../src/errors.js";
 import { useBackend } from "../harness/suite.js";
 import { convertTo, inFolder, reportOf, transposed, valuesIn, writeContents } from "./files/checkpoints.js";

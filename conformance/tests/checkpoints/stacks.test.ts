@@ -1,8 +1,8 @@
 /** A matrix of a stack that is dead among others is found, wherever it lies and however few bits its codes have. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
-import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
+import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
+import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { fileBytes } from "../../../src/io/dtypes.js";
 import { type Held, reportOfContents } from "./files/checkpoints.js";
 import { addWeight, contentsOf, drawsFrom, type Form } from "./files/drawn-files.js";

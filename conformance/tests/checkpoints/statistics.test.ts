@@ -1,15 +1,15 @@
 /** The statistics of a weight are those of plain loops over its elements and blocks. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { Correlation } from "../../../src/cli/checkpoints/judge/correlation.js";
-import { ScaleCounter } from "../../../src/cli/checkpoints/judge/scale-statistics.js";
-import { type Statistics, statisticsOf } from "../../../src/cli/checkpoints/judge/statistics.js";
-import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
-import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
-import { conventionOf } from "../../../src/cli/checkpoints/stored/conventions.js";
-import { readByteScales } from "../../../src/cli/checkpoints/stored/scale-bytes.js";
-import { readScales, scaleOf } from "../../../src/cli/checkpoints/stored/scales.js";
-import { matricesOf, type QuantizedWeight } from "../../../src/cli/checkpoints/stored/weight.js";
+import { Correlation } from "../../../src/checkpoints/judge/correlation.js";
+import { ScaleCounter } from "../../../src/checkpoints/judge/scale-statistics.js";
+import { type Statistics, statisticsOf } from "../../../src/checkpoints/judge/statistics.js";
+import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
+import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
+import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
+import { readByteScales } from "../../../src/checkpoints/stored/scale-bytes.js";
+import { readScales, scaleOf } from "../../../src/checkpoints/stored/scales.js";
+import { matricesOf, type QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
 import { fileBytes } from "../../../src/io/dtypes.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { type Drawn, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";

@@ -1,11 +1,11 @@
 /** What kernels compute for sixteen elements at a time equals plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { compareRows } from "../../../src/cli/checkpoints/convert/compare.js";
-import { Changes } from "../../../src/cli/checkpoints/convert/wide.js";
-import { CodeTables } from "../../../src/cli/checkpoints/kernels/code-tables.js";
-import { Kernels } from "../../../src/cli/checkpoints/kernels/kernels.js";
-import { CODE_TYPES } from "../../../src/cli/checkpoints/stored/code-types.js";
+import { compareRows } from "../../../src/checkpoints/convert/compare.js";
+import { Changes } from "../../../src/checkpoints/convert/wide.js";
+import { CodeTables } from "../../../src/checkpoints/kernels/code-tables.js";
+import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
+import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
 import { asCounted, bf16, counted, heldAs } from "./files/plain.js";
 import { float, floats } from "./files/weights.js";

@@ -1,7 +1,7 @@
 /** The tensors that a dialect's row says its library's files have are those that are recognized, and that the library gave. */
 import { describe, expect, it } from "vitest";
-import { blockBytes, blockType } from "../../../src/cli/checkpoints/gguf/types.js";
-import { recognize } from "../../../src/cli/checkpoints/recognize/recognize.js";
+import { blockBytes, blockType } from "../../../src/checkpoints/gguf/types.js";
+import { recognize } from "../../../src/checkpoints/recognize/recognize.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectTensor } from "../../../src/dialects/table.js";
 import { isLineWide, isTensorWide, tileSize } from "../../../src/formats/block.js";

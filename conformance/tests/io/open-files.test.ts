@@ -4,7 +4,7 @@ import type * as fsPromises from "node:fs/promises";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
-import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import { loadCheckpoint, saveCheckpoint } from "../../../src/io/checkpoint.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { loadShardedCheckpoint } from "../../../src/io/sharded/load.js";
@@ -16,7 +16,7 @@ import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../src/tensor/part.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { useBackends } from "../distributed/ranks/backends.js";
+import { useBackends } from "../harness/ranks/backends.js";
 import { useFolder } from "./folder.js";
 
 const { open } = vi.hoisted(() => ({ open: new Set<string>() }));

@@ -4,7 +4,7 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { ArgumentError, LockstepError } from "../../../src/errors.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { tensor } from "../../../src/ops/create.js";

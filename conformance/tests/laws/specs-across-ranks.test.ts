@@ -1,7 +1,7 @@
 /** Ranks that gather the rows of one quantized tensor disagree if their specs differ in any field, or their nominal types. */
 import { describe, expect, it } from "vitest";
-import type { ProcessGroup } from "../../../src/distributed/group.js";
-import { gatherQuantized } from "../../../src/distributed/quantized.js";
+import type { ProcessGroup } from "../../../src/collectives/group.js";
+import { gatherQuantized } from "../../../src/collectives/quantized.js";
 import { DistributedError } from "../../../src/errors.js";
 import { isDirectionless, isLineWide } from "../../../src/formats/block.js";
 import { zeros } from "../../../src/ops/create.js";
@@ -9,7 +9,7 @@ import { COLUMNWISE, type QuantizeSpec, ROWWISE, type Usage } from "../../../src
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { makeSpec } from "../../../src/tensor/spec.js";
-import { useRanks } from "../distributed/parallel/ranks.js";
+import { useRanks } from "../modules/tensor-parallel/ranks.js";
 import { casesOf, FIELD_NAMES, quantizerOf } from "./spec-pairs.js";
 
 const groups = useRanks(2, "exact", 1000);

@@ -1,7 +1,7 @@
 /** The accuracy of each recipe relative to bf16: mean relative errors lie between two bounds. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { castTo } from "../../../src/ops/cast/cast.js";

@@ -1,7 +1,7 @@
 /** The calls that a layer makes on a backend: only products whose results are needed, each with its own parameters. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import type { GemmArgs } from "../../../src/backends/ops/gemm.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";

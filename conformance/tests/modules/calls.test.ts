@@ -1,6 +1,6 @@
 /** The options of a call, and the shapes of inputs, have the same effect in every layer as in a single product. */
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../src/modules/linear.js";

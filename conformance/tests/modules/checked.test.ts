@@ -1,6 +1,6 @@
 /** What a module checks, and when: before anything runs, what it needs and no more, by the name that its caller knows. */
 import { describe, expect, it } from "vitest";
-import { type AutocastOptions, autocast } from "../../../src/autocast/autocast.js";
+import { type AutocastOptions, autocast } from "../../../src/autocast.js";
 import { ArgumentError, LockstepError, ShapeError, UnsupportedError } from "../../../src/errors.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";

@@ -1,8 +1,8 @@
 /** A layer makes a copy of a quantized tensor only if a product reads it, and makes each copy once. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
-import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
+import { autocast } from "../../../src/autocast.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
 import type { LinearCall, LinearOptions } from "../../../src/modules/linear/parts.js";

@@ -1,6 +1,6 @@
 /** What a caller gives a layer stays the caller's: quantized inputs, and the quantizers of a custom recipe. */
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { LayerNorm } from "../../../src/modules/norm.js";

@@ -1,7 +1,7 @@
 /** A linear layer equals its products, and under a recipe its quantizers and products, bit for bit. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { dotProductAttention } from "../../../src/functional/attention.js";
 import { activation, add } from "../../../src/functional/elementwise.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";

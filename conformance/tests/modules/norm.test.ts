@@ -1,7 +1,7 @@
 /** A norm, and layers that begin with one, equal the operations that they consist of, bit for bit. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import * as functional from "../../../src/functional/index.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP, MLP_ACTIVATIONS, type MLPActivation } from "../../../src/modules/layer-norm-mlp.js";

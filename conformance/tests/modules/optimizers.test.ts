@@ -1,7 +1,7 @@
 /** Optimizers change parameters, plain and quantized ones, exactly as the operations change f32 master weights. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { mseLoss } from "../../../src/functional/loss.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";

@@ -1,7 +1,7 @@
 /** Weights stored in quantized form from the beginning use the scales of their layers. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { mseLoss } from "../../../src/functional/loss.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { wideTensor } from "../../../src/modules/parameter.js";

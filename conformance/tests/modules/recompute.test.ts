@@ -1,7 +1,7 @@
 /** A layer whose activations are recomputed equals the layer that saves them, bit for bit. */
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { encode } from "../../../src/ops/cast/cast.js";

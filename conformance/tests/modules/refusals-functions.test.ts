@@ -1,4 +1,4 @@
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import * as functional from "../../../src/functional/index.js";

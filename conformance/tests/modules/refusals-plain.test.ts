@@ -1,4 +1,4 @@
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import * as functional from "../../../src/functional/index.js";
 import { Linear } from "../../../src/modules/linear.js";

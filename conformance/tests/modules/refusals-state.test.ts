@@ -1,6 +1,6 @@
 /** A refused forward pass leaves its layers unchanged: recipes, scales, caches and main gradients. */
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { type AutocastOptions, autocast } from "../../../src/autocast/autocast.js";
+import { type AutocastOptions, autocast } from "../../../src/autocast.js";
 import { LockstepError, ShapeError } from "../../../src/errors.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";

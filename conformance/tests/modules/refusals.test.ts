@@ -1,4 +1,4 @@
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../../../src/errors.js";
 import { Embedding } from "../../../src/modules/embedding.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";

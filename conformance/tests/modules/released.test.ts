@@ -3,7 +3,7 @@
  * it still reads.
  */
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";
 import { interceptRun } from "../../../src/backends/run.js";

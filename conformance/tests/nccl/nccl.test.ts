@@ -7,8 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, expect, it } from "vitest";
-import { distributedCase } from "../distributed/ranks/case.js";
-import { deviceFaults } from "../distributed/ranks/faults.js";
+import { distributedCase } from "../harness/ranks/case.js";
+import { deviceFaults } from "../harness/ranks/faults.js";
 import {
   type Environment,
   endAllRanks,
@@ -16,8 +16,8 @@ import {
   jobOf,
   startRank,
   within,
-} from "../distributed/ranks/processes.js";
-import { assertExpected, messageOf, runRanks } from "../distributed/ranks/told.js";
+} from "../harness/ranks/processes.js";
+import { assertExpected, messageOf, runRanks } from "../harness/ranks/told.js";
 import { describeOnRanks, GPUS } from "./gpus.js";
 
 const DEADLINE_MS = 100_000;

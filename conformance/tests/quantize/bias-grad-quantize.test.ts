@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import type { OpName } from "../../../src/backends/ops.js";
 import { DTypeError } from "../../../src/errors.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";

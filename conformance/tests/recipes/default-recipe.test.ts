@@ -1,6 +1,6 @@
 /** The default recipe: MXFP8 if the chip multiplies it, else delayed scaling. */
 import { afterEach, describe, expect, it } from "vitest";
-import { currentRegion } from "../../../src/autocast/autocast.js";
+import { currentRegion } from "../../../src/autocast.js";
 import { DATAPATH_FAMILIES } from "../../../src/formats/datapath.js";
 import {
   autocast,

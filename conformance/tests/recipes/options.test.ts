@@ -4,7 +4,7 @@
  */
 import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { ArgumentError, UnsupportedError } from "../../../src/errors.js";
 import { DATAPATH_FAMILIES } from "../../../src/formats/datapath.js";
 import {

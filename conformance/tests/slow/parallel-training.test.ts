@@ -6,7 +6,7 @@ import { rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { compileHarness } from "../../../scripts/compile-harness.mjs";
 import { runJob } from "../../../scripts/parallel-runs.mjs";
-import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
+import { loopbackGroup } from "../../../src/collectives/loopback/loopback.js";
 import { parallelSteps, ranksOf } from "../harness/training/parallel.js";
 import {
   hashesAt,

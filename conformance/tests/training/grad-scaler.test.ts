@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
+import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import {
   AdamW,
   ArgumentError,
@@ -24,7 +24,7 @@ import {
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
 import { download } from "../../values/plain.js";
-import { useBackends } from "../distributed/ranks/backends.js";
+import { useBackends } from "../harness/ranks/backends.js";
 
 const backends = useBackends(4);
 const [rows, width] = [16, 32];

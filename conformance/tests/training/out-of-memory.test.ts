@@ -3,7 +3,7 @@
  * whichever allocation that is; the same call then succeeds.
  */
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
 import { Embedding } from "../../../src/modules/embedding.js";
 import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";

@@ -3,7 +3,7 @@
  * concurrently.
  */
 import { describe, expect, it, vi } from "vitest";
-import { currentRegion } from "../../../src/autocast/autocast.js";
+import { currentRegion } from "../../../src/autocast.js";
 import {
   ArgumentError,
   autocast,

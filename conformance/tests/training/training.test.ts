@@ -3,7 +3,7 @@
  * (conformance/tests/cuda/training.test.ts).
  */
 import { describe, expect, it } from "vitest";
-import { autocast } from "../../../src/autocast/autocast.js";
+import { autocast } from "../../../src/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";
 import { crossEntropyLoss } from "../../../src/functional/loss.js";

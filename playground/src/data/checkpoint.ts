@@ -1,25 +1,25 @@
 /** Quantized weights of other libraries in a file: the library pairs codes with scales, and a part of them is read. */
 import { FileError } from "lockstep";
-import type { Finding } from "../../../dist/src/cli/checkpoints/judge/findings.js";
+import type { Finding } from "../../../dist/src/checkpoints/judge/findings.js";
 import {
   announces,
   type RecognizedWeight,
   recognize,
-} from "../../../dist/src/cli/checkpoints/recognize/recognize.js";
-import { CODE_TYPES, unpackCodes } from "../../../dist/src/cli/checkpoints/stored/code-types.js";
-import { type Claim, claimIn, parseObject } from "../../../dist/src/cli/checkpoints/stored/config/claim.js";
-import { conventionOf } from "../../../dist/src/cli/checkpoints/stored/conventions.js";
-import { scaleIndexOf } from "../../../dist/src/cli/checkpoints/stored/dequantize.js";
-import { readFacts } from "../../../dist/src/cli/checkpoints/stored/facts.js";
+} from "../../../dist/src/checkpoints/recognize/recognize.js";
+import { CODE_TYPES, unpackCodes } from "../../../dist/src/checkpoints/stored/code-types.js";
+import { type Claim, claimIn, parseObject } from "../../../dist/src/checkpoints/stored/config/claim.js";
+import { conventionOf } from "../../../dist/src/checkpoints/stored/conventions.js";
+import { scaleIndexOf } from "../../../dist/src/checkpoints/stored/dequantize.js";
+import { readFacts } from "../../../dist/src/checkpoints/stored/facts.js";
 import {
   permuted,
   readScales,
   type Scales,
   scaleFormat,
   scaleOf,
-} from "../../../dist/src/cli/checkpoints/stored/scales.js";
-import { isElementwise } from "../../../dist/src/cli/checkpoints/stored/unpack.js";
-import { matricesOf } from "../../../dist/src/cli/checkpoints/stored/weight.js";
+} from "../../../dist/src/checkpoints/stored/scales.js";
+import { isElementwise } from "../../../dist/src/checkpoints/stored/unpack.js";
+import { matricesOf } from "../../../dist/src/checkpoints/stored/weight.js";
 import { valueOfCode } from "../../../dist/src/formats/derive.js";
 import type { ScalarFormat } from "../../../dist/src/formats/scalar.js";
 import type { TensorSource } from "../../../dist/src/io/source.js";

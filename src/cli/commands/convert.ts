@@ -1,21 +1,21 @@
 /** `lockstep convert`: brings the weights of a checkpoint into another form. */
 
-import { ArgumentError } from "../../errors.js";
-import { waitForFiles } from "../../io/files.js";
 import {
   convert as convertCheckpoint,
   requireFree,
   type WeightChanges,
-} from "../checkpoints/convert/convert.js";
-import { OWN_TARGETS } from "../checkpoints/convert/own-targets.js";
-import { planFor } from "../checkpoints/convert/plan-for.js";
-import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../checkpoints/convert/targets.js";
-import { WIDE_TARGETS } from "../checkpoints/convert/wide.js";
-import { READING, tellingErrors, withCheckpoint } from "../checkpoints/report.js";
-import type { Checkpoint } from "../checkpoints/stored/open.js";
-import { tensorsOption } from "../checkpoints/tensor-globs.js";
+} from "../../checkpoints/convert/convert.js";
+import { OWN_TARGETS } from "../../checkpoints/convert/own-targets.js";
+import { planFor } from "../../checkpoints/convert/plan-for.js";
+import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../../checkpoints/convert/targets.js";
+import { WIDE_TARGETS } from "../../checkpoints/convert/wide.js";
+import type { Checkpoint } from "../../checkpoints/stored/open.js";
+import { ArgumentError } from "../../errors.js";
+import { waitForFiles } from "../../io/files.js";
+import { READING, tellingErrors, withCheckpoint } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 import { flag, type Option, required, value } from "../options.js";
+import { tensorsOption } from "../tensor-globs.js";
 
 const number = (value: number): string => Number(value.toPrecision(3)).toString();
 

@@ -11,9 +11,9 @@ import { fromBytes } from "../../ops/create.js";
 import { asBytes } from "../../tensor/data.js";
 import { Scope } from "../../tensor/scope.js";
 import type { Shape } from "../../tensor/shape.js";
-import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
+import { requireOwnValues } from "../refuse-foreign.js";
 import { FORMAT, OUTPUT } from "../shared-options.js";
 import { codeDType } from "./encode.js";
 

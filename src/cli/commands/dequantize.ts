@@ -13,10 +13,10 @@ import { asBytes } from "../../tensor/data.js";
 import type { Direction, QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
-import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { choice, oneOf, optional } from "../options.js";
 import { copyPiece, naming, type Piece, withFile, writePieces } from "../pieces.js";
+import { requireOwnValues } from "../refuse-foreign.js";
 import { OUTPUT } from "../shared-options.js";
 
 /** Returns the copy to read: rowwise if the file has it, else columnwise. */

@@ -12,10 +12,10 @@ import { fromBytes } from "../../ops/create.js";
 import { asBytes } from "../../tensor/data.js";
 import { Scope } from "../../tensor/scope.js";
 import { elementCount, isWide, type Shape, type WideDType } from "../../tensor/shape.js";
-import { requireOwnValues } from "../checkpoints/refuse.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
 import { givenRandomBits, RANDOM_BITS, readRandomBits, requireStochastic } from "../random-bits.js";
+import { requireOwnValues } from "../refuse-foreign.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "../shared-options.js";
 
 /** The number of elements that are encoded at a time. It is even, so that two chunks share no byte of packed codes. */

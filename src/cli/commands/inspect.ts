@@ -6,7 +6,7 @@ import {
   tellingErrors,
   weightLine,
   wholeLines,
-} from "../checkpoints/report.js";
+} from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 
 export const inspect = defineCommand({

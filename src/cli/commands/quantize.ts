@@ -1,5 +1,6 @@
 /** `lockstep quantize`: quantizes F32, F16 and BF16 tensors to codes and scales. */
 import type { Backend } from "../../backends/backend.js";
+import { isGlob, wantedBy } from "../../checkpoints/glob.js";
 import { FileError } from "../../errors.js";
 import { zeroBlockNote } from "../../explain/zero-blocks.js";
 import type { TensorEntry } from "../../io/header/header.js";
@@ -18,9 +19,6 @@ import { requireQuantizable } from "../../tensor/geometry.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
-import { isGlob } from "../checkpoints/glob.js";
-import { requireOwnValues } from "../checkpoints/refuse.js";
-import { tensorsOption, wantedBy } from "../checkpoints/tensor-globs.js";
 import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
@@ -33,7 +31,9 @@ import {
   withDialect,
 } from "../quantizer-options.js";
 import { givenRandomBits, type RandomWords, readRandomBits } from "../random-bits.js";
+import { requireOwnValues } from "../refuse-foreign.js";
 import { OUTPUT } from "../shared-options.js";
+import { tensorsOption } from "../tensor-globs.js";
 import { wideDType } from "./encode.js";
 
 /** The bytes of the tensors of a quantized tensor, by their names in the file. */

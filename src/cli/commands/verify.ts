@@ -1,5 +1,5 @@
 /** `lockstep verify`: fails if a checkpoint would be read wrong. */
-import { findingLine, READING, reportOn, tellingErrors } from "../checkpoints/report.js";
+import { findingLine, READING, reportOn, tellingErrors } from "../checkpoint-report.js";
 import { defineCommand } from "../command.js";
 
 export const verify = defineCommand({

@@ -1,7 +1,7 @@
 /** Rows of quantized tensors that other ranks, or other numbers of them, had when they were saved. */
-import { emptyRows, joinedRows, rowsOfQuantized } from "../../distributed/quantized.js";
+import { emptyRows, joinedRows, rowsOfQuantized } from "../../collectives/quantized.js";
 import { isTensorWide } from "../../formats/block.js";
-import { blockRows } from "../../parallel/sharded-parameter.js";
+import { blockRows } from "../../parallel/fsdp/sharded-parameter.js";
 import { asBytes } from "../../tensor/data.js";
 import type { Range, TensorPart } from "../../tensor/part.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";

@@ -1,5 +1,5 @@
 /** Messages between ranks that save or load a checkpoint together. */
-import type { ProcessGroup } from "../../distributed/group.js";
+import type { ProcessGroup } from "../../collectives/group.js";
 import { DistributedError, FileError, messageOf } from "../../errors.js";
 import { tensor } from "../../ops/create.js";
 import { Holder } from "../holder.js";

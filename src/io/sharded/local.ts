@@ -1,6 +1,6 @@
 /** The tensors of a training run that are on one rank, each as a part of a whole tensor. */
 import { createHash } from "node:crypto";
-import type { ProcessGroup } from "../../distributed/group.js";
+import type { ProcessGroup } from "../../collectives/group.js";
 import { ArgumentError } from "../../errors.js";
 import { processGroup } from "../../functional/ranks.js";
 import { callable, needed, type OptionTable } from "../../options.js";

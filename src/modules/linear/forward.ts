@@ -1,5 +1,5 @@
 /** The forward and backward pass of one call of a linear layer, in high precision or under a recipe. */
-import { currentRegion, type Region } from "../../autocast/autocast.js";
+import { currentRegion, type Region } from "../../autocast.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
 import { gradTracked } from "../../tape/grad-mode.js";

@@ -4,8 +4,8 @@ import type { Gradient } from "../../tape/value.js";
 import { QuantizedTensor, type Usage } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { type QuantizerOf, RowOperand, withUsage } from "../parallel/row-operand.js";
-import { isArriving } from "../parallel/rows.js";
+import { type QuantizerOf, RowOperand, withUsage } from "../tensor-parallel/row-operand.js";
+import { isArriving } from "../tensor-parallel/rows.js";
 import type { GivenGradient, LinearParts } from "./parts.js";
 import { wideGrad } from "./products.js";
 

@@ -6,7 +6,7 @@ import { type Value, wideOf } from "../../tape/value.js";
 import { COLUMNWISE, QuantizedTensor, type Usage } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { areWholeBlocks, RowOperand, withUsage } from "../parallel/row-operand.js";
+import { areWholeBlocks, RowOperand, withUsage } from "../tensor-parallel/row-operand.js";
 import type { LinearInput, LinearParts } from "./parts.js";
 
 /** The columnwise copy of all rows. */

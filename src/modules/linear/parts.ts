@@ -10,9 +10,6 @@ import type { Owned } from "../../tensor/scope.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { MODULE_OPTIONS, type ModuleOptions } from "../module.js";
-import { PARALLEL_OPTIONS, type ParallelOptions } from "../parallel/options.js";
-import type { TensorParallel } from "../parallel/tensor-parallel.js";
-import { divideBias, divideWeight, partShape, partValues } from "../parallel/weights.js";
 import {
   constantInit,
   type InitMethod,
@@ -23,6 +20,9 @@ import {
 } from "../parameter.js";
 import { LinearQuantization, type WeightUse } from "../quantization.js";
 import { makeWeight } from "../quantized-init.js";
+import { PARALLEL_OPTIONS, type ParallelOptions } from "../tensor-parallel/options.js";
+import type { TensorParallel } from "../tensor-parallel/tensor-parallel.js";
+import { divideBias, divideWeight, partShape, partValues } from "../tensor-parallel/weights.js";
 
 /** Options of `Linear`. All fields are optional. */
 export interface LinearOptions extends ModuleOptions, ParallelOptions {

@@ -1,5 +1,5 @@
 /** The forward and backward pass of a linear layer under a recipe (numerics.md §6.1). */
-import type { Region } from "../../autocast/autocast.js";
+import type { Region } from "../../autocast.js";
 import { ArgumentError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
 import { castTo } from "../../ops/cast/cast.js";
@@ -11,10 +11,10 @@ import { type Gradient, wideOf } from "../../tape/value.js";
 import { COLUMNWISE, QuantizedTensor, ROWWISE } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { isArriving, madeOf } from "../parallel/rows.js";
-import { amaxGroup } from "../parallel/tensor-parallel.js";
 import { isCached } from "../quantization.js";
 import type { BackwardQuantization } from "../recipe-in-force.js";
+import { isArriving, madeOf } from "../tensor-parallel/rows.js";
+import { amaxGroup } from "../tensor-parallel/tensor-parallel.js";
 import { blocksFit, requireFit } from "./fit.js";
 import { GradientOperand } from "./gradient-operand.js";
 import { InputOperand } from "./input-operand.js";

@@ -1,5 +1,5 @@
 /** The quantized weight of one call of a linear layer. Each rank may store only some of its rows. */
-import { gatherQuantized } from "../../distributed/quantized.js";
+import { gatherQuantized } from "../../collectives/quantized.js";
 import { isDirectionless } from "../../formats/block.js";
 import {
   COLUMNWISE,
@@ -8,9 +8,9 @@ import {
   ROWWISE,
   type Usage,
 } from "../../tensor/quantized.js";
-import { EarlyWeight, WholeWeight } from "../parallel/weight-ahead.js";
 import type { WeightUse } from "../quantization.js";
 import type { Bringing, Sharding } from "../sharding.js";
+import { EarlyWeight, WholeWeight } from "../tensor-parallel/weight-ahead.js";
 import type { LinearParts } from "./parts.js";
 
 /** Describes a weight that is quantized as rows of each rank and then gathered. */

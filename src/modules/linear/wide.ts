@@ -10,8 +10,8 @@ import { type Gradient, type Value, wideOf } from "../../tape/value.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { madeOf, WideRows } from "../parallel/rows.js";
 import type { Parameter } from "../parameter.js";
+import { madeOf, WideRows } from "../tensor-parallel/rows.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./parts.js";
 import { biasGradOf, dgradOf, wgradOf, wideGrad } from "./products.js";
 

@@ -1,11 +1,11 @@
 /** Files of every convention, drawn: sound codes and scales, and the configuration that says what they are. */
-import { CODE_TYPES, type CodeTypeName } from "../../../../src/cli/checkpoints/stored/code-types.js";
+import { CODE_TYPES, type CodeTypeName } from "../../../../src/checkpoints/stored/code-types.js";
 import {
   CONVENTION_NAMES,
   type ConventionName,
   conventionOf,
   type ScaleKind,
-} from "../../../../src/cli/checkpoints/stored/conventions.js";
+} from "../../../../src/checkpoints/stored/conventions.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
 import { roundUp } from "../../../../src/tensor/shape.js";
 import type { Contents, Held } from "./checkpoints.js";

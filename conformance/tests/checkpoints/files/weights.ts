@@ -1,12 +1,12 @@
 /** Quantized weights in memory, drawn with hostile codes and scales, and their values by plain loops. */
 import * as fc from "fast-check";
-import { CODE_TYPES, type CodeTypeName } from "../../../../src/cli/checkpoints/stored/code-types.js";
+import { CODE_TYPES, type CodeTypeName } from "../../../../src/checkpoints/stored/code-types.js";
 import {
   type ConventionName,
   conventionOf,
   type ScaleKind,
-} from "../../../../src/cli/checkpoints/stored/conventions.js";
-import type { QuantizedWeight } from "../../../../src/cli/checkpoints/stored/weight.js";
+} from "../../../../src/checkpoints/stored/conventions.js";
+import type { QuantizedWeight } from "../../../../src/checkpoints/stored/weight.js";
 import { valueOfCode } from "../../../../src/formats/derive.js";
 import { type FileDType, fileBytes } from "../../../../src/io/dtypes.js";
 import { MemorySource } from "../../../../src/io/source.js";

@@ -3,7 +3,7 @@ import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type Checkpoint, openCheckpoint } from "../../../../src/cli/checkpoints/stored/open.js";
+import { type Checkpoint, openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
 import { PACKED_LAYOUT_NAMES } from "../../../../src/dialects/packed/packed.js";
 import { FileError } from "../../../../src/errors.js";
 import { GGUF, inFolder } from "../files/checkpoints.js";

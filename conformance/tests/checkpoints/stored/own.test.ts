@@ -1,7 +1,7 @@
 /** What `lockstep quantize` writes is a source of every conversion, and a form that weights are converted to. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { OWN_TARGETS } from "../../../../src/cli/checkpoints/convert/own-targets.js";
+import { OWN_TARGETS } from "../../../../src/checkpoints/convert/own-targets.js";
 import { blockFormat } from "../../../../src/formats/block.js";
 import { useWorkspace } from "../../harness/cli.js";
 import { useBackend } from "../../harness/suite.js";

@@ -2,9 +2,9 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { CODE_TYPES } from "../../../../src/cli/checkpoints/stored/code-types.js";
-import { type ConventionName, conventionOf } from "../../../../src/cli/checkpoints/stored/conventions.js";
-import { toFloats } from "../../../../src/cli/checkpoints/stored/scales.js";
+import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
+import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
+import { toFloats } from "../../../../src/checkpoints/stored/scales.js";
 import { swizzledIndex } from "../../../../src/tensor/places.js";
 import { useBackend } from "../../harness/suite.js";
 import {

@@ -1,6 +1,6 @@
 /** The callables of the published package with the rows that say how they are called, for laws over all of them. */
 import { afterAll, beforeAll } from "vitest";
-import * as processes from "../../../../src/distributed/processes/index.js";
+import * as processes from "../../../../src/collectives/processes/index.js";
 import * as lockstep from "../../../../src/index.js";
 import * as files from "../../../../src/io/index.js";
 import * as conformance from "../../../index.js";
@@ -24,7 +24,7 @@ const folder = new CheckpointFolder();
 export const ENTRIES = [
   ["dist/src/index.d.ts", lockstep],
   ["dist/src/io/index.d.ts", files],
-  ["dist/src/distributed/processes/index.d.ts", processes],
+  ["dist/src/collectives/processes/index.d.ts", processes],
   ["dist/conformance/index.d.ts", conformance],
 ] as const;
 

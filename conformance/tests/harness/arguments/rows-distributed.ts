@@ -1,12 +1,12 @@
 /** Rows of process groups. */
-import type { Communicator } from "../../../../src/distributed/communicator.js";
-import { ProcessGroup } from "../../../../src/distributed/group.js";
-import { LocalCommunicator } from "../../../../src/distributed/local.js";
+import type { Communicator } from "../../../../src/collectives/communicator.js";
+import { ProcessGroup } from "../../../../src/collectives/group.js";
+import { LocalCommunicator } from "../../../../src/collectives/local.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import type { Parameter } from "../../../../src/modules/parameter.js";
-import { DataParallel } from "../../../../src/parallel/data-parallel.js";
-import { type FullySharded, fullyShard } from "../../../../src/parallel/fully-shard.js";
-import { Pipeline } from "../../../../src/parallel/pipeline.js";
+import { DataParallel } from "../../../../src/parallel/data/data-parallel.js";
+import { type FullySharded, fullyShard } from "../../../../src/parallel/fsdp/fully-shard.js";
+import { Pipeline } from "../../../../src/parallel/pipeline/pipeline.js";
 import type { Variable } from "../../../../src/tape/variable.js";
 import type { Row, Rows } from "./row.js";
 import { trained } from "./rows-modules.js";

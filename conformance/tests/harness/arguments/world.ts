@@ -2,7 +2,7 @@
  * The environment of the tested calls: tensors with known bytes, canaries between them, and all state that a refused
  * call may not change.
  */
-import { currentRegion } from "../../../../src/autocast/autocast.js";
+import { currentRegion } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { openBackend } from "../../../../src/backends/open.js";
 import { defaultRandom } from "../../../../src/modules/module.js";

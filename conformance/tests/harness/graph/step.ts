@@ -1,5 +1,5 @@
 /** Training steps of two equal models with changing inputs: one runs its steps, the other replays a captured step. */
-import { autocast } from "../../../../src/autocast/autocast.js";
+import { autocast } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";

@@ -1,5 +1,5 @@
 /** Networks whose layers are divided among ranks. Copies of the network on other ranks have their own samples. */
-import { autocast } from "../../../../src/autocast/autocast.js";
+import { autocast } from "../../../../src/autocast.js";
 import { mseLoss } from "../../../../src/functional/loss.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
 import { Linear } from "../../../../src/modules/linear.js";
@@ -8,8 +8,8 @@ import { wideTensor } from "../../../../src/modules/parameter.js";
 import { Sequential } from "../../../../src/modules/sequential.js";
 import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
-import { DataParallel } from "../../../../src/parallel/data-parallel.js";
-import { fullyShard } from "../../../../src/parallel/fully-shard.js";
+import { DataParallel } from "../../../../src/parallel/data/data-parallel.js";
+import { fullyShard } from "../../../../src/parallel/fsdp/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { normal } from "../../../../src/random.js";
 import type { Variable } from "../../../../src/tape/variable.js";

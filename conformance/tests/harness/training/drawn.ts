@@ -1,7 +1,7 @@
 /** Small training runs of drawn models, recipes and optimizers. */
 import { createHash } from "node:crypto";
 import * as fc from "fast-check";
-import { autocast } from "../../../../src/autocast/autocast.js";
+import { autocast } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { mseLoss } from "../../../../src/functional/loss.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";

@@ -1,6 +1,6 @@
 /** The recorded runs of networks on meshes of ranks. */
 import { readFileSync } from "node:fs";
-import type { MeshSizes } from "../../../../src/distributed/mesh.js";
+import type { MeshSizes } from "../../../../src/collectives/mesh.js";
 import type { ParallelPlan, ParallelTaskName } from "./parallel.js";
 import { RECIPE_NAMES } from "./run.js";
 

@@ -1,7 +1,7 @@
 /** Training runs on meshes of ranks, with a hash of the losses and parameters of all ranks after each step. */
 import { createHash } from "node:crypto";
-import type { ProcessGroup } from "../../../../src/distributed/group.js";
-import type { MeshSizes } from "../../../../src/distributed/mesh.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import type { MeshSizes } from "../../../../src/collectives/mesh.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { dividedMlp, dividedTransformer, shardedMlp, shardedTransformer } from "./divided.js";

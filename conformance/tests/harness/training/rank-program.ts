@@ -3,8 +3,8 @@
  * LOCAL_RANK. Rank 0 prints the hashes of each run as a line of JSON.
  */
 import { openBackend } from "../../../../src/backends/open.js";
-import type { ProcessGroup } from "../../../../src/distributed/group.js";
-import { openProcessGroup } from "../../../../src/distributed/processes/open.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { openProcessGroup } from "../../../../src/collectives/processes/open.js";
 import { empty } from "../../../../src/ops/create.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { hashOfRanks, rankSteps } from "./parallel.js";

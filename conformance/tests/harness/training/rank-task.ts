@@ -1,5 +1,5 @@
 /** The task of one rank of a training run. */
-import type { Mesh } from "../../../../src/distributed/group.js";
+import type { Mesh } from "../../../../src/collectives/group.js";
 import type { Module } from "../../../../src/modules/module.js";
 import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";

@@ -1,6 +1,6 @@
 /** A training run that every backend can repeat: it starts from a seed, and each step returns a hash of all state. */
 import { createHash } from "node:crypto";
-import { type AutocastOptions, autocast } from "../../../../src/autocast/autocast.js";
+import { type AutocastOptions, autocast } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { loadCheckpoint, saveCheckpoint } from "../../../../src/io/checkpoint.js";
 import type { Module } from "../../../../src/modules/module.js";

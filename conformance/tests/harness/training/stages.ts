@@ -1,5 +1,5 @@
 /** The tasks of `run.ts` on ranks that divide the layers (pipeline parallelism) or the positions (context parallelism). */
-import { autocast } from "../../../../src/autocast/autocast.js";
+import { autocast } from "../../../../src/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { activation, add } from "../../../../src/functional/elementwise.js";
 import { crossEntropyLoss } from "../../../../src/functional/loss.js";
@@ -13,8 +13,8 @@ import { tensor } from "../../../../src/ops/create.js";
 import { AdamW } from "../../../../src/optimizers/adamw.js";
 import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
-import { DataParallel } from "../../../../src/parallel/data-parallel.js";
-import { Pipeline, type PipelineStage } from "../../../../src/parallel/pipeline.js";
+import { DataParallel } from "../../../../src/parallel/data/data-parallel.js";
+import { Pipeline, type PipelineStage } from "../../../../src/parallel/pipeline/pipeline.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { type VariableLike, variable } from "../../../../src/tape/differentiable.js";
 import type { Variable } from "../../../../src/tape/variable.js";

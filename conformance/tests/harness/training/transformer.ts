@@ -1,7 +1,7 @@
 /** A byte-level language model of transformer blocks, on one rank or divided among several. */
 import { readFileSync } from "node:fs";
 import type { Backend } from "../../../../src/backends/backend.js";
-import type { ProcessGroup } from "../../../../src/distributed/group.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
 import { dotProductAttention } from "../../../../src/functional/attention.js";
 import { add } from "../../../../src/functional/elementwise.js";
 import { crossEntropyLoss } from "../../../../src/functional/loss.js";

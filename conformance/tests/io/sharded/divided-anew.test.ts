@@ -1,16 +1,16 @@
 /** Quantized parameters of a sharded checkpoint, loaded by ranks that have other rows of them. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { ProcessGroup } from "../../../../src/distributed/group.js";
-import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
 import { FileError } from "../../../../src/errors.js";
 import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../../src/io/index.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
-import { fullyShard } from "../../../../src/parallel/fully-shard.js";
+import { fullyShard } from "../../../../src/parallel/fsdp/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { membersOf } from "../../../../src/tape/value.js";
-import { useBackends } from "../../distributed/ranks/backends.js";
+import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 import { useFolder } from "../folder.js";
 

@@ -2,11 +2,11 @@
 import type * as fsPromises from "node:fs/promises";
 import { basename, dirname, relative } from "node:path";
 import { expect, it, vi } from "vitest";
-import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
 import { saveShardedCheckpoint } from "../../../../src/io/sharded/save.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
-import { useBackends } from "../../distributed/ranks/backends.js";
+import { useBackends } from "../../harness/ranks/backends.js";
 import { useFolder } from "../folder.js";
 
 const { unflushed } = vi.hoisted(() => ({ unflushed: new Set<string>() }));

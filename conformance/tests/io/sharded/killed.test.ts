@@ -5,12 +5,12 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
-import { loopbackOver } from "../../../../src/distributed/loopback/loopback.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
 import { loadShardedCheckpoint, saveShardedCheckpoint } from "../../../../src/io/index.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
-import { useBackends } from "../../distributed/ranks/backends.js";
+import { useBackends } from "../../harness/ranks/backends.js";
 
 const backends = useBackends(1);
 const SCRIPT = new URL("./saves.mjs", import.meta.url).pathname;

@@ -2,8 +2,8 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { claimIn, withoutClaim } from "../../../../../src/cli/checkpoints/stored/config/claim.js";
-import { type ConventionName, conventionOf } from "../../../../../src/cli/checkpoints/stored/conventions.js";
+import { claimIn, withoutClaim } from "../../../../../src/checkpoints/stored/config/claim.js";
+import { type ConventionName, conventionOf } from "../../../../../src/checkpoints/stored/conventions.js";
 import type { JsonObject } from "../../../../../src/io/header/header.js";
 import { useBackend } from "../../../harness/suite.js";
 import {

@@ -1,0 +1,63 @@
+/** Expressions of configurations match as they do elsewhere, in a time that no expression makes long. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { matchesStart } from "../../../../../src/checkpoints/stored/config/patterns.js";
+
+const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
+
+const atoms = fc.constantFrom(
+  "a",
+  "b",
+  ".",
+  "\\.",
+  "[ab]",
+  "[^a]",
+  "[a-c_]",
+  "\\d",
+  "\\w",
+  "^",
+  "$",
+  "q_proj",
+  "\\d+",
+);
+const expressions = fc.letrec<{ whole: string; part: string }>((tie) => ({
+  part: fc.oneof(
+    { depthSize: "small", withCrossShrink: true },
+    atoms,
+    tie("whole").map((inner) => `(${inner})`),
+    tie("whole").map((inner) => `(?:${inner})?`),
+    fc
+      .tuple(
+        atoms.filter((atom) => !/^[$^]$|\+$/.test(atom)),
+        fc.constantFrom("*", "+", "?", "*?"),
+      )
+      .map((pair) => pair.join("")),
+  ),
+  whole: fc.oneof(
+    fc.array(tie("part"), { minLength: 1, maxLength: 4 }).map((parts) => parts.join("")),
+    fc.tuple(tie("part"), tie("part")).map((parts) => parts.join("|")),
+  ),
+}));
+const texts = fc.string({ unit: fc.constantFrom("a", "b", "c", ".", "1", "_", "q_proj"), maxLength: 12 });
+
+it("an expression matches the beginning of a text as RegExp says", () => {
+  fc.assert(
+    fc.property(expressions.whole, texts, (expression, text) => {
+      expect(matchesStart(expression, text)).toBe(new RegExp(`^(?:${expression})`).test(text));
+    }),
+    { numRuns: 2000, ...SEED },
+  );
+});
+
+it.each(["[\\.-z]", "[+-\\]]", "(?=a)", "(?!a)", "(a)\\1", "a{2}", "(", "[a", "a)", "*", "\\b"])(
+  "%s is not understood",
+  (expression) => {
+    expect(matchesStart(expression, "aa")).toBeUndefined();
+  },
+);
+
+it("an expression that takes exponential time elsewhere takes none", () => {
+  const start = performance.now();
+  expect(matchesStart("(a+)+b$", "a".repeat(5000))).toBe(false);
+  expect(performance.now() - start).toBeLessThan(2000);
+});

@@ -1,0 +1,323 @@
+/**
+ * Ranks that are processes give the same bits as ranks in one process. If one fails, every other rank reports which
+ * rank failed and in which operation.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Dealer } from "zeromq";
+import { loopbackGroup } from "../../../src/collectives/loopback/loopback.js";
+import { Hub } from "../../../src/collectives/processes/hub.js";
+import { keysOf } from "../../../src/collectives/processes/keys.js";
+import {
+  type Frame,
+  failed,
+  framesOf,
+  type Message,
+  PROTOCOL,
+} from "../../../src/collectives/processes/messages.js";
+import { empty } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { onSideStream } from "../../../src/ops/side-stream.js";
+import { distributedCase } from "../harness/ranks/case.js";
+import { FAULTS } from "../harness/ranks/faults.js";
+import {
+  AS_TEXT,
+  type Environment,
+  endAllRanks,
+  freePort,
+  jobOf,
+  type RankEnd,
+  startRank,
+  type Told,
+  within,
+} from "../harness/ranks/processes.js";
+import { runCalls } from "../harness/ranks/program.mjs";
+
+const DEADLINE_MS = 100_000;
+const folder = mkdtempSync(join(tmpdir(), "lockstep-ranks-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+endAllRanks();
+
+const toldBy = ({ said, stderr }: RankEnd): Told => {
+  expect(said, stderr).toHaveProperty("error");
+  return said?.error as Told;
+};
+
+/** Runs a job whose ranks run the same program in the given environments. Returns how each rank ended. */
+async function job(
+  args: readonly string[],
+  size: number,
+  environments: readonly Environment[] = [],
+  port?: number,
+): Promise<readonly RankEnd[]> {
+  const at = port ?? (await freePort());
+  const ranks = Array.from({ length: size }, (_, rank) =>
+    startRank(args, { ...jobOf(rank, size, at), ...environments[rank] }),
+  );
+  return within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+}
+
+describe("ranks that are processes", () => {
+  it.each([2, 3, 4])("give the bits of ranks in one process: %i of them", async (size) => {
+    const ofSize = distributedCase(4).filter(({ programs }) => programs.length === size);
+    const cases = fc.sample(ofSize, { numRuns: 40, seed: size });
+    const file = join(folder, `programs-${size}.json`);
+    const programs = Array.from({ length: size }, (_, rank) => cases.map((each) => each.programs[rank]));
+    writeFileSync(file, JSON.stringify(programs));
+    const groups = await loopbackGroup(size);
+    const expected = await Promise.all(
+      groups.map(async (group, rank) => {
+        const told: unknown[] = [];
+        for (const each of cases) {
+          const running = runCalls(
+            { empty, add, onSideStream },
+            group,
+            each.programs[rank] as (typeof each.programs)[0],
+          );
+          let next = running.next();
+          while (!next.done) next = running.next();
+          told.push(await next.value);
+        }
+        return told;
+      }),
+    );
+    for (const group of groups) await group.dispose();
+    const ends = await job(["programs", file], size);
+    for (const [rank, { said, stderr }] of ends.entries()) {
+      expect(said, stderr).toBeDefined();
+      // JSON turns an undefined result into null
+      expect(said).toMatchObject({ told: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
+      expect(said?.transport).toMatchObject({ kind: "host" });
+    }
+  });
+});
+
+/** The milliseconds that a job of one rank takes on this host, from start to end. */
+let startMs = 0;
+beforeAll(async () => {
+  const begun = performance.now();
+  await job(["fault", "none", "9"], 1);
+  startMs = performance.now() - begun;
+});
+
+/**
+ * A short time limit for tests in which ranks wait for a missing rank. It is longer than ranks need to start, even on a busy
+ * host.
+ */
+const late = (inVain: boolean): Environment =>
+  inVain ? { TIMEOUT_MS: String(Math.round(Math.max(8_000, 10 * startMs))) } : {};
+
+describe("a rank that fails", () => {
+  const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>
+    // rank 0, which routes all messages, is tested separately from other ranks
+    (["killed", "throws", "sleeps", "order"].includes(name) ? [0, 1] : [i % 3]).map(
+      (faulty) => [name, faulty, row] as const,
+    ),
+  );
+  it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
+    const port = await freePort();
+    const ranks = Array.from({ length: 3 }, (_, rank) =>
+      startRank(["fault", name, String(faulty)], { ...jobOf(rank, 3, port), ...late(name === "sleeps") }),
+    );
+    const survivors = ranks.filter((_, rank) => rank !== faulty);
+    const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
+    const told = ends.map(toldBy);
+    // the sleeping rank would report only after ten minutes
+    if (name === "sleeps") ranks[faulty]?.kill();
+    await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    for (const each of told) {
+      expect(each).toMatchObject({ type: "DistributedError", failure, operation });
+      expect(each.message).toContain(`rank ${faulty}`);
+      // if two ranks disagree, either may report it, and each names the other
+      if (failure !== "disagreement") expect(each.rank).toBe(faulty);
+    }
+  });
+});
+
+/** The token that `jobOf` gives. */
+const TOKEN = jobOf(0, 2, 0).LOCKSTEP_JOB_TOKEN as string;
+
+/** A peer of a job's rank 0 that knows the token, and says what a test likes. */
+function connected(port: number): Dealer {
+  const { publicKey, secretKey } = keysOf(TOKEN);
+  const keys = { curveServerKey: publicKey, curvePublicKey: publicKey, curveSecretKey: secretKey };
+  const dealer = new Dealer({ ...keys, linger: 0, receiveTimeout: 20_000 });
+  dealer.connect(`tcp://127.0.0.1:${port}`);
+  return dealer;
+}
+
+describe("a job", () => {
+  it("reports which rank did not join in time", async () => {
+    const port = await freePort();
+    const ranks = [0, 1].map((rank) =>
+      startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...late(true) }),
+    );
+    const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    for (const end of ends)
+      expect(toldBy(end)).toMatchObject({ failure: "deadline", operation: "openProcessGroup", rank: 2 });
+  });
+
+  it.each([
+    ["another token", { LOCKSTEP_JOB_TOKEN: "guessed" }, /token/],
+    ["another world size", { WORLD_SIZE: "4" }, /WORLD_SIZE 4 and rank 0 with 3/],
+    ["a rank that there is", {}, /there is a rank 1 already/],
+    ["the rank of the one that listens", { RANK: "3", WORLD_SIZE: "4" }, /WORLD_SIZE 4 and rank 0 with 3/],
+  ])("refuses who has %s, and goes on", async (_what, environment, message) => {
+    const port = await freePort();
+    const patient = (rank: number) => jobOf(rank, 3, port);
+    const run = (of: Environment) => startRank(["fault", "none", "9"], of).ended;
+    const zero = run(patient(0));
+    const isDouble = Object.keys(environment).length === 0;
+    // if two ranks have the same number, the one that connects later is refused
+    const ones = [patient(1), ...(isDouble ? [patient(1)] : [])].map(run);
+    const stranger = isDouble ? Promise.race(ones) : run({ ...patient(1), ...environment });
+    const refused = toldBy(await within(DEADLINE_MS, stranger));
+    expect(refused).toMatchObject({ failure: "refused", operation: "openProcessGroup" });
+    expect(refused.message).toMatch(message);
+    const ends = await within(DEADLINE_MS, Promise.all([zero, ...ones, run(patient(2))]));
+    expect(ends.filter(({ said }) => said && !("error" in said))).toHaveLength(3);
+  });
+
+  it("says at once that an address leads nowhere", async () => {
+    const of = { ...jobOf(1, 2, await freePort()), MASTER_ADDR: ".." };
+    const { ended } = startRank(["fault", "none", "9"], of);
+    const told = toldBy(await within(DEADLINE_MS, ended));
+    expect(told).toMatchObject({ failure: "refused", operation: "openProcessGroup", rank: 0 });
+    expect(told.message).toContain("rank 1 cannot connect to rank 0 at ..:");
+  });
+
+  it.each([0, 1])(
+    'refuses the transport "device" on all ranks where it is not there, if rank %i is late',
+    async (late) => {
+      const ends = await job(["device", String(late)], 3);
+      for (const end of ends) {
+        expect(toldBy(end)).toMatchObject({ type: "BackendError" });
+        expect(toldBy(end).message).toMatch(/the wasm backend exchanges through the host/);
+      }
+    },
+  );
+
+  it("refuses a rank with another version of the protocol", async () => {
+    const port = await freePort();
+    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
+    const dealer = connected(port);
+    await dealer.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 2 }));
+    const [answer] = await dealer.receive();
+    dealer.close();
+    expect(JSON.parse(String(answer))).toMatchObject({
+      failure: "refused",
+      message: expect.stringMatching(/protocol 0 and rank 0 protocol \d+; install the same version/),
+    });
+    const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
+    const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
+    expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
+  });
+
+  it("hears of each rank what that rank sends, and nothing in the name of another or of a stranger", async () => {
+    const port = await freePort();
+    const heard: Message[] = [];
+    const place = { rank: 0, size: 3, address: "127.0.0.1", port, token: TOKEN, timeoutMs: 20_000 };
+    const hub = new Hub(place, (message) => heard.push(message));
+    const opened = hub.open();
+    const dealers = [1, 2, undefined].map((rank) => ({ dealer: connected(port), rank }));
+    for (const { dealer, rank } of dealers)
+      if (rank !== undefined)
+        await dealer.send(JSON.stringify({ kind: "hello", protocol: PROTOCOL, rank, size: 3 }));
+    expect(await opened).toBeUndefined();
+    const stranger = dealers[2]?.dealer as Dealer;
+    await stranger.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 3 }));
+    await stranger.receive();
+    for (const frame of [failed("aborted", 1, "it is not its job"), { kind: "left", rank: 1 } as const])
+      await stranger.send([...framesOf(frame)]);
+    const call = { operation: "test", text: "test", key: "test" };
+    for (const { dealer, rank } of dealers)
+      for (const from of [0, 1, 2]) {
+        const header = { from, to: 0, group: `sent by ${rank}` };
+        const data = { kind: "data", ...header, call, bytes: Uint8Array.of(1) } as const;
+        for (const frame of [data, { kind: "notes", ...header, notes: [] } as const])
+          await dealer.send([...framesOf(frame as Frame)]);
+      }
+    // the last message of a rank is behind all others of it
+    for (const { dealer, rank } of dealers)
+      if (rank !== undefined) await dealer.send([...framesOf({ kind: "left", rank })]);
+    await hub.leave();
+    for (const { dealer } of dealers) dealer.close();
+    const told = heard.map((message) =>
+      message.kind === "data" || message.kind === "notes"
+        ? `${message.kind} from ${message.from}, ${"group" in message ? message.group : ""}`
+        : message.kind,
+    );
+    const wanted = [1, 2].flatMap((rank) => [
+      `data from ${rank}, sent by ${rank}`,
+      `notes from ${rank}, sent by ${rank}`,
+      "left",
+    ]);
+    expect(told.sort()).toEqual(wanted.sort());
+  });
+
+  it("runs a program that Node got as text", async () => {
+    const port = await freePort();
+    const ranks = [0, 1].map((rank) => startRank(["fault", "none", "9"], jobOf(rank, 2, port), AS_TEXT));
+    const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    expect(ends.map(({ said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
+  });
+
+  it("continues when a stranger connects that speaks another protocol", async () => {
+    const port = await freePort();
+    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
+    for (const text of ["GET / HTTP/1.1\r\n\r\n", "\xff\0\0\0\0\0\0\0\x01\x7f", "x".repeat(70_000)]) {
+      await new Promise<void>((resolve) => {
+        const attempt = (): void => {
+          const socket = connect(port, "127.0.0.1", () => socket.end(text, "latin1"));
+          socket.on("error", () => setTimeout(attempt, 100));
+          socket.on("close", (hadError) => hadError || resolve());
+          socket.resume();
+        };
+        attempt();
+      });
+    }
+    const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
+    const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
+    expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
+  });
+
+  it("reports that its port is already in use", async () => {
+    const server = createServer();
+    const port = await new Promise<number>((resolve) => {
+      server.listen(0, "127.0.0.1", () => resolve((server.address() as { port: number }).port));
+    });
+    const end = await within(DEADLINE_MS, startRank(["fault", "none", "9"], jobOf(0, 2, port)).ended);
+    server.close();
+    expect(toldBy(end)).toMatchObject({ failure: "refused", rank: 0 });
+    expect(toldBy(end).message).toMatch(/cannot listen on port \d+: .*LOCKSTEP_PORT/);
+  });
+
+  it.each([
+    ["RANK", { WORLD_SIZE: "2" }],
+    ["WORLD_SIZE", { RANK: "0" }],
+    ["MASTER_PORT", { RANK: "0", WORLD_SIZE: "2", MASTER_ADDR: "localhost" }],
+    ["MASTER_ADDR", { RANK: "0", WORLD_SIZE: "2", MASTER_PORT: "29500" }],
+    ["LOCKSTEP_JOB_TOKEN", { RANK: "0", WORLD_SIZE: "2", MASTER_PORT: "29500", MASTER_ADDR: "localhost" }],
+    ["RANK", { RANK: "2", WORLD_SIZE: "2" }],
+    ["RANK", { RANK: "one", WORLD_SIZE: "2" }],
+  ])("says that %s is missing or wrong", async (name, environment) => {
+    const none = {
+      RANK: "",
+      WORLD_SIZE: "",
+      MASTER_PORT: "",
+      MASTER_ADDR: "",
+      LOCKSTEP_JOB_TOKEN: "",
+      LOCKSTEP_PORT: "",
+    };
+    const end = await within(
+      DEADLINE_MS,
+      startRank(["fault", "none", "9"], { ...none, ...environment, TIMEOUT_MS: "1000" }).ended,
+    );
+    expect(toldBy(end).message).toContain(name);
+    expect(toldBy(end).type).toBe("ArgumentError");
+  });
+});

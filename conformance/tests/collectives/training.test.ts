@@ -1,0 +1,61 @@
+/**
+ * Recorded runs of 100 steps on meshes of ranks: their beginnings, replayed. `RECORD=training-copies` records those of that file
+ * anew, `RECORD=1` all of them. conformance/tests/slow/parallel-training.test.ts replays them whole.
+ */
+import { writeFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { type ParallelPlan, parallelSteps, ranksOf } from "../harness/training/parallel.js";
+import {
+  hashesAt,
+  loadParallelRuns,
+  plansOf,
+  RECORDED_STEPS,
+  RECORDS,
+  type RecordedParallelRun,
+  recordOf,
+  titleOf,
+} from "../harness/training/parallel-recorded.js";
+import { useRanks } from "../modules/tensor-parallel/ranks.js";
+
+const { RECORD } = process.env;
+const all = RECORDS.flatMap(plansOf);
+const groups = useRanks(Math.max(...all.map(({ mesh }) => ranksOf(mesh))), "hopper");
+
+describe.each(RECORDS)("100 steps of networks on a mesh: %s", (name) => {
+  const records = RECORD === "1" || RECORD === name;
+  const steps = records ? RECORDED_STEPS : 2;
+  const recorded = records ? [] : loadParallelRuns([name]);
+  const made: RecordedParallelRun[] = [];
+  const plans = plansOf(name);
+
+  it.each(plans.map((plan) => [titleOf(plan), plan] as const))(
+    "%s",
+    async (_, plan) => {
+      const hashes = hashesAt(await parallelSteps(groups(ranksOf(plan.mesh)), plan, steps));
+      if (records) {
+        made.push({ ...plan, hashes });
+        const lines = made.map((each) => ` ${JSON.stringify(each)}`);
+        writeFileSync(recordOf(name), `{"runs": [\n${lines.join(",\n")}\n]}\n`);
+        return;
+      }
+      const run = recorded.find((each) => titleOf(each) === titleOf(plan));
+      if (!run) throw new Error("this run is not recorded; record all anew by RECORD=1");
+      expect(hashes).toEqual(run.hashes.slice(0, steps));
+      expect(run.hashes).toHaveLength(hashesAt(Array.from({ length: RECORDED_STEPS }, () => "")).length);
+    },
+    records ? 1_200_000 : undefined,
+  );
+
+  it("the recorded runs are exactly those of the table", () => {
+    expect(recorded.map(titleOf)).toEqual(records ? [] : plans.map(titleOf));
+  });
+});
+
+it("runs of sharded parameters have the recorded hashes of data parallelism", () => {
+  const isOfCopies = ({ mesh }: ParallelPlan): boolean => Object.keys(mesh).join() === "dp";
+  const of = (task: string) => loadParallelRuns().filter((run) => run.task === task && isOfCopies(run));
+  for (const task of ["mlp", "transformer"]) {
+    expect(of(task)).not.toHaveLength(0);
+    expect(of(`sharded ${task}`).map(({ hashes }) => hashes)).toEqual(of(task).map(({ hashes }) => hashes));
+  }
+});

@@ -1,0 +1,258 @@
+/** What each rank of a divided layer has: parts of the whole layer's values and scales, under one group of amaxes. */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../../src/autocast.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { LayerNorm, type NormModule, RMSNorm } from "../../../../src/modules/norm.js";
+import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
+import { amaxGroup } from "../../../../src/modules/tensor-parallel/tensor-parallel.js";
+import { tensor, zeros } from "../../../../src/ops/create.js";
+import { RandomState } from "../../../../src/quantizers/random-state.js";
+import { normal } from "../../../../src/random.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import type { TensorPart } from "../../../../src/tensor/part.js";
+import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { useRanks } from "./ranks.js";
+
+const RANKS = 2;
+const groups = useRanks(RANKS, "exact", 1000);
+const f32 = (seed = 1): { readonly dtype: "f32"; readonly random: RandomState } => ({
+  dtype: "f32",
+  random: new RandomState(BigInt(seed)),
+});
+
+/** The values of the whole tensor within a part. */
+function within(whole: Float32Array, { shape, ranges }: TensorPart): number[] {
+  const [columns = 1, rows = 1] = [...shape].reverse();
+  const inside = (index: number, dimension: number): boolean =>
+    (ranges[dimension] ?? []).some(([begin, end]) => begin <= index && index < end);
+  return Array.from({ length: rows * columns }, (_, i) => i)
+    .filter((i) =>
+      shape.length === 1 ? inside(i, 0) : inside(Math.floor(i / columns), 0) && inside(i % columns, 1),
+    )
+    .map((i) => whole[i] as number);
+}
+
+type Make = (group: ProcessGroup | undefined, group0: ProcessGroup) => Linear | LayerNormMLP | Embedding;
+const LAYERS: Readonly<Record<string, Make>> = {
+  column: (group, { backend }) =>
+    new Linear(backend, 3, 8, { ...f32(), ...(group ? { group, parallelMode: "column" } : {}) }),
+  "columns of two pieces": (group, { backend }) =>
+    new Linear(backend, 3, 8, { ...f32(), ...(group ? { group, parallelMode: "column", pieces: 2 } : {}) }),
+  row: (group, { backend }) =>
+    new Linear(backend, 8, 3, { ...f32(), ...(group ? { group, parallelMode: "row" } : {}) }),
+  gated: (group, { backend }) => new LayerNormMLP(backend, 3, 4, { ...f32(), group, activation: "swiglu" }),
+  embedding: (group, { backend }) => new Embedding(backend, 6, 3, { ...f32(), group }),
+};
+
+describe("the parameters of a divided layer", () => {
+  it.each(Object.entries(LAYERS))(
+    "%s: are parts of the whole layer's, where they say",
+    async (_name, make) => {
+      using _ = new Scope();
+      const all = groups(RANKS);
+      using whole = make(undefined, all[0] as ProcessGroup);
+      const taken = new Map<string, number>();
+      for (const group of all) {
+        using layer = make(group, group);
+        for (const [name, parameter] of layer.namedParameters()) {
+          const wanted = whole.namedParameters().get(name)?.tensor as Tensor;
+          const values = wanted.dataSync() as Float32Array;
+          if (parameter.shape.join() === wanted.shape.join()) continue;
+          const part = parameter.part as TensorPart;
+          expect(part.shape, name).toEqual(wanted.shape);
+          expect(part.ranges.length, name).toBe(wanted.shape.length);
+          const own = within(values, part);
+          expect([...(parameter.tensor.dataSync() as Float32Array)], name).toEqual(own);
+          taken.set(name, (taken.get(name) ?? 0) + own.length);
+        }
+      }
+      expect(taken.size).toBeGreaterThan(0);
+      for (const [name, count] of taken)
+        expect(count, name).toBe(whole.namedParameters().get(name)?.tensor.size);
+    },
+  );
+
+  it("are quantized by one amax of all ranks", async () => {
+    for (const [parallelMode, from, to] of [
+      ["column", 32, 64],
+      ["row", 64, 32],
+    ] as const) {
+      const initMethod = (_: RandomState, whole: Shape): Float32Array =>
+        Float32Array.from({ length: elementCount(whole) }, (_, i) => (i + 1) / 64);
+      const options = { ...f32(), initMethod };
+      const init = { recipe: new Float8CurrentScaling() };
+      const all = groups(RANKS);
+      using whole = quantizedModelInit(
+        init,
+        () => new Linear((all[0] as ProcessGroup).backend, from, to, options),
+      );
+      const layers = all.map((group) =>
+        quantizedModelInit(
+          init,
+          () => new Linear(group.backend, from, to, { ...options, group, parallelMode }),
+        ),
+      );
+      using wanted = (whole.weight.value as QuantizedTensor).copy("rowwise").scaleInv.clone();
+      for (const layer of layers) {
+        const { scaleInv } = (layer.weight.value as QuantizedTensor).copy("rowwise");
+        expect(await scaleInv.data()).toEqual(await wanted.data());
+        layer.dispose();
+      }
+    }
+  });
+});
+
+describe("without sequenceParallel", () => {
+  it("rows are not divided: each rank has all of them", async () => {
+    using _ = new Scope();
+    const seen = groups(RANKS).map((group) => {
+      const { backend } = group;
+      const x = zeros(backend, "f32", [6, 4]);
+      using column = new Linear(backend, 4, 8, { ...f32(), group, parallelMode: "column" });
+      using norm = new LayerNormLinear(backend, 4, 8, { ...f32(), group, parallelMode: "column" });
+      using mlp = new LayerNormMLP(backend, 4, 8, { ...f32(), group });
+      using table = new Embedding(backend, 8, 4, { ...f32(), group });
+      using row = new Linear(backend, 8, 4, { ...f32(), group, parallelMode: "row" });
+      const ids = zeros(backend, "i32", [6]);
+      const of = [column.forward(x), norm.forward(x), mlp.forward(x), table.forward(ids), row.forward(x)];
+      return of.map(({ shape }) => shape);
+    });
+    for (const shapes of seen)
+      expect(shapes).toEqual([
+        [6, 4],
+        [6, 4],
+        [6, 4],
+        [6, 4],
+        [6, 4],
+      ]);
+  });
+
+  it("an embedding has all rows of the whole table's", async () => {
+    const all = groups(RANKS);
+    const looked = all.map((group) => {
+      using scope = new Scope();
+      using table = new Embedding(group.backend, 6, 3, { ...f32(), group });
+      const ids = tensor(group.backend, Int32Array.from([5, 0, 3, 2]), [4], "i32");
+      return scope.keep(table.forward(ids).tensor.clone());
+    });
+    using whole = new Embedding((all[0] as ProcessGroup).backend, 6, 3, f32());
+    const values = whole.weight.tensor.dataSync() as Float32Array;
+    for (const each of looked) {
+      expect([...(await each.data())]).toEqual(
+        [5, 0, 3, 2].flatMap((id) => [...values.subarray(3 * id, 3 * id + 3)]),
+      );
+      each.dispose();
+    }
+  });
+
+  it("rows need not be divisible, and one row may be a vector", async () => {
+    using _ = new Scope();
+    for (const shape of [[3, 2], [2]])
+      for (const group of groups(RANKS)) {
+        using row = new Linear(group.backend, 4, 4, { ...f32(), group, parallelMode: "row" });
+        expect(row.forward(zeros(group.backend, "f32", shape)).shape).toEqual([...shape.slice(0, -1), 4]);
+        using mlp = new LayerNormMLP(group.backend, 2, 4, { ...f32(), group });
+        expect(mlp.forward(zeros(group.backend, "f32", shape)).shape).toEqual(shape);
+      }
+  });
+});
+
+describe("a row-parallel layer", () => {
+  it("adds its bias in the type of the input, where parameters have another", async () => {
+    const made = groups(RANKS).map((group) => {
+      using scope = new Scope();
+      const { backend } = group;
+      using row = new Linear(backend, 32, 16, { ...f32(), group, parallelMode: "row" });
+      row.bias?.tensor.write(new Float32Array(16).fill(1.5));
+      const x = zeros(backend, "bf16", [4, 16]);
+      const y = autocast({ recipe: new Float8CurrentScaling() }, () => row.forward(x));
+      return scope.keep(y.tensor.clone());
+    });
+    for (const y of made) {
+      expect(y.dtype).toBe("bf16");
+      expect([...(await y.data())]).toEqual(Array.from({ length: 4 * 16 }, () => 0x3fc0));
+      y.dispose();
+    }
+  });
+});
+
+describe("a norm of which each rank has rows", () => {
+  const make = { LayerNorm, RMSNorm } as const;
+  it.each(["LayerNorm", "RMSNorm"] as const)(
+    "%s: sums the gradients of its parameters over all",
+    async (name) => {
+      const values = normal({ seed: 5n, offset: 0n }, 4 * 8, 1);
+      const grads = (norm: NormModule, own: Float32Array): Tensor[] => {
+        using scope = new Scope();
+        const x = new Variable(tensor(norm.backend, own, [own.length / 8, 8]), true);
+        norm.forward(x).backward(tensor(norm.backend, own, [own.length / 8, 8]));
+        x.zeroGrad();
+        return norm.parameters().map(({ grad }) => scope.keep((grad as Tensor).clone()));
+      };
+      const all = groups(RANKS);
+      const norms = all.map(
+        (group) => new make[name](group.backend, 8, { dtype: "f32", group, sequenceParallel: true }),
+      );
+      const seen = norms.map((norm, r) => grads(norm, values.slice(16 * r, 16 * (r + 1))));
+      using alone = new make[name]((all[0] as ProcessGroup).backend, 8, { dtype: "f32" });
+      const wanted = grads(alone, values);
+      for (const [i, each] of wanted.entries()) {
+        const sums = await each.data();
+        for (const own of seen)
+          for (const [j, x] of [...(await (own[i] as Tensor).data())].entries())
+            expect(x).toBeCloseTo(sums[j] as number, 4);
+      }
+      for (const each of [...wanted, ...seen.flat()]) each.dispose();
+      for (const each of [alone, ...norms].flatMap((norm) => norm.parameters())) each.zeroGrad();
+      for (const each of norms) each.dispose();
+    },
+  );
+});
+
+describe("the amaxes of a divided layer in a region with a group of its own", () => {
+  const member = (size: number) => ({
+    size,
+    calls: [] as number[],
+    reduceMax(x: readonly unknown[]) {
+      this.calls.push(x.length);
+    },
+  });
+
+  it("are reduced over both groups, and over one that both are, once", () => {
+    const [own, region, single] = [member(2), member(2), member(1)];
+    const both = amaxGroup(own as never, region);
+    expect(both?.size).toBe(4);
+    expect(amaxGroup(own as never, region)).toBe(both);
+    both?.reduceMax([1, 2] as never);
+    expect([own.calls, region.calls]).toEqual([[2], [2]]);
+    amaxGroup(own as never, single)?.reduceMax([1] as never);
+    expect([own.calls, single.calls]).toEqual([[2, 1], []]);
+    expect(amaxGroup(own as never, single)?.size).toBe(2);
+    expect(amaxGroup(own as never, own)).toBe(own);
+    expect(amaxGroup(undefined, region)).toBe(region);
+    expect(amaxGroup(own as never, undefined)).toBe(own);
+  });
+
+  it("are reduced by one call for all layers of the region", () => {
+    using _ = new Scope();
+    for (const group of groups(RANKS)) {
+      const region = member(2);
+      using one = new Linear(group.backend, 16, 32, { ...f32(), group, parallelMode: "column" });
+      using other = new Linear(group.backend, 16, 32, { ...f32(), group, parallelMode: "column" });
+      const x = zeros(group.backend, "f32", [16, 16]);
+      autocast({ recipe: new DelayedScaling(), amaxReductionGroup: region }, () => {
+        one.forward(x);
+        other.forward(x);
+      });
+      expect(region.calls).toEqual([2]);
+    }
+  });
+});

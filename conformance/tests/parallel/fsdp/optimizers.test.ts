@@ -1,0 +1,346 @@
+/** Gradient norms, and casts of master weights, of sharded parameters. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
+import { gatherQuantized } from "../../../../src/collectives/quantized.js";
+import {
+  AdamW,
+  ArgumentError,
+  CustomRecipe,
+  castMasterWeights,
+  clipGradNorm,
+  Embedding,
+  Float8CurrentScaling,
+  fullyShard,
+  functional,
+  LayerNorm,
+  LayerNormLinear,
+  LayerNormMLP,
+  Linear,
+  NVFP4Quantizer,
+  normal,
+  type Parameter,
+  QuantizedTensor,
+  quantizedModelInit,
+  RandomState,
+  Scope,
+  Sequential,
+  type Tensor,
+  tensor,
+  type WideDType,
+} from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { gradNorm } from "../../../../src/ops/update/grad-norm.js";
+import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
+import { useBackends } from "../../harness/ranks/backends.js";
+import { RECIPE_NAMES, RECIPES_UNDER_TEST } from "../../harness/training/run.js";
+
+const MOST = 5;
+const WIDTH = 96;
+const HIDDEN = 208;
+const ROWS = 32;
+const backends = useBackends(MOST);
+
+/** Two weights of several pieces of 4096 elements, and parameters of less than one. */
+const model = (
+  backend: Backend,
+  dtype: "f32" | "bf16" = "f32",
+  [inward, outward]: readonly [number, number] = [WIDTH, HIDDEN],
+): Sequential => {
+  const of = { dtype, random: new RandomState(5n) } as const;
+  return new Sequential(
+    backend,
+    new Linear(backend, inward, outward, { ...of, bias: false }),
+    new Linear(backend, outward, inward, of),
+    new LayerNorm(backend, inward, of),
+  );
+};
+
+function backwardOf(module: Sequential, seed: number): void {
+  using _ = new Scope();
+  const drawn = (width: number): Tensor<"f32"> =>
+    tensor(module.backend, normal({ seed: BigInt(seed), offset: 0n }, ROWS * width, 4), [ROWS, width]);
+  functional.mseLoss(module.forward(drawn(WIDTH)), drawn(WIDTH)).backward();
+}
+
+describe("clipGradNorm of sharded gradients", () => {
+  it("equals that of one process with the whole gradients to the bit, on every rank", async () => {
+    const drawn = fc.record({
+      ranks: fc.integer({ min: 1, max: MOST }),
+      seed: fc.nat(1000),
+      // with 4 ranks, those of the second sizes end at the end of a piece or in the middle of one
+      sizes: fc.constantFrom<readonly [number, number]>([WIDTH, HIDDEN], [128, 64]),
+      rowMultiple: fc.constantFrom(1, 16, 128),
+      // those of the gradients, in turns
+      dtypes: fc.array(fc.constantFrom("f32", "bf16"), { minLength: 1, maxLength: 3 }),
+      maxNorm: fc.constantFrom(0, 0.01, 1, 1e6),
+      apart: fc.boolean(),
+      // a value that makes the norm infinite or NaN
+      planted: fc.constantFrom(undefined, undefined, 2 ** 70, Number.NaN, Number.NEGATIVE_INFINITY),
+    } as const);
+    await fc.assert(
+      fc.asyncProperty(
+        drawn,
+        async ({ ranks, seed, sizes, rowMultiple, dtypes, maxNorm, apart, planted }) => {
+          const groups = loopbackOver(backends.slice(0, ranks), 20_000);
+          const models = groups.map(({ backend }) => model(backend, "f32", sizes));
+          const tables = groups.map(({ backend }) => new Embedding(backend, 3, 4, { dtype: "f32" }));
+          const drawnOf = (backend: Backend, shape: Shape, i: number): Tensor<WideDType> => {
+            const values = normal({ seed: BigInt(seed), offset: BigInt(100 * i) }, elementCount(shape), 4);
+            if (planted !== undefined && i === 1) values[seed % values.length] = planted;
+            return castTo(tensor(backend, values, shape), dtypes[i % dtypes.length] as WideDType);
+          };
+          const wholes = (backend: Backend, own: Sequential, shapes: readonly Shape[]): Tensor<WideDType>[] =>
+            own.parameters().map((_, i) => drawnOf(backend, shapes[i] as Shape, i));
+          const results = groups.map((group, i) => {
+            const [own, table] = [models[i] as Sequential, tables[i] as Embedding];
+            using _ = new Scope();
+            const shapes = own.parameters().map(({ shape }) => shape);
+            const sharded = fullyShard(own, group, { rowMultiple });
+            const all = wholes(group.backend, own, shapes);
+            for (const [j, parameter] of own.parameters().entries()) {
+              const [rows = 1, ...rest] = shapes[j] as Shape;
+              const first = sharded.rowsOf(parameter).slice(0, group.rank);
+              const begin = first.reduce((total, count) => total + count, 0) * elementCount(rest);
+              expect(rows).toBeGreaterThan(1);
+              parameter.grad = persistent((all[j] as Tensor<WideDType>).slice(begin, parameter.shape));
+            }
+            const optimized = new Map([...own.namedParameters()]);
+            // a parameter that is not sharded
+            if (apart) {
+              table.weight.grad = persistent(tensor(group.backend, new Float32Array(12).fill(seed), [3, 4]));
+              optimized.set("table", table.weight);
+            }
+            const { norm, factor } = clipGradNorm(optimized, maxNorm);
+            return [persistent(norm), persistent(factor)] as const;
+          });
+          const seen = [];
+          for (const [norm, factor] of results) seen.push([...(await norm.data()), ...(await factor.data())]);
+          const shapes = models.map((each) => each.parameters().map(({ sharding }) => sharding?.shape ?? []));
+          for (const each of [...results.flat(), ...models, ...tables]) each.dispose();
+
+          using _ = new Scope();
+          const backend = backends[0] as Backend;
+          const all = (shapes[0] ?? []).map((shape, i) => drawnOf(backend, shape, i));
+          if (apart) all.push(tensor(backend, new Float32Array(12).fill(seed), [3, 4]));
+          const { norm, factor } = gradNorm(all, { maxNorm });
+          const expected = [...norm.dataSync(), ...factor.dataSync()];
+          expect(seen).toEqual(groups.map(() => expected));
+        },
+      ),
+      {
+        numRuns: 40,
+        seed: 4,
+        examples: [
+          [
+            {
+              ranks: 4,
+              seed: 1,
+              sizes: [128, 64],
+              rowMultiple: 1,
+              dtypes: ["f32"],
+              maxNorm: 1,
+              apart: false,
+              planted: undefined,
+            },
+          ],
+        ],
+      },
+    );
+  });
+
+  it("refuses gradients that noSync has left unreduced", () => {
+    const groups = loopbackOver(backends.slice(0, 2), 20_000);
+    const models = groups.map(({ backend }) => model(backend));
+    for (const [i, own] of models.entries()) {
+      const sharded = fullyShard(own, groups[i] as ProcessGroup);
+      sharded.noSync(() => backwardOf(own, 1));
+      expect(() => clipGradNorm(own, 1)).toThrow(/outside of noSync/);
+    }
+    for (const own of models) own.dispose();
+  });
+});
+
+const names = RECIPE_NAMES.filter((name) => name !== "bf16");
+
+describe("castMasterWeights of sharded parameters", () => {
+  it.each(names)(
+    "%s: are cast to the codes and scales of the whole's, rounded once or twice",
+    async (name) => {
+      const recipe = RECIPES_UNDER_TEST[name]?.();
+      const made = (backend: Backend): Linear =>
+        quantizedModelInit(
+          recipe ? { recipe } : {},
+          () => new Linear(backend, 128, 256, { random: new RandomState(1n) }),
+        );
+      const values = normal({ seed: 9n, offset: 0n }, 256 * 128, 1);
+      // only one rank has the largest value, which is rounded to another amax
+      values[200 * 128] = 1e4 + 0.3;
+      const usage = { rowwise: true, columnwise: true };
+      for (const throughModelDtype of [true, false]) {
+        const groups = loopbackOver(backends.slice(0, 3), 20_000);
+        const layers = groups.map(({ backend }) => made(backend));
+        const wholes = groups.map((group, i) => {
+          const { weight } = layers[i] as Linear;
+          const rows = fullyShard(layers[i] as Linear, group).rowsOf(weight);
+          using scope = new Scope();
+          const first = rows.slice(0, group.rank).reduce((total, count) => total + count, 0);
+          const master = tensor(group.backend, values, [256, 128]).slice(
+            first * 128,
+            weight.shape,
+          ) as Tensor<"f32">;
+          castMasterWeights([weight], [master], { throughModelDtype });
+          const own = weight.value as QuantizedTensor;
+          return scope.keep(gatherQuantized(group, own, usage, own.quantizer, rows));
+        });
+        const backend = backends[4] as Backend;
+        using _ = new Scope();
+        const whole = made(backend);
+        const master = tensor(backend, values, [256, 128]);
+        const { value } = whole.weight;
+        if (value instanceof QuantizedTensor)
+          value.quantize_(throughModelDtype ? castTo(master, "bf16") : master);
+        const expected = (value as QuantizedTensor).members.map((each) => String(each.dataSync()));
+        for (const each of wholes) {
+          const seen = [];
+          for (const member of each.members) seen.push(String(await member.data()));
+          expect(seen).toEqual(expected);
+          each.dispose();
+        }
+        for (const layer of [...layers, whole]) layer.dispose();
+      }
+    },
+  );
+});
+
+describe("an optimizer of sharded parameters", () => {
+  it.each(names)("%s: has the rows of preserved values as masters, on every rank", async (name) => {
+    const recipe = RECIPES_UNDER_TEST[name]?.();
+    const drawn = fc.record({
+      ranks: fc.integer({ min: 1, max: MOST }),
+      rows: fc.constantFrom(64, 96, 160),
+      rowMultiple: fc.constantFrom(1, 16, 128),
+    });
+    await fc.assert(
+      fc.asyncProperty(drawn, async ({ ranks, rows, rowMultiple }) => {
+        const init = { ...(recipe ? { recipe } : {}), preserveHighPrecisionInitVal: true };
+        const groups = loopbackOver(backends.slice(0, ranks), 20_000);
+        const made = groups.map((group) => {
+          const layer = quantizedModelInit(
+            init,
+            () => new Linear(group.backend, 32, rows, { random: new RandomState(1n), bias: false }),
+          );
+          const { weight } = layer;
+          const values = weight.highPrecisionInitVal;
+          const sharded = fullyShard(layer, group, { rowMultiple });
+          const optimizer = new AdamW(layer, { learningRate: 0.1 });
+          const master = optimizer.slots.get("weight")?.master as Tensor<"f32">;
+          return {
+            layer,
+            optimizer,
+            values,
+            own: weight.highPrecisionInitVal,
+            all: sharded.gather(weight, master),
+          };
+        });
+        const owned = made.flatMap(({ own }) => [...(own as Float32Array)]);
+        for (const { layer, optimizer, values, all } of made) {
+          expect(await all.data()).toEqual(values);
+          expect(Float32Array.from(owned)).toEqual(values);
+          for (const each of [all, optimizer, layer]) each.dispose();
+        }
+      }),
+      { numRuns: 5 },
+    );
+  });
+});
+
+const FUSED = { fuseWgradAccumulation: true } as const;
+
+describe("fullyShard refuses", () => {
+  it("anything but a module and a group of its backend, invalid options, and sharded modules", () => {
+    const groups = loopbackOver(backends.slice(0, 2), 5000);
+    const [zero, one] = groups as [ProcessGroup, ProcessGroup];
+    const module = new Linear(zero.backend, WIDTH, WIDTH);
+    const wrong: readonly unknown[][] = [
+      [undefined, zero],
+      [module, undefined],
+      [module, one],
+      [module, zero, { rowMultiple: 0 }],
+      [module, zero, { reduction: "max" }],
+      [module, zero, { plan: { algorithm: "tree" } }],
+      [module, zero, { buckets: 1 }],
+    ];
+    for (const given of wrong) expect(() => fullyShard(...(given as [never, never]))).toThrow(ArgumentError);
+    const rowScaled = quantizedModelInit(
+      { recipe: new CustomRecipe({ quantizerFactory: () => new NVFP4Quantizer({ rowScaled: true }) }) },
+      () => new Linear(zero.backend, 64, 64),
+    );
+    expect(() => fullyShard(rowScaled, zero)).toThrow(/an amax for each row/);
+    rowScaled.dispose();
+    const sharded = fullyShard(module, zero);
+    expect(() => fullyShard(module, zero)).toThrow(/weight is sharded already/);
+    const other = new Linear(zero.backend, WIDTH, WIDTH);
+    expect(() => sharded.rowsOf(other.weight)).toThrow(/none of the module/);
+    expect(() => sharded.gather(other.weight, other.weight.tensor)).toThrow(ArgumentError);
+    const elsewhere = tensor(one.backend, new Float32Array(module.weight.tensor.size), module.weight.shape);
+    expect(() => sharded.gather(module.weight, elsewhere)).toThrow(/gather: own is on another backend/);
+    elsewhere.dispose();
+    expect(() => sharded.noSync(async () => {})).toThrow(ArgumentError);
+    other.weight.grad = other.weight.tensor.clone();
+    expect(() => fullyShard(other, zero)).toThrow(/has a gradient/);
+    for (const each of [module, other]) each.dispose();
+  });
+
+  it.each([
+    ["Linear", "weight", (b: Backend) => new Linear(b, WIDTH, WIDTH, FUSED)],
+    ["LayerNormLinear", "weight", (b: Backend) => new LayerNormLinear(b, WIDTH, WIDTH, FUSED)],
+    ["LayerNormMLP", "fc1Weight", (b: Backend) => new LayerNormMLP(b, WIDTH, WIDTH, FUSED)],
+    [
+      "a quantized Linear",
+      "weight",
+      (b: Backend) =>
+        quantizedModelInit({ recipe: new Float8CurrentScaling() }, () => new Linear(b, WIDTH, WIDTH, FUSED)),
+    ],
+  ])("%s whose weight gradients are added to mainGrad, before anything has changed", (_, name, make) => {
+    const [zero] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup];
+    using module = new Sequential(zero.backend, make(zero.backend));
+    const shapes = () => module.parameters().map(({ shape }) => [...shape]);
+    const before = shapes();
+    expect(() => fullyShard(module, zero)).toThrow(
+      new RegExp(`fullyShard: .*${name} is the weight of a layer with fuseWgradAccumulation`),
+    );
+    expect(shapes()).toEqual(before);
+  });
+});
+
+describe("a sharded parameter outside of layers", () => {
+  it("is readable in the backward pass through a handle that an operation has kept", async () => {
+    const groups = loopbackOver(backends.slice(0, 3), 5000);
+    const layers = groups.map(({ backend }) => new LayerNorm(backend, 48, { dtype: "f32" }));
+    const grads = groups.map((group, i) => {
+      const layer = layers[i] as LayerNorm;
+      fullyShard(layer, group, { reduction: "sum" });
+      using _ = new Scope();
+      const { bias } = layer;
+      // the backward function of an activation keeps the handle of the tensor that its forward function read
+      functional.activation(bias as Parameter, "gelu").backward(
+        tensor(
+          group.backend,
+          Float32Array.from({ length: 48 }, (_, j) => j),
+          [48],
+        ),
+      );
+      return (bias as Parameter).grad as Tensor;
+    });
+    // gelu'(0) = 1/2, summed over three ranks
+    for (const [rank, grad] of grads.entries())
+      expect([...((await grad.data()) as Float32Array)]).toEqual(
+        Array.from({ length: 16 }, (_, j) => 1.5 * (16 * rank + j)),
+      );
+    for (const layer of layers) layer.dispose();
+  });
+});

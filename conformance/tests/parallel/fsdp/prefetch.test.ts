@@ -1,0 +1,509 @@
+/** When parameters are gathered, how many of them are here at once, and that they are those of now. */
+import * as fc from "fast-check";
+import { describe, expect, it, vi } from "vitest";
+import { interceptRun } from "../../../../src/backends/run.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
+import {
+  autocast,
+  castMasterWeights,
+  DelayedScaling,
+  DistributedError,
+  fullyShard,
+  functional,
+  LayerNormLinear,
+  LayerNormMLP,
+  Linear,
+  Module,
+  noGrad,
+  normal,
+  quantizedModelInit,
+  RandomState,
+  type Recipe,
+  recompute,
+  Scope,
+  SGD,
+  scaled,
+  type Tensor,
+  type TensorData,
+  tensor,
+  Variable,
+} from "../../../../src/index.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { memoryOf } from "../../../../src/tensor/memory.js";
+import { elementCount } from "../../../../src/tensor/shape.js";
+import { useBackends } from "../../harness/ranks/backends.js";
+import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
+
+/** The bytes that are exchanged together at most, where a test sets them. */
+const most = vi.hoisted((): { bytes: number | undefined } => ({ bytes: undefined }));
+vi.mock("../../../../src/parallel/data/buckets.js", async (original) => {
+  const buckets = await original<typeof import("../../../../src/parallel/data/buckets.js")>();
+  return Object.defineProperty({ ...buckets }, "BUCKET_BYTES", {
+    get: () => most.bytes ?? buckets.BUCKET_BYTES,
+    enumerable: true,
+  });
+});
+
+const WIDTH = 256;
+const ROWS = 32;
+const LAYERS = 5;
+const RANKS = 2;
+const backends = useBackends(RANKS, true);
+
+/** Layers one behind the other. */
+class Stack extends Module {
+  readonly layers: readonly (Linear | LayerNormLinear | LayerNormMLP)[];
+
+  constructor({ backend }: ProcessGroup, kind: "linear" | "mixed") {
+    super(backend);
+    const random = new RandomState(3n);
+    const make = (i: number): Linear | LayerNormLinear | LayerNormMLP => {
+      if (kind === "linear" || i % 3 === 0) return new Linear(backend, WIDTH, WIDTH, { random });
+      if (i % 3 === 1) return new LayerNormLinear(backend, WIDTH, WIDTH, { random });
+      return new LayerNormMLP(backend, WIDTH, WIDTH, { random });
+    };
+    this.layers = Array.from({ length: LAYERS }, (_, i) => this.addModule(`${i}`, make(i)));
+  }
+
+  forward(x: Tensor, recomputes = false): Variable {
+    return this.layers.reduce<Tensor | Variable>(
+      (y, layer) => (recomputes ? recompute((z) => layer.forward(z), y) : layer.forward(y)),
+      x,
+    ) as Variable;
+  }
+}
+
+/** What a rank does, in the order of its calls: exchanges, and products. */
+type Event = "gather" | "amaxes" | "reduce" | "product";
+
+/** Notes what a rank does from now on. */
+function watched(group: ProcessGroup): Event[] {
+  const events: Event[] = [];
+  const { backend } = group;
+  const [gather, reduceMax, reduce] = [
+    group.allGatherCoalesced.bind(group),
+    group.reduceMax.bind(group),
+    group.reduceScatter.bind(group),
+  ];
+  group.allGatherCoalesced = (given) => {
+    events.push("gather");
+    return gather(given);
+  };
+  group.reduceMax = (tensors) => {
+    events.push("amaxes");
+    reduceMax(tensors);
+  };
+  group.reduceScatter = (x, options) => {
+    events.push("reduce");
+    return reduce(x, options);
+  };
+  interceptRun(backend, (run) => (op, args) => {
+    if (op === "gemm") events.push("product");
+    run(op, args);
+  });
+  return events;
+}
+
+function input({ backend, rank }: ProcessGroup): Tensor {
+  using scope = new Scope();
+  const values = normal({ seed: 4n, offset: BigInt(rank) }, ROWS * WIDTH, 1);
+  return scope.keep(castTo(tensor(backend, values, [ROWS, WIDTH]), "bf16"));
+}
+
+/** The steps of every rank, one behind the other; `watch` is called before each. */
+async function train(
+  kind: "linear" | "mixed",
+  recipe: RecipeName,
+  { steps, recomputes = false }: { readonly steps: number; readonly recomputes?: boolean },
+  watch: (group: ProcessGroup, step: number) => void,
+): Promise<void> {
+  const groups = loopbackOver(backends, 20_000);
+  const make = RECIPES_UNDER_TEST[recipe];
+  const models = groups.map((group) => new Stack(group, kind));
+  for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group);
+  const optimizers = models.map((model) => new SGD(model, { learningRate: 0.1 }));
+  const recipes = groups.map(() => make?.());
+  for (let step = 0; step < steps; step++)
+    for (const [i, group] of groups.entries()) {
+      using _ = new Scope();
+      watch(group, step);
+      const own = recipes[i];
+      const x = input(group);
+      const forward = (): Variable => (models[i] as Stack).forward(x, recomputes);
+      const loss = autocast(own ? { recipe: own } : { enabled: false }, () =>
+        functional.mseLoss(forward(), x),
+      );
+      loss.backward();
+      optimizers[i]?.step();
+      optimizers[i]?.zeroGrad();
+    }
+  for (const model of models) await model.parameters()[0]?.tensor.data();
+  for (const each of [...optimizers, ...models]) each.dispose();
+}
+
+describe("prefetch of parameters", () => {
+  const expected = (recipe: RecipeName): Event[] => {
+    const isExchanged = ["delayed", "current", "nvfp4"].includes(recipe);
+    const bring: Event[] = [...(isExchanged ? (["amaxes"] as const) : []), "gather"];
+    return Array.from({ length: LAYERS }, (_, i): Event[] => [
+      ...(i === 0 ? bring : []),
+      // behind the last one, its backward function runs, for which no amax is needed
+      ...(i < LAYERS - 1 ? bring : (["gather"] as const)),
+      "product",
+    ]).flat();
+  };
+
+  it.each(RECIPE_NAMES)(
+    "%s: are gathered in one exchange, before the products of the one that runs, forward and backward",
+    async (recipe) => {
+      const logs: Event[][] = [];
+      await train("linear", recipe, { steps: 3 }, (group, step) => {
+        if (step === 2) logs.push(watched(group));
+      });
+      // the first layer's input needs no gradient, so that layer is not gathered again
+      const backward = Array.from({ length: LAYERS }, (_, i): Event[] => {
+        const gathers: Event[] = i < LAYERS - 2 ? ["gather"] : [];
+        const products: Event[] = i < LAYERS - 1 ? ["product", "product"] : ["product"];
+        return [...gathers, ...products, "reduce"];
+      }).flat();
+      // behind that, delayed scaling may exchange amaxes of the region; here it has no group
+      for (const log of logs) expect(log).toEqual([...expected(recipe), ...backward]);
+      expect(logs).toHaveLength(RANKS);
+    },
+  );
+
+  it.each(RECIPE_NAMES)("%s: are one exchange where an operation has several", async (recipe) => {
+    const logs: Event[][] = [];
+    await train("mixed", recipe, { steps: 3 }, (group, step) => {
+      if (step === 2) logs.push(watched(group));
+    });
+    for (const log of logs) {
+      const count = (event: Event): number => log.filter((each) => each === event).length;
+      // forward all of them; backward all but the first layer, whose input needs no gradient; and of the last, which has a norm,
+      // the parameters that are quantized as soon as they are
+      expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
+      expect(count("reduce")).toBe(LAYERS);
+    }
+  });
+});
+
+describe("parameters that are exchanged in several parts", () => {
+  /** What an MLP gives on every rank, and its gradients, if so many bytes are exchanged together. */
+  async function results(bytes: number, width: number, rowMultiple: number) {
+    const groups = loopbackOver(backends, 20_000);
+    const layers = groups.map(
+      ({ backend }) => new LayerNormMLP(backend, WIDTH, width, { random: new RandomState(3n) }),
+    );
+    for (const [i, group] of groups.entries()) fullyShard(layers[i] as LayerNormMLP, group, { rowMultiple });
+    most.bytes = bytes;
+    const logs = groups.map(watched);
+    const losses = groups.flatMap((group, i) => {
+      using scope = new Scope();
+      const x = input(group);
+      // what the layer needs is known from its first run
+      return Array.from({ length: 2 }, () => {
+        const loss = functional.mseLoss((layers[i] as LayerNormMLP).forward(x), x);
+        loss.backward();
+        return scope.keep(loss.tensor.clone());
+      });
+    });
+    most.bytes = undefined;
+    const seen = [];
+    for (const loss of losses) seen.push(String(await loss.data()));
+    for (const layer of layers)
+      for (const { grad } of layer.parameters()) seen.push(String(await grad?.data()));
+    for (const each of [...losses, ...layers]) each.dispose();
+    return { seen, gathers: logs.map((log) => log.filter((event) => event === "gather").length) };
+  }
+
+  it("are divided alike on ranks that have other numbers of rows", async () => {
+    const drawn = fc.record({
+      width: fc.constantFrom(16, 48, 80),
+      rowMultiple: fc.constantFrom(1, 16, 64),
+      bytes: fc.oneof(fc.integer({ min: 1, max: 4096 }), fc.integer({ min: 4096, max: 2 ** 17 })),
+    });
+    await fc.assert(
+      fc.asyncProperty(drawn, async ({ width, rowMultiple, bytes }) => {
+        const [whole, parts] = [
+          await results(2 ** 30, width, rowMultiple),
+          await results(bytes, width, rowMultiple),
+        ];
+        expect(parts.seen).toEqual(whole.seen);
+        expect(new Set(parts.gathers).size).toBe(1);
+        expect(parts.gathers[0]).toBeGreaterThanOrEqual(whole.gathers[0] as number);
+      }),
+      { numRuns: 20 },
+    );
+  });
+});
+
+describe("a failure while the next operation's parameters are brought", () => {
+  it.each([
+    ["of the group, is that of the running operation", new DistributedError("lost", "allGather", 1, "gone")],
+    ["of another kind, is left to the next operation", new RangeError("no memory")],
+  ] as const)("%s", (_what, failure) => {
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const model = new Stack(group, "linear");
+    fullyShard(model, group);
+    using _ = new Scope();
+    const x = input(group);
+    const run = (from: number, to: number): Tensor =>
+      noGrad(
+        () =>
+          (
+            model.layers
+              .slice(from, to)
+              .reduce<Tensor | Variable>((y, layer) => layer.forward(y), x) as Variable
+          ).tensor,
+      );
+    const expected = [run(0, LAYERS), run(0, LAYERS)].map((y) => y.dataSync());
+    const gather = group.allGatherCoalesced.bind(group);
+    let calls = 0;
+    group.allGatherCoalesced = (given) => {
+      // the first gathers what the first layer needs
+      if (++calls === 2) throw failure;
+      return gather(given);
+    };
+    const once = () => run(0, LAYERS).dataSync();
+    if (failure instanceof DistributedError) expect(once).toThrow(failure);
+    else expect(once()).toEqual(expected[0]);
+    expect(calls).toBe(failure instanceof DistributedError ? 2 : LAYERS + 1);
+    model.dispose();
+  });
+});
+
+/** Counts the bytes that are allocated and not given back, in the order of a rank's calls. */
+function counted({ backend }: ProcessGroup): { live: number; most: number } {
+  const memory = memoryOf(backend);
+  const seen = { live: 0, most: 0 };
+  const sizes = new Map<number, number>();
+  const [allocate, free] = [memory.allocate.bind(memory), memory.free.bind(memory)];
+  memory.allocate = (bytes) => {
+    const address = allocate(bytes);
+    sizes.set(address, bytes);
+    seen.live += bytes;
+    seen.most = Math.max(seen.most, seen.live);
+    return address;
+  };
+  memory.free = (address) => {
+    seen.live -= sizes.get(address) ?? 0;
+    sizes.delete(address);
+    free(address);
+  };
+  return seen;
+}
+
+describe("memory", () => {
+  it.each(RECIPE_NAMES)("%s: at most two operations' parameters are here as a whole", (recipe) => {
+    // one rank does not wait for others, so memory is given back at once
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const model = new Stack(group, "linear");
+    fullyShard(model, group);
+    const make = RECIPES_UNDER_TEST[recipe];
+    const region = make ? { recipe: make() } : { enabled: false };
+    const x = input(group);
+    const run = (): void => {
+      using _ = new Scope();
+      autocast(region, () => noGrad(() => model.forward(x)));
+    };
+    run();
+    const seen = counted(group);
+    run();
+    model.dispose();
+    x.dispose();
+    const bits = { bf16: 16, nvfp4: 4.5, mxfp8: 8.25 }[recipe as string] ?? 8;
+    const whole = (WIDTH * WIDTH * bits) / 8;
+    // what this rank, which has all rows, has quantized of both
+    const own = recipe === "bf16" ? 0 : 2 * whole;
+    // `small` bounds the bytes of biases, inputs, results and the codes of an input
+    const small = (LAYERS + 2) * ROWS * WIDTH * 2;
+    expect(seen.most).toBeLessThanOrEqual(2 * whole + own + small);
+    expect(seen.most).toBeGreaterThan(2 * whole + own);
+    expect(seen.live).toBe(0);
+  });
+
+  it.each(["the model", "each layer"])(
+    "none is here between the passes but the last layer's, where %s is sharded",
+    (what) => {
+      const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+      const model = new Stack(group, "linear");
+      for (const each of what === "the model" ? [model] : model.layers) fullyShard(each, group);
+      const x = input(group);
+      const between: number[] = [];
+      for (let step = 0; step < 4; step++) {
+        using _ = new Scope();
+        const y = model.forward(x);
+        between.push(group.backend.memoryUse().live);
+        y.backward(x);
+        for (const each of model.parameters()) each.zeroGrad();
+      }
+      const whole = WIDTH * WIDTH * 2;
+      const [first, ...others] = between as [number, ...number[]];
+      expect(others.map((live) => live - first)).toEqual(others.map(() => whole));
+      for (const each of [model, x]) each.dispose();
+    },
+  );
+
+  it("frees parameters that were prefetched for an operation that did not run", async () => {
+    const groups = loopbackOver(backends, 20_000);
+    const models = groups.map((group) => new Stack(group, "linear"));
+    for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group);
+    const xs = groups.map(input);
+    const run = (layers: number): void => {
+      for (const [i, x] of xs.entries()) {
+        using _ = new Scope();
+        noGrad(() =>
+          (models[i] as Stack).layers
+            .slice(0, layers)
+            .reduce<Tensor | Variable>((y, layer) => layer.forward(y), x),
+        );
+      }
+    };
+    const settled = async (): Promise<number[]> => {
+      for (const model of models) await model.parameters()[0]?.tensor.data();
+      await Promise.all(groups.map((group) => group.barrier()));
+      return backends.map((backend) => backend.memoryUse().live);
+    };
+    run(LAYERS);
+    const before = await settled();
+    run(LAYERS);
+    run(LAYERS);
+    // nothing is brought for another pass
+    expect(await settled()).toEqual(before);
+    run(2); // the third is brought, and not called
+    for (const model of models) for (const each of model.parameters()) each.zeroGrad();
+    expect(await settled()).toEqual(before);
+    for (const each of [...models, ...xs]) each.dispose();
+  });
+});
+
+describe("a parameter that changes", () => {
+  it("is gathered again if it changes between two operations of a pass", async () => {
+    const groups = loopbackOver(backends, 20_000);
+    const models = groups.map((group) => new Stack(group, "linear"));
+    for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group, { reduction: "sum" });
+    const optimizers = models.map((model) => new SGD(model, { learningRate: 1 }));
+    const results = groups.map((group, i) => {
+      const [model, optimizer] = [models[i] as Stack, optimizers[i] as SGD];
+      using scope = new Scope();
+      const x = input(group);
+      const run = (y: Tensor | Variable, from: number, to: number): Tensor | Variable =>
+        model.layers.slice(from, to).reduce<Tensor | Variable>((z, layer) => layer.forward(z), y);
+      for (let pass = 0; pass < 2; pass++) functional.mseLoss(run(x, 0, LAYERS) as Variable, x).backward();
+      const middle = noGrad(() => (run(x, 0, 2) as Variable).tensor); // brings the third
+      optimizer.step();
+      const seen = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
+      optimizer.zeroGrad();
+      const again = noGrad(() => (run(middle, 2, LAYERS) as Variable).tensor);
+      return [scope.keep(seen.clone()), scope.keep(again.clone())] as const;
+    });
+    for (const [seen, again] of results) {
+      expect(await seen.data()).toEqual(await again.data());
+      for (const each of [seen, again]) each.dispose();
+    }
+    for (const each of [...optimizers, ...models]) each.dispose();
+  });
+
+  it.each(RECIPE_NAMES.filter((name) => name !== "bf16"))(
+    "%s: is gathered again if it is cast from its master between two operations of a region",
+    async (name) => {
+      const groups = loopbackOver(backends, 20_000);
+      const recipes = groups.map(() => RECIPES_UNDER_TEST[name]?.() as Recipe);
+      const models = groups.map((group, i) =>
+        quantizedModelInit({ recipe: recipes[i] as Recipe }, () => new Stack(group, "linear")),
+      );
+      for (const [i, group] of groups.entries()) fullyShard(models[i] as Stack, group);
+      const results = groups.map((group, i) => {
+        const { layers } = models[i] as Stack;
+        using scope = new Scope();
+        const x = input(group);
+        const run = (y: Tensor | Variable, from: number, to: number): Tensor =>
+          (layers.slice(from, to).reduce((z, layer) => layer.forward(z), y) as Variable).tensor;
+        const weights = layers.map((layer) => (layer as Linear).weight);
+        const masters = weights.map(({ shape }, seed) =>
+          tensor(group.backend, normal({ seed: BigInt(seed), offset: 0n }, elementCount(shape), 3), shape),
+        );
+        return autocast({ recipe: recipes[i] as Recipe }, () =>
+          noGrad(() => {
+            for (let pass = 0; pass < 2; pass++) run(x, 0, LAYERS);
+            const middle = run(x, 0, 2); // brings the third
+            castMasterWeights(weights, masters);
+            const seen = run(middle, 2, LAYERS);
+            for (const each of weights) each.zeroGrad();
+            return [scope.keep(seen), scope.keep(run(middle, 2, LAYERS))] as const;
+          }),
+        );
+      });
+      for (const [seen, again] of results) {
+        expect(await seen.data()).toEqual(await again.data());
+        for (const each of [seen, again]) each.dispose();
+      }
+      for (const each of models) each.dispose();
+    },
+  );
+
+  const quantizing = RECIPE_NAMES.filter((name) => name !== "bf16");
+  const pairs = quantizing.map(
+    (name, i) => [name, quantizing[(i + 1) % quantizing.length] as RecipeName] as const,
+  );
+  it.each(pairs)(
+    "%s: is quantized as in the first run of recompute, if the layer ran under %s since",
+    (first, between) => {
+      const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
+      const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+      const run = (shards: boolean): unknown => {
+        const model = new Stack(group, "linear");
+        if (shards) fullyShard(model, group);
+        const [one, other] = [first, between].map((name) => RECIPES_UNDER_TEST[name]?.() as Recipe);
+        using _ = new Scope();
+        const x = input(group);
+        const forward = () =>
+          autocast({ recipe: one as Recipe }, () => functional.mseLoss(model.forward(x, true), x));
+        for (let pass = 0; pass < 2; pass++) {
+          forward().backward();
+          for (const each of model.parameters()) each.zeroGrad();
+        }
+        const loss = forward();
+        autocast({ recipe: other as Recipe }, () => noGrad(() => model.forward(x)));
+        loss.backward();
+        const grads = model.parameters().map(({ grad }) => String(grad?.dataSync()));
+        model.dispose();
+        return grads;
+      };
+      expect(run(true)).toEqual(run(false));
+      warn.mockRestore();
+    },
+  );
+
+  it("is quantized by the current scale if a region has ended since it was prefetched", async () => {
+    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+    const run = (shards: boolean): TensorData[] => {
+      const model = new Stack(group, "linear");
+      if (shards) fullyShard(model, group);
+      const optimizer = new SGD(model, { learningRate: 0.1 });
+      const recipe = new DelayedScaling({ amaxHistoryLen: 1, amaxComputeAlgo: "mostRecent" });
+      using _ = new Scope();
+      // every layer is called alike: its input needs a gradient
+      const target = input(group);
+      const x = new Variable(target, true);
+      const pass = (order: readonly number[]): Variable =>
+        autocast({ recipe }, () => order.reduce((y, i) => (model.layers[i] as Linear).forward(y), x));
+      for (let step = 0; step < 2; step++) {
+        functional.mseLoss(pass([0, 1, 2, 3, 4]), target).backward();
+        optimizer.step();
+        optimizer.zeroGrad();
+        x.zeroGrad();
+      }
+      const { tensor: weight } = (model.layers[2] as Linear).weight;
+      scaled(weight, 3, { out: weight });
+      // behind layers 0 and 1, layer 2 is brought; before, this region has used it, so that its end makes another scale
+      const results = [pass([4, 2, 0, 1]), pass([2, 0])];
+      const values = results.map(({ tensor: out }) => out.dataSync());
+      optimizer.dispose();
+      model.dispose();
+      return values;
+    };
+    expect(run(true)).toEqual(run(false));
+  });
+});

@@ -1,0 +1,292 @@
+/** Runs training and records all state after each step as whole tensors, whether or not ranks store only parts of them. */
+import { createHash } from "node:crypto";
+import type { Backend } from "../../../../src/backends/backend.js";
+import type { ProcessGroup } from "../../../../src/collectives/group.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
+import { gatherQuantized } from "../../../../src/collectives/quantized.js";
+import {
+  add,
+  DataParallel,
+  type FullySharded,
+  fullyShard,
+  type Optimizer,
+  type Parameter,
+  QuantizedTensor,
+  Scope,
+  scaled,
+  type Tensor,
+  type WideDType,
+} from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import { type Case, Replica, turnOf } from "./case.js";
+import { endStep, SavedState } from "./step-end.js";
+
+/** Named tensors. They are read after all ranks have run the step. */
+type Seen = readonly (readonly [name: string, x: Tensor])[];
+
+/** One rank of a run. */
+interface Rank {
+  readonly replica: Replica;
+  readonly state: SavedState;
+  step(number: number): Seen;
+  dispose(): void;
+}
+
+const bytesOf = async (x: Tensor): Promise<string> =>
+  createHash("sha256")
+    .update(new Uint8Array((await x.data()).buffer as ArrayBuffer))
+    .digest("hex")
+    .slice(0, 12);
+
+const clones = (members: readonly Tensor[]): Tensor[] => members.map((each) => persistent(each.clone()));
+
+/** Returns parameters, masters and optimizer states. `whole` gathers each of them from its stored form. */
+function stateOf(
+  optimizer: Optimizer,
+  whole: (parameter: Parameter, x: Tensor) => Tensor,
+  quantized: (parameter: Parameter, x: QuantizedTensor) => QuantizedTensor,
+): Seen {
+  using _ = new Scope();
+  return [...optimizer.slots].flatMap(([name, { parameter, master, buffers, steps }]) => {
+    const { value } = parameter;
+    const members =
+      value instanceof QuantizedTensor ? quantized(parameter, value).members : [whole(parameter, value)];
+    return [
+      ...clones(members).map((x, i) => [`${name} value ${i} after ${steps} steps`, x] as const),
+      ...clones([whole(parameter, master)]).map((x) => [`${name} master`, x] as const),
+      ...[...buffers].map(
+        ([buffer, x]) => [`${name} ${buffer}`, clones([whole(parameter, x)])[0] as Tensor] as const,
+      ),
+    ];
+  });
+}
+
+const numbersOf = ({ ranks: _, microbatches }: Case, rank: number): readonly number[] =>
+  Array.from({ length: microbatches }, (_, i) => rank * microbatches + i);
+
+/** Runs one pass of a step on one rank, and what follows the last one. */
+function pass(replica: Replica, rank: number, step: number, index: number): Seen {
+  const numbers = numbersOf(replica.given, rank);
+  const losses: Tensor[] = [persistent(replica.pass(step, numbers[index] as number, index))];
+  const isLast = index === numbers.length - 1;
+  if (isLast && replica.given.evaluated.length > 0) losses.push(persistent(replica.evaluate(step)));
+  return losses.map((x, i) => [`loss ${rank} ${index + i}`, x]);
+}
+
+/** Whether the pass reduces gradients. */
+const isSynced = (given: Case, step: number, index: number): boolean =>
+  turnOf(given, step).synced || index === given.microbatches - 1;
+
+/** Runs the passes of a step on one rank. Those that do not reduce gradients run without communication. */
+function passes(replica: Replica, rank: number, step: number, noSync: (body: () => Seen) => Seen): Seen {
+  return numbersOf(replica.given, rank).flatMap((_, index) => {
+    const one = (): Seen => pass(replica, rank, step, index);
+    return isSynced(replica.given, step, index) ? one() : noSync(one);
+  });
+}
+
+function scalesOf({ model }: Replica): readonly string[] {
+  return [...model.namedQuantizations()].flatMap(([name, each]) =>
+    Object.entries(each.snapshotSync() ?? {}).map(
+      ([pass, { scale, amaxHistory }]) => `${name} ${pass} ${scale} ${amaxHistory}`,
+    ),
+  );
+}
+
+function sharedRank(
+  group: ProcessGroup,
+  given: Case,
+  optionsOf: Partial<Case>,
+): Rank & { sharded: FullySharded } {
+  const replica = new Replica(group.backend, given);
+  const { reduction, rowMultiple } = { ...given, ...optionsOf };
+  const sharded = fullyShard(replica.model, group, { reduction, rowMultiple });
+  const optimizer = replica.optimizer();
+  const usage = { rowwise: true, columnwise: true };
+  return {
+    replica,
+    sharded,
+    state: new SavedState(replica.model, optimizer),
+    step(step) {
+      const losses = passes(replica, group.rank, step, (body) => sharded.noSync(body));
+      endStep(optimizer, turnOf(given, step));
+      const state = stateOf(
+        optimizer,
+        (parameter, x) => sharded.gather(parameter, x),
+        (parameter, x) => gatherQuantized(group, x, usage, x.quantizer, sharded.rowsOf(parameter)),
+      );
+      return [...losses, ...state];
+    },
+    dispose() {
+      optimizer.dispose();
+      replica.model.dispose();
+    },
+  };
+}
+
+function copiedRank(group: ProcessGroup, given: Case): Rank {
+  const replica = new Replica(group.backend, given);
+  const parallel = new DataParallel(replica.model, group, { reduction: given.reduction });
+  const optimizer = replica.optimizer();
+  return {
+    replica,
+    state: new SavedState(replica.model, optimizer),
+    step(step) {
+      const losses = passes(replica, group.rank, step, (body) => parallel.noSync(body));
+      endStep(optimizer, turnOf(given, step));
+      return [
+        ...losses,
+        ...stateOf(
+          optimizer,
+          (_, x) => x,
+          (_, x) => x,
+        ),
+      ];
+    },
+    dispose() {
+      parallel.dispose();
+      optimizer.dispose();
+      replica.model.dispose();
+    },
+  };
+}
+
+async function read(seen: Seen): Promise<readonly string[]> {
+  const texts: string[] = [];
+  for (const [name, x] of seen) {
+    texts.push(`${name} ${x.dtype} [${x.shape}] ${await bytesOf(x)}`);
+    x.dispose();
+  }
+  return texts;
+}
+
+/** Runs all ranks and returns the recorded state of each rank after each step. */
+async function ranksRun(
+  groups: readonly ProcessGroup[],
+  make: (group: ProcessGroup) => Rank,
+  steps: number,
+): Promise<string[][]> {
+  const ranks = groups.map(make);
+  const texts: string[][] = ranks.map(() => []);
+  for (let step = 0; step < steps; step++) {
+    const seen = ranks.map((rank) => rank.step(step));
+    for (const [i, each] of seen.entries()) texts[i]?.push(...(await read(each)));
+    for (const [i, { replica }] of ranks.entries()) texts[i]?.push(...scalesOf(replica));
+    for (const { state, replica } of ranks) state.follow(turnOf(replica.given, step));
+  }
+  for (const { state } of ranks) state.dispose();
+  for (const rank of ranks) rank.dispose();
+  return texts;
+}
+
+export function shardedRun(backends: readonly Backend[], given: Case, steps: number): Promise<string[][]> {
+  const groups = loopbackOver(backends.slice(0, given.ranks), 20_000);
+  return ranksRun(groups, (group) => sharedRank(group, given, {}), steps);
+}
+
+export function copiedRun(backends: readonly Backend[], given: Case, steps: number): Promise<string[][]> {
+  const groups = loopbackOver(backends.slice(0, given.ranks), 20_000);
+  return ranksRun(groups, (group) => copiedRank(group, given), steps);
+}
+
+/** The sum of the gradients of all ranks, added in f32 in order of ranks and rounded once, or the mean. */
+function summed(grads: readonly Tensor<WideDType>[], isMean: boolean): Tensor<WideDType> {
+  const [first, ...others] = grads as [Tensor<WideDType>, ...Tensor<WideDType>[]];
+  const total = others.reduce((sum, each) => add(sum, each, { outDtype: "f32" }), first);
+  const sum = castTo(total, first.dtype);
+  return isMean ? scaled(sum, 1 / grads.length, { outDtype: first.dtype }) : sum;
+}
+
+/** The gradients of all ranks in one process. */
+class Gradients {
+  /** The sums over ranks of the passes that have reduced them, by the number of the parameter. */
+  readonly #reduced = new Map<number, Tensor<WideDType>>();
+
+  constructor(
+    private readonly replicas: readonly Replica[],
+    private readonly isMean: boolean,
+  ) {}
+
+  #each(body: (all: readonly Parameter[], i: number) => void): void {
+    const [first] = this.replicas as [Replica];
+    for (const i of first.model.parameters().keys())
+      body(
+        this.replicas.map(({ model }) => model.parameters()[i] as Parameter),
+        i,
+      );
+  }
+
+  /** A pass adds its gradients to those of passes that have not reduced theirs. */
+  begin(): void {
+    this.#each((all) => {
+      for (const each of all) each.zeroGrad();
+    });
+  }
+
+  reduce(): void {
+    this.#each((all, i) => {
+      using _ = new Scope();
+      const grads = all.flatMap(({ grad }) => grad ?? []);
+      if (grads.length === 0) return;
+      const before = this.#reduced.get(i);
+      const sum = summed(grads, this.isMean);
+      this.#reduced.set(i, persistent(before ? add(before, sum) : sum.clone()));
+      before?.dispose();
+      for (const each of all) each.zeroGrad();
+    });
+  }
+
+  /** Gives every replica the reduced gradients, for its optimizer. */
+  end(): void {
+    this.#each((all, i) => {
+      const sum = this.#reduced.get(i);
+      if (sum) for (const each of all) each.grad = persistent(sum.clone());
+    });
+  }
+
+  zero(): void {
+    for (const each of this.#reduced.values()) each.dispose();
+    this.#reduced.clear();
+  }
+}
+
+/**
+ * Trains in one process, which computes the gradients of all ranks one after another, each with its own random state and scales.
+ */
+export async function oneProcess(backend: Backend, given: Case, steps: number): Promise<string[][]> {
+  const replicas = Array.from({ length: given.ranks }, () => new Replica(backend, given));
+  const optimizers = replicas.map((each) => each.optimizer());
+  const states = replicas.map(({ model }, i) => new SavedState(model, optimizers[i] as Optimizer));
+  const gradients = new Gradients(replicas, given.reduction === "mean");
+  const texts: string[][] = replicas.map(() => []);
+  for (let step = 0; step < steps; step++) {
+    const turn = turnOf(given, step);
+    gradients.begin();
+    for (let index = 0; index < given.microbatches; index++) {
+      for (const [rank, replica] of replicas.entries())
+        texts[rank]?.push(...(await read(pass(replica, rank, step, index))));
+      if (isSynced(given, step, index)) gradients.reduce();
+    }
+    gradients.end();
+    for (const [rank, optimizer] of optimizers.entries()) {
+      endStep(optimizer, turn);
+      texts[rank]?.push(
+        ...(await read(
+          stateOf(
+            optimizer,
+            (_, x) => x,
+            (_, x) => x,
+          ),
+        )),
+      );
+      texts[rank]?.push(...scalesOf(replicas[rank] as Replica));
+      states[rank]?.follow(turn);
+    }
+    if (turn.zeroes || turn.state === "loaded") gradients.zero();
+  }
+  gradients.zero();
+  for (const each of [...states, ...optimizers]) each.dispose();
+  for (const { model } of replicas) model.dispose();
+  return texts;
+}

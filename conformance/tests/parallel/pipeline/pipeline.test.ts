@@ -1,0 +1,253 @@
+/** A pipeline of ranks gives the bits of one process that runs all stages, one microbatch after the other. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { ProcessGroup } from "../../../../src/collectives/group.js";
+import { LocalCommunicator } from "../../../../src/collectives/local.js";
+import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
+import {
+  ArgumentError,
+  DataParallel,
+  DistributedError,
+  DTypeError,
+  differentiable,
+  functional,
+  Linear,
+  Pipeline,
+  type PipelineOptions,
+  RandomState,
+  Scope,
+  tensor,
+  type Variable,
+  zeros,
+} from "../../../../src/index.js";
+import { useBackends } from "../../harness/ranks/backends.js";
+import { RECIPE_NAMES } from "../../harness/training/run.js";
+import { alone, type PipelineCase, pipelineCases, ROWS, ranked, WIDTH } from "./case.js";
+
+const MOST = 8;
+const backends = useBackends(MOST);
+const groupsOf = (size: number): ProcessGroup[] => loopbackOver(backends.slice(0, size), 20_000);
+
+/** Runs the programs of all ranks one after another, in the drawn order. Work that waits for other ranks is enqueued. */
+async function piped(plan: PipelineCase, order: readonly number[]) {
+  const groups = groupsOf(plan.stages.length);
+  const sorted = [...groups].sort((a, b) => (order[a.rank] as number) - (order[b.rank] as number));
+  const reads = new Map(sorted.map((group) => [group.rank, ranked(group, plan)]));
+  const told = await Promise.all(groups.map(({ rank }) => reads.get(rank)?.()));
+  return { losses: told.at(-1)?.losses, states: told.map((each) => each?.state) };
+}
+
+const PLAN: PipelineCase = {
+  recipe: "delayed",
+  stages: [["linear"], ["mlp"]],
+  microbatches: 3,
+  dtype: "bf16",
+  trained: [true, true],
+  caches: false,
+  adamw: true,
+};
+
+describe("a pipeline", () => {
+  it.each(RECIPE_NAMES)("has the bits of one process: %s", async (recipe) => {
+    const order = fc.array(fc.nat(), { minLength: MOST, maxLength: MOST });
+    await fc.assert(
+      fc.asyncProperty(pipelineCases(recipe, MOST), order, async (plan, order) => {
+        expect(await piped(plan, order)).toEqual(await alone(backends[0] as Backend, plan)());
+      }),
+      { numRuns: 3, endOnFailure: true },
+    );
+  });
+
+  it.each(["delayed", "nvfp4"] as const)(
+    "of replicas has the bits of the replicas alone: %s",
+    async (recipe) => {
+      const plan = { ...PLAN, recipe };
+      const replicas = await Promise.all(
+        groupsOf(2)
+          .map((group) => alone(group.backend, plan, { rank: group.rank, size: 2, group }))
+          .map((read) => read()),
+      );
+      const both = await Promise.all(
+        groupsOf(4)
+          .map((group) => {
+            const { pp, dp } = group.split({ pp: 2, dp: 2 });
+            return ranked(pp, plan, { rank: dp.rank, size: 2, group: dp });
+          })
+          .map((read) => read()),
+      );
+      // consecutive ranks are replicas of the same stage
+      expect(both.slice(2).map(({ losses }) => losses)).toEqual(replicas.map(({ losses }) => losses));
+      const states = [0, 1].map((stage) => both.slice(2 * stage, 2 * stage + 2).map(({ state }) => state));
+      expect(states).toEqual([0, 1].map((stage) => replicas.map(({ states }) => states[stage])));
+    },
+  );
+
+  it("keeps activations of at most as many microbatches as stages follow, and the losses", () => {
+    const backend = backends[0] as Backend;
+    const before = backend.memoryUse().live;
+    const loss = zeros(backend, "f32", [1]);
+    const bytes = backend.memoryUse().live - before;
+    loss.dispose();
+    for (const [stage, extra] of [0, 0, bytes].entries()) {
+      const peaks = [4, 5, 9].map(
+        (microbatches) => peakOf(backend, stage, 3, microbatches) - extra * microbatches,
+      );
+      expect(new Set(peaks).size, `bytes at most of stage ${stage}: ${peaks}`).toBe(1);
+    }
+    expect(peakOf(backend, 0, 3, 9)).toBeGreaterThan(peakOf(backend, 1, 3, 9));
+  });
+});
+
+/** A group in which only this rank exists: it receives whatever its memory contains. */
+function withoutOthers(backend: Backend, rank: number, size: number): ProcessGroup {
+  const ranks = Array.from({ length: size }, (_, i) => i);
+  const local = new LocalCommunicator(backend, "world", ranks);
+  return new ProcessGroup(Object.assign(local, { rank, run: () => undefined }));
+}
+
+/** Returns the peak memory of a stage in bytes. */
+function peakOf(backend: Backend, stage: number, stages: number, microbatches: number): number {
+  const model = new Linear(backend, WIDTH, WIDTH, { random: new RandomState(1n) });
+  let peak = 0;
+  const pipeline = new Pipeline(model, withoutOthers(backend, stage, stages), {
+    microbatches,
+    input: { shape: [ROWS, WIDTH] },
+    forward: (x) => {
+      const y = functional.activation(model.forward(functional.activation(x, "relu")), "relu");
+      peak = Math.max(peak, backend.memoryUse().live);
+      return y;
+    },
+    loss: (y) => functional.mseLoss(y, zeros(backend, "bf16", [ROWS, WIDTH])),
+  });
+  for (const each of pipeline.step(() => zeros(backend, "bf16", [ROWS, WIDTH]))) each.dispose();
+  model.dispose();
+  return peak;
+}
+
+function failing(): never {
+  throw new RangeError("a bug of the stage");
+}
+
+describe("a pipeline that fails", () => {
+  const makers = (changes: readonly Partial<PipelineOptions>[]) => {
+    const groups = groupsOf(2);
+    const models = groups.map(
+      ({ backend }) => new Linear(backend, WIDTH, WIDTH, { random: new RandomState(1n) }),
+    );
+    const pipelines = groups.map(
+      (group, rank) =>
+        new Pipeline(models[rank] as Linear, group, {
+          microbatches: 3,
+          input: { shape: [ROWS, WIDTH] },
+          loss: (y) => functional.mseLoss(y, zeros(group.backend, "bf16", [ROWS, WIDTH])),
+          ...changes[rank],
+        }),
+    );
+    const end = (): void => {
+      for (const each of models) each.dispose();
+    };
+    return { pipelines, models, groups, end };
+  };
+  const input = (backend: Backend) => () => zeros(backend, "bf16", [ROWS, WIDTH]);
+
+  it("fails the group with the stage and the reason of the failed stage, and frees all memory", async () => {
+    const { pipelines, groups, models, end } = makers([
+      {},
+      { forward: (x, i) => (i === 1 ? failing() : (models[1] as Linear).forward(x)) },
+    ]);
+    pipelines[0]?.step(input(groups[0]?.backend as Backend));
+    expect(() => pipelines[1]?.step()).toThrow(RangeError);
+    await expect(models[0]?.weight.grad?.data()).rejects.toThrow(
+      /rank 1 ended the group: stage 1 of the pipeline failed: a bug of the stage/,
+    );
+    expect(() => pipelines[0]?.step(input(groups[0]?.backend as Backend))).toThrow(DistributedError);
+    end();
+  });
+
+  it("reports a stage that receives activations of another shape or dtype than it expects", async () => {
+    const { pipelines, groups, models, end } = makers([
+      {},
+      { input: { shape: [ROWS, WIDTH], dtype: "f32" } },
+    ]);
+    pipelines[0]?.step(input(groups[0]?.backend as Backend));
+    expect(() => pipelines[1]?.step()).toThrow(/called recv of f32 \[32,32\] from 0 to 1/);
+    await expect(models[0]?.weight.grad?.data()).rejects.toThrow(DistributedError);
+    end();
+  });
+
+  it("reports a stage whose result does not depend on its input", () => {
+    const group = withoutOthers(backends[1] as Backend, 1, 2);
+    using model = new Linear(group.backend, WIDTH, WIDTH, { random: new RandomState(1n) });
+    using _ = new Scope();
+    const other = zeros(group.backend, "bf16", [ROWS, WIDTH]);
+    const pipeline = new Pipeline(model, group, {
+      microbatches: 1,
+      input: { shape: [ROWS, WIDTH] },
+      forward: () => model.forward(other),
+      loss: (y) => functional.mseLoss(y, other),
+    });
+    expect(() => pipeline.step()).toThrow(/does not depend on its input/);
+    model.weight.zeroGrad();
+  });
+
+  it.each(["f32", "f16"] as const)(
+    "refuses a gradient of a stage's input that is %s, where the input is bf16",
+    async (dtype) => {
+      const { pipelines, groups, models, end } = makers([
+        {},
+        {
+          forward: (x) => {
+            const [copy] = differentiable([x], () => ({
+              results: [x.tensor.clone()],
+              backward: () => [zeros(x.tensor.backend, dtype, [ROWS, WIDTH])],
+            }));
+            return (models[1] as Linear).forward(copy);
+          },
+        },
+      ]);
+      pipelines[0]?.step(input(groups[0]?.backend as Backend));
+      expect(() => pipelines[1]?.step()).toThrow(DTypeError);
+      await expect(models[0]?.weight.grad?.data()).rejects.toThrow(
+        new RegExp(`stage 1 of the pipeline failed: step: the gradient of the stage's input is ${dtype}`),
+      );
+      end();
+    },
+  );
+
+  it("refuses anything but a stage and a group of its backend, and invalid options", () => {
+    const [zero, one] = groupsOf(2) as [ProcessGroup, ProcessGroup];
+    using model = new Linear(zero.backend, WIDTH, WIDTH);
+    using other = new Linear(zero.backend, WIDTH, WIDTH);
+    using behind = new Linear(one.backend, WIDTH, WIDTH);
+    using parallel = new DataParallel(other, zero);
+    const loss = (y: Variable): Variable => y;
+    const wrong: readonly unknown[][] = [
+      [undefined, zero, { microbatches: 1 }],
+      [model, undefined, { microbatches: 1 }],
+      [model, one, { microbatches: 1, input: { shape: [1] }, loss }],
+      [model, zero, { microbatches: 0 }],
+      [model, zero, { microbatches: 65_537 }],
+      [model, zero, { microbatches: 2 ** 33 }],
+      [model, zero, {}],
+      [model, zero, { microbatches: 1, stages: 2 }],
+      [model, zero, { microbatches: 1, dataParallel: parallel }],
+      [behind, one, { microbatches: 1, loss }],
+      [behind, one, { microbatches: 1, input: { shape: [1] } }],
+      [behind, one, { microbatches: 1, input: { shape: [0.5] }, loss }],
+      [behind, one, { microbatches: 1, input: { shape: [1], dtype: "i32" }, loss }],
+    ];
+    for (const given of wrong)
+      expect(() => new Pipeline(...(given as [never, never, never])), String(given[2])).toThrow(
+        ArgumentError,
+      );
+    const pipeline = new Pipeline(model, zero, { microbatches: 1 });
+    expect(() => pipeline.step()).toThrow(/the first rank needs the microbatches/);
+    expect(() => pipeline.step(1 as never)).toThrow(ArgumentError);
+    expect(() =>
+      new Pipeline(model, zero, { microbatches: 1, forward: () => 1 as never }).step(() =>
+        tensor(zero.backend, [1]),
+      ),
+    ).toThrow(ArgumentError);
+  });
+});

@@ -1,0 +1,185 @@
+/** Autocast regions. A region sets the recipe by which layers quantize. Scales are updated when the outermost region ends. */
+import { platform } from "#platform";
+import { type Backend, openedBackend } from "./backends/backend.js";
+import { ArgumentError } from "./errors.js";
+import { boolean, describe, fieldOf, optionsOf } from "./options.js";
+import type { AmaxReductionGroup } from "./quantizers/shard.js";
+import { DelayedScaling } from "./recipes/per-tensor.js";
+import { Recipe, recipeOption } from "./recipes/recipe.js";
+import { getDefaultRecipe, requireRecipeSupport } from "./recipes/support.js";
+import { training } from "./tape/grad-mode.js";
+import { ScaleUpdates } from "./tape/scale-updates.js";
+
+/** Options of `autocast` and `autocastScope`. All fields are optional. */
+export interface AutocastOptions {
+  /** The recipe. Default: `getDefaultRecipe(backend)` if `backend` is given, else `new DelayedScaling()`. */
+  readonly recipe?: Recipe | undefined;
+  /** Whether layers quantize. Default true. */
+  readonly enabled?: boolean | undefined;
+  /**
+   * If true and `enabled` is false, layers compute in high precision but record the amax of each tensor. A later region then
+   * starts with calibrated scales. Default false.
+   */
+  readonly calibrating?: boolean | undefined;
+  /** The group over which delayed scaling reduces its amaxes. Default: none. */
+  readonly amaxReductionGroup?: AmaxReductionGroup | undefined;
+  /** If given, entering the region throws if the backend does not support the recipe. Otherwise the first layer throws. */
+  readonly backend?: Backend | undefined;
+}
+
+/** An autocast region: the recipe and options that apply to calls inside it. */
+export interface Region {
+  readonly enabled: boolean;
+  readonly calibrating: boolean;
+  readonly recipe: Recipe;
+  readonly group: AmaxReductionGroup | undefined;
+  /**
+   * Collects the scale updates that run when the outermost enabled or calibrating region ends. Undefined outside such regions.
+   */
+  readonly updates: ScaleUpdates | undefined;
+}
+
+const regions = platform.ambient<Region>();
+
+/**
+ * Ended regions of `autocastScope`, each with its enclosing region. An async function that ends its region cannot reset the
+ * region that its caller sees after the await, so `currentRegion` skips ended regions.
+ */
+const ended = new WeakMap<Region, { readonly outer: Region | undefined }>();
+
+/** The `ScaleUpdates` of outermost regions that have ended. */
+const finished = new WeakSet<ScaleUpdates>();
+
+/** Returns the innermost region that is still open, or undefined outside all regions. */
+export function currentRegion(): Region | undefined {
+  let region = regions.get();
+  for (let end = region && ended.get(region); end; end = region && ended.get(region)) region = end.outer;
+  return region;
+}
+
+interface Entered {
+  readonly region: Region;
+  readonly outer: Region | undefined;
+  /** Ends the region. The caller must already have made `outer` current again. */
+  readonly leave: () => void;
+}
+
+/** Throws `ArgumentError` if the body is missing or was passed in place of the options. */
+export function requireBody(op: string, body: () => unknown): void {
+  if (typeof body !== "function")
+    throw new ArgumentError(`${op}: there is no body; call it as ${op}({ recipe }, () => ...)`);
+}
+
+/** Returns the argument if it is a reduction group. Throws `ArgumentError` if it is not. */
+function requireGroup(user: string, value: unknown): AmaxReductionGroup {
+  const group = value as AmaxReductionGroup;
+  const size = fieldOf(user, "amaxReductionGroup", value, "size");
+  if (!Number.isSafeInteger(size) || Number(size) < 1)
+    throw new ArgumentError(
+      `${user}: amaxReductionGroup has size ${describe(size)}; it is the number of members, a whole one from 1`,
+    );
+  if (typeof fieldOf(user, "amaxReductionGroup", value, "reduceMax") !== "function")
+    throw new ArgumentError(
+      `${user}: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }`,
+    );
+  return group;
+}
+
+const checkOptions = optionsOf<AutocastOptions>({
+  recipe: recipeOption,
+  enabled: boolean,
+  calibrating: boolean,
+  amaxReductionGroup: (user, _name, group) => requireGroup(user, group),
+  backend: openedBackend,
+});
+
+/** Checks the options and creates a region. If it throws, nothing has changed. */
+function prepare(user: string, options: AutocastOptions): Entered {
+  if (options instanceof Recipe) throw new ArgumentError(`${user}: a recipe is given as { recipe }`);
+  const own = checkOptions(user, options);
+  const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = own;
+  const recipe = own.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
+  if (enabled && backend) requireRecipeSupport(recipe, backend);
+  const outer = currentRegion();
+  const around = outer?.updates;
+  const updates = around ?? (enabled || calibrating ? new ScaleUpdates() : undefined);
+  const region: Region = { enabled, calibrating, recipe, group, updates };
+  return {
+    region,
+    outer,
+    leave: () => {
+      // a nested region may outlive the outermost one; it then runs the updates recorded since the outermost one ended
+      if (!updates || (around && !finished.has(around))) return;
+      finished.add(updates);
+      if (training()) updates.run();
+    },
+  };
+}
+
+/**
+ * Runs `body` in an autocast region and returns its result. Inside the region, layers quantize by the given recipe.
+ *
+ * `body` may be async: what it awaits runs in the region too, and concurrent calls do not affect each other. Regions nest, and
+ * the innermost one applies. A region with `enabled: false` computes in high precision. When the outermost region ends, delayed
+ * scaling updates its scales, even if `body` throws. If this update fails after `body` has thrown, the failure is printed to
+ * the console and the error of `body` is rethrown.
+ *
+ * @throws `UnsupportedError` if `backend` does not support the recipe; nothing has changed.
+ * @throws `ArgumentError` for an invalid option value or a body that is not a function, `DisposedError` for a disposed backend.
+ * Errors of the body propagate.
+ */
+export function autocast<R>(options: AutocastOptions, body: () => R): R {
+  requireBody("autocast", body);
+  const { region, leave } = prepare("autocast", options);
+  const fail = (error: unknown): never => {
+    try {
+      leave();
+    } catch (after) {
+      console.warn(
+        `lockstep: after an error in the body of autocast, updating the scales failed as well: ${after}`,
+      );
+    }
+    throw error;
+  };
+  const end = <T>(value: T): T => {
+    leave();
+    return value;
+  };
+  let result: R;
+  try {
+    result = regions.run(region, body);
+  } catch (error) {
+    return fail(error);
+  }
+  return result instanceof Promise ? (result.then(end, fail) as R) : end(result);
+}
+
+/**
+ * Runs `body` in `region`, which may have ended, or outside all regions if it is undefined. No scales are updated.
+ * Recomputation uses this.
+ */
+export function runRegion<R>(region: Region | undefined, body: () => R): R {
+  // `region` itself may have ended, and currentRegion() skips ended regions; a copy has not ended
+  return regions.run(region && { ...region, updates: undefined }, body);
+}
+
+/**
+ * Enters an autocast region that ends with the enclosing block: `using region = autocastScope({ recipe })`. Otherwise it
+ * behaves as `autocast`, except that concurrent async calls may affect each other. A second disposal does nothing. If a nested
+ * scope is still open at disposal, the nested scope stays in force.
+ *
+ * @throws `UnsupportedError` if `backend` does not support the recipe; nothing has changed.
+ * @throws `ArgumentError` for an invalid option value, `DisposedError` for a disposed backend.
+ */
+export function autocastScope(options: AutocastOptions = {}): Disposable {
+  const { region, outer, leave } = prepare("autocastScope", options);
+  regions.set(region);
+  return {
+    [Symbol.dispose]() {
+      if (ended.has(region)) return;
+      // a region that has ended stays set; currentRegion() skips it
+      ended.set(region, { outer });
+      leave();
+    },
+  };
+}

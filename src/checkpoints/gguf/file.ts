@@ -1,0 +1,176 @@
+/** Reads GGUF files without loading them. */
+import type { FileHandle } from "node:fs/promises";
+import { dequantizePacked, type PackedLayoutName } from "../../dialects/packed/packed.js";
+import { ArgumentError } from "../../errors.js";
+import { openFile, readAt } from "../../io/files.js";
+import type { TensorEntry } from "../../io/header/header.js";
+import { MAX_HEADER_BYTES } from "../../io/limits.js";
+import { rangeOf, TensorSource } from "../../io/source.js";
+import { asBytes } from "../../tensor/data.js";
+import { Cursor, MoreBytes } from "./cursor.js";
+import { type GgufHeader, MAGIC, parseGgufHeader } from "./header.js";
+import type { MetadataValue } from "./metadata.js";
+import type { PackedType } from "./types.js";
+import { type BlockPart, type View, viewsByName } from "./views.js";
+
+/** The bytes of the header that are read first; then four times as many. */
+const FIRST_BYTES = 1 << 16;
+/** The bytes of blocks that are read at a time. */
+const CHUNK_BYTES = 4 << 20;
+
+/** What a file says of itself. */
+export interface GgufFacts {
+  readonly version: number;
+  /** The number of its tensors. */
+  readonly tensors: number;
+  readonly metadata: Readonly<Record<string, MetadataValue>>;
+}
+
+/** Whether a file is a GGUF file, by its name or its first bytes. False if it cannot be read. */
+export async function isGguf(path: string): Promise<boolean> {
+  if (path.endsWith(".gguf")) return true;
+  const opened = await openFile(path).catch(() => undefined);
+  if (!opened) return false;
+  const { handle, size } = opened;
+  try {
+    const bytes = await readAt(path, handle, 0, Math.min(size, MAGIC.length));
+    return new TextDecoder("latin1").decode(bytes) === MAGIC;
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * An open GGUF file. `tensors` lists a tensor of blocks as two: its codes under its own name, two in a byte with the even column
+ * in the low half, and its scales. Call `close` at the end.
+ */
+export class GgufFile extends TensorSource {
+  readonly facts: GgufFacts;
+  readonly #handle: FileHandle;
+  readonly #views: ReadonlyMap<string, View>;
+  readonly #spans: GgufHeader["spans"];
+
+  private constructor(
+    path: string,
+    handle: FileHandle,
+    header: GgufHeader,
+    views: ReadonlyMap<string, View>,
+  ) {
+    const entries = [...views].map(([name, { entry }]) => [name, entry] as const);
+    super(path, { tensors: new Map(entries), metadata: {} });
+    this.#handle = handle;
+    this.#views = views;
+    this.#spans = header.spans;
+    const { version, tensors, values } = header;
+    this.facts = { version, tensors: tensors.length, metadata: Object.fromEntries(values) };
+  }
+
+  /**
+   * Opens a file and checks its header. Throws `FileError` for a file that is damaged, or has a tensor of another type.
+   * It loads no more of the file than the header, whatever that claims.
+   */
+  static async open(path: string): Promise<GgufFile> {
+    const { handle, size } = await openFile(path);
+    try {
+      const header = await readHeader(path, handle, size);
+      return new GgufFile(path, handle, header, viewsByName(path, header.tensors));
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+  }
+
+  /** Throws `ArgumentError` for an entry of another file or a range outside of it, `FileError` if it cannot be read. */
+  override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
+    const view = this.#views.get(entry.name);
+    if (!view || view.entry !== entry)
+      throw new ArgumentError(`${this.path}: read: "${entry.name}" is no entry of this file`);
+    const [begin, end] = rangeOf(this.path, entry, from, to);
+    if (view.part) return this.#gather(view.tensor.begin, view.part, begin, end);
+    if (view.packed) return this.#decode(view.tensor.begin, view.packed, begin, end);
+    return readAt(this.path, this.#handle, entry.begin + begin, end - begin);
+  }
+
+  /** The keys of the metadata, in the order of the file. */
+  get keys(): readonly string[] {
+    return [...this.#spans.keys()];
+  }
+
+  /** The bytes of an entry of the metadata: key, type and value. Throws `ArgumentError` if there is no such key. */
+  async readMetadata(key: string): Promise<Uint8Array> {
+    const span = this.#spans.get(key);
+    if (!span) throw new ArgumentError(`${this.path}: the metadata have no "${key}"`);
+    return readAt(this.path, this.#handle, span[0], span[1] - span[0]);
+  }
+
+  /** Bytes [begin, end) of a part of blocks that begin at a byte of the file. */
+  async #gather(start: number, part: BlockPart, begin: number, end: number): Promise<Uint8Array> {
+    const { bytes, stride, gather } = part;
+    const first = Math.floor(begin / bytes);
+    const last = Math.ceil(end / bytes);
+    const all = new Uint8Array((last - first) * bytes);
+    const step = Math.floor(CHUNK_BYTES / stride);
+    for (let block = first; block < last; block += step) {
+      const count = Math.min(step, last - block);
+      const raw = await readAt(this.path, this.#handle, start + block * stride, count * stride);
+      for (let i = 0; i < count; i++) gather(raw, i * stride, all, (block - first + i) * bytes);
+    }
+    return all.subarray(begin - first * bytes, end - first * bytes);
+  }
+
+  /** Bytes [begin, end) of the values of packed blocks that begin at a byte of the file. */
+  async #decode(start: number, { layout, elements, bytes }: PackedType, begin: number, end: number) {
+    const size = 4 * elements;
+    const first = Math.floor(begin / size);
+    const last = Math.ceil(end / size);
+    const all = new Uint8Array((last - first) * size);
+    const step = Math.floor(CHUNK_BYTES / size);
+    for (let block = first; block < last; block += step) {
+      const count = Math.min(step, last - block);
+      const raw = await readAt(this.path, this.#handle, start + block * bytes, count * bytes);
+      all.set(asBytes(dequantizePacked(raw, layout)), (block - first) * size);
+    }
+    return all.subarray(begin - first * size, end - first * size);
+  }
+
+  /** How a tensor is packed whose values are read as F32, and its bytes in the file; undefined for other tensors. */
+  packed(name: string): { readonly layout: PackedLayoutName; readonly bytes: number } | undefined {
+    const view = this.#views.get(name);
+    return view?.packed && { layout: view.packed.layout, bytes: view.tensor.end - view.tensor.begin };
+  }
+
+  /** The bytes of blocks [first, last) of a tensor that is packed. Throws `ArgumentError` for other tensors and blocks. */
+  async readBlocks(name: string, first: number, last: number): Promise<Uint8Array> {
+    const view = this.#views.get(name);
+    const { begin, end } = view?.tensor ?? { begin: 0, end: 0 };
+    const size = view?.packed?.bytes ?? 0;
+    if (first < 0 || last < first || (last > 0 && begin + last * size > end) || size === 0)
+      throw new ArgumentError(`${this.path}: "${name}" has no packed blocks ${first} to ${last}`);
+    return readAt(this.path, this.#handle, begin + first * size, (last - first) * size);
+  }
+
+  /** Closes the file. Later reads throw `FileError`. */
+  async close(): Promise<void> {
+    await this.#handle.close();
+  }
+}
+
+/** Parses the header, of which the file does not say how long it is. */
+async function readHeader(path: string, handle: FileHandle, size: number): Promise<GgufHeader> {
+  for (let length = Math.min(size, FIRST_BYTES); ; ) {
+    const cursor = new Cursor(path, await readAt(path, handle, 0, length), size);
+    try {
+      return parseGgufHeader(cursor);
+    } catch (error) {
+      if (!(error instanceof MoreBytes)) throw error;
+      if (error.needed > MAX_HEADER_BYTES)
+        throw cursor.fail(`its header has ${error.needed} bytes or more; ${MAX_HEADER_BYTES} are the most`);
+      length = Math.min(size, MAX_HEADER_BYTES, Math.max(error.needed, 4 * length));
+    }
+  }
+}
+
+/** As `GgufFile.packed`, of a tensor of any file. */
+export function packedAs(shard: TensorSource, name: string): ReturnType<GgufFile["packed"]> {
+  return shard instanceof GgufFile ? shard.packed(name) : undefined;
+}

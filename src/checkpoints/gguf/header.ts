@@ -1,0 +1,115 @@
+/** Parses and validates the header of a GGUF file: metadata, and where each tensor is. */
+
+import { fileBytes } from "../../io/dtypes.js";
+import { elementCount, type Shape } from "../../tensor/shape.js";
+import type { Cursor } from "./cursor.js";
+import { type GgufMetadata, metadataCount, readMetadata } from "./metadata.js";
+import { blockSize, type GgmlType, ggmlType, READ_TYPES } from "./types.js";
+
+/** The first bytes of a file, as text. */
+export const MAGIC = "GGUF";
+/** The same as a number. */
+export const MAGIC_WORD = 0x46554747;
+/** Versions with lengths of 64 bits; 1 has others. */
+const VERSIONS: readonly number[] = [2, 3];
+/** The largest number of dimensions. */
+export const MOST_DIMENSIONS = 4;
+/** The least bytes of a tensor's description: the length of the name, the number of dimensions, type and offset. */
+const LEAST_TENSOR = 24;
+
+/** A tensor of a file. Its bytes are [begin, end) of the file. */
+export interface GgufTensor {
+  readonly name: string;
+  readonly type: GgmlType;
+  /** The size of each dimension; the last one is contiguous. The file has them in the opposite order. */
+  readonly shape: Shape;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** The header of a file. */
+export interface GgufHeader extends GgufMetadata {
+  readonly version: number;
+  readonly tensors: readonly GgufTensor[];
+}
+
+/** Parses a header. Throws `FileError` with what was found and what is needed, for anything that the format forbids. */
+export function parseGgufHeader(cursor: Cursor): GgufHeader {
+  if (cursor.u32("the magic") !== MAGIC_WORD)
+    throw cursor.fail(`does not begin with "${MAGIC}"; it is no GGUF file`);
+  const version = cursor.u32("the version");
+  if (!VERSIONS.includes(version))
+    throw cursor.fail(`has ${told(version)}; little endian files of ${VERSIONS.join(" and ")} are read`);
+  const tensorCount = cursor.count("the number of tensors", LEAST_TENSOR);
+  const metadata = readMetadata(cursor, metadataCount(cursor));
+  const found = new Map<string, Found>();
+  for (let i = 0; i < tensorCount; i++) {
+    const tensor = readTensor(cursor, metadata.alignment);
+    if (found.has(tensor.name)) throw cursor.fail(`tensor "${tensor.name}": occurs twice`);
+    found.set(tensor.name, tensor);
+  }
+  const start = Math.ceil(cursor.at / metadata.alignment) * metadata.alignment;
+  const tensors = [...found.values()].map(({ name, type, shape, offset, bytes }): GgufTensor => {
+    const begin = start + offset;
+    return { name, type, shape, begin, end: begin + bytes };
+  });
+  requireApart(cursor, tensors);
+  return { ...metadata, version, tensors };
+}
+
+function told(version: number): string {
+  return version !== 0 && version % 65536 === 0 ? "a version of big endian numbers" : `version ${version}`;
+}
+
+interface Found {
+  readonly name: string;
+  readonly type: GgmlType;
+  readonly shape: Shape;
+  /** From the beginning of the data. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+function readTensor(cursor: Cursor, alignment: number): Found {
+  const name = cursor.text("the name of a tensor");
+  const what = `tensor "${name}"`;
+  const rank = cursor.u32(`${what}: the number of dimensions`);
+  if (rank > MOST_DIMENSIONS)
+    throw cursor.fail(`${what}: has ${rank} dimensions; ${MOST_DIMENSIONS} are the most`);
+  const shape: number[] = [];
+  for (let i = 0; i < rank; i++) shape.unshift(cursor.u64(`${what}: a dimension`));
+  if (!Number.isSafeInteger(elementCount(shape)))
+    throw cursor.fail(`${what}: [${shape}] are too many elements`);
+  const { name: typeName, type } = ggmlType(cursor.u32(`${what}: the type`));
+  if (!type)
+    throw cursor.fail(`${what}: has type ${typeName}, which is not read; ${READ_TYPES.join(", ")} are`);
+  const offset = cursor.u64(`${what}: the offset`);
+  if (offset % alignment !== 0)
+    throw cursor.fail(`${what}: its offset ${offset} is no multiple of ${alignment}`);
+  return { name, type, shape, offset, bytes: bytesOf(cursor, what, type, shape) };
+}
+
+function bytesOf(cursor: Cursor, what: string, type: GgmlType, shape: Shape): number {
+  if ("dtype" in type) return fileBytes(type.dtype, shape);
+  const columns = shape.at(-1) ?? 1;
+  if (columns % type.elements !== 0)
+    throw cursor.fail(
+      `${what}: [${shape}] has rows of ${columns}; they must be whole blocks of ${type.elements}`,
+    );
+  return (elementCount(shape) / type.elements) * blockSize(type);
+}
+
+/** Throws `FileError` if a tensor reaches beyond the file or into another one. */
+function requireApart(cursor: Cursor, tensors: readonly GgufTensor[]): void {
+  const filled = tensors.filter(({ begin, end }) => end > begin);
+  let before: GgufTensor | undefined;
+  for (const tensor of filled.toSorted((a, b) => a.begin - b.begin)) {
+    const { name, begin, end } = tensor;
+    const where = `tensor "${name}": its bytes ${begin} to ${end}`;
+    if (before && begin < before.end)
+      throw cursor.fail(`${where} overlap those of "${before.name}", which end at ${before.end}`);
+    if (end > cursor.size)
+      throw cursor.fail(`${where} reach beyond the file, which has ${cursor.size}; it is truncated`);
+    before = tensor;
+  }
+}

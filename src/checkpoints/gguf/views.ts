@@ -1,0 +1,122 @@
+/**
+ * Tensors of blocks as two tensors, as other conventions have them: codes, two in a byte, and scales. The low half of a byte is
+ * the even column. Other packed tensors are one of F32, whose values are decoded as they are read.
+ */
+import { FileError } from "../../errors.js";
+import { fileBytes } from "../../io/dtypes.js";
+import type { TensorEntry } from "../../io/header/header.js";
+import type { GgufTensor } from "./header.js";
+import { type BlockType, blockBytes, codeBytes, type PackedType } from "./types.js";
+
+/** The end of the name under which the scales of a tensor are listed. */
+export const BLOCK_SCALES = ".block_scales";
+
+/** What is listed of a file. */
+export interface View {
+  readonly entry: TensorEntry;
+  readonly tensor: GgufTensor;
+  /** The part of each block that is read; if absent, all bytes are. */
+  readonly part?: BlockPart;
+  /** The layout whose values are read, as F32. */
+  readonly packed?: PackedType;
+}
+
+/** The bytes of blocks that belong to a view. */
+export interface BlockPart {
+  /** The number of bytes that a block has of it. */
+  readonly bytes: number;
+  /** The number of bytes of a whole block. */
+  readonly stride: number;
+  /** Writes those of one block to `into`. */
+  readonly gather: (from: Uint8Array, at: number, into: Uint8Array, to: number) => void;
+}
+
+/** The views of a tensor. `path` is that of the file. */
+function viewsOf(tensor: GgufTensor): readonly View[] {
+  const { name, type, shape, begin, end } = tensor;
+  if ("dtype" in type) return [{ tensor, entry: { name, dtype: type.dtype, shape, begin, end } }];
+  if ("layout" in type) {
+    const size = fileBytes("F32", shape);
+    return [{ tensor, packed: type, entry: { name, dtype: "F32", shape, begin, end: begin + size } }];
+  }
+  const lead = shape.slice(0, -1);
+  const columns = shape.at(-1) ?? 0;
+  const blocks = (end - begin) / blockBytes(type);
+  const grid = [...(lead.length > 0 ? lead : [1]), (columns / type.elements) * type.scales];
+  const entryOf = (entry: Omit<TensorEntry, "begin" | "end">, bytes: number): TensorEntry => ({
+    ...entry,
+    begin,
+    end: begin + blocks * bytes,
+  });
+  const [codes, scales] = [codePart(type), scalePart(type)];
+  return [
+    {
+      tensor,
+      part: codes,
+      entry: entryOf({ name, dtype: "U8", shape: [...lead, columns / 2] }, codes.bytes),
+    },
+    {
+      tensor,
+      part: scales,
+      entry: entryOf({ name: name + BLOCK_SCALES, dtype: type.scaleDType, shape: grid }, scales.bytes),
+    },
+  ];
+}
+
+/** The views of all tensors by name. Throws `FileError` if a tensor has the name that the scales of another one get. */
+export function viewsByName(path: string, tensors: readonly GgufTensor[]): ReadonlyMap<string, View> {
+  const views = new Map<string, View>();
+  for (const view of tensors.flatMap(viewsOf)) {
+    const { name } = view.entry;
+    if (views.has(name))
+      throw new FileError(
+        `${path}: tensor "${name}": has the name of the scales of another tensor; rename it`,
+      );
+    views.set(name, view);
+  }
+  return views;
+}
+
+function scalePart(type: BlockType): BlockPart {
+  const { scales } = type;
+  const gather: BlockPart["gather"] = (from, at, into, to) => into.set(from.subarray(at, at + scales), to);
+  return { bytes: scales, stride: blockBytes(type), gather };
+}
+
+/**
+ * Packs codes, two in a byte with the even column in the low half, and scales into blocks: the inverse of the views. Both are
+ * those of whole blocks.
+ */
+export function packBlocks(type: BlockType, codes: Uint8Array, scales: Uint8Array): Uint8Array {
+  const half = codeBytes(type) / type.scales;
+  const stride = blockBytes(type);
+  const blocks = scales.length / type.scales;
+  const all = new Uint8Array(blocks * stride);
+  for (let block = 0, from = 0; block < blocks; block++) {
+    all.set(scales.subarray(block * type.scales, (block + 1) * type.scales), block * stride);
+    let to = block * stride + type.scales;
+    for (let scale = 0; scale < type.scales; scale++, from += half)
+      for (let i = 0; i < half; i += 2, to += 2) {
+        const [low, high] = [codes[from + i / 2] as number, codes[from + (half + i) / 2] as number];
+        all[to] = (low & 15) | ((high & 15) << 4);
+        all[to + 1] = (low >>> 4) | (high & 0xf0);
+      }
+  }
+  return all;
+}
+
+/** Under each scale, byte j of h holds elements j and j + h. */
+function codePart(type: BlockType): BlockPart {
+  const half = codeBytes(type) / type.scales;
+  const gather: BlockPart["gather"] = (from, at, into, to) => {
+    for (let scale = 0; scale < type.scales; scale++) {
+      const [source, target] = [at + type.scales + scale * half, to + scale * half];
+      for (let i = 0; i < half; i += 2) {
+        const [even, odd] = [from[source + i] as number, from[source + i + 1] as number];
+        into[target + i / 2] = (even & 15) | ((odd & 15) << 4);
+        into[target + (half + i) / 2] = (even >>> 4) | (odd & 0xf0);
+      }
+    }
+  };
+  return { bytes: codeBytes(type), stride: blockBytes(type), gather };
+}

@@ -1,0 +1,182 @@
+/** Writes GGUF files of version 3. */
+import { ArgumentError, FileError } from "../../errors.js";
+import { Coverage } from "../../io/coverage/coverage.js";
+import { fileBytes } from "../../io/dtypes.js";
+import { writeAt } from "../../io/files.js";
+import type { TensorEntry, TensorPlan } from "../../io/header/header.js";
+import { replaceFile } from "../../io/replace/replace.js";
+import type { PutTensor } from "../../io/safetensors-writer.js";
+import type { Shape } from "../../tensor/shape.js";
+import { MAGIC_WORD, MOST_DIMENSIONS } from "./header.js";
+import { DEFAULT_ALIGNMENT } from "./metadata.js";
+import { type BlockType, blockBytes, blockType, codeBytes, plainType } from "./types.js";
+import { BLOCK_SCALES, packBlocks } from "./views.js";
+
+const VERSION = 3;
+/** The most bytes of a tensor's name that ggml reads: its names have 64, the last one zero. */
+const MOST_NAME_BYTES = 63;
+
+/** The contents of a file. */
+export interface GgufPlan {
+  /** The tensors as `GgufFile` lists them: those of blocks as codes, and their scales under a name of their own. */
+  readonly tensors: readonly TensorPlan[];
+  /** The entries of the metadata: key, type and value of each, as bytes. */
+  readonly metadata: readonly Uint8Array[];
+}
+
+/** A tensor of the file. */
+interface Written {
+  readonly name: string;
+  readonly type: number;
+  readonly shape: Shape;
+  readonly bytes: number;
+  /** The layout of its blocks, if it has any. */
+  readonly blocks?: BlockType;
+}
+
+const UTF8 = new TextEncoder();
+
+/** Numbers of several bytes and texts, little endian. */
+export const little = {
+  u16: (value: number) => integers(2, value),
+  u32: (value: number) => integers(4, value),
+  u64: (value: number) => integers(8, value),
+  /** A text with its length before it. */
+  text: (value: string) => Buffer.concat([integers(8, UTF8.encode(value).length), UTF8.encode(value)]),
+} as const;
+
+function integers(size: number, value: number): Uint8Array {
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(value), true);
+  return bytes.subarray(0, size);
+}
+
+const padded = (bytes: number): number => Math.ceil(bytes / DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT;
+
+/**
+ * The tensors of a file of these views. Throws `FileError` for what GGUF cannot hold: another type, more dimensions, a longer
+ * name, or rows that are no whole blocks.
+ */
+export function ggufTensors(path: string, views: readonly TensorPlan[]): readonly Written[] {
+  const byName = new Map(views.map((view) => [view.name, view]));
+  return views.flatMap(({ name, dtype, shape }): Written[] => {
+    const fail = (why: string): FileError => new FileError(`${path}: tensor "${name}": ${why}`);
+    const codes = name.endsWith(BLOCK_SCALES) ? byName.get(name.slice(0, -BLOCK_SCALES.length)) : undefined;
+    if (codes && blockType(dtype)) return [];
+    if (shape.length > MOST_DIMENSIONS)
+      throw fail(`has ${shape.length} dimensions; GGUF has ${MOST_DIMENSIONS} at most`);
+    const { length } = UTF8.encode(name);
+    if (length > MOST_NAME_BYTES)
+      throw fail(`its name has ${length} bytes; ggml reads ${MOST_NAME_BYTES} at most`);
+    const scales = byName.get(name + BLOCK_SCALES);
+    const blocks = scales && blockType(scales.dtype);
+    if (!blocks) {
+      const plain = plainType(dtype);
+      if (!plain) throw fail(`is ${dtype}, a type that GGUF has not`);
+      return [{ name, type: plain.number, shape, bytes: fileBytes(dtype, shape) }];
+    }
+    const columns = 2 * (shape.at(-1) ?? 0);
+    if (columns % blocks.elements !== 0)
+      throw fail(`has rows of ${columns}; they must be whole blocks of ${blocks.elements}`);
+    const bytes = fileBytes(dtype, shape) + fileBytes(scales.dtype, scales.shape);
+    return [{ name, type: blocks.number, shape: [...shape.slice(0, -1), columns], bytes, blocks }];
+  });
+}
+
+/** The header of a file, and where the data of each tensor begin. */
+function headerOf(
+  tensors: readonly Written[],
+  metadata: readonly Uint8Array[],
+): { readonly header: Uint8Array; readonly begins: ReadonlyMap<string, number> } {
+  const { text, u32, u64 } = little;
+  let offset = 0;
+  const described = tensors.map(({ name, type, shape, bytes }) => {
+    const at = offset;
+    offset += padded(bytes);
+    return {
+      at,
+      name,
+      pieces: [text(name), u32(shape.length), ...shape.toReversed().map(u64), u32(type), u64(at)],
+    };
+  });
+  const head = [u32(MAGIC_WORD), u32(VERSION), u64(tensors.length), u64(metadata.length)];
+  const bytes = Buffer.concat([...head, ...metadata, ...described.flatMap(({ pieces }) => pieces)]);
+  const header = new Uint8Array(padded(bytes.length));
+  header.set(bytes);
+  return { header, begins: new Map(described.map(({ name, at }) => [name, header.length + at])) };
+}
+
+/**
+ * Writes a GGUF file; `body` writes every byte of every tensor of the plan, those of one tensor from the beginning to the end.
+ * Blocks are written when their codes and their scales are there: scales should not come long after codes. The file appears at
+ * `path` when it is complete. Throws `FileError` for what GGUF cannot hold and for errors of the operating system.
+ */
+export async function writeGguf(
+  path: string,
+  plan: GgufPlan,
+  body: (put: PutTensor) => Promise<void>,
+): Promise<void> {
+  const tensors = ggufTensors(path, plan.tensors);
+  const { header, begins } = headerOf(tensors, plan.metadata);
+  const entries = new Map(plan.tensors.map((each): [string, TensorEntry] => [each.name, entryOf(each)]));
+  await replaceFile(path, async (handle) => {
+    const coverage = new Coverage(path, entries);
+    const write = (bytes: Uint8Array, at: number): Promise<void> => writeAt(path, handle, bytes, at);
+    await write(header, 0);
+    const parts = new Map<string, { readonly packer: Packer; readonly part: "codes" | "scales" }>();
+    for (const { name, blocks, bytes } of tensors) {
+      const begin = begins.get(name) ?? 0;
+      await write(new Uint8Array(padded(bytes) - bytes), begin + bytes);
+      if (!blocks) continue;
+      const packer = new Packer(blocks, begin, write);
+      parts.set(name, { packer, part: "codes" }).set(name + BLOCK_SCALES, { packer, part: "scales" });
+    }
+    await body(async (name, bytes, at = 0) => {
+      coverage.add(name, bytes, at);
+      const found = parts.get(name);
+      if (found) await found.packer.put(found.part, bytes, at);
+      else await write(bytes, (begins.get(name) ?? 0) + at);
+    });
+    coverage.requireComplete();
+  });
+}
+
+function entryOf(plan: TensorPlan): TensorEntry {
+  return { ...plan, begin: 0, end: fileBytes(plan.dtype, plan.shape) };
+}
+
+/** Codes and scales of one tensor, which become blocks as far as both are there. */
+class Packer {
+  readonly #waiting = { codes: new Uint8Array(), scales: new Uint8Array() };
+  readonly #at = { codes: 0, scales: 0 };
+  #blocks = 0;
+
+  constructor(
+    private readonly type: BlockType,
+    private readonly begin: number,
+    private readonly write: (bytes: Uint8Array, at: number) => Promise<void>,
+  ) {}
+
+  async put(part: "codes" | "scales", bytes: Uint8Array, at: number): Promise<void> {
+    if (at !== this.#at[part])
+      throw new ArgumentError(
+        `put: byte ${at} of ${part} comes after byte ${this.#at[part]}; write them in order`,
+      );
+    this.#at[part] += bytes.length;
+    const before = this.#waiting[part];
+    this.#waiting[part] = before.length === 0 ? bytes.slice() : Buffer.concat([before, bytes]);
+    const { codes, scales } = this.#waiting;
+    const [codeStep, scaleStep] = [codeBytes(this.type), this.type.scales];
+    const count = Math.floor(Math.min(codes.length / codeStep, scales.length / scaleStep));
+    if (count === 0) return;
+    const packed = packBlocks(
+      this.type,
+      codes.subarray(0, count * codeStep),
+      scales.subarray(0, count * scaleStep),
+    );
+    this.#waiting.codes = codes.subarray(count * codeStep);
+    this.#waiting.scales = scales.subarray(count * scaleStep);
+    await this.write(packed, this.begin + this.#blocks * blockBytes(this.type));
+    this.#blocks += count;
+  }
+}

@@ -1,0 +1,85 @@
+/** The exports of the reference for stored weights, with memory of their own. */
+import type { Exactly, ExportArgs, Immediate } from "../../backends/wasm/call.js";
+import { Heap } from "../../backends/wasm/heap.js";
+import { type ExportName, type Instance, openInstance } from "../../backends/wasm/instance.js";
+import { Pool } from "../../backends/wasm/pool.js";
+import { asBytes } from "../../tensor/data.js";
+
+/** Memory of the kernels. It is valid until the place of the same name is asked for again. */
+export interface Place {
+  readonly address: number;
+  readonly bytes: Uint8Array;
+}
+
+interface Block {
+  readonly address: number;
+  readonly size: number;
+}
+
+/** Beyond each place, so that kernels may read whole vectors. */
+const SLACK = 64;
+
+/** Kernels that run on the calling thread, for one user at a time. */
+export class Kernels {
+  readonly #blocks = new Map<string, Block>();
+
+  private constructor(
+    private readonly instance: Instance,
+    private readonly heap: Heap,
+    private readonly pool: Pool,
+  ) {}
+
+  /** Throws `BackendError` if the host does not allow WebAssembly. */
+  static async open(): Promise<Kernels> {
+    const instance = await openInstance();
+    const heap = new Heap(instance);
+    return new Kernels(instance, heap, await Pool.open(instance, heap, 1));
+  }
+
+  /** Memory of `length` bytes under a name. What it had stays if it has been as long before; else it has any bytes. */
+  place(name: string, length: number): Place {
+    let block = this.#blocks.get(name);
+    if (!block || block.size < length) {
+      if (block) this.heap.release(block.address);
+      this.#blocks.delete(name);
+      block = { address: this.heap.reserve(length + SLACK), size: length };
+      this.#blocks.set(name, block);
+    }
+    return {
+      address: block.address,
+      bytes: new Uint8Array(this.instance.memory.buffer, block.address, length),
+    };
+  }
+
+  /** Puts data under a name, and returns its address. Data that is there already is not copied. */
+  put(name: string, data: ArrayBufferView): number {
+    if (data.buffer === this.instance.memory.buffer) return data.byteOffset;
+    const { address, bytes } = this.place(name, data.byteLength);
+    bytes.set(asBytes(data));
+    return address;
+  }
+
+  /** The numbers at an address. */
+  doubles(address: number, count: number): Float64Array {
+    return new Float64Array(this.instance.memory.buffer, address, count);
+  }
+
+  /** The bytes at an address. */
+  bytes(address: number, count: number): Uint8Array {
+    return new Uint8Array(this.instance.memory.buffer, address, count);
+  }
+
+  /** Calls an export over a range. */
+  run<K extends ExportName, A extends ExportArgs<K>>(
+    name: K,
+    total: number,
+    args: A & Exactly<A, ExportArgs<K>>,
+  ): void {
+    this.pool.run(name, { total }, args);
+  }
+
+  /** Calls an export. */
+  call<K extends Immediate, A extends ExportArgs<K>>(name: K, args: A & Exactly<A, ExportArgs<K>>): number {
+    return this.pool.call(name, args);
+  }
+}

@@ -1,0 +1,65 @@
+/** Tensors of a file that have no values of their own: codes and scales of a checkpoint's convention. */
+import type { FileDType } from "../../io/dtypes.js";
+import type { TensorSource } from "../../io/source.js";
+import { conventionOf } from "../stored/conventions.js";
+import type { StoredTensor } from "../stored/open.js";
+import { hasNameOfScale } from "./leftovers.js";
+import { recognize } from "./recognize.js";
+
+/** Types that a codes tensor of some convention has. */
+const SUSPECT: ReadonlySet<FileDType> = new Set([
+  ...(["F4", "F6_E2M3", "F6_E3M2", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"] as const),
+  ...(["U8", "I8", "I32"] as const),
+]);
+
+const PLAIN: ReadonlySet<FileDType> = new Set(["U8", "I8", "I32"]);
+
+/** Why a tensor has no values of its own. */
+export interface Foreign {
+  readonly name: string;
+  /**
+   * `part`: it is one of the tensors of a weight, or has the name of a convention's scales. `codes`: it has the type of codes or
+   * scales, and their counterpart is absent. `bytes`: the same, and plain bytes may have its name and type, as `encode` writes
+   * them.
+   */
+  readonly kind: "part" | "codes" | "bytes";
+  readonly why: string;
+}
+
+/** The tensors of a file that are parts of a convention's weights, or that lack their counterparts. */
+export function foreignTensors(file: TensorSource): ReadonlyMap<string, Foreign> {
+  const found = new Map<string, Foreign>();
+  const add = (name: string, why: string, kind: Foreign["kind"] = "part"): void => {
+    if (!found.has(name) && file.tensors.has(name)) found.set(name, { name, why, kind });
+  };
+  let suspect = false;
+  for (const { dtype } of file.tensors.values()) suspect ||= SUSPECT.has(dtype);
+  if (!suspect) return found;
+  const tensors = new Map<string, StoredTensor>();
+  for (const entry of file.tensors.values()) tensors.set(entry.name, { entry, shard: file });
+  const { weights, unfit, findings } = recognize(
+    { shards: [file], tensors, metadata: file.metadata },
+    undefined,
+  );
+  for (const { convention, codes, scale, global, name } of weights) {
+    const { summary } = conventionOf(convention);
+    for (const { entry } of [codes, scale, ...(global ? [global] : [])])
+      add(entry.name, `is part of the quantized weight "${name}" (${convention}: ${summary})`);
+  }
+  for (const { name, convention, parts } of unfit) {
+    const { summary } = conventionOf(convention);
+    for (const part of parts)
+      add(
+        part,
+        `is part of the quantized weight "${name}", whose scales do not fit (${convention}: ${summary})`,
+      );
+  }
+  for (const { name, subject, what } of findings) {
+    if (name !== "scale-missing" && name !== "scale-dtype" && name !== "scale-orphan") continue;
+    const isPlain = PLAIN.has(file.tensors.get(subject)?.dtype ?? "BOOL");
+    if (name === "scale-orphan")
+      add(subject, what, hasNameOfScale(subject) ? "part" : isPlain ? "bytes" : "codes");
+    else add(subject, what, isPlain && subject.endsWith(".weight") ? "bytes" : "codes");
+  }
+  return found;
+}

@@ -1,0 +1,64 @@
+/** The shape that a weight had before its codes were packed. */
+import { FILE_DTYPES } from "../../io/dtypes.js";
+import type { Shape } from "../../tensor/shape.js";
+import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
+import type { Scheme } from "../stored/config/scheme.js";
+import type { Convention } from "../stored/conventions.js";
+import type { StoredTensor } from "../stored/open.js";
+import { rowsOf } from "../stored/packing.js";
+
+const WORD_BITS = 32;
+
+/** What is known of a weight before its shape is. */
+export interface Stored {
+  readonly row: Convention;
+  readonly type: CodeTypeName;
+  readonly codes: StoredTensor;
+  readonly scale: StoredTensor;
+  /** The shape that the file itself says. */
+  readonly said?: readonly number[] | undefined;
+  readonly scheme?: Scheme | undefined;
+}
+
+/** The shape of a weight before quantization, or why it has none. */
+export function logicalShape(stored: Stored): Shape | string {
+  const { row, type, codes } = stored;
+  const { dtype, shape } = codes.entry;
+  const { bits } = CODE_TYPES[type];
+  const { packing } = row.codes;
+  if (packing === "words") return wordsShape(stored);
+  const lead = shape.slice(0, -2);
+  if (packing === "rows") return [...lead, rowsOf(packing, shape.at(-2) ?? 1), shape.at(-1) ?? 1];
+  const folded = row.codes.suffix === "_blocks" && shape.length >= 3;
+  const last = folded ? (shape.at(-1) ?? 0) * (shape.at(-2) ?? 0) : (shape.at(-1) ?? 1);
+  const columns = (last * FILE_DTYPES[dtype].bits) / bits;
+  if (!Number.isInteger(columns))
+    return `${dtype} [${shape}] holds no whole number of ${type} codes in a row`;
+  return [...shape.slice(0, folded ? -2 : -1), columns];
+}
+
+/** The shape of codes in words, whose last one may have room for more codes than there are. */
+function wordsShape({ type, codes, scale, said, scheme }: Stored): Shape | string {
+  const { name, shape } = codes.entry;
+  const { bits } = CODE_TYPES[type];
+  const words = shape.at(-1) ?? 1;
+  const wordsFor = (columns: number): number => Math.ceil((columns * bits) / WORD_BITS);
+  const told = `${name} is I32 [${shape}], ${words} words in a row`;
+  if (said) {
+    const columns = said.at(-1) ?? 0;
+    const isWhole = said.every((size) => Number.isSafeInteger(size) && size >= 0);
+    if (!isWhole || said.length !== shape.length)
+      return `weight_shape says [${said}], and ${name} has shape [${shape}]`;
+    if (said.slice(0, -1).some((size, axis) => size !== shape[axis]))
+      return `weight_shape says [${said}], and ${name} has ${shape.slice(0, -1).join("x")} rows`;
+    if (wordsFor(columns) === words) return said;
+    return `${told}; weight_shape says ${columns} columns, which take ${wordsFor(columns)} words of ${bits} bits each`;
+  }
+  if (scheme?.bits === undefined)
+    return `${told}; neither weight_shape nor a configuration says how many bits a code has`;
+  if (scheme.bits !== bits) return `${told}; the configuration says ${scheme.bits} bits`;
+  const groups = scale.entry.shape.at(-1) ?? 0;
+  const columns = scheme.group === undefined ? (words * WORD_BITS) / bits : scheme.group * groups;
+  if (Number.isInteger(columns) && wordsFor(columns) === words) return [...shape.slice(0, -1), columns];
+  return `${told}; ${groups} groups of ${scheme.group ?? "any number of"} columns take another number of words`;
+}

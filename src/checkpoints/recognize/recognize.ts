@@ -1,0 +1,257 @@
+/** Finds the quantized weights of a checkpoint, and the tensors that belong to none. */
+import type { FileDType } from "../../io/dtypes.js";
+import { type Shape, sameShape } from "../../tensor/shape.js";
+import { type Finding, finding } from "../judge/findings.js";
+import { CODE_TYPES, type CodeTypeName } from "../stored/code-types.js";
+import type { Claim } from "../stored/config/claim.js";
+import type { Scheme } from "../stored/config/scheme.js";
+import { subclassOf } from "../stored/config/torchao.js";
+import {
+  CONVENTION_NAMES,
+  type Convention,
+  type ConventionName,
+  conventionOf,
+} from "../stored/conventions.js";
+import type { Facts } from "../stored/facts.js";
+import type { CheckpointTensors, StoredTensor } from "../stored/open.js";
+import { type OwnWeight, ownTensors } from "../stored/own.js";
+import type { QuantizedWeight } from "../stored/weight.js";
+import { companionShapes } from "./companion-shapes.js";
+import { fitGeometry } from "./geometry.js";
+import { leftovers } from "./leftovers.js";
+import { logicalShape } from "./logical-shape.js";
+
+/** Codes whose scales do not fit them, and all tensors that belong to them. */
+export interface UnfitWeight {
+  readonly name: string;
+  readonly convention: ConventionName;
+  readonly parts: readonly string[];
+  /** Why they do not fit. */
+  readonly findings: readonly Finding[];
+}
+
+/** A quantized weight, and every convention that its tensors fit. The first is that of the weight. */
+export interface RecognizedWeight extends QuantizedWeight {
+  readonly fits: readonly ConventionName[];
+}
+
+/** The tensors of a checkpoint, sorted. */
+export interface Recognized {
+  readonly weights: readonly RecognizedWeight[];
+  /** The codes whose scales do not fit them. */
+  readonly unfit: readonly UnfitWeight[];
+  /** What `lockstep quantize` and `saveTensors` wrote. */
+  readonly own: readonly OwnWeight[];
+  /** The tensors that are neither codes nor scales, nor belong to a quantized weight. */
+  readonly plain: readonly StoredTensor[];
+  readonly findings: readonly Finding[];
+}
+
+/** The kinds of code that a convention of e4m3 also takes, by the type of the tensor. */
+const OTHER_TYPES: Partial<Record<FileDType, CodeTypeName>> = {
+  F8_E5M2: "e5m2",
+  F8_E4M3FNUZ: "e4m3fnuz",
+  F8_E5M2FNUZ: "e5m2fnuz",
+};
+
+/** What is known beside names, types and shapes. */
+export interface Knowledge {
+  /** The shapes that the file says of packed weights. */
+  readonly facts?: Facts;
+  /** The convention that weights have, whatever their tensors look like. */
+  readonly as?: ConventionName | undefined;
+}
+
+/** The kinds of code that the type of a tensor names, of conventions with several. */
+const NAMED_TYPES: Partial<Record<FileDType, CodeTypeName>> = { F6_E3M2: "e3m2" };
+
+/** Sorts the tensors of a checkpoint. */
+export function recognize(
+  checkpoint: CheckpointTensors,
+  claim: Claim | undefined,
+  { facts = new Map(), as }: Knowledge = {},
+): Recognized {
+  const { tensors } = checkpoint;
+  const findings: Finding[] = [];
+  const taken = new Set<string>();
+  const own = ownTensors(checkpoint, taken, findings);
+  const names = as === undefined ? CONVENTION_NAMES : [as];
+  const rows = names.filter((name) => conventionOf(name).container === checkpoint.container);
+  const weights: RecognizedWeight[] = [];
+  const unfit: UnfitWeight[] = [];
+  const about = { checkpoint, claim, facts };
+  for (const stored of tensors.values()) {
+    if (taken.has(stored.entry.name)) continue;
+    const tries = rows
+      .flatMap((convention) => candidate(about, convention, stored) ?? [])
+      .sort((a, b) => rankOf(b, claim) - rankOf(a, claim))
+      .map((found) => attempt(about, found));
+    const fitting = tries.filter(({ weight }) => weight);
+    const best = fitting[0] ?? tries[0];
+    if (!best) continue;
+    for (const part of best.parts) taken.add(part);
+    findings.push(...best.findings);
+    const { weight, convention, parts } = best;
+    if (weight) weights.push({ ...weight, fits: fitting.map((each) => each.convention) });
+    else unfit.push({ name: stored.entry.name, convention, parts, findings: best.findings });
+  }
+  const { plain, findings: others } = leftovers(checkpoint, taken, as);
+  return { weights, unfit, own, plain, findings: [...findings, ...others] };
+}
+
+/** Whether a configuration claims a convention, for the weights of which `scheme` is said. */
+export function announces(name: ConventionName, claim: Claim | undefined, scheme?: Scheme): boolean {
+  if (claim === undefined) return false;
+  const { methods, formats } = conventionOf(name);
+  if (!methods.includes(claim.method)) return false;
+  const said = scheme?.formats ?? claim.formats;
+  return !formats || said.length === 0 || said.some((each) => formats.includes(each));
+}
+
+/** The likelier conventions have the larger rank: those of the configuration, with as many bits as it says. */
+function rankOf({ convention, type, scheme }: Candidate, claim: Claim | undefined): number {
+  const sameBits = scheme?.bits === CODE_TYPES[type].bits;
+  const sameMethod = claim !== undefined && conventionOf(convention).methods.includes(claim.method);
+  return 4 * Number(announces(convention, claim, scheme)) + 2 * Number(sameMethod) + Number(sameBits);
+}
+
+/** What a weight is recognized from. */
+interface About {
+  readonly checkpoint: CheckpointTensors;
+  readonly claim: Claim | undefined;
+  readonly facts: Facts;
+}
+
+/** Tensors whose names and types are those of a convention. */
+interface Candidate {
+  readonly convention: ConventionName;
+  readonly row: Convention;
+  readonly type: CodeTypeName;
+  readonly prefix: string;
+  readonly name: string;
+  readonly codes: StoredTensor;
+  readonly scale: StoredTensor;
+  readonly global?: StoredTensor;
+  readonly scheme?: Scheme;
+}
+
+function candidate(
+  { checkpoint: { tensors }, claim }: About,
+  convention: ConventionName,
+  codes: StoredTensor,
+): Candidate | undefined {
+  const row = conventionOf(convention);
+  const { name: tensor, dtype } = codes.entry;
+  if (!tensor.endsWith(row.codes.suffix)) return undefined;
+  const type = typeOf(row, dtype);
+  const prefix = tensor.slice(0, tensor.length - row.codes.suffix.length);
+  if (tensors.has(prefix + MARKER) !== (row.marker === MARKER)) return undefined;
+  if (GLOBAL_ENDS.some((end) => tensors.has(prefix + end) && !hasPart(row, end))) return undefined;
+  const scale = tensors.get(prefix + row.scale.suffix);
+  if (!type || !scale || scale === codes || !row.scale.dtypes.includes(scale.entry.dtype)) return undefined;
+  const name = weightName(row, prefix, codes);
+  const resolved = claim?.resolve(moduleOf(name));
+  const scheme = resolved?.kind === "quantized" ? { scheme: resolved.scheme } : {};
+  const found = { convention, row, type, prefix, name, codes, scale, ...scheme };
+  if (!row.global) return found;
+  const global = tensors.get(prefix + row.global.suffix);
+  if (!global && row.global.optional) return found;
+  return global && row.global.dtypes.includes(global.entry.dtype) ? { ...found, global } : undefined;
+}
+
+/** The tensor that tells ComfyUI's conventions from others with the same names. */
+const MARKER = ".comfy_quant";
+
+/** Global scales, beside which scales of blocks mean nothing by themselves. */
+const GLOBAL_ENDS = [".weight_global_scale", ".weight_scale_2", "._weight_per_tensor_scale"];
+
+const hasPart = ({ global, others = [] }: Convention, end: string): boolean =>
+  global?.suffix === end || others.includes(end);
+
+/** The module that has a weight. */
+export const moduleOf = (weight: string): string => weight.replace(/\.weight$/, "");
+
+function typeOf(row: Convention, dtype: FileDType): CodeTypeName | undefined {
+  if (row.codes.dtypes.includes(dtype)) return NAMED_TYPES[dtype] ?? row.type;
+  return CODE_TYPES[row.type].fn ? OTHER_TYPES[dtype] : undefined;
+}
+
+interface Attempt {
+  readonly convention: ConventionName;
+  readonly weight?: QuantizedWeight;
+  /** The names of all tensors of the weight. */
+  readonly parts: readonly string[];
+  readonly findings: readonly Finding[];
+}
+
+function attempt(about: About, found: Candidate): Attempt {
+  const { checkpoint, claim, facts } = about;
+  const { tensors, metadata } = checkpoint;
+  const { convention, row, type, prefix, name, codes, scale, global, scheme } = found;
+  const part = (suffix: string | undefined): StoredTensor | undefined =>
+    suffix === undefined ? undefined : tensors.get(prefix + suffix);
+  const zeros = part(row.zeros?.suffix);
+  const order = part(row.order);
+  const factors = part(row.factors);
+  const beside = [zeros, order, factors].flatMap((each) => (each ? [each.entry.name] : []));
+  const others = (row.others ?? []).map((suffix) => prefix + suffix).filter((each) => tensors.has(each));
+  const parts = [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
+  const all = [...new Set([...parts, ...beside, ...others])];
+  const said = facts.get(`${prefix}.weight_shape`);
+  const shape = logicalShape({ row, type, codes, scale, said, scheme });
+  if (typeof shape === "string")
+    return { convention, parts: all, findings: [finding("codes-shape", name, shape)] };
+  const subclass = subclassOf(row.maySwizzle ? metadata : {}, name);
+  const swizzled = subclass.swizzled || row.swizzles === true;
+  const announced = announces(convention, claim, scheme) ? scheme : undefined;
+  const fitted = fitGeometry({ convention, name, shape, scale, claim, scheme: announced, swizzled });
+  const findings = [...fitted.findings, ...foreignCodes(found)];
+  findings.push(...globalShape(found, shape));
+  for (const each of subclass.parts) {
+    if (tensors.has(`${prefix}._weight_${each}`)) continue;
+    findings.push(finding("scale-missing", name, `the metadata say that there is ${prefix}._weight_${each}`));
+  }
+  const { geometry } = fitted;
+  if (!geometry) return { convention, parts: all, findings };
+  const wrong = companionShapes({ row, type, scale, shape, geometry }, { zeros, factors });
+  if (wrong !== undefined)
+    return { convention, parts: all, findings: [...findings, finding("companion-shape", name, wrong)] };
+  const weight = {
+    ...{ name, convention, type, shape, codes, scale, geometry },
+    ...(global ? { global } : {}),
+    ...(zeros ? { zeros } : {}),
+    ...(order ? { order } : {}),
+    ...(factors ? { factors } : {}),
+  };
+  return { convention, weight, parts: all, findings };
+}
+
+/** A finding about a global scale of another shape. */
+function globalShape({ row, name, global }: Candidate, shape: Shape): Finding[] {
+  const lead = shape.slice(0, -2);
+  const isStack = row.global?.stacked === true && lead.some((size) => size !== 1);
+  const fits = isStack
+    ? global === undefined || sameShape(global.entry.shape, lead)
+    : !global?.entry.shape.some((size) => size !== 1);
+  if (!global || fits) return [];
+  const needed = isStack ? `must be [${lead}], one number for each matrix` : "must be one number";
+  return [
+    finding("scale-shape", name, `${global.entry.name} has shape [${global.entry.shape}]; it ${needed}`),
+  ];
+}
+
+/** The name of the weight before it was quantized. */
+function weightName({ codes: { suffix } }: Convention, prefix: string, codes: StoredTensor): string {
+  return /^\._?weight/.test(suffix)
+    ? `${prefix}.weight`
+    : suffix.startsWith("_weight")
+      ? codes.entry.name
+      : prefix || codes.entry.name;
+}
+
+/** A finding about FP8 of another kind. */
+function foreignCodes({ row, name, type, codes }: Candidate): Finding[] {
+  return /fnuz$/.test(type)
+    ? [finding("codes-fnuz", name, `the codes are ${codes.entry.dtype}; ${row.summary} has F8_E4M3`)]
+    : [];
+}

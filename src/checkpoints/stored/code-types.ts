@@ -1,0 +1,80 @@
+/** The codes of quantized weights in files: how they lie in bytes, and their values. */
+import { valueOfCode } from "../../formats/derive.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+import { unpackFour, unpackSix } from "../../tensor/packed.js";
+
+/** A kind of code. */
+export interface CodeType {
+  /** The bits of a code. Those of 4 and 6 bits lie back to back from the low bits up; `packing.ts` unpacks others. */
+  readonly bits: number;
+  /** The value of each code. */
+  readonly values: Float64Array;
+  /** The largest finite magnitude. */
+  readonly max: number;
+  /** By what values are multiplied, compared with the format of the codes; scales are smaller by the same. */
+  readonly factor: number;
+  /** Whether the type is FP8 with the codes of e4m3fn, for which files have other FP8 too. */
+  readonly fn: boolean;
+}
+
+function floating(format: ScalarFormat, bits: number): CodeType {
+  return typed(bits, (code) => valueOfCode(format, code));
+}
+
+function typed(bits: number, value: (code: number) => number): CodeType {
+  const values = Float64Array.from({ length: 2 ** bits }, (_, code) => value(code));
+  return { bits, values, max: Math.max(...values.filter(Number.isFinite)), factor: 1, fn: false };
+}
+
+/** Integers stored with an offset of half their range, as compressed-tensors packs them. */
+const offset = (bits: number): CodeType => typed(bits, (code) => code - 2 ** (bits - 1));
+
+/** Every kind of code by its name. Of integers, `int8` alone is two's complement. */
+export const CODE_TYPES = {
+  e4m3: { ...floating("e4m3", 8), fn: true },
+  e5m2: floating("e5m2", 8),
+  e4m3fnuz: floating("e4m3fnuz", 8),
+  e5m2fnuz: floating("e5m2fnuz", 8),
+  e2m3: floating("e2m3", 6),
+  e3m2: floating("e3m2", 6),
+  e2m1: floating("e2m1", 4),
+  /** ggml's table: doubled values, and no negative zero. */
+  e2m1x2: { ...typed(4, (code) => (code === 8 ? 0 : 2 * valueOfCode("e2m1", code))), factor: 2 },
+  int8: typed(8, (code) => (code < 128 ? code : code - 256)),
+  int1: offset(1),
+  int2: offset(2),
+  int3: offset(3),
+  int4: offset(4),
+  int5: offset(5),
+  int6: offset(6),
+  int7: offset(7),
+  /** Differences of integers of 8 bits and their zero points. */
+  int9: offset(9),
+} as const satisfies Record<string, CodeType>;
+
+/** The name of a kind of code. */
+export type CodeTypeName = keyof typeof CODE_TYPES;
+
+/** Unpacks codes of 4, 6 or 8 bits, one per element of `into`. Elements that `bytes` does not hold stay as they are. */
+export function unpackCodes({ bits }: CodeType, bytes: Uint8Array, into: Uint8Array): void {
+  if (bits === 8) into.set(bytes);
+  else if (bits === 4) unpackFour(bytes, into);
+  else unpackSix(bytes, into);
+}
+
+/** The scale of each byte that is a code of e4m3, whatever the type of its tensor says. */
+export const E4M3_BYTES = Float32Array.from({ length: 256 }, (_, byte) => valueOfCode("e4m3", byte));
+
+/** The bias of e8m0, and one more for the half. No byte is NaN. */
+const HALF_BIAS = 128;
+const MAGNITUDE = 0x7f;
+
+/** The scale of each byte of e8m0 in a block of ggml, whose table of codes is doubled: 2^(byte - 128). */
+export const E8M0_HALVES = Float32Array.from({ length: 256 }, (_, byte) => 2 ** (byte - HALF_BIAS));
+
+/** The scale of each byte of e4m3 without a sign in a block of ggml: bit 7 is ignored, 0x7F is 0, and 0xFF is 240. */
+export const UE4M3_HALVES = Float32Array.from({ length: 256 }, (_, byte) => {
+  if (byte === MAGNITUDE) return 0;
+  const magnitude = byte & MAGNITUDE;
+  return (magnitude === MAGNITUDE ? 480 : valueOfCode("e4m3", magnitude)) / 2;
+});

@@ -1,0 +1,114 @@
+/** The quantization that a configuration claims. */
+import { FileError } from "../../../errors.js";
+import { isObject, type JsonObject } from "../../../io/header/header.js";
+import { JsonError, parseJson } from "../../../io/json/json-read.js";
+import { countIn, isText, listOf, pairIn } from "./json-fields.js";
+import { type Resolved, resolver } from "./scheme.js";
+
+/** The quantization that a configuration claims. */
+export interface Claim {
+  /** The file that claims it. */
+  readonly path: string;
+  readonly method: string;
+  /** All formats of compressed-tensors, or ModelOpt's algorithm; empty if the method says enough. */
+  readonly formats: readonly string[];
+  /** The rows and columns of a block, if the configuration has only one such setting. */
+  readonly block?: readonly [number, number];
+  /** The number of elements of a group, if the configuration has only one such setting. */
+  readonly group?: number;
+  /** What it says of the weights of a module. */
+  readonly resolve: (module: string) => Resolved;
+  /** Whether it lists the linear layers that are not quantized, so that all others are. */
+  readonly allLinear: boolean;
+  /** Whether the cache of keys and values is quantized with recorded scales. */
+  readonly cache: boolean;
+  /** The configuration itself. */
+  readonly json: JsonObject;
+}
+
+/** The object in the text of a JSON file. Throws `FileError` if it is anything else. */
+export function parseObject(path: string, text: string): JsonObject {
+  try {
+    const json = parseJson(text);
+    if (isObject(json)) return json;
+  } catch (error) {
+    if (!(error instanceof JsonError)) throw error;
+    throw new FileError(`${path}: ${error.message}`, { cause: error });
+  }
+  throw new FileError(`${path}: must be a JSON object`);
+}
+
+/** A config.json without any claim of a quantization. */
+export function withoutClaim(model: JsonObject): JsonObject {
+  const { quantization_config: _, compression_config: __, quantization, text_config: text, ...rest } = model;
+  return {
+    ...rest,
+    ...(quantization === undefined || mlxClaim(model) ? {} : { quantization }),
+    ...(text === undefined ? {} : { text_config: isObject(text) ? withoutClaim(text) : text }),
+  };
+}
+
+/** What MLX writes into a config.json; undefined if it did not. */
+function mlxClaim({ quantization }: JsonObject): JsonObject | undefined {
+  const isMlx =
+    isObject(quantization) &&
+    quantization.group_size !== undefined &&
+    quantization.quant_method === undefined;
+  return isMlx ? quantization : undefined;
+}
+
+/** The claim of a config.json, or of a hf_quant_config.json beside it. The paths are those of the two. */
+export function claimIn(
+  paths: readonly [string, string],
+  model: JsonObject | undefined,
+  modelopt: JsonObject | undefined,
+): Claim | undefined {
+  const mlx = model && mlxClaim(model);
+  if (mlx) return claimOf(paths[0], mlx, "mlx");
+  const within = model?.quantization_config ?? inner(model);
+  if (isObject(within)) return claimOf(paths[0], within, methodOf(within));
+  return isObject(modelopt?.quantization) ? claimOf(paths[1], modelopt.quantization, "modelopt") : undefined;
+}
+
+/** The claim of a model whose language part has its own configuration. */
+function inner(model: JsonObject | undefined): unknown {
+  const text = model?.text_config;
+  return model?.compression_config ?? (isObject(text) ? text.quantization_config : undefined);
+}
+
+/** The claim of an object that a configuration has for its quantization. */
+function claimOf(path: string, json: JsonObject, method: string): Claim {
+  const groups = isObject(json.config_groups) ? Object.values(json.config_groups).filter(isObject) : [];
+  const weights = groups.map(({ weights: of }) => of).filter(isObject);
+  const block = [json.weight_block_size, ...weights.map((of) => of.block_structure)]
+    .map(pairIn)
+    .find((pair) => pair !== undefined);
+  const group = [json.group_size, ...weights.map((of) => of.group_size)]
+    .map(countIn)
+    .find((count) => count !== undefined);
+  const targets = groups.flatMap((each) => listOf(each.targets));
+  return {
+    path,
+    method,
+    formats: formatsOf(json, groups),
+    ...(block ? { block } : {}),
+    ...(group !== undefined && weights.length <= 1 ? { group } : {}),
+    resolve: resolver(json, method),
+    allLinear: targets.every((target) => target === "Linear") && !isObject(json.quantized_layers),
+    cache: isObject(json.kv_cache_scheme)
+      ? json.kv_cache_scheme.dynamic !== true
+      : isText(json.kv_cache_quant_algo) || isText(json.kv_cache_scheme),
+    json,
+  };
+}
+
+function methodOf(json: JsonObject): string {
+  const method = json.quant_method;
+  if (!isText(method)) return isText(json.quant_algo) ? "modelopt" : "";
+  return method.startsWith("modelopt") ? "modelopt" : method;
+}
+
+function formatsOf(json: JsonObject, groups: readonly JsonObject[]): readonly string[] {
+  const own = [json.format, json.quant_algo, json.mode, ...groups.map(({ format }) => format)].filter(isText);
+  return [...new Set(own)].filter((format) => format !== "mixed-precision");
+}

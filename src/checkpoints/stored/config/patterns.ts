@@ -1,0 +1,230 @@
+/**
+ * Patterns of module names in configurations, and the regular expressions among them. The time of a match is at most the product
+ * of the two lengths, because the matcher follows a set of states (Thompson 1968) and never goes back in the text.
+ */
+
+import { matchesGlob } from "../../glob.js";
+
+/** One step of a program: takes a character, or goes on at one or two other places. */
+type Step =
+  | { readonly takes: (character: string) => boolean; readonly next: number }
+  | { readonly to: readonly number[] }
+  | { readonly at: "start" | "end"; readonly next: number }
+  | { readonly accept: true };
+
+/** A part of an expression: appends its steps, which lead to `next`, and returns where they begin. */
+type Part = (steps: Step[], next: number) => number;
+
+const MAX_STEPS = 10_000;
+const MAX_DEPTH = 100;
+const CLASSES: Readonly<Record<string, (character: string) => boolean>> = {
+  d: (c) => c >= "0" && c <= "9",
+  w: (c) => /^[A-Za-z0-9_]$/.test(c),
+  s: (c) => c.trim() === "",
+};
+
+class Unsupported extends Error {}
+
+class Parser {
+  #at = 0;
+  /** The number of parentheses around. */
+  #depth = 0;
+
+  constructor(private readonly text: string) {}
+
+  whole(): Part {
+    const part = this.#alternatives();
+    if (this.#at < this.text.length) throw new Unsupported();
+    return part;
+  }
+
+  #peek(): string {
+    return this.text.charAt(this.#at);
+  }
+
+  #take(): string {
+    if (this.#at >= this.text.length) throw new Unsupported();
+    return this.text.charAt(this.#at++);
+  }
+
+  #alternatives(depth = 0): Part {
+    if (depth > MAX_DEPTH) throw new Unsupported();
+    this.#depth = depth;
+    const parts = [this.#sequence()];
+    while (this.#peek() === "|") {
+      this.#take();
+      parts.push(this.#sequence());
+    }
+    return (steps, next) => push(steps, { to: parts.map((part) => part(steps, next)) });
+  }
+
+  #sequence(): Part {
+    const parts: Part[] = [];
+    while (this.#at < this.text.length && !"|)".includes(this.#peek())) parts.push(this.#repeated());
+    return (steps, next) => parts.reduceRight((to, part) => part(steps, to), next);
+  }
+
+  #repeated(): Part {
+    const part = this.#atom();
+    if (!"*+?{".includes(this.#peek()) || this.#peek() === "") return part;
+    const sign = this.#take();
+    if (sign === "{") throw new Unsupported();
+    // that a match be the shortest does not change whether there is one
+    if (this.#peek() === "?") this.#take();
+    if (this.#peek() !== "" && "*+?{".includes(this.#peek())) throw new Unsupported();
+    return sign === "?" ? optional(part) : looped(part, sign === "+");
+  }
+
+  #atom(): Part {
+    const character = this.#take();
+    if (character === "(") {
+      if (this.#peek() === "?") {
+        this.#take();
+        if (this.#take() !== ":") throw new Unsupported();
+      }
+      const depth = this.#depth;
+      const inner = this.#alternatives(depth + 1);
+      this.#depth = depth;
+      if (this.#take() !== ")") throw new Unsupported();
+      return inner;
+    }
+    if (character === "[") return takes(this.#set());
+    if (character === ".") return takes((c) => c !== "\n");
+    if (character === "^") return (steps, next) => push(steps, { at: "start", next });
+    if (character === "$") return (steps, next) => push(steps, { at: "end", next });
+    if (character === "\\") return takes(this.#escaped());
+    if ("*+?{".includes(character)) throw new Unsupported();
+    return takes((c) => c === character);
+  }
+
+  #escaped(): (character: string) => boolean {
+    const letter = this.#take();
+    const known = CLASSES[letter.toLowerCase()];
+    if (known) return letter === letter.toLowerCase() ? known : (c) => !known(c);
+    if (/[A-Za-z0-9]/.test(letter)) throw new Unsupported();
+    return (c) => c === letter;
+  }
+
+  #set(): (character: string) => boolean {
+    const negated = this.#peek() === "^";
+    if (negated) this.#take();
+    const members: ((character: string) => boolean)[] = [];
+    do {
+      const first = this.#take();
+      const isRange = (): boolean => this.#peek() === "-" && this.text.charAt(this.#at + 1) !== "]";
+      if (first === "\\") {
+        members.push(this.#escaped());
+        if (isRange()) throw new Unsupported();
+      } else if (isRange()) {
+        this.#take();
+        const last = this.#take();
+        if (last === "\\") throw new Unsupported();
+        members.push((c) => first <= c && c <= last);
+      } else members.push((c) => c === first);
+    } while (this.#peek() !== "]");
+    this.#take();
+    return (c) => members.some((member) => member(c)) !== negated;
+  }
+}
+
+function push(steps: Step[], step: Step): number {
+  if (steps.length >= MAX_STEPS) throw new Unsupported();
+  return steps.push(step) - 1;
+}
+
+const takes =
+  (test: (character: string) => boolean): Part =>
+  (steps, next) =>
+    push(steps, { takes: test, next });
+
+const optional =
+  (part: Part): Part =>
+  (steps, next) =>
+    push(steps, { to: [part(steps, next), next] });
+
+const looped =
+  (part: Part, once: boolean): Part =>
+  (steps, next) => {
+    const to: number[] = [];
+    const again = push(steps, { to });
+    const begin = part(steps, again);
+    to.push(begin, next);
+    return once ? begin : again;
+  };
+
+/** All steps that are reached from some without taking a character. */
+function closure(steps: readonly Step[], from: Iterable<number>, start: boolean, end: boolean): Set<number> {
+  const reached = new Set<number>();
+  const open = [...from];
+  for (let at = open.pop(); at !== undefined; at = open.pop()) {
+    if (reached.has(at)) continue;
+    reached.add(at);
+    const step = steps[at] as Step;
+    if ("to" in step) open.push(...step.to);
+    else if ("at" in step && (step.at === "start" ? start : end)) open.push(step.next);
+  }
+  return reached;
+}
+
+interface Program {
+  readonly steps: readonly Step[];
+  readonly begin: number;
+}
+
+const PROGRAMS = new Map<string, Program | undefined>();
+const MAX_PROGRAMS = 1000;
+
+/** The program of an expression; undefined if it is not understood. */
+function programOf(expression: string): Program | undefined {
+  if (PROGRAMS.has(expression)) return PROGRAMS.get(expression);
+  if (PROGRAMS.size >= MAX_PROGRAMS) PROGRAMS.clear();
+  const steps: Step[] = [{ accept: true }];
+  let program: Program | undefined;
+  try {
+    program = { begin: new Parser(expression).whole()(steps, 0), steps };
+  } catch (error) {
+    if (!(error instanceof Unsupported)) throw error;
+  }
+  PROGRAMS.set(expression, program);
+  return program;
+}
+
+/**
+ * Whether an expression matches the beginning of a text, as Python's `re.match`; undefined for one with lookaround, references or
+ * counted repetition.
+ */
+export function matchesStart(expression: string, text: string): boolean | undefined {
+  const program = programOf(expression);
+  if (!program) return undefined;
+  const { steps, begin } = program;
+  let states = closure(steps, [begin], true, text === "");
+  for (let at = 0; at < text.length && !states.has(0); at++) {
+    const character = text.charAt(at);
+    const next: number[] = [];
+    for (const state of states) {
+      const step = steps[state] as Step;
+      if ("takes" in step && step.takes(character)) next.push(step.next);
+    }
+    states = closure(steps, next, false, at + 1 === text.length);
+  }
+  return states.has(0);
+}
+
+const REGULAR = "re:";
+
+/**
+ * Whether a pattern of a configuration covers a module: a name, the last part of one, the name of a module around it, a pattern
+ * with `*`, or a regular expression after "re:"; undefined for an expression that is not understood.
+ */
+function covers(pattern: string, module: string): boolean | undefined {
+  if (pattern.startsWith(REGULAR)) return matchesStart(pattern.slice(REGULAR.length), module);
+  if (matchesGlob(pattern, module) || module.startsWith(`${pattern}.`) || matchesGlob(`${pattern}.*`, module))
+    return true;
+  return module.endsWith(`.${pattern}`) || `.${module}.`.includes(`.${pattern}.`);
+}
+
+/** Whether a module is ignored by one of the patterns; undefined if a pattern was not understood and no other covers it. */
+export function isIgnored(patterns: readonly string[], module: string): boolean | undefined {
+  const each = patterns.map((pattern) => covers(pattern, module));
+  return each.includes(true) ? true : each.includes(undefined) ? undefined : false;
+}

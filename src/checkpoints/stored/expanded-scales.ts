@@ -1,0 +1,52 @@
+/** Scales of groups that are not consecutive columns, as a scale for each column. */
+import type { TensorEntry } from "../../io/header/header.js";
+import { rangeOf, TensorSource } from "../../io/source.js";
+import { asBytes } from "../../tensor/data.js";
+import { elementCount } from "../../tensor/shape.js";
+import type { StoredTensor } from "./open.js";
+import { readFloats } from "./scales.js";
+import { matricesOf, type QuantizedWeight } from "./weight.js";
+
+/** The scales of a weight, one F32 for each element. */
+export class ExpandedScales extends TensorSource {
+  private constructor(
+    private readonly view: TensorEntry,
+    private readonly from: StoredTensor,
+    private readonly groups: Int32Array,
+    private readonly lineScales: number,
+  ) {
+    super(from.shard.path, { tensors: new Map([[view.name, view]]), metadata: {} });
+  }
+
+  /** The scales of a weight whose columns have these groups, and where they are. */
+  static of(
+    { scale, shape, geometry }: QuantizedWeight,
+    groups: Int32Array,
+  ): Pick<QuantizedWeight, "scale" | "geometry"> {
+    const [, rows, columns] = matricesOf(shape);
+    const entry: TensorEntry = {
+      name: scale.entry.name,
+      dtype: "F32",
+      shape,
+      begin: 0,
+      end: 4 * elementCount(shape),
+    };
+    const shard = new ExpandedScales(entry, scale, groups, geometry.grid[1]);
+    return {
+      scale: { entry, shard },
+      geometry: { kind: "group", block: [1, 1], grid: [rows, columns], swizzled: false },
+    };
+  }
+
+  override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
+    const [begin, end] = rangeOf(this.path, entry, from, to);
+    const stored = await readFloats(this.from);
+    const columns = this.groups.length;
+    const all = new Float32Array(elementCount(this.view.shape));
+    for (let at = 0; at < all.length; at++) {
+      const line = Math.floor(at / columns);
+      all[at] = stored[line * this.lineScales + (this.groups[at % columns] as number)] ?? Number.NaN;
+    }
+    return asBytes(all).subarray(begin, end);
+  }
+}

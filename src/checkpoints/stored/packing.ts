@@ -1,0 +1,146 @@
+/** Codes that do not lie element by element in rows of whole bytes, as a tensor with one element for each code. */
+
+import type { TensorEntry } from "../../io/header/header.js";
+import { rangeOf, TensorSource } from "../../io/source.js";
+import { asBytes } from "../../tensor/data.js";
+import type { Shape } from "../../tensor/shape.js";
+import type { StoredTensor } from "./open.js";
+import type { PackingName } from "./packing-names.js";
+import { matricesOf } from "./weight.js";
+
+interface Packing {
+  /** The bytes that have the codes of a row of `columns` elements. */
+  readonly rowBytes: (columns: number, bits: number) => number;
+  /** The number of rows that share these bytes. */
+  readonly rows: number;
+  /** The code of one of the rows, at a column. */
+  readonly code: (bytes: Uint8Array, at: number, row: number, column: number, bits: number) => number;
+}
+
+const ROWS: Readonly<Record<PackingName, Packing>> = {
+  bytes: {
+    rowBytes: (columns) => columns,
+    rows: 1,
+    code: (bytes, at, _row, column) => bytes[at + column] as number,
+  },
+  words: {
+    rowBytes: (columns, bits) => 4 * Math.ceil((columns * bits) / 32),
+    rows: 1,
+    code: (bytes, at, _row, column, bits) => {
+      const bit = column * bits;
+      const first = at + (bit >> 3);
+      const pair = (bytes[first] as number) | ((bytes[first + 1] ?? 0) << 8);
+      return (pair >> (bit & 7)) & (2 ** bits - 1);
+    },
+  },
+  rows: {
+    rowBytes: (columns) => columns,
+    rows: 2,
+    code: (bytes, at, row, column) => (((bytes[at + column] as number) >> (4 * row)) & 15) ^ 8,
+  },
+  "high-first": {
+    rowBytes: (columns) => columns / 2,
+    rows: 1,
+    code: (bytes, at, _row, column) =>
+      ((bytes[at + (column >> 1)] as number) >> (column % 2 === 0 ? 4 : 0)) & 15,
+  },
+};
+
+/** What turns the code of an element into another one: its matrix, row and column say which zero point it has. */
+export type Change = (code: number, matrix: number, row: number, column: number) => number;
+
+/** The number of rows of a matrix whose codes are packed into so many. */
+export function rowsOf(packing: PackingName, storedRows: number): number {
+  return storedRows * ROWS[packing].rows;
+}
+
+/** A tensor of codes as one with an element of one or two bytes for each code. */
+class Unpacked extends TensorSource {
+  constructor(
+    path: string,
+    private readonly view: TensorEntry,
+    private readonly from: StoredTensor,
+    private readonly how: Packing & Pick<Packed, "bits" | "change" | "width">,
+  ) {
+    super(path, { tensors: new Map([[view.name, view]]), metadata: {} });
+  }
+
+  override async read(entry: TensorEntry, from?: number, to?: number): Promise<Uint8Array> {
+    const [begin, end] = rangeOf(this.path, entry, from, to);
+    const { rowBytes, rows: shared, code, bits, width } = this.how;
+    const change = await this.how.change();
+    const [, rows, columns] = matricesOf(this.view.shape);
+    const codes = new Uint16Array((end - begin) / width);
+    if (codes.length === 0) return new Uint8Array();
+    const line = rowBytes(columns, bits);
+    const first = Math.floor(begin / width / columns);
+    const last = Math.floor((end / width - 1) / columns);
+    const top = Math.floor(first / shared);
+    const bytes = await this.from.shard.read(
+      this.from.entry,
+      top * line,
+      (Math.floor(last / shared) + 1) * line,
+    );
+    for (let row = first, at = 0; row <= last; row++) {
+      const matrix = Math.floor(row / rows);
+      const place = (Math.floor(row / shared) - top) * line;
+      const left = row === first ? begin / width - first * columns : 0;
+      for (let column = left; column < columns && at < codes.length; column++, at++)
+        codes[at] = change(code(bytes, place, row % shared, column, bits), matrix, row % rows, column);
+    }
+    return width === 2 ? asBytes(codes) : Uint8Array.from(codes);
+  }
+}
+
+/** What `unpacked` needs to know of a tensor of codes. */
+export interface Packed {
+  readonly packing: PackingName;
+  /** The bits of a code in the file. */
+  readonly bits: number;
+  /** The shape of the weight. */
+  readonly shape: Shape;
+  /** The bytes of an element of the result. */
+  readonly width: 1 | 2;
+  /** Called before each read. */
+  readonly change: () => Promise<Change>;
+}
+
+/** The tensor of codes with one element for each code. */
+export function unpacked(from: StoredTensor, { packing, bits, shape, width, change }: Packed): StoredTensor {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const entry: TensorEntry = {
+    ...from.entry,
+    dtype: width === 2 ? "U16" : "U8",
+    shape,
+    begin: 0,
+    end: width * count,
+  };
+  return {
+    entry,
+    shard: new Unpacked(from.shard.path, entry, from, { ...ROWS[packing], bits, change, width }),
+  };
+}
+
+/** The integers of a tensor that is packed along its rows, [G, N], where each is one of `bits` bits with an offset. */
+export function unpackColumn(
+  words: Uint8Array,
+  { rows, columns, bits }: { readonly rows: number; readonly columns: number; readonly bits: number },
+): Int32Array {
+  const view = new DataView(words.buffer, words.byteOffset, words.byteLength);
+  const values = new Int32Array(rows * columns);
+  for (let row = 0; row < rows; row++)
+    for (let column = 0; column < columns; column++) {
+      const bit = row * bits;
+      const word = (at: number): number => {
+        const byte = 4 * (at * columns + column);
+        return byte + 4 <= words.length ? view.getUint32(byte, true) : 0;
+      };
+      const index = bit >> 5;
+      const low = bit & 31;
+      const over = low + bits - 32;
+      const high = over > 0 ? (word(index + 1) % 2 ** over) * 2 ** (32 - low) : 0;
+      values[row * columns + column] =
+        (Math.floor(word(index) / 2 ** low + high) % 2 ** bits) - 2 ** (bits - 1);
+    }
+  return values;
+}

@@ -1,0 +1,104 @@
+/** Scales of one byte as they are stored: which of them occur, and in which order they lie. */
+import { fileBytes } from "../../io/dtypes.js";
+import { SWIZZLE_TILE } from "../../tensor/places.js";
+import type { Kernels, Place } from "../kernels/kernels.js";
+import { conventionOf } from "./conventions.js";
+import { type GlobalScale, readGlobal, scaleOf, toFloats } from "./scales.js";
+import { isStacked, matricesOf, type QuantizedWeight } from "./weight.js";
+
+/** Every byte. */
+export const BYTES = Uint8Array.from({ length: 256 }, (_, byte) => byte);
+
+/** Whether the scales of a weight have one byte each, which stands for the same scale everywhere. */
+export function hasByteScales(weight: QuantizedWeight): boolean {
+  return fileBytes(weight.scale.entry.dtype, [1]) === 1 && !isStacked(weight);
+}
+
+/** The f32 value of each byte, without a global scale. */
+export function byteValues({ scale, convention }: QuantizedWeight): Float32Array {
+  return conventionOf(convention).scale.values ?? toFloats(scale.entry.dtype, BYTES);
+}
+
+/** Scales of one byte in memory of the kernels, which are valid until the next ones are read. */
+export interface ByteScales extends GlobalScale {
+  /** The scales row by row, matrix by matrix. */
+  readonly bytes: Place;
+  /** The scales as they are if the file has the other layout, swizzled or plain, than it says; absent if it cannot. */
+  readonly relaid?: Place;
+  /** The f32 scale of each byte in a matrix, as `Scales.values` has it. */
+  readonly valuesOf: (matrix: number) => Float32Array;
+}
+
+/** The scales of a weight as bytes, row by row, matrix by matrix. */
+export async function readScaleBytes(kernels: Kernels, weight: QuantizedWeight): Promise<Place> {
+  const stored = await readStored(kernels, weight);
+  return weight.geometry.swizzled ? unswizzled(kernels, weight, stored) : stored;
+}
+
+/** Reads the scales of a weight as bytes; undefined if they are no bytes, or one for each matrix. */
+export async function readByteScales(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+): Promise<ByteScales | undefined> {
+  const { geometry, scale, shape } = weight;
+  const { kind, swizzled } = geometry;
+  const count = matricesOf(shape)[0] * geometry.grid[0] * geometry.grid[1];
+  if (kind === "whole" || fileBytes(scale.entry.dtype, [1]) !== 1) return undefined;
+  if (!swizzled && scale.entry.end - scale.entry.begin !== count) return undefined;
+  const global = await readGlobal(weight);
+  const table = byteValues(weight);
+  const stored = await readStored(kernels, weight);
+  const [rows, columns] = geometry.grid;
+  const hasOther = kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
+  const other = swizzled || hasOther ? unswizzled(kernels, weight, stored) : undefined;
+  const { storedGlobals, divides } = global;
+  return {
+    ...global,
+    divides: storedGlobals ? false : divides,
+    bytes: swizzled && other ? other : stored,
+    ...(hasOther && other ? { relaid: swizzled ? stored : other } : {}),
+    valuesOf: (matrix) =>
+      storedGlobals
+        ? table.map((value) => scaleOf({ global: storedGlobals[matrix] ?? Number.NaN, divides }, value))
+        : table,
+  };
+}
+
+async function readStored(kernels: Kernels, { scale: { shard, entry } }: QuantizedWeight): Promise<Place> {
+  const stored = kernels.place("stored scales", entry.end - entry.begin);
+  await shard.readInto(entry, 0, stored.bytes);
+  return stored;
+}
+
+/** The bytes of swizzled scales, row by row, matrix by matrix. */
+function unswizzled(kernels: Kernels, { geometry, shape }: QuantizedWeight, stored: Place): Place {
+  const [matrices] = matricesOf(shape);
+  const [rows, columns] = geometry.grid;
+  const plain = kernels.place("plain scales", matrices * rows * columns);
+  for (let matrix = 0; matrix < matrices; matrix++)
+    kernels.run("unswizzle", Math.ceil(rows / SWIZZLE_TILE[0]), {
+      src: stored.address + matrix * (stored.bytes.length / matrices),
+      dst: plain.address + matrix * rows * columns,
+      rows,
+      columns,
+      rowStride: columns,
+      columnStride: 1,
+    });
+  return plain;
+}
+
+/** How often each byte occurs. */
+export function histogram(bytes: Uint8Array): Float64Array {
+  // neighbours are often equal: with two counters for each byte, one does not wait for the other
+  const counts = new Uint32Array(512);
+  const even = bytes.length & ~1;
+  for (let i = 0; i < even; i += 2) {
+    const first = bytes[i] as number;
+    const second = 256 + (bytes[i + 1] as number);
+    counts[first] = (counts[first] as number) + 1;
+    counts[second] = (counts[second] as number) + 1;
+  }
+  const last = bytes[even];
+  if (last !== undefined) counts[last] = (counts[last] as number) + 1;
+  return Float64Array.from(BYTES, (byte) => (counts[byte] as number) + (counts[256 + byte] as number));
+}

@@ -1,0 +1,146 @@
+/** Reads the scales of a weight. */
+import { valueOfCode } from "../../formats/derive.js";
+import type { ScalarFormat } from "../../formats/scalar.js";
+import type { FileDType } from "../../io/dtypes.js";
+import { fileFormat } from "../../io/dtypes.js";
+import { SWIZZLE_TILE, swizzledIndex } from "../../tensor/places.js";
+import { conventionOf } from "./conventions.js";
+import type { StoredTensor } from "./open.js";
+import { isStacked, matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
+
+/** The scale of a weight beside those of its blocks. */
+export interface GlobalScale {
+  /** What scales are multiplied by: the global scale, or its reciprocal as f32 divides. */
+  readonly global: number;
+  /** The global scale as it is stored. */
+  readonly storedGlobal?: number;
+  /** Whether values are products with a global scale, or quotients. */
+  readonly divides: boolean;
+  /** The global scales of a stack, one for each matrix. Scales of blocks have been multiplied by them, and `global` is 1. */
+  readonly storedGlobals?: Float32Array;
+}
+
+/** The scales of a weight as f32, row by row, matrix by matrix. */
+export interface Scales extends GlobalScale {
+  readonly values: Float32Array;
+  /** The scales as they are if the file has the other layout, swizzled or plain, than it says; absent if it cannot. */
+  readonly relaid?: Float32Array;
+}
+
+/** Reads all scales of a weight. */
+export async function readScales(weight: QuantizedWeight): Promise<Scales> {
+  const blocks = await readBlockScales(weight);
+  const global = await readGlobal(weight);
+  if (!global.storedGlobals) return { ...blocks, ...global };
+  const { storedGlobals: globals, divides } = global;
+  const step = blocks.values.length / globals.length;
+  const within = (scales: Float32Array): Float32Array =>
+    scales.map((scale, i) => scaleOf({ global: globals[Math.floor(i / step)] as number, divides }, scale));
+  const relaid = blocks.relaid ? { relaid: within(blocks.relaid) } : {};
+  return { ...global, divides: false, values: within(blocks.values), ...relaid };
+}
+
+/** Reads the scales of the blocks of a weight, without those beside them. */
+export async function readBlockScales({
+  scale,
+  geometry,
+  shape,
+  convention,
+}: QuantizedWeight): Promise<Pick<Scales, "values" | "relaid">> {
+  const { values: table } = conventionOf(convention).scale;
+  const stored = table ? await readByTable(scale, table) : await readFloats(scale);
+  const [matrices] = matricesOf(shape);
+  const values = geometry.swizzled ? permuted(stored, matrices, geometry.grid) : stored;
+  const [rows, columns] = geometry.grid;
+  const even = geometry.kind === "group" && rows % SWIZZLE_TILE[0] === 0 && columns % SWIZZLE_TILE[1] === 0;
+  const relaid = even
+    ? { relaid: geometry.swizzled ? stored : permuted(stored, matrices, geometry.grid) }
+    : {};
+  return { values, ...relaid };
+}
+
+/** Reads the scale of a weight beside those of its blocks, or those of its matrices. */
+export async function readGlobal(weight: QuantizedWeight): Promise<GlobalScale> {
+  const { global, convention } = weight;
+  if (!global) return { global: 1, divides: false };
+  const divides = conventionOf(convention).global?.role === "divisor";
+  const stored = await readFloats(global);
+  if (isStacked(weight)) return { global: 1, storedGlobals: stored, divides };
+  const [storedGlobal = Number.NaN] = stored;
+  return { global: storedGlobal, storedGlobal, divides };
+}
+
+/** The f32 scale that codes are multiplied by: that of the block with the global one. */
+export function scaleOf({ global, divides }: Pick<Scales, "global" | "divides">, block: number): number {
+  return Math.fround(divides ? block / global : block * global);
+}
+
+/** Swizzled scales, or their codes, row by row, matrix by matrix. */
+export function permuted<T extends Float32Array | Uint32Array>(
+  stored: T,
+  matrices: number,
+  [rows, columns]: ScaleGeometry["grid"],
+): T {
+  const step = matrices === 0 ? 0 : stored.length / matrices;
+  const values = stored.slice(0, matrices * rows * columns) as T;
+  if (values.length === 0) return values;
+  for (let matrix = 0, at = 0; matrix < matrices; matrix++)
+    for (let row = 0; row < rows; row++)
+      for (let column = 0; column < columns; column++, at++)
+        values[at] = stored[matrix * step + swizzledIndex(row, column, columns)] ?? Number.NaN;
+  return values;
+}
+
+/** The format of scales of a type; e8m0 for bytes of a type that does not say so. */
+export function scaleFormat(dtype: FileDType): ScalarFormat {
+  return fileFormat(dtype) ?? "e8m0";
+}
+
+/** Reads a tensor as f32. U8 stands for e8m0, as in scales. */
+export async function readFloats({ shard, entry }: StoredTensor): Promise<Float32Array> {
+  return toFloats(entry.dtype, await shard.read(entry));
+}
+
+async function readByTable({ shard, entry }: StoredTensor, table: Float32Array): Promise<Float32Array> {
+  return Float32Array.from(await shard.read(entry), (byte) => table[byte] as number);
+}
+
+/** The values of elements of a type as f32. */
+export function toFloats(dtype: FileDType, bytes: Uint8Array): Float32Array {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (dtype === "F32")
+    return Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  if (dtype === "BF16") {
+    const words = new Uint32Array(bytes.length / 2);
+    for (let i = 0; i < words.length; i++) words[i] = view.getUint16(2 * i, true) << 16;
+    return new Float32Array(words.buffer);
+  }
+  if (dtype === "F16") {
+    const table = halfTable();
+    return Float32Array.from({ length: bytes.length / 2 }, (_, i) => table[view.getUint16(2 * i, true)] ?? 0);
+  }
+  const table = tableOf(dtype);
+  const floats = new Float32Array(bytes.length);
+  for (let i = 0; i < bytes.length; i++) floats[i] = table[bytes[i] as number] as number;
+  return floats;
+}
+
+const TABLES = new Map<FileDType, Float32Array>();
+
+/** The value of each code of a type of one byte. U8 stands for e8m0, as in scales. */
+function tableOf(dtype: FileDType): Float32Array {
+  const known = TABLES.get(dtype);
+  if (known) return known;
+  const format = scaleFormat(dtype);
+  const made = Float32Array.from({ length: 256 }, (_, code) => valueOfCode(format, code));
+  TABLES.set(dtype, made);
+  return made;
+}
+
+let half: Float32Array | undefined;
+
+/** The value of each f16, made when it is needed first. */
+function halfTable(): Float32Array {
+  half ??= Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
+  return half;
+}

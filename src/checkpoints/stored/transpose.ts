@@ -1,0 +1,54 @@
+/** Matrices that a library stores transposed where they are not quantized (`Convention.transposedWide`). */
+import type { Shape } from "../../tensor/shape.js";
+import { matricesOf } from "./weight.js";
+
+/** Elements of 2 or 4 bytes. */
+type Elements = Uint16Array<ArrayBuffer> | Uint32Array<ArrayBuffer>;
+
+/** A square of elements whose lines fit the caches of a processor in both directions. */
+const SQUARE = 64;
+
+/** The shape with its last two dimensions exchanged. */
+export function transposedShape(shape: Shape): Shape {
+  const [, rows, columns] = matricesOf(shape);
+  return [...shape.slice(0, -2), columns, rows];
+}
+
+/**
+ * Takes the bytes of matrices in order, in any pieces, and hands each whole matrix on, transposed. `shape` is that of what it
+ * takes; elements have 2 or 4 bytes. A matrix is held in memory twice.
+ */
+export function transposing(
+  shape: Shape,
+  elementBytes: number,
+  append: (bytes: Uint8Array) => Promise<void>,
+): (bytes: Uint8Array) => Promise<void> {
+  const [, rows, columns] = matricesOf(shape);
+  const empty = (): Elements =>
+    elementBytes === 2 ? new Uint16Array(rows * columns) : new Uint32Array(rows * columns);
+  let [matrix, out] = [new Uint16Array() as Elements, new Uint16Array() as Elements];
+  let at = 0;
+  return async (piece) => {
+    // a weight without matrices may have dimensions of any size
+    if (matrix.length === 0 && piece.length > 0) [matrix, out] = [empty(), empty()];
+    const bytes = new Uint8Array(matrix.buffer);
+    for (let from = 0; from < piece.length; ) {
+      const taken = piece.subarray(from, from + bytes.length - at);
+      bytes.set(taken, at);
+      at += taken.length;
+      from += taken.length;
+      if (at < bytes.length) continue;
+      transpose(matrix, out, rows, columns);
+      at = 0;
+      await append(new Uint8Array(out.buffer));
+    }
+  };
+}
+
+function transpose(from: Elements, to: Elements, rows: number, columns: number): void {
+  for (let top = 0; top < rows; top += SQUARE)
+    for (let left = 0; left < columns; left += SQUARE)
+      for (let row = top; row < Math.min(top + SQUARE, rows); row++)
+        for (let column = left; column < Math.min(left + SQUARE, columns); column++)
+          to[column * rows + row] = from[row * columns + column] as number;
+}

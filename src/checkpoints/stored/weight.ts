@@ -1,0 +1,63 @@
+/** A quantized weight of a checkpoint, as its tensors say. */
+import type { Shape } from "../../tensor/shape.js";
+import type { CodeTypeName } from "./code-types.js";
+import type { ConventionName, ScaleKind } from "./conventions.js";
+import type { StoredTensor } from "./open.js";
+
+/** Where the scale of an element is. Leading dimensions of the codes are matrices, each with its own scales. */
+export interface ScaleGeometry {
+  readonly kind: ScaleKind;
+  /** The rows and columns that share a scale. */
+  readonly block: readonly [number, number];
+  /** The rows and columns of scales of one matrix. */
+  readonly grid: readonly [number, number];
+  /** Whether scales lie in the order of tensor cores, in tiles of 128 rows and 4 columns. */
+  readonly swizzled: boolean;
+}
+
+/** A quantized weight whose tensors fit together. */
+export interface QuantizedWeight {
+  /** The name of the weight, as it was before quantization. */
+  readonly name: string;
+  readonly convention: ConventionName;
+  readonly type: CodeTypeName;
+  /** The shape before quantization. */
+  readonly shape: Shape;
+  readonly codes: StoredTensor;
+  readonly scale: StoredTensor;
+  readonly global?: StoredTensor;
+  readonly geometry: ScaleGeometry;
+  /** The zero points, one for each scale. */
+  readonly zeros?: StoredTensor;
+  /** The group of each column, where groups are not consecutive columns. */
+  readonly order?: StoredTensor;
+  /** The factor of each column. */
+  readonly factors?: StoredTensor;
+  /**
+   * What `unpack` made of a weight whose codes are not element by element, or have zero points or an order. `codes` and `scale`
+   * are not tensors of the file then.
+   */
+  readonly unpacked?: {
+    /** The bytes of a code in `codes`. */
+    readonly width: 1 | 2;
+    /** The tensors of the file. */
+    readonly from: readonly StoredTensor[];
+    /** The kind of codes in the file. */
+    readonly type: CodeTypeName;
+    /** Whether codes are differences from zero points. */
+    readonly differences: boolean;
+  };
+}
+
+/** Whether each matrix of a weight has a global scale of its own. */
+export function isStacked({ global, shape }: Pick<QuantizedWeight, "global" | "shape">): boolean {
+  const count = global?.entry.shape.reduce((product, size) => product * size, 1) ?? 1;
+  return count > 1 && count === matricesOf(shape)[0];
+}
+
+/** The number of matrices, rows and columns of a shape. */
+export function matricesOf(shape: Shape): readonly [number, number, number] {
+  const columns = shape.at(-1) ?? 1;
+  const rows = shape.at(-2) ?? 1;
+  return [shape.slice(0, -2).reduce((product, size) => product * size, 1), rows, columns];
+}

@@ -1,0 +1,147 @@
+/** Prints what is known of a checkpoint. */
+
+import { wantedBy } from "../checkpoints/glob.js";
+import {
+  bytesOfCodes,
+  type CheckpointReport,
+  inspect,
+  survey,
+  type WeightReport,
+} from "../checkpoints/inspect.js";
+import type { Finding } from "../checkpoints/judge/findings.js";
+import { CONVENTION_NAMES, type ConventionName } from "../checkpoints/stored/conventions.js";
+import { type Checkpoint, openCheckpoint } from "../checkpoints/stored/open.js";
+import { LockstepError } from "../errors.js";
+import type { Option } from "./options.js";
+import { oneOf, optional, someText } from "./options.js";
+import type { Session } from "./session.js";
+import { tensorsOption } from "./tensor-globs.js";
+
+/** The options of commands that read the codes of a checkpoint. */
+export const READING = {
+  tensors: tensorsOption("read the codes of these quantized tensors only"),
+  original: optional({
+    placeholder: "PATH",
+    help: "the checkpoint that was quantized, in F32, F16 or BF16, or quantized itself; values are compared with it",
+    file: "read",
+    parse: someText,
+  }) satisfies Option<string | undefined>,
+  as: optional({
+    placeholder: "CONVENTION",
+    help: "read every quantized weight as of this convention, whatever its tensors look like",
+    parse: oneOf(CONVENTION_NAMES),
+  }) satisfies Option<ConventionName | undefined>,
+} as const;
+
+interface Reading {
+  readonly tensors: readonly string[] | undefined;
+  readonly original: string | undefined;
+  readonly as: ConventionName | undefined;
+}
+
+/** Calls `body` with the opened checkpoint and closes it afterwards. */
+export async function withCheckpoint<T>(
+  path: string,
+  body: (checkpoint: Checkpoint) => Promise<T>,
+): Promise<T> {
+  const checkpoint = await openCheckpoint(path);
+  try {
+    return await body(checkpoint);
+  } finally {
+    await checkpoint.close();
+  }
+}
+
+/** Reads a checkpoint and reports, with a progress bar. */
+export async function reportOn(
+  session: Session,
+  path: string,
+  { tensors, original, as }: Reading,
+): Promise<CheckpointReport> {
+  const read = (other?: Checkpoint): Promise<CheckpointReport> =>
+    withCheckpoint(path, async (checkpoint) => {
+      const surveyed = await survey(checkpoint, as);
+      const wanted = wantedBy(
+        tensors,
+        surveyed.weights.map(({ name }) => name),
+      );
+      const progress = session.progress(bytesOfCodes(surveyed, wanted), "B");
+      try {
+        return await inspect(checkpoint, surveyed, {
+          wanted,
+          original: other,
+          onBytes: (count) => progress.add(count),
+        });
+      } finally {
+        progress.finish();
+      }
+    });
+  return original === undefined ? read() : withCheckpoint(original, read);
+}
+
+/** Calls `body`. With --json an error is printed as JSON too, before it is thrown again. */
+export async function tellingErrors<T>(session: Session, path: string, body: () => Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    if (session.general.json && error instanceof LockstepError)
+      session.result({ path, ok: false, error: { code: error.code, message: error.message } }, []);
+    throw error;
+  }
+}
+
+/** A finding in one line. */
+export function findingLine({ severity, name, subject, what, remedy }: Finding): string {
+  return `${severity} ${name}: ${subject}: ${what}; ${remedy}`;
+}
+
+const percent = (share: number): string => `${(100 * share).toPrecision(3)} %`;
+const number = (value: number): string => Number(value.toPrecision(4)).toString();
+
+const least = (values: readonly number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
+const most = (values: readonly number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);
+
+/** A quantized weight in one line. */
+export function weightLine(weight: WeightReport): string {
+  const { name, convention, type, shape, scaleKind, block, bits, scales, codesUsed, codesOfType } = weight;
+  const where = ["tile", "group"].includes(scaleKind) ? `${scaleKind} of ${block.join("x")}` : scaleKind;
+  const { global: one, globals: all } = scales;
+  const global = one === undefined ? "" : `, global ${number(one)}`;
+  const ofMatrices = all ? `, ${all.length} globals ${number(least(all))} to ${number(most(all))}` : "";
+  const error = weight.error ? `, relative error ${weight.error.relative.toPrecision(3)}` : "";
+  return [
+    `${name}: ${convention}, ${type} [${shape}], a scale for each ${where}, ${number(bits)} bits a weight`,
+    `scales ${number(scales.min)} to ${number(scales.max)}${global}${ofMatrices}`,
+    `codes ${codesUsed} of ${codesOfType}, ${percent(weight.zeros)} zero, ${percent(weight.saturated)} saturated`,
+    `amax ${number(weight.amax)}, rms ${number(weight.rms)}${error}`,
+  ].join("; ");
+}
+
+function recipeText(recipe: CheckpointReport["recipes"][string] | undefined): string {
+  return recipe
+    ? `, ${recipe.quantizer}, ${recipe.format} [${recipe.shape}], ${recipe.usage.join(" and ")}`
+    : "";
+}
+
+/** What is said of the whole. */
+export function wholeLines(report: CheckpointReport): string[] {
+  const { shards, tensors, weights, own, unquantized, elements, bitsPerWeight, claim } = report;
+  const claimed = claim ? [claim.method, ...claim.formats].join(", ") : "none";
+  const metadata = report.gguf?.metadata ?? {};
+  const architecture = metadata["general.architecture"] ?? "no architecture";
+  const gguf = report.gguf
+    ? [`GGUF version ${report.gguf.version}: ${architecture}, ${Object.keys(metadata).length} metadata`]
+    : [];
+  const wide = unquantized.map(({ name, dtype, shape, layout }) =>
+    layout
+      ? `packed as ${layout}, read as F32: ${name} [${shape}]`
+      : `unquantized: ${name} ${dtype} [${shape}]`,
+  );
+  return [
+    `${report.path}: ${tensors} tensors in ${shards} shards, ${elements} weights of ${number(bitsPerWeight)} bits`,
+    ...gguf,
+    `configuration: ${claimed}; ${weights.length + own.length} quantized, ${unquantized.length} not`,
+    ...wide,
+    ...own.map((name) => `quantized by lockstep: ${name}${recipeText(report.recipes[name])}`),
+  ];
+}

@@ -1,0 +1,72 @@
+/** Options that divide linear layers among ranks, and their checks. */
+import type { Backend } from "../../backends/backend.js";
+import type { ProcessGroup } from "../../collectives/group.js";
+import { ArgumentError } from "../../errors.js";
+import { groupOf, SEQUENCE_PARALLEL_OPTIONS, type SequenceParallelOptions } from "../../functional/ranks.js";
+import { boolean, integer, type OptionTable, oneOf } from "../../options.js";
+
+/** How a weight [N, K] is divided: by its rows, N, or by its columns, K. */
+export type ParallelMode = "column" | "row";
+
+/** Options that divide a linear layer among ranks, with TransformerEngine's names. */
+export interface ParallelOptions extends SequenceParallelOptions {
+  /**
+   * `column`: each rank has outFeatures / n rows of the weight and computes the corresponding columns of the result. `row`: each
+   * rank has inFeatures / n columns of the weight and of the input, and the results are summed over the group. Required with
+   * `group`.
+   */
+  readonly parallelMode?: ParallelMode | undefined;
+  /**
+   * The number of tensors that lie side by side in the columns of a column-parallel result, each of which is divided: 3 for
+   * queries, keys and values. Default 1.
+   */
+  readonly pieces?: number | undefined;
+  /**
+   * Whether rows are cut into two chunks, so that on a GPU one chunk is exchanged while the other is multiplied. The bits do not
+   * change. Rows are exchanged at once if the chunks would not be whole blocks or could not be views. Default: whether a rank has
+   * at least 8192 rows, under `sequenceParallel` in high precision or with scales of tensors, which was measured to be faster.
+   * Requires `group`.
+   */
+  readonly overlap?: boolean | undefined;
+}
+
+/** Checks the fields of `ParallelOptions`. */
+export const PARALLEL_OPTIONS: OptionTable<ParallelOptions> = {
+  ...SEQUENCE_PARALLEL_OPTIONS,
+  parallelMode: oneOf(["column", "row"]),
+  pieces: integer(1),
+  overlap: boolean,
+};
+
+/** Returns the option `overlap`. Throws `ArgumentError` if it is given without a group. */
+export function overlapOf(
+  user: string,
+  { group, overlap }: Pick<ParallelOptions, "group" | "overlap">,
+): boolean | undefined {
+  if (overlap === undefined || group) return overlap;
+  throw new ArgumentError(
+    `${user}: overlap says how the ranks of a group exchange rows; give group, or leave overlap out`,
+  );
+}
+
+/** As `groupOf`, for a layer whose weight is divided by rows or by columns. */
+export function dividedGroup(
+  user: string,
+  backend: Backend,
+  options: ParallelOptions,
+): ProcessGroup | undefined {
+  const { group, parallelMode, pieces = 1 } = options;
+  if (parallelMode && !group)
+    throw new ArgumentError(
+      `${user}: parallelMode ${parallelMode} divides the weight among ranks; give group`,
+    );
+  if (group && !parallelMode)
+    throw new ArgumentError(
+      `${user}: group is given and parallelMode is not; give "column" or "row", or leave group out`,
+    );
+  if (pieces > 1 && parallelMode !== "column")
+    throw new ArgumentError(
+      `${user}: pieces is ${pieces}, and only columns of a result consist of pieces; give parallelMode "column", or leave pieces out`,
+    );
+  return groupOf(user, backend, options);
+}

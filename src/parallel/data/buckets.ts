@@ -1,0 +1,127 @@
+/** Buckets: gradients that are reduced together, as one tensor. */
+import { DTypeError } from "../../errors.js";
+import type { Parameter } from "../../modules/parameter.js";
+import { zeros } from "../../ops/create.js";
+import { add } from "../../ops/elementwise/add.js";
+import { disown } from "../../tensor/scope.js";
+import { byteLength, elementCount, type WideDType } from "../../tensor/shape.js";
+import { type Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../../tensor/tensor.js";
+
+/** The bytes that are exchanged together by default: of gradients at most so many, except for one that alone has more. */
+export const BUCKET_BYTES = 25 * 2 ** 20;
+
+/** A gradient in a bucket. */
+export interface Member {
+  readonly parameter: Parameter;
+  /** The consecutive parts of the gradient: the number of elements of each, and the index of its first element in its section. */
+  readonly parts: readonly { readonly count: number; readonly first: number }[];
+}
+
+/** Gradients of one dtype that are reduced together. */
+export interface Bucket {
+  readonly dtype: WideDType;
+  readonly members: readonly Member[];
+  /** The number of elements of each section, including the padding. A section has one part of every gradient. */
+  readonly sizes: readonly number[];
+}
+
+/** Returns the dtype in which this library's layers compute a parameter's gradient. */
+function gradDtype({ mainGrad, dtype }: Parameter): WideDType {
+  return mainGrad?.dtype ?? dtype;
+}
+
+/**
+ * Returns the gradient of a parameter after a backward pass, or undefined if it has none. A parameter that is used in two ways,
+ * such as a tied weight, may have both a `grad` and a `mainGrad`; its `grad` is then added to `mainGrad`, as an optimizer would
+ * do, and released.
+ */
+export function gradientOf(parameter: Parameter): Tensor<WideDType> | undefined {
+  const { mainGrad, grad } = parameter;
+  if (!mainGrad) return grad;
+  if (grad) add(mainGrad, grad, { out: mainGrad });
+  parameter.zeroGrad();
+  return mainGrad;
+}
+
+/** A gradient that is in one section, as a whole. */
+const WHOLE = (parameter: Parameter): readonly number[] => [elementCount(parameter.shape)];
+
+/**
+ * Divides parameters into buckets. A bucket has one dtype and at most `bytes` bytes, or a single larger gradient. The last
+ * parameter comes first, because a backward pass computes its gradient first. `countsOf` returns the number of elements of a
+ * gradient in each section; by default there is one section.
+ */
+export function bucketsOf(
+  parameters: readonly Parameter[],
+  bytes: number,
+  countsOf: (parameter: Parameter) => readonly number[] = WHOLE,
+): readonly Bucket[] {
+  const buckets: Bucket[] = [];
+  for (const parameter of [...parameters].reverse()) {
+    const dtype = gradDtype(parameter);
+    const step = VIEW_ALIGNMENT / byteLength(dtype, []);
+    const last = buckets.at(-1);
+    const parts = countsOf(parameter).map((count, i) => ({
+      count,
+      first: Math.ceil((last?.sizes[i] ?? 0) / step) * step,
+    }));
+    const sizes = parts.map(({ count, first }) => first + count);
+    const size = sizes.reduce((total, each) => total + each, 0);
+    if (last && last.dtype === dtype && byteLength(dtype, [size]) <= bytes) {
+      buckets[buckets.length - 1] = { dtype, members: [...last.members, { parameter, parts }], sizes };
+    } else {
+      const alone = parts.map(({ count }) => ({ count, first: 0 }));
+      const counts = alone.map(({ count }) => count);
+      buckets.push({ dtype, members: [{ parameter, parts: alone }], sizes: counts });
+    }
+  }
+  return buckets;
+}
+
+/**
+ * Returns the concatenated sections of a bucket, with zeros as padding, and whether the tensor is a new copy. A single gradient
+ * is not copied, and its memory may be shared with the `grad` of another parameter.
+ */
+export function packed(
+  user: string,
+  { members, sizes, dtype }: Bucket,
+): { flat: Tensor<WideDType>; owned: boolean } {
+  const grads = members.flatMap(({ parameter }) => gradientOf(parameter) ?? []);
+  for (const grad of grads)
+    if (grad.dtype !== dtype)
+      throw new DTypeError(
+        `${user}: a gradient is ${grad.dtype}; that of a ${dtype} parameter must be ${dtype}, as on other ranks`,
+      );
+  const [only, another] = grads;
+  const size = sizes.reduce((total, each) => total + each, 0);
+  if (only && !another)
+    return { flat: only.reshape([size]), owned: members[0]?.parameter.mainGrad !== undefined };
+  const flat = zeros((only as Tensor).backend, dtype, [size]);
+  for (const [i, { parts }] of members.entries()) {
+    const grad = grads[i] as Tensor<WideDType>;
+    let [from, section] = [0, 0];
+    for (const [j, { count, first }] of parts.entries()) {
+      flat.paste(viewOrSlice(grad, from, [count]), section + first);
+      from += count;
+      section += sizes[j] as number;
+    }
+  }
+  return { flat, owned: true };
+}
+
+/**
+ * Gives each parameter of a bucket its part of `flat`. A `grad` becomes a view that no scope owns; a `mainGrad` is overwritten in
+ * place.
+ */
+export function unpack({ members }: Bucket, flat: Tensor<WideDType>): void {
+  for (const { parameter, parts } of members) {
+    const part = flat.view(parts[0]?.first ?? 0, parameter.shape);
+    if (parameter.mainGrad) {
+      if (members.length > 1) parameter.mainGrad.paste(part as Tensor<"f32">, 0);
+    } else {
+      parameter.zeroGrad();
+      parameter.grad = part;
+      disown(part);
+    }
+  }
+}

@@ -1,0 +1,180 @@
+/** Fully sharded data parallelism: each rank stores a part of every parameter, gradient and optimizer state. */
+import type { ProcessGroup } from "../../collectives/group.js";
+import { checkSumOrder, type SumOrder } from "../../collectives/plan.js";
+import { ArgumentError } from "../../errors.js";
+import type { Module } from "../../modules/module.js";
+import { Parameter } from "../../modules/parameter.js";
+import { requireShape } from "../../ops/execute.js";
+import { instance, integer, nested, oneOf, optionsOf } from "../../options.js";
+import { QuantizedTensor } from "../../tensor/quantized.js";
+import { requireTensor } from "../../tensor/require.js";
+import { orDispose } from "../../tensor/scope.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { checkGroup, checkModule, requireSameBackend } from "../arguments.js";
+import { isReduced } from "../data/data-parallel.js";
+import { Synchronization } from "../synchronization.js";
+import { Prefetch } from "./prefetch.js";
+import { ReduceGrads } from "./reduce-grads.js";
+import { ShardedParameter } from "./sharded-parameter.js";
+
+/** Options of `fullyShard`. */
+export interface FullyShardOptions {
+  /** How the gradients of all ranks are combined. "mean" is the sum multiplied by f32(1 / ranks). Default "mean". */
+  readonly reduction?: "mean" | "sum" | undefined;
+  /** The algorithm and order of the sums. Default ranked. */
+  readonly plan?: SumOrder | undefined;
+  /**
+   * The number of rows of each rank is a multiple of this, except that of the last ranks. Quantized codes can be gathered only if
+   * no block crosses the boundary between ranks: use 128 for block-scaled FP8, 32 for MXFP8 and 16 for NVFP4. Default 1, as in
+   * PyTorch.
+   */
+  readonly rowMultiple?: number | undefined;
+}
+
+const checkParameter = instance(Parameter, "a parameter of the module");
+const checkOptions = optionsOf<FullyShardOptions>({
+  reduction: oneOf(["mean", "sum"]),
+  plan: nested(checkSumOrder),
+  rowMultiple: integer(1),
+});
+
+/** A module whose parameters are divided among ranks. `fullyShard` returns it. */
+export class FullySharded {
+  readonly #shards: ReadonlyMap<Parameter, ShardedParameter>;
+  readonly #synchronization = new Synchronization();
+
+  /** @internal `fullyShard` creates it. */
+  constructor(
+    /** The module. Its parameters contain this rank's rows. It is called as before. */
+    readonly module: Module,
+    /** The ranks among which the parameters are divided. */
+    readonly group: ProcessGroup,
+    { reduction, plan, rowMultiple = 1 }: FullyShardOptions,
+  ) {
+    const prefetch = new Prefetch(group);
+    this.#shards = orDispose(
+      (made) =>
+        new Map(
+          Array.from(module.namedParameters(), ([name, parameter]) => {
+            const shard = new ShardedParameter(parameter, { name, group, rowMultiple, prefetch });
+            made.push(shard);
+            return [parameter, shard];
+          }),
+        ),
+    );
+    const grads = new ReduceGrads(
+      module.parameterGroups(),
+      (each) => this.#shards.get(each) as ShardedParameter,
+      { group, plan, reduction: reduction ?? "mean" },
+    );
+    for (const [parameter, shard] of this.#shards) {
+      const { highPrecisionInitVal: values } = parameter;
+      const [first, count] = [shard.firstRow * shard.unit, shard.own.shape[0] as number];
+      parameter.part = shard.part;
+      parameter.divide(shard, values?.slice(first, first + count * shard.unit));
+      parameter.registerPostAccumulateGradHook((_, pass) => {
+        if (parameter.mainGrad)
+          throw new ArgumentError(
+            "fullyShard: a parameter has a mainGrad, which would hold the gradient of all rows; leave fuseWgradAccumulation out",
+          );
+        if (this.#synchronization.isOn) grads.complete(parameter, pass);
+      });
+    }
+  }
+
+  /**
+   * Runs `body` without reducing gradients: its backward passes accumulate this rank's gradients of whole parameters, and the
+   * next pass outside `body` adds to them before it reduces. Without `noSync`, each pass reduces its gradients and adds them to
+   * the gradients of this rank's rows. That takes less memory and more communication, and the order of additions differs.
+   *
+   * @throws `ArgumentError` for a body that is not a function or is async; rethrows what the body throws.
+   */
+  noSync<R>(body: () => R): R {
+    return this.#synchronization.suspended(body);
+  }
+
+  /**
+   * Returns the number of rows of a parameter that each rank has. Throws `ArgumentError` for what is not a parameter of the
+   * module.
+   */
+  rowsOf(parameter: Parameter): readonly number[] {
+    return this.#shardOf("rowsOf", parameter).rows;
+  }
+
+  /**
+   * Gathers a whole tensor from the rows of all ranks. `own` is this rank's rows of a gradient, a master parameter or an
+   * optimizer state of the parameter. The result has the shape of the whole parameter; the caller disposes of it. All ranks must
+   * call it.
+   *
+   * @throws `ArgumentError` for what is not a parameter of the module and for a tensor of another backend, `DTypeError` for what
+   * is not a tensor, `ShapeError` for a tensor that does not have the shape of this rank's rows, `DisposedError` for a disposed
+   * tensor.
+   * @throws `DistributedError` for a group that has failed.
+   */
+  gather<T extends Tensor>(parameter: Parameter, own: T): T {
+    const shard = this.#shardOf("gather", parameter);
+    const source = requireTensor("gather", "own", own);
+    requireShape("gather", "own", source, shard.own.shape);
+    if (source.backend !== this.group.backend)
+      throw new ArgumentError(
+        "gather: own is on another backend than the group; move it by data() and tensor()",
+      );
+    return shard.whole(own);
+  }
+
+  #shardOf(user: string, parameter: Parameter): ShardedParameter {
+    checkParameter(user, "parameter", parameter);
+    const shard = this.#shards.get(parameter);
+    if (shard) return shard;
+    throw new ArgumentError(`${user}: the parameter is none of the module that was sharded; give one of it`);
+  }
+}
+
+/** Returns why a parameter cannot be divided, or undefined if it can. */
+function refusal(parameter: Parameter): string | undefined {
+  const { sharding, grad, mainGrad, value, quantizer, fusesAccumulation } = parameter;
+  if (isReduced(parameter))
+    return "has a gradient that a DataParallel reduces, which fullyShard would do; dispose of that one first";
+  if (sharding) return "is sharded already; shard each module once";
+  if (fusesAccumulation)
+    return "is the weight of a layer with fuseWgradAccumulation, whose mainGrad would hold the gradient of all rows; make the layer without it";
+  if (grad || mainGrad)
+    return "has a gradient of all rows; shard the module before the first pass, without mainGrad";
+  if (value instanceof QuantizedTensor && value.spec.rowScaled)
+    return "is quantized with an amax for each row and column (rowScaled), which cannot be divided; make the module without it";
+  if (value instanceof QuantizedTensor && !quantizer)
+    return "was quantized outside of quantizedModelInit, so nobody knows how to quantize its rows; make the module inside";
+  return undefined;
+}
+
+/**
+ * Divides the parameters of a module among the ranks of a group, along their first dimension, as PyTorch's `fully_shard` does.
+ * Afterwards `value` and `grad` of a parameter, its f32 master and the state of new optimizers contain this rank's rows. Each
+ * operation that uses a parameter, forward or backward, gathers the whole parameter and frees it when the operation has run. The
+ * weight of a linear layer under a recipe is quantized before it is gathered, as a part of the whole weight, so that codes and
+ * scales are sent. If a block crosses the boundary between ranks, and with custom quantizers, the parameter is gathered in its
+ * own dtype. When a gradient is complete, a backward pass replaces it by this rank's rows of the sum or mean over all ranks.
+ *
+ * Parameters, optimizer states and losses are bitwise equal to those of `DataParallel` with the same number of ranks and a ranked
+ * plan. Every rank must create the module with the same values and use the same parameters in each pass.
+ *
+ * @throws `ArgumentError` for what is not a module or a group, for an invalid option value, for a group on another backend, and
+ * for a module that has a parameter which is already sharded, has a gradient or a `mainGrad`, is the weight of a layer with
+ * `fuseWgradAccumulation`, has a gradient that a `DataParallel` reduces, is quantized with `rowScaled`, or was quantized outside
+ * of `quantizedModelInit`. In each case nothing has changed.
+ */
+export function fullyShard(
+  module: Module,
+  group: ProcessGroup,
+  options: FullyShardOptions = {},
+): FullySharded {
+  checkModule("fullyShard", "module", module);
+  checkGroup("fullyShard", "group", group);
+  const given = checkOptions("fullyShard", options);
+  requireSameBackend("fullyShard", module, group);
+  for (const [name, parameter] of module.namedParameters()) {
+    const reason = refusal(parameter);
+    if (reason) throw new ArgumentError(`fullyShard: ${name} ${reason}`);
+  }
+  return new FullySharded(module, group, given);
+}
