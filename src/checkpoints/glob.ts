@@ -31,7 +31,7 @@ export function isGlob(pattern: string): boolean {
  * Returns whether a name is wanted. Throws `ArgumentError` if a pattern matches none of `names`; a name without `*` and `?` is
  * left to the caller unless `exact` is set.
  */
-export function wantedBy(
+export function selectNames(
   patterns: readonly string[] | undefined,
   names: Iterable<string>,
   { exact = true }: { readonly exact?: boolean } = {},

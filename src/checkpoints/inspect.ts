@@ -3,31 +3,36 @@ import type { PackedLayoutName } from "../dialects/packed/packed.js";
 import { type FileDType, fileBytes } from "../io/dtypes.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
 import { elementCount, type Shape, type WideDType } from "../tensor/shape.js";
-import { sourcesOf } from "./convert/source.js";
 import { type GgufFacts, packedAs } from "./gguf/file.js";
-import { judgeClaims } from "./judge/claims.js";
-import { judgeCompanions } from "./judge/companions.js";
+import { judgeClaims } from "./judge/config/claims.js";
+import { judgeScaleFormat } from "./judge/config/schemes.js";
 import { type Finding, finding } from "./judge/findings.js";
-import { FusedScales } from "./judge/fused.js";
-import { judge } from "./judge/judge.js";
-import { type Comparison, compareOriginal, type Original, type OriginalError } from "./judge/original.js";
-import { judgePacked, packedBytes } from "./judge/packed.js";
-import type { ScaleStatistics } from "./judge/scale-statistics.js";
-import { judgeScaleFormat } from "./judge/schemes.js";
-import { judgeStack } from "./judge/stacks.js";
-import { statisticsOf } from "./judge/statistics.js";
+import {
+  type Comparison,
+  compareOriginal,
+  type Original,
+  type OriginalError,
+} from "./judge/original/compare.js";
+import type { ScaleStatistics } from "./judge/statistics/scale-counter.js";
+import { statisticsOf } from "./judge/statistics/statistics.js";
+import { judgeActivationScales } from "./judge/weights/activation-scales.js";
+import { judgeStatistics } from "./judge/weights/from-statistics.js";
+import { FusedScales } from "./judge/weights/fused.js";
+import { judgePacked, packedBytes } from "./judge/weights/packed.js";
+import { judgeStack } from "./judge/weights/stacks.js";
 import { Kernels } from "./kernels/kernels.js";
 import { type Recognized, type RecognizedWeight, recognize } from "./recognize/recognize.js";
+import { readByteScales } from "./stored/byte-scales.js";
 import { CODE_TYPES, type CodeTypeName } from "./stored/code-types.js";
 import type { Claim } from "./stored/config/claim.js";
 import { type Configuration, readConfiguration } from "./stored/config/config.js";
 import type { ConventionName, ScaleKind } from "./stored/conventions.js";
-import { readFacts } from "./stored/facts.js";
+import { type ElementwiseWeight, toElementwise } from "./stored/elementwise.js";
 import type { Checkpoint } from "./stored/open.js";
-import { readByteScales } from "./stored/scale-bytes.js";
+import { readPackedShapes } from "./stored/packed-shapes.js";
 import { readScales } from "./stored/scales.js";
-import { type UnpackedWeight, unpack } from "./stored/unpack.js";
 import type { QuantizedWeight } from "./stored/weight.js";
+import { sourcesOf } from "./values/source.js";
 
 /** A quantized weight and its statistics. */
 export interface WeightReport {
@@ -119,11 +124,11 @@ export async function survey(checkpoint: Checkpoint, as?: ConventionName): Promi
     ? { present: false, findings: [] }
     : await readConfiguration(checkpoint.folder);
   const { claim } = configuration;
-  const facts = await readFacts(checkpoint);
+  const facts = await readPackedShapes(checkpoint);
   const found = recognize(checkpoint, claim, { facts, as });
   const natural = as === undefined ? [] : recognize(checkpoint, claim, { facts }).weights;
-  const unpacked: UnpackedWeight<RecognizedWeight>[] = [];
-  for (const weight of found.weights) unpacked.push(await unpack(weight));
+  const unpacked: ElementwiseWeight<RecognizedWeight>[] = [];
+  for (const weight of found.weights) unpacked.push(await toElementwise(weight));
   const recognized = { ...found, weights: unpacked.map(({ weight }) => weight) };
   const findings = [
     ...checkpoint.findings,
@@ -161,7 +166,7 @@ export async function inspect(
   surveyed: Surveyed,
   { wanted = () => true, kernels: shared, original, onBytes = () => {} }: InspectOptions = {},
 ): Promise<CheckpointReport> {
-  const findings: Finding[] = [...surveyed.findings, ...(await judgeCompanions(checkpoint))];
+  const findings: Finding[] = [...surveyed.findings, ...(await judgeActivationScales(checkpoint))];
   let opened = shared;
   const kernels = async (): Promise<Kernels> => {
     opened ??= await Kernels.open();
@@ -180,7 +185,7 @@ export async function inspect(
       ? await compareOriginal(await kernels(), weight, await readScales(weight), against)
       : { findings: [] };
     const judged = [
-      ...judge(weight, found, scales, isExplained(compared)),
+      ...judgeStatistics(weight, found, scales, isExplained(compared)),
       ...ofStack,
       ...judgeScaleFormat(surveyed.claim, weight, found.scale),
     ];
@@ -254,7 +259,7 @@ function described(weight: QuantizedWeight) {
 
 function wholeOf(
   { path, shards, tensors, gguf }: Checkpoint,
-  { claim, weights, own, plain }: Surveyed,
+  { claim, weights, lockstepWeights: own, plain }: Surveyed,
 ): Omit<CheckpointReport, "weights" | "findings"> {
   const elements = [
     ...weights.map(({ shape }) => shape),

@@ -1,6 +1,6 @@
 /** Prints what is known of a checkpoint. */
 
-import { wantedBy } from "../checkpoints/glob.js";
+import { selectNames } from "../checkpoints/glob.js";
 import {
   bytesOfCodes,
   type CheckpointReport,
@@ -61,7 +61,7 @@ export async function reportOn(
   const read = (other?: Checkpoint): Promise<CheckpointReport> =>
     withCheckpoint(path, async (checkpoint) => {
       const surveyed = await survey(checkpoint, as);
-      const wanted = wantedBy(
+      const wanted = selectNames(
         tensors,
         surveyed.weights.map(({ name }) => name),
       );

@@ -2,10 +2,10 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { convert } from "../../../src/checkpoints/convert/convert.js";
-import { planFor } from "../../../src/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../src/checkpoints/convert/targets.js";
-import { Changes, toWide } from "../../../src/checkpoints/convert/wide.js";
+import { Changes, encodeWide } from "../../../src/checkpoints/convert/dequantize/round.js";
+import { planConversion } from "../../../src/checkpoints/convert/plan/plan.js";
+import { parseTarget } from "../../../src/checkpoints/convert/targets/table.js";
+import { writeConversion } from "../../../src/checkpoints/convert/write.js";
 import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
@@ -132,23 +132,23 @@ describe("the output", () => {
     copyFixture("ct-nvfp4", w.path("in"));
     writeFileSync(join(w.path("in"), "tokenizer.json"), "{}");
     const checkpoint = await openCheckpoint(w.path("in"));
-    const plan = await planFor(checkpoint, {
-      target: targetNamed("bf16"),
+    const plan = await planConversion(checkpoint, {
+      target: parseTarget("bf16"),
       backend: () => Promise.resolve(backend()),
     });
     const stop = (): void => {
       throw new Error("interrupted");
     };
-    await expect(convert(checkpoint, plan, w.path("out"), { force: false, onBytes: stop })).rejects.toThrow(
-      "interrupted",
-    );
+    await expect(
+      writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: stop }),
+    ).rejects.toThrow("interrupted");
     expect(existsSync(w.path("out"))).toBe(false);
     expect(w.names).toEqual(["in", "out.partial"]);
     // another conversion does not mix with it
     expect((await w.run("convert", "@in", "-o", "@out", "--to", "f32")).stderr).toMatch(
       /is left of another conversion/,
     );
-    await convert(checkpoint, plan, w.path("out"), { force: false, onBytes: () => {} });
+    await writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: () => {} });
     await checkpoint.close();
     expect(w.names).toEqual(["in", "out"]);
     await w.succeed("convert", "@in", "-o", "@whole", "--to", "bf16");
@@ -166,7 +166,7 @@ it("rounds every f32 to BF16 as encode does, and counts what changed", () => {
   const words = Uint32Array.from({ length: 1 << 16 }, (_, i) => Math.imul(i, 0x10001) ^ (i << 3));
   const floats = new Float32Array(words.buffer);
   const changes = new Changes();
-  const bytes = toWide("bf16", Float64Array.from(floats), changes);
+  const bytes = encodeWide("bf16", Float64Array.from(floats), changes);
   using _scope = new Scope();
   const codes = encode(tensor(backend(), floats), { format: "bf16", overflow: "nonfinite" }).dataSync();
   const own = new Uint16Array(bytes.buffer);

@@ -31,7 +31,7 @@ const bits16 = ({ buffer, byteOffset, byteLength }: Uint8Array): Uint16Array =>
 describe("experts of gpt-oss", () => {
   it("are carried over from codes of the same kind, and refused where a layer has another name", async () => {
     const { plan } = await convertTo(backend(), FIXTURE, w.path("oss"), "gpt-oss");
-    expect([...plan.converted.values()]).toEqual(["carried", "carried"]);
+    expect([...plan.converted.values()]).toEqual(["repacked", "repacked"]);
     expect((await readContents(w.path("oss"))).tensors).toEqual((await readContents(FIXTURE)).tensors);
     await expect(convertTo(backend(), FIXTURE, w.path("oss-ct"), "ct-mxfp4")).rejects.toThrow(
       /does not end in \.weight/,

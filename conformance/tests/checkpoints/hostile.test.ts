@@ -5,11 +5,11 @@
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { planFor } from "../../../src/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { planConversion } from "../../../src/checkpoints/convert/plan/plan.js";
+import { parseTarget } from "../../../src/checkpoints/convert/targets/table.js";
 import { matchesGlob } from "../../../src/checkpoints/glob.js";
 import { inspect, survey } from "../../../src/checkpoints/inspect.js";
-import { Correlation } from "../../../src/checkpoints/judge/correlation.js";
+import { Correlation } from "../../../src/checkpoints/judge/statistics/correlation.js";
 import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import { isIgnored } from "../../../src/checkpoints/stored/config/patterns.js";
 import { CONVENTION_NAMES, conventionOf } from "../../../src/checkpoints/stored/conventions.js";
@@ -113,7 +113,7 @@ describe("a checkpoint of any contents", () => {
               expect([name, shape.every(Number.isSafeInteger)]).toEqual([name, true]);
             for (const to of ["bf16", "ct-nvfp4", "modelopt-fp8", "torchao-mxfp8-rceil", "gpt-oss"]) {
               try {
-                await planFor(checkpoint, { target: targetNamed(to), backend: noBackend });
+                await planConversion(checkpoint, { target: parseTarget(to), backend: noBackend });
               } catch (error) {
                 expect(error).toBeInstanceOf(LockstepError);
               }

@@ -4,11 +4,11 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { isGlob, matchesGlob } from "../../../src/checkpoints/glob.js";
 import { survey } from "../../../src/checkpoints/inspect.js";
-import { Correlation } from "../../../src/checkpoints/judge/correlation.js";
 import type { FindingName } from "../../../src/checkpoints/judge/findings.js";
-import { FusedScales } from "../../../src/checkpoints/judge/fused.js";
-import { judge } from "../../../src/checkpoints/judge/judge.js";
-import { statisticsOf } from "../../../src/checkpoints/judge/statistics.js";
+import { Correlation } from "../../../src/checkpoints/judge/statistics/correlation.js";
+import { statisticsOf } from "../../../src/checkpoints/judge/statistics/statistics.js";
+import { judgeStatistics } from "../../../src/checkpoints/judge/weights/from-statistics.js";
+import { FusedScales } from "../../../src/checkpoints/judge/weights/fused.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { readScales } from "../../../src/checkpoints/stored/scales.js";
@@ -130,7 +130,7 @@ describe("of a weight of NVFP4", () => {
     for (let own = 0; own <= 40; own++)
       for (const other of [0, 0.3, 1, 3]) {
         const [correlation, relaidCorrelation] = [along(own / 40), along(other)];
-        const names = judge(weight, { ...found, correlation, relaidCorrelation }, scales).map(
+        const names = judgeStatistics(weight, { ...found, correlation, relaidCorrelation }, scales).map(
           ({ name }) => name,
         );
         const isNamed = names.includes("scales-swizzled");

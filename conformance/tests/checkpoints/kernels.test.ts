@@ -1,17 +1,17 @@
 /** What kernels compute and count for conversions equals plain loops over elements. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { carried } from "../../../src/checkpoints/convert/carried.js";
-import { writeCarried } from "../../../src/checkpoints/convert/carry.js";
-import { compareRows } from "../../../src/checkpoints/convert/compare.js";
-import { Output } from "../../../src/checkpoints/convert/output.js";
-import { partsOf } from "../../../src/checkpoints/convert/parts.js";
-import { amaxesOf, plainSource } from "../../../src/checkpoints/convert/source.js";
-import { targetNamed } from "../../../src/checkpoints/convert/targets.js";
-import { Changes, WIDE_TARGETS, type WideTarget } from "../../../src/checkpoints/convert/wide.js";
-import { writeWide } from "../../../src/checkpoints/convert/widen.js";
+import { compareRows } from "../../../src/checkpoints/convert/changes/compare.js";
+import { Changes, WIDE_TARGETS, type WideTarget } from "../../../src/checkpoints/convert/dequantize/round.js";
+import { writeDequantized } from "../../../src/checkpoints/convert/dequantize/write.js";
+import { repackScales } from "../../../src/checkpoints/convert/repack/scales.js";
+import { writeRepacked } from "../../../src/checkpoints/convert/repack/write.js";
+import { parseTarget } from "../../../src/checkpoints/convert/targets/table.js";
+import { outputTensors } from "../../../src/checkpoints/convert/targets/tensors.js";
+import { TensorAppender } from "../../../src/checkpoints/convert/tensor-appender.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { CODE_TYPES, type CodeTypeName } from "../../../src/checkpoints/stored/code-types.js";
+import { amaxesOf, plainSource } from "../../../src/checkpoints/values/source.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { FileError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
@@ -28,7 +28,7 @@ describe("a weight becomes a wide type", () => {
         fc.constantFrom<WideTarget>(...WIDE_TARGETS),
         async ({ weight, codes, scales }, target) => {
           const parts: Uint8Array[] = [];
-          const changes = await writeWide(kernels, weight, target, async (bytes) => {
+          const changes = await writeDequantized(kernels, weight, target, async (bytes) => {
             parts.push(bytes.slice());
           });
           const values = codes.map(
@@ -216,7 +216,7 @@ describe("scales under a global scale of another role, or where there was none",
 
   it.each(ways)("%s as %s: what is said to change is what changes in the file", async (from, to, example) => {
     const [kind] = KINDS.filter(({ convention }) => convention === from);
-    const target = targetNamed(to).row;
+    const target = parseTarget(to).dialectTarget;
     if (!kind || !target) throw new Error("no such kind or target");
     const kernels = await Kernels.open();
     const spec = quantizerOf({ dialect: to }).spec;
@@ -224,19 +224,19 @@ describe("scales under a global scale of another role, or where there was none",
     let changed = 0;
     await fc.assert(
       fc.asyncProperty(weights(kind), async ({ weight, codes, scales }) => {
-        const parts = partsOf(target, spec, { name: weight.name, shape: weight.shape, source: "f32" });
-        const result = await carried(kernels, weight, target, parts);
+        const parts = outputTensors(target, spec, { name: weight.name, shape: weight.shape, source: "f32" });
+        const result = await repackScales(kernels, weight, target, parts);
         if (scales.some((scale) => !Number.isFinite(scale) || scale < 0)) expect(result).toBeUndefined();
         if (!result) return;
         carriedOver++;
         const files = new Map<string, Uint8Array[]>();
-        const output = new Output(
+        const output = new TensorAppender(
           async (name, bytes) => {
             files.set(name, [...(files.get(name) ?? []), bytes.slice()]);
           },
           () => {},
         );
-        const changes = await writeCarried(kernels, weight, target, parts, output);
+        const changes = await writeRepacked(kernels, weight, target, parts, output);
         const bytesOf = (name: string): Buffer => Buffer.concat(files.get(name) ?? []);
         expect(bytesOf(parts.codes.name)).toEqual(
           Buffer.from(await weight.codes.shard.read(weight.codes.entry)),

@@ -3,8 +3,8 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets.js";
-import { Changes, toWide } from "../../../src/checkpoints/convert/wide.js";
+import { Changes, encodeWide } from "../../../src/checkpoints/convert/dequantize/round.js";
+import { QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets/table.js";
 import { useBackend } from "../harness/suite.js";
 import {
   convertTo,
@@ -64,7 +64,7 @@ function drawn(index: number, shape: readonly number[]): Held {
     h = (h ^ (h >>> 13)) >>> 0;
     return (h / 2 ** 32 - 0.5) * 2 ** ((i % 5) - 4);
   });
-  return { dtype: "BF16", shape, bytes: toWide("bf16", values, new Changes()) };
+  return { dtype: "BF16", shape, bytes: encodeWide("bf16", values, new Changes()) };
 }
 
 async function writeModel(folder: string): Promise<void> {
@@ -77,7 +77,7 @@ async function writeModel(folder: string): Promise<void> {
   });
 }
 
-const bf16 = (values: Float64Array): Uint8Array => toWide("bf16", values, new Changes());
+const bf16 = (values: Float64Array): Uint8Array => encodeWide("bf16", values, new Changes());
 
 /** The values of a checkpoint in bf16, as its library computes them. */
 async function bytesIn(folder: string, to: string): Promise<Map<string, Uint8Array>> {

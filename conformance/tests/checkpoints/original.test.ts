@@ -1,13 +1,13 @@
 /** A weight is compared with its original element by element, and a wrong reading of it is named. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { sourcesOf } from "../../../src/checkpoints/convert/source.js";
 import type { FindingName } from "../../../src/checkpoints/judge/findings.js";
-import { compareOriginal, type Original } from "../../../src/checkpoints/judge/original.js";
+import { compareOriginal, type Original } from "../../../src/checkpoints/judge/original/compare.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import { readScales } from "../../../src/checkpoints/stored/scales.js";
 import type { QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
+import { sourcesOf } from "../../../src/checkpoints/values/source.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { heldAs } from "./files/plain.js";
 import { type Drawn, KINDS, weights } from "./files/weights.js";

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { QUANTIZED_TARGETS, targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { parseTarget, QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets/table.js";
 import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, type DialectName } from "../../../src/dialects/table.js";
@@ -144,7 +144,7 @@ describe.each(FORMS)("%s", (from) => {
         const between = await valuesIn(there);
         expectHonest(first, before, between);
         if (to === from) {
-          expect([...first.plan.converted.values()]).toEqual(Array(7).fill("carried"));
+          expect([...first.plan.converted.values()]).toEqual(Array(7).fill("repacked"));
           expect((await readContents(there)).tensors).toEqual((await readContents(source)).tensors);
           return;
         }
@@ -152,7 +152,7 @@ describe.each(FORMS)("%s", (from) => {
         const after = await valuesIn(back);
         expectHonest(second, between, after);
         const exact = first.changes.every(({ changed }) => changed === 0);
-        const carried = [...second.plan.converted.values()].every((way) => way === "carried");
+        const carried = [...second.plan.converted.values()].every((way) => way === "repacked");
         if (exact && carried) expect(after).toEqual(before);
       });
     }
@@ -183,13 +183,13 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
 
   // blocks of GGUF have codes in another order: gguf/written.test.ts compares whole files; experts.test.ts has gpt-oss
   const plain = QUANTIZED_TARGETS.filter((name) => {
-    const { row } = targetNamed(name);
+    const { dialectTarget: row } = parseTarget(name);
     return row?.dialect !== undefined && !row.ggml && !conventionOf(row.convention).transposedWide;
   });
   it.each(plain)("%s", async (name) => {
-    const target = targetNamed(name);
-    const dialect = target.row?.dialect as DialectName;
-    const { suffix } = conventionOf(target.row?.convention ?? "gpt-oss").codes;
+    const target = parseTarget(name);
+    const dialect = target.dialectTarget?.dialect as DialectName;
+    const { suffix } = conventionOf(target.dialectTarget?.convention ?? "gpt-oss").codes;
     await fc.assert(
       fc.asyncProperty(
         wide,
@@ -226,7 +226,7 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
     const tensors = new Map([["m.o_proj.weight", held]]);
     await writeContents(w.path("."), { tensors, metadata: {}, json: new Map() });
     for (const name of ["ct-nvfp4", "deepseek-fp8-block", "torchao-mxfp8-rceil", "ct-fp8-tensor"] as const) {
-      const { row } = targetNamed(name);
+      const { dialectTarget: row } = parseTarget(name);
       await convertTo(backend(), w.path("."), w.path(`pieces-${name}`), name);
       using _scope = new Scope();
       const scaleLayout = row?.layout === "swizzled" ? "swizzled" : "logical";
@@ -358,8 +358,8 @@ it("every dialect is a form, or is refused by name with the reason", () => {
   for (const name of DIALECT_NAMES) {
     // the rule of ggml itself, which gives small weights subnormal scales, is not that of GGUF files
     const used = name === "gguf-nvfp4" ? "modelopt-nvfp4" : name;
-    if (QUANTIZED_TARGETS.includes(name)) expect(targetNamed(name).row?.dialect).toBe(used);
-    else expect(() => targetNamed(name)).toThrow(new RegExp(`^${name} cannot be written: `));
+    if (QUANTIZED_TARGETS.includes(name)) expect(parseTarget(name).dialectTarget?.dialect).toBe(used);
+    else expect(() => parseTarget(name)).toThrow(new RegExp(`^${name} cannot be written: `));
   }
-  expect(() => targetNamed("ct-nvfp")).toThrow(/"ct-nvfp" is not one of bf16, f32, ct-fp8-tensor/);
+  expect(() => parseTarget("ct-nvfp")).toThrow(/"ct-nvfp" is not one of bf16, f32, ct-fp8-tensor/);
 });

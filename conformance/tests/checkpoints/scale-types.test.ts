@@ -1,7 +1,7 @@
 /** Scales are repacked without rounding from every type that a convention allows: codes stay, and no value changes. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { QUANTIZED_TARGETS, targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { parseTarget, QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets/table.js";
 import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import {
   CONVENTION_NAMES,
@@ -57,7 +57,7 @@ const SHAPES: Readonly<Partial<Record<ScaleKind, readonly number[]>>> = {
 
 /** The kind of the scales of a target. */
 function kindOf(target: string): ScaleKind {
-  const dialect = targetNamed(target).row?.dialect;
+  const dialect = parseTarget(target).dialectTarget?.dialect;
   const tile = dialect && quantizerOf({ dialect }).spec.tile;
   if (tile === undefined) return "group";
   return isTensorWide(tile) ? "whole" : isLineWide(tile) ? "row" : tileSize(tile)[0] > 1 ? "tile" : "group";
@@ -65,7 +65,7 @@ function kindOf(target: string): ScaleKind {
 
 /** Whether all scales of a source can be those of a target: its blocks lie in the source's, and its type has all values. */
 function isExact(row: Convention, kind: ScaleKind, target: string): boolean {
-  const to = targetNamed(target).row;
+  const to = parseTarget(target).dialectTarget;
   if (!to || to.convention.startsWith("gguf") || conventionOf(to.convention).type !== row.type) return false;
   const isNested = kindOf(target) === kind || (kind === "whole" && kindOf(target) !== "group");
   return isNested && (to.scale === "source" || to.scale === "F32");
@@ -100,7 +100,7 @@ describe("scales of every type of a convention are repacked exactly", () => {
   it.each(CASES)("%s, a scale for each %s, in %s", async (name, kind, dtype) => {
     const fitting = QUANTIZED_TARGETS.filter((target) => isExact(conventionOf(name), kind, target));
     // one target for each type and kind of its scales
-    const about = (target: string): string => `${targetNamed(target).row?.scale} ${kindOf(target)}`;
+    const about = (target: string): string => `${parseTarget(target).dialectTarget?.scale} ${kindOf(target)}`;
     const targets = [...new Map(fitting.map((target) => [about(target), target])).values()];
     expect(targets).not.toEqual([]);
     await inFolder(async (folder) => {
@@ -111,7 +111,7 @@ describe("scales of every type of a convention are repacked exactly", () => {
         const { changes } = await convertTo(backend(), folder, out, target);
         expect([target, changes]).toMatchObject([
           target,
-          [{ way: "carried", changed: 0, elements: ROWS * COLUMNS }],
+          [{ method: "repacked", changed: 0, elements: ROWS * COLUMNS }],
         ]);
         const [[own, after] = []] = [...(await valuesIn(out))];
         expect(Buffer.compare(asBytes(before.get(own ?? "") ?? []), asBytes(after ?? []))).toBe(0);

@@ -4,8 +4,8 @@
  */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { OWN_TARGETS } from "../../../src/checkpoints/convert/own-targets.js";
-import { QUANTIZED_TARGETS, targetNamed } from "../../../src/checkpoints/convert/targets.js";
+import { LOCKSTEP_TARGETS } from "../../../src/checkpoints/convert/targets/lockstep.js";
+import { parseTarget, QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets/table.js";
 import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { FileError } from "../../../src/errors.js";
 import { useBackend } from "../harness/suite.js";
@@ -40,12 +40,12 @@ const INPUTS = {
 const REFUSED = { NaN: put(77, Number.NaN), infinity: put(77, Number.POSITIVE_INFINITY) } as const;
 
 /** Every target; modes of torchao differ in the quantizer alone, of which two have every scale rule. */
-const TARGETS = [...QUANTIZED_TARGETS, ...OWN_TARGETS.keys()].filter(
+const TARGETS = [...QUANTIZED_TARGETS, ...LOCKSTEP_TARGETS.keys()].filter(
   (name) => !/^torchao-mx.*-(ceil|even)$/.test(name),
 );
 
 const isExperts = (target: string): boolean => {
-  const { row } = targetNamed(target);
+  const { dialectTarget: row } = parseTarget(target);
   return row !== undefined && conventionOf(row.convention).transposedWide === true;
 };
 

@@ -1,13 +1,13 @@
 /** The statistics of a weight are those of plain loops over its elements and blocks. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { Correlation } from "../../../src/checkpoints/judge/correlation.js";
-import { ScaleCounter } from "../../../src/checkpoints/judge/scale-statistics.js";
-import { type Statistics, statisticsOf } from "../../../src/checkpoints/judge/statistics.js";
+import { Correlation } from "../../../src/checkpoints/judge/statistics/correlation.js";
+import { ScaleCounter } from "../../../src/checkpoints/judge/statistics/scale-counter.js";
+import { type Statistics, statisticsOf } from "../../../src/checkpoints/judge/statistics/statistics.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
+import { readByteScales } from "../../../src/checkpoints/stored/byte-scales.js";
 import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
-import { readByteScales } from "../../../src/checkpoints/stored/scale-bytes.js";
 import { readScales, scaleOf } from "../../../src/checkpoints/stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
 import { fileBytes } from "../../../src/io/dtypes.js";

@@ -2,7 +2,7 @@
 import { FileError } from "lockstep";
 import type { Finding } from "../../../dist/src/checkpoints/judge/findings.js";
 import {
-  announces,
+  declares,
   type RecognizedWeight,
   recognize,
 } from "../../../dist/src/checkpoints/recognize/recognize.js";
@@ -10,7 +10,8 @@ import { CODE_TYPES, unpackCodes } from "../../../dist/src/checkpoints/stored/co
 import { type Claim, claimIn, parseObject } from "../../../dist/src/checkpoints/stored/config/claim.js";
 import { conventionOf } from "../../../dist/src/checkpoints/stored/conventions.js";
 import { scaleIndexOf } from "../../../dist/src/checkpoints/stored/dequantize.js";
-import { readFacts } from "../../../dist/src/checkpoints/stored/facts.js";
+import { isElementwise } from "../../../dist/src/checkpoints/stored/elementwise.js";
+import { readPackedShapes } from "../../../dist/src/checkpoints/stored/packed-shapes.js";
 import {
   permuted,
   readScales,
@@ -18,7 +19,6 @@ import {
   scaleFormat,
   scaleOf,
 } from "../../../dist/src/checkpoints/stored/scales.js";
-import { isElementwise } from "../../../dist/src/checkpoints/stored/unpack.js";
 import { matricesOf } from "../../../dist/src/checkpoints/stored/weight.js";
 import { valueOfCode } from "../../../dist/src/formats/derive.js";
 import type { ScalarFormat } from "../../../dist/src/formats/scalar.js";
@@ -61,7 +61,7 @@ export async function recognized(
 }> {
   const tensors = new Map(Array.from(file.tensors, ([name, entry]) => [name, { entry, shard: file }]));
   const checkpoint = { shards: [file], tensors, metadata: file.metadata };
-  const found = recognize(checkpoint, claim, { facts: await readFacts(checkpoint) });
+  const found = recognize(checkpoint, claim, { facts: await readPackedShapes(checkpoint) });
   const weights = new Map<string, Weight>();
   const faults = new Map<string, string>();
   for (const weight of found.weights) {
@@ -112,7 +112,7 @@ function conventionNotes({ convention, fits }: RecognizedWeight, claim: Claim | 
   if (claim) {
     const said = `${claim.path} says ${[claim.method || "no quant_method", ...claim.formats].join(", ")}`;
     return [
-      announces(convention, claim) ? `${said}.` : `${said}, which is not the convention of the tensors.`,
+      declares(convention, claim) ? `${said}.` : `${said}, which is not the convention of the tensors.`,
     ];
   }
   if (fits.length === 1) return [];

@@ -2,7 +2,7 @@
 import { FileError } from "../../errors.js";
 import { inspect, type Surveyed, survey } from "../inspect.js";
 import type { Finding, FindingName } from "../judge/findings.js";
-import { CIRCUMSTANTIAL } from "../judge/judge.js";
+import { CIRCUMSTANTIAL } from "../judge/weights/from-statistics.js";
 import type { Kernels } from "../kernels/kernels.js";
 import { type Checkpoint, openCheckpoint } from "../stored/open.js";
 

@@ -12,9 +12,9 @@ import {
   type ConventionName,
   conventionOf,
 } from "../stored/conventions.js";
-import type { Facts } from "../stored/facts.js";
+import { findLockstepWeights, type LockstepWeight } from "../stored/lockstep-weights.js";
 import type { CheckpointTensors, StoredTensor } from "../stored/open.js";
-import { type OwnWeight, ownTensors } from "../stored/own.js";
+import type { PackedShapes } from "../stored/packed-shapes.js";
 import type { QuantizedWeight } from "../stored/weight.js";
 import { companionShapes } from "./companion-shapes.js";
 import { fitGeometry } from "./geometry.js";
@@ -41,7 +41,7 @@ export interface Recognized {
   /** The codes whose scales do not fit them. */
   readonly unfit: readonly UnfitWeight[];
   /** What `lockstep quantize` and `saveTensors` wrote. */
-  readonly own: readonly OwnWeight[];
+  readonly lockstepWeights: readonly LockstepWeight[];
   /** The tensors that are neither codes nor scales, nor belong to a quantized weight. */
   readonly plain: readonly StoredTensor[];
   readonly findings: readonly Finding[];
@@ -57,7 +57,7 @@ const OTHER_TYPES: Partial<Record<FileDType, CodeTypeName>> = {
 /** What is known beside names, types and shapes. */
 export interface Knowledge {
   /** The shapes that the file says of packed weights. */
-  readonly facts?: Facts;
+  readonly facts?: PackedShapes;
   /** The convention that weights have, whatever their tensors look like. */
   readonly as?: ConventionName | undefined;
 }
@@ -74,7 +74,7 @@ export function recognize(
   const { tensors } = checkpoint;
   const findings: Finding[] = [];
   const taken = new Set<string>();
-  const own = ownTensors(checkpoint, taken, findings);
+  const own = findLockstepWeights(checkpoint, taken, findings);
   const names = as === undefined ? CONVENTION_NAMES : [as];
   const rows = names.filter((name) => conventionOf(name).container === checkpoint.container);
   const weights: RecognizedWeight[] = [];
@@ -96,11 +96,11 @@ export function recognize(
     else unfit.push({ name: stored.entry.name, convention, parts, findings: best.findings });
   }
   const { plain, findings: others } = leftovers(checkpoint, taken, as);
-  return { weights, unfit, own, plain, findings: [...findings, ...others] };
+  return { weights, unfit, lockstepWeights: own, plain, findings: [...findings, ...others] };
 }
 
 /** Whether a configuration claims a convention, for the weights of which `scheme` is said. */
-export function announces(name: ConventionName, claim: Claim | undefined, scheme?: Scheme): boolean {
+export function declares(name: ConventionName, claim: Claim | undefined, scheme?: Scheme): boolean {
   if (claim === undefined) return false;
   const { methods, formats } = conventionOf(name);
   if (!methods.includes(claim.method)) return false;
@@ -112,14 +112,14 @@ export function announces(name: ConventionName, claim: Claim | undefined, scheme
 function rankOf({ convention, type, scheme }: Candidate, claim: Claim | undefined): number {
   const sameBits = scheme?.bits === CODE_TYPES[type].bits;
   const sameMethod = claim !== undefined && conventionOf(convention).methods.includes(claim.method);
-  return 4 * Number(announces(convention, claim, scheme)) + 2 * Number(sameMethod) + Number(sameBits);
+  return 4 * Number(declares(convention, claim, scheme)) + 2 * Number(sameMethod) + Number(sameBits);
 }
 
 /** What a weight is recognized from. */
 interface About {
   readonly checkpoint: CheckpointTensors;
   readonly claim: Claim | undefined;
-  readonly facts: Facts;
+  readonly facts: PackedShapes;
 }
 
 /** Tensors whose names and types are those of a convention. */
@@ -203,7 +203,7 @@ function attempt(about: About, found: Candidate): Attempt {
     return { convention, parts: all, findings: [finding("codes-shape", name, shape)] };
   const subclass = subclassOf(row.maySwizzle ? metadata : {}, name);
   const swizzled = subclass.swizzled || row.swizzles === true;
-  const announced = announces(convention, claim, scheme) ? scheme : undefined;
+  const announced = declares(convention, claim, scheme) ? scheme : undefined;
   const fitted = fitGeometry({ convention, name, shape, scale, claim, scheme: announced, swizzled });
   const findings = [...fitted.findings, ...foreignCodes(found)];
   findings.push(...globalShape(found, shape));

@@ -1,6 +1,7 @@
 /** Dequantizes the weights of a checkpoint a few rows at a time. */
+
+import { codeRows } from "./code-rows.js";
 import { CODE_TYPES } from "./code-types.js";
-import { codeRows } from "./rows.js";
 import { readFloats, readScales, scaleOf } from "./scales.js";
 import { matricesOf, type QuantizedWeight, type ScaleGeometry } from "./weight.js";
 

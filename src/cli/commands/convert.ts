@@ -1,14 +1,15 @@
 /** `lockstep convert`: brings the weights of a checkpoint into another form. */
 
+import { WIDE_TARGETS } from "../../checkpoints/convert/dequantize/round.js";
+import { planConversion } from "../../checkpoints/convert/plan/plan.js";
+import type { ConversionMethod } from "../../checkpoints/convert/plan/steps.js";
+import { LOCKSTEP_TARGETS } from "../../checkpoints/convert/targets/lockstep.js";
+import { type NamedTarget, parseTarget, QUANTIZED_TARGETS } from "../../checkpoints/convert/targets/table.js";
 import {
-  convert as convertCheckpoint,
+  writeConversion as convertCheckpoint,
   requireFree,
   type WeightChanges,
-} from "../../checkpoints/convert/convert.js";
-import { OWN_TARGETS } from "../../checkpoints/convert/own-targets.js";
-import { planFor } from "../../checkpoints/convert/plan-for.js";
-import { QUANTIZED_TARGETS, type TargetChoice, targetNamed } from "../../checkpoints/convert/targets.js";
-import { WIDE_TARGETS } from "../../checkpoints/convert/wide.js";
+} from "../../checkpoints/convert/write.js";
 import type { Checkpoint } from "../../checkpoints/stored/open.js";
 import { ArgumentError } from "../../errors.js";
 import { waitForFiles } from "../../io/files.js";
@@ -25,27 +26,35 @@ function errorOf({ noise, signal }: WeightChanges): { readonly relativeRms: numb
   return { relativeRms: Math.sqrt(share), sqnr: -10 * Math.log10(share) };
 }
 
+/** The words of the output for the methods. Programs may read them: `carried` is what the library calls repacked. */
+const OUTPUT_WORDS: Readonly<Record<ConversionMethod, string>> = {
+  dequantized: "dequantized",
+  repacked: "carried",
+  quantized: "quantized",
+};
+
 function changesLine(changes: WeightChanges): string {
-  const { name, way, elements, changed, max } = changes;
-  if (changed === 0) return `${name}: ${way}, exact, ${elements} values`;
+  const { name, method, elements, changed, max } = changes;
+  const word = OUTPUT_WORDS[method];
+  if (changed === 0) return `${name}: ${word}, exact, ${elements} values`;
   const { relativeRms, sqnr } = errorOf(changes);
-  return `${name}: ${way}, relative RMS error ${number(relativeRms)}, SQNR ${sqnr.toFixed(2)} dB, ${number(max)} apart at most`;
+  return `${name}: ${word}, relative RMS error ${number(relativeRms)}, SQNR ${sqnr.toFixed(2)} dB, ${number(max)} apart at most`;
 }
 
 /** What programs are told of a weight. */
 function changesJson(changes: WeightChanges) {
-  const { noise: _noise, signal: _signal, ...rest } = changes;
-  return { ...rest, ...errorOf(changes) };
+  const { name, method, elements, changed, max, relative } = changes;
+  return { name, way: OUTPUT_WORDS[method], elements, changed, max, relative, ...errorOf(changes) };
 }
 
 const OUTPUT_FOLDER = required({ short: "o", placeholder: "DIR", help: "folder to make", file: "made" });
 
-const TO: Option<TargetChoice> = {
-  ...value<TargetChoice>({
+const TO: Option<NamedTarget> = {
+  ...value<NamedTarget>({
     placeholder: [...WIDE_TARGETS, "DIALECT"].join("|"),
-    help: `what weights become: ${WIDE_TARGETS.join(" or ")}, codes and scales of ${QUANTIZED_TARGETS.join(", ")}, or what quantize writes: ${[...OWN_TARGETS.keys()].join(", ")}`,
-    parse: targetNamed,
-    fallback: targetNamed("bf16"),
+    help: `what weights become: ${WIDE_TARGETS.join(" or ")}, codes and scales of ${QUANTIZED_TARGETS.join(", ")}, or what quantize writes: ${[...LOCKSTEP_TARGETS.keys()].join(", ")}`,
+    parse: parseTarget,
+    fallback: parseTarget("bf16"),
   }),
   required: true,
 };
@@ -56,7 +65,7 @@ export const convert = defineCommand({
     "converts the weights of a checkpoint to BF16 or F32, or to the codes and scales of another library",
   details: [
     "PATH is a safetensors file, the index of a sharded checkpoint, the folder of either, or a GGUF file. DIR gets the same shards, or GGUF files, the index, a config.json that says what is quantized, and the other files of the folder. Anything that verify calls an error stops the conversion before it begins; what is written is judged in the same way.",
-    "To BF16 and F32: a value is code times scale, rounded to F32 and, for bf16, that to BF16. To a dialect: the weights of linear layers are quantized as its library does; embeddings, the output layer, routers and norms stay as they are, unless --tensors names them. Codes and scales of a quantized checkpoint are carried over where the other form can have them; other weights are quantized anew from their exact values.",
+    "To BF16 and F32: a value is code times scale, rounded to F32 and, for bf16, that to BF16. To a dialect: the weights of linear layers are quantized as its library does; embeddings, the output layer, routers and norms stay as they are, unless --tensors names them. Codes and scales of a quantized checkpoint are repacked without rounding where the other form can hold them (the output calls these carried); other weights are quantized anew from their exact values.",
     "For each weight it says whether the conversion was exact, and if not, the relative RMS error, the SQNR and the largest difference. Values that would become NaN or infinite are an error. The output appears when it is complete; an interrupted run is continued by the same command.",
   ],
   example: "model.safetensors -o converted --to ct-nvfp4",
@@ -74,7 +83,12 @@ export const convert = defineCommand({
     waitForFiles();
     await requireFree(output, force);
     const body = async (checkpoint: Checkpoint): Promise<void> => {
-      const plan = await planFor(checkpoint, { target: to, tensors, as, backend: () => session.backend() });
+      const plan = await planConversion(checkpoint, {
+        target: to,
+        tensors,
+        as,
+        backend: () => session.backend(),
+      });
       if (checkpoint.shards.length === 0) throw new ArgumentError(`${path}: has no shard that can be read`);
       const { converted, kept, left, dropped, bytes } = plan;
       const shards = plan.shards.map(({ name, steps }) => ({ name, tensors: steps.length }));
@@ -83,7 +97,7 @@ export const convert = defineCommand({
         output,
         to: to.name,
         converted: names,
-        ways: Object.fromEntries(converted),
+        ways: Object.fromEntries([...converted].map(([name, method]) => [name, OUTPUT_WORDS[method]])),
         kept,
         left: Object.fromEntries(left),
         dropped,
@@ -97,7 +111,7 @@ export const convert = defineCommand({
       ];
       if (dry) {
         session.result({ ...json, written: false }, [
-          ...[...converted].map(([name, way]) => `${name}: ${way} to ${to.name}`),
+          ...[...converted].map(([name, method]) => `${name}: ${OUTPUT_WORDS[method]} to ${to.name}`),
           ...rest,
           `${whole} (not written)`,
         ]);

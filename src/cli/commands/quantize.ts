@@ -1,6 +1,6 @@
 /** `lockstep quantize`: quantizes F32, F16 and BF16 tensors to codes and scales. */
 import type { Backend } from "../../backends/backend.js";
-import { isGlob, wantedBy } from "../../checkpoints/glob.js";
+import { isGlob, selectNames } from "../../checkpoints/glob.js";
 import { FileError } from "../../errors.js";
 import { zeroBlockNote } from "../../explain/zero-blocks.js";
 import type { TensorEntry } from "../../io/header/header.js";
@@ -137,7 +137,7 @@ export const quantize = defineCommand({
         file,
         (patterns ?? []).filter((each) => !isGlob(each)),
       );
-      const wanted = patterns && wantedBy(patterns, file.tensors.keys(), { exact: false });
+      const wanted = patterns && selectNames(patterns, file.tensors.keys(), { exact: false });
       requireOwnValues(file, ({ name, kind }) => kind !== "bytes" && (wanted?.(name) ?? true));
       const backend = await session.backend();
       const subjects = subjectsOf(recipesOf(file));

@@ -3,10 +3,10 @@ import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, wri
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Backend } from "../../../../src/backends/backend.js";
-import { convert, type WeightChanges } from "../../../../src/checkpoints/convert/convert.js";
-import type { ConversionPlan } from "../../../../src/checkpoints/convert/plan.js";
-import { planFor } from "../../../../src/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../../src/checkpoints/convert/targets.js";
+import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
+import type { ConversionPlan } from "../../../../src/checkpoints/convert/plan/steps.js";
+import { parseTarget } from "../../../../src/checkpoints/convert/targets/table.js";
+import { type WeightChanges, writeConversion } from "../../../../src/checkpoints/convert/write.js";
 import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
 import { type CheckpointReport, inspect, survey } from "../../../../src/checkpoints/inspect.js";
 import type { Finding } from "../../../../src/checkpoints/judge/findings.js";
@@ -105,9 +105,13 @@ export async function convertTo(
 ): Promise<Converted> {
   const checkpoint = await openCheckpoint(input);
   try {
-    const target = targetNamed(to);
-    const plan = await planFor(checkpoint, { target, tensors, backend: () => Promise.resolve(backend) });
-    const changes = await convert(checkpoint, plan, output, { force: false, onBytes: () => {} });
+    const target = parseTarget(to);
+    const plan = await planConversion(checkpoint, {
+      target,
+      tensors,
+      backend: () => Promise.resolve(backend),
+    });
+    const changes = await writeConversion(checkpoint, plan, output, { force: false, onBytes: () => {} });
     return { plan, changes };
   } finally {
     await checkpoint.close();

@@ -14,9 +14,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
-import { convert } from "../../../../src/checkpoints/convert/convert.js";
-import { planFor } from "../../../../src/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../../src/checkpoints/convert/targets.js";
+import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
+import { parseTarget } from "../../../../src/checkpoints/convert/targets/table.js";
+import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
 import { inspect, survey } from "../../../../src/checkpoints/inspect.js";
 import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
 import { LockstepError } from "../../../../src/errors.js";
@@ -135,11 +135,11 @@ async function judged(path: string, conversion?: Conversion): Promise<Outcome> {
       JSON.stringify(report);
       if (conversion) {
         const { backend, to, output } = conversion;
-        const plan = await planFor(checkpoint, {
-          target: targetNamed(to),
+        const plan = await planConversion(checkpoint, {
+          target: parseTarget(to),
           backend: () => Promise.resolve(backend),
         });
-        await convert(checkpoint, plan, output, { force: false, onBytes: () => {} });
+        await writeConversion(checkpoint, plan, output, { force: false, onBytes: () => {} });
       }
       return errorsIn(report.findings).length > 0 ? "findings" : "sound";
     } finally {

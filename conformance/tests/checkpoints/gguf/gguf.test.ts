@@ -4,9 +4,9 @@ import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { Output } from "../../../../src/checkpoints/convert/output.js";
-import { wideConversions } from "../../../../src/checkpoints/convert/plan.js";
-import type { WideTarget } from "../../../../src/checkpoints/convert/wide.js";
+import type { WideTarget } from "../../../../src/checkpoints/convert/dequantize/round.js";
+import { wideConversions } from "../../../../src/checkpoints/convert/plan/steps.js";
+import { TensorAppender } from "../../../../src/checkpoints/convert/tensor-appender.js";
 import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
 import { survey } from "../../../../src/checkpoints/inspect.js";
 import { Kernels } from "../../../../src/checkpoints/kernels/kernels.js";
@@ -67,7 +67,7 @@ async function widened(input: string, to: WideTarget): Promise<Map<string, Held>
     const pieces: Uint8Array[] = [];
     if (step)
       await step.write(
-        new Output(
+        new TensorAppender(
           async (_, bytes) => void pieces.push(bytes.slice()),
           () => {},
         ),

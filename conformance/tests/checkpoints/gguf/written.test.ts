@@ -3,10 +3,10 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { convert } from "../../../../src/checkpoints/convert/convert.js";
-import { ggmlScale, quantizeMxfp4 } from "../../../../src/checkpoints/convert/ggml.js";
-import { planFor } from "../../../../src/checkpoints/convert/plan-for.js";
-import { targetNamed } from "../../../../src/checkpoints/convert/targets.js";
+import { planConversion } from "../../../../src/checkpoints/convert/plan/plan.js";
+import { ggmlScale, quantizeMxfp4 } from "../../../../src/checkpoints/convert/quantize/ggml.js";
+import { parseTarget } from "../../../../src/checkpoints/convert/targets/table.js";
+import { writeConversion } from "../../../../src/checkpoints/convert/write.js";
 import { GgufFile } from "../../../../src/checkpoints/gguf/file.js";
 import { blockType } from "../../../../src/checkpoints/gguf/types.js";
 import { packBlocks } from "../../../../src/checkpoints/gguf/views.js";
@@ -163,7 +163,7 @@ it("codes and scales are moved both ways without a change, and values are the sa
         const second = await convertTo(backend(), there, again, `gguf-${kind}`);
         const third = await convertTo(backend(), again, back, nv ? "modelopt-nvfp4" : "ct-mxfp4");
         for (const { plan, changes } of [first, second, third]) {
-          expect([...plan.converted.values()]).toEqual(["carried"]);
+          expect([...plan.converted.values()]).toEqual(["repacked"]);
           expect(changes.map(({ changed }) => changed)).toEqual([0]);
         }
         expect((await readContents(back)).tensors).toEqual(tensors);
@@ -235,19 +235,19 @@ describe("a model of several shards", () => {
     mkdirSync(w.path("in"));
     await write(w.path("in"));
     const checkpoint = await openCheckpoint(w.path("in"));
-    const target = targetNamed("gguf-mxfp4");
-    const plan = await planFor(checkpoint, { target, backend: () => Promise.resolve(backend()) });
+    const target = parseTarget("gguf-mxfp4");
+    const plan = await planConversion(checkpoint, { target, backend: () => Promise.resolve(backend()) });
     let seen = 0;
     const stop = (count: number): void => {
       seen += count;
       if (seen > plan.bytes / 2) throw new Error("interrupted");
     };
-    await expect(convert(checkpoint, plan, w.path("out"), { force: false, onBytes: stop })).rejects.toThrow(
-      "interrupted",
-    );
+    await expect(
+      writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: stop }),
+    ).rejects.toThrow("interrupted");
     expect(existsSync(w.path("out"))).toBe(false);
     expect(readdirSync(w.path("out.partial"))).toContain("model-00001-of-00002.gguf");
-    await convert(checkpoint, plan, w.path("out"), { force: false, onBytes: () => {} });
+    await writeConversion(checkpoint, plan, w.path("out"), { force: false, onBytes: () => {} });
     await checkpoint.close();
     const names = ["model-00001-of-00002.gguf", "model-00002-of-00002.gguf"];
     expect(readdirSync(w.path("out")).toSorted()).toEqual(["config.json", ...names, "tokenizer.json"]);
@@ -441,7 +441,7 @@ describe("a stack of experts has one scale for each of them", () => {
       const first = join(folder, "first");
       await convertTo(backend(), path, first, "gguf-nvfp4");
       const again = await convertTo(backend(), first, join(folder, "again"), "gguf-nvfp4");
-      expect([...again.plan.converted.values()]).toEqual(["carried"]);
+      expect([...again.plan.converted.values()]).toEqual(["repacked"]);
       expect((await readContents(join(folder, "again"))).tensors).toEqual(
         (await readContents(first)).tensors,
       );

@@ -1,7 +1,7 @@
 /** What `lockstep quantize` writes is a source of every conversion, and a form that weights are converted to. */
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { OWN_TARGETS } from "../../../../src/checkpoints/convert/own-targets.js";
+import { LOCKSTEP_TARGETS } from "../../../../src/checkpoints/convert/targets/lockstep.js";
 import { blockFormat } from "../../../../src/formats/block.js";
 import { useWorkspace } from "../../harness/cli.js";
 import { useBackend } from "../../harness/suite.js";
@@ -38,12 +38,14 @@ function expectSame({ tensors }: Contents, theirs: Readonly<Record<string, { byt
 }
 
 it("every quantizer that makes its own scales is a form", () => {
-  expect([...OWN_TARGETS.values()].every((name) => blockFormat(name).scaleSource !== "given")).toBe(true);
-  expect([...OWN_TARGETS.keys()]).toEqual(expect.arrayContaining(["lockstep-mxfp8", "lockstep-nvfp4"]));
-  expect(OWN_TARGETS.has("lockstep-fp8-delayed")).toBe(false);
+  expect([...LOCKSTEP_TARGETS.values()].every((name) => blockFormat(name).scaleSource !== "given")).toBe(
+    true,
+  );
+  expect([...LOCKSTEP_TARGETS.keys()]).toEqual(expect.arrayContaining(["lockstep-mxfp8", "lockstep-nvfp4"]));
+  expect(LOCKSTEP_TARGETS.has("lockstep-fp8-delayed")).toBe(false);
 });
 
-describe.each([...OWN_TARGETS])("%s", (to, quantizer) => {
+describe.each([...LOCKSTEP_TARGETS])("%s", (to, quantizer) => {
   it("has the tensors that quantize writes, and its values are those of dequantize", async () => {
     const input = join(ORIGINAL, "model.safetensors");
     await w.succeed("quantize", input, "-o", "@q.safetensors", "--quantizer", quantizer, "--tensors", LINEAR);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { FileError } from "../../../errors.js";
 import { codeOf } from "../../../io/files.js";
 import type { JsonObject } from "../../../io/header/header.js";
-import { judgeDeclarations } from "../../judge/declarations.js";
+import { judgeDisagreements } from "../../judge/config/disagreements.js";
 import { type Finding, finding } from "../../judge/findings.js";
 import { readJsonFile } from "../open.js";
 import { type Claim, claimIn } from "./claim.js";
@@ -24,7 +24,7 @@ export async function readConfiguration(folder: string): Promise<Configuration> 
   const paths = [join(folder, "config.json"), join(folder, "hf_quant_config.json")] as const;
   const model = await optionalJson(paths[0], findings);
   const modelopt = await optionalJson(paths[1], findings);
-  findings.push(...judgeDeclarations(paths, model, modelopt));
+  findings.push(...judgeDisagreements(paths, model, modelopt));
   const claim = claimIn(paths, model, modelopt);
   return {
     present: model !== undefined,

@@ -1,0 +1,74 @@
+/** Compares the values of a weight with those of its codes and scales. */
+import { WIDE } from "../../../formats/contract.gen.js";
+import type { WideDType } from "../../../tensor/shape.js";
+import { pairTable, singleTable } from "../../kernels/code-tables.js";
+import type { Kernels } from "../../kernels/kernels.js";
+import type { Changes } from "../dequantize/round.js";
+import type { OutputTensors } from "../targets/tensors.js";
+
+/** What `compareRows` takes for values that are f64, beside the types of `WIDE`. */
+const F64 = 3;
+/** The fields of assembly/checkpoints/tally.ts. */
+const TALLY = { fields: 8, bytes: 64 } as const;
+const BUFFER_BYTES = 4 * 4096 + 48;
+
+/** Values as they lie in memory, row by row. */
+export interface Rows {
+  readonly rows: number;
+  readonly columns: number;
+  readonly type: WideDType | "f64";
+  readonly values: ArrayBufferView;
+}
+
+/** The scale of each block, row by row, by which codes are multiplied: f32, or bytes, each of which stands for one of `table`. */
+export type BlockScales =
+  | { readonly values: Float32Array; readonly table?: never }
+  | { readonly values: Uint8Array; readonly table: Float32Array };
+
+/**
+ * Compares rows of a weight with the values of the codes and scales that replace them, and adds the differences to `changes`.
+ * A byte of `codes` has one element, or two of four bits.
+ */
+export function compareRows(
+  kernels: Kernels,
+  { blocks, type }: Pick<OutputTensors, "blocks" | "type">,
+  { rows, columns, type: of, values }: Rows,
+  codes: Uint8Array,
+  scales: BlockScales,
+  changes: Changes,
+): void {
+  if (rows * columns === 0) return;
+  const { kind, size, grid } = blocks;
+  const pairs = codes.length < rows * columns;
+  const whole = kind === "whole";
+  const tally = kernels.place("tally", TALLY.bytes).address;
+  kernels.doubles(tally, TALLY.fields).set([0, changes.max, changes.relative, 0, 0, 0, 0, 0]);
+  kernels.call("compareRows", {
+    values: kernels.put("values", values),
+    type: of === "f64" ? F64 : WIDE[of],
+    codes: kernels.put("codes", codes),
+    pairs: Number(pairs),
+    table: pairs ? kernels.put(`pairs of ${type}`, pairTable(type)) : kernels.put(type, singleTable(type)),
+    scales: kernels.put("scales", scales.values),
+    scaleTable: scales.table ? kernels.put("scale table", scales.table) : 0,
+    rows,
+    columns,
+    height: whole ? rows : size[0],
+    width: whole ? columns : size[1],
+    pitch: whole ? 1 : grid[1],
+    buffer: kernels.place("buffer", BUFFER_BYTES).address,
+    tally,
+  });
+  const [changed = 0, max = 0, relative = 0, notFinite = 0, ...squares] = kernels.doubles(
+    tally,
+    TALLY.fields,
+  );
+  const [noise = 0, moreNoise = 0, signal = 0, moreSignal = 0] = squares;
+  changes.elements += rows * columns;
+  changes.changed += changed;
+  changes.notFinite += notFinite;
+  changes.noise += noise + moreNoise;
+  changes.signal += signal + moreSignal;
+  changes.max = max;
+  changes.relative = relative;
+}

@@ -1,0 +1,43 @@
+/** How often each byte of codes occurs under each scale of one byte, by which changes are computed once for each of them. */
+import type { Kernels } from "../../kernels/kernels.js";
+import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
+import type { Changes } from "../dequantize/round.js";
+
+const BYTES = 256;
+
+/** What a value with a scale and a code was, and what it has become. */
+export type Change = (scale: number, code: number) => readonly [before: number, after: number];
+
+/** Counts of the bytes of one weight, whose codes have eight or four bits. */
+export class Occurrences {
+  readonly #address: number;
+
+  constructor(
+    private readonly kernels: Kernels,
+    private readonly type: CodeTypeName,
+  ) {
+    const { address, bytes } = kernels.place("occurrences", 4 * BYTES * BYTES);
+    bytes.fill(0);
+    this.#address = address;
+  }
+
+  /** Counts groups of `width` bytes of codes, each under one of the scales at an address. */
+  add(codes: number, groups: number, width: number, scales: number): void {
+    this.kernels.call("countGroups", { codes, groups, width, scales, counts: this.#address });
+  }
+
+  /** Adds what changed to `changes`. */
+  settle(changes: Changes, change: Change): void {
+    const pairs = CODE_TYPES[this.type].bits === 4;
+    const counts = new Uint32Array(this.kernels.bytes(this.#address, 4 * BYTES * BYTES).slice().buffer);
+    for (const [at, count] of counts.entries()) {
+      if (count === 0) continue;
+      const [scale, byte] = [at >>> 8, at & 255];
+      if (!pairs) changes.add(...change(scale, byte), count);
+      else {
+        changes.add(...change(scale, byte & 15), count);
+        changes.add(...change(scale, byte >>> 4), count);
+      }
+    }
+  }
+}

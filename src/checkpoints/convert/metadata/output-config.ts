@@ -1,0 +1,64 @@
+/** The configuration of a converted checkpoint. */
+import { isObject, type JsonObject } from "../../../io/header/header.js";
+import { WIDE_DTYPES, type WideDType } from "../../../tensor/shape.js";
+import { withoutClaim } from "../../stored/config/claim.js";
+import type { ConversionPlan } from "../plan/steps.js";
+import { modeloptConfig, quantizationConfig, TORCH_DTYPES } from "./quantization-config.js";
+
+/** The lists of unquantized modules, by the name that each method has for them. */
+const IGNORED = ["ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"] as const;
+const DEFAULT_KEY: Readonly<Record<string, (typeof IGNORED)[number]>> = {
+  "compressed-tensors": "ignore",
+  modelopt: "exclude_modules",
+};
+
+/** The type that a configuration says a model has; bf16 if it does not say. */
+export function modelDType(config: JsonObject | undefined): WideDType {
+  const told = config?.torch_dtype ?? config?.dtype;
+  return WIDE_DTYPES.find((dtype) => TORCH_DTYPES[dtype] === told) ?? "bf16";
+}
+
+/**
+ * The config.json of the output: with the new quantization, or without one if all weights were dequantized, else with the
+ * dequantized ones among those that are left out.
+ */
+export function convertedConfig(config: JsonObject, plan: ConversionPlan): JsonObject {
+  const rest = withoutClaim(config);
+  const { quantization_config: quantization } = config;
+  const { target, kept, ignored } = plan;
+  if (target.wide === undefined) {
+    const told = target.dialectTarget && quantizationConfig(target.dialectTarget.declaration, ignored);
+    return told ? { ...rest, quantization_config: told } : rest;
+  }
+  const key = "torch_dtype" in config ? "torch_dtype" : "dtype";
+  if (kept.length === 0) return { ...rest, [key]: TORCH_DTYPES[target.wide] };
+  return isObject(quantization) ? { ...config, quantization_config: leftOut(quantization, plan) } : config;
+}
+
+/** The hf_quant_config.json of the output, of the one that there was; undefined if it needs none. */
+export function convertedModelopt(
+  config: JsonObject | undefined,
+  plan: ConversionPlan,
+): JsonObject | undefined {
+  const { target, ignored, kept } = plan;
+  if (target.wide === undefined)
+    return target.dialectTarget && modeloptConfig(target.dialectTarget.declaration, ignored);
+  if (kept.length === 0 || !config) return undefined;
+  const { quantization } = config;
+  return isObject(quantization)
+    ? { ...config, quantization: leftOut({ quant_method: "modelopt", ...quantization }, plan) }
+    : config;
+}
+
+function leftOut(quantization: JsonObject, { converted }: ConversionPlan): JsonObject {
+  const method = typeof quantization.quant_method === "string" ? quantization.quant_method : "";
+  const key =
+    IGNORED.find((each) => Array.isArray(quantization[each])) ??
+    DEFAULT_KEY[method] ??
+    "modules_to_not_convert";
+  const before: readonly unknown[] = Array.isArray(quantization[key]) ? quantization[key] : [];
+  return {
+    ...quantization,
+    [key]: [...before, ...[...converted.keys()].map((name) => name.replace(/\.weight$/, ""))],
+  };
+}

@@ -1,0 +1,229 @@
+/** What a conversion makes of each tensor of a checkpoint. */
+import { basename } from "node:path";
+import type { Backend } from "../../../backends/backend.js";
+import { FileError } from "../../../errors.js";
+import { fileBytes } from "../../../io/dtypes.js";
+import type { Metadata, TensorPlan } from "../../../io/header/header.js";
+import { packedAs } from "../../gguf/file.js";
+import { ggufTensors } from "../../gguf/writer.js";
+import type { Surveyed } from "../../inspect.js";
+import type { Kernels } from "../../kernels/kernels.js";
+import { conventionOf } from "../../stored/conventions.js";
+import type { LockstepWeight } from "../../stored/lockstep-weights.js";
+import type { Checkpoint, StoredTensor } from "../../stored/open.js";
+import { transposedShape, transposing } from "../../stored/transpose.js";
+import type { QuantizedWeight } from "../../stored/weight.js";
+import { lockstepSource, lockstepTensorNames } from "../../values/lockstep.js";
+import { numbersOf, plainSource, type Source } from "../../values/source.js";
+import { Changes, encodeWide, type WideTarget } from "../dequantize/round.js";
+import { writeDequantized } from "../dequantize/write.js";
+import type { NamedTarget } from "../targets/table.js";
+import type { TensorAppender } from "../tensor-appender.js";
+
+/** How a weight gets its new form: its values, its codes and scales as they are, or new codes of its values. */
+export type ConversionMethod = "dequantized" | "repacked" | "quantized";
+
+/** A weight in its new form. */
+export interface ConvertedWeight {
+  readonly kind: "convert";
+  /** The name of the weight, as it is before quantization. */
+  readonly name: string;
+  readonly method: ConversionMethod;
+  readonly outputs: readonly TensorPlan[];
+  /** What the metadata of the file say of it. */
+  readonly metadata?: Metadata;
+  readonly write: (output: TensorAppender) => Promise<Changes>;
+  /** Why values become NaN or infinite, if that is known. */
+  readonly whyNotFinite?: () => Promise<string | undefined>;
+}
+
+/** What becomes of a tensor: a copy, or a weight in its new form. */
+export type Step =
+  | { readonly kind: "copy"; readonly outputs: readonly [TensorPlan]; readonly from: StoredTensor }
+  | ConvertedWeight;
+
+/** A file of the output. */
+export interface ShardPlan {
+  readonly name: string;
+  readonly steps: readonly Step[];
+}
+
+/** A conversion. */
+export interface ConversionPlan {
+  readonly target: NamedTarget;
+  readonly shards: readonly ShardPlan[];
+  /** Whether the output has an index. */
+  readonly indexed: boolean;
+  /** The weights that are converted, and how. */
+  readonly converted: ReadonlyMap<string, ConversionMethod>;
+  /** The quantized weights that stay as they are. */
+  readonly kept: readonly string[];
+  /** Weights that could be quantized and are not, with the reason where it is not the rule. */
+  readonly left: ReadonlyMap<string, string>;
+  /** The modules that the configuration has to name, because they are not quantized. */
+  readonly ignored: readonly string[];
+  /** Tensors of converted weights that the output does not need, such as scales of activations. */
+  readonly dropped: readonly string[];
+  /** The bytes of all tensors of the output. */
+  readonly bytes: number;
+}
+
+/** What is converted: steps by the name of the tensor that they take the place of, and what else a plan says. */
+export interface Conversions {
+  readonly steps: ReadonlyMap<string, ConvertedWeight>;
+  /** The quantized weights that are converted. */
+  readonly quantized: readonly QuantizedWeight[];
+  /** The weights that `lockstep quantize` wrote, of those that are converted. */
+  readonly lockstepWeights: readonly LockstepWeight[];
+  readonly kept: readonly string[];
+  readonly left: ReadonlyMap<string, string>;
+  readonly ignored: readonly string[];
+}
+
+const FILE_DTYPE = { bf16: "BF16", f32: "F32" } as const;
+
+/** The tensors that a conversion to a wide type can choose: quantized weights, and packed tensors of GGUF files. */
+export function dequantizable({ weights, lockstepWeights: own, plain }: Surveyed): readonly string[] {
+  const packed = plain.filter(({ shard, entry }) => packedAs(shard, entry.name));
+  return [...[...weights, ...own].map(({ name }) => name), ...packed.map(({ entry }) => entry.name)];
+}
+
+/** Conversions of the quantized weights and packed tensors that `wanted` chooses to a wide type. */
+export function wideConversions(
+  { weights, lockstepWeights: all, plain }: Surveyed,
+  target: WideTarget,
+  wanted: (name: string) => boolean,
+  { kernels, backend }: { kernels: () => Promise<Kernels>; backend: () => Promise<Backend> },
+): Conversions {
+  const quantized = weights.filter(({ name }) => wanted(name));
+  const steps = quantized.map((weight): [string, ConvertedWeight] => {
+    const { name, shape } = weight;
+    const isTransposed = conventionOf(weight.convention).transposedWide === true;
+    const output = {
+      name,
+      dtype: FILE_DTYPE[target],
+      shape: isTransposed ? transposedShape(shape) : shape,
+    };
+    const write = async (to: TensorAppender): Promise<Changes> => {
+      const append = (bytes: Uint8Array): Promise<void> => to.append(output, bytes);
+      const own = isTransposed ? transposing(shape, fileBytes(output.dtype, [1]), append) : append;
+      return writeDequantized(await kernels(), weight, target, own);
+    };
+    return [
+      weight.codes.entry.name,
+      { kind: "convert", name: weight.name, method: "dequantized", outputs: [output], write },
+    ];
+  });
+  const own = all.filter(({ name }) => wanted(name));
+  const packed = plain.filter(({ entry: { name }, shard }) => packedAs(shard, name) && wanted(name));
+  const sources: readonly (readonly [place: string | undefined, Source])[] = [
+    ...packed.map((stored) => [stored.entry.name, plainSource(stored)] as const),
+    ...own.map((weight) => [lockstepTensorNames(weight)[0], lockstepSource(weight, backend)] as const),
+  ];
+  for (const [place = "", source] of sources) {
+    const { name, shape } = source;
+    const output = { name, dtype: FILE_DTYPE[target], shape };
+    const write = async (to: TensorAppender): Promise<Changes> => {
+      const changes = new Changes();
+      for await (const rows of source.rows(await kernels()))
+        await to.append(output, encodeWide(target, Float64Array.from(numbersOf(rows)), changes));
+      return changes;
+    };
+    steps.push([place, { kind: "convert", name, method: "dequantized", outputs: [output], write }]);
+  }
+  const kept = [...weights, ...all].filter(({ name }) => !wanted(name)).map(({ name }) => name);
+  return { steps: new Map(steps), quantized, lockstepWeights: own, kept, left: new Map(), ignored: [] };
+}
+
+/** The plan that carries out `conversions`. Throws `FileError` if the output would have a tensor twice. */
+export function assemblePlan(
+  checkpoint: Checkpoint,
+  target: NamedTarget,
+  { steps, quantized, lockstepWeights: fromOwn, kept, left, ignored }: Conversions,
+): ConversionPlan {
+  const parts = new Set([...quantized.flatMap(partsOf), ...fromOwn.flatMap(lockstepTensorNames)]);
+  const isCompanion = companionsOf(quantized);
+  const dropped: string[] = [];
+  const shards = checkpoint.shards.map((shard) => {
+    const own: Step[] = [];
+    for (const { name, dtype, shape } of shard.tensors.values()) {
+      const from = checkpoint.tensors.get(name);
+      if (!from || from.shard !== shard) continue;
+      const step = steps.get(name);
+      if (step) own.push(step);
+      else if (isCompanion(name)) dropped.push(name);
+      else if (!parts.has(name)) own.push({ kind: "copy", outputs: [{ name, dtype, shape }], from });
+    }
+    return { name: basename(shard.path), steps: own };
+  });
+  const gguf = isGgufTarget(target);
+  const [only] = shards;
+  const single = shards.length === 1 && only && checkpoint.index === undefined;
+  const all = single
+    ? [{ ...only, name: "model.safetensors" }]
+    : shards.filter(({ steps }) => steps.length > 0);
+  const named = gguf ? ggufNamed(all) : all;
+  requireUnique(named);
+  if (gguf) for (const { name, steps } of named) ggufTensors(name, outputsOf(steps));
+  return {
+    target,
+    shards: named,
+    indexed: !single && !gguf,
+    converted: new Map([...steps.values()].map(({ name, method }) => [name, method])),
+    kept,
+    left,
+    ignored,
+    dropped,
+    bytes: named.reduce((sum, shard) => sum + bytesOfShard(shard), 0),
+  };
+}
+
+/** Whether the files of a target are GGUF. */
+export function isGgufTarget({ dialectTarget: row }: NamedTarget): boolean {
+  return row !== undefined && conventionOf(row.convention).container === "gguf";
+}
+
+/** Shards under the names of a GGUF file, or of a split one, by which llama.cpp finds its parts. */
+function ggufNamed(shards: readonly ShardPlan[]): readonly ShardPlan[] {
+  const digits = (value: number): string => String(value).padStart(5, "0");
+  return shards.map((shard, i) => ({
+    ...shard,
+    name: shards.length === 1 ? "model.gguf" : `model-${digits(i + 1)}-of-${digits(shards.length)}.gguf`,
+  }));
+}
+
+/** The tensors that steps write. */
+export function outputsOf(steps: readonly Step[]): readonly TensorPlan[] {
+  return steps.flatMap(({ outputs }) => outputs);
+}
+
+/** The bytes of the tensors of a file. */
+export function bytesOfShard({ steps }: ShardPlan): number {
+  return outputsOf(steps).reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0);
+}
+
+function partsOf({ codes, scale, global }: QuantizedWeight): readonly string[] {
+  return [codes, scale, ...(global ? [global] : [])].map(({ entry }) => entry.name);
+}
+
+/** Whether a tensor belongs to a converted weight, beside its codes and scales. */
+function companionsOf(converted: readonly QuantizedWeight[]): (name: string) => boolean {
+  const names = converted.flatMap(({ convention, codes: { entry } }) => {
+    const { codes, others = [] } = conventionOf(convention);
+    const prefix = entry.name.slice(0, entry.name.length - codes.suffix.length);
+    return others.map((end) => prefix + end);
+  });
+  const all = new Set(names);
+  return (name) => all.has(name);
+}
+
+function requireUnique(shards: readonly ShardPlan[]): void {
+  const names = new Set<string>();
+  for (const { steps } of shards) {
+    for (const { name } of steps.flatMap(({ outputs }) => outputs)) {
+      if (names.has(name))
+        throw new FileError(`tensor "${name}": the output would have it twice; remove one of them first`);
+      names.add(name);
+    }
+  }
+}

@@ -1,0 +1,133 @@
+/** Quantizes a weight by the quantizer of a dialect, a few rows at a time, and says what that changed. */
+
+import type { Backend } from "../../../backends/backend.js";
+import { type FileDType, fileBytes, fileDType } from "../../../io/dtypes.js";
+import { sixBitBytes } from "../../../io/six-bit.js";
+import { castTo } from "../../../ops/cast/cast.js";
+import { fromBytes, tensor } from "../../../ops/create.js";
+import { dequantize } from "../../../ops/quantize/dequantize.js";
+import { quantize } from "../../../ops/quantize/quantize.js";
+import type { Quantizer } from "../../../quantizers/quantizer.js";
+import { asBytes } from "../../../tensor/data.js";
+import { Scope } from "../../../tensor/scope.js";
+import { hasType, memoryOfTensor, type Tensor } from "../../../tensor/tensor.js";
+import type { Kernels } from "../../kernels/kernels.js";
+import { BYTES } from "../../stored/byte-scales.js";
+import { CODE_TYPES } from "../../stored/code-types.js";
+import { conventionOf } from "../../stored/conventions.js";
+import { type GlobalScale, scaleOf, toFloats } from "../../stored/scales.js";
+import { matricesOf } from "../../stored/weight.js";
+import { largestOf, type Source, type SourceRows } from "../../values/source.js";
+import { type BlockScales, compareRows } from "../changes/compare.js";
+import { Changes } from "../dequantize/round.js";
+import type { Target } from "../targets/table.js";
+import { inFileLayout, type OutputTensors } from "../targets/tensors.js";
+import type { TensorAppender } from "../tensor-appender.js";
+
+/** What quantizes weights. */
+export interface QuantizeResources {
+  readonly backend: Backend;
+  readonly kernels: Kernels;
+  readonly quantizer: Quantizer;
+  readonly target: Target;
+}
+
+/** The codes of some rows as they lie in memory, the scales of their blocks as bytes of a type, and the scale of the tensor. */
+interface QuantizedRows {
+  readonly codes: Uint8Array;
+  readonly scales: Uint8Array;
+  readonly dtype: FileDType;
+  readonly whole: number | undefined;
+}
+
+const LOGICAL = { usage: { rowwise: true, columnwise: false }, scaleLayout: "logical" } as const;
+
+/** The codes of a tensor, in memory of the kernels if the backend can copy them there. */
+function codesOf(kernels: Kernels, data: Tensor): Uint8Array {
+  const memory = memoryOfTensor(data);
+  if (!memory.readInto) return asBytes(data.dataSync());
+  const { bytes } = kernels.place("codes", data.byteLength);
+  memory.readInto(data.address, bytes);
+  return bytes;
+}
+
+function quantizeRows(
+  { backend, kernels, quantizer, target }: QuantizeResources,
+  { rows, columns, bytes }: SourceRows,
+  dtype: Source["dtype"],
+  amax: number | undefined,
+): QuantizedRows {
+  using _scope = new Scope();
+  const x = fromBytes(backend, bytes, [rows, columns], dtype);
+  const layout = { spec: quantizer.spec, ops: quantizer, ...LOGICAL };
+  const inputs = amax === undefined ? {} : { amax: tensor(backend, new Float32Array([amax])) };
+  const made = quantize(x, layout, inputs).copy("rowwise");
+  const { data, scaleInv } = made;
+  const typed = target.scale === "source" && hasType(scaleInv, "f32") ? castTo(scaleInv, dtype) : scaleInv;
+  const scales = asBytes(typed.dataSync());
+  return {
+    codes: codesOf(kernels, data),
+    scales,
+    dtype: fileDType(typed.dtype),
+    whole: made.amax?.dataSync()[0],
+  };
+}
+
+/** The scales of blocks with that of the tensor. */
+function scalesOf(
+  { scales, dtype }: QuantizedRows,
+  global: Pick<GlobalScale, "global" | "divides">,
+): BlockScales {
+  const floats = (bytes: Uint8Array): Float32Array =>
+    toFloats(dtype, bytes).map((value) => scaleOf(global, value));
+  return fileBytes(dtype, [1]) === 1 ? { values: scales, table: floats(BYTES) } : { values: floats(scales) };
+}
+
+/**
+ * Quantizes a weight into the tensors of `parts`. `amaxes` are those of its matrices if these have global scales of their own, or
+ * one of the whole weight, or of all weights that share a global scale; they are needed where scales depend on them. Throws
+ * `FileError` for NaN and infinity.
+ */
+export async function quantizeWeight(
+  means: QuantizeResources,
+  source: Source,
+  { codes, scale, global, globals, blocks, type }: OutputTensors,
+  amaxes: readonly number[] | undefined,
+  output: TensorAppender,
+): Promise<Changes> {
+  const { kernels, target } = means;
+  const changes = new Changes();
+  const packsSix = CODE_TYPES[type].bits === 6;
+  const divides = conventionOf(target.convention).global?.role === "divisor";
+  const [, height] = matricesOf(source.shape);
+  let row = 0;
+  for await (const rows of source.rows(kernels)) {
+    const first = row === 0;
+    const begins = globals > 1 ? row % height === 0 : first;
+    const amax = amaxes?.[globals > 1 ? Math.floor(row / height) : 0];
+    // where there is an amax, all values have been read for it, and were finite
+    if (amax === undefined) largestOf(kernels, source.name, rows);
+    const made = quantizeRows(means, rows, source.dtype, amax);
+    const scales = scalesOf(made, { global: made.whole ?? 1, divides });
+    compareRows(kernels, { blocks, type }, rows, made.codes, scales, changes);
+    await output.append(codes, packsSix ? sixBitBytes(source.name, made.codes) : made.codes);
+    if (first || blocks.kind !== "whole")
+      await output.append(scale, inFileLayout(kernels, target, made.scales, blocks.grid[1]));
+    if (begins && global) await output.append(global, asBytes(Float32Array.of(made.whole ?? 1)));
+    row += rows.rows;
+  }
+  return changes;
+}
+
+/** Rows and columns of a matrix that has whole blocks of every quantizer. */
+const SIDE = 128;
+
+/** Why finite values become NaN or infinite under a quantizer: what its rule makes of zeros, or the range of its scales. */
+export function whyNotFinite(backend: Backend, quantizer: Quantizer): string {
+  using _scope = new Scope();
+  const zeros = tensor(backend, new Float32Array(SIDE * SIDE), [SIDE, SIDE]);
+  const values = dequantize(quantizer.quantize(zeros), "f32").dataSync();
+  return values.every((value) => value === 0)
+    ? "scales of its type cannot hold the largest magnitudes"
+    : "its rule divides by the largest magnitude of a block, and 0 / 0 is NaN where all of a block is 0";
+}

@@ -1,0 +1,91 @@
+/**
+ * Quantizes weights to MXFP4 as ggml does it: as the dialect gguf-mxfp4, but with the byte 0 for an amax below 2^-125, where that
+ * has gguf-py's byte, which wraps around.
+ */
+import { valueOfCode } from "../../../formats/derive.js";
+import type { Kernels } from "../../kernels/kernels.js";
+import { notFinite, numbersOf, type Source } from "../../values/source.js";
+import { compareRows } from "../changes/compare.js";
+import { Changes } from "../dequantize/round.js";
+import type { OutputTensors } from "../targets/tensors.js";
+import type { TensorAppender } from "../tensor-appender.js";
+
+const BLOCK = 32;
+const BIAS = 127;
+/** The exponent of the largest code of e2m1. */
+const MAX_EXPONENT = 2;
+/** Above a midpoint begins the next code; at it, the code is the one before. */
+const MIDPOINTS = Float64Array.from(
+  { length: 7 },
+  (_, code) => (valueOfCode("e2m1", code) + valueOfCode("e2m1", code + 1)) / 2,
+);
+/** The least byte at which the products of large codes are infinite in f32, and the largest code whose product is not. */
+const OVERFLOW = { byte: 253, code: 5 } as const;
+
+/**
+ * The byte of a block: floor(log2(amax)) - 2 + 127, where log2 is rounded to f32; 0 for amax 0. Below 2^-125 the value is
+ * negative, which is no byte in C; it is 0 here.
+ */
+export function ggmlScale(amax: number): number {
+  if (amax === 0) return 0;
+  return Math.max(0, Math.floor(Math.fround(Math.log2(amax))) - MAX_EXPONENT + BIAS);
+}
+
+/** The code of a value: the nearest one, ties toward zero; what becomes zero is plus zero. */
+function codeOf(value: number, scale: number, last: number): number {
+  const magnitude = Math.abs(value) / scale;
+  let code = 0;
+  while (code < last && magnitude > (MIDPOINTS[code] as number)) code++;
+  return code > 0 && value < 0 ? code + 8 : code;
+}
+
+/**
+ * Quantizes values in blocks of 32: `codes` gets two in a byte, the even one in the low half, and `bytes` and `scales` those of
+ * blocks. Returns false if a value is NaN or infinite.
+ */
+export function quantizeMxfp4(
+  values: Float32Array | Float64Array,
+  codes: Uint8Array,
+  bytes: Uint8Array,
+  scales: Float32Array,
+): boolean {
+  for (let block = 0, at = 0; at < values.length; block++, at += BLOCK) {
+    let amax = 0;
+    for (let i = at; i < at + BLOCK; i++) {
+      const magnitude = Math.abs(values[i] as number);
+      if (!Number.isFinite(magnitude)) return false;
+      if (magnitude > amax) amax = magnitude;
+    }
+    const byte = ggmlScale(amax);
+    const scale = 2 ** (byte - BIAS);
+    const last = byte >= OVERFLOW.byte ? OVERFLOW.code : MIDPOINTS.length;
+    for (let i = at; i < at + BLOCK; i += 2)
+      codes[i / 2] =
+        codeOf(values[i] as number, scale, last) | (codeOf(values[i + 1] as number, scale, last) << 4);
+    bytes[block] = byte;
+    scales[block] = scale;
+  }
+  return true;
+}
+
+/** Quantizes a weight into the tensors of `parts`. Throws `FileError` for NaN and infinity. */
+export async function quantizeByGgml(
+  kernels: Kernels,
+  source: Source,
+  parts: OutputTensors,
+  output: TensorAppender,
+): Promise<Changes> {
+  const changes = new Changes();
+  for await (const rows of source.rows(kernels)) {
+    const numbers = numbersOf(rows);
+    const values = source.dtype === "f32" ? Float32Array.from(numbers) : numbers;
+    const codes = new Uint8Array(values.length / 2);
+    const bytes = new Uint8Array(values.length / BLOCK);
+    const scales = new Float32Array(bytes.length);
+    if (!quantizeMxfp4(values, codes, bytes, scales)) throw notFinite(source.name);
+    compareRows(kernels, parts, rows, codes, { values: scales }, changes);
+    await output.append(parts.scale, bytes);
+    await output.append(parts.codes, codes);
+  }
+  return changes;
+}

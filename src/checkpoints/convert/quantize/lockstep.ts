@@ -1,0 +1,96 @@
+/** Conversions of weights to the form that `lockstep quantize` writes. */
+import type { Backend } from "../../../backends/backend.js";
+import type { BlockFormatName } from "../../../formats/block.js";
+import { allMembers, quantizedPlans } from "../../../io/quantized/quantized-file.js";
+import { formatRecipe, type Recipe, recipeKey } from "../../../io/quantized/recipe.js";
+import { fromBytes } from "../../../ops/create.js";
+import { quantizerNamed } from "../../../quantizers/named.js";
+import { asBytes } from "../../../tensor/data.js";
+import { requireQuantizable } from "../../../tensor/geometry.js";
+import { Scope } from "../../../tensor/scope.js";
+import { asMatrix, type Shape } from "../../../tensor/shape.js";
+import type { Kernels } from "../../kernels/kernels.js";
+import { dequantizedValues } from "../../values/lockstep.js";
+import { largestOf, numbersOf, type Source } from "../../values/source.js";
+import { Changes } from "../dequantize/round.js";
+import type { ConvertedWeight } from "../plan/steps.js";
+import type { TensorAppender } from "../tensor-appender.js";
+
+const SETTINGS = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
+
+/** Why a weight cannot have the form of a quantizer; undefined if it can. */
+export function whyNotLockstep(quantizer: BlockFormatName, shape: Shape): string | undefined {
+  if (shape.length < 2 || shape.some((size) => size === 0))
+    return `its shape is [${shape}]; a matrix is needed`;
+  try {
+    requireQuantizable("convert", quantizerNamed(quantizer, SETTINGS).spec, asMatrix(shape)[1]);
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message.replace(/^convert: /, "") : String(error);
+  }
+}
+
+/** What conversions need, made at the first one. */
+interface Resources {
+  readonly backend: () => Promise<Backend>;
+  readonly kernels: () => Promise<Kernels>;
+}
+
+/** The conversion of a weight by a quantizer of this library with its default settings. The weight is held in memory. */
+export function lockstepStep(
+  source: Source,
+  quantizer: BlockFormatName,
+  { backend, kernels }: Resources,
+): ConvertedWeight {
+  const { name, shape, dtype } = source;
+  const { spec } = quantizerNamed(quantizer, SETTINGS);
+  const recipe: Recipe = { spec, shape, dtype, scales: "logical", usage: ["rowwise"] };
+  return {
+    kind: "convert",
+    name,
+    method: "quantized",
+    outputs: quantizedPlans(name, recipe),
+    metadata: { [recipeKey(name)]: formatRecipe(recipe) },
+    write: async (output) => quantizeWithRecipe(await backend(), await kernels(), source, recipe, output),
+  };
+}
+
+async function quantizeWithRecipe(
+  backend: Backend,
+  kernels: Kernels,
+  source: Source,
+  recipe: Recipe,
+  output: TensorAppender,
+): Promise<Changes> {
+  const { name } = source;
+  const pieces: Uint8Array[] = [];
+  for await (const rows of source.rows(kernels)) {
+    largestOf(kernels, name, rows);
+    pieces.push(rows.bytes.slice());
+  }
+  const { members, values } = quantizedBytes(backend, name, recipe, Buffer.concat(pieces));
+  for (const plan of quantizedPlans(name, recipe))
+    await output.append(plan, members.get(plan.name) ?? new Uint8Array());
+  const changes = new Changes();
+  let at = 0;
+  for await (const rows of source.rows(kernels))
+    for (const value of numbersOf(rows)) changes.add(value, values[at++] as number);
+  return changes;
+}
+
+/** The bytes of the tensors of a quantized weight by their names, and its values. */
+function quantizedBytes(
+  backend: Backend,
+  name: string,
+  recipe: Recipe,
+  bytes: Uint8Array,
+): { readonly members: ReadonlyMap<string, Uint8Array>; readonly values: Float32Array } {
+  using _scope = new Scope();
+  const quantizer = quantizerNamed(recipe.spec.quantizer, SETTINGS);
+  const made = quantizer.quantize(fromBytes(backend, bytes, recipe.shape, recipe.dtype));
+  const members = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
+    const member = made.copy(direction)[field];
+    return member ? [[plan.name, asBytes(member.dataSync()).slice()] as const] : [];
+  });
+  return { members: new Map(members), values: dequantizedValues(made) };
+}

@@ -1,0 +1,227 @@
+/** The scales of a quantized weight as those of another convention, so that no value is rounded again. */
+import type { Kernels, Place } from "../../kernels/kernels.js";
+import { BYTES, byteValues, hasByteScales, histogram, readScaleBytes } from "../../stored/byte-scales.js";
+import { conventionOf } from "../../stored/conventions.js";
+import { type GlobalScale, readBlockScales, readGlobal, readScales, scaleOf } from "../../stored/scales.js";
+import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
+import type { Target } from "../targets/table.js";
+import type { OutputTensors } from "../targets/tensors.js";
+import { encodeScales } from "./encode.js";
+
+/** The largest exponent of e4m3. */
+const MAX_POWER = 8;
+
+/** The least exponent of normal f32. */
+const LEAST_POWER = -126;
+
+/** The scales of a weight under a target: those of its blocks one by one, or of each byte that stands for some of them. */
+export interface RepackedScales {
+  /** The f32 scales before. */
+  readonly before: Float32Array;
+  /** The f32 scales afterwards; `before` itself if no value changes. */
+  readonly after: Float32Array;
+  /** The scales in the type of the target. */
+  readonly bytes: Uint8Array;
+  /** The scale beside those of blocks, or one for each matrix; none if there is none. */
+  readonly globals: readonly number[];
+  /** The byte of each block, by which the others are indexed; absent if they are those of blocks. */
+  readonly index?: Place;
+}
+
+/** Scales, and how often each of them occurs. */
+interface Blocks {
+  readonly values: Float32Array;
+  readonly counts: Float64Array;
+  readonly index?: Place;
+}
+
+/** The scales of the target's blocks as they are in the weight. Scales of one byte are those that occur, and 0 for the others. */
+async function blocksOf(kernels: Kernels, weight: QuantizedWeight, parts: OutputTensors): Promise<Blocks> {
+  if (!hasByteScales(weight)) {
+    const { values: stored } = await readScales(weight);
+    const values = scalesOfTargetBlocks(weight, parts, stored, new Float32Array(blockCount(weight, parts)));
+    return { values, counts: new Float64Array(values.length).fill(1) };
+  }
+  const stored = await readScaleBytes(kernels, weight);
+  const index = hasSameGrid(weight, parts)
+    ? stored
+    : kernels.place("spread scales", blockCount(weight, parts));
+  if (index !== stored) scalesOfTargetBlocks(weight, parts, stored.bytes, index.bytes);
+  const counts = histogram(index.bytes);
+  const values = byteValues(weight).map((value, byte) => (counts[byte] === 0 ? 0 : value));
+  return { values, counts, index };
+}
+
+/**
+ * The scales of a weight under a target; undefined if its codes or its scales cannot be carried over. Reads all scales. They are
+ * valid until the next ones are read.
+ */
+export async function repackScales(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  target: Target,
+  parts: OutputTensors,
+): Promise<RepackedScales | undefined> {
+  if (weight.unpacked || weight.factors) return undefined;
+  if (weight.type !== parts.type || !isNested(weight, parts)) return undefined;
+  const stored = await readGlobal(weight);
+  if (stored.storedGlobals && parts.globals > 1) return repackStack(weight, target, parts, stored);
+  const { values: blocks, counts, index } = await blocksOf(kernels, weight, parts);
+  const by = index ? { index } : {};
+  const occurs = (i: number): boolean => counts[i] !== 0;
+  const before = blocks.map((value, i) => (occurs(i) ? scaleOf(stored, value) : 0));
+  if (!before.every((value) => Number.isFinite(value) && value >= 0)) return undefined;
+  const encode = (values: Float32Array): Uint8Array | undefined => {
+    const one = values.find((_, i) => occurs(i)) ?? 0;
+    if (
+      needsPowersOfTwo(target) &&
+      !encodeScales(
+        "F8_E8M0",
+        values.map((value, i) => (occurs(i) ? value : one)),
+      )
+    )
+      return undefined;
+    const bytes = encodeScales(
+      parts.scale.dtype,
+      values.map((value, i) => (occurs(i) ? value : one)),
+    );
+    // bytes that do not occur stand for themselves, so that equal ones are seen as equal
+    return bytes?.length === BYTES.length && index ? bytes.map((byte, i) => (occurs(i) ? byte : i)) : bytes;
+  };
+  if (!parts.global) {
+    const bytes = encode(before);
+    return bytes && { before, after: before, bytes, globals: [], ...by };
+  }
+  const divides = conventionOf(target.convention).global?.role === "divisor";
+  const isNew = stored.storedGlobal === undefined;
+  const choices = isNew
+    ? candidateGlobalScales(before).map((factor) => ({
+        global: divides ? 1 / factor : factor,
+        values: before.map((value) => value / factor),
+      }))
+    : [{ global: nearestGlobalScale({ values: blocks, counts }, before, stored, divides), values: blocks }];
+  for (const { global, values } of choices) {
+    const bytes = encode(values);
+    if (!bytes || !Number.isFinite(global)) continue;
+    const after = values.map((value, i) => (occurs(i) ? scaleOf({ global, divides }, value) : 0));
+    const isSame = same(before, after);
+    if (isNew && !isSame) continue;
+    const globals = new Array<number>(parts.globals).fill(global);
+    return { before, after: isSame ? before : after, bytes, globals, ...by };
+  }
+  return undefined;
+}
+
+/** Whether the configuration of a target says that scales are powers of two, whatever their type. */
+const needsPowersOfTwo = ({ declaration }: Target): boolean =>
+  declaration.method === "fp8" && declaration.scaleFormat === "ue8m0";
+
+/** As `carried`, of a weight whose matrices have global scales of their own, to a convention that has them too. */
+async function repackStack(
+  weight: QuantizedWeight,
+  target: Target,
+  parts: OutputTensors,
+  { storedGlobals, divides }: GlobalScale,
+): Promise<RepackedScales | undefined> {
+  const other = conventionOf(target.convention).global?.role === "divisor";
+  if (parts.globals !== storedGlobals?.length || divides !== other) return undefined;
+  const ofBlocks = (values: Float32Array): Float32Array =>
+    scalesOfTargetBlocks(weight, parts, values, new Float32Array(blockCount(weight, parts)));
+  const before = ofBlocks((await readScales(weight)).values);
+  const bytes = encodeScales(parts.scale.dtype, ofBlocks((await readBlockScales(weight)).values));
+  const isSound = before.every((value) => Number.isFinite(value) && value >= 0);
+  return bytes && isSound ? { before, after: before, bytes, globals: [...storedGlobals] } : undefined;
+}
+
+/**
+ * Factors of all scales beside which those of blocks may be e4m3: none, and the power of two that makes the largest one 2^8, or
+ * the least normal one, which has a reciprocal.
+ */
+function candidateGlobalScales(scales: Float32Array): readonly number[] {
+  const largest = scales.reduce((max, value) => Math.max(max, value), 0);
+  return largest === 0 ? [1] : [1, 2 ** Math.max(Math.floor(Math.log2(largest)) - MAX_POWER, LEAST_POWER)];
+}
+
+const same = (a: Float32Array, b: Float32Array): boolean => a.every((value, i) => value === b[i]);
+
+/** Whether each block of the target lies within one block of the weight. */
+function isNested({ geometry, shape }: QuantizedWeight, { blocks }: OutputTensors): boolean {
+  const [, ...sizes] = matricesOf(shape);
+  if (blocks.kind === "whole" && (geometry.kind !== "whole" || shape.length > 2)) return false;
+  return sizes.every((size, axis) => {
+    const [own = 1, wanted = 1] = [geometry.block[axis], blocks.size[axis]];
+    return own >= size || own % wanted === 0;
+  });
+}
+
+/** Whether the target has the blocks of the weight. */
+function hasSameGrid({ geometry, shape }: QuantizedWeight, { blocks }: OutputTensors): boolean {
+  const [, ...sizes] = matricesOf(shape);
+  return sizes.every((size, axis) => {
+    const [own = 1, wanted = 1] = [geometry.block[axis], blocks.size[axis]];
+    return geometry.grid[axis] === blocks.grid[axis] && Math.min(own, size) === Math.min(wanted, size);
+  });
+}
+
+/** The number of blocks of the target. */
+function blockCount({ shape }: QuantizedWeight, { blocks }: OutputTensors): number {
+  return matricesOf(shape)[0] * blocks.grid[0] * blocks.grid[1];
+}
+
+/** Writes the scale of each block of the target, of scales of the weight, to `all`. */
+function scalesOfTargetBlocks<T extends Float32Array | Uint8Array>(
+  { geometry, shape }: QuantizedWeight,
+  { blocks }: OutputTensors,
+  values: T,
+  all: T,
+): T {
+  const [matrices] = matricesOf(shape);
+  const [rows, columns] = blocks.grid;
+  const [[height, width], grid] = [blocks.size, geometry.grid];
+  const [ownHeight, ownWidth] = geometry.block;
+  for (let matrix = 0, at = 0; matrix < matrices; matrix++)
+    for (let row = 0; row < rows; row++) {
+      const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor((row * height) / ownHeight);
+      for (let column = 0; column < columns; column++, at++)
+        all[at] = values[line * grid[1] + Math.floor((column * width) / ownWidth)] ?? Number.NaN;
+    }
+  return all;
+}
+
+const WORD = new Uint32Array(1);
+const FLOAT = new Float32Array(WORD.buffer);
+
+function adjacentF32(value: number, step: number): number {
+  FLOAT[0] = value;
+  WORD[0] = (WORD[0] as number) + step;
+  return FLOAT[0] as number;
+}
+
+interface Global {
+  readonly global: number;
+  readonly divides: boolean;
+}
+
+/**
+ * The global scale of the other role with which the fewest scales change; infinite if the reciprocal is. No scale becomes
+ * infinite: the neighbour of the reciprocal that makes scales less does so by more than they had been rounded up.
+ */
+function nearestGlobalScale(
+  { values, counts }: Pick<Blocks, "values" | "counts">,
+  before: Float32Array,
+  own: Global,
+  divides: boolean,
+): number {
+  if (own.divides === divides) return own.global;
+  const reciprocal = Math.fround(1 / own.global);
+  if (!Number.isFinite(reciprocal)) return reciprocal;
+  const changed = (global: number): number =>
+    values.reduce((sum, value, i) => {
+      const after = scaleOf({ global, divides }, value);
+      if (counts[i] === 0 || after === before[i]) return sum;
+      return Number.isFinite(after) ? sum + (counts[i] as number) : Number.POSITIVE_INFINITY;
+    }, 0);
+  const candidates = [0, -1, 1].map((step) => adjacentF32(reciprocal, step));
+  const counted = candidates.map((global) => ({ global, changes: changed(global) }));
+  return counted.reduce((best, each) => (each.changes < best.changes ? each : best)).global;
+}

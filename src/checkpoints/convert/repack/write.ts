@@ -1,0 +1,146 @@
+/** Carries the codes and scales of a quantized weight over to another convention. */
+import { FileError } from "../../../errors.js";
+import { asBytes } from "../../../tensor/data.js";
+import { elementCount } from "../../../tensor/shape.js";
+import type { Kernels, Place } from "../../kernels/kernels.js";
+import { codeRows } from "../../stored/code-rows.js";
+import { CODE_TYPES } from "../../stored/code-types.js";
+import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
+import { compareRows } from "../changes/compare.js";
+import { Occurrences } from "../changes/occurrences.js";
+import { Changes } from "../dequantize/round.js";
+import type { Target } from "../targets/table.js";
+import { inFileLayout, type OutputTensors } from "../targets/tensors.js";
+import type { TensorAppender } from "../tensor-appender.js";
+import { repackScales } from "./scales.js";
+
+const COPY_BYTES = 4 << 20;
+
+/**
+ * Writes codes and scales. Reads the codes as values only if scales change. The scales that the plan was made by are computed
+ * again, because it would hold those of all weights.
+ */
+export async function writeRepacked(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  target: Target,
+  parts: OutputTensors,
+  output: TensorAppender,
+): Promise<Changes> {
+  const scales = await repackScales(kernels, weight, target, parts);
+  if (!scales)
+    throw new FileError(`tensor "${weight.name}": its scales have changed since they were read first`);
+  const { before, after, index, globals } = scales;
+  const changes = new Changes();
+  const bytes = index ? expanded(kernels, scales.bytes, index.bytes) : scales.bytes;
+  const [matrices] = matricesOf(weight.shape);
+  const step = bytes.length / matrices;
+  for (let matrix = 0; matrix < matrices; matrix++)
+    await output.append(
+      parts.scale,
+      inFileLayout(kernels, target, bytes.subarray(matrix * step, (matrix + 1) * step), parts.blocks.grid[1]),
+    );
+  const counts = before !== after && index !== undefined && isCounted(weight, parts);
+  if (counts) await copyCounted(kernels, weight, parts, { before, after, index }, output, changes);
+  else await copyCodes(kernels, weight, parts, output);
+  if (parts.global) await output.append(parts.global, asBytes(Float32Array.from(globals)));
+  if (before === after) changes.elements = elementCount(weight.shape);
+  else if (!counts)
+    await compareCodes(kernels, weight, parts, ofBlocks(before, index), ofBlocks(after, index), changes);
+  return changes;
+}
+
+const ofBlocks = (scales: Float32Array, index: Place | undefined): Float32Array =>
+  index ? Float32Array.from(index.bytes, (byte) => scales[byte] as number) : scales;
+
+/** The scale of each block, of those of each byte. */
+function expanded(kernels: Kernels, bytes: Uint8Array, index: Uint8Array): Uint8Array {
+  const size = bytes.length / 256;
+  if (size === 1) {
+    if (bytes.every((byte, i) => byte === i)) return index;
+    const all = kernels.place("expanded scales", index.length).bytes;
+    for (let i = 0; i < index.length; i++) all[i] = bytes[index[i] as number] as number;
+    return all;
+  }
+  const all = new Uint8Array(index.length * size);
+  for (let i = 0; i < index.length; i++) {
+    const from = (index[i] as number) * size;
+    for (let byte = 0; byte < size; byte++) all[i * size + byte] = bytes[from + byte] as number;
+  }
+  return all;
+}
+
+async function copyCodes(
+  kernels: Kernels,
+  { codes: { shard, entry } }: QuantizedWeight,
+  parts: OutputTensors,
+  output: TensorAppender,
+): Promise<void> {
+  const size = entry.end - entry.begin;
+  for (let at = 0; at < size; at += COPY_BYTES) {
+    const { bytes } = kernels.place("codes", Math.min(COPY_BYTES, size - at));
+    await shard.readInto(entry, at, bytes);
+    await output.append(parts.codes, bytes);
+  }
+}
+
+/** Whether codes of four bits lie in whole groups, which the kernels count under each scale. */
+function isCounted({ type, shape }: QuantizedWeight, { blocks: { size, grid } }: OutputTensors): boolean {
+  const [, rows, columns] = matricesOf(shape);
+  const whole = grid[0] === rows && grid[1] * size[1] === columns;
+  return CODE_TYPES[type].bits === 4 && whole && size[0] === 1 && size[1] % 16 === 0;
+}
+
+/** Copies codes, and counts what changes as they come by. */
+async function copyCounted(
+  kernels: Kernels,
+  { codes: { shard, entry }, type }: QuantizedWeight,
+  { codes: plan, blocks: { size } }: OutputTensors,
+  {
+    before,
+    after,
+    index,
+  }: { readonly before: Float32Array; readonly after: Float32Array; readonly index: Place },
+  output: TensorAppender,
+  changes: Changes,
+): Promise<void> {
+  const [, width] = size;
+  const occurrences = new Occurrences(kernels, type);
+  const step = (2 * COPY_BYTES) / width;
+  for (let group = 0; group < index.bytes.length; group += step) {
+    const groups = Math.min(step, index.bytes.length - group);
+    const codes = kernels.place("codes", (groups * width) / 2);
+    await shard.readInto(entry, (group * width) / 2, codes.bytes);
+    occurrences.add(codes.address, groups, width / 2, index.address + group);
+    await output.append(plan, codes.bytes);
+  }
+  const worth = CODE_TYPES[type].values;
+  occurrences.settle(changes, (scale, code) => {
+    const value = worth[code] as number;
+    return [value * (before[scale] as number), value * (after[scale] as number)];
+  });
+}
+
+async function compareCodes(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  { blocks, type }: OutputTensors,
+  before: Float32Array,
+  after: Float32Array,
+  changes: Changes,
+): Promise<void> {
+  const worth = CODE_TYPES[type].values;
+  const { size, grid, kind } = blocks;
+  for await (const { matrix, row, rows, columns, codes: own } of codeRows(weight)) {
+    const codes = own instanceof Uint8Array ? own : Uint8Array.from(own);
+    const first = kind === "whole" ? 0 : (matrix * grid[0] + Math.floor(row / size[0])) * grid[1];
+    const values = Float64Array.from(codes, (code) => worth[code] as number);
+    for (let i = 0; i < values.length; i++) {
+      const line = kind === "whole" ? 0 : Math.floor(Math.floor(i / columns) / size[0]) * grid[1];
+      values[i] =
+        (values[i] as number) * (before[first + line + Math.floor((i % columns) / size[1])] as number);
+    }
+    const before64 = { rows, columns, type: "f64", values } as const;
+    compareRows(kernels, { blocks, type }, before64, codes, { values: after.subarray(first) }, changes);
+  }
+}

@@ -1,0 +1,283 @@
+/**
+ * What a checkpoint can be converted into, one row each: the dialect whose quantizer makes codes and scales, the convention that
+ * names the tensors, and what the configuration announces.
+ */
+
+import type { DialectName } from "../../../dialects/table.js";
+import { DIALECT_NAMES } from "../../../dialects/table.js";
+import { ArgumentError } from "../../../errors.js";
+import type { BlockFormatName } from "../../../formats/block.js";
+import type { FileDType } from "../../../io/dtypes.js";
+import type { CodeTypeName } from "../../stored/code-types.js";
+import type { ConventionName } from "../../stored/conventions.js";
+import { WIDE_TARGETS, type WideTarget } from "../dequantize/round.js";
+import {
+  compressedTensors,
+  compressedTensorsMx,
+  type Declaration,
+  E2M1,
+  E4M3,
+  modelopt,
+  modeloptWithoutGroups,
+  torchaoFp8,
+  torchaoMx,
+  torchaoNv,
+  torchaoValue,
+} from "../metadata/declarations.js";
+import { LOCKSTEP_TARGETS } from "./lockstep.js";
+
+/** One row of `TARGETS`. */
+export interface Target {
+  /** The dialect that quantizes; absent if codes and scales can only be repacked from a checkpoint that has the same ones. */
+  readonly dialect?: DialectName;
+  /** Whether weights are quantized as ggml does it, which the dialect gguf-mxfp4 does but for the smallest amaxes. */
+  readonly ggml?: true;
+  /** The kind of codes that are written, if the convention has another name for them. */
+  readonly type?: CodeTypeName;
+  readonly convention: ConventionName;
+  /** The type of scales. `source`: that of the weight before quantization. */
+  readonly scale: FileDType | "source";
+  /** The shape of the scale of a whole weight. */
+  readonly whole?: readonly number[];
+  /** The shape of the scale beside those of blocks. */
+  readonly global?: readonly number[];
+  /**
+   * How scales of blocks lie, if not as the matrix that they are: in the tiles of tensor cores, or in a shape of `reducedScales`
+   * of the convention, which weights of two dimensions alone have.
+   */
+  readonly layout?: "swizzled" | "reduced";
+  /** Whether the library reads whole blocks only. */
+  readonly even?: true;
+  /** The number of elements by which rows must be divisible, if it is not that of a group. */
+  readonly columns?: number;
+  readonly declaration: Declaration;
+}
+
+const MODES = { floor: "FLOOR", rceil: "RCEIL", ceil: "CEIL", even: "EVEN" } as const;
+const torchaoRows = Object.fromEntries(
+  Object.entries(MODES).flatMap(([name, mode]) => {
+    const shared = { scale: "F8_E8M0", layout: "swizzled" } as const;
+    return [
+      [
+        `torchao-mxfp8-${name}`,
+        { ...shared, convention: "torchao-mxfp8", declaration: torchaoMx(E4M3, mode) },
+      ] as const,
+      [
+        `torchao-mxfp4-${name}`,
+        { ...shared, convention: "torchao-mxfp4", declaration: torchaoMx(E2M1, mode) },
+      ] as const,
+    ];
+  }),
+);
+
+/** Every target with files of its own, but for those of wide types. A row has the name of its dialect if there is one. */
+const ROWS: Readonly<Record<string, Target>> = {
+  "ct-fp8-tensor": {
+    convention: "ct-float",
+    scale: "source",
+    whole: [1],
+    declaration: compressedTensors("float-quantized", 8, { strategy: "tensor" }),
+  },
+  "ct-fp8-channel": {
+    convention: "ct-float",
+    scale: "source",
+    declaration: compressedTensors("float-quantized", 8, { strategy: "channel" }),
+  },
+  "ct-int8-channel": {
+    convention: "ct-int8",
+    scale: "source",
+    declaration: compressedTensors("int-quantized", 8, { strategy: "channel", type: "int" }),
+  },
+  "ct-fp8-block": {
+    convention: "ct-float",
+    scale: "source",
+    declaration: compressedTensors("float-quantized", 8, { strategy: "block", block_structure: [128, 128] }),
+  },
+  "ct-mxfp8": { convention: "ct-mxfp8", scale: "U8", declaration: compressedTensorsMx("mxfp8-quantized", 8) },
+  "ct-mxfp6": {
+    convention: "ct-mxfp6",
+    scale: "U8",
+    declaration: compressedTensorsMx("mxfp6-pack-quantized", 6),
+  },
+  "ct-mxfp4": {
+    convention: "ct-mxfp4",
+    scale: "U8",
+    declaration: compressedTensorsMx("mxfp4-pack-quantized", 4),
+  },
+  "ct-nvfp4": {
+    convention: "ct-nvfp4",
+    scale: "F8_E4M3",
+    global: [1],
+    declaration: compressedTensors("nvfp4-pack-quantized", 4, {
+      group_size: 16,
+      scale_dtype: "torch.float8_e4m3fn",
+      strategy: "tensor_group",
+    }),
+  },
+  "modelopt-fp8": {
+    convention: "modelopt-fp8",
+    scale: "F32",
+    whole: [],
+    declaration: modelopt("FP8", 8),
+  },
+  "modelopt-mxfp8": { convention: "modelopt-mxfp8", scale: "U8", declaration: modelopt("MXFP8", 8, 32) },
+  "modelopt-nvfp4": {
+    convention: "modelopt-nvfp4",
+    scale: "F8_E4M3",
+    global: [],
+    declaration: modelopt("W4A16_NVFP4", 4, 16),
+  },
+  "modelopt-mxfp4": {
+    convention: "modelopt-mxfp4",
+    scale: "U8",
+    declaration: modeloptWithoutGroups("mxfp4"),
+  },
+  "modelopt-fp8-block": {
+    convention: "modelopt-fp8",
+    scale: "F32",
+    layout: "reduced",
+    even: true,
+    declaration: modeloptWithoutGroups("fp8_pb_wo"),
+  },
+  "modelopt-int8-row": {
+    convention: "modelopt-int8",
+    scale: "F32",
+    layout: "reduced",
+    declaration: modeloptWithoutGroups("W8A16"),
+  },
+  "deepseek-fp8-block": { convention: "block-fp8", scale: "F32", declaration: { method: "fp8" } },
+  "deepseek-ue8m0": {
+    convention: "block-fp8",
+    scale: "F32",
+    declaration: { method: "fp8", scaleFormat: "ue8m0" },
+  },
+  "deepseek-mxfp4": { convention: "deepseek-v4-fp4", scale: "F8_E8M0", declaration: { method: "fp8" } },
+  "transformers-fp8-block": {
+    convention: "block-fp8",
+    scale: "F32",
+    even: true,
+    declaration: { method: "fp8" },
+  },
+  ...torchaoRows,
+  "torchao-nvfp4": {
+    convention: "torchao-nvfp4-single",
+    scale: "F8_E4M3",
+    layout: "swizzled",
+    declaration: torchaoNv(false),
+  },
+  "torchao-nvfp4-two-level": {
+    convention: "torchao-nvfp4",
+    scale: "F8_E4M3",
+    global: [],
+    layout: "swizzled",
+    declaration: torchaoNv(true),
+  },
+  "torchao-fp8-tensor": {
+    convention: "torchao-fp8",
+    scale: "F32",
+    whole: [1, 1],
+    declaration: torchaoFp8(torchaoValue("PerTensor", {}), "whole"),
+  },
+  "torchao-fp8-row": {
+    convention: "torchao-fp8",
+    scale: "F32",
+    declaration: torchaoFp8(torchaoValue("PerRow", { dim: -1 }), "row"),
+  },
+  "fbgemm-fp8": {
+    convention: "fbgemm-fp8",
+    scale: "F32",
+    declaration: { method: "fbgemm", quantMethod: "fbgemm_fp8", upperBound: 1200 },
+  },
+  "gpt-oss": {
+    dialect: "gptoss-mxfp4",
+    convention: "gpt-oss",
+    scale: "U8",
+    declaration: { method: "experts", quantMethod: "mxfp4" },
+  },
+  "gguf-mxfp4": {
+    ggml: true,
+    convention: "gguf-mxfp4",
+    type: "e2m1",
+    scale: "F8_E8M0",
+    declaration: { method: "gguf", fileType: 38 },
+  },
+  "gguf-nvfp4": {
+    dialect: "modelopt-nvfp4",
+    convention: "gguf-nvfp4",
+    type: "e2m1",
+    scale: "F8_E4M3",
+    global: [1],
+    columns: 64,
+    declaration: { method: "gguf", fileType: 39 },
+  },
+};
+
+/** Why a dialect has no files that a checkpoint can be converted into. */
+const UNWRITTEN = {
+  none: "it has no files of its own; lockstep quantize --dialect writes those of Lockstep",
+  six: "the files of torchao have no six-bit codes",
+  gptOss: "its files are written by the name gpt-oss",
+  shape: "no library loads files of it whose layout is known",
+  offset: "conversion writes no codes plus 8; lockstep quantize --dialect writes files of Lockstep",
+  unwritten:
+    "conversion does not write its library's files; lockstep quantize --dialect writes those of Lockstep",
+  activations: "its bound is that of activations, which no file holds; fbgemm-fp8 is the form of weights",
+} as const;
+
+const WHY_NOT: Readonly<Partial<Record<DialectName, keyof typeof UNWRITTEN>>> = {
+  te: "none",
+  "ocp-mxfp8": "none",
+  "ocp-mxfp6": "none",
+  "ocp-mxfp4": "none",
+  "ocp-mxint8": "none",
+  "fbgemm-fp8-block": "none",
+  "torchao-mxfp6-floor": "six",
+  "torchao-mxfp6-rceil": "six",
+  "torchao-mxfp6-ceil": "six",
+  "torchao-mxfp6-even": "six",
+  "modelopt-int4-block": "shape",
+  "ct-int4-group": "offset",
+  "quark-amdfp4": "unwritten",
+  "triton-mxfp8": "none",
+  "gptoss-mxfp4": "gptOss",
+  "fbgemm-fp8-ub1200": "activations",
+};
+
+/** The names of everything that weights can be quantized to. */
+export const QUANTIZED_TARGETS = Object.keys(ROWS);
+
+/** A type or a quantization that a checkpoint is converted into. */
+export type NamedTarget =
+  | {
+      readonly name: WideTarget;
+      readonly wide: WideTarget;
+      readonly dialectTarget?: never;
+      readonly lockstepQuantizer?: never;
+    }
+  | {
+      readonly name: string;
+      readonly wide?: never;
+      readonly dialectTarget: Target;
+      readonly lockstepQuantizer?: never;
+    }
+  | {
+      readonly name: string;
+      readonly wide?: never;
+      readonly dialectTarget?: never;
+      readonly lockstepQuantizer: BlockFormatName;
+    };
+
+/** Parses the name of a target. Throws `ArgumentError` for another one, with the reason if it is that of a dialect. */
+export function parseTarget(name: string): NamedTarget {
+  const wide = WIDE_TARGETS.find((each) => each === name);
+  if (wide) return { name: wide, wide };
+  const row = Object.hasOwn(ROWS, name) ? ROWS[name] : undefined;
+  const dialect = DIALECT_NAMES.find((each) => each === name);
+  if (row) return { name, dialectTarget: row.dialect === undefined && dialect ? { ...row, dialect } : row };
+  const own = LOCKSTEP_TARGETS.get(name);
+  if (own) return { name, lockstepQuantizer: own };
+  const all = [...WIDE_TARGETS, ...QUANTIZED_TARGETS, ...LOCKSTEP_TARGETS.keys()].join(", ");
+  const why = dialect && WHY_NOT[dialect];
+  if (why) throw new ArgumentError(`${name} cannot be written: ${UNWRITTEN[why]}; there are ${all}`);
+  throw new ArgumentError(`"${name}" is not one of ${all}`);
+}

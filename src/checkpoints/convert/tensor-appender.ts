@@ -1,0 +1,22 @@
+/** Tensors of the output that are written from the beginning to the end. */
+import type { TensorPlan } from "../../io/header/header.js";
+import type { PutTensor } from "../../io/safetensors-writer.js";
+
+/** Writes the bytes of tensors one after the other. */
+export class TensorAppender {
+  readonly #at = new Map<string, number>();
+
+  /** `onBytes` is called with the bytes that have been written. */
+  constructor(
+    private readonly put: PutTensor,
+    private readonly onBytes: (count: number) => void,
+  ) {}
+
+  /** Writes the next bytes of a tensor. */
+  async append({ name }: TensorPlan, bytes: Uint8Array): Promise<void> {
+    const at = this.#at.get(name) ?? 0;
+    await this.put(name, bytes, at);
+    this.#at.set(name, at + bytes.length);
+    this.onBytes(bytes.length);
+  }
+}

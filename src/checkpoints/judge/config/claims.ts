@@ -1,0 +1,92 @@
+/** Compares what the configuration claims with which tensors are quantized. */
+import { join } from "node:path";
+import { isLinear } from "../../recognize/layer-roles.js";
+import { declares, moduleOf, type Recognized } from "../../recognize/recognize.js";
+import type { Claim } from "../../stored/config/claim.js";
+import type { Configuration } from "../../stored/config/config.js";
+import type { Checkpoint, StoredTensor } from "../../stored/open.js";
+import { type Finding, finding } from "../findings.js";
+import { judgeSiblings } from "../weights/siblings.js";
+import { judgeKvCache } from "./kv-cache.js";
+import { judgeSchemes } from "./schemes.js";
+
+/** Projections that every quantized model has quantized, unless its configuration leaves them out. */
+const PROJECTIONS =
+  /\.(q_proj|k_proj|v_proj|o_proj|qkv_proj|gate_proj|up_proj|down_proj|gate_up_proj|w1|w2|w3)\.weight$/;
+/** Methods whose exporters list every linear layer that is not quantized. */
+const LISTING = new Set(["compressed-tensors", "modelopt", "quark"]);
+/** What stands in a layer of a model, and not before or after all of them. */
+const IN_LAYER = /\.\d+\./;
+/** Matrices that are no weights of linear layers, or route tokens. */
+const NO_LINEAR = /(norm|conv\w*|embed\w*|rotary\w*|router|gate|lora\w*|position\w*)\.weight$/i;
+
+/** Findings about a configuration and the tensors beside it. */
+export function judgeClaims(
+  checkpoint: Checkpoint,
+  { present, claim, model }: Configuration,
+  recognized: Recognized,
+): Finding[] {
+  const quantized = [...recognized.weights, ...recognized.unfit];
+  const path = join(checkpoint.folder, "config.json");
+  const among = [
+    ...judgeSiblings(checkpoint, recognized.weights, claim, model),
+    ...judgeKvCache(claim, checkpoint),
+  ];
+  if (!claim) {
+    if (!present || quantized.length === 0) return among;
+    const what = `has no quantization_config, and ${quantized.length} weights are quantized`;
+    return [finding("config-missing", path, what), ...among];
+  }
+  return [
+    ...methods(claim, recognized),
+    ...emptiness(claim, recognized),
+    ...layers(claim, recognized),
+    ...judgeSchemes(claim, recognized.weights, checkpoint),
+    ...among,
+  ];
+}
+
+function methods(claim: Claim, { weights, unfit }: Recognized): Finding[] {
+  const wrong = new Map<string, Finding>();
+  for (const { name, convention } of [...weights, ...unfit]) {
+    const resolved = claim.resolve(moduleOf(name));
+    const scheme = resolved.kind === "quantized" ? resolved.scheme : undefined;
+    if (declares(convention, claim, scheme) || wrong.has(convention)) continue;
+    const formats = scheme?.formats ?? claim.formats;
+    const told = [claim.method || "no quant_method", ...formats].join(", ");
+    const what = `says ${told}; ${name} and others are ${convention}`;
+    wrong.set(convention, finding("config-method", claim.path, what));
+  }
+  return [...wrong.values()];
+}
+
+function emptiness(claim: Claim, { weights, lockstepWeights: own, findings }: Recognized): Finding[] {
+  if (weights.length > 0 || own.length > 0 || findings.length > 0 || claim.method === "") return [];
+  return [finding("config-empty", claim.path, `says ${claim.method}, and no tensor is quantized`)];
+}
+
+function layers(claim: Claim, { weights, plain }: Recognized): Finding[] {
+  const quantized = weights.flatMap(({ name }) =>
+    claim.resolve(moduleOf(name)).kind === "ignored"
+      ? [finding("config-ignored", name, `is quantized, and ${claim.path} leaves it out`)]
+      : [],
+  );
+  if (weights.length === 0 || claim.method === "torchao") return quantized;
+  const bare = plain.flatMap((stored) => {
+    const { name, dtype } = stored.entry;
+    return isLinear(stored) && isSaid(claim, stored)
+      ? [finding("config-unquantized", name, `is ${dtype}, and ${claim.path} says that it is quantized`)]
+      : [];
+  });
+  return [...quantized, ...bare];
+}
+
+/** Whether a configuration says that a plain tensor is quantized: by name, or as a linear layer that is not left out. */
+function isSaid(claim: Claim, { entry: { name } }: StoredTensor): boolean {
+  const resolved = claim.resolve(moduleOf(name));
+  if (resolved.kind !== "quantized") return false;
+  if (resolved.by === "name") return true;
+  if (!claim.allLinear) return false;
+  if (PROJECTIONS.test(name)) return true;
+  return LISTING.has(claim.method) && IN_LAYER.test(name) && !NO_LINEAR.test(name);
+}

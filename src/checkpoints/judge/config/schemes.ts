@@ -1,0 +1,153 @@
+/** Compares what the configuration says of each weight with what its tensors are. */
+import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
+import { CODE_TYPES } from "../../stored/code-types.js";
+import type { Claim } from "../../stored/config/claim.js";
+import type { Scheme } from "../../stored/config/scheme.js";
+import { conventionOf } from "../../stored/conventions.js";
+import type { CheckpointTensors } from "../../stored/open.js";
+import { type Finding, type FindingName, finding } from "../findings.js";
+import type { ScaleStatistics } from "../statistics/scale-counter.js";
+
+interface Compared {
+  readonly weight: RecognizedWeight;
+  readonly scheme: Scheme;
+}
+
+/** One field of a scheme: what it says and what the tensors are, where the two differ. */
+type Field = (compared: Compared) => string | undefined;
+
+const differ = (what: string, said: unknown, is: unknown): string | undefined =>
+  said === undefined || is === undefined || said === is
+    ? undefined
+    : `${what} is ${String(said)}, and the tensors have ${String(is)}`;
+
+/** The types of scales by their names in PyTorch; those of two or four bytes are one kind, which loaders cast. */
+const SCALE_DTYPES: Readonly<Record<string, readonly string[]>> = {
+  "torch.uint8": ["U8", "F8_E8M0"],
+  "torch.float8_e8m0fnu": ["U8", "F8_E8M0"],
+  "torch.float8_e4m3fn": ["F8_E4M3"],
+  "torch.bfloat16": ["BF16", "F16", "F32"],
+  "torch.float16": ["BF16", "F16", "F32"],
+  "torch.float32": ["BF16", "F16", "F32"],
+};
+
+/** The bits of activations beside weights of a format of compressed-tensors, where it fixes them. */
+const ACTIVATION_BITS: Readonly<Record<string, number>> = {
+  "float-quantized": 8,
+  "int-quantized": 8,
+  "mxfp8-quantized": 8,
+  "nvfp4-pack-quantized": 4,
+};
+
+const FIELDS: readonly Field[] = [
+  ({ weight, scheme }) => differ("num_bits", scheme.bits, CODE_TYPES[codeType(weight)].bits),
+  ({ scheme: { activationBits: said, formats } }) => {
+    const needed = formats.map((format) => ACTIVATION_BITS[format]).find((bits) => bits !== undefined);
+    return said === undefined || needed === undefined || said === needed
+      ? undefined
+      : `num_bits of input_activations is ${said}, and ${formats.join(", ")} has ${needed}`;
+  },
+  ({ weight, scheme }) => differ("type", scheme.type, kindOf(weight)),
+  ({ weight, scheme }) => {
+    if (scheme.strategy !== "group" && scheme.strategy !== "tensor_group") return undefined;
+    const is =
+      weight.geometry.kind !== "group" ? weight.geometry.kind : weight.global ? "tensor_group" : "group";
+    return differ("strategy", scheme.strategy, is);
+  },
+  ({ scheme: { strategy, group, where } }) =>
+    /group$/.test(strategy ?? "") && group === undefined && where.startsWith("config_groups")
+      ? `strategy is ${strategy}, and there is no group_size`
+      : undefined,
+  ({ weight: { geometry, order }, scheme }) =>
+    geometry.kind === "group" && !order ? differ("group_size", scheme.group, geometry.block[1]) : undefined,
+  ({ weight: { geometry }, scheme }) =>
+    geometry.kind === "tile" && scheme.block
+      ? differ("block_structure", scheme.block.join("x"), geometry.block.join("x"))
+      : undefined,
+  ({ weight: { scale }, scheme: { scaleDType } }) => {
+    const wanted = scaleDType === undefined ? undefined : SCALE_DTYPES[scaleDType];
+    const { dtype } = scale.entry;
+    return wanted && !wanted.includes(dtype) ? differ("scale_dtype", scaleDType, dtype) : undefined;
+  },
+  ({ weight, scheme: { symmetric } }) => {
+    const { zeros } = conventionOf(weight.convention);
+    if (symmetric !== false || !zeros || kindOf(weight) === "float" || weight.zeros) return undefined;
+    return `symmetric is false, and there is no ${zeros.suffix}`;
+  },
+  ({ weight, scheme: { symmetric } }) =>
+    symmetric === true && weight.unpacked?.differences
+      ? "symmetric is true, and zero points are not 0"
+      : undefined,
+];
+
+/** The kind of codes as they are in the file. */
+const codeType = ({ type, unpacked }: RecognizedWeight): RecognizedWeight["type"] => unpacked?.type ?? type;
+
+const kindOf = (weight: RecognizedWeight): "int" | "float" =>
+  codeType(weight).startsWith("int") ? "int" : "float";
+
+/** Ends of names of scales of activations. */
+const INPUT_SCALE = /\.(input_scale|input_global_scale|activation_scale|scale_input)$/;
+
+/** The scales of activations that a weight of a convention may have. */
+export function inputScales({ convention, codes }: RecognizedWeight): readonly string[] {
+  const { codes: part, others = [] } = conventionOf(convention);
+  const prefix = codes.entry.name.slice(0, codes.entry.name.length - part.suffix.length);
+  return others.filter((end) => INPUT_SCALE.test(end)).map((end) => prefix + end);
+}
+
+/** Findings about weights that the configuration says to be otherwise. */
+export function judgeSchemes(
+  claim: Claim,
+  weights: readonly RecognizedWeight[],
+  { tensors }: CheckpointTensors,
+): Finding[] {
+  return weights.flatMap((weight): Finding[] => {
+    const resolved = claim.resolve(moduleOf(weight.name));
+    if (!conventionOf(weight.convention).methods.includes(claim.method)) return [];
+    if (resolved.kind === "unlisted")
+      return [finding("config-ignored", weight.name, `is quantized, and ${claim.path} does not list it`)];
+    if (resolved.kind !== "quantized") return [];
+    const { scheme } = resolved;
+    return [
+      ...compared("config-scheme", claim, weight, scheme),
+      ...(scheme.beside ? compared("config-groups", claim, weight, scheme.beside) : []),
+      ...staticScale(claim, weight, scheme, tensors),
+    ];
+  });
+}
+
+/** A finding about the fields that differ. */
+function compared(name: FindingName, { path }: Claim, weight: RecognizedWeight, scheme: Scheme): Finding[] {
+  const wrong = FIELDS.map((field) => field({ weight, scheme })).filter((each) => each !== undefined);
+  if (wrong.length === 0) return [];
+  return [finding(name, weight.name, `${scheme.where} of ${path}: ${wrong.join("; ")}`)];
+}
+
+/** A finding about scales that the configuration says to be powers of two, and that are none, in the statistics of a weight. */
+export function judgeScaleFormat(
+  claim: Claim | undefined,
+  { name, scale: { entry } }: RecognizedWeight,
+  { count, notFinite, zero, negative, powersOfTwo }: ScaleStatistics,
+): Finding[] {
+  const resolved = claim?.resolve(moduleOf(name));
+  if (claim === undefined || resolved?.kind !== "quantized" || !resolved.scheme.powersOfTwo) return [];
+  const others = count - notFinite - zero - negative - powersOfTwo;
+  if (others === 0) return [];
+  const what = `scale_fmt of ${claim.path} is ue8m0, and ${others} of ${count} scales of ${entry.name} are no powers of two`;
+  return [finding("config-scheme", name, what)];
+}
+
+/** A finding about a weight whose activations have recorded scales by the configuration, and that has none. */
+function staticScale(
+  { path }: Claim,
+  weight: RecognizedWeight,
+  { where, activations }: Scheme,
+  tensors: CheckpointTensors["tensors"],
+): Finding[] {
+  const names = inputScales(weight);
+  const needed = activations === "static" || activations === "local";
+  if (!needed || names.length === 0 || names.some((name) => tensors.has(name))) return [];
+  const what = `${where} of ${path} says that activations have ${activations === "local" ? "a recorded global scale" : "recorded scales"}; there is no ${names.join(" or ")}`;
+  return [finding("scale-absent", weight.name, what)];
+}

@@ -1,0 +1,99 @@
+/** Wrong readings of a weight, and the finding that names each. */
+import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
+import type { Scales } from "../../stored/scales.js";
+import type { QuantizedWeight } from "../../stored/weight.js";
+import type { FindingName } from "../findings.js";
+import { isExponent } from "../statistics/scale-counter.js";
+
+/** A reading: the finding if it is the right one, and which scales and codes it takes. */
+export interface Reading {
+  readonly finding?: FindingName;
+  readonly what: string;
+  /** What values are multiplied by. Default: 1. */
+  readonly factor?: number;
+  /** The scales of blocks under this reading; undefined if a weight has no such reading. */
+  readonly scales: (scales: Scales, weight: QuantizedWeight) => Float32Array | undefined;
+  /** The kind of the codes under this reading. Default: their own. */
+  readonly type?: CodeTypeName;
+  /** Whether the codes of a byte are exchanged. */
+  readonly swapped?: true;
+}
+
+/** What a file says itself. */
+export const FILE_READING: Reading = { what: "", scales: ({ values }) => values };
+
+/** The other FP8 of a kind of code, whose values are half or twice as large. */
+const OTHER_FP8: Readonly<Partial<Record<CodeTypeName, CodeTypeName>>> = {
+  e4m3: "e4m3fnuz",
+  e4m3fnuz: "e4m3",
+  e5m2: "e5m2fnuz",
+  e5m2fnuz: "e5m2",
+};
+
+/** The exponent of E8M0's byte 0. */
+const E8M0_BIAS = 127;
+
+const otherFp8 = (from: CodeTypeName, what: string): Reading => ({
+  finding: "codes-fnuz",
+  what,
+  type: OTHER_FP8[from] ?? from,
+  scales: ({ values }, { type }) => (type === from ? values : undefined),
+});
+
+/** Every wrong reading that is known, but for one factor of all values. */
+export const READINGS: readonly Reading[] = [
+  otherFp8("e4m3", "read as e4m3fnuz, the codes are those of the original"),
+  otherFp8("e5m2", "read as e5m2fnuz, the codes are those of the original"),
+  otherFp8("e4m3fnuz", "read as e4m3fn, the codes are those of the original"),
+  otherFp8("e5m2fnuz", "read as e5m2, the codes are those of the original"),
+  {
+    finding: "scale-encoded",
+    what: "as bytes of E8M0, the scales give the original",
+    scales: ({ values }) =>
+      values.length > 0 && values.every(isExponent)
+        ? values.map((byte) => 2 ** (byte - E8M0_BIAS))
+        : undefined,
+  },
+  {
+    finding: "scale-inverted",
+    what: "reciprocal scales give the original",
+    scales: ({ values }) => values.map((value) => 1 / value),
+  },
+  {
+    finding: "nibbles-swapped",
+    what: "with the codes of a byte exchanged, these are the values of the original",
+    scales: ({ values }, { type }) => (CODE_TYPES[type].bits === 4 ? values : undefined),
+    swapped: true,
+  },
+  {
+    finding: "scales-swizzled",
+    what: "scales in the other order give the original",
+    scales: ({ relaid }) => relaid,
+  },
+  {
+    finding: "scale-axis",
+    what: "transposed scales give the original",
+    scales: ({ values }, { geometry: { grid, kind } }) =>
+      grid[0] === grid[1] && grid[0] > 1 && kind !== "whole" ? transposed(values, grid[0]) : undefined,
+  },
+];
+
+/** The reading under which all values are a multiple of what the file says. */
+export function scaled(factor: number): Reading {
+  const power = 2 ** Math.round(Math.log2(factor));
+  const by = Math.abs(factor / power - 1) < 0.02 ? power : factor;
+  return {
+    finding: "scale-factor",
+    what: `${Number(by.toPrecision(4))} times these values are those of the original`,
+    factor: by,
+    scales: ({ values }) => (Number.isFinite(by) && by > 0 && Math.abs(by - 1) > 0.02 ? values : undefined),
+  };
+}
+
+function transposed(values: Float32Array, size: number): Float32Array {
+  const area = size * size;
+  return values.map((_, at) => {
+    const within = at % area;
+    return values[at - within + (within % size) * size + Math.floor(within / size)] ?? 0;
+  });
+}

@@ -1,0 +1,265 @@
+/** Statistics of a quantized weight, in one pass over its codes. */
+import { elementCount } from "../../../tensor/shape.js";
+import type { Kernels } from "../../kernels/kernels.js";
+import {
+  byteMagnitudes,
+  integerMagnitudes,
+  nibbleLogarithms,
+  nibbleMagnitudes,
+  ranksOf,
+} from "../../kernels/magnitudes.js";
+import type { ByteScales } from "../../stored/byte-scales.js";
+import { codeRows, packedRows } from "../../stored/code-rows.js";
+import { CODE_TYPES, type CodeTypeName } from "../../stored/code-types.js";
+import type { Scales } from "../../stored/scales.js";
+import { matricesOf, type QuantizedWeight } from "../../stored/weight.js";
+import { ByteSums } from "./byte-sums.js";
+import { CodeCounts } from "./code-counts.js";
+import { Correlation } from "./correlation.js";
+import { ScaleCounter, type ScaleStatistics } from "./scale-counter.js";
+import { SUM } from "./sum-indices.js";
+
+/** What the codes of a weight and the values are. */
+export interface Statistics {
+  readonly elements: number;
+  /** How often each code occurs. */
+  readonly counts: Float64Array;
+  readonly codesUsed: number;
+  /** The numbers of elements that are zero, that have the largest magnitude of a code, and that are NaN. */
+  readonly zeros: number;
+  readonly saturated: number;
+  readonly nans: number;
+  readonly scale: ScaleStatistics;
+  /** Whether all scales are numbers that bytes of E8M0 have as integers. */
+  readonly areExponents: boolean;
+  /** The largest magnitude of values, and their root mean square. */
+  readonly amax: number;
+  readonly rms: number;
+  /** The same, if all scales of blocks were their reciprocals. */
+  readonly inverse: { readonly amax: number; readonly rms: number };
+  /** The numbers of blocks: with codes other than zero, that reach the largest code, with the scale zero, with codes of NaN. */
+  readonly blocks: {
+    readonly nonzero: number;
+    readonly full: number;
+    readonly zeroScaled: number;
+    readonly withNaN: number;
+  };
+  /** The numbers of rows with codes other than zero, and of those that reach the largest code. */
+  readonly rows: { readonly nonzero: number; readonly full: number };
+  /** How the logarithms of scales and of root mean squares of codes go together, block by block; as stored, and as relaid. */
+  readonly correlation: Correlation;
+  readonly relaidCorrelation: Correlation;
+}
+
+/** The most elements of a group of codes of four bits whose sum of squares the kernel holds in 16 bits. */
+const MAX_NIBBLES = 448;
+
+/** Reads all codes of a weight and computes their statistics. `onBytes` is called with the number of bytes read. */
+export async function statisticsOf(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  scales: Scales | ByteScales,
+  onBytes: (count: number) => void = () => {},
+): Promise<Statistics> {
+  const { values, max } = CODE_TYPES[weight.type];
+  const elements = elementCount(weight.shape);
+  const sums = kernels.place("sums", 8 * SUM.count);
+  sums.bytes.fill(0);
+  const scaleCounter = new ScaleCounter();
+  if ("bytes" in scales) countByteScales(kernels, weight, scales, scaleCounter);
+  else for (const value of scales.values) scaleCounter.add(value);
+  const counts =
+    elements === 0
+      ? new Float64Array(values.length)
+      : await countCodes(kernels, weight, scales, sums.address, onBytes);
+  const of = kernels.doubles(sums.address, SUM.count);
+  const sum = (name: keyof typeof SUM): number => of[SUM[name]] as number;
+  const rms = (squares: number): number => (elements === 0 ? 0 : Math.sqrt(squares / elements));
+  const countIf = (test: (value: number) => boolean): number =>
+    counts.reduce((total, each, code) => (test(values[code] ?? 0) ? total + each : total), 0);
+  return {
+    elements,
+    counts,
+    codesUsed: counts.filter((each) => each > 0).length,
+    zeros: countIf((value) => value === 0),
+    saturated: countIf((value) => Math.abs(value) >= max),
+    nans: countIf(Number.isNaN),
+    scale: scaleCounter.statistics,
+    areExponents: scaleCounter.areExponents,
+    rows: { nonzero: sum("rowsNonzero"), full: sum("rowsFull") },
+    amax: sum("amax"),
+    rms: rms(sum("squares")),
+    inverse: { amax: sum("inverseAmax"), rms: rms(sum("inverseSquares")) },
+    blocks: {
+      nonzero: sum("nonzero"),
+      full: sum("full"),
+      zeroScaled: sum("zeroScaled"),
+      withNaN: sum("withNaN"),
+    },
+    correlation: new Correlation(of.slice(SUM.stored, SUM.relaid)),
+    relaidCorrelation: new Correlation(of.slice(SUM.relaid, SUM.count)),
+  };
+}
+
+/** Adds scales of one byte to a counter, by how often each byte occurs. */
+function countByteScales(
+  kernels: Kernels,
+  { shape }: QuantizedWeight,
+  { bytes: { address, bytes }, storedGlobals, valuesOf }: ByteScales,
+  counter: ScaleCounter,
+): void {
+  const matrices = storedGlobals ? matricesOf(shape)[0] : 1;
+  const step = bytes.length / matrices;
+  for (let matrix = 0; matrix < matrices; matrix++) {
+    const counts = new CodeCounts(kernels, 256);
+    counts.add(address + matrix * step, step);
+    const values = valuesOf(matrix);
+    for (const [byte, count] of counts.total.entries())
+      if (count > 0) counter.add(values[byte] as number, count);
+  }
+}
+
+/** How often each code of a weight occurs. Adds to the sums at an address. */
+async function countCodes(
+  kernels: Kernels,
+  weight: QuantizedWeight,
+  scales: Scales | ByteScales,
+  sums: number,
+  onBytes: (count: number) => void,
+): Promise<Float64Array> {
+  const { type, geometry, shape, unpacked } = weight;
+  const { bits, values, max } = CODE_TYPES[type];
+  const [, height, columns] = matricesOf(shape);
+  const { grid } = geometry;
+  const [tall, wide] = geometry.block;
+  const isWhole = grid[1] * wide === columns;
+  const inPairs =
+    !unpacked &&
+    bits === 4 &&
+    geometry.kind === "group" &&
+    tall === 1 &&
+    wide % 16 === 0 &&
+    wide <= MAX_NIBBLES &&
+    isWhole;
+  const magnitudes = hasOffset(type) ? integerMagnitudes(max) : byteMagnitudes(type);
+  const counts = new CodeCounts(kernels, inPairs ? 256 : values.length);
+  const kind = inPairs ? nibbleMagnitudes(type) : magnitudes;
+  const { byteSums, ...placed } = placedScales(kernels, scales, kind);
+  const shared = {
+    global: scales.global,
+    divides: Number(scales.divides),
+    kind: kernels.put("magnitudes", kind),
+    sums,
+    table: byteSums?.table ?? 0,
+  };
+  const squares = kernels.place("block squares", 8 * grid[1]);
+  const ranks = kernels.place("block ranks", 2 * grid[1]);
+  squares.bytes.fill(0);
+  ranks.bytes.fill(0);
+  const blockScales = (matrix: number, row: number) => {
+    const line = geometry.kind === "whole" ? 0 : matrix * grid[0] + Math.floor(row / tall);
+    const first = placed.width * line * grid[1];
+    return { scales: placed.scales + first, relaid: placed.relaid === 0 ? 0 : placed.relaid + first };
+  };
+  // scales of matrices with global scales of their own are other ones
+  let last = 0;
+  const enter = (matrix: number): void => {
+    if (scales.storedGlobals && matrix !== last) byteSums?.flush(last, sums);
+    last = matrix;
+  };
+  if (inPairs) {
+    const logarithms = kernels.put("logarithms", nibbleLogarithms(type, wide));
+    for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
+      const { address: codes } = bytes;
+      enter(matrix);
+      counts.add(codes, bytes.bytes.length);
+      const at = blockScales(matrix, row);
+      kernels.call("nibbleStatistics", {
+        ...shared,
+        ...at,
+        codes,
+        rows,
+        wide,
+        blocks: grid[1],
+        logarithms,
+      });
+      onBytes(bytes.bytes.length);
+    }
+  } else
+    for await (const { matrix, row, rows, codes, read } of codesInBytes(kernels, weight, counts)) {
+      enter(matrix);
+      kernels.call("byteStatistics", {
+        ...shared,
+        ...blockScales(matrix, row),
+        codes,
+        rows,
+        columns,
+        row,
+        height,
+        tall,
+        wide,
+        blocks: grid[1],
+        step: geometry.kind === "whole" ? 0 : grid[1],
+        squares: squares.address,
+        ranks: ranks.address,
+      });
+      onBytes(read);
+    }
+  byteSums?.flush(last, sums);
+  return inPairs ? values.map((_, code) => ofHalf(counts.total, code)) : counts.total;
+}
+
+/** Where the kernels read scales, and how many bytes each has. */
+function placedScales(kernels: Kernels, scales: Scales | ByteScales, kind: Uint8Array) {
+  if ("bytes" in scales) {
+    const byteSums = new ByteSums(kernels, scales, ranksOf(kind));
+    return { width: 1, scales: scales.bytes.address, relaid: scales.relaid?.address ?? 0, byteSums };
+  }
+  return {
+    width: 4,
+    scales: kernels.put("block scales", scales.values),
+    relaid: scales.relaid ? kernels.put("relaid scales", scales.relaid) : 0,
+    byteSums: undefined,
+  };
+}
+
+/** Whether codes are integers plus half their range. */
+function hasOffset(type: CodeTypeName): boolean {
+  const [least = 0] = CODE_TYPES[type].values;
+  return least < 0;
+}
+
+/** Rows whose codes, or magnitudes of integers, are bytes in memory of the kernels; their codes have been counted. */
+async function* codesInBytes(kernels: Kernels, weight: QuantizedWeight, counts: CodeCounts) {
+  const { type, unpacked } = weight;
+  const { bits, values } = CODE_TYPES[type];
+  if (bits === 8 && !unpacked) {
+    for await (const { matrix, row, rows, bytes } of packedRows(kernels, weight)) {
+      counts.add(bytes.address, bytes.bytes.length);
+      yield { matrix, row, rows, codes: bytes.address, read: bytes.bytes.length };
+    }
+    return;
+  }
+  for await (const { matrix, row, rows, codes } of codeRows(weight)) {
+    const { address, bytes } = kernels.place("codes", codes.length);
+    if (hasOffset(type))
+      for (let i = 0; i < codes.length; i++) bytes[i] = Math.abs(values[codes[i] as number] as number);
+    else bytes.set(codes);
+    counts.addEach(codes);
+    yield {
+      matrix,
+      row,
+      rows,
+      codes: address,
+      read: (codes.length * (unpacked ? 8 * unpacked.width : bits)) / 8,
+    };
+  }
+}
+
+/** How often a code of four bits occurs in bytes of two. */
+function ofHalf(bytes: Float64Array, code: number): number {
+  return bytes.reduce(
+    (sum, count, byte) => sum + count * (Number((byte & 15) === code) + Number(byte >> 4 === code)),
+    0,
+  );
+}

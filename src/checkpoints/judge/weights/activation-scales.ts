@@ -1,0 +1,44 @@
+/** Scales of activations and of the cache: single numbers beside weights. */
+
+import { isCacheScale } from "../../recognize/leftovers.js";
+import { CONVENTION_NAMES, conventionOf } from "../../stored/conventions.js";
+import type { Checkpoint } from "../../stored/open.js";
+import { readFloats } from "../../stored/scales.js";
+import { type Finding, finding } from "../findings.js";
+
+/** Companions that have more elements than this are not read. */
+const MAX_ELEMENTS = 1 << 20;
+const WIDE = ["F32", "BF16", "F16"];
+const INPUT_ENDS = [
+  ...new Set(
+    CONVENTION_NAMES.flatMap((name) => (conventionOf(name).others ?? []).filter((end) => /scale/.test(end))),
+  ),
+];
+
+/** Findings about the values of scales that belong to no codes of the file. */
+export async function judgeActivationScales({ tensors }: Checkpoint): Promise<Finding[]> {
+  const findings: Finding[] = [];
+  for (const [name, stored] of tensors) {
+    const cache = isCacheScale(name);
+    if (!cache && !INPUT_ENDS.some((end) => name.endsWith(end))) continue;
+    const { dtype, shape, begin, end } = stored.entry;
+    if (!WIDE.includes(dtype)) {
+      findings.push(finding("scale-dtype", name, `is ${dtype} [${shape}]; it must be ${WIDE.join(", ")}`));
+      continue;
+    }
+    if (end - begin > 4 * MAX_ELEMENTS) continue;
+    const values = await readFloats(stored);
+    const count = (test: (value: number) => boolean): number => values.filter(test).length;
+    const notFinite = count((value) => !Number.isFinite(value));
+    const tell = (what: number): string => `${what} of ${values.length} values`;
+    if (notFinite > 0)
+      findings.push(finding("scale-not-finite", name, `${tell(notFinite)} are NaN or infinite`));
+    const negative = count((value) => value < 0);
+    if (negative > 0) findings.push(finding("scale-negative", name, `${tell(negative)} are negative`));
+    const zero = count((value) => value === 0);
+    if (zero > 0) findings.push(finding("scale-zero", name, `${tell(zero)} are 0`));
+    if (cache && values.length === 1 && values[0] === 1)
+      findings.push(finding("scale-one", name, "the scale of the cache is 1"));
+  }
+  return findings;
+}

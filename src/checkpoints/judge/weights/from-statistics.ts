@@ -1,0 +1,199 @@
+/** Findings from the statistics of a weight: scales that cannot be those of the codes. */
+import { CODE_TYPES } from "../../stored/code-types.js";
+import { conventionOf } from "../../stored/conventions.js";
+import type { GlobalScale } from "../../stored/scales.js";
+import type { QuantizedWeight } from "../../stored/weight.js";
+import { type Finding, type FindingName, finding } from "../findings.js";
+import type { Statistics } from "../statistics/statistics.js";
+
+/** Weights of trained models are smaller than `large`; scales whose reciprocals give less than `small` are inverted. */
+const MAGNITUDES = { large: 64, small: 16 } as const;
+/** A correlation counts if its coefficient and its significance in standard errors are at least these. */
+const EVIDENCE = { coefficient: 0.3, significance: 6, weak: 3 } as const;
+/** The least number of equal scales that cannot be chance. */
+const MIN_CONSTANT = 16;
+
+/** The least number of blocks that all have one code of NaN, not by chance. */
+const MIN_FNUZ = 4;
+
+type Test = (weight: QuantizedWeight, found: Statistics, scales: GlobalScale) => string | undefined;
+
+const number = (value: number): string => Number(value.toPrecision(4)).toString();
+
+/** The scale 1, beside the codes of a weight. */
+const unit = ({ type }: QuantizedWeight): number => 1 / CODE_TYPES[type].factor;
+
+const isE8m0 = ({ scale }: QuantizedWeight): boolean => ["U8", "F8_E8M0"].includes(scale.entry.dtype);
+
+/** Why a weight has a finding, for each finding that statistics can give; undefined if it has not. */
+const TESTS: Readonly<Partial<Record<FindingName, Test>>> = {
+  "scale-not-finite": ({ scale }, { scale: { notFinite, count } }, { storedGlobal }) =>
+    notFinite > 0
+      ? `${notFinite} of ${count} scales in ${scale.entry.name} are NaN or infinite`
+      : storedGlobal !== undefined && !Number.isFinite(storedGlobal)
+        ? `the global scale is ${storedGlobal}`
+        : undefined,
+  "scale-negative": ({ scale }, { scale: { negative, count } }, { storedGlobal = 1 }) =>
+    negative > 0
+      ? `${negative} of ${count} scales in ${scale.entry.name} are negative`
+      : storedGlobal < 0
+        ? `the global scale is ${storedGlobal}`
+        : undefined,
+  "scale-zero": (weight, { blocks, scale }, { storedGlobal }) => {
+    if (blocks.nonzero === 0) return undefined;
+    if (storedGlobal === 0) return "the global scale is 0";
+    if (blocks.zeroScaled > 0)
+      return `${blocks.zeroScaled} of ${blocks.nonzero} blocks with codes have the scale 0`;
+    const zero = 2 ** -127 * unit(weight);
+    const isLeast = scale.min === zero && scale.max === zero && scale.notFinite === 0;
+    return isE8m0(weight) && isLeast ? `all ${scale.count} scales are the byte 0` : undefined;
+  },
+  "scale-constant": (weight, { blocks, scale, amax }, { storedGlobal }) => {
+    if (scale.min !== scale.max || scale.notFinite > 0 || scale.max <= 0 || blocks.nonzero === 0)
+      return undefined;
+    const { max } = CODE_TYPES[weight.type];
+    const told = `all ${scale.count} scales are ${number(scale.max)}`;
+    if (weight.geometry.kind === "whole" || blocks.nonzero === 1)
+      return scale.max === 1 && amax >= max ? `the scale is 1, and values reach ${number(amax)}` : undefined;
+    const power = scale.powersOfTwo === scale.count;
+    if (scale.max === unit(weight) && storedGlobal === undefined && !isE8m0(weight) && blocks.nonzero > 1)
+      return told;
+    if (power && isE8m0(weight)) {
+      const isMany = blocks.nonzero >= 4 * MIN_CONSTANT;
+      const isLarge = blocks.nonzero > 1 && amax > MAGNITUDES.large;
+      return scale.max === unit(weight) && (isMany || isLarge) ? told : undefined;
+    }
+    // scales of larger blocks, repacked for smaller ones, are equal too: not all of those reach the largest code
+    const isFull = blocks.full === blocks.nonzero;
+    const least = scale.max === unit(weight) ? 2 : MIN_CONSTANT;
+    return (!power || storedGlobal !== undefined) && blocks.nonzero >= least && isFull
+      ? `${told}, and every block reaches the largest code`
+      : undefined;
+  },
+  "scale-one": ({ geometry }, { scale, amax, blocks }) =>
+    geometry.kind === "whole" && scale.max === 1 && blocks.nonzero > 0
+      ? `the scale is 1; values reach ${number(amax)}`
+      : undefined,
+  "scale-encoded": ({ scale: { entry } }, { scale, amax, areExponents }) =>
+    !["U8", "F8_E8M0", "F8_E4M3"].includes(entry.dtype) &&
+    scale.max >= MAGNITUDES.large &&
+    amax > 0 &&
+    areExponents
+      ? `all ${scale.count} scales are whole numbers from ${scale.min} to ${scale.max}`
+      : undefined,
+  "scale-missing": ({ convention, codes }, { amax, inverse }, { storedGlobal }) => {
+    const { global } = conventionOf(convention);
+    const isOut = amax > MAGNITUDES.large && inverse.amax < MAGNITUDES.small;
+    return global?.optional && storedGlobal === undefined && isOut
+      ? `${codes.entry.name} has no ${global.suffix} beside it, and values reach ${number(amax)} without`
+      : undefined;
+  },
+  "scale-inverted": (
+    { convention },
+    { amax, rms, inverse, correlation, blocks },
+    { storedGlobal, divides },
+  ) => {
+    if (blocks.nonzero === 0) return undefined;
+    const { large, small } = MAGNITUDES;
+    if (storedGlobal !== undefined && storedGlobal > 0) {
+      const other = divides ? amax * storedGlobal * storedGlobal : amax / (storedGlobal * storedGlobal);
+      const { role, suffix } = conventionOf(convention).global ?? {};
+      if (amax > large && other < small)
+        return `values reach ${number(amax)}; with the reciprocal of ${suffix}, which is a ${role}, ${number(other)}`;
+      return undefined;
+    }
+    if (amax > large && inverse.amax < small)
+      return `values reach ${number(amax)}; with reciprocal scales ${number(inverse.amax)}`;
+    const { coefficient, significance } = correlation;
+    return coefficient > EVIDENCE.coefficient && significance > EVIDENCE.significance && rms > inverse.rms
+      ? `blocks of larger scales have larger codes (correlation ${coefficient.toFixed(2)} in ${correlation.count} blocks); of right ones, smaller`
+      : undefined;
+  },
+  "scales-swizzled": ({ geometry }, { correlation, relaidCorrelation }) => {
+    const { coefficient, significance } = relaidCorrelation;
+    const clear = coefficient < -EVIDENCE.coefficient / 2 && significance < -EVIDENCE.significance;
+    if (
+      !clear ||
+      significance > correlation.significance - EVIDENCE.significance ||
+      correlation.significance < -EVIDENCE.weak
+    )
+      return undefined;
+    const [is, says] = geometry.swizzled ? ["plain", "swizzled"] : ["swizzled", "plain"];
+    return `scales fit their blocks if they are read as ${is} (correlation ${coefficient.toFixed(2)}), not as ${says} (${correlation.coefficient.toFixed(2)})`;
+  },
+  // codes of few bits reach the largest one in every row
+  "scale-flattened": ({ geometry, shape, type }, { rows, scale }) =>
+    CODE_TYPES[type].bits >= 8 &&
+    geometry.kind === "whole" &&
+    shape.length >= 2 &&
+    rows.nonzero >= 8 &&
+    rows.full === rows.nonzero &&
+    scale.count === 1
+      ? `all ${rows.nonzero} rows reach the largest code under one scale`
+      : undefined,
+  "scale-rounded": ({ geometry, type }, { blocks, scale }) => {
+    const least = geometry.kind === "tile" ? 4 : MIN_CONSTANT;
+    const powers = scale.powersOfTwo === scale.count;
+    return CODE_TYPES[type].fn &&
+      geometry.kind !== "whole" &&
+      powers &&
+      blocks.nonzero >= least &&
+      blocks.full === blocks.nonzero
+      ? `all ${scale.count} scales are powers of two, and all ${blocks.nonzero} blocks reach the largest code`
+      : undefined;
+  },
+  "codes-fnuz": ({ type }, { nans, elements, counts, blocks }) =>
+    CODE_TYPES[type].fn &&
+    nans < elements / 2 &&
+    counts[0x80] === 0 &&
+    blocks.nonzero >= MIN_FNUZ &&
+    blocks.withNaN === blocks.nonzero &&
+    // what overflowed is more than the largest element of each block
+    nans <= 2 * blocks.nonzero
+      ? `every block has a code of NaN and none has -0: 0x7F is the largest code of e4m3fnuz`
+      : undefined,
+  "codes-nan": (_, { nans, elements }) => (nans > 0 ? `${nans} of ${elements} codes are NaN` : undefined),
+  "codes-zero": (_, { elements, zeros }) =>
+    elements > 0 && zeros === elements ? `all ${elements} codes are zero` : undefined,
+};
+
+/** If the first is found, the others say nothing new. */
+const INSTEAD: Readonly<Partial<Record<FindingName, readonly FindingName[]>>> = {
+  "codes-fnuz": ["codes-nan"],
+  "scale-encoded": ["scale-constant", "scale-inverted", "scale-rounded"],
+  "scale-missing": ["scale-inverted", "scale-constant"],
+  "scale-constant": ["scale-one", "scale-inverted", "scale-rounded", "scale-flattened"],
+  "scale-one": ["scale-inverted"],
+};
+
+/** Findings by circumstances, which do not hold where the values are known to be right. */
+export const CIRCUMSTANTIAL: ReadonlySet<FindingName> = new Set([
+  "scale-constant",
+  "scale-encoded",
+  "scale-missing",
+  "scale-one",
+  "scale-inverted",
+  "scales-swizzled",
+  "scale-flattened",
+  "scale-rounded",
+  "codes-fnuz",
+]);
+
+/** Findings about the codes and scales of a weight; with `isExplained`, only those that need no conclusion from circumstances. */
+export function judgeStatistics(
+  weight: QuantizedWeight,
+  found: Statistics,
+  scales: GlobalScale,
+  isExplained = false,
+): Finding[] {
+  const all = Object.keys(TESTS) as FindingName[];
+  const names = all.filter((name) => !isExplained || !CIRCUMSTANTIAL.has(name));
+  const reasons = new Map<FindingName, string>();
+  for (const name of names) {
+    const what = TESTS[name]?.(weight, found, scales);
+    if (what !== undefined) reasons.set(name, what);
+  }
+  for (const [name, others] of Object.entries(INSTEAD) as [FindingName, readonly FindingName[]][])
+    if (reasons.has(name)) for (const other of others) reasons.delete(other);
+  return [...reasons].map(([name, what]) => finding(name, weight.name, what));
+}

@@ -1,0 +1,215 @@
+/** What weights of one kind have, each of them has: scales of activations, experts, layers. */
+import { isObject, type JsonObject } from "../../../io/header/header.js";
+import { moduleOf, type RecognizedWeight } from "../../recognize/recognize.js";
+import type { Claim } from "../../stored/config/claim.js";
+import { conventionOf } from "../../stored/conventions.js";
+import type { Checkpoint, CheckpointTensors } from "../../stored/open.js";
+import { inputScales } from "../config/schemes.js";
+import { type Finding, finding } from "../findings.js";
+
+/** Findings about what is absent although siblings have it. `model` is config.json. */
+export function judgeSiblings(
+  checkpoint: Checkpoint,
+  weights: readonly RecognizedWeight[],
+  claim: Claim | undefined,
+  model: JsonObject | undefined,
+): Finding[] {
+  return [
+    ...inputs(checkpoint, weights, claim),
+    ...companions(checkpoint, weights),
+    ...lessers(weights),
+    ...globals(weights),
+    ...(checkpoint.whole || checkpoint.shards.length > 1
+      ? numbered(checkpoint, model)
+      : numbered(checkpoint, undefined)),
+  ];
+}
+
+/** Scales of activations, among weights of one convention for which the configuration says the same. */
+function inputs(
+  { tensors, container }: CheckpointTensors,
+  weights: readonly RecognizedWeight[],
+  claim: Claim | undefined,
+): Finding[] {
+  const groups = new Map<
+    string,
+    { readonly has: string[]; readonly lacks: { weight: string; needed: string }[] }
+  >();
+  for (const weight of weights) {
+    const resolved = claim?.resolve(moduleOf(weight.name));
+    const scheme = resolved?.kind === "quantized" ? resolved.scheme : undefined;
+    if (scheme?.activations === "none") continue;
+    const names = inputScales(weight);
+    if (names.length === 0) continue;
+    const key = JSON.stringify([weight.convention, scheme?.where, scheme?.formats, scheme?.activations]);
+    const group = groups.get(key) ?? { has: [], lacks: [] };
+    groups.set(key, group);
+    const found = names.find((name) => tensors.has(name));
+    if (found !== undefined) group.has.push(found);
+    else group.lacks.push({ weight: weight.name, needed: names.join(" or ") });
+  }
+  const isGguf = container === "gguf";
+  return [...groups.values()].flatMap(({ has, has: [example], lacks }) =>
+    example === undefined || (isGguf && has.length <= lacks.length)
+      ? []
+      : lacks.map(({ weight, needed }) =>
+          finding("scale-absent", weight, `there is no ${needed}, and others have one, such as ${example}`),
+        ),
+  );
+}
+
+/** The name of a weight without numbers, which weights of the same kind in other layers share. */
+const roleOf = (name: string): string => name.replace(/\.\d+(?=\.)/g, ".*");
+
+/** Other tensors beside codes and scales, among weights of the same name in other layers, and other experts. */
+function companions({ tensors }: CheckpointTensors, weights: readonly RecognizedWeight[]): Finding[] {
+  const roles = new Map<string, RecognizedWeight[]>();
+  for (const weight of weights) {
+    const key = `${weight.convention} ${roleOf(weight.name)}`;
+    const alike = roles.get(key) ?? [];
+    alike.push(weight);
+    roles.set(key, alike);
+  }
+  return [...roles.values()].flatMap((alike) => {
+    const [first] = alike;
+    if (!first || alike.length === 1) return [];
+    const { codes, others = [], zeros, order, factors } = conventionOf(first.convention);
+    const ends = new Set([...others, zeros?.suffix, order, factors].filter((end) => end !== undefined));
+    const known = inputScales(first).map((name) => name.slice(prefixOf(first, codes.suffix).length));
+    return [...ends].flatMap((end) => {
+      if (known.includes(end)) return [];
+      const named = alike.map((weight) => prefixOf(weight, codes.suffix) + end);
+      const example = named.find((name) => tensors.has(name));
+      if (example === undefined) return [];
+      return named.flatMap((name, i) =>
+        tensors.has(name)
+          ? []
+          : [
+              finding(
+                "scale-absent",
+                (alike[i] as RecognizedWeight).name,
+                `there is no ${name}, and there is ${example}`,
+              ),
+            ],
+      );
+    });
+  });
+}
+
+/** Weights that lack what makes them of the convention that others in the file have. */
+function lessers(weights: readonly RecognizedWeight[]): Finding[] {
+  const names = new Set<string>(weights.map(({ convention }) => convention));
+  const marked = weights.find(({ convention }) => conventionOf(convention).marker);
+  const { marker = "" } = marked ? conventionOf(marked.convention) : {};
+  return weights.flatMap(({ name, convention }) => {
+    const { lesserOf, marker: own } = conventionOf(convention);
+    if (lesserOf !== undefined && names.has(lesserOf))
+      return [finding("scale-absent", name, `is ${convention}, and others are ${lesserOf}`)];
+    if (!marked || own !== undefined) return [];
+    return [
+      finding("scale-absent", name, `there is no ${moduleOf(name)}${marker}, and ${marked.name} has one`),
+    ];
+  });
+}
+
+/** The name of the codes of a weight without its end. */
+function prefixOf({ codes: { entry } }: RecognizedWeight, end: string): string {
+  return entry.name.slice(0, entry.name.length - end.length);
+}
+
+/** Optional scales of whole tensors, which most weights of a file of GGUF have if any was scaled as a whole. */
+function globals(weights: readonly RecognizedWeight[]): Finding[] {
+  const optional = weights.filter(({ convention }) => conventionOf(convention).global?.optional);
+  const scaled = optional.filter(({ global }) => global);
+  const example = scaled[0]?.global?.entry.name;
+  if (example === undefined || 2 * scaled.length <= optional.length) return [];
+  return optional
+    .filter(({ global }) => !global)
+    .map(({ name, convention }) =>
+      finding(
+        "scale-absent",
+        name,
+        `there is no ${moduleOf(name)}${conventionOf(convention).global?.suffix}, and others have one, such as ${example}`,
+      ),
+    );
+}
+
+const EXPERT = /^(.*\bexperts)\.(\d+)\.(.+)$/s;
+const LAYER = /^(.*?\b(?:layers|blocks|block|blk|h))\.(\d+)\.(.+)$/s;
+const EXPERT_COUNTS = ["num_experts", "n_routed_experts", "num_local_experts"];
+/** Numbers from here on are no numbers of layers or experts. */
+const MAX_NUMBER = 1 << 16;
+
+/** Experts and layers whose numbers are left out, or that lack what all others have. */
+function numbered({ tensors }: CheckpointTensors, model: JsonObject | undefined): Finding[] {
+  const experts = new Map<string, Map<number, Set<string>>>();
+  const layers = new Map<string, Set<number>>();
+  for (const name of tensors.keys()) {
+    const [, stack, index, rest = ""] = EXPERT.exec(name) ?? [];
+    const expert = Number(index);
+    if (stack !== undefined && expert < MAX_NUMBER) {
+      const members = experts.get(stack) ?? new Map<number, Set<string>>();
+      members.set(expert, (members.get(expert) ?? new Set()).add(rest));
+      experts.set(stack, members);
+    }
+    const [, list, number] = LAYER.exec(name) ?? [];
+    const layer = Number(number);
+    if (list !== undefined && layer < MAX_NUMBER)
+      layers.set(list, (layers.get(list) ?? new Set<number>()).add(layer));
+  }
+  return [
+    ...[...experts].flatMap(([stack, members]) => expertsOf(stack, members, countOf(model, EXPERT_COUNTS))),
+    ...[...layers].flatMap(([list, numbers]) => layersOf(list, numbers, model)),
+  ];
+}
+
+/** The number that a configuration says under one of several names, of the language part if the whole does not say. */
+function countOf(model: JsonObject | undefined, keys: readonly string[]): number | undefined {
+  const text = isObject(model?.text_config) ? model.text_config : undefined;
+  const said = keys.flatMap((key) => [model?.[key], text?.[key]]);
+  return said.find(
+    (each): each is number =>
+      Number.isSafeInteger(each) && (each as number) > 0 && (each as number) < MAX_NUMBER,
+  );
+}
+
+function expertsOf(
+  stack: string,
+  members: ReadonlyMap<number, ReadonlySet<string>>,
+  said: number | undefined,
+): Finding[] {
+  const count = Math.max(said ?? 0, Math.max(...members.keys()) + 1);
+  const counts = new Map<string, number>();
+  for (const parts of members.values())
+    for (const part of parts) counts.set(part, (counts.get(part) ?? 0) + 1);
+  const absent = Array.from({ length: count }, (_, i) => i).filter((i) => !members.has(i));
+  const gone = absent.map((i) =>
+    finding(
+      "expert-absent",
+      `${stack}.${i}`,
+      `has no tensors; there are ${members.size} of ${count} experts`,
+    ),
+  );
+  const most = members.size - 1;
+  const lacking = [...members].flatMap(([i, parts]) =>
+    [...counts]
+      .filter(([part, times]) => times === most && most > 0 && members.size > 2 && !parts.has(part))
+      .map(([part]) =>
+        finding("expert-absent", `${stack}.${i}`, `has no ${part}, and all other experts have`),
+      ),
+  );
+  return [...gone, ...lacking];
+}
+
+function layersOf(list: string, numbers: ReadonlySet<number>, model: JsonObject | undefined): Finding[] {
+  const said = /(^|\.)(model|language_model)\.(language_model\.)?layers$/.test(list)
+    ? countOf(model, ["num_hidden_layers"])
+    : undefined;
+  const first = Math.min(...numbers);
+  const count = Math.max(said ?? 0, Math.max(...numbers) + 1);
+  const begin = said === undefined ? first : 0;
+  const absent = Array.from({ length: count - begin }, (_, i) => i + begin).filter((i) => !numbers.has(i));
+  return absent.map((i) =>
+    finding("layer-absent", `${list}.${i}`, `has no tensors; there are ${numbers.size} of ${count} layers`),
+  );
+}

@@ -1,0 +1,159 @@
+/** Weights as the rest of the library reads them: one element for each code, and one scale for each block of columns. */
+import { elementCount } from "../../tensor/shape.js";
+import { type Finding, finding } from "../judge/findings.js";
+import { CODE_TYPES, type CodeTypeName } from "./code-types.js";
+import { conventionOf } from "./conventions.js";
+import { ExpandedScales } from "./expanded-scales.js";
+import type { StoredTensor } from "./open.js";
+import { type Change, unpackColumn, unpacked } from "./packing.js";
+import type { PackingName } from "./packing-names.js";
+import { matricesOf, type QuantizedWeight } from "./weight.js";
+
+/** A weight as the rest of the library reads it, and what is wrong with its zero points and its order. */
+export interface ElementwiseWeight<W extends QuantizedWeight> {
+  readonly weight: W;
+  readonly findings: readonly Finding[];
+}
+
+/**
+ * The weight with codes that lie element by element, from which zero points have been subtracted, and with a scale for each
+ * column where groups are not consecutive columns. A weight that is so already stays as it is. Reads zero points and the order.
+ */
+export async function toElementwise<W extends QuantizedWeight>(weight: W): Promise<ElementwiseWeight<W>> {
+  const { zeros, order, codes, scale, shape, type } = weight;
+  const isInteger = type.startsWith("int");
+  if (zeros && !isInteger) return { weight, findings: await zeroOnly(weight, zeros) };
+  const groups = order && (await groupsOf(weight, order));
+  if (typeof groups === "string")
+    return { weight, findings: [finding("companion-shape", weight.name, groups)] };
+  const points = zeros !== undefined && (await zeroPoints(weight, zeros)) !== undefined;
+  const packing = conventionOf(weight.convention).codes.packing ?? "bytes";
+  if (isElementwise(weight) && !points && !groups) return { weight, findings: [] };
+  const { bits } = CODE_TYPES[type];
+  const result = points ? differences(bits) : type;
+  const width = CODE_TYPES[result].bits > 8 ? 2 : 1;
+  const value = valueIn(packing, type);
+  const encode = encoderOf(result);
+  const differ = differenceOf(weight, groups);
+  const identity = (code: number): number => code;
+  const change = async (): Promise<Change> => {
+    if (!isInteger) return identity;
+    const known = points && zeros ? await cached(zeros, () => zeroPoints(weight, zeros)) : undefined;
+    if (!known) return (code) => encode(value(code));
+    return (code, matrix, row, column) => encode(value(code) - differ(known, matrix, row, column));
+  };
+  const view = unpacked(codes, { packing, bits, shape, width, change });
+  const from = [codes, scale, ...(zeros ? [zeros] : []), ...(order ? [order] : [])];
+  const scales = groups ? ExpandedScales.of(weight, groups) : {};
+  return {
+    weight: {
+      ...weight,
+      codes: view,
+      type: result,
+      ...scales,
+      unpacked: { width, from, type, differences: points },
+    },
+    findings: [],
+  };
+}
+
+/** Finds the zero point of an element among those of a weight. */
+function differenceOf(
+  { geometry: { kind, grid, block }, shape }: QuantizedWeight,
+  groups: Int32Array | undefined,
+): (points: Int32Array, matrix: number, row: number, column: number) => number {
+  const [, rows] = matricesOf(shape);
+  return (points, matrix, row, column) => {
+    const group = groups ? (groups[column] as number) : Math.floor(column / block[1]);
+    const line = kind === "whole" ? 0 : matrix * rows + row;
+    return points[line * grid[1] + group] as number;
+  };
+}
+
+let last: { readonly of: StoredTensor; readonly points: Promise<Int32Array | undefined> } | undefined;
+
+/** Zero points that were read last, so that those of one weight alone are held. */
+function cached(
+  of: StoredTensor,
+  read: () => Promise<Int32Array | undefined>,
+): Promise<Int32Array | undefined> {
+  if (last?.of !== of) last = { of, points: read() };
+  return last.points;
+}
+
+/** Whether the codes of a weight lie element by element in rows, as its type says. */
+export function isElementwise({ convention, type, shape }: QuantizedWeight): boolean {
+  const { packing = "bytes" } = conventionOf(convention).codes;
+  if (packing === "words") return CODE_TYPES[type].bits === 4 && (shape.at(-1) ?? 0) % 8 === 0;
+  return packing === "bytes";
+}
+
+/** The type of differences of integers of so many bits. */
+function differences(bits: number): CodeTypeName {
+  const name = `int${bits + 1}`;
+  return (Object.keys(CODE_TYPES) as CodeTypeName[]).find((each) => each === name) ?? "int9";
+}
+
+/** The integer that a code stands for as it is packed. */
+function valueIn(packing: PackingName, type: CodeTypeName): (code: number) => number {
+  const half = 2 ** (CODE_TYPES[type].bits - 1);
+  return packing === "bytes" ? (code) => (code < half ? code : code - 2 * half) : (code) => code - half;
+}
+
+/** The code of an integer of a type: an offset from its least one, or two's complement where code 0 is 0. */
+function encoderOf(type: CodeTypeName): (value: number) => number {
+  const { bits, values } = CODE_TYPES[type];
+  const least = values[0] as number;
+  return (value) => (value - least) & (2 ** bits - 1);
+}
+
+async function bytesOf({ shard, entry }: StoredTensor): Promise<Uint8Array> {
+  return shard.read(entry);
+}
+
+/** Zero points of codes that are floating-point: they must be 0. */
+async function zeroOnly({ name }: QuantizedWeight, zeros: StoredTensor): Promise<Finding[]> {
+  const bytes = await bytesOf(zeros);
+  if (bytes.every((byte) => (byte & 0x7f) === 0)) return [];
+  return [finding("zero-point", name, `${zeros.entry.name} is not 0, and codes are floating-point`)];
+}
+
+/** The zero point of each scale; undefined if all are 0. */
+async function zeroPoints(weight: QuantizedWeight, zeros: StoredTensor): Promise<Int32Array | undefined> {
+  const bytes = await bytesOf(zeros);
+  const { bits } = CODE_TYPES[weight.type];
+  const [matrices, rows] = matricesOf(weight.shape);
+  const [lines, columns] = weight.geometry.grid;
+  let points: Int32Array;
+  if (conventionOf(weight.convention).zeros?.packed) {
+    const step = bytes.length / Math.max(1, matrices);
+    points = new Int32Array(matrices * rows * columns);
+    for (let matrix = 0; matrix < matrices; matrix++)
+      points.set(
+        unpackColumn(bytes.subarray(matrix * step, (matrix + 1) * step), { rows, columns, bits }),
+        matrix * rows * columns,
+      );
+  } else points = Int32Array.from(new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length));
+  if (points.length < lines * columns) return undefined;
+  return points.some((point) => point !== 0) ? points : undefined;
+}
+
+/** The group of each column, or what is wrong with it; undefined if groups are consecutive, or the order is not set. */
+async function groupsOf(
+  { shape, geometry }: QuantizedWeight,
+  order: StoredTensor,
+): Promise<Int32Array | string | undefined> {
+  const columns = shape.at(-1) ?? 0;
+  const { name, dtype, shape: own } = order.entry;
+  if (dtype !== "I32" || elementCount(own) !== columns)
+    return `${name} is ${dtype} [${own}]; I32 [${columns}] is needed, the group of each column`;
+  const bytes = (await bytesOf(order)).slice();
+  const groups = new Int32Array(bytes.buffer, 0, columns);
+  if (groups.every((group) => group === -1)) return undefined;
+  const [, width] = geometry.block;
+  if (groups.every((group, column) => group === Math.floor(column / width))) return undefined;
+  const [, count] = geometry.grid;
+  const wrong = groups.findIndex((group) => group < 0 || group >= count);
+  if (wrong >= 0) return `${name} says group ${groups[wrong]} of column ${wrong}; there are ${count} groups`;
+  return groups;
+}

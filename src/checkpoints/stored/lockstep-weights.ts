@@ -1,0 +1,45 @@
+/** Quantized tensors that this library wrote, whose metadata say how to read them. */
+import { LockstepError } from "../../errors.js";
+import { quantizedPlans, recipesOf, requireMembers } from "../../io/quantized/quantized-file.js";
+import type { Recipe } from "../../io/quantized/recipe.js";
+import type { TensorSource } from "../../io/source.js";
+import { type Finding, finding } from "../judge/findings.js";
+import type { CheckpointTensors } from "./open.js";
+
+/** A quantized tensor, and its recipe. */
+export interface LockstepWeight {
+  readonly name: string;
+  readonly recipe: Recipe;
+  /** The file that has it. */
+  readonly shard: TensorSource;
+}
+
+/** Finds the quantized tensors of each shard, adds the names of their tensors to `taken`, and checks that all are there. */
+export function findLockstepWeights(
+  { shards }: CheckpointTensors,
+  taken: Set<string>,
+  findings: Finding[],
+): readonly LockstepWeight[] {
+  const own: LockstepWeight[] = [];
+  for (const shard of shards) {
+    let recipes: ReadonlyMap<string, Recipe>;
+    try {
+      recipes = recipesOf(shard);
+    } catch (error) {
+      if (!(error instanceof LockstepError)) throw error;
+      findings.push(finding("companion-shape", shard.path, error.message));
+      continue;
+    }
+    for (const [name, recipe] of recipes) {
+      try {
+        for (const plan of quantizedPlans(name, recipe)) taken.add(plan.name);
+        for (const direction of recipe.usage) requireMembers(shard, name, recipe, direction);
+        own.push({ name, recipe, shard });
+      } catch (error) {
+        if (!(error instanceof LockstepError)) throw error;
+        findings.push(finding("companion-shape", name, error.message));
+      }
+    }
+  }
+  return own;
+}

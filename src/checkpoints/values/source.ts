@@ -1,0 +1,158 @@
+/** The values of a weight, quantized or not, a few rows at a time. */
+import { FileError } from "../../errors.js";
+import { WIDE } from "../../formats/contract.gen.js";
+import { fileDType, tensorDType } from "../../io/dtypes.js";
+import { asBytes } from "../../tensor/data.js";
+import { isWide, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
+import type { Rows } from "../convert/changes/compare.js";
+import type { Kernels } from "../kernels/kernels.js";
+import { rowsAtATime } from "../stored/code-rows.js";
+import { dequantizedRows } from "../stored/dequantize.js";
+import type { StoredTensor } from "../stored/open.js";
+import { toFloats } from "../stored/scales.js";
+import { transposedShape, transposing } from "../stored/transpose.js";
+import { matricesOf, type QuantizedWeight } from "../stored/weight.js";
+
+/** A weight that is to be quantized. */
+export interface Source {
+  readonly name: string;
+  readonly shape: Shape;
+  /** The type that is quantized: that of the tensor; the exact values of a quantized weight are rounded to f32. */
+  readonly dtype: WideDType;
+  /** All rows in order. */
+  rows(kernels: Kernels): AsyncGenerator<SourceRows, undefined>;
+}
+
+/** Whole rows of one matrix: a multiple of 128 rows, or the last ones. Valid until the next rows are asked for. */
+export interface SourceRows extends Rows {
+  /** The elements in the type that is quantized. */
+  readonly bytes: Uint8Array;
+}
+
+/** A tensor of the checkpoint that is not quantized. */
+export function plainSource(stored: StoredTensor): Source {
+  const { name, shape } = stored.entry;
+  const type = tensorDType(stored.entry.dtype);
+  if (type === undefined || !isWide(type)) throw new FileError(`tensor "${name}": is ${stored.entry.dtype}`);
+  return { name, shape, dtype: type, rows: (kernels) => plainRows(kernels, stored, type) };
+}
+
+/** The weights of a checkpoint by name, by their values; of tensors that are not quantized, those of a wide type. */
+export function sourcesOf(
+  weights: readonly QuantizedWeight[],
+  plain: readonly StoredTensor[],
+): ReadonlyMap<string, Source> {
+  const isWideTensor = ({ entry }: StoredTensor): boolean => {
+    const type = tensorDType(entry.dtype);
+    return type !== undefined && isWide(type);
+  };
+  const all = [...plain.filter(isWideTensor).map(plainSource), ...weights.map(quantizedSource)];
+  return new Map(all.map((source) => [source.name, source]));
+}
+
+/** A quantized weight, by its exact values. */
+export function quantizedSource(weight: QuantizedWeight): Source {
+  const [, , columns] = matricesOf(weight.shape);
+  async function* rows(): AsyncGenerator<SourceRows, undefined> {
+    for await (const { values } of dequantizedRows(weight)) {
+      const bytes = asBytes(Float32Array.from(values));
+      yield { rows: values.length / columns, columns, bytes, type: "f64", values };
+    }
+  }
+  return { name: weight.name, shape: weight.shape, dtype: "f32", rows };
+}
+
+async function* plainRows(
+  kernels: Kernels,
+  { shard, entry }: StoredTensor,
+  type: WideDType,
+): AsyncGenerator<SourceRows, undefined> {
+  const [matrices, rows, columns] = matricesOf(entry.shape);
+  const rowBytes = (columns * storageBits(type)) / 8;
+  const step = Math.min(rows, rowsAtATime(rowBytes));
+  for (let matrix = 0; matrix < matrices; matrix++) {
+    for (let row = 0; row < rows; row += step) {
+      const count = Math.min(step, rows - row);
+      const { bytes } = kernels.place("values", count * rowBytes);
+      await shard.readInto(entry, (matrix * rows + row) * rowBytes, bytes);
+      yield { rows: count, columns, bytes, type, values: bytes };
+    }
+  }
+}
+
+/** The weight with its last two dimensions exchanged. */
+export function transposedSource(source: Source): Source {
+  const shape = transposedShape(source.shape);
+  const [, rows, columns] = matricesOf(shape);
+  const elementBytes = storageBits(source.dtype) / 8;
+  const rowBytes = columns * elementBytes;
+  async function* rowsOf(kernels: Kernels): AsyncGenerator<SourceRows, undefined> {
+    const whole: Uint8Array[] = [];
+    const put = transposing(source.shape, elementBytes, async (matrix) => void whole.push(matrix));
+    const step = Math.min(rows, rowsAtATime(rowBytes));
+    for await (const { bytes } of source.rows(kernels)) {
+      await put(bytes);
+      const matrix = whole.pop();
+      for (let row = 0; matrix && row < rows; row += step) {
+        const part = matrix.subarray(row * rowBytes, (row + step) * rowBytes);
+        yield { rows: part.length / rowBytes, columns, bytes: part, type: source.dtype, values: part };
+      }
+    }
+  }
+  return { ...source, shape, rows: rowsOf };
+}
+
+/** The values of rows as numbers. */
+export function numbersOf({ type, values }: Rows): Float32Array | Float64Array {
+  if (values instanceof Float64Array || values instanceof Float32Array) return values;
+  if (type === "f64") throw new TypeError("f64 values are a Float64Array");
+  return toFloats(fileDType(type), asBytes(values));
+}
+
+/** The largest magnitude of each matrix of a weight. Throws `FileError` for NaN and infinity. */
+export async function amaxesOf(kernels: Kernels, source: Source): Promise<readonly number[]> {
+  const [matrices, height] = matricesOf(source.shape);
+  const amaxes = new Array<number>(matrices).fill(0);
+  let row = 0;
+  for await (const rows of source.rows(kernels)) {
+    const matrix = Math.floor(row / height);
+    amaxes[matrix] = Math.fround(Math.max(amaxes[matrix] as number, largestOf(kernels, source.name, rows)));
+    row += rows.rows;
+  }
+  return amaxes;
+}
+
+/** The largest magnitude of values. Throws `FileError` for NaN and infinity. */
+export function largestOf(kernels: Kernels, name: string, { type, values }: Rows): number {
+  const own = values instanceof Float64Array ? largest(values) : largestOfType(kernels, type, values);
+  if (!Number.isFinite(own)) throw notFinite(name);
+  return own;
+}
+
+/** The largest magnitude of values of a wide type; NaN or infinity if there is one among them. */
+function largestOfType(kernels: Kernels, type: Rows["type"], values: ArrayBufferView): number {
+  if (type === "f64") return Number.NaN;
+  const count = (8 * values.byteLength) / storageBits(type);
+  const src = kernels.put("values", values);
+  const bits = Uint32Array.of(kernels.call("largestBits", { src, type: WIDE[type], count }));
+  return toFloats(fileDType(type), asBytes(bits).subarray(0, storageBits(type) / 8))[0] ?? Number.NaN;
+}
+
+/** The largest magnitude; NaN if there is one among the values. */
+function largest(values: Float64Array): number {
+  let max = 0;
+  let sum = 0;
+  for (let i = 0; i < values.length; i++) {
+    const magnitude = Math.abs(values[i] as number);
+    if (magnitude > max) max = magnitude;
+    sum += magnitude * 0;
+  }
+  return sum === 0 ? max : Number.NaN;
+}
+
+/** The error for a weight with NaN or infinity, for which libraries have different rules. */
+export function notFinite(name: string): FileError {
+  return new FileError(
+    `tensor "${name}": has NaN or infinity, which is not quantized; leave it out by --tensors`,
+  );
+}
