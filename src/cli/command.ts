@@ -84,7 +84,7 @@ function requireInputs(names: readonly string[], inputs: readonly string[]): voi
   const all = names.length > 1 ? `: ${names.join(" ")}` : "";
   if (missing !== undefined) throw new ArgumentError(`${missing} is needed${all}`);
   if (inputs.includes(""))
-    throw new ArgumentError(`${names.join(" ")}: an empty text was given; give a file's path`);
+    throw new ArgumentError(`${names.join(" ")}: an empty string was given; give a file's path`);
   const extra = inputs[names.length];
   if (extra === undefined || names.at(-1)?.endsWith("…")) return;
   throw new ArgumentError(

@@ -46,13 +46,13 @@ export function optional<T>(row: Row<T> & Pick<Option<T>, "parse">): Option<T | 
   return { kind: "value", fallback: undefined, ...row };
 }
 
-/** Parses a non-empty text. */
+/** Parses a non-empty string. */
 export function someText(text: string): string {
   if (text !== "") return text;
-  throw new ArgumentError("an empty text was given");
+  throw new ArgumentError("an empty string was given");
 }
 
-/** A required option whose value is a non-empty text. */
+/** A required option whose value is a non-empty string. */
 export function required(row: Row<string>): Option<string> {
   return { kind: "value", parse: someText, fallback: "", required: true, ...row };
 }

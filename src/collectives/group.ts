@@ -394,7 +394,7 @@ export class ProcessGroup {
 
   /**
    * Ends all groups of the job: the pending or next call of every rank fails with a `DistributedError` that contains the reason.
-   * @throws `ArgumentError` for a reason that is not a text.
+   * @throws `ArgumentError` for a reason that is not a string.
    */
   abort(reason = "abort() was called"): void {
     text("abort", "reason", reason);

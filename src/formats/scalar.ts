@@ -30,42 +30,63 @@ export interface ScalarLayout {
   readonly specials: SpecialsName;
 }
 
-function row(
-  exponentBits: number,
-  mantissaBits: number,
-  bias: number,
-  specials: SpecialsName,
-  signed = true,
-  subnormals = true,
-): ScalarLayout {
+/** A row of the table. Formats are signed and have subnormals unless they say otherwise. */
+type Row = Omit<ScalarLayout, "signed" | "subnormals"> & Partial<Pick<ScalarLayout, "signed" | "subnormals">>;
+
+function floating(row: Row): ScalarLayout {
+  const { exponentBits, mantissaBits, bias, signed = true, subnormals = true, specials } = row;
   return { exponentBits, mantissaBits, bias, signed, subnormals, specials };
 }
 
-/** Integers of `bits` bits in two's complement, times 2^-fraction. */
-function integer(bits: number, fraction: number, specials: "integer" | "symmetric"): ScalarLayout {
+/** An integer of `bits` bits, sign included, times 2^-fractionBits. */
+interface IntegerRow {
+  readonly bits: number;
+  readonly fractionBits: number;
+  readonly specials: "integer" | "symmetric";
+}
+
+function integer({ bits, fractionBits, specials }: IntegerRow): ScalarLayout {
   const mantissaBits = bits - 2;
-  return row(1, mantissaBits, 1 - mantissaBits + fraction, specials);
+  return floating({ exponentBits: 1, mantissaBits, bias: 1 - mantissaBits + fractionBits, specials });
 }
 
 /** Every scalar format by its OCP or IEEE name. */
 export const SCALAR_FORMATS = {
-  e4m3: row(4, 3, 7, "nanOnly"), // OCP OFP8
-  e5m2: row(5, 2, 15, "ieee"), // OCP OFP8
-  e2m1: row(2, 1, 1, "finite"), // OCP MX 1.0 FP4
-  e2m3: row(2, 3, 1, "finite"), // OCP MX 1.0 FP6
-  e3m2: row(3, 2, 3, "finite"), // OCP MX 1.0 FP6
-  e8m0: row(8, 0, 127, "nanOnly", false, false), // OCP MX 1.0 scale
-  e4m3fnuz: row(4, 3, 8, "fnuz"),
-  e5m2fnuz: row(5, 2, 16, "fnuz"),
-  e3m4: row(3, 4, 3, "ieee"),
-  e4m3ieee: row(4, 3, 7, "ieee"), // ml_dtypes' float8_e4m3
-  bf16: row(8, 7, 127, "ieee"),
-  f16: row(5, 10, 15, "ieee"), // IEEE 754 binary16
-  tf32: row(8, 10, 127, "ieee"), // stored in 32 bits, the code in the low 19
-  int8: integer(8, 0, "integer"),
-  s2f6: integer(8, 6, "symmetric"), // OCP MX 1.0 INT8: steps of 2^-6; the name is PTX's
-  ue5m3: row(5, 3, 15, "nanOnly", false), // CUDA 13.5's __nv_fp8_ue5m3: scales of FP4
-  int4: integer(4, 0, "integer"),
+  // OCP OFP8
+  e4m3: floating({ exponentBits: 4, mantissaBits: 3, bias: 7, specials: "nanOnly" }),
+  // OCP OFP8
+  e5m2: floating({ exponentBits: 5, mantissaBits: 2, bias: 15, specials: "ieee" }),
+  // OCP MX 1.0 FP4
+  e2m1: floating({ exponentBits: 2, mantissaBits: 1, bias: 1, specials: "finite" }),
+  // OCP MX 1.0 FP6
+  e2m3: floating({ exponentBits: 2, mantissaBits: 3, bias: 1, specials: "finite" }),
+  // OCP MX 1.0 FP6
+  e3m2: floating({ exponentBits: 3, mantissaBits: 2, bias: 3, specials: "finite" }),
+  // OCP MX 1.0 scale
+  e8m0: floating({
+    exponentBits: 8,
+    mantissaBits: 0,
+    bias: 127,
+    specials: "nanOnly",
+    signed: false,
+    subnormals: false,
+  }),
+  e4m3fnuz: floating({ exponentBits: 4, mantissaBits: 3, bias: 8, specials: "fnuz" }),
+  e5m2fnuz: floating({ exponentBits: 5, mantissaBits: 2, bias: 16, specials: "fnuz" }),
+  e3m4: floating({ exponentBits: 3, mantissaBits: 4, bias: 3, specials: "ieee" }),
+  // ml_dtypes' float8_e4m3
+  e4m3ieee: floating({ exponentBits: 4, mantissaBits: 3, bias: 7, specials: "ieee" }),
+  bf16: floating({ exponentBits: 8, mantissaBits: 7, bias: 127, specials: "ieee" }),
+  // IEEE 754 binary16
+  f16: floating({ exponentBits: 5, mantissaBits: 10, bias: 15, specials: "ieee" }),
+  // stored in 32 bits, the code in the low 19
+  tf32: floating({ exponentBits: 8, mantissaBits: 10, bias: 127, specials: "ieee" }),
+  int8: integer({ bits: 8, fractionBits: 0, specials: "integer" }),
+  // OCP MX 1.0 INT8, in steps of 2^-6; the name is from PTX
+  s2f6: integer({ bits: 8, fractionBits: 6, specials: "symmetric" }),
+  // CUDA 13.5's __nv_fp8_ue5m3, a scale of FP4 blocks
+  ue5m3: floating({ exponentBits: 5, mantissaBits: 3, bias: 15, specials: "nanOnly", signed: false }),
+  int4: integer({ bits: 4, fractionBits: 0, specials: "integer" }),
 } as const satisfies Record<string, ScalarLayout>;
 
 /** The name of a scalar format. */

@@ -39,7 +39,7 @@ export function fileError(path: string, what: string, cause: unknown): FileError
 export function requirePath(user: string, path: unknown, name = "path"): asserts path is string {
   if (typeof path === "string" && path !== "") return;
   throw new ArgumentError(
-    `${user}: ${name} is ${path === "" ? "an empty text" : describe(path)}; it must be the path of a ${name === "folder" ? "folder" : "file"}`,
+    `${user}: ${name} is ${path === "" ? "an empty string" : describe(path)}; it must be the path of a ${name === "folder" ? "folder" : "file"}`,
   );
 }
 

@@ -8,7 +8,7 @@ export function requireMetadata(user: string, metadata: unknown): void {
     typeof metadata === "object" && metadata !== null && Object.getPrototypeOf(metadata);
   if (prototype !== null && prototype !== Object.prototype)
     throw new ArgumentError(
-      `${user}: metadata is ${describe(metadata)}; it must be texts by key, in a plain object`,
+      `${user}: metadata is ${describe(metadata)}; it must be a plain object of strings`,
     );
   for (const [key, value] of Object.entries(metadata as object)) {
     if (typeof value === "string") continue;

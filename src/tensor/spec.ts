@@ -1,11 +1,13 @@
-/** Makes and checks a `QuantizeSpec`: each field must have a valid value, and the fields must be a combination that exists. */
+/** Creates and checks a `QuantizeSpec`: every field must be valid, and the fields must not exclude each other. */
 import { ArgumentError } from "../errors.js";
 import {
   BLOCK_FORMAT_NAMES,
+  type BlockFormat,
   type BlockFormatName,
   blockFormat,
   hasGemmReadyTile,
   isSquare,
+  type QuantizerOption,
   quantizersWith,
   type Tile,
 } from "../formats/block.js";
@@ -47,99 +49,137 @@ const checkFields = optionsOf<QuantizeSpec>({
   rowScaled: needed(boolean),
 });
 
-/** The specs that `requireSpec` returned. They are frozen and were made here, so they remain valid. */
-const known = new WeakSet<QuantizeSpec>();
+/** The specs that `requireSpec` returned. They are frozen copies, so they remain valid. */
+const checkedSpecs = new WeakSet<QuantizeSpec>();
 
 /**
  * Returns a frozen copy of `spec`, or `spec` itself if it is such a copy. Throws `ArgumentError` unless it is valid.
  */
 export function requireSpec(spec: QuantizeSpec): QuantizeSpec {
-  if (known.has(spec)) return spec;
-  const ownSpec = Object.freeze(checkFields("a quantizer's spec", spec));
-  const { quantizer, format, tile, scaleRule, elementScaling } = ownSpec;
+  if (checkedSpecs.has(spec)) return spec;
+  const copy = Object.freeze(checkFields("a quantizer's spec", spec));
+  const { quantizer, format, tile, scaleRule, elementScaling } = copy;
   const row = blockFormat(quantizer);
-  among(quantizer, "format", format, row.elements);
-  among(quantizer, "tile", tile, row.tiles);
-  among(quantizer, "scaleRule", scaleRule, row.rules);
-  among(`${quantizer} by ${scaleRule}`, "elementScaling", elementScaling, scalingsOf(scaleRule, format));
-  requireTogether(ownSpec);
-  known.add(ownSpec);
-  return ownSpec;
+  requireOneOf(quantizer, "format", format, row.elements);
+  requireOneOf(quantizer, "tile", tile, row.tiles);
+  requireOneOf(quantizer, "scaleRule", scaleRule, row.rules);
+  const scalings = scalingsOf(scaleRule, format);
+  requireOneOf(`${quantizer} by ${scaleRule}`, "elementScaling", elementScaling, scalings);
+  requireCompatible(copy);
+  checkedSpecs.add(copy);
+  return copy;
 }
 
-function among(quantizer: string, name: string, value: string, allowed: readonly string[]): void {
+function requireOneOf(quantizer: string, name: string, value: string, allowed: readonly string[]): void {
   if (!allowed.includes(value))
     throw new ArgumentError(`${quantizer}: ${name} ${named(value)} is not one of ${allowed.join(", ")}`);
 }
 
-/** Throws `ArgumentError` for a setting that the quantizer does not have, or settings that exclude each other. */
-function requireTogether(spec: QuantizeSpec): void {
-  const { quantizer, tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max, compact, pow2Scales } = spec;
-  const row = blockFormat(quantizer);
-  const refuse = (why: string): never => {
-    throw new ArgumentError(`${quantizer}: ${why}`);
-  };
-  if (compact && !hasGemmReadyTile(spec))
-    refuse(`COMPACT is a layout of 1x128 tiles; the tile is ${tile}; leave dataLayout out`);
-  if (pow2Scales && row.scale !== "f32") refuse("pow2Scales is for f32 scales; leave it out");
-  if (pow2Scales && !row.options.includes("pow2Scales"))
-    refuse(`pow2Scales belongs to ${quantizersWith("pow2Scales").join(", ")}; leave it out`);
-  if (pow2Scales && SCALE_RULES[spec.scaleRule].powers !== "asked")
-    refuse(`pow2Scales is for other rules than ${spec.scaleRule}; leave it out`);
-  const { amaxEpsilon, amaxLimit } = spec;
-  if (amaxLimit !== 0 && !row.options.includes("amaxLimit"))
-    refuse(`amaxLimit belongs to ${quantizersWith("amaxLimit").join(", ")}; leave it out`);
-  if (amaxLimit !== 0 && (amaxLimit < amaxEpsilon || Math.fround(amaxLimit) === 0))
-    refuse(
-      `amaxLimit ${amaxLimit} is below amaxEpsilon ${amaxEpsilon} or zero as f32; give a larger one, or 0 for none`,
-    );
-  const chosen = {
-    rht: rht || rhtSigns !== 0,
-    stochastic,
-    fourOverSix: fourOverSix !== "none",
-    e4m3Max: e4m3Max !== 448,
-  };
-  for (const option of ["rht", "stochastic", "fourOverSix", "e4m3Max"] as const) {
-    if (chosen[option] && !row.options.includes(option))
-      refuse(
-        `the Hadamard transform, stochastic rounding, 4over6 and e4m3Max belong to ${quantizersWith(option).join(", ")}; leave them out`,
-      );
-  }
-  const ownRule = row.rules[0];
-  if (row.tensorAmax && spec.scaleRule !== ownRule && (rht || stochastic || fourOverSix !== "none"))
-    refuse(
-      `the Hadamard transform, stochastic rounding and 4over6 go with the rule ${ownRule}; the rule is ${spec.scaleRule}`,
-    );
-  if (stochastic && decidesTies(spec.elementScaling))
-    refuse(
-      `${spec.elementScaling} says what ties become, and stochastic rounding has none; drop one of the two`,
-    );
-  if (fourOverSix !== "none" && (rht || stochastic))
-    refuse("4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one");
-  if (rht && isSquare(tile))
-    refuse("the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions");
-  if (rhtSigns && !rht) refuse("signs are those of the Hadamard transform; set rht, or leave them out");
-  requireRowScaled(spec, refuse);
-  if (e4m3Max === 256 && fourOverSix === "none")
-    refuse("e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448");
+/** Throws `ArgumentError` for a setting that the quantizer does not have, and for settings that exclude each other. */
+function requireCompatible(spec: QuantizeSpec): void {
+  const row = blockFormat(spec.quantizer);
+  const rule = CONFLICTS.find(({ applies }) => applies(spec, row));
+  if (rule) throw new ArgumentError(`${spec.quantizer}: ${rule.message(spec, row)}`);
 }
 
-/** Refuses what does not go with an amax for each line. */
-function requireRowScaled(spec: QuantizeSpec, refuse: (why: string) => never): void {
-  const { quantizer, tile, scaleRule, rht, stochastic, rowScaled } = spec;
-  const row = blockFormat(quantizer);
-  if (!rowScaled) return;
-  if (!row.options.includes("rowScaled"))
-    refuse(`rowScaled belongs to ${quantizersWith("rowScaled").join(", ")}; leave it out`);
-  if (isSquare(tile)) refuse(`rowScaled needs 1x16 tiles; a ${tile} tile has rows of different amaxes`);
-  if (rht || stochastic)
-    refuse("rowScaled goes with neither the Hadamard transform nor stochastic rounding; drop one");
-  const [ownRule] = row.rules;
-  if (scaleRule !== ownRule) refuse(`rowScaled goes with the rule ${ownRule}; the rule is ${scaleRule}`);
+/** A combination of settings that is refused. */
+interface Conflict {
+  readonly applies: (spec: QuantizeSpec, row: BlockFormat) => boolean;
+  /** What is wrong, and what to do. */
+  readonly message: (spec: QuantizeSpec, row: BlockFormat) => string;
 }
+
+const lacks = ({ options }: BlockFormat, option: QuantizerOption): boolean => !options.includes(option);
+const owners = (option: QuantizerOption): string => quantizersWith(option).join(", ");
+const isFourOverSix = ({ fourOverSix }: QuantizeSpec): boolean => fourOverSix !== "none";
+
+/** The refusal of an option that only some quantizers have, if `isSet`. */
+function optionOf(
+  option: QuantizerOption,
+  isSet: (spec: QuantizeSpec) => boolean,
+  subject: string,
+): Conflict {
+  const leave = subject === option ? "it" : "them";
+  return {
+    applies: (spec, row) => isSet(spec) && lacks(row, option),
+    message: () =>
+      `${subject} belong${subject === option ? "s" : ""} to ${owners(option)}; leave ${leave} out`,
+  };
+}
+
+const NVFP4_OPTIONS = "the Hadamard transform, stochastic rounding, 4over6 and e4m3Max";
+
+/** All conflicts. The first one that applies is reported. */
+const CONFLICTS: readonly Conflict[] = [
+  {
+    applies: (spec) => spec.compact && !hasGemmReadyTile(spec),
+    message: ({ tile }) => `COMPACT is a layout of 1x128 tiles; the tile is ${tile}; leave dataLayout out`,
+  },
+  {
+    applies: ({ pow2Scales }, { scale }) => pow2Scales && scale !== "f32",
+    message: () => "pow2Scales is for f32 scales; leave it out",
+  },
+  optionOf("pow2Scales", ({ pow2Scales }) => pow2Scales, "pow2Scales"),
+  {
+    applies: ({ pow2Scales, scaleRule }) => pow2Scales && SCALE_RULES[scaleRule].powers !== "asked",
+    message: ({ scaleRule }) => `pow2Scales is for other rules than ${scaleRule}; leave it out`,
+  },
+  optionOf("amaxLimit", ({ amaxLimit }) => amaxLimit !== 0, "amaxLimit"),
+  {
+    applies: ({ amaxLimit, amaxEpsilon }) =>
+      amaxLimit !== 0 && (amaxLimit < amaxEpsilon || Math.fround(amaxLimit) === 0),
+    message: ({ amaxLimit, amaxEpsilon }) =>
+      `amaxLimit ${amaxLimit} is below amaxEpsilon ${amaxEpsilon} or zero as f32; give a larger one, or 0 for none`,
+  },
+  optionOf("rht", ({ rht, rhtSigns }) => rht || rhtSigns !== 0, NVFP4_OPTIONS),
+  optionOf("stochastic", ({ stochastic }) => stochastic, NVFP4_OPTIONS),
+  optionOf("fourOverSix", isFourOverSix, NVFP4_OPTIONS),
+  optionOf("e4m3Max", ({ e4m3Max }) => e4m3Max !== 448, NVFP4_OPTIONS),
+  {
+    applies: (spec, { tensorAmax, rules }) =>
+      tensorAmax && spec.scaleRule !== rules[0] && (spec.rht || spec.stochastic || isFourOverSix(spec)),
+    message: ({ scaleRule }, { rules }) =>
+      `the Hadamard transform, stochastic rounding and 4over6 go with the rule ${rules[0]}; the rule is ${scaleRule}`,
+  },
+  {
+    applies: ({ stochastic, elementScaling }) => stochastic && decidesTies(elementScaling),
+    message: ({ elementScaling }) =>
+      `${elementScaling} defines the rounding of ties, and stochastic rounding has no ties; drop one of the two`,
+  },
+  {
+    applies: (spec) => isFourOverSix(spec) && (spec.rht || spec.stochastic),
+    message: () => "4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one",
+  },
+  {
+    applies: ({ rht, tile }) => rht && isSquare(tile),
+    message: () => "the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions",
+  },
+  {
+    applies: ({ rht, rhtSigns }) => rhtSigns !== 0 && !rht,
+    message: () => "rhtSigns are for the Hadamard transform; set rht, or leave them out",
+  },
+  optionOf("rowScaled", ({ rowScaled }) => rowScaled, "rowScaled"),
+  {
+    applies: ({ rowScaled, tile }) => rowScaled && isSquare(tile),
+    message: ({ tile }) => `rowScaled needs 1x16 tiles; a ${tile} tile has rows of different amaxes`,
+  },
+  {
+    applies: ({ rowScaled, rht, stochastic }) => rowScaled && (rht || stochastic),
+    message: () => "rowScaled goes with neither the Hadamard transform nor stochastic rounding; drop one",
+  },
+  {
+    applies: ({ rowScaled, scaleRule }, { rules }) => rowScaled && scaleRule !== rules[0],
+    message: ({ scaleRule }, { rules }) =>
+      `rowScaled goes with the rule ${rules[0]}; the rule is ${scaleRule}`,
+  },
+  {
+    applies: (spec) => spec.e4m3Max === 256 && !isFourOverSix(spec),
+    message: () => "e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448",
+  },
+];
 
 /**
- * Returns a frozen spec. Settings that are not given have their default or off values. Throws `ArgumentError` for an invalid
+ * Returns a frozen spec. Absent settings have their default or off values. Throws `ArgumentError` for an invalid
  * spec.
  *
  * @shared
@@ -163,13 +203,13 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
     compact: false,
     rowScaled: false,
   };
-  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
-  const spec: QuantizeSpec = { ...defaults, ...given };
+  const settings = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  const spec: QuantizeSpec = { ...defaults, ...settings };
   return requireSpec({ ...spec, format: resolveFormat(spec.format) });
 }
 
 /**
- * Returns a spec as text: the quantizer, the format, and the other settings that are not the defaults of `makeSpec`.
+ * Returns a spec as a string: the quantizer, the format, and the other settings that are not the defaults of `makeSpec`.
  *
  * @shared
  */
@@ -181,8 +221,8 @@ export function specText(spec: QuantizeSpec): string {
 }
 
 /**
- * Returns the signs of the Hadamard transform that the values of a copy passed through before they were quantized; undefined if
- * they were not transformed. Only columnwise copies are.
+ * Returns the signs of the Hadamard transform that was applied before a copy was quantized; undefined without a transform. Only
+ * columnwise copies are transformed.
  *
  * @shared
  */
@@ -193,14 +233,14 @@ export function transformOf(
   return rht && direction === "columnwise" ? rhtSigns : undefined;
 }
 
-/** Throws `ArgumentError` unless a target was made with the spec of the quantizer that updates it. */
-export function requireSameSpec(op: string, own: QuantizeSpec, made: QuantizeSpec): void {
-  if (own === made) return;
-  const fields = Object.entries(own) as [keyof QuantizeSpec, unknown][];
-  const differs = fields.find(([key, value]) => made[key] !== value);
-  if (!differs) return;
-  const [key, value] = differs;
+/** Throws `ArgumentError` unless the target's spec equals the spec of the quantizer that updates it. */
+export function requireSameSpec(op: string, spec: QuantizeSpec, targetSpec: QuantizeSpec): void {
+  if (spec === targetSpec) return;
+  const fields = Object.entries(spec) as [keyof QuantizeSpec, unknown][];
+  const difference = fields.find(([key, value]) => targetSpec[key] !== value);
+  if (!difference) return;
+  const [key, value] = difference;
   throw new ArgumentError(
-    `${op}: the target was made with ${key} ${made[key]}, this quantizer has ${value}; use the one that made it`,
+    `${op}: the target was made with ${key} ${targetSpec[key]}, this quantizer has ${value}; use the one that made it`,
   );
 }

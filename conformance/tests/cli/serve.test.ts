@@ -110,8 +110,8 @@ describe("a served command", () => {
     [["serve", "--stdio"], "ARGUMENT", /"serve" is not served/],
     [["launch", "x.mjs"], "ARGUMENT", /"launch" is not served/],
     [[], "ARGUMENT", /no command was given/],
-    ["quantize", "ARGUMENT", /"args" .* must be a list of texts/],
-    [["quantize", 3], "ARGUMENT", /"args" .* must be a list of texts/],
+    ["quantize", "ARGUMENT", /"args" .* must be a list of strings/],
+    [["quantize", 3], "ARGUMENT", /"args" .* must be a list of strings/],
     [["quantize", "absent", "-o", "out", "--quantizer", "mxfp8"], "FILE", /begins with "absent\/"/],
     [
       ["quantize", "in", "-o", "in", "--quantizer", "mxfp8"],

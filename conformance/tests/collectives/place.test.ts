@@ -80,7 +80,7 @@ it("the port is that of the option, else LOCKSTEP_PORT's, else MASTER_PORT's", (
   const given = environmentOf("torchrun", 1, 2, 1);
   fc.assert(
     fc.property(port, port, port, (option, own, master) => {
-      // an empty text counts as a variable that is not set
+      // an empty string counts as a variable that is not set
       const ports = { LOCKSTEP_PORT: String(own ?? ""), MASTER_PORT: String(master ?? "") };
       const environment = { ...given, ...OTHERS, ...ports };
       const wanted = option ?? own ?? master;

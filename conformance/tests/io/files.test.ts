@@ -102,7 +102,7 @@ describe("an error of the operating system", () => {
   });
 
   it.each([
-    ["", "an empty text"],
+    ["", "an empty string"],
     [undefined, "undefined"],
     [7, "7"],
     [{}, "a plain object"],

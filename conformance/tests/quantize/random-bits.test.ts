@@ -195,7 +195,7 @@ describe("stochastic rounding of MX formats", () => {
       expect(quantizerNamed(name, { stochastic: true }).spec.stochastic).toBe(true);
     }
     expect(() => quantizerNamed("mxfp4", { stochastic: true, elementScaling: "multiplyHalfDown" })).toThrow(
-      /multiplyHalfDown says what ties become/,
+      /multiplyHalfDown defines the rounding of ties/,
     );
   });
 

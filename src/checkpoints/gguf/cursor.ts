@@ -90,7 +90,7 @@ export class Cursor {
         this.bytes.subarray(from, from + length),
       );
     } catch {
-      throw this.fail(`${what} at byte ${from} is not UTF-8; texts of GGUF files are`);
+      throw this.fail(`${what} at byte ${from} is not UTF-8; strings of GGUF files are`);
     }
   }
 }

@@ -104,8 +104,8 @@ function skipArray(cursor: Cursor, what: string): string {
     return `${count} of ${scalar.name}`;
   }
   if (type !== TEXT)
-    throw cursor.fail(`${what} is an array of type ${type}; elements are scalars or texts, and no arrays`);
+    throw cursor.fail(`${what} is an array of type ${type}; elements are scalars or strings, and no arrays`);
   const count = cursor.count(`the length of ${what}`, LEAST_TEXT);
-  for (let i = 0; i < count; i++) cursor.skipText(`a text in ${what}`);
+  for (let i = 0; i < count; i++) cursor.skipText(`a string in ${what}`);
   return `${count} of text`;
 }

@@ -33,7 +33,7 @@ function requestOf({ metadata, path }: Frame): Request {
   const { id = null, args } = isObject(request) ? request : {};
   if (Array.isArray(args) && args.every((each) => typeof each === "string")) return { id, args };
   throw new ArgumentError(
-    `${path}: "args" in the metadata "${MESSAGE_KEY}" must be a list of texts, the command and its arguments`,
+    `${path}: "args" in the metadata "${MESSAGE_KEY}" must be a list of strings, the command and its arguments`,
   );
 }
 
@@ -41,7 +41,7 @@ function requestOf({ metadata, path }: Frame): Request {
 function exactNumber(text: string): number {
   const number = Number(text);
   if (Number.isFinite(number) && (!Number.isInteger(number) || Number.isSafeInteger(number))) return number;
-  throw new JsonError(`has the number ${text.slice(0, 40)}, which is beyond 2^53; send it as a text`);
+  throw new JsonError(`has the number ${text.slice(0, 40)}, which is beyond 2^53; send it as a string`);
 }
 
 /** Adds the options of `defaults` that are not among the arguments. */

@@ -53,7 +53,7 @@ function dialectNamed(name: unknown): DialectName | undefined {
 function recipeFields(recipe: unknown): Supported {
   if (typeof recipe !== "string")
     throw new ArgumentError(
-      `the subject's recipe is ${describe(recipe)}; give the metadata of a tensor that quantize wrote, a text`,
+      `the subject's recipe is ${describe(recipe)}; give the metadata of a tensor that quantize wrote, a string`,
     );
   return valuesOf([parseRecipe("the subject's recipe", "x", recipe).spec]);
 }

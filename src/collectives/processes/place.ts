@@ -51,14 +51,14 @@ const host = domain(
   (value) => typeof value === "string" && /^[\w.:%[\]-]+$/.test(value),
   "the name or the address of a host",
 );
-const someText = domain((value) => typeof value === "string" && value !== "", "a text with something in it");
+const nonEmptyString = domain((value) => typeof value === "string" && value !== "", "a non-empty string");
 
 const checkProcessGroup = optionsOf<ProcessGroupOptions>({
   rank: integer(0),
   size,
   address: host,
   port,
-  token: someText,
+  token: nonEmptyString,
   timeoutMs: timeout,
   transport: oneOf(TRANSPORTS),
 });

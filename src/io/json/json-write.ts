@@ -94,7 +94,7 @@ class JsonWriter {
     const steps = this.#path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key.slice(0, 40)}`));
     const shown = steps.length > 16 ? [...steps.slice(0, 8), "…", ...steps.slice(-8)] : steps;
     return new ArgumentError(
-      `checkpoint: ${this.name}${shown.join("")} ${why}, which JSON does not hold; give null, booleans, texts, finite numbers, lists and plain objects`,
+      `checkpoint: ${this.name}${shown.join("")} ${why}, which JSON does not hold; give null, booleans, strings, finite numbers, lists and plain objects`,
     );
   }
 }
