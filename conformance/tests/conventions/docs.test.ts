@@ -100,7 +100,7 @@ describe("examples", () => {
     });
   }, 120_000);
 
-  it("are found: the documents have many", () => {
+  it("are many", () => {
     expect(examples.length).toBeGreaterThan(10);
   });
 
@@ -309,6 +309,39 @@ describe("references", () => {
           .map((target) => `${path}: ${target}`),
       );
     expect(broken).toEqual([]);
+  });
+
+  it("to headings lead to headings that exist", () => {
+    const anchorsOf = (path: string) =>
+      Array.from(read(path).matchAll(/^#+ (.*)$/gm), ([, heading = ""]) =>
+        heading
+          .toLowerCase()
+          .replace(/[^\p{L}\p{N} _-]/gu, "")
+          .replaceAll(" ", "-"),
+      );
+    const broken = filesIn("docs")
+      .filter(isDocument)
+      .flatMap((path) =>
+        Array.from(read(path).matchAll(/\]\(([\w-]+\.md)?#([^)]+)\)/g), ([, file, anchor]) => ({
+          path,
+          target: file ? `docs/${file}` : path,
+          anchor: anchor as string,
+        })),
+      )
+      .filter(({ target, anchor }) => !anchorsOf(target).includes(anchor));
+    expect(broken).toEqual([]);
+  });
+
+  it("of docs/README.md name every page", () => {
+    const linked = Array.from(
+      read("docs/README.md").matchAll(/^\| \[([^\]]+\.md)\]\(\1\)/gm),
+      ([, page]) => page,
+    );
+    const pages = filesIn("docs")
+      .filter(isDocument)
+      .map((path) => path.slice("docs/".length))
+      .filter((page) => page !== "README.md");
+    expect(linked.sort()).toEqual(pages.sort());
   });
 
   it("show every picture, each of at most 150 kB", () => {
