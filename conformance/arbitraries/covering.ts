@@ -31,7 +31,7 @@ export function tuplesAmong(
   return new Set(rows.flatMap((row) => tuplesOf(row, strength)));
 }
 
-/** The rows without those options that have the same value in all rows. */
+/** The rows, without options that have the same value in all rows. */
 function varying<R extends Readonly<Record<string, unknown>>>(
   rows: readonly R[],
 ): readonly Readonly<Record<string, unknown>>[] {
@@ -43,8 +43,8 @@ function varying<R extends Readonly<Record<string, unknown>>>(
 }
 
 /**
- * A subset of the rows that contains every combination of `strength` values that any row contains. Greedy: each next
- * row is the one with the most combinations that are still missing.
+ * A subset of the rows that contains every combination of `strength` values that any row contains. Greedy: the next row is the
+ * one with the most missing combinations.
  */
 export function covering<R extends Readonly<Record<string, unknown>>>(
   rows: readonly R[],

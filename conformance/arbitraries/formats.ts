@@ -9,7 +9,7 @@ import { listOf, oneOf } from "../../src/options.js";
 
 /** Every rounding mode. */
 export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
-/** The rounding modes whose result depends on the input alone. */
+/** The rounding modes that use no random bits. */
 export const DETERMINISTIC = ROUNDINGS.filter((rounding) => rounding !== "stochastic");
 /** Every overflow mode. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];

@@ -11,7 +11,7 @@ import { splitmix32 } from "./random.js";
 
 const SIGN = 0x80000000;
 
-/** What a matrix tests: the block size, and the largest value of the element format. */
+/** What a matrix should stress: the block size, and the largest value of the element format. */
 export interface MatrixAim {
   /** The type of the matrix. */
   readonly dtype: WideDType;
@@ -46,9 +46,9 @@ type Base =
 /** A value that is written over one element or one tile. */
 type Plant =
   | { readonly kind: "element"; readonly at: Place; readonly bits: number }
-  /** The amax of the tile becomes max * 2^k, or an f32 one or two steps from it. The scale changes there. */
+  /** The amax of the tile becomes max * 2^k, where the scale changes, or an f32 one or two steps away. */
   | { readonly kind: "boundary"; readonly at: Place; readonly k: number; readonly steps: number }
-  /** All elements of the tile become zero, or very small relative to the rest of the tensor. */
+  /** All elements of the tile become zero, or tiny relative to the rest of the tensor. */
   | { readonly kind: "dead"; readonly at: Place; readonly exponent: number }
   /** All elements of the tile become one special value. */
   | { readonly kind: "filled"; readonly at: Place; readonly bits: number; readonly alternating: boolean }
@@ -227,8 +227,8 @@ function* tile(
 }
 
 /**
- * Shapes of about `most` elements at most, whose rows and columns are multiples of `multiple`: empty, one element, one
- * past a block, ragged, with up to two leading dimensions. Throws `ArgumentError` for invalid sizes.
+ * Shapes with at most about `most` elements, whose rows and columns are multiples of `multiple`: empty, one element, one past a
+ * block, ragged, with up to two leading dimensions. Throws `ArgumentError` for invalid sizes.
  */
 export function matrixShape(multiple: number, block: number, most = 8192): fc.Arbitrary<Shape> {
   size("matrixShape", "multiple", multiple);
@@ -251,20 +251,20 @@ export function matrixShape(multiple: number, block: number, most = 8192): fc.Ar
     });
 }
 
-/** The length of lines that are drawn for tiles of whole lines: longer than vectors and warps, and a multiple of four. */
+/** The line length for tiles that are whole lines: longer than vectors and warps, and a multiple of four. */
 const LINE = 300;
 
-/** The block length that shapes and matrices are drawn for: 0 for one scale per tensor. */
+/** The block length to draw shapes and matrices for: 0 for one scale per tensor. */
 export function drawnBlock(tile: Tile): number {
   return Math.min(tileSize(tile)[1], LINE);
 }
 
-/** Numbers of rows at and beside those of blocks and tiles. */
+/** Numbers of rows at the edges of blocks and tiles, and one off. */
 const ROW_EDGES = [1, 7, 15, 16, 17, 31, 32, 33, 63, 127, 128, 129];
 
 /**
- * Shapes of about `most` elements at most, whose columns are multiples of `multiple`: those of `matrixShape`, and shapes of any
- * number of rows. Throws `ArgumentError` for invalid sizes.
+ * Shapes with at most about `most` elements, whose columns are multiples of `multiple`: the shapes of `matrixShape`, and shapes
+ * with any number of rows. Throws `ArgumentError` for invalid sizes.
  */
 export function anyRows(multiple: number, block: number, most = 8192): fc.Arbitrary<Shape> {
   const fitting = matrixShape(multiple, block, most);

@@ -1,6 +1,6 @@
 /**
- * Arbitraries of f32 bit patterns near the points where conversions go wrong. They are drawn as a code and a distance
- * from it, so that they shrink to simple patterns.
+ * Arbitraries of f32 bit patterns near rounding thresholds. They are drawn as a code and a distance from it, so that they shrink
+ * to simple patterns.
  */
 import * as fc from "fast-check";
 import { derive } from "../../src/formats/derive.js";
@@ -40,9 +40,9 @@ export function anyPattern(): fc.Arbitrary<number> {
 }
 
 /**
- * Patterns at, and one or two f32 steps beside, the values of a format and the points between two values where a
- * rounding may change: halves (ties), quarters, and the multiples of 2^-16 by which stochastic rounding decides. They
- * include the subnormal limit, half the smallest value, and the largest value with the overflow threshold above it.
+ * Patterns at the values of a format and at the thresholds between two values (halves, quarters, and the multiples of 2^-16 by
+ * which stochastic rounding decides), or one or two f32 steps away. They include the subnormal limit, half the smallest value,
+ * and the largest value with the overflow threshold above it.
  *
  * @throws `ArgumentError` for an invalid layout.
  */
@@ -68,7 +68,7 @@ export function aimedPattern(layout: ScalarLayout): fc.Arbitrary<number> {
 }
 
 /**
- * Inputs of an encoding to `layout`: mostly patterns aimed at it, with specials and uniform patterns among them.
+ * Inputs of an encoding to `layout`: mostly patterns aimed at it, mixed with specials and uniform patterns.
  *
  * @throws `ArgumentError` for an invalid layout.
  */

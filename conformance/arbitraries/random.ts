@@ -1,4 +1,4 @@
-/** Many numbers from one drawn seed: a large input then shrinks as fast as a small one. */
+/** Generates many numbers from one drawn seed: a large input then shrinks as fast as a small one. */
 
 import { integer } from "../../src/options.js";
 import { hostArray, MAX_DRAWS } from "../../src/random.js";
@@ -23,7 +23,7 @@ export function splitmix32(seed: number): () => number {
 }
 
 /**
- * The first `count` outputs of splitmix32, at most 2^31. Throws `ArgumentError` for another count, and if the seed is not a
+ * The first `count` outputs of splitmix32, at most 2^31. Throws `ArgumentError` for an invalid count or a seed that is not a
  * 32-bit integer, `OutOfMemoryError` if the host has no memory for them.
  */
 export function words(seed: number, count: number): Uint32Array {

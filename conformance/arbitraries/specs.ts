@@ -77,8 +77,8 @@ export function optionsOf(name: BlockFormatName): SpecOptions {
 }
 
 /**
- * Whether the options of a spec are compatible: 4over6 and amaxes of rows exclude the Hadamard transform and stochastic rounding,
- * which excludes scalings with a rule for ties.
+ * Whether the options of a spec are compatible: 4over6 and row amaxes exclude the Hadamard transform and stochastic rounding,
+ * which in turn excludes element scalings with a tie rule.
  */
 function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
@@ -111,9 +111,8 @@ export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
 }
 
 /**
- * The valid specs of a quantizer whose fields have supported values. Where a subject names the values of a field
- * ("spec.amaxEpsilon"), all of them are tried, not only those that are drawn elsewhere. Throws `ArgumentError` for an unknown
- * name.
+ * The valid specs of a quantizer within supported values. All values that a subject lists for a field ("spec.amaxEpsilon") are
+ * tried, even values that are not drawn for other subjects. Throws `ArgumentError` for an unknown name.
  */
 export function specsWithin(name: BlockFormatName, supported: Supported): readonly QuantizeSpec[] {
   const listed = optionsOf(name);
@@ -132,10 +131,10 @@ export function specsWithin(name: BlockFormatName, supported: Supported): readon
   return specs.filter((spec) => allows(supported, spec, PREFIX));
 }
 
-/** Where the fields of a spec are in the input of an operation. */
+/** The prefix of spec fields in the input of an operation. */
 const PREFIX = "spec.";
 
-/** The spec with these fields, or none if there is no such spec. */
+/** The spec with these fields, or an empty list if it is invalid. */
 function validSpec(name: BlockFormatName, fields: object): readonly QuantizeSpec[] {
   try {
     return [makeSpec(name, fields)];
@@ -145,10 +144,10 @@ function validSpec(name: BlockFormatName, fields: object): readonly QuantizeSpec
   }
 }
 
-/** The specs of each quantizer, once they were asked for. */
+/** A cache of the specs of each quantizer. */
 const known = new Map<BlockFormatName, readonly QuantizeSpec[]>();
 
-/** The specs with the quantizer's own scale rule and scaling, which all backends have. */
+/** The specs with the quantizer's default scale rule and scaling, which all backends have. */
 function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
   const { scaleRule, elementScaling } = makeSpec(name, {});
   return specsOf(name).filter(
@@ -157,15 +156,15 @@ function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
 }
 
 /**
- * Any valid spec of these quantizers; every second one has the quantizer's own scale rule and scaling. Throws `ArgumentError`
- * for an unknown name.
+ * Any valid spec of these quantizers. Every second one has the default scale rule and scaling. Throws `ArgumentError` for an
+ * unknown name.
  */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
   const ownNames = quantizerNames("quantizeSpec", "names", names) as readonly BlockFormatName[];
   return specAmong(ownNames, () => true) as fc.Arbitrary<QuantizeSpec>;
 }
 
-/** As `quantizeSpec`, but only specs for which `isWanted` holds; undefined if there are none. */
+/** As `quantizeSpec`, restricted to specs for which `isWanted` holds; undefined if there are none. */
 export function specAmong(
   names: readonly BlockFormatName[],
   isWanted: (spec: QuantizeSpec) => boolean,
@@ -182,15 +181,15 @@ export function specAmong(
   );
 }
 
-/** One of those arbitraries that exist; undefined if there are none. */
+/** Draws from the defined arbitraries; undefined if there are none. */
 function eitherOf<T>(all: readonly (fc.Arbitrary<T> | undefined)[]): fc.Arbitrary<T> | undefined {
   const some = all.filter((each) => each !== undefined);
   return some.length > 0 ? fc.oneof(...some) : undefined;
 }
 
 /**
- * The input types of a quantizer: bf16 alone with the Hadamard transform, else all wide types. Throws `ArgumentError`
- * for an invalid spec.
+ * The input types of a quantizer: only bf16 with the Hadamard transform, else all wide types. Throws `ArgumentError` for an
+ * invalid spec.
  */
 export function sourceTypes(spec: QuantizeSpec): readonly WideDType[] {
   return requireSpec(spec).rht ? ["bf16"] : WIDE_DTYPES;
@@ -205,7 +204,7 @@ export function sourceType(spec: QuantizeSpec): fc.Arbitrary<WideDType> {
   return fc.constantFrom(...sourceTypes(spec));
 }
 
-/** The sets of copies that a quantizer can make. */
+/** The sets of copies that a quantizer can create. */
 export const USAGES: readonly Usage[] = [
   { rowwise: true, columnwise: false },
   { rowwise: false, columnwise: true },

@@ -1,10 +1,10 @@
-/** What a subject supports of an operation: the values that fields of an input may have. */
+/** The inputs of an operation that a subject supports: the allowed values of fields. */
 import * as fc from "fast-check";
 import { valueAt } from "../../src/options.js";
 
 /**
- * The values that fields of an input may have, by the path of the field: `{ "spec.format": ["e4m3"], "x.dtype": ["f32"] }`. A
- * field that is not named may have any value.
+ * The allowed values of input fields by path: `{ "spec.format": ["e4m3"], "x.dtype": ["f32"] }`. A field that is not listed may
+ * have any value.
  */
 export type Supported = Readonly<Record<string, readonly unknown[]>>;
 
@@ -14,7 +14,7 @@ export function mayBe(supported: Supported, path: string, value: unknown): boole
   return values === undefined || values.some((each) => Object.is(each, value ?? null));
 }
 
-/** Whether all fields below `prefix`, or those of `paths`, have values that are supported. */
+/** Whether the fields below `prefix`, or the fields in `paths`, have supported values. */
 export function allows(
   supported: Supported,
   input: unknown,
@@ -26,12 +26,12 @@ export function allows(
   );
 }
 
-/** Those of `values` that the field at `path` may have. */
+/** The elements of `values` that the field at `path` may have. */
 export function among<T>(supported: Supported, path: string, values: readonly T[]): readonly T[] {
   return values.filter((value) => mayBe(supported, path, value));
 }
 
-/** `usual`, unless the field at `path` is named: then one of those of its `values` that are supported, if there are any. */
+/** Draws from the supported `values` if the field at `path` is listed and has any, else from `usual`. */
 export function oneAmong<T>(
   supported: Supported,
   path: string,

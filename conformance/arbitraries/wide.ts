@@ -17,14 +17,12 @@ export function wideType(): fc.Arbitrary<WideDType> {
   return fc.constantFrom(...WIDE_DTYPES);
 }
 
-/** Shapes whose last dimension is no multiple of the lane count, and empty shapes. */
+/** Shapes whose last dimension is not a multiple of the lane count, and empty shapes. */
 export function laneShape(most = 1024): fc.Arbitrary<Shape> {
   return matrixShape(1, LANES, most);
 }
 
-/**
- * A tensor of that shape. Some elements are a value of `edges` of either sign, or an f32 one or two steps beside it.
- */
+/** A tensor of this shape. Some elements are values of `edges` with either sign, or an f32 one or two steps away. */
 export function wideTensor<D extends WideDType = WideDType>(
   shape: Shape,
   { edges = [0], dtype }: { readonly edges?: readonly number[]; readonly dtype?: D } = {},
@@ -51,8 +49,8 @@ export function wideTensor<D extends WideDType = WideDType>(
 const EXPONENT_BIT: Readonly<Record<WideDType, number>> = { f32: 2 ** 23, bf16: 2 ** 7, f16: 2 ** 10 };
 
 /**
- * A copy without the kinds of values that `without` names: each is a finite value of the largest exponent instead, with the same
- * sign and mantissa.
+ * A copy in which the kinds of values in `without` are replaced by finite values of the largest exponent, with the same sign and
+ * mantissa.
  */
 export function replaced(
   x: PlainTensor<WideDType>,

@@ -32,7 +32,7 @@ export const checkDraw = optionsOf<CorpusDraw>(
 
 const scalarFormat = oneOf(SCALAR_FORMAT_NAMES);
 
-/** How a quantized tensor of the corpus was made. */
+/** The settings with which a quantized tensor of the corpus is described. */
 export interface CorpusRecipe {
   /** The quantizer and its options. */
   readonly spec: QuantizeSpec;
@@ -50,11 +50,11 @@ export interface CorpusRecipe {
 export interface CorpusCase {
   /** The tensors by key. */
   readonly tensors: Readonly<Record<string, PlainTensor>>;
-  /** How each quantized tensor was made, by key. Absent if none is quantized. */
+  /** The settings of each quantized tensor, by key. Absent if none is quantized. */
   readonly recipes?: Readonly<Record<string, CorpusRecipe>>;
 }
 
-/** The approximate maximum of elements of one tensor. */
+/** The approximate maximum number of elements of a tensor. */
 const MAX_ELEMENTS = 2048;
 
 const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "f32", "bf16", "f16");
@@ -84,8 +84,8 @@ export function encodeCases(format: ScalarFormat, draw: CorpusDraw): readonly Pl
 }
 
 /**
- * Matrices to quantize by `spec`: points where the scale changes, blocks of zeros, specials, and shapes one past a tile
- * if the quantizer accepts them. Throws `ArgumentError` for an invalid spec or draw.
+ * Matrices to quantize by `spec`: amaxes at which the scale changes, blocks of zeros, specials, and shapes one past a tile if the
+ * quantizer accepts them. Throws `ArgumentError` for an invalid spec or draw.
  */
 export function quantizeCases(spec: QuantizeSpec, draw: CorpusDraw): readonly PlainTensor<WideDType>[] {
   requireSpec(spec);

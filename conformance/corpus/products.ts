@@ -40,10 +40,7 @@ import { codesOf } from "../operations/gemm/arbitrary-codes.js";
 import { fromCodes, type PlainTensor, pack } from "../values/plain.js";
 import { type CorpusCase, type CorpusDraw, checkDraw } from "./cases.js";
 
-/**
- * An operand of a corpus: elements of a dtype, FP8 also with f32 scales per tile; or a quantized tensor, as a quantizer with this
- * spec makes it.
- */
+/** An operand of a corpus: elements of a dtype, FP8 optionally with f32 scales per tile; or a quantized tensor of this spec. */
 export type CorpusOperand =
   | {
       readonly dtype: "e4m3" | "e5m2" | "bf16" | "f16" | "f32";
@@ -51,7 +48,7 @@ export type CorpusOperand =
     }
   | { readonly spec: QuantizeSpec };
 
-/** An operand without a recipe. */
+/** An operand without a spec. */
 type Elements = Extract<CorpusOperand, { readonly dtype: string }>;
 type ElementType = Elements["dtype"];
 
@@ -141,7 +138,7 @@ function checkOperand(user: string, name: string, value: unknown): CorpusOperand
   return ownElements;
 }
 
-/** Whether the operand is named by a spec. A proxy that throws counts as one, and is refused when it is read. */
+/** Whether the operand has a spec. A proxy that throws counts as having one, and is refused when it is read. */
 function hasSpec(value: unknown): value is { readonly spec: QuantizeSpec } {
   try {
     return typeof value === "object" && value !== null && "spec" in value;
@@ -162,9 +159,8 @@ function traits(kind: CorpusOperand): OperandTraits {
 }
 
 /**
- * Products of every pair of operand kinds that the datapath multiplies, or of the pair that is given, with cancellation, wide
- * exponents, zeros, specials and ragged K. Throws `ArgumentError` for an invalid aim or draw, and for a pair that the datapath
- * does not multiply.
+ * Products of every pair of operand kinds that the datapath multiplies, or of one pair, with cancellation, wide exponents, zeros,
+ * specials and ragged K. Throws `ArgumentError` for an invalid aim or draw, and for a pair that the datapath does not multiply.
  */
 export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase[] {
   const ownAim = checkAim("gemmCases", aim);
@@ -183,7 +179,7 @@ export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase
     fc.integer({ min: 0, max: 300 }),
     fc.constantFrom(0, 1, 31, 32, 33, 127, 128, 129, 256, 257),
   );
-  /** K is long enough that no split is empty, and that scales of lines are not as many as those of blocks of 128. */
+  /** K is long enough that no split is empty, and that line scales and 128-blocks differ in number. */
   const lengthened = (k: number, pair: (typeof PAIRS)[number]): number => {
     const choice = choiceOf(pair);
     const least = pair.some((kind) => "dtype" in kind && kind.tile === "1xK") ? Math.max(k, 129) : k;

@@ -1,4 +1,4 @@
-/** From an input that fails to a counterexample that a person can read, with its explanation and the name of the mistake. */
+/** Turns a failing input into a counterexample for people: simple, explained, and with the name of the mistake. */
 import { LockstepError, messageOf, UnsupportedError } from "../../src/errors.js";
 import type { WideDType } from "../../src/tensor/shape.js";
 import type { Answer } from "../operations/operation.js";
@@ -12,37 +12,37 @@ import { mapWide } from "./suspects/inputs.js";
 import type { Evidence, Right } from "./suspects/suspect.js";
 import { inputText } from "./text.js";
 
-/** A failure as a person reads it. */
+/** A counterexample for people. */
 export interface Counterexample<K extends OperationName = OperationName> {
   /** The operation that fails. */
   readonly operation: K;
-  /** The simplest input that was found: few blocks, most elements zero, the others simple. */
+  /** The simplest failing input: few blocks, most elements zero, the others simple. */
   readonly input: Cases[K];
-  /** The input that has to be given before, where the answer depends on earlier calls. */
+  /** The input of the preceding call, if the answer depends on earlier calls. */
   readonly before?: Cases[K];
-  /** The input as text. */
+  /** The input as a string. */
   readonly text: string;
   /** What is wrong with the answer. */
   readonly message: string;
-  /** The right answer. */
+  /** The expected answer. */
   readonly expected: Answer;
   /** The subject's answer. Absent if it gave none. */
   readonly actual?: Answer;
   /**
-   * What the subject does wrong, in words: each explains every bit of all its answers. Several where the answers do not tell
-   * them apart, none where no known mistake fits.
+   * The subject's mistakes in words. Each explains every bit of all answers. Several if the answers do not distinguish them; none
+   * if no known mistake fits.
    */
   readonly mistakes: readonly string[];
   /**
-   * Where no known mistake fits: what is wrong, in facts, and mistakes that explain a part, with how much of it. No causes. Empty
-   * where there are mistakes.
+   * If no known mistake fits: facts about the wrong bits, and mistakes that explain a part of them, with the size of that part.
+   * These are not causes. Empty if there are mistakes.
    */
   readonly observations: readonly string[];
   /** Lines that explain the first element that differs. */
   readonly explanation: readonly string[];
 }
 
-/** What is asked, and where its inputs come from. */
+/** One failing case, and the means to ask for more. */
 export interface Question<K extends OperationName> {
   readonly operation: K;
   /** An input that fails. */
@@ -51,25 +51,25 @@ export interface Question<K extends OperationName> {
   readonly reference: (input: Cases[K]) => Answer | Promise<Answer>;
   /** Throws `MismatchError` unless both are the same. */
   readonly assertSame: (actual: Answer, expected: Answer) => void;
-  /** Other inputs, by which mistakes are told apart. */
+  /** Other inputs, whose answers distinguish mistakes. */
   readonly probes: readonly Cases[K][];
-  /** Whether an input is one that the subject takes; absent if only those that were drawn are known to be. */
+  /** Whether the subject accepts an input; absent if only the drawn inputs are known to be accepted. */
   readonly allows?: ((input: Cases[K]) => boolean) | undefined;
 }
 
-/** What came of one question. */
+/** The outcome of one question. */
 interface Outcome {
   readonly expected: Answer;
   readonly actual?: Answer;
   readonly error?: unknown;
 }
 
-/** How many other inputs are asked for. */
+/** The number of other inputs to ask. */
 const PROBES = 32;
-/** How many more are asked for once mistakes are named, which have to explain them too. */
+/** The number of further inputs to ask once mistakes are named, which must explain these too. */
 const FURTHER = 64;
 
-/** Makes an input that fails simple, explains it, and names the mistake. Undefined if it does not fail again. */
+/** Simplifies a failing input, explains it, and names the mistake. Undefined if the failure does not repeat. */
 export async function counterexampleOf<K extends OperationName>(
   question: Question<K>,
 ): Promise<Counterexample<K> | undefined> {
@@ -128,7 +128,7 @@ export async function counterexampleOf<K extends OperationName>(
 
 const MISMATCH = "MismatchError";
 
-/** The kind of a failure: its class. Undefined for none, and for an input that the subject declines. */
+/** The class of a failure. Undefined without a failure, and if the subject declines the input. */
 function kindOf(error: unknown): string | undefined {
   if (error === undefined || error instanceof UnsupportedError) return undefined;
   return error instanceof Error ? error.constructor.name : typeof error;
@@ -149,7 +149,7 @@ async function outcomeOf<K extends OperationName>(
   }
 }
 
-/** The result, or undefined where an input is none of the operation's: a shape that blocks do not divide. */
+/** The result, or undefined for an input that is invalid for the operation, such as a shape that blocks do not divide. */
 async function quiet<T>(body: () => Promise<T>): Promise<T | undefined> {
   try {
     return await body();
@@ -159,7 +159,7 @@ async function quiet<T>(body: () => Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** An input of the same shape with other values, to be given before. Undefined if the operation has no wide input. */
+/** An input of the same shape with other values, for a preceding call. Undefined if the operation has no wide input. */
 function priorOf<C>(input: C): C | undefined {
   const { x } = Object(input) as { readonly x?: PlainTensor<WideDType> };
   if (!x || !["f32", "bf16", "f16"].includes(x.dtype)) return undefined;
@@ -172,7 +172,7 @@ interface State {
   readonly before?: true;
 }
 
-/** Whether answers depend on earlier calls, or differ without a reason. Undefined for a function of its input. */
+/** How the answers depend on earlier calls, or vary without a reason. Undefined for a pure function. */
 async function stateOf<K extends OperationName>(
   question: Question<K>,
   first: Outcome,
@@ -200,7 +200,7 @@ async function stateOf<K extends OperationName>(
   return { words: [words], outcome: after.error === undefined ? first : after, before: true };
 }
 
-/** What an answer has of the right answer to the input before. */
+/** The tensors of an answer that equal the expected ones of the preceding input. */
 function staleOf({ actual, expected }: Outcome, before: Outcome): string | undefined {
   const same = (suffix: string) =>
     actual &&

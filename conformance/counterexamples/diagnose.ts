@@ -1,4 +1,4 @@
-/** Names what a subject does wrong: the suspects that explain every bit of its answers, right ones included. */
+/** Names a subject's mistakes: the suspects that explain every bit of all its answers, including correct ones. */
 import { LockstepError } from "../../src/errors.js";
 import type { Answer } from "../operations/operation.js";
 import type { Cases, OperationName } from "../operations/operations.js";
@@ -10,8 +10,8 @@ import { nameQuantization } from "./suspects/quantize.js";
 import type { Evidence, Explanation, MaybeAnswer, Naming, Right } from "./suspects/suspect.js";
 
 /**
- * The mistakes that explain every bit of all answers, the likely ones first; several where the answers do not tell them apart.
- * Without any, what is wrong in facts.
+ * The mistakes that explain every bit of all answers, the likely ones first; several if the answers do not distinguish them. If
+ * there are none: facts about the wrong bits.
  */
 async function named<K extends OperationName>(
   operation: K,
@@ -35,9 +35,7 @@ async function named<K extends OperationName>(
   return { mistakes: found.slice(0, MAX_NAMES), observations: found.length > 0 ? [] : observations };
 }
 
-/**
- * As `named`, with mistakes held to further answers, one at a time: what explains some answers by chance is found out by others.
- */
+/** As `named`, then checks the mistakes against further answers, one at a time: a mistake that fits by chance is refuted. */
 export async function confirmed<K extends OperationName>(
   operation: K,
   evidence: readonly Evidence<Cases[K]>[],
@@ -60,7 +58,7 @@ export async function confirmed<K extends OperationName>(
   return naming;
 }
 
-/** Whether a suspect explains the first answer, which is wrong, and every other that it has an answer for. */
+/** Whether a suspect explains the first answer, which is wrong, and every other answer that it predicts. */
 async function explainsAll<C>(
   evidence: readonly Evidence<C>[],
   answer: (each: Evidence<C>) => MaybeAnswer,
@@ -72,7 +70,7 @@ async function explainsAll<C>(
   return evidence.length > 0;
 }
 
-/** A suspect's answer. Undefined where the changed input is none that the operation takes. */
+/** A suspect's predicted answer. Undefined if its changed input is invalid for the operation. */
 async function answerOf<C>(
   each: Evidence<C>,
   answer: (each: Evidence<C>) => MaybeAnswer,

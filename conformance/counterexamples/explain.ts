@@ -1,4 +1,4 @@
-/** Explains the first element of a counterexample that differs: how the right one follows, and what the subject has. */
+/** Explains the first differing element of a counterexample: the computation of the expected one, and the subject's. */
 import { openBackend } from "../../src/backends/open.js";
 import { explainQuantize } from "../../src/explain/explain-quantize.js";
 import { explainGemm } from "../../src/explain/gemm.js";
@@ -26,7 +26,7 @@ type Explain<K extends OperationName> = (
 
 const EXPLAIN: { readonly [K in OperationName]?: Explain<K> } = { quantize, encode, gemm };
 
-/** Lines that explain the first element that differs. None for an operation without an explanation. */
+/** Lines that explain the first differing element. Empty for an operation that has no explanation. */
 export async function explained<K extends OperationName>(
   operation: K,
   evidence: Evidence<Cases[K]>,
@@ -51,11 +51,11 @@ function quantize(evidence: Evidence<QuantizeCase>): readonly string[] {
       codes[view.codeOf[i] as number] !== right[view.codeOf[i] as number] ||
       scales[view.scaleOf[i] as number] !== rightScales[view.scaleOf[i] as number],
   );
-  // the element that decides the scale says more than a zero beside it
+  // the element that determines the scale says more than a zero in its block
   const largest = (i: number) =>
     Math.abs(view.source.value(Math.floor(i / view.source.columns), i % view.source.columns));
   const isScale = (i: number) => scales[view.scaleOf[i] as number] !== rightScales[view.scaleOf[i] as number];
-  // a wrong amax of the tensor is explained where the tensor has it
+  // a wrong tensor amax is explained at the element that has the amax
   const [
     first = Array.from(view.scaleOf.keys()).reduce((best, i) => (largest(i) > largest(best) ? i : best), 0),
   ] = at;
@@ -79,7 +79,7 @@ function quantize(evidence: Evidence<QuantizeCase>): readonly string[] {
     code: of[view.codeOf[chosen] as number] as number,
     scale: by[view.scaleOf[chosen] as number] as number,
   });
-  // what one element suggests is no match for what all answers have shown
+  // suspects fit all answers, so no guess is made from a single element
   const described = suspicions.difference(row, column, given(right, rightScales), given(codes, scales));
   return [
     ...(at.length > 0 ? [described] : []),

@@ -1,4 +1,4 @@
-/** Inputs as text: tensors by the elements that are not zero, and the other fields. */
+/** Prints inputs: tensors by their uncommon elements, and the other fields. */
 import { numberText } from "../../src/explain/text.js";
 import { valueAt } from "../../src/options.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
@@ -8,12 +8,12 @@ import { QUANTIZERS } from "../arbitraries/specs.js";
 import { PlainTensor } from "../values/plain.js";
 import { elementValue } from "./suspects/inputs.js";
 
-/** How many elements are shown. */
+/** The maximum number of elements shown. */
 const SHOWN = 8;
 
 /**
- * The fields of an input that are not the usual ones, tensors last: `{"spec":{"quantizer":"mxfp8"}}; x = f32 [1, 32], 0 but
- * [0, 3] = 1`. Of a spec, the quantizer is always there, and settings that differ from its defaults.
+ * Prints the fields of an input that differ from the usual ones, tensors last: `{"spec":{"quantizer":"mxfp8"}}; x = f32 [1, 32],
+ * 0 but [0, 3] = 1`. Of a spec it prints the quantizer and the settings that are not defaults.
  */
 export function inputText(input: object): string {
   const tensors: string[] = [];
@@ -35,7 +35,7 @@ export function inputText(input: object): string {
   return [...(fields === "{}" ? [] : [fields]), ...tensors].join("; ");
 }
 
-/** Fields of inputs with the values that most inputs have. */
+/** Fields of inputs with their usual values. */
 const USUAL: Readonly<Record<string, unknown>> = {
   usage: { rowwise: true, columnwise: false },
   scaleLayout: "logical",
@@ -45,7 +45,7 @@ const USUAL: Readonly<Record<string, unknown>> = {
   noop: undefined,
 };
 
-/** A copy without the fields that have their usual values, and without a seed that nothing uses. */
+/** A copy without the fields that have usual values, and without an unused seed. */
 function withoutUsual(input: object): object {
   const usual = "spec" in input ? USUAL : {};
   const isSeeded = valueAt(input, "spec.stochastic") !== false;
@@ -76,7 +76,7 @@ function changedSettings(spec: QuantizeSpec): object {
   return { quantizer: spec.quantizer, ...Object.fromEntries(changed) };
 }
 
-/** The type, the shape, and the elements that are not the usual one. */
+/** Prints type, shape, and the elements that differ from the most common one. */
 function tensorText(x: PlainTensor): string {
   const { dtype, shape, codes } = x;
   const type = `${dtype} [${shape.join(", ")}]`;

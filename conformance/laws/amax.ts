@@ -1,4 +1,4 @@
-/** Laws of `amax` that need no reference: they plant the maximum and vary its position. */
+/** Laws of `amax` without a reference: they plant the maximum and vary its position. */
 import * as fc from "fast-check";
 import { anIndex, indexIn } from "../arbitraries/matrices.js";
 import { narrowed } from "../arbitraries/patterns.js";
@@ -7,7 +7,7 @@ import { MismatchError } from "../values/difference.js";
 import { fromCodes, wideValues } from "../values/plain.js";
 import { type Law, law } from "./law.js";
 
-/** Element counts: small ones, and counts just above a vector, a chunk or a block of threads. */
+/** Element counts: small ones, and counts just above a vector, a chunk or a thread block. */
 const counts = fc.oneof(
   fc.integer({ min: 1, max: 70 }),
   fc.constantFrom(256, 1024, 2048, 4096, 8192, 32_768).chain((n) => fc.integer({ min: n - 9, max: n + 9 })),

@@ -1,4 +1,4 @@
-/** Laws of `encode` that need no reference: they are stated over values, neighbours and midpoints. */
+/** Laws of `encode` without a reference: they are stated over values, neighbours and midpoints. */
 import * as fc from "fast-check";
 import type { RoundingName } from "../../src/backends/ops.js";
 import { derive } from "../../src/formats/derive.js";
@@ -31,7 +31,7 @@ function nearest(name: string, rule: RoundingName, only: "ties" | "all"): Law {
   });
 }
 
-/** Whether an encoding can give a value: it is finite, and not what a `symmetric` layout leaves out. */
+/** Whether `encode` can return a value: it is finite, and not the extra negative value that `symmetric` integers exclude. */
 function isGiven(value: number, layout: ScalarLayout): boolean {
   return Number.isFinite(value) && !(layout.specials === "symmetric" && value < -derive(layout).max);
 }
@@ -58,8 +58,8 @@ const roundTrip = law(
 );
 
 /**
- * Patterns are compared in numerical order, -0 before +0. A layout without zero encodes the two zeros as its smallest
- * value of either sign.
+ * Patterns are compared in numerical order, -0 before +0. A layout that lacks zero encodes both zeros as its smallest value of
+ * either sign.
  */
 const monotone = law(
   { name: "encode is monotone", operation: "encode" },

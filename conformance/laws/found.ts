@@ -1,4 +1,4 @@
-/** Makes the failure of a law readable: simpler, explained, and named. */
+/** Makes the failure of a law readable: simplified, explained, and with the name of the mistake. */
 import * as fc from "fast-check";
 import { allows } from "../arbitraries/supported.js";
 import { counterexampleOf } from "../counterexamples/counterexample.js";
@@ -8,19 +8,19 @@ import type { LawReport } from "./law.js";
 import { assertSameAnswer, lawNamed } from "./laws.js";
 import type { Inputs, SupportedInputs } from "./run-options.js";
 
-/** The run that a failure belongs to. */
+/** The run in which a law failed. */
 export interface Run {
   readonly subject: Subject;
   readonly reference: Subject;
   /** The arbitraries that inputs were drawn from. */
   readonly inputs: Inputs;
-  /** Those of them that the caller gave. */
+  /** The arbitraries that the caller supplied. */
   readonly given: Inputs;
   readonly supported: SupportedInputs;
   readonly seed: number;
 }
 
-/** The report with its failure made readable, if the law compares with the reference. */
+/** The report with a readable failure, if the law compares with the reference. */
 export async function readable(report: LawReport, run: Run): Promise<LawReport> {
   const { failure, operation } = report;
   if (!failure || !lawNamed(report.law).compares) return report;
@@ -33,7 +33,7 @@ async function foundBy<K extends OperationName>(operation: K, failed: unknown, r
   const [ours, theirs] = [subject[operation], reference[operation]];
   if (!ours || !theirs) return undefined;
   const input = failed as Cases[K];
-  // of inputs that the caller draws, nothing else is known
+  // the domain of the caller's inputs is unknown
   const isKnown = !given[operation];
   const fields = supported[operation] ?? {};
   const isAllowed = (each: Cases[K]): boolean => allows(fields, each);
@@ -51,7 +51,7 @@ async function foundBy<K extends OperationName>(operation: K, failed: unknown, r
   });
 }
 
-/** How many inputs are drawn, to choose those that resemble the counterexample. */
+/** The number of inputs to draw, of which those closest to the counterexample are asked. */
 const DRAWN = 200;
 
 interface Draw<K extends OperationName> {
@@ -62,12 +62,12 @@ interface Draw<K extends OperationName> {
   readonly seed: number;
 }
 
-/** The largest tensor that is asked for. */
+/** The number of elements of the largest tensor to ask. */
 const MAX_ELEMENTS = 4096;
 
 const text = (value: unknown): string => JSON.stringify(value);
 
-/** Inputs that tell mistakes apart: of the same settings, in the plain layout. */
+/** Inputs that distinguish mistakes: the same settings, in the plain layout. */
 const PROBES: { readonly [K in OperationName]?: (draw: Draw<K>) => readonly Cases[K][] } = {
   quantize({ input, drawn, isAllowed, isKnown, seed }) {
     const plain = (each: QuantizeCase): boolean =>

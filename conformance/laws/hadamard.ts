@@ -1,4 +1,4 @@
-/** Laws of the random Hadamard transform, stated by its matrix. */
+/** Laws of the random Hadamard transform, stated with its matrix. */
 import * as fc from "fast-check";
 import { RHT_SIGNS } from "../../src/ops/quantize/hadamard.js";
 import { MismatchError } from "../values/difference.js";

@@ -5,7 +5,7 @@ import type { Counterexample } from "../counterexamples/counterexample.js";
 import type { OperationName, Subject } from "../operations/operations.js";
 import { runCount } from "./run-options.js";
 
-/** Which inputs a check draws. `path`, from an earlier failure, replays its counterexample. */
+/** The inputs that a check draws. `path`, from an earlier failure, replays its counterexample. */
 export interface CheckOptions {
   /** The number of inputs to draw, from 1. */
   readonly runs: number;
@@ -31,7 +31,9 @@ export interface Failure {
   readonly shrinks: number;
   /** The input itself, plain data. */
   readonly input: unknown;
-  /** The failure as a person reads it: simpler, explained, and named. Only of laws that compare with the reference. */
+  /**
+   * The readable failure: simplified, explained, and with the name of the mistake. Only for laws that compare with the reference.
+   */
   readonly found?: Counterexample | undefined;
 }
 
@@ -43,7 +45,7 @@ export interface CheckResult {
   readonly declined: readonly { readonly reason: string; readonly count: number }[];
   /** Absent if the law held. */
   readonly failure?: Failure | undefined;
-  /** What is odd in the reference itself where it was asked for few specs: blocks of zeros that are 0 / 0. */
+  /** Notes on the reference itself if the subject uses few specs: blocks of zeros that are 0 / 0. */
   readonly notes?: readonly string[];
 }
 
@@ -64,8 +66,8 @@ export interface Law {
   /** Whether the law compares with the reference. */
   readonly compares: boolean;
   /**
-   * Draws inputs and checks the law on `subject`. A law that fails does not reject: the result has the failure. Rejects
-   * with `ArgumentError` for invalid options.
+   * Draws inputs and checks the law on `subject`. If the law fails, the result has the failure; the promise does not reject.
+   * Rejects with `ArgumentError` for invalid options.
    */
   check(subject: Subject, reference: Subject, options: CheckOptions): Promise<CheckResult>;
 }
@@ -73,7 +75,7 @@ export interface Law {
 /** Throws if `input` breaks the law. */
 type Holds<C> = (subject: Subject, input: C, reference: Subject) => Promise<void>;
 
-/** Makes a law over the inputs of `arbitrary`. */
+/** Creates a law over the inputs of `arbitrary`. */
 export function law<C>(
   fields: Pick<Law, "name" | "operation"> & { readonly compares?: boolean },
   arbitrary: fc.Arbitrary<C>,
@@ -115,7 +117,7 @@ async function check<C>(
   return { runs, declined: reasons, failure: details.failed ? failureOf(details) : undefined };
 }
 
-/** Runs `body`. Replaces fast-check's error for a path that does not exist by an `ArgumentError`. */
+/** Runs `body`. Turns fast-check's error for a path that does not exist into an `ArgumentError`. */
 async function replayable<T>({ path, seed }: CheckOptions, body: () => T | Promise<T>): Promise<T> {
   try {
     return await body();

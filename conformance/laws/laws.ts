@@ -1,5 +1,5 @@
 /**
- * The list of all laws. Those that compare with the reference follow from the table of operations; the others need no
+ * The list of all laws. The laws that compare with the reference are derived from the table of operations; the others need no
  * reference.
  */
 import type { Arbitrary } from "fast-check";
@@ -73,8 +73,8 @@ export function lawsFor(
 }
 
 /**
- * Returns a law that draws its inputs from `inputs`, if it compares with the reference. Returns any other law unchanged, because
- * it needs its own inputs.
+ * Replaces the inputs of a law that compares with the reference by `inputs`. Other laws need their own inputs and are returned
+ * unchanged.
  */
 export function over(inputs: Inputs, each: Law): Law {
   return each.compares && inputs[each.operation] ? agreement(each.operation, inputs) : each;

@@ -1,4 +1,4 @@
-/** The options of a conformance run. All are checked before the run, so that a run that tests nothing does not pass. */
+/** The options of a conformance run. All are checked first, so that a run that tests nothing does not pass. */
 import * as fc from "fast-check";
 import { type Backend, openedBackend } from "../../src/backends/backend.js";
 import { ArgumentError } from "../../src/errors.js";
@@ -26,7 +26,7 @@ import { type Cases, OPERATION_NAMES, type OperationName, type Subject } from ".
 /** Arbitraries that replace those in the table of operations. */
 export type Inputs = { readonly [K in OperationName]?: fc.Arbitrary<Cases[K]> };
 
-/** What a subject supports, by operation. */
+/** The inputs that a subject supports, by operation. */
 export type SupportedInputs = { readonly [K in OperationName]?: Supported };
 
 /** The options of a conformance run; all are optional. */
@@ -40,13 +40,11 @@ export interface ConformanceOptions {
   /** Arbitraries to draw from, for kernels that support only some inputs. Default: those in the table of operations. */
   readonly inputs?: Inputs | undefined;
   /**
-   * What the subject supports of each operation: the values that fields of an input may have. Inputs are drawn among those.
-   * Default: everything. `inputs` come first.
+   * The inputs that the subject supports of each operation: the allowed values of fields. Inputs are drawn among these. Default:
+   * everything. `inputs` take precedence.
    */
   readonly supported?: SupportedInputs | undefined;
-  /**
-   * Whether to leave out the laws that do not compare with the reference, which draw inputs of their own. Default false.
-   */
+  /** Whether to skip the laws that do not compare with the reference, because they draw their own inputs. Default false. */
   readonly comparing?: boolean | undefined;
   /** Replays one counterexample: the law and path of a failure, with its seed. */
   readonly replay?: { readonly law: string; readonly path: string } | undefined;
@@ -66,7 +64,7 @@ export interface Progress {
   readonly law: string;
   /** The operation of that law. */
   readonly operation: OperationName;
-  /** Runs that are done, over all laws. Shrinking adds runs. */
+  /** Completed runs over all laws. Shrinking adds runs. */
   readonly done: number;
   /** The planned runs of all laws. */
   readonly planned: number;
@@ -84,7 +82,7 @@ const checkInputs = optionsOf<Inputs>(byOperation(instance(fc.Arbitrary, "an arb
 
 const someValues = listOf(anything);
 
-/** The domain of what a subject supports of one operation. */
+/** The domain of the supported fields of one operation. */
 export const supportedFields: Domain = (user, name, value) => {
   const fields = membersOfPlain(user, name, value);
   if (!fields) throw outside(user, name, value, "lists of values by field");
@@ -137,7 +135,7 @@ export const checkBackendOptions = optionsOf<BackendOptions>(
   "given",
 );
 
-/** The operations of the subject that the run asks for. Throws `ArgumentError` if there are none. */
+/** The operations of the subject that the run tests. Throws `ArgumentError` if there are none. */
 export function operationsOf(
   subject: Subject,
   names: readonly string[] | undefined,

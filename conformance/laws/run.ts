@@ -32,12 +32,11 @@ export interface ConformanceReport {
 }
 
 /**
- * Tests an implementation against a reference: each law of each operation of `subject`, with `runs` inputs. The
- * reference defaults to the oracles. Does not throw if a law fails: the report has its shrunk counterexample, with the
- * seed and path that replay it, made simple and explained, and the name of the mistake where one is known. Throws
- * `ArgumentError` before the run for an unknown or invalid option, for unknown operations, for operations that the
- * subject or the reference does not have, and if there is nothing to test. Throws it during the run for a replay path
- * that leads to no input.
+ * Tests an implementation against a reference: each law of each operation of `subject`, with `runs` inputs. The reference
+ * defaults to the oracles. Does not throw if a law fails: the report has a simplified and explained counterexample, with the seed
+ * and path that replay it, and the name of the mistake if it is a known one. Throws `ArgumentError` before the run for an unknown
+ * or invalid option, for unknown operations, for operations that the subject or the reference lacks, and if there is nothing to
+ * test. Throws it during the run for a replay path that leads to no input.
  */
 export async function compareWith(
   subject: Subject,
@@ -84,11 +83,10 @@ export async function compareWith(
 }
 
 /**
- * Tests a backend: the reference backend against the oracles, any other backend against the reference, bit for bit.
- * Output memory is poisoned before each call, and live memory is counted after it.
+ * Tests a backend: the reference backend against the oracles, any other backend against the reference, bit for bit. Output memory
+ * is poisoned before each call, and live memory is counted after it.
  *
- * @throws `ArgumentError`, as `compareWith`.
- * @throws `DisposedError` for a disposed backend.
+ * @throws `ArgumentError`, as `compareWith`. @throws `DisposedError` for a disposed backend.
  */
 export async function runConformance(given: BackendOptions): Promise<ConformanceReport> {
   const { backend, ...options } = checkBackendOptions("runConformance", given);

@@ -1,4 +1,4 @@
-/** Helpers of the laws about scalars: encoding through a subject, and the neighbours of a number in a layout. */
+/** Helpers for laws about scalars: encoding through a subject, and the neighbours of a number in a layout. */
 import type * as fc from "fast-check";
 import { derive } from "../../src/formats/derive.js";
 import type { ScalarLayout } from "../../src/formats/scalar.js";

@@ -1,4 +1,4 @@
-/** Laws of block scales that need no reference: they are stated over codes and scales. */
+/** Laws of block scales without a reference: they are stated over codes and scales. */
 import * as fc from "fast-check";
 import { factsOf } from "../../src/formats/derive.js";
 import { makeSpec } from "../../src/tensor/spec.js";
@@ -26,8 +26,8 @@ function mxfp8Rowwise(): fc.Arbitrary<QuantizeCase> {
 }
 
 /**
- * The scale is the smallest power of two, from 2^-127 to 2^127, that is at least amax / max. The quotient is an f32
- * (numerics.md §4.1): the law uses the rounded value, also where rounding dropped bits of a subnormal quotient.
+ * The scale is the smallest power of two in 2^-127 to 2^127 that is at least amax / max. The quotient is an f32 (numerics.md
+ * §4.1); the law also uses it where rounding dropped bits of a subnormal quotient.
  */
 const leastPower = law(
   { name: "an mxfp8 scale is the least power of two under which the block fits", operation: "quantize" },

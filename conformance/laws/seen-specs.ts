@@ -1,15 +1,15 @@
-/** The specs that a subject is asked to quantize by, and what is odd in the reference of these. */
+/** Collects the specs that a run uses, for notes about the reference under these specs. */
 import { zeroBlockNote } from "../../src/explain/zero-blocks.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import type { Subject } from "../operations/operations.js";
 
-/** A subject with more specs than this takes whatever is drawn, and gets no notes about each. */
+/** A run with more specs than this draws them freely, and gets no notes. */
 const MAX_SPECS = 4;
 
-/** A subject, and the specs of its inputs. */
+/** A subject that collects the specs of its inputs. */
 export class SeenSpecs {
   readonly #specs = new Map<string, QuantizeSpec>();
-  /** The subject, whose answers are the same. */
+  /** The wrapped subject, with unchanged answers. */
   readonly subject: Subject;
 
   constructor(subject: Subject) {
@@ -25,7 +25,7 @@ export class SeenSpecs {
       : subject;
   }
 
-  /** Notes for the report of a law; without any, no field. */
+  /** Notes for the report of a law; the field is absent if there are none. */
   get notes(): { readonly notes?: readonly string[] } {
     if (this.#specs.size > MAX_SPECS) return {};
     const notes = [...this.#specs.values()].flatMap((spec) => zeroBlockNote(spec) ?? []);

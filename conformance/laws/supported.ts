@@ -1,4 +1,4 @@
-/** Inputs that a subject supports, where it does not support all. */
+/** Draws inputs that a subject supports, if it does not support all. */
 import * as fc from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
 import { named, oneOf } from "../../src/options.js";
@@ -16,10 +16,10 @@ import { type QuantizeCase, quantizeCaseBy } from "../operations/quantize/quanti
 import { type Inputs, type SupportedInputs, supportedFields } from "./run-options.js";
 
 const operationName = oneOf(OPERATION_NAMES);
-/** How many inputs are drawn in search of one that is supported: so many times so many. */
+/** The search for a supported input draws `inputs` inputs in each of `rounds` rounds. */
 const DRAWS = { rounds: 1000, inputs: 5 };
 
-/** Specs and types are chosen among those that are supported; the other fields are drawn until they are. */
+/** Specs and types are chosen among the supported ones; the other fields are redrawn until they are supported. */
 function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase> {
   const typesOf = (spec: QuantizeSpec) =>
     sourceTypes(spec).filter((dtype) => allows(supported, { dtype }, "x.", ["x.dtype"]));
@@ -39,7 +39,7 @@ function supportedQuantizations(supported: Supported): fc.Arbitrary<QuantizeCase
   );
 }
 
-/** Scales of a copy, and its codes, by specs and directions that are supported; the other fields are drawn until they are. */
+/** Specs and directions are chosen among the supported ones; the other fields are redrawn until they are supported. */
 function supportedDequantizations(supported: Supported): fc.Arbitrary<DequantizeCase> {
   const specs = QUANTIZERS.flatMap((name) => specsWithin(name, supported));
   if (specs.length === 0) throw none("dequantize", supported);
@@ -48,7 +48,7 @@ function supportedDequantizations(supported: Supported): fc.Arbitrary<Dequantize
 
 type Draw = (supported: Supported) => fc.Arbitrary<unknown>;
 
-/** Operations of which a filter would leave too few inputs. */
+/** Operations for which redrawing alone would find too few inputs. */
 const AIMED: { readonly [K in OperationName]?: Draw } = {
   quantize: supportedQuantizations,
   dequantize: supportedDequantizations,
@@ -56,20 +56,20 @@ const AIMED: { readonly [K in OperationName]?: Draw } = {
   batchedGemm: (supported) => batchedCase({ supported }),
   encode: (supported) => {
     const isOne = (each: unknown): boolean => allows(supported, { format: each }, "", ["format"]);
-    // a filter that nothing passes would draw for ever
+    // fast-check would search forever if no input passed the filter
     if (!fc.sample(format(), { numRuns: 2000, seed: 1 }).some(isOne)) throw none("encode", supported);
     return encodeCase(format().filter(isOne));
   },
 };
 
-/** Inputs of an operation that are aimed at what a subject supports: most, but not all of them, are supported. */
+/** Inputs aimed at what a subject supports. Most, but not all, are supported. */
 export function aimedInputs(operation: OperationName, supported: Supported): fc.Arbitrary<unknown> {
   return AIMED[operation]?.(supported) ?? OPERATIONS[operation].arbitrary;
 }
 
 /**
- * Inputs of an operation that a subject supports. Throws `ArgumentError` if there are none, for example because a field is
- * misspelt, and for an unknown operation or values that are not in lists.
+ * Supported inputs of an operation. Throws `ArgumentError` if there are none, for example because a field is misspelt, for an
+ * unknown operation, and for values that are not in lists.
  */
 export function supportedInputs(operation: OperationName, supported: Supported): Inputs {
   operationName("supportedInputs", "operation", operation);
@@ -78,19 +78,19 @@ export function supportedInputs(operation: OperationName, supported: Supported):
   const drawn = aimedInputs(operation, own);
   for (let seed = 0; seed < DRAWS.rounds; seed++) {
     const some = fc.sample(drawn, { numRuns: DRAWS.inputs, seed });
-    // a filter that nothing passes would draw for ever
+    // fast-check would search forever if no input passed the filter
     if (some.some((input) => allows(own, input)))
       return { [operation]: drawn.filter((input) => allows(own, input)) };
   }
   throw none(operation, own);
 }
 
-/** Inputs of all operations of which a subject supports a part. */
+/** Inputs of all operations that a subject supports in part. */
 export function inputsWithin(supported: SupportedInputs): Inputs {
   return Object.assign({}, ...OPERATION_NAMES.map((name) => supportedInputs(name, supported[name] ?? {})));
 }
 
-/** The numbers of fields, values and characters that a message shows. */
+/** The maximum number of fields, values and characters in a message. */
 const MAX_SHOWN = 8;
 const MAX_NAME = 60;
 

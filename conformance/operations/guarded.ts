@@ -1,6 +1,6 @@
 /**
- * A backend whose fresh memory is poisoned and fenced, so that tests see elements that are not written and writes
- * outside of a tensor.
+ * A backend whose fresh memory is poisoned and fenced, so that tests detect elements that are not written and writes outside a
+ * tensor.
  */
 import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
@@ -55,10 +55,7 @@ function access(memory: Memory): Pick<Memory, "write" | "copy" | "read" | "readS
   };
 }
 
-/**
- * Linear memory with a fence before and after each allocation. The address that it returns lies inside of the allocated
- * block.
- */
+/** Linear memory with a fence before and after each allocation. It returns addresses inside the allocated blocks. */
 function fenced(memory: Memory): Memory {
   const sizes = new Map<number, number>();
   return {
@@ -92,10 +89,10 @@ const checkMemoryUse = optionsOf<MemoryUse>({
 });
 
 /**
- * Checks that a backend freed all that it allocated.
+ * Checks that a backend has freed everything since `before`.
  *
- * @throws `MismatchError` unless `backend` has as many live bytes and blocks as `before`.
- * @throws `ArgumentError` if `backend` is not a backend, `DisposedError` for a disposed one.
+ * @throws `MismatchError` unless `backend` has as many live bytes and blocks as `before`. @throws `ArgumentError` if `backend` is
+ * not a backend, `DisposedError` for a disposed one.
  */
 export function expectNoLeak(backend: Backend, before: MemoryUse): void {
   requireBackend("expectNoLeak", backend);

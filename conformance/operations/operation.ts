@@ -6,9 +6,9 @@ import type { PlainTensor } from "../values/plain.js";
 /** The results of one run, by name. */
 export type Answer = Readonly<Record<string, PlainTensor>>;
 
-/** A row of the table in operations.ts. `C` is plain data that contains everything the results depend on. */
+/** A row of the table in operations.ts. `C` is plain data that contains everything that affects the results. */
 export interface Operation<C> {
-  /** Inputs aimed at likely mistakes. */
+  /** Inputs that likely mistakes get wrong. */
   readonly arbitrary: Arbitrary<C>;
   /** Runs the operation through the public interface. The caller's scope disposes of tensors that remain. */
   readonly run: (backend: Backend, input: C) => Answer;

@@ -21,14 +21,14 @@ export const OPERATIONS: { readonly [K in OperationName]: Operation<Cases[K]> } 
 export const OPERATION_NAMES = Object.keys(ROWS) as readonly OperationName[];
 
 /**
- * An implementation under test: a function from plain data to plain data for each operation that it has. Answers have
- * the names of the table (`codes`; `rowwise.data`, `rowwise.scaleInv`, ...).
+ * An implementation under test: for each operation that it has, a function from plain data to plain data. Answers have the names
+ * of the table (`codes`; `rowwise.data`, `rowwise.scaleInv`, ...).
  */
 export type Subject = {
   readonly [K in OperationName]?: ((input: Cases[K]) => Answer | Promise<Answer>) | undefined;
 };
 
-/** The independent oracles, in exact arithmetic, without code in common with the reference. */
+/** The independent oracles, in exact arithmetic. They share no code with the reference. */
 export const ORACLE: Complete<Subject> = mapOperations((_, operation) => operation.oracle);
 
 /**

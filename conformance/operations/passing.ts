@@ -1,4 +1,4 @@
-/** A backend that forwards every call to another one. It is the base class of backends that observe or change calls. */
+/** A backend that forwards every call to another one: the base class of backends that observe or change calls. */
 import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
 import type { GemmArgs } from "../../src/backends/ops/gemm.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
@@ -8,11 +8,10 @@ import type { Memory } from "../../src/tensor/storage.js";
 /**
  * Forwards every call to `inner`. Subclasses override some of the methods.
  *
- * @throws `ArgumentError` for what is not a backend.
- * @throws `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` unless `inner` is a backend. @throws `DisposedError` for a disposed backend.
  */
 export abstract class PassingBackend implements Backend {
-  /** The memory of its tensors, by default that of `inner`. */
+  /** The memory of its tensors: `inner`'s by default. */
   readonly memory: Memory;
 
   constructor(
@@ -69,7 +68,7 @@ export abstract class PassingBackend implements Backend {
     return this.inner.algorithmFor?.(args);
   }
 
-  /** Calls `body` by `onSideStream` of `inner`. */
+  /** Calls `body` through `onSideStream` of `inner`. */
   onSideStream<R>(body: () => R): R {
     return this.inner.onSideStream ? this.inner.onSideStream(body) : body();
   }

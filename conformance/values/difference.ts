@@ -26,7 +26,7 @@ export interface Difference {
   readonly expected: { readonly code: number; readonly value: number };
 }
 
-/** Thrown if a result differs from what is expected. */
+/** Thrown if a result differs from the expected one. */
 export class MismatchError extends Error {
   /** The name of the class. */
   override readonly name = "MismatchError";
@@ -105,7 +105,7 @@ export function assertSameBits<D extends DType>(
 }
 
 /**
- * As `assertSameBits`, for whole tensors: types and shapes have to be equal too.
+ * As `assertSameBits`, for whole tensors: types and shapes must be equal too.
  *
  * @throws `ArgumentError` if an argument is not a plain tensor.
  */

@@ -30,7 +30,7 @@ export type Codes = Uint8Array | Uint16Array | Uint32Array;
 const SHOWN = 24;
 const elementType = dtypeOf(DTYPES);
 
-/** Throws `DTypeError` for an array of another kind than the elements of a type have. */
+/** Throws `DTypeError` if the kind of array does not match the dtype. */
 export function requireKind(user: string, name: string, dtype: DType, data: unknown): void {
   const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
   if (kind === wanted) return;
@@ -47,10 +47,10 @@ export class PlainTensor<D extends DType = DType> {
   readonly shape: Shape;
   /** Values for f32 and i32, codes for other types; FP4 has two codes per byte. */
   readonly data: TensorData<D>;
-  /** Marks what this constructor has made. */
+  /** Brands instances of this constructor. */
   readonly #isPlainTensor = true;
 
-  /** @internal Whether `x` is a plain tensor itself: neither a proxy of one nor an object with its prototype. */
+  /** @internal Whether `x` is a plain tensor itself: not a proxy of one, nor an object with its prototype. */
   static [Symbol.hasInstance](x: unknown): boolean {
     return isObject(x) && #isPlainTensor in x && inherits(this, x);
   }
@@ -87,17 +87,17 @@ export class PlainTensor<D extends DType = DType> {
     return asMatrix(this.shape);
   }
 
-  /** Whether it has no elements. Subjects name it: `"x.isEmpty": [false]`. */
+  /** Whether it has no elements. A subject refuses empty tensors with `"x.isEmpty": [false]`. */
   get isEmpty(): boolean {
     return elementCount(this.shape) === 0;
   }
 
-  /** Whether an element is NaN. Subjects name it: `"x.hasNaN": [false]`. */
+  /** Whether an element is NaN. A subject refuses NaN with `"x.hasNaN": [false]`. */
   get hasNaN(): boolean {
     return this.codes.some(specialsOf(this.dtype).isNaN);
   }
 
-  /** Whether an element is infinite. Subjects name it: `"x.hasInfinity": [false]`. */
+  /** Whether an element is infinite. A subject refuses infinities with `"x.hasInfinity": [false]`. */
   get hasInfinity(): boolean {
     return this.codes.some(specialsOf(this.dtype).isInfinity);
   }
@@ -112,23 +112,23 @@ export class PlainTensor<D extends DType = DType> {
     return `${this.dtype} [${this.shape}] ${codes.join(" ")}${rest}`;
   }
 
-  /** The form in which fast-check prints the tensor. */
+  /** The string that fast-check prints for the tensor. */
   [toStringMethod](): string {
     return this.toString();
   }
 }
 
 /**
- * A tensor with one given code per element: bit patterns for f32; FP4 codes are packed.
+ * Creates a tensor from one code per element: bit patterns for f32; FP4 codes are packed.
  *
- * @throws `ArgumentError` if `codes` is not an array of numbers, or for data that `PlainTensor` refuses.
- * @throws `DTypeError` for an unknown type, `ShapeError` for an invalid shape or another number of codes.
+ * @throws `ArgumentError` if `codes` is not an array of numbers, or for data that `PlainTensor` refuses. @throws `DTypeError` for
+ * an unknown type, `ShapeError` for an invalid shape or a wrong number of codes.
  */
 export function fromCodes<D extends DType>(dtype: D, shape: Shape, codes: ArrayLike<number>): PlainTensor<D> {
   return new PlainTensor(dtype, shape, storeCodes(dtype, ownCodes(codes)));
 }
 
-/** Returns the codes; those of an array are copied, each read once. */
+/** Returns the codes; codes in a plain array are copied, each read once. */
 function ownCodes(codes: ArrayLike<number>): ArrayLike<number> {
   const kind = kindOf(codes);
   if (kind !== undefined) {
@@ -154,14 +154,14 @@ export function codeValue(dtype: DType, code: number): number {
   return valueOfCode(code, SCALAR_FORMATS[dtype]);
 }
 
-/** The code of infinity, and the bits without the sign, of the types of inputs. */
+/** The code of infinity, and the mask of magnitude bits, of each wide type. */
 const WIDE_CODES: Readonly<Record<WideDType, readonly [infinity: number, magnitude: number]>> = {
   f32: [0x7f800000, 0x7fffffff],
   bf16: [0x7f80, 0x7fff],
   f16: [0x7c00, 0x7fff],
 };
 
-/** Which codes of a type are NaN and which infinities. */
+/** Tests for the NaN and infinity codes of a type. */
 export function specialsOf(dtype: DType): {
   readonly isNaN: (code: number) => boolean;
   readonly isInfinity: (code: number) => boolean;

@@ -1,11 +1,11 @@
-/** Results of oracles as tensors: each f32 value is rounded once to the result's type. */
+/** Converts results of oracles to tensors: each f32 value is rounded once to the result's type. */
 import { SCALAR_FORMATS } from "../../src/formats/scalar.js";
 import { isWide, type Shape, type WideDType } from "../../src/tensor/shape.js";
 import { bitsOf, mul } from "../oracle/core/rational.js";
 import { encode } from "../oracle/core/scalar.js";
 import { fromCodes, type PlainTensor, wideValues } from "./plain.js";
 
-/** The types that results are rounded to. */
+/** The types of results. */
 export type ResultDType = WideDType | "e4m3" | "e5m2";
 
 /** Rounds values to a type. Wide types overflow to infinity; FP8 multiplies the values by `scale` and saturates. */

@@ -1,6 +1,4 @@
-/**
- * The values of codes, and the points between them where roundings change. f64 holds every value and midpoint exactly.
- */
+/** The values of codes, and the thresholds between them where rounding changes. f64 holds every value and midpoint exactly. */
 import { derive, factsOf } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../src/formats/scalar.js";
 
@@ -10,8 +8,7 @@ export function layoutOf(format: ScalarFormat | ScalarLayout): ScalarLayout {
 }
 
 /**
- * The value of a code without its sign, specials read as numbers. One past the largest code continues into the next
- * binade.
+ * The value of a code without its sign; special codes count as numbers. One past the largest code continues into the next binade.
  */
 export function magnitudeOf(code: number, layout: ScalarLayout): number {
   const binade = 2 ** layout.mantissaBits;

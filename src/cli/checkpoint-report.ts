@@ -1,4 +1,4 @@
-/** Prints what is known of a checkpoint. */
+/** Prints the report on a checkpoint. */
 
 import { selectNames } from "../checkpoints/glob.js";
 import {
@@ -61,14 +61,14 @@ export async function reportOn(
   const read = (other?: Checkpoint): Promise<CheckpointReport> =>
     withCheckpoint(path, async (checkpoint) => {
       const surveyed = await survey(checkpoint, as);
-      const wanted = selectNames(
+      const names = selectNames(
         tensors,
         surveyed.weights.map(({ name }) => name),
       );
-      const progress = session.progress(bytesOfCodes(surveyed, wanted), "B");
+      const progress = session.progress(bytesOfCodes(surveyed, names), "B");
       try {
         return await inspect(checkpoint, surveyed, {
-          wanted,
+          wanted: names,
           original: other,
           onBytes: (count) => progress.add(count),
         });
@@ -79,7 +79,7 @@ export async function reportOn(
   return original === undefined ? read() : withCheckpoint(original, read);
 }
 
-/** Calls `body`. With --json an error is printed as JSON too, before it is thrown again. */
+/** Calls `body`. With --json an error is also printed as JSON before it is thrown again. */
 export async function tellingErrors<T>(session: Session, path: string, body: () => Promise<T>): Promise<T> {
   try {
     return await body();
@@ -123,7 +123,7 @@ function recipeText(recipe: CheckpointReport["recipes"][string] | undefined): st
     : "";
 }
 
-/** What is said of the whole. */
+/** The lines about the checkpoint as a whole. */
 export function wholeLines(report: CheckpointReport): string[] {
   const { shards, tensors, weights, own, unquantized, elements, bitsPerWeight, claim } = report;
   const claimed = claim ? [claim.method, ...claim.formats].join(", ") : "none";

@@ -1,7 +1,4 @@
-/**
- * Child processes of a command. Each runs in a process group of its own, so that a signal reaches it together with its own
- * children.
- */
+/** Child processes of a command. Each runs in its own process group, so that signals also reach its children. */
 import { type ChildProcess, spawn } from "node:child_process";
 
 let listener: (running: boolean, group: number) => void = () => {};
@@ -10,8 +7,8 @@ let listener: (running: boolean, group: number) => void = () => {};
  * Sets the listener of process groups: it is called with `true` when a group starts, and with `false` when its first process
  * ends.
  */
-export function watchGroups(told: typeof listener): void {
-  listener = told;
+export function watchGroups(onChange: typeof listener): void {
+  listener = onChange;
 }
 
 /** The exit status of a process, or the signal that ended it. */
@@ -33,8 +30,8 @@ export interface Child {
 /** Options of `startChild`. */
 export interface ChildOptions {
   /**
-   * Standard input, output and error of the program: nothing, a pipe, or a file descriptor of this process. Default: nothing, and
-   * standard error for both outputs.
+   * Standard input, output and error of the program: "ignore", a pipe, or a file descriptor of this process. Default: no input,
+   * and both outputs to standard error.
    */
   readonly stdio?: readonly ["ignore" | "pipe", "pipe" | 1 | 2, "pipe" | 2];
   readonly environment?: Readonly<Record<string, string>>;

@@ -11,7 +11,7 @@ export interface Call<T extends OptionTable> {
   readonly values: Values<T>;
   readonly inputs: readonly string[];
   /** The names of the options that were on the command line. */
-  readonly given: ReadonlySet<string>;
+  readonly usedOptions: ReadonlySet<string>;
 }
 
 export interface CommandSpec<T extends OptionTable> {
@@ -24,7 +24,7 @@ export interface CommandSpec<T extends OptionTable> {
   /** The names of the input files, in order. If the last name ends with "…", it stands for one or more files. */
   readonly inputs: readonly string[];
   readonly options: T;
-  /** General options that the command has no use for, and refuses. Default: it has all of them. */
+  /** General options that the command refuses because they do not apply to it. Default: none. */
   readonly without?: readonly string[];
   readonly run: (call: Call<T>) => Promise<ExitCode>;
 }

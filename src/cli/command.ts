@@ -15,8 +15,8 @@ import { Session } from "./session.js";
 import { FORCE, GENERAL } from "./shared-options.js";
 
 /**
- * Returns a command that prints its help on request. Otherwise it parses and checks the arguments, runs, and frees what the run
- * has opened.
+ * Returns a command that prints its help on request. Otherwise it parses and checks the arguments, runs, and frees what it
+ * opened.
  */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
   const writes = Object.values(spec.options).some(({ file }) => file === "written");
@@ -37,16 +37,16 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
         return 0;
       }
       const parsed = parseOptions(table, args);
-      const { positionals: inputs, given } = parsed;
+      const { positionals: inputs, usedOptions } = parsed;
       requireInputs(spec.inputs, inputs);
       for (const [name, row] of Object.entries(table)) {
-        if (row.required && !given.has(name))
+        if (row.required && !usedOptions.has(name))
           throw new ArgumentError(`--${name}${row.placeholder ? ` ${row.placeholder}` : ""} is needed`);
       }
       const session = new Session(spec.name, io, generalOf(parsed));
       try {
-        if (!given.has("force")) await requireDistinct(session.files, table, parsed);
-        return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, given });
+        if (!usedOptions.has("force")) await requireDistinct(session.files, table, parsed);
+        return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, usedOptions });
       } finally {
         await session.dispose();
       }
@@ -54,7 +54,7 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
   };
 }
 
-/** The values of the general options; those that a command is without have their defaults. */
+/** The values of the general options. Those that the command refuses have their defaults. */
 function generalOf({ values, ...parsed }: Parsed): Values<typeof GENERAL> {
   const fallbacks = Object.entries(GENERAL).map(([name, { fallback }]) => [name, fallback]);
   return valuesOf(GENERAL, { ...parsed, values: { ...Object.fromEntries(fallbacks), ...values } });
@@ -64,10 +64,10 @@ function generalOf({ values, ...parsed }: Parsed): Values<typeof GENERAL> {
 async function requireDistinct(
   files: Files,
   table: OptionTable,
-  { values, positionals, given }: Parsed,
+  { values, positionals, usedOptions }: Parsed,
 ): Promise<void> {
   const pathsOf = (file: "read" | "written") =>
-    Object.keys(table).filter((name) => table[name]?.file === file && given.has(name));
+    Object.keys(table).filter((name) => table[name]?.file === file && usedOptions.has(name));
   const read = [...positionals, ...pathsOf("read").map((name) => String(values[name]))];
   for (const name of pathsOf("written")) {
     const output = String(values[name]);

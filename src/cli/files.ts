@@ -1,4 +1,4 @@
-/** Where the files of a command are: on disk, or in a message of another program. */
+/** The files of a command: on disk, or in a message of another program. */
 import { stat } from "node:fs/promises";
 import { FileError } from "../errors.js";
 import { openFile, readAt } from "../io/files.js";
@@ -11,14 +11,14 @@ export interface OpenFile extends TensorSource {
   close(): Promise<void>;
 }
 
-/** Opens and writes files by their paths. All methods throw `FileError` for what cannot be read or written. */
+/** Opens and writes files by path. All methods throw `FileError` if that fails. */
 export interface Files {
   open(path: string): Promise<OpenFile>;
-  /** Writes a file of these tensors; `body` gives all their bytes. */
+  /** Writes a file of these tensors; `body` writes the bytes of each. */
   write(path: string, plan: FilePlan, body: (put: PutTensor) => Promise<void>): Promise<void>;
-  /** The contents of a text file of at most `most` bytes; `what` says in errors what has so many. */
+  /** The contents of a text file of at most `most` bytes; `what` names the file in errors. */
   text(path: string, what: string, most: number): Promise<string>;
-  /** The first of `others` that leads to the same file as `path`, also through links. */
+  /** The first of `others` that is the same file as `path`, also through links. */
   same(path: string, others: readonly string[]): Promise<string | undefined>;
 }
 
@@ -37,11 +37,11 @@ export const DISK: Files = {
   },
   async same(path, others) {
     const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
-    const own = await identify(path);
-    if (!own) return undefined;
+    const file = await identify(path);
+    if (!file) return undefined;
     for (const other of others) {
       const its = await identify(other);
-      if (its && its.dev === own.dev && its.ino === own.ino) return other;
+      if (its && its.dev === file.dev && its.ino === file.ino) return other;
     }
     return undefined;
   },

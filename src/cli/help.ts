@@ -1,4 +1,4 @@
-/** Help texts, which are made from the same tables of options as the parser. */
+/** Help texts, generated from the option tables that the parser uses. */
 import type { Command, CommandSpec } from "./command-types.js";
 import type { Option, OptionTable } from "./options.js";
 import { GENERAL } from "./shared-options.js";
@@ -28,7 +28,7 @@ function optionLines(table: OptionTable): string {
     .join("");
 }
 
-/** Returns the help of one command. `all` has all of its options, including those of every command. */
+/** Returns the help of one command. `all` includes the general options. */
 export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: OptionTable): string {
   const { name, summary, details = [], example, inputs, options } = spec;
   const needed = Object.entries(options).flatMap(([option, row]) => {
@@ -39,9 +39,9 @@ export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: Op
   const rows = (isGeneral: boolean): OptionTable =>
     Object.fromEntries(Object.entries(all).filter(([option]) => option in GENERAL === isGeneral));
   const ownRows = rows(false);
-  const own = Object.keys(ownRows).length > 0 ? `\nOptions:\n${optionLines(ownRows)}` : "";
+  const commandOptions = Object.keys(ownRows).length > 0 ? `\nOptions:\n${optionLines(ownRows)}` : "";
   const paragraphs = [summary, ...details].map((text) => `${wrap(text, 0)}\n`).join("\n");
-  return `${usage}\n\n${paragraphs}\nExample:\n  lockstep ${name} ${example}\n${own}\nGeneral options:\n${optionLines(rows(true))}`;
+  return `${usage}\n\n${paragraphs}\nExample:\n  lockstep ${name} ${example}\n${commandOptions}\nGeneral options:\n${optionLines(rows(true))}`;
 }
 
 /** Returns the help of the program. */

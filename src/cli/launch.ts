@@ -1,6 +1,6 @@
 /**
- * The main thread of the program. It starts a worker that runs the command (program.ts) and then only waits. A thread that
- * computes does not react to signals. This thread does, and ends the program within a fraction of a second.
+ * The main thread of the program. It starts a worker that runs the command (program.ts) and then only waits for signals, to which
+ * a computing thread does not react. It ends the program within a fraction of a second.
  */
 import { rmSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
@@ -13,8 +13,8 @@ const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 const PATIENCE_MS = 200;
 
 /**
- * A message of the worker: a temporary file or a process group has begun (`true`) or ended (`false`). Those that are left must
- * be removed if the program ends early.
+ * A message of the worker: a temporary file or a process group was created (`true`) or is gone (`false`). The rest are removed if
+ * the program ends early.
  */
 export type Leftover =
   | { readonly unfinished: boolean; readonly path: string }
@@ -99,7 +99,7 @@ export function launch(): void {
     const stopped = await Promise.race([worker.terminate().then(() => true), setTimeout(PATIENCE_MS, false)]);
     leftovers.removeFiles();
     if (stopped) process.exit(SIGNALS[signal]);
-    // process.exit would wait for the worker; the signal itself does not
+    // process.exit would wait for the worker; a signal does not
     for (const each of Object.keys(SIGNALS)) process.off(each, end);
     process.kill(process.pid, signal);
   }

@@ -85,13 +85,13 @@ function find(name: string | undefined): Command {
 }
 
 /**
- * Returns the line for an error, which begins with the command's name. If the error begins with the same name, because an
- * operation is called like the command, the name is printed only once.
+ * Returns the line for an error, prefixed with the command's name unless the message already begins with it (operations share
+ * names with commands).
  */
-function errorLine(name: string | undefined, said: string): string {
-  if (!COMMANDS.some((command) => command.name === name)) return `lockstep: ${said}\n`;
-  const own = new RegExp(`^(tensor ".*?": )?${name}: `, "s");
-  return `lockstep ${name}: ${said.replace(own, "$1")}\n`;
+function errorLine(name: string | undefined, message: string): string {
+  if (!COMMANDS.some((command) => command.name === name)) return `lockstep: ${message}\n`;
+  const prefix = new RegExp(`^(tensor ".*?": )?${name}: `, "s");
+  return `lockstep ${name}: ${message.replace(prefix, "$1")}\n`;
 }
 
 /** Returns the message of an error in one line. With LOCKSTEP_DEBUG=1 it returns the stack trace. */

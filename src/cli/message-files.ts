@@ -1,4 +1,4 @@
-/** The files of a command that another program sends in a frame, and gets back in one. */
+/** The files of a command whose inputs arrive in a frame and whose outputs are returned in one. */
 import { FileError } from "../errors.js";
 import { Coverage } from "../io/coverage/coverage.js";
 import type { Frame, FrameTensor } from "../io/frames/frame.js";
@@ -31,18 +31,18 @@ export class MessageFiles implements Files {
     body: (put: PutTensor) => Promise<void>,
   ): Promise<void> {
     if (this.#paths.has(path))
-      throw new FileError(`${path}: was written before; give each output a name of its own`);
+      throw new FileError(`${path}: was written before; give each output another name`);
     this.#paths.add(path);
     const entries = planEntries(path, tensors);
     const coverage = new Coverage(path, entries);
-    const given = new Map<string, Uint8Array>();
+    const received = new Map<string, Uint8Array>();
     await body(async (name, bytes, at = 0) => {
       const { begin, end } = coverage.add(name, bytes, at);
-      if (bytes.length === end - begin) given.set(name, bytes);
+      if (bytes.length === end - begin) received.set(name, bytes);
       else {
-        const whole = given.get(name) ?? new Uint8Array(end - begin);
-        whole.set(bytes, at);
-        given.set(name, whole);
+        const full = received.get(name) ?? new Uint8Array(end - begin);
+        full.set(bytes, at);
+        received.set(name, full);
       }
     });
     coverage.requireComplete();
@@ -51,7 +51,7 @@ export class MessageFiles implements Files {
         name: `${path}/${name}`,
         dtype,
         shape,
-        bytes: given.get(name) ?? new Uint8Array(),
+        bytes: received.get(name) ?? new Uint8Array(),
       });
     for (const [key, value] of Object.entries(metadata)) this.#metadata[`${path}/${key}`] = value;
   }

@@ -10,14 +10,14 @@ export interface Option<T> {
   readonly short?: string;
   /** The name of the value in the help. */
   readonly placeholder?: string;
-  /** Parses the text of the value; a flag is given "". It throws `ArgumentError` for an invalid text. */
+  /** Parses the value; a flag is given "". Throws `ArgumentError` for an invalid string. */
   readonly parse: (text: string) => T;
   /** The value if the option is not given. */
   readonly fallback: T;
   /** The default value as the help shows it. */
   readonly shown?: string;
   readonly required?: boolean;
-  /** Set if the value is a path: whether the command reads that file, writes it, or makes that folder. */
+  /** For a path: whether the command reads the file, writes it, or creates it as a folder. */
   readonly file?: "read" | "written" | "made";
 }
 
@@ -57,7 +57,7 @@ export function required(row: Row<string>): Option<string> {
   return { kind: "value", parse: someText, fallback: "", required: true, ...row };
 }
 
-/** An option whose value is one of `names`, each with what it means. */
+/** An option whose value is one of `names`. Each has an explanation for the help. */
 export function choice<const T extends string>(
   names: readonly T[],
   row: {
@@ -77,7 +77,7 @@ export function choice<const T extends string>(
   };
 }
 
-/** A help text with what each value means: "the backend: wasm, the reference; cuda, a GPU". */
+/** A help text that explains each value: "the backend: wasm, the reference; cuda, a GPU". */
 export function withMeanings(help: string, meanings: Readonly<Record<string, string>>): string {
   return `${help}: ${Object.entries(meanings)
     .map(([name, meaning]) => `${name}, ${meaning}`)
@@ -87,18 +87,18 @@ export function withMeanings(help: string, meanings: Readonly<Record<string, str
 /** Returns a parser of one of `names`. */
 export function oneOf<const T extends string>(names: readonly T[]): (text: string) => T {
   return (text) => {
-    const found = names.find((name) => name === text);
-    if (found !== undefined) return found;
+    const match = names.find((name) => name === text);
+    if (match !== undefined) return match;
     throw new ArgumentError(`"${text}" is not one of ${names.join(", ")}`);
   };
 }
 
-/** Returns a parser of a comma-separated list of `names`. It returns the given ones in the order of `names`. */
+/** Returns a parser of a comma-separated list of `names`. The result is in the order of `names`. */
 export function someOf<const T extends string>(names: readonly T[]): (text: string) => readonly T[] {
   const one = oneOf(names);
   return (text) => {
-    const given = text.split(",").map(one);
-    return names.filter((name) => given.includes(name));
+    const selected = text.split(",").map(one);
+    return names.filter((name) => selected.includes(name));
   };
 }
 
@@ -140,12 +140,12 @@ export function u64(text: string): bigint {
 export interface Parsed {
   readonly values: Readonly<Record<string, unknown>>;
   readonly positionals: readonly string[];
-  readonly given: ReadonlySet<string>;
+  readonly usedOptions: ReadonlySet<string>;
 }
 
 /**
  * Parses arguments by a table. Throws `ArgumentError` for an unknown option, a missing or superfluous value, an invalid value,
- * and an option that is given twice. It does not check that required options are given.
+ * and a repeated option. It does not check that required options are present.
  */
 export function parseOptions(table: OptionTable, args: readonly string[]): Parsed {
   const options: NonNullable<ParseArgsConfig["options"]> = {};
@@ -160,7 +160,7 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
     tokens: true,
   });
   const values: Record<string, unknown> = {};
-  const given = new Set<string>();
+  const usedOptions = new Set<string>();
   for (const [name, row] of Object.entries(table)) values[name] = row.fallback;
   for (const token of tokens) {
     if (token.kind !== "option") continue;
@@ -169,14 +169,14 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
       const names = Object.keys(table).map((name) => `--${name}`);
       throw new ArgumentError(`there is no option ${token.rawName}${nearest(token.rawName, names)}`);
     }
-    if (given.has(token.name)) throw new ArgumentError(`--${token.name} was given twice; give it once`);
-    // An argument that looks like the next option is not taken as a value, unless it is given as --name=value.
+    if (usedOptions.has(token.name)) throw new ArgumentError(`--${token.name} was given twice; give it once`);
+    // an argument that looks like an option is not taken as a value unless written as --name=value
     const isNext = !token.inlineValue && /^--[a-z]/.test(token.value ?? "");
     values[token.name] = parseValue(row, token.rawName, isNext ? undefined : token.value);
-    given.add(token.name);
+    usedOptions.add(token.name);
   }
   const positionals = tokens.flatMap((token) => (token.kind === "positional" ? [token.value] : []));
-  return { values, positionals, given };
+  return { values, positionals, usedOptions };
 }
 
 /** Returns the values of the options of one table. */

@@ -36,7 +36,7 @@ export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
 }
 
 /**
- * Returns the pieces for all tensors of a file: what `plan` returns or, if that is undefined, a copy. Errors name the tensor.
+ * Returns the pieces for all tensors of a file: the result of `plan`, or a copy if it is undefined. Errors name the tensor.
  * Throws `FileError` as soon as the header of `output` would be too long: a header of 100 MB may have a million tensors.
  */
 export async function planPieces(
@@ -84,7 +84,7 @@ export async function writePieces(
   }
 }
 
-/** All entries of several objects; of entries with the same key, the last one. */
+/** Merges objects; later entries of a key win. */
 function merged(all: readonly Metadata[]): Metadata {
   const entries = new Map<string, string>();
   for (const each of all) for (const [key, value] of Object.entries(each)) entries.set(key, value);

@@ -182,7 +182,7 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "row-scaled": "rowScaled",
 };
 
-/** The settings that belong to a dialect, by the options that would set them. */
+/** The settings that a dialect fixes, by the options that would set them. */
 const OF_DIALECTS = {
   "scale-rule": "scaleRule",
   "element-scaling": "elementScaling",
@@ -191,45 +191,46 @@ const OF_DIALECTS = {
 } as const;
 
 /**
- * The settings with the quantizer, and what decides bits, of their dialect, if there is one. Throws `ArgumentError` if neither a
- * quantizer nor a dialect is given, and for an option that the dialect has of its own.
+ * Fills in the quantizer and the settings of the dialect, if there is one. Throws `ArgumentError` if there is neither a quantizer
+ * nor a dialect, and for an option that the dialect fixes.
  */
-export function withDialect<S extends QuantizerSettings>(settings: S, given: ReadonlySet<string>): S {
+export function withDialect<S extends QuantizerSettings>(settings: S, usedOptions: ReadonlySet<string>): S {
   const { dialect } = settings;
   if (dialect === undefined) {
-    if (given.has("quantizer")) return settings;
+    if (usedOptions.has("quantizer")) return settings;
     throw new ArgumentError("--quantizer is needed, or --dialect");
   }
-  const own = [...Object.keys(OF_DIALECTS), "pow2-scales", "no-pow2-scales"].find((option) =>
-    given.has(option),
+  const conflicting = [...Object.keys(OF_DIALECTS), "pow2-scales", "no-pow2-scales"].find((option) =>
+    usedOptions.has(option),
   );
-  if (own) throw new ArgumentError(`--${own} is what --dialect ${dialect} says; leave one of them out`);
-  const asked = given.has("quantizer") ? settings.quantizer : undefined;
+  if (conflicting)
+    throw new ArgumentError(`--${conflicting} is what --dialect ${dialect} says; leave one of them out`);
+  const requested = usedOptions.has("quantizer") ? settings.quantizer : undefined;
   const { format, tile } = settings;
-  const [quantizer, fixed] = dialectSettings(dialect, asked, { format, tile });
+  const [quantizer, fixed] = dialectSettings(dialect, requested, { format, tile });
   const entries = Object.entries(OF_DIALECTS).flatMap(([option, field]) =>
     fixed[field] === undefined ? [] : [[option, fixed[field]] as const],
   );
   return { ...settings, ...Object.fromEntries(entries), quantizer, format: fixed.format, tile: fixed.tile };
 }
 
-/** Throws `ArgumentError` for an option that the quantizer does not have, and for options that exclude or need each other. */
-export function requireApplicable({ quantizer }: QuantizerSettings, given: ReadonlySet<string>): void {
+/** Throws `ArgumentError` for an option that the quantizer lacks, and for options that exclude or need each other. */
+export function requireApplicable({ quantizer }: QuantizerSettings, usedOptions: ReadonlySet<string>): void {
   for (const [option, field] of Object.entries(SETS)) {
     const takers = quantizersWith(field);
-    if (!given.has(option) || takers.includes(quantizer)) continue;
+    if (!usedOptions.has(option) || takers.includes(quantizer)) continue;
     throw new ArgumentError(`--${option} is for ${takers.join(", ")}; the quantizer is ${quantizer}`);
   }
-  if (given.has("scale") && !hasGivenScale({ quantizer })) {
+  if (usedOptions.has("scale") && !hasGivenScale({ quantizer })) {
     const takers = BLOCK_FORMAT_NAMES.filter((name) => hasGivenScale({ quantizer: name }));
     throw new ArgumentError(`--scale is for ${takers.join(", ")}; the quantizer is ${quantizer}`);
   }
   for (const option of ["err-mode", "e4m3-max"]) {
-    if (given.has(option) && !given.has("four-over-six"))
+    if (usedOptions.has(option) && !usedOptions.has("four-over-six"))
       throw new ArgumentError(`--${option} is for --four-over-six; give both, or leave out --${option}`);
   }
-  requireStochastic(given.has("random-bits"), given.has("stochastic"), "--stochastic");
-  if (given.has("pow2-scales") && given.has("no-pow2-scales")) {
+  requireStochastic(usedOptions.has("random-bits"), usedOptions.has("stochastic"), "--stochastic");
+  if (usedOptions.has("pow2-scales") && usedOptions.has("no-pow2-scales")) {
     throw new ArgumentError("--pow2-scales and --no-pow2-scales exclude each other");
   }
 }
@@ -240,15 +241,15 @@ export function specOf(backend: Backend, settings: QuantizerSettings): QuantizeS
   return makeQuantizer(backend, settings).quantizer.spec;
 }
 
-/** A new quantizer, at the start of its random bits. `amaxRecord` is the tensor in which fp8-delayed records the amax. */
+/** A new quantizer at the start of its random bits. `amaxRecord` is the tensor in which fp8-delayed stores the amax. */
 export interface MadeQuantizer {
   readonly quantizer: Quantizer;
   readonly amaxRecord?: Tensor<"f32">;
 }
 
 /**
- * Creates the quantizer that the options choose. Throws `ArgumentError` for a format or tile that it does not have. The open
- * scope owns the tensors that are created.
+ * Creates the quantizer that the options choose. Throws `ArgumentError` for a format or tile that it lacks. The open scope owns
+ * the tensors.
  */
 export function makeQuantizer(backend: Backend, settings: QuantizerSettings): MadeQuantizer {
   const { quantizer: name, format, tile, seed, offset } = settings;
@@ -287,9 +288,11 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
 function requireAmong(
   quantizer: BlockFormatName,
   option: string,
-  given: string | undefined,
+  requested: string | undefined,
   names: readonly string[],
 ): void {
-  if (given === undefined || names.includes(given)) return;
-  throw new ArgumentError(`--${option} ${given} is not one of ${names.join(", ")}, which ${quantizer} has`);
+  if (requested === undefined || names.includes(requested)) return;
+  throw new ArgumentError(
+    `--${option} ${requested} is not one of ${names.join(", ")}, which ${quantizer} has`,
+  );
 }

@@ -1,4 +1,4 @@
-/** Random bits for stochastic rounding that a file gives: U32 tensors beside the tensors that are rounded. */
+/** Random bits for stochastic rounding from the input file: U32 tensors next to the tensors that are rounded. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError, FileError } from "../errors.js";
 import { blockedRows, blockFormat } from "../formats/block.js";
@@ -12,7 +12,7 @@ import { flag } from "./options.js";
 
 const NAMES = { rowwise: "random_bits", columnwise: "random_bits_columnwise" } as const;
 
-/** The option that takes random bits from the file. */
+/** The option that reads random bits from the file. */
 export const RANDOM_BITS = {
   "random-bits": flag(
     "round a tensor NAME stochastically by the file's NAME.random_bits and, for the columnwise copy, NAME.random_bits_columnwise: U32, a word for each element in the order of the codes",
@@ -24,25 +24,25 @@ export function randomBitsName(name: string, direction: Direction): string {
   return `${name}.${NAMES[direction]}`;
 }
 
-/** The shape of the random bits of a copy of a matrix of that size: that of its codes before they are packed. */
+/** The shape of the random bits of a copy of a matrix: the shape of its codes before packing. */
 export function randomBitsShape(
   spec: QuantizeSpec,
   [rows, columns]: readonly [rows: number, columns: number],
   direction: Direction,
 ): Shape {
   if (direction === "rowwise") return [rows, columns];
-  const whole = blockedRows(spec, rows);
+  const rowCount = blockedRows(spec, rows);
   const isTransposed = blockFormat(spec.quantizer).columnwise.data === "transposed";
-  return isTransposed ? [columns, whole] : [whole, columns];
+  return isTransposed ? [columns, rowCount] : [rowCount, columns];
 }
 
-/** Throws `ArgumentError` for --random-bits without stochastic rounding, which `how` asks for. */
+/** Throws `ArgumentError` for --random-bits without stochastic rounding; `how` names the option that selects it. */
 export function requireStochastic(isGiven: boolean, isStochastic: boolean, how: string): void {
   if (isGiven && !isStochastic)
     throw new ArgumentError(`--random-bits is for stochastic rounding; give ${how} too, or leave it out`);
 }
 
-/** Reads the random bits of a copy of a tensor. Throws `FileError` if the file has none, or not as U32. */
+/** Reads the random bits of a copy of a tensor. Throws `FileError` if the file lacks them or their dtype is not U32. */
 export async function readRandomBits(
   file: TensorSource,
   name: string,
@@ -55,12 +55,12 @@ export async function readRandomBits(
   return viewAs("u32", bytes.byteOffset % 4 === 0 ? bytes : bytes.slice()) as Uint32Array;
 }
 
-/** Random bits of a file, by the copy that they are for. */
+/** Random bits from a file, for each copy. */
 export type RandomWords = Partial<Record<Direction, Uint32Array>>;
 
 /** The random bits as tensors, which the open scope owns. */
 export function givenRandomBits(backend: Backend, { rowwise, columnwise }: RandomWords): GivenRandomBits {
-  const made = (words: Uint32Array | undefined): Tensor<"u32"> | undefined =>
+  const asTensor = (words: Uint32Array | undefined): Tensor<"u32"> | undefined =>
     words && (fromBytes(backend, asBytes(words), [words.length], "u32") as Tensor<"u32">);
-  return { randomBits: made(rowwise), randomBitsColumnwise: made(columnwise) };
+  return { randomBits: asTensor(rowwise), randomBitsColumnwise: asTensor(columnwise) };
 }

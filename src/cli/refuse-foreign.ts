@@ -1,16 +1,16 @@
-/** Refuses tensors of other libraries' conventions where a command would copy them as they are, or take scales for values. */
+/** Refuses quantized tensors of other libraries where a command would copy them unchanged, or treat codes or scales as values. */
 
 import { type Foreign, foreignTensors } from "../checkpoints/recognize/foreign.js";
 import { FileError } from "../errors.js";
 import type { TensorEntry } from "../io/header/header.js";
 import type { TensorSource } from "../io/source.js";
 
-/** What a command does with a tensor that has no values of its own. */
+/** Whether a command refuses a tensor that is part of a quantized weight. */
 type Refused = (foreign: Foreign, entry: TensorEntry) => boolean;
 
 /**
- * Throws `FileError` that names the first tensor for which `refused` is true: codes and scales of a quantized weight, and codes
- * whose scales are absent.
+ * Throws `FileError` for the first tensor that `refused` selects among the codes and scales of quantized weights and codes
+ * without scales.
  */
 export function requireOwnValues(file: TensorSource, refused: Refused): void {
   for (const foreign of foreignTensors(file).values()) {

@@ -9,9 +9,9 @@ import type { GENERAL } from "./shared-options.js";
 
 /** Standard input and output as bytes. */
 export interface BinaryStreams {
-  /** The bytes of standard input. Throws `ArgumentError` if no program can send any. */
+  /** The bytes of standard input. Throws `ArgumentError` if it is a terminal. */
   read(): AsyncIterable<Uint8Array>;
-  /** As `read`, for a command that does nothing else while it waits. A chunk is valid until the next one is asked for. */
+  /** Like `read`, but blocks the thread while it waits. A chunk is valid until the next one is requested. */
   readBlocking(): AsyncIterable<Uint8Array>;
   write(bytes: Uint8Array): void;
 }
@@ -23,33 +23,33 @@ export const NO_BINARY: BinaryStreams = {
   write: () => {},
 };
 
-/** What a run is connected to. */
+/** The streams, files and backends of a run. */
 export interface CliIo {
   readonly stdout: Sink;
   readonly stderr: Sink;
   /** The streams of a command that exchanges bytes with another program. */
   readonly binary: BinaryStreams;
-  /** Where its files are. Default: on disk. */
+  /** The files. Default: on disk. */
   readonly files?: Files;
-  /** The backends of several runs, which outlive them. Default: a run opens its own, and disposes of it. */
+  /** Backends that several runs share and that outlive them. Default: a run opens and disposes of its own. */
   readonly backends?: Backends;
 }
 
-/** Backends that were opened, by the options that choose them. */
+/** Open backends, by the options that choose them. */
 export class Backends {
   readonly #open = new Map<string, Promise<Backend>>();
 
   /** Opens a backend at the first request. Throws `BackendError` with the reason if it is not available. */
   open(name: BackendName, threads: number | undefined): Promise<Backend> {
     const key = `${name} ${threads}`;
-    const known = this.#open.get(key);
-    if (known) return known;
+    const open = this.#open.get(key);
+    if (open) return open;
     const opened = openBackend(name, threads === undefined ? {} : { threads });
     this.#open.set(key, opened);
     return opened;
   }
 
-  /** Disposes of all that were opened. */
+  /** Disposes of all open backends. */
   async dispose(): Promise<void> {
     for (const opened of this.#open.values()) await (await opened.catch(() => undefined))?.dispose();
     this.#open.clear();
@@ -58,7 +58,7 @@ export class Backends {
 
 /** One run of a command. It opens its backend at the first request and disposes of it at the end. */
 export class Session {
-  readonly #own = new Backends();
+  readonly #ownedBackends = new Backends();
 
   constructor(
     readonly command: string,
@@ -66,7 +66,7 @@ export class Session {
     readonly general: Values<typeof GENERAL>,
   ) {}
 
-  /** Where its files are. */
+  /** The files of this run. */
   get files(): Files {
     return this.io.files ?? DISK;
   }
@@ -74,7 +74,7 @@ export class Session {
   /** Returns the backend that the options choose. Throws `BackendError` with the reason if it is not available. */
   backend(): Promise<Backend> {
     const { backend, threads } = this.general;
-    return (this.io.backends ?? this.#own).open(backend, threads);
+    return (this.io.backends ?? this.#ownedBackends).open(backend, threads);
   }
 
   /** Prints the result, as JSON if requested, else as lines of text. Characters that would control the terminal are escaped. */
@@ -98,7 +98,7 @@ export class Session {
   }
 
   async dispose(): Promise<void> {
-    await this.#own.dispose();
+    await this.#ownedBackends.dispose();
   }
 }
 

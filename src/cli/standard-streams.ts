@@ -53,13 +53,10 @@ export function readInput(): AsyncIterable<Uint8Array> {
   return createReadStream("", { fd: STDIN, autoClose: false, highWaterMark: 1 << 20 });
 }
 
-/** The bytes that one read of a pipe may give: the largest pipe that Linux allows by default. */
+/** The maximum size of one read: the largest pipe buffer that Linux allows by default. */
 const READ_BYTES = 1 << 20;
 
-/**
- * As `readInput`, but this thread does nothing else while it waits for bytes, which is faster. A chunk is valid until the next
- * one is asked for.
- */
+/** Like `readInput`, but blocks this thread while it waits, which is faster. A chunk is valid until the next one is requested. */
 export async function* readInputBlocking(): AsyncGenerator<Uint8Array, undefined> {
   requireNoTerminal();
   const buffer = new Uint8Array(READ_BYTES);

@@ -1,4 +1,4 @@
-/** The values of quantized tensors as the libraries of dialects compute them. */
+/** Dequantizes as other libraries do. */
 import { factsOf } from "../formats/derive.js";
 import { castTo } from "../ops/cast/cast.js";
 import { fromBytes, tensor } from "../ops/create.js";
@@ -15,7 +15,7 @@ import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "./table
 export interface DequantizeAsOptions {
   /** The dialect: a key of `DIALECTS`. */
   readonly dialect: DialectName;
-  /** The type of the result. Default: that of the dialect's values, or of `t` before it was quantized. */
+  /** The type of the result. Default: the type of the dialect's values; for `source`, the type of `t` before quantization. */
   readonly dtype?: WideDType | undefined;
 }
 
@@ -25,12 +25,12 @@ const checkOptions = optionsOf<DequantizeAsOptions>({
 });
 
 /**
- * Returns the values of `t` in its logical shape, as the library of a dialect computes them from the codes and scales of the
- * rowwise copy if there is one, else of the columnwise copy. They are rounded to the type that the library gives (`values` of the
- * dialect's row), and then to `dtype`. A dialect without values of its own has those of `dequantize`. NaN follows `dequantize`.
+ * Dequantizes `t` in its logical shape as the library of a dialect does, from the rowwise copy if there is one, else from the
+ * columnwise copy. The values are rounded to the type that the library returns (`values` of the dialect's row), then to `dtype`.
+ * A dialect that defines no values uses those of `dequantize`. NaN follows `dequantize`.
  *
- * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for an unknown dialect, one that does not
- * have the quantizer of `t`, and a `dtype` other than f32, bf16 and f16, `DisposedError` for a disposed tensor.
+ * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for an unknown dialect, a dialect that
+ * lacks the quantizer of `t`, and a `dtype` other than f32, bf16 and f16, `DisposedError` for a disposed tensor.
  */
 export function dequantizeAs(t: QuantizedTensor, options: DequantizeAsOptions): Tensor<WideDType> {
   requireQuantized("dequantizeAs", "t", t);
@@ -42,11 +42,11 @@ export function dequantizeAs(t: QuantizedTensor, options: DequantizeAsOptions): 
   const type = values.type === "source" ? t.dtype : values.type;
   using scope = new Scope();
   const read = values.typedScale || values.plusZero ? reread(t, type, values) : t;
-  const made = values.finiteScales ? castTo(withFiniteScales(read), type) : dequantize(read, type);
-  return scope.keep(dtype === undefined ? made : castTo(made, dtype));
+  const values32 = values.finiteScales ? castTo(withFiniteScales(read), type) : dequantize(read, type);
+  return scope.keep(dtype === undefined ? values32 : castTo(values32, dtype));
 }
 
-/** The copy that is dequantized, with the scale rounded to `type` and without the code of minus zero where a dialect says so. */
+/** The copy to dequantize, with the scale rounded to `type` and -0 codes replaced where the dialect does so. */
 function reread(
   t: QuantizedTensor,
   type: WideDType,
@@ -61,7 +61,7 @@ function reread(
 
 const directionOf = (t: QuantizedTensor): Direction => (t.rowwise ? "rowwise" : "columnwise");
 
-/** A quantized tensor with the tensors that `change` makes of those of the copy that is dequantized. */
+/** A quantized tensor whose dequantized copy has the tensors that `change` returns. */
 function withCopy(t: QuantizedTensor, change: (copy: CopyTensors) => CopyTensors): QuantizedTensor {
   const { spec, shape, dtype, scaleLayout, quantizer: ops } = t;
   const direction = directionOf(t);
@@ -76,28 +76,27 @@ function withCopy(t: QuantizedTensor, change: (copy: CopyTensors) => CopyTensors
 }
 
 /**
- * The values in f32, where the e8m0 code 255 is the scale 2^128: those that are NaN are twice those under 2^127. It waits for the
- * device.
+ * The values in f32 where the e8m0 code 255 is the scale 2^128: computed as twice the value under 2^127. Waits for the device.
  */
 function withFiniteScales(t: QuantizedTensor): Tensor<WideDType> {
-  const made = dequantize(t, "f32");
+  const doubled = dequantize(t, "f32");
   const { scaleInv } = t.copy(directionOf(t));
   const scales = scaleInv.dataSync();
-  if (!(scales instanceof Uint8Array) || !scales.includes(NAN_SCALE)) return made;
+  if (!(scales instanceof Uint8Array) || !scales.includes(NAN_SCALE)) return doubled;
   const below = scales.map((code) => Math.min(code, NAN_SCALE - 1));
   const halved = withCopy(t, (copy) => ({
     ...copy,
     scaleInv: fromBytes(scaleInv.backend, below, scaleInv.shape, scaleInv.dtype),
   }));
   const halves = dequantize(halved, "f32").dataSync() as Float32Array;
-  const values = made.dataSync() as Float32Array;
+  const values = doubled.dataSync() as Float32Array;
   const read = values.map((value, i) => (Number.isNaN(value) ? 2 * (halves[i] as number) : value));
-  return tensor(made.backend, read, t.shape);
+  return tensor(doubled.backend, read, t.shape);
 }
 
 const NAN_SCALE = 255;
 
-/** The codes of a signed format, where the code of minus zero is that of zero. It waits for the device. */
+/** The codes of a signed format with -0 replaced by +0. Waits for the device. */
 function withoutMinusZero(codes: Tensor): Tensor {
   const bits = storageBits(codes.dtype);
   const minus = 2 ** (factsOf(codes.dtype as "e2m1").bits - 1);

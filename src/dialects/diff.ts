@@ -1,4 +1,4 @@
-/** How two dialects differ on a tensor: in scales, codes, values, and errors. */
+/** Compares two dialects on a tensor: scales, codes, values, and errors. */
 import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat, type Tile } from "../formats/block.js";
 import { factsOf, resolveFormat, valueOfCode } from "../formats/derive.js";
@@ -23,29 +23,32 @@ export interface DiffDialectsOptions {
   readonly a: DialectName;
   /** The second dialect. */
   readonly b: DialectName;
-  /** The quantizer. Default: the first one of `a` that `b` has too. */
+  /** The quantizer. Default: the first quantizer of `a` that `b` has too. */
   readonly quantizer?: BlockFormatName | undefined;
-  /** The element format. Default: the first one of `a` that `b` has too. */
+  /** The element format. Default: the first format of `a` that `b` has too. */
   readonly format?: ScalarFormat | undefined;
-  /** The tile. Default: the first one of `a` that `b` has too. */
+  /** The tile. Default: the first tile of `a` that `b` has too. */
   readonly tile?: Tile | undefined;
-  /** The greatest number of examples of each kind. Default 2. */
+  /** The maximum number of examples of each kind. Default 2. */
   readonly examples?: number | undefined;
 }
 
-/** How far the values of a dialect are from the input, over elements where both are finite. */
+/** The distance of a dialect's values from the input, over elements where both are finite. */
 export interface DialectError {
   /** The largest |value - x|. */
   readonly max: number;
-  /** The signal to noise ratio in dB: 10 log10 of the sum of squares of x over that of the errors. Infinite without errors. */
+  /**
+   * The signal-to-noise ratio in dB: 10 log10 of the sum of squares of x divided by the sum of squared errors. Infinite if there
+   * are no errors.
+   */
   readonly sqnr: number;
 }
 
-/** What a dialect made of an element. */
+/** How a dialect quantizes an element. */
 export interface DialectElement {
   /** The stored scale, as a value. */
   readonly scale: number;
-  /** The code, without what else shares its byte. */
+  /** The code, without other bits of its byte. */
   readonly code: number;
   /** The dequantized value. */
   readonly value: number;
@@ -53,25 +56,25 @@ export interface DialectElement {
 
 /** An element on which two dialects differ. */
 export interface DialectExample {
-  /** What differs first: the scale, the code under equal scales, or the value of equal codes and scales. */
+  /** The first difference: the scale, the code under equal scales, or the value of equal codes and scales. */
   readonly kind: "scale" | "code" | "value";
-  /** The row and the column, in the tensor as a matrix. */
+  /** The row and the column in the tensor viewed as a matrix. */
   readonly at: readonly [row: number, column: number];
   /** The input element. */
   readonly x: number;
-  /** What the first dialect made of it. */
+  /** The element under the first dialect. */
   readonly a: DialectElement;
-  /** What the second dialect made of it. */
+  /** The element under the second dialect. */
   readonly b: DialectElement;
-  /** The difference in a sentence. */
+  /** The difference, in one sentence. */
   readonly words: string;
 }
 
-/** The number of differing elements among all. */
+/** A number of differing elements. */
 export interface DialectCount {
-  /** How many differ. */
+  /** The number of elements that differ. */
   readonly different: number;
-  /** How many there are. */
+  /** The total number of elements. */
   readonly of: number;
 }
 
@@ -81,17 +84,17 @@ export interface DialectDiff {
   readonly a: QuantizeSpec;
   /** The settings of the second dialect. */
   readonly b: QuantizeSpec;
-  /** Stored scales of blocks that differ. */
+  /** Block scales that differ. */
   readonly scales: DialectCount;
   /** Codes that differ. */
   readonly codes: DialectCount;
   /** Codes that differ although their scales are equal. */
   readonly codesOfEqualScales: number;
-  /** Values by each dialect's own dequantization. Two NaN are equal, zeros of two signs are not. */
+  /** Values by each dialect's dequantization. Two NaN are equal; +0 and -0 are not. */
   readonly values: DialectCount;
   /** The errors of each dialect. */
   readonly errors: { readonly a: DialectError; readonly b: DialectError };
-  /** The first differences of each kind: of scales, of codes, of values; at most one of each block. */
+  /** The first differences of each kind (scales, codes, values), at most one for each block. */
   readonly examples: readonly DialectExample[];
 }
 
@@ -104,19 +107,19 @@ const checkOptions = optionsOf<DiffDialectsOptions>({
   examples: integer(0, 1000),
 });
 
-/** The first of `a` that `b` has too, or the given one. Throws `ArgumentError` if there is none. */
+/** The requested value, or the first of `a` that `b` has too. Throws `ArgumentError` if there is none. */
 function shared<T extends string>(
   what: string,
   options: DiffDialectsOptions,
   [ofA, ofB]: readonly [readonly T[], readonly T[]],
-  given: T | undefined,
+  requested: T | undefined,
 ): T {
   const both = ofA.filter((each) => ofB.includes(each));
-  const found = given === undefined ? both[0] : both.find((each) => each === given);
-  if (found !== undefined) return found;
-  const asked = given === undefined ? "" : ` ${named(given)}`;
+  const match = requested === undefined ? both[0] : both.find((each) => each === requested);
+  if (match !== undefined) return match;
+  const request = requested === undefined ? "" : ` ${named(requested)}`;
   throw new ArgumentError(
-    `diffDialects: ${options.a} and ${options.b} do not both have a ${what}${asked}; ${options.a} has ${ofA.join(", ")}, ${options.b} has ${ofB.join(", ")}`,
+    `diffDialects: ${options.a} and ${options.b} do not both have a ${what}${request}; ${options.a} has ${ofA.join(", ")}, ${options.b} has ${ofB.join(", ")}`,
   );
 }
 
@@ -130,17 +133,17 @@ function commonSettings(options: DiffDialectsOptions) {
   const quantizer = shared("quantizer", options, [namesOf(a), namesOf(b)], options.quantizer);
   const row = blockFormat(quantizer);
   const [formA, formB] = [formOf(a, quantizer), formOf(b, quantizer)];
-  const given = options.format === undefined ? undefined : resolveFormat(options.format);
+  const format = options.format === undefined ? undefined : resolveFormat(options.format);
   const formats = [formA.formats ?? row.elements, formB.formats ?? row.elements] as const;
   const tiles = [formA.tiles ?? row.tiles, formB.tiles ?? row.tiles] as const;
   return {
     quantizer,
-    format: shared("format", options, formats, given),
+    format: shared("format", options, formats, format),
     tile: shared("tile", options, tiles, options.tile),
   };
 }
 
-/** One side: the dialect, its spec, codes and scales, and its values in f32. */
+/** One side of the comparison: the dialect, its spec, codes and scales, and its values in f32. */
 interface Side {
   readonly name: DialectName;
   readonly spec: QuantizeSpec;
@@ -154,14 +157,20 @@ function sideOf(
   settings: ReturnType<typeof commonSettings>,
 ): Side {
   using _scope = new Scope();
-  const made = quantizerOf({ dialect, ...settings }).quantize(x);
-  const values = dequantizeAs(made, { dialect, dtype: "f32" });
-  return { name: dialect, spec: made.spec, plain: plainOf(made), values: values.dataSync() as Float32Array };
+  const quantized = quantizerOf({ dialect, ...settings }).quantize(x);
+  const values = dequantizeAs(quantized, { dialect, dtype: "f32" });
+  return {
+    name: dialect,
+    spec: quantized.spec,
+    plain: plainOf(quantized),
+    values: values.dataSync() as Float32Array,
+  };
 }
 
 /**
- * Quantizes `x` (f32, bf16 or f16) by two dialects and says how the results differ: in how many scales, codes and values, how far
- * the values of each are from `x`, and the first elements of each kind in words. An empty tensor has no differences.
+ * Quantizes `x` (f32, bf16 or f16) under two dialects and reports how the results differ: the number of differing scales, codes
+ * and values, the error of each dialect against `x`, and the first differing elements of each kind in words. An empty tensor has
+ * no differences.
  *
  * @throws `ArgumentError` for dialects without a common quantizer, format or tile, `DTypeError` for a tensor that is not f32,
  * bf16 or f16, `ShapeError` for a shape that the blocks do not divide, `DisposedError` for a disposed tensor.
@@ -176,11 +185,11 @@ export function diffDialects(x: Tensor, options: DiffDialectsOptions): DialectDi
   return { a: a.spec, b: b.spec, ...countsOf(inputs, a, b, ownOptions.examples ?? 2) };
 }
 
-function countsOf(x: Float32Array, a: Side, b: Side, wanted: number): Omit<DialectDiff, "a" | "b"> {
+function countsOf(x: Float32Array, a: Side, b: Side, limit: number): Omit<DialectDiff, "a" | "b"> {
   const { columns, codes } = a.plain;
   const at = scaleAt(a.spec, columns);
   const count = { codes: 0, equalScales: 0, values: 0 };
-  const found: Record<DialectExample["kind"], DialectExample[]> = { scale: [], code: [], value: [] };
+  const examples: Record<DialectExample["kind"], DialectExample[]> = { scale: [], code: [], value: [] };
   const scaleSeen = new Set<number>();
   for (let i = 0; i < codes.length; i++) {
     const scale = at(Math.floor(i / columns), i % columns);
@@ -193,9 +202,9 @@ function countsOf(x: Float32Array, a: Side, b: Side, wanted: number): Omit<Diale
     if (!sameValue) count.values++;
     if (sameCode && sameValue && sameScale) continue;
     const kind = sameScale ? (sameCode ? "value" : "code") : "scale";
-    if (found[kind].length >= wanted || scaleSeen.has(scale) || (sameCode && sameValue)) continue;
+    if (examples[kind].length >= limit || scaleSeen.has(scale) || (sameCode && sameValue)) continue;
     scaleSeen.add(scale);
-    found[kind].push(exampleOf(kind, i, scale, x[i] as number, a, b));
+    examples[kind].push(exampleOf(kind, i, scale, x[i] as number, a, b));
   }
   const scales = Array.from(a.plain.scales, (each, i) => Object.is(each, b.plain.scales[i]));
   return {
@@ -204,7 +213,7 @@ function countsOf(x: Float32Array, a: Side, b: Side, wanted: number): Omit<Diale
     codesOfEqualScales: count.equalScales,
     values: { different: count.values, of: codes.length },
     errors: { a: errorOf(x, a.values), b: errorOf(x, b.values) },
-    examples: [...found.scale, ...found.code, ...found.value],
+    examples: [...examples.scale, ...examples.code, ...examples.value],
   };
 }
 
@@ -262,13 +271,13 @@ function outcome({ spec: { format } }: Side, { code, value }: DialectElement): s
   return `code ${codeText(code)}${saturates}, value ${numberText(value)}`;
 }
 
-/** The sentences of examples, by what differs. */
+/** The sentence of an example, by the kind of difference. */
 const WORDS: Readonly<Record<DialectExample["kind"], Words>> = {
   scale: (x, at, sides, elements) => {
     const [first, second] = sides.map(({ name, spec, plain }, i) => {
       const element = elements[i as 0 | 1];
-      const whole = plain.whole === undefined ? "" : ` under ${numberText(plain.whole)} of the tensor`;
-      return `${name} has the scale ${numberText(element.scale)}${whole} (${SCALE_RULES[spec.scaleRule].formula}): ${outcome(sides[i as 0 | 1], element)}`;
+      const tensorScale = plain.whole === undefined ? "" : ` under ${numberText(plain.whole)} of the tensor`;
+      return `${name} has the scale ${numberText(element.scale)}${tensorScale} (${SCALE_RULES[spec.scaleRule].formula}): ${outcome(sides[i as 0 | 1], element)}`;
     });
     return `${place(at, x)}; ${first}; ${second}`;
   },

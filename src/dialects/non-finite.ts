@@ -1,17 +1,17 @@
 /**
- * What packages do with NaN and infinities where that is not what numerics.md says. conformance/tests/dialects/non-finite.test.ts
- * holds it to what the packages gave.
+ * What packages do with NaN and infinities where numerics.md says otherwise. conformance/tests/dialects/non-finite.test.ts checks
+ * it against recorded answers of the packages.
  */
 
-/** What a package does with values that are not finite. A field is absent where quantizers of this library give its bits. */
+/** A package's treatment of NaN and infinities. A field is absent where this library's quantizers give the same bits. */
 export interface NonFinite {
-  /** What a NaN of the input becomes. */
+  /** The result for a NaN in the input. */
   readonly nan?: string;
-  /** What an infinity of the input becomes. */
+  /** The result for an infinity in the input. */
   readonly infinity?: string;
 }
 
-/** f32 scales: amax is NaN, so the scale is, and every quotient. */
+/** f32 scales: the amax is NaN, so the scale and all quotients are NaN. */
 export const NAN_SPREADS: NonFinite = {
   nan: "one NaN makes the scale NaN, and every code under that scale",
 };
@@ -75,7 +75,7 @@ export const GGUF_MXFP4: NonFinite = {
   infinity: "the scale byte of a block with an infinity is 0",
 };
 
-/** The witness has no such values. */
+/** The recorded answers contain no such values. */
 export const NOT_RECORDED: NonFinite = { nan: "not recorded", infinity: "not recorded" };
 
 export const TRITON_MX: NonFinite = {

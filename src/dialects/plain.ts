@@ -1,4 +1,4 @@
-/** Quantized tensors as plain numbers: one code for each element, and one scale for each block. */
+/** Quantized tensors as plain numbers: a code for each element and a scale for each block. */
 import { blocksIn, isTensorWide, scaleSpan } from "../formats/block.js";
 import { valueOfCode } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
@@ -12,15 +12,15 @@ export interface PlainQuantized {
   readonly columns: number;
   /** A code for each element, in row-major order. */
   readonly codes: Uint8Array;
-  /** A code or an f32 for each scale, in the order of `scaleAt`. */
+  /** A code or an f32 for each scale, indexed by `scaleAt`. */
   readonly scales: Uint8Array | Float32Array;
-  /** The amax or the scale of the tensor, where a rule stores one. */
+  /** The tensor amax or tensor scale, where a rule stores one. */
   readonly whole?: number;
-  /** The amaxes of rows, which `rowScaled` stores instead. */
+  /** The row amaxes that `rowScaled` stores instead. */
   readonly lineAmaxes?: Float32Array;
 }
 
-/** The rowwise copy of `t`, whose scales are in the logical layout. It waits for the device. */
+/** Reads the rowwise copy of `t`; the scales must be in the logical layout. Waits for the device. */
 export function plainOf(t: QuantizedTensor): PlainQuantized {
   const { data, scaleInv, amax } = requireQuantized("plainOf", "t", t).copy("rowwise");
   const [rows, columns] = asMatrix(t.shape);
@@ -28,11 +28,11 @@ export function plainOf(t: QuantizedTensor): PlainQuantized {
   const codes = storageBits(data.dtype) === 4 ? unpackFour(bytes).subarray(0, rows * columns) : bytes.slice();
   const scales = scaleInv.dataSync().slice() as Uint8Array | Float32Array;
   const stored = amax?.dataSync().slice() as Float32Array | undefined;
-  const beside = stored && (t.spec.rowScaled ? { lineAmaxes: stored } : { whole: Number(stored[0]) });
-  return { rows, columns, codes, scales, ...beside };
+  const tensorPart = stored && (t.spec.rowScaled ? { lineAmaxes: stored } : { whole: Number(stored[0]) });
+  return { rows, columns, codes, scales, ...tensorPart };
 }
 
-/** The index of the scale of an element. */
+/** Returns the function that gives the index of an element's scale. */
 export function scaleAt(
   spec: Pick<QuantizeSpec, "quantizer" | "tile">,
   columns: number,
@@ -43,17 +43,17 @@ export function scaleAt(
   return (row, column) => Math.floor(row / lines) * across + Math.floor(column / length);
 }
 
-/** The value of a stored scale of that type. */
+/** Decodes a stored scale of a type. */
 export function scaleValue(type: ScalarFormat | "f32", stored: number): number {
   return type === "f32" ? stored : Math.abs(valueOfCode(type, stored));
 }
 
-/** A code as text, such as `0x7e`. */
+/** Prints a code, such as `0x7e`. */
 export function codeText(code: number): string {
   return `0x${code.toString(16).padStart(2, "0")}`;
 }
 
-/** A number as text: a power of two as one, others with as many digits as they have. */
+/** Prints a number: a power of two as such, others with all their digits. */
 export function numberText(value: number): string {
   if (Object.is(value, -0)) return "-0";
   const power = Math.log2(Math.abs(value));

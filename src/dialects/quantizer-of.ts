@@ -1,4 +1,4 @@
-/** Quantizers that do what another library does. */
+/** Quantizers that reproduce other libraries. */
 import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
@@ -12,11 +12,11 @@ import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectForm, type DialectNa
 export interface QuantizerOfOptions extends QuantizerOptions {
   /** The dialect: a key of `DIALECTS`. */
   readonly dialect: DialectName;
-  /** The quantizer, for a dialect that has several; default: the first one. */
+  /** The quantizer, for a dialect with several. Default: the first. */
   readonly quantizer?: BlockFormatName | undefined;
-  /** The element format, one of the dialect's. Default: its first. */
+  /** The element format, one of the dialect's formats. Default: the first. */
   readonly format?: ScalarFormat | undefined;
-  /** The tile, one of the dialect's. Default: its first. */
+  /** The tile, one of the dialect's tiles. Default: the first. */
   readonly tile?: Tile | undefined;
 }
 
@@ -29,7 +29,7 @@ const checkOptions = optionsOf<QuantizerOfOptions>({
 });
 
 /**
- * Creates the quantizer that gives the codes and scales of another library for finite values, to the bit (docs/dialects.md).
+ * Creates a quantizer that gives another library's codes and scales in every bit, for finite values (docs/dialects.md).
  *
  * @throws `ArgumentError` for an unknown dialect, and for a quantizer, format or tile that the dialect does not have.
  */
@@ -40,7 +40,7 @@ export function quantizerOf(options: QuantizerOfOptions): Quantizer {
 }
 
 /**
- * The form of a dialect for a quantizer, or its first one. Throws `ArgumentError` if it has none for that quantizer.
+ * The form of a dialect for a quantizer; default: its first form. Throws `ArgumentError` if it has none for that quantizer.
  *
  * @shared
  */
@@ -53,8 +53,8 @@ export function formOf(name: DialectName, quantizer?: BlockFormatName): DialectF
 }
 
 /**
- * The arguments of `quantizerNamed` for a dialect. Throws `ArgumentError` for a format or tile that it does not have, and for a
- * setting that it fixes to another value.
+ * The arguments of `quantizerNamed` for a dialect. Throws `ArgumentError` for a format or tile that the dialect does not have,
+ * and for a setting whose value the dialect fixes differently.
  *
  * @shared
  */
@@ -66,16 +66,18 @@ export function dialectSettings(
   const form = formOf(name, quantizer);
   const row = blockFormat(form.quantizer);
   const { formats = row.elements, tiles = row.tiles, fixed } = form;
-  const among = <T extends string>(option: string, given: T | undefined, all: readonly T[]): T => {
-    const found = given === undefined ? all[0] : given;
-    if (found !== undefined && all.includes(found)) return found;
-    throw new ArgumentError(`the dialect ${name} has no ${option} ${named(given)}; it has ${all.join(", ")}`);
+  const among = <T extends string>(option: string, requested: T | undefined, all: readonly T[]): T => {
+    const selected = requested === undefined ? all[0] : requested;
+    if (selected !== undefined && all.includes(selected)) return selected;
+    throw new ArgumentError(
+      `the dialect ${name} has no ${option} ${named(requested)}; it has ${all.join(", ")}`,
+    );
   };
   for (const [option, value] of Object.entries(fixed)) {
-    const given = settings[option as keyof typeof fixed];
-    if (given !== undefined && given !== value)
+    const setting = settings[option as keyof typeof fixed];
+    if (setting !== undefined && setting !== value)
       throw new ArgumentError(
-        `the dialect ${name} has ${option} ${value}, not ${named(given)}; leave it out`,
+        `the dialect ${name} has ${option} ${value}, not ${named(setting)}; leave it out`,
       );
   }
   const format = among(

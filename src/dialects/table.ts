@@ -1,7 +1,7 @@
 /**
- * The dialects, one row each: how another library scales, rounds and stores. A row names what decides bits (a quantizer and its
- * settings) and how the tensors lie in the library's own files. docs/dialects.md lists them; a row has a witness, which
- * conformance/tests/dialects replays.
+ * The dialects, one row each: how another library scales, rounds and stores. A row names what determines the bits (a quantizer
+ * and its settings) and the tensors in the library's own files. docs/dialects.md lists the rows. Recorded answers of each library
+ * are replayed in conformance/tests/dialects.
  */
 import type { DialectValues } from "../explain/dequantized.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
@@ -12,15 +12,15 @@ import type { NonFinite } from "./non-finite.js";
 import * as nonFinite from "./non-finite.js";
 import type { Undecided } from "./undecided.js";
 
-/** What a dialect fixes of a quantizer. Other options of the quantizer have their defaults. */
+/** A quantizer with the settings that a dialect fixes. Other options keep their defaults. */
 export interface DialectForm {
   /** The quantizer: a key of `BLOCK_FORMATS`. */
   readonly quantizer: BlockFormatName;
-  /** The element formats, the default first. If absent, those of the quantizer. */
+  /** The element formats, the default first. If absent, all formats of the quantizer. */
   readonly formats?: readonly ScalarFormat[];
-  /** The tiles, the default first. If absent, those of the quantizer. */
+  /** The tiles, the default first. If absent, all tiles of the quantizer. */
   readonly tiles?: readonly Tile[];
-  /** The settings of the quantizer that the dialect fixes. */
+  /** The settings that the dialect fixes. */
   readonly fixed: {
     readonly scaleRule?: ScaleRuleName;
     readonly elementScaling?: ElementScalingName;
@@ -29,33 +29,33 @@ export interface DialectForm {
   };
 }
 
-/** A tensor of a quantized weight [N, K] in a file of the dialect's library. */
+/** A tensor of a quantized weight [N, K] in the library's own files. */
 export interface DialectTensor {
-  /** Its name, or the end of it. */
+  /** Its name or suffix. */
   readonly name: string;
-  /** Its dtype, as safetensors files have it. */
+  /** Its safetensors dtype. */
   readonly dtype: string;
   /** Its shape, in terms of N and K. */
   readonly shape: string;
-  /** What it has: codes, scales that multiply, scales that divide, or the shape of packed codes. */
+  /** Its contents: codes, scales that multiply, scales that divide, or the shape of packed codes. */
   readonly role: "codes" | "multiplier" | "divisor" | "shape";
 }
 
 /** One row of `DIALECTS`. */
 export interface Dialect {
-  /** What it is, in a few words. */
+  /** A summary in a few words. */
   readonly summary: string;
-  /** Its quantizers. If there are several, the caller names one. */
+  /** Its quantizers. If there are several, the caller chooses one. */
   readonly forms: readonly DialectForm[];
-  /** How the library dequantizes. Absent if it gives no values: they are then those of `dequantize`. */
+  /** How the library dequantizes. Absent if it does not; `dequantize` then defines the values. */
   readonly values?: DialectValues;
   /** The tensors of a weight in the library's files; empty if the dialect has no files of its own. */
   readonly tensors: readonly DialectTensor[];
-  /** What the package does with NaN and infinities, where that is not what numerics.md says; absent if it does the same. */
+  /** The package's treatment of NaN and infinities where it differs from numerics.md; absent if it does not. */
   readonly nonFinite?: NonFinite;
-  /** Finite inputs for which the package gives bits that it does not define; absent if there are none. */
+  /** Finite inputs for which the package's result is undefined; absent if there are none. */
   readonly undecided?: Undecided;
-  /** The package, version and function, or the specification, that it follows. */
+  /** The package, version and function, or the specification, that the row follows. */
   readonly source: string;
 }
 
@@ -70,7 +70,7 @@ const OF_SOURCE: DialectValues = { type: "source" };
 const OF_BF16: DialectValues = { type: "bf16" };
 
 const WEIGHT: DialectTensor = { name: "weight", dtype: "F8_E4M3", shape: "[N, K]", role: "codes" };
-/** Two codes in a byte, that of the even column in the low nibble. */
+/** Two codes to a byte, with the even column in the low nibble. */
 const PACKED: DialectTensor = { name: "weight_packed", dtype: "U8", shape: "[N, K/2]", role: "codes" };
 const TORCHAO_PACKED: DialectTensor = { ...PACKED, name: "_weight_qdata" };
 const scale = (dtype: string, shape: string, name = "weight_scale"): DialectTensor => ({

@@ -1,18 +1,18 @@
-/** Finite inputs for which a package gives bits that it does not define, or none. */
+/** Finite inputs for which a package's result is undefined. */
 
-/** Which inputs they are, and why. */
+/** A class of inputs, and the reason. */
 export interface Undecided {
-  /** Tensors whose stored scale of the tensor is at most this. */
+  /** Tensors whose stored tensor scale is at most this. */
   readonly tensorScale?: number;
   /** Rows whose amax is at least this. */
   readonly amax?: number;
-  /** Matrices of at most so many columns. */
+  /** Matrices with at most this many columns. */
   readonly columns?: number;
   /** The reason. */
   readonly because: string;
 }
 
-/** Whether the package does not define the codes of a row with that amax, under that stored scale of the tensor. */
+/** Whether the package leaves the codes of a row with this amax undefined under this tensor scale. */
 export function isUndecided(limits: Undecided, tensorScale: number, amax: number): boolean {
   return (
     (limits.tensorScale !== undefined && tensorScale <= limits.tensorScale) ||

@@ -1,4 +1,4 @@
-/** Exact facts of binary numbers, and their texts. */
+/** Exact properties of binary floating-point numbers, and how to print them. */
 
 const view = new DataView(new ArrayBuffer(8));
 
@@ -21,26 +21,22 @@ export function f32OfBits(bits: number): number {
   return view.getFloat32(0);
 }
 
-/** x truncated toward zero to a multiple of 2^grid. */
+/** Truncates x toward zero to a multiple of 2^grid. */
 export function truncateTo(x: number, grid: number): number {
-  // in two factors, because the inverse of a small power of two may be beyond f64
+  // two factors: the reciprocal of a small power of two overflows f64
   const half = Math.trunc(grid / 2);
   return Math.trunc(x / 2 ** half / 2 ** (grid - half)) * 2 ** half * 2 ** (grid - half) + 0;
 }
 
-/** The magnitude of a finite number that is not zero: significand * 2^exponent, where the significand has 53 bits. */
+/** Decomposes |x| as significand * 2^exponent with a significand of 53 bits. x is finite and nonzero. */
 export function dyadicOf(x: number): { readonly significand: bigint; readonly exponent: number } {
   const exponent = floorLog2(x) - 52;
-  // in two factors, because 2^-exponent may be beyond f64
+  // two factors: 2^-exponent may overflow f64
   const half = Math.trunc(exponent / 2);
   return { significand: BigInt(Math.abs(x) / 2 ** half / 2 ** (exponent - half)), exponent };
 }
 
-/**
- * A number as a hexadecimal floating-point text, as C's %a writes it: -0x1.8p-3. Infinities and NaN are words. Every finite
- * number
- * has exactly one.
- */
+/** Prints a number in C's `%a` format: -0x1.8p-3. Infinities and NaN are words. Every finite number has exactly one form. */
 export function hexFloat(x: number): string {
   if (!Number.isFinite(x)) return String(x);
   const sign = x < 0 || Object.is(x, -0) ? "-" : "";

@@ -1,4 +1,4 @@
-/** The scale of one block by the settings of a quantization. */
+/** Computes the scale of one block from a quantize spec. */
 import { isTensorWide } from "../formats/block.js";
 import { ELEMENT_SCALINGS, type ElementScaling } from "../formats/element-scalings.js";
 import type { QuantizeSpec } from "../tensor/quantized.js";
@@ -6,19 +6,19 @@ import { type FourOverSixResult, fourOverSix } from "./four-over-six.js";
 import { RULE_STEPS, type RuleInput, type RuleResult } from "./scale-rules.js";
 import { roundedTo } from "./steps.js";
 
-/** What decides a scale besides the settings. */
+/** The inputs of a block's scale besides the spec. */
 export interface BlockInput
   extends Pick<RuleInput, "steps" | "amax" | "tensorAmax" | "dtype" | "tensorScale"> {
-  /** The values of the block, line by line; only 4over6 reads them. */
+  /** The values of the block, line by line. Only 4over6 reads them. */
   readonly lines: readonly (readonly number[])[];
 }
 
-/** The scale of a block by the rule of a spec, or by 4over6. Not for quantizers with a given scale. */
+/** Computes the scale of a block by the scale rule of a spec, or by 4over6. Not for quantizers whose caller sets the scale. */
 export function blockScaleBy(
   spec: QuantizeSpec,
-  { lines, ...given }: BlockInput,
+  { lines, ...inputs }: BlockInput,
 ): RuleResult & Partial<FourOverSixResult> {
-  const input = { ...given, amax: limited(spec, given) };
+  const input = { ...inputs, amax: limited(spec, inputs) };
   if (spec.fourOverSix !== "none") return fourOverSix({ ...input, lines, spec });
   const { bits }: ElementScaling = ELEMENT_SCALINGS[spec.elementScaling];
   return RULE_STEPS[spec.scaleRule]({

@@ -1,4 +1,4 @@
-/** The blocks of a matrix that share a scale: their elements, their amaxes, and the transform before them. */
+/** The blocks of a matrix that share a scale: their elements, their amaxes, and the transform that precedes quantization. */
 import { blockedRows, isTensorWide, tileSize } from "../formats/block.js";
 import type { TensorData } from "../tensor/data.js";
 import type { Direction, QuantizeSpec } from "../tensor/quantized.js";
@@ -16,7 +16,7 @@ export interface TensorValues {
   readonly shape: Shape;
 }
 
-/** An amax, and where it is. */
+/** An amax and its position. */
 export interface Amax {
   /** The largest magnitude, NaN ignored. */
   readonly value: number;
@@ -36,13 +36,13 @@ export interface Region {
   readonly right: number;
 }
 
-/** The values that one copy quantizes: those of the tensor, or of its transform, and the zeros that fill its last blocks. */
+/** The values that one copy quantizes: the tensor's values, or their Hadamard transform, padded with zeros to whole blocks. */
 export class CopySource {
-  /** Those of the copy: more than those of the tensor where its last blocks are filled. */
+  /** Rows of the copy: the tensor's rows, plus the padding rows that complete its last blocks. */
   readonly rows: number;
   readonly columns: number;
-  readonly #given: number;
-  #whole: Amax | undefined;
+  readonly #tensorRows: number;
+  #tensorAmaxCache: Amax | undefined;
   readonly #lines = new Map<number, Amax>();
 
   constructor(
@@ -50,8 +50,8 @@ export class CopySource {
     private readonly spec: QuantizeSpec,
     private readonly direction: Direction,
   ) {
-    [this.#given, this.columns] = asMatrix(values.shape);
-    this.rows = direction === "columnwise" ? blockedRows(spec, this.#given) : this.#given;
+    [this.#tensorRows, this.columns] = asMatrix(values.shape);
+    this.rows = direction === "columnwise" ? blockedRows(spec, this.#tensorRows) : this.#tensorRows;
   }
 
   /** Whether the values are transformed before they are quantized. */
@@ -59,9 +59,9 @@ export class CopySource {
     return this.spec.rht && this.direction === "columnwise";
   }
 
-  /** The element of the tensor; 0 in the rows that fill the last blocks. */
+  /** The tensor's element at a position; 0 in padding rows. */
   input(row: number, column: number): number {
-    if (row >= this.#given) return 0;
+    if (row >= this.#tensorRows) return 0;
     const { data, dtype } = this.values;
     return wideValue(dtype, data[row * this.columns + column] as number);
   }
@@ -102,7 +102,7 @@ export class CopySource {
     return Array.from({ length: columns }, (_, c) => Array.from({ length: rows }, (_, r) => at(r, c)));
   }
 
-  /** The largest magnitude in a region. NaN is ignored; 0 for none. */
+  /** The largest magnitude in a region. NaN is ignored; an empty region gives 0. */
   amaxIn({ top, bottom, left, right }: Region): Amax {
     let largest = 0;
     let at: readonly [number, number] | undefined;
@@ -118,25 +118,25 @@ export class CopySource {
     return at ? { value: largest, at } : { value: 0 };
   }
 
-  /** The amax of all values. It is computed once. */
-  get whole(): Amax {
-    this.#whole ??= this.amaxIn({ top: 0, bottom: this.rows, left: 0, right: this.columns });
-    return this.#whole;
+  /** The amax of all values, computed once. */
+  get tensorAmax(): Amax {
+    this.#tensorAmaxCache ??= this.amaxIn({ top: 0, bottom: this.rows, left: 0, right: this.columns });
+    return this.#tensorAmaxCache;
   }
 
-  /** What the scale of an element depends on: the amax of all values, or that of its line where lines have their own. */
+  /** The amax that an element's scale depends on: the amax of its line with `rowScaled`, else of all values. */
   levelOf(row: number, column: number): Amax {
-    return this.spec.rowScaled ? this.lineAmax(row, column) : this.whole;
+    return this.spec.rowScaled ? this.lineAmax(row, column) : this.tensorAmax;
   }
 
-  /** The amax of the row of an element, or in the columnwise copy of its column. */
+  /** The amax of an element's row, or of its column in the columnwise copy. */
   lineAmax(row: number, column: number): Amax {
     const isRow = this.direction === "rowwise";
     const line = isRow ? row : column;
     const [top, bottom] = isRow ? [row, row + 1] : [0, this.rows];
     const [left, right] = isRow ? [0, this.columns] : [column, column + 1];
-    const known = this.#lines.get(line) ?? this.amaxIn({ top, bottom, left, right });
-    this.#lines.set(line, known);
-    return known;
+    const amax = this.#lines.get(line) ?? this.amaxIn({ top, bottom, left, right });
+    this.#lines.set(line, amax);
+    return amax;
   }
 }

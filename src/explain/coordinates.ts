@@ -1,4 +1,4 @@
-/** Coordinates of elements that are to be explained. */
+/** Checks coordinates of elements to explain. */
 import { ArgumentError } from "../errors.js";
 import { describe, elementAt, isArray, listLength } from "../options.js";
 import type { Shape } from "../tensor/shape.js";
@@ -16,18 +16,18 @@ export function indexIn(user: string, shape: Shape, at: unknown): number {
   };
   if (!isArray(at)) return fail(`${describe(at)}, not a list of indices`);
   const count = listLength(at);
-  // only the first elements are read, because an array may have billions
+  // reads only the first elements, because the caller's array may have billions
   const read = Array.from({ length: Math.min(count, MAX_SHOWN) || 0 }, (_, i) =>
     elementAt(user, "at", at, i),
   );
   const shown = `[${read.map(describe)}${count > MAX_SHOWN ? ",..." : ""}]`;
   if (count !== shape.length) return fail(`${shown}, ${count} indices for ${shape.length} dimensions`);
-  let index = 0;
+  let flat = 0;
   for (const [axis, size] of shape.entries()) {
-    const own: unknown = axis < MAX_SHOWN ? read[axis] : elementAt(user, "at", at, axis);
-    if (typeof own !== "number" || !Number.isInteger(own) || own < 0 || own >= size)
+    const index: unknown = axis < MAX_SHOWN ? read[axis] : elementAt(user, "at", at, axis);
+    if (typeof index !== "number" || !Number.isInteger(index) || index < 0 || index >= size)
       return fail(`${shown}; index ${axis} must be a whole number from 0 to ${size - 1}`);
-    index = index * size + own;
+    flat = flat * size + index;
   }
-  return index;
+  return flat;
 }

@@ -1,29 +1,29 @@
-/** The value that the code and the scale of an element stand for, step by step (numerics.md §2.1, §5.10). */
+/** The value of an element from its code and scale, step by step (numerics.md §2.1, §5.10). */
 import { blockFormat } from "../formats/block.js";
 import { tensorScaleRole } from "../formats/scale-rules.js";
 import type { QuantizeSpec } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import { div, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
 
-/** How the dialect's library computes values from codes and scales: code times scale, rounded once, with these differences. */
+/** How a dialect's library dequantizes. The default is code times scale, rounded once; each field is a difference from it. */
 export interface DialectValues {
-  /** The type of the values: that of the tensor before it was quantized, or always the same one. */
+  /** The type of the values: the type of the tensor before quantization, or a fixed type. */
   readonly type: "source" | "bf16" | "f32";
-  /** Whether an f32 scale is rounded to that type before it multiplies. Default: no. */
+  /** Whether an f32 scale is rounded to the value type before it multiplies. Default: no. */
   readonly typedScale?: boolean;
-  /** Whether the code of minus zero is read as plus zero. Default: no. */
+  /** Whether the code for -0 is read as +0. Default: no. */
   readonly plusZero?: boolean;
-  /** Whether the e8m0 code 255 is the scale 2^128, and not NaN. Default: no. */
+  /** Whether the e8m0 code 255 is the scale 2^128 instead of NaN. Default: no. */
   readonly finiteScales?: boolean;
 }
 
-/** What an element is dequantized from. */
+/** The stored numbers from which an element is dequantized. */
 export interface StoredElement {
   /** The value of the code. */
   readonly element: number;
   /** The value of the scale of its block. */
   readonly scale: number;
-  /** The amax of the tensor, and the scale that a rule stores instead. */
+  /** The amax of the tensor, and the scale that some rules store in its place. */
   readonly tensorAmax: number;
   readonly tensorScale?: number | undefined;
 }
@@ -32,13 +32,13 @@ export interface StoredElement {
 export interface ExplainedValue {
   /** The steps in their order. */
   readonly steps: readonly ExplainedStep[];
-  /** The result of the last one. */
+  /** The result of the last step. */
   readonly value: number;
 }
 
 /**
- * The steps from the scale of a block to the factor of its codes, none where the scale is the factor. `type` is that of the
- * values.
+ * Computes the factor of a block's codes from its scale. There are no steps where the scale is the factor. `type` is the value
+ * type.
  */
 export function factorSteps(
   spec: QuantizeSpec,
@@ -65,12 +65,12 @@ export function factorSteps(
   return steps.list;
 }
 
-/** The type of the values that a dialect gives for a tensor of a type; f32 without one. */
+/** The type of dequantized values: the dialect's type for a tensor of type `dtype`, or f32 without a dialect. */
 export function valueType(rule: DialectValues | undefined, dtype: WideDType): WideDType {
   return rule?.type === "source" ? dtype : (rule?.type ?? "f32");
 }
 
-/** The value of an element as `dequantize` gives it in f32, or as a dialect's library does for a tensor of a type. */
+/** Dequantizes an element as `dequantize` does in f32, or as a dialect's library does. */
 export function dequantizedValue(
   spec: QuantizeSpec,
   stored: StoredElement,

@@ -1,11 +1,14 @@
-/** One fused dot-add of a tensor core (datapath.md §1). All of it is exact in f64. */
+/** One fused dot-add of a tensor core (datapath.md §1), computed exactly in f64. */
 import type { DotAdd } from "../formats/datapath.js";
 import { floorLog2, truncateTo } from "./binary.js";
 
-/** The exponent of a subnormal accumulator, that of the smallest normal f32. */
+/** The exponent used for a subnormal accumulator: the exponent of the smallest normal f32. */
 const F32_MIN_EXPONENT = -126;
 
-/** A term of a step: the exact product, or sum of a group of products; without exponent if it is zero and does not count. */
+/**
+ * A term of a step: the exact product, or the exact sum of a group of products. No exponent if it is zero and takes no part in
+ * the alignment.
+ */
 export interface Term {
   readonly value: number;
   readonly exponent?: number;
@@ -14,9 +17,9 @@ export interface Term {
 /** The parameters of a step that decide its sum. */
 export type Alignment = Pick<DotAdd, "alignBits" | "fractionBits" | "zeroAccumulator">;
 
-/** What a step computes. Terms and accumulator are truncated to multiples of 2^grid. */
+/** The result of a step. Terms and accumulator are truncated to multiples of 2^grid. */
 export interface DotAddSum {
-  /** The largest exponent. */
+  /** The largest exponent of terms and accumulator. */
   readonly exponent: number;
   readonly grid: number;
   /** The exact sum of the truncated terms and accumulator. */
@@ -25,12 +28,12 @@ export interface DotAddSum {
   readonly result: number;
 }
 
-/** The exponent of an accumulator as a term. */
+/** The exponent with which an accumulator takes part in the alignment. */
 export function accumulatorExponent(c: number, zeroAccumulator: number): number {
   return c === 0 ? zeroAccumulator : Math.max(floorLog2(c), F32_MIN_EXPONENT);
 }
 
-/** Adds terms to an accumulator. All of them are finite. */
+/** Adds finite terms to a finite accumulator. */
 export function dotAdd(rule: Alignment, c: number, terms: readonly Term[]): DotAddSum {
   let exponent = accumulatorExponent(c, rule.zeroAccumulator);
   for (const term of terms)
@@ -41,7 +44,9 @@ export function dotAdd(rule: Alignment, c: number, terms: readonly Term[]): DotA
   return { exponent, grid, sum: sum + 0, result: truncateSum(sum, rule.fractionBits) };
 }
 
-/** A sum truncated toward zero to `fractionBits` fraction bits in f32's exponent range; overflow gives an infinity, zero +0. */
+/**
+ * Truncates a sum toward zero to `fractionBits` fraction bits in f32's exponent range. Overflow gives an infinity; zero gives +0.
+ */
 function truncateSum(sum: number, fractionBits: number): number {
   if (sum === 0) return 0;
   if (Math.abs(sum) >= 2 ** 128) return sum < 0 ? -Infinity : Infinity;

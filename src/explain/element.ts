@@ -12,7 +12,7 @@ import { type RoundingExplanation, roundTo } from "./rounding.js";
 import type { RuleResult } from "./scale-rules.js";
 import { add, div, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
 
-/** Brings an element to the range of its format by the scale of its block. `dtype` is the type of the tensor. */
+/** Scales an element into the range of its format by its block's scale. `dtype` is the type of the tensor. */
 export function scaledElement(
   x: number,
   { scale, code, multiplier, divisor }: RuleResult,
@@ -35,7 +35,7 @@ export function scaledElement(
   return { steps: steps.list, value };
 }
 
-/** Rounds to the nearest code. The bits of the element scaling decide ties and zeros. */
+/** Rounds to the nearest code. The element scaling decides ties and the sign of zeros. */
 export function roundedElement(
   value: number,
   { format, elementScaling }: Pick<QuantizeSpec, "format" | "elementScaling">,

@@ -1,4 +1,4 @@
-/** Exact sums and products of numbers, and their single rounding to f32. */
+/** Exact sums and products, and one rounding to f32. */
 import { dyadicOf } from "./binary.js";
 
 /** The number significand * 2^exponent. */
@@ -7,11 +7,11 @@ export interface Dyadic {
   readonly exponent: number;
 }
 
-/** The exponents of f32: of the smallest normal number, and of the distance of subnormal numbers. */
+/** The exponents of the smallest normal f32 and of the smallest subnormal f32. */
 const MIN_EXPONENT = -126;
 const FRACTION_BITS = 23;
 
-/** Returns a finite number exactly. */
+/** Converts a finite number exactly. */
 export function dyadic(x: number): Dyadic {
   if (x === 0) return { significand: 0n, exponent: 0 };
   const { significand, exponent } = dyadicOf(x);
@@ -31,13 +31,13 @@ export function sumOf(terms: readonly Dyadic[]): Dyadic {
   return { significand, exponent };
 }
 
-/** Returns the f64 nearest to a number, ties to even, for magnitudes that are normal numbers of f64. */
+/** Rounds to the nearest f64, ties to even. The result must be a normal f64. */
 export function nearest({ significand, exponent }: Dyadic): number {
   const half = Math.trunc(exponent / 2);
   return Number(significand) * 2 ** half * 2 ** (exponent - half);
 }
 
-/** Returns the f32 nearest to a number, ties to even; zero is +0. */
+/** Rounds to the nearest f32, ties to even. Zero gives +0. */
 export function roundToF32({ significand, exponent }: Dyadic): number {
   if (significand === 0n) return 0;
   const negative = significand < 0n;
@@ -51,22 +51,22 @@ export function roundToF32({ significand, exponent }: Dyadic): number {
 }
 
 function roundShift(magnitude: bigint, drop: bigint): bigint {
-  const whole = magnitude >> drop;
-  const rest = magnitude - (whole << drop);
+  const truncated = magnitude >> drop;
+  const rest = magnitude - (truncated << drop);
   const half = 1n << (drop - 1n);
-  return rest > half || (rest === half && (whole & 1n) === 1n) ? whole + 1n : whole;
+  return rest > half || (rest === half && (truncated & 1n) === 1n) ? truncated + 1n : truncated;
 }
 
-/** Returns a * b + c of f32 numbers, rounded once. */
+/** Computes a * b + c of f32 numbers with one rounding. */
 export function fma(a: number, b: number, c: number): number {
   const near = a * b + c;
   if (!Number.isFinite(near)) return Math.fround(near);
   const exact = sumOf([times(dyadic(a), dyadic(b)), dyadic(c)]);
-  // the sign of an exact zero is that of the nearest f64
+  // an exact zero has the sign that f64 arithmetic gives it
   return exact.significand === 0n ? near : roundToF32(exact);
 }
 
-/** A number as text, significand * 2^exponent with an odd significand. */
+/** Prints a number as significand * 2^exponent with an odd significand. */
 export function dyadicText({ significand, exponent }: Dyadic): string {
   if (significand === 0n) return "0";
   let [odd, shift] = [significand, exponent];

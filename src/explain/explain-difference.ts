@@ -1,4 +1,4 @@
-/** Why two quantizations of one element differ, in the stage where they part and in words. */
+/** Explains why two quantizations of one element differ: the first stage that differs, and a reason in words. */
 import { ArgumentError } from "../errors.js";
 import { factsOf } from "../formats/derive.js";
 import { ELEMENT_SCALINGS } from "../formats/element-scalings.js";
@@ -8,8 +8,8 @@ import { f32Bits } from "./binary.js";
 import type { QuantizeExplanation } from "./quantize.js";
 
 /**
- * Where two quantizations of an element part: in the format, in the elements that share its scale, in the scale, in the number
- * that is rounded, in the code, or in the value that is read from code and scale.
+ * The first stage at which two quantizations of an element differ: the format, the block of elements that share a scale, the
+ * scale, the scaled number, the rounded code, or the dequantized value.
  */
 export type DifferingStage = "format" | "block" | "scale" | "scaled" | "code" | "value";
 
@@ -17,7 +17,7 @@ export type DifferingStage = "format" | "block" | "scale" | "scaled" | "code" | 
 export interface DifferenceExplanation {
   /** The first stage that differs. Absent if format, block, scale, code and value are equal. */
   readonly stage?: DifferingStage;
-  /** A sentence for each cause, in which A is the first quantization and B the second. Empty if there is no stage. */
+  /** A sentence for each cause. A is the first quantization and B the second. Empty if no stage differs. */
   readonly words: readonly string[];
 }
 
@@ -25,7 +25,7 @@ const USER = "explainDifference";
 
 type Words = (a: QuantizeExplanation, b: QuantizeExplanation) => string;
 
-/** The stages in their order: whether two quantizations differ there, and what is said then. */
+/** The stages in order, each with a test for a difference and the sentences that report it. */
 const STAGES: readonly {
   readonly stage: DifferingStage;
   readonly differs: (a: QuantizeExplanation, b: QuantizeExplanation) => boolean;
@@ -68,10 +68,10 @@ const STAGES: readonly {
 ];
 
 /**
- * Says why two quantizations of one element differ, from their explanations by `explainQuantize`: the first stage where they
- * part, and a sentence for each cause. The result is plain data. Two NaN are equal, zeros of two signs are not.
+ * Explains why two quantizations of one element differ, from their explanations by `explainQuantize`: the first stage that
+ * differs, and a sentence for each cause. The result is plain data. Two NaN are equal; +0 and -0 are not.
  *
- * @throws `ArgumentError` for explanations of two elements, or for what is no explanation.
+ * @throws `ArgumentError` for explanations of different elements, and for an argument that is not an explanation.
  */
 export function explainDifference(a: QuantizeExplanation, b: QuantizeExplanation): DifferenceExplanation {
   for (const [name, side] of [["a", a] as const, ["b", b] as const])
@@ -81,15 +81,15 @@ export function explainDifference(a: QuantizeExplanation, b: QuantizeExplanation
     throw new ArgumentError(
       `${USER}: a explains element [${a.at}], which is ${text(a.input)}, and b [${b.at}], which is ${text(b.input)}; explain the same element`,
     );
-  const found = STAGES.filter(({ differs }) => differs(a, b));
-  const [first] = found;
+  const differing = STAGES.filter(({ differs }) => differs(a, b));
+  const [first] = differing;
   if (!first) return { words: [] };
   const saturated = [["A", a] as const, ["B", b] as const].flatMap(([name, side]) =>
     saturates(side)
       ? [`In ${name} it is beyond the largest value, ${text(maxOf(side))}, and saturates.`]
       : [],
   );
-  return { stage: first.stage, words: [...found.map(({ words }) => words(a, b)), ...saturated] };
+  return { stage: first.stage, words: [...differing.map(({ words }) => words(a, b)), ...saturated] };
 }
 
 function text(x: number): string {
@@ -102,10 +102,11 @@ function regionText({ block }: QuantizeExplanation): string {
   return `rows ${top} to ${bottom - 1}, columns ${left} to ${right - 1}`;
 }
 
-/** Whether scales are equal: the value, and that of the whole tensor. */
+/** Whether the block scales and the tensor scales are equal. */
 function sameScale(a: QuantizeExplanation, b: QuantizeExplanation): boolean {
-  const whole = ({ tensorScale, tensorAmax }: QuantizeExplanation) => (tensorScale ?? tensorAmax)?.value ?? 1;
-  return f32Bits(a.scale.value) === f32Bits(b.scale.value) && Object.is(whole(a), whole(b));
+  const tensorScaleOf = ({ tensorScale, tensorAmax }: QuantizeExplanation) =>
+    (tensorScale ?? tensorAmax)?.value ?? 1;
+  return f32Bits(a.scale.value) === f32Bits(b.scale.value) && Object.is(tensorScaleOf(a), tensorScaleOf(b));
 }
 
 function sameCode(a: QuantizeExplanation, b: QuantizeExplanation): boolean {
@@ -115,8 +116,8 @@ function sameCode(a: QuantizeExplanation, b: QuantizeExplanation): boolean {
 function scaleWords(a: QuantizeExplanation, b: QuantizeExplanation): string {
   const [first, second] = [a, b].map(({ scale, block, tensorScale, tensorAmax, spec }) => {
     const amax = block ? `amax ${text(block.amax.value)} gives ` : "";
-    const whole = tensorScale ?? tensorAmax;
-    const under = whole && tensorScale ? ` under ${text(whole.value)} of the tensor` : "";
+    const wide = tensorScale ?? tensorAmax;
+    const under = wide && tensorScale ? ` under ${text(wide.value)} of the tensor` : "";
     return `${amax}${text(scale.value)}${under} (${SCALE_RULES[spec.scaleRule].formula})`;
   });
   const ratio = a.scale.value / b.scale.value;

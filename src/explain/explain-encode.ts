@@ -1,4 +1,4 @@
-/** The public function that explains how one number becomes a code. */
+/** `explainEncode`, which explains how one number becomes a code. */
 import type { OverflowName, RoundingName } from "../backends/ops.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
@@ -7,7 +7,10 @@ import { anyNumber, anything, integer, needed, optionsOf, u64 } from "../options
 import { castBits } from "../random.js";
 import { type RoundingExplanation, roundTo } from "./rounding.js";
 
-/** Options of `explainEncode`: those of `encode` that decide bits, and the index of the element. Only `format` is required. */
+/**
+ * Options of `explainEncode`: the options of `encode` that affect the result, and the index of the element. Only `format` is
+ * required.
+ */
 export interface ExplainEncodeOptions {
   /** The format of the code: a name or an alias. */
   readonly format: string;
@@ -19,9 +22,9 @@ export interface ExplainEncodeOptions {
   readonly seed?: bigint | undefined;
   /** The offset of the random bits for rounding `stochastic`. Default 0. */
   readonly offset?: bigint | undefined;
-  /** The random bits that were given instead, a word (numerics.md, choice 6). */
+  /** Random bits to use instead of a seed: one word (numerics.md, choice 6). */
   readonly randomBits?: number | undefined;
-  /** The index of the element in its tensor, which selects its random bits for rounding `stochastic`. Default 0. */
+  /** The index of the element in its tensor, which selects its random bits for `stochastic` rounding. Default 0. */
   readonly index?: number | undefined;
 }
 
@@ -36,11 +39,11 @@ const checkOptions = optionsOf<ExplainEncodeOptions>({
 });
 
 /**
- * Explains the code that `encode` gives a number, which is first rounded to f32: its neighbours in the format, its position
- * between them, and what decided (numerics.md §1.2). The result is plain data, and needs no backend. A format without sign
- * encodes the magnitude. For NaN, infinities, overflow and signed zeros see numerics.md, choices 2 to 6.
+ * Explains the code that `encode` gives for a number, which is first rounded to f32: its neighbours in the format, its position
+ * between them, and the reason for the decision (numerics.md §1.2). The result is plain data and needs no backend. Unsigned
+ * formats encode the magnitude. For NaN, infinities, overflow and signed zeros see numerics.md, choices 2 to 6.
  *
- * @throws `ArgumentError` for what is no number, an unknown format, or an invalid option value.
+ * @throws `ArgumentError` for an argument that is not a number, an unknown format, and an invalid option.
  */
 export function explainEncode(x: number, options: ExplainEncodeOptions): RoundingExplanation {
   anyNumber("explainEncode", "x", x);

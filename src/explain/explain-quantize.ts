@@ -1,4 +1,4 @@
-/** The public function that explains one element of a quantization. */
+/** `explainQuantize`, which explains one element of a quantization. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { blockedRows, blockFormat, hasGivenScale } from "../formats/block.js";
 import { requireTransformable } from "../ops/quantize/quantize.js";
@@ -28,21 +28,21 @@ import { QuantizeExplainer, type QuantizeExplanation } from "./quantize.js";
 
 /** Options of `explainQuantize`. Only `spec` and `at` are required. */
 export interface ExplainQuantizeOptions {
-  /** The settings of the quantization: `spec` of a quantizer or of a quantized tensor. */
+  /** The `spec` of a quantizer or of a quantized tensor. */
   readonly spec: QuantizeSpec;
   /** The index of the element in the tensor, one number for each dimension. */
   readonly at: readonly number[];
   /** The copy to explain. Default `rowwise`. */
   readonly direction?: Direction | undefined;
-  /** For quantizers with a given scale, which need it: the factor of elements. */
+  /** The factor of elements. Required for quantizers whose caller sets the scale. */
   readonly scale?: number | undefined;
-  /** For quantizers that use the amax of the whole tensor: the amax to use instead. Default: that of the values. */
+  /** An amax to use instead of the tensor's, for quantizers whose scales depend on it. Default: the amax of the values. */
   readonly amax?: number | undefined;
   /** The random bits of stochastic rounding. Default: seed 0 and offset 0. */
   readonly random?: RandomSource | undefined;
-  /** The random bits that were given instead: a word for each element of the copy, in the order of its codes. */
+  /** Random bits to use instead of `random`: one word for each element of the copy, in the order of its codes. */
   readonly randomBits?: Uint32Array | undefined;
-  /** How a dialect's library computes values: `values` of a row of `DIALECTS`. Default: as `dequantize` does in f32. */
+  /** How a dialect's library dequantizes: `values` of a row of `DIALECTS`. Default: as `dequantize` does in f32. */
   readonly values?: DialectValues | undefined;
 }
 
@@ -73,15 +73,13 @@ const checkOptions = optionsOf<ExplainQuantizeOptions>({
 });
 
 /**
- * Explains how a quantizer makes the code of one element of `x`: the amax of its block, each step of the scale, the scaled
- * value, its neighbours in the format, the rounding, and the error (numerics.md §2 to §5). It takes and returns plain data, needs
- * no backend, and agrees with `quantize` in every bit. `x` has the elements as `data()` of a tensor gives them.
+ * Explains how a quantizer computes the code of one element of `x`: the amax of its block, each step of the scale, the scaled
+ * value, its neighbours in the format, the rounding, and the error (numerics.md §2 to §5). Takes and returns plain data, needs no
+ * backend, and agrees with `quantize` in every bit. `x` has the elements as a tensor's `data()` returns them.
  *
- * @throws `ArgumentError` for an element that does not exist, an invalid spec, a missing scale, or an amax or a scale that the
- * quantizer does not take.
- * @throws `DTypeError` for data of another kind than the dtype has, or a dtype that the transform does not take;
- * `ShapeError` for an invalid
- * shape, another number of elements, or a shape that the format's blocks do not divide.
+ * @throws `ArgumentError` for an element that does not exist, an invalid spec, a missing scale, and an amax or a scale that the
+ * quantizer does not take. @throws `DTypeError` for data that does not match the dtype, and for a dtype that the transform does
+ * not take; `ShapeError` for an invalid shape, a wrong number of elements, and a shape that the format's blocks do not divide.
  */
 export function explainQuantize(x: TensorValues, options: ExplainQuantizeOptions): QuantizeExplanation {
   const ownX = checkValues(USER, x, "x");
@@ -93,36 +91,39 @@ export function explainQuantize(x: TensorValues, options: ExplainQuantizeOptions
   const [, columns] = asMatrix(ownX.shape);
   requireQuantizable(USER, spec, columns);
   const index = indexIn(USER, ownX.shape, at);
-  const given = (value: number | undefined) => (value === undefined ? undefined : Math.fround(value));
-  const context = { direction, scale: given(scale), amax: given(amax), random, randomBits, values: rule };
+  const asF32 = (value: number | undefined) => (value === undefined ? undefined : Math.fround(value));
+  const context = { direction, scale: asF32(scale), amax: asF32(amax), random, randomBits, values: rule };
   if (randomBits) requireRandomBits(ownX, spec, direction, randomBits);
   return new QuantizeExplainer(values, spec, context).explain(Math.floor(index / columns), index % columns);
 }
 
-/** Throws `ArgumentError` unless the spec rounds stochastically, `ShapeError` unless each element of the copy has a word. */
+/**
+ * Throws `ArgumentError` unless the spec rounds stochastically, `ShapeError` unless there is one word for each element of the
+ * copy.
+ */
 function requireRandomBits(
   x: TensorValues,
   spec: QuantizeSpec,
   direction: Direction,
-  given: Uint32Array,
+  words: Uint32Array,
 ): void {
   if (!spec.stochastic)
     throw new ArgumentError(`${USER}: randomBits are for stochastic rounding; leave them out`);
   const [rows, columns] = asMatrix(x.shape);
   const count = (direction === "rowwise" ? rows : blockedRows(spec, rows)) * columns;
-  if (given.length !== count)
+  if (words.length !== count)
     throw new ShapeError(
-      `${USER}: randomBits has ${given.length} words; the ${direction} copy has ${count} elements, and each takes one`,
+      `${USER}: randomBits has ${words.length} words; the ${direction} copy has ${count} elements, and each takes one`,
     );
 }
 
 function requireData(x: TensorValues): TensorValues {
   const { data, dtype, shape } = x;
-  const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
-  if (kind !== wanted) {
-    const given = kind ? `a ${kind}` : describe(data);
+  const [kind, arrayName] = [kindOf(data), arrayOf(dtype)];
+  if (kind !== arrayName) {
+    const description = kind ? `a ${kind}` : describe(data);
     throw new DTypeError(
-      `${USER}: x.data is ${given}; ${dtype} elements are a ${wanted}, as data() gives them`,
+      `${USER}: x.data is ${description}; ${dtype} elements are a ${arrayName}, as data() gives them`,
     );
   }
   if (data.length === elementCount(shape)) return x;

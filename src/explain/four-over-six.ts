@@ -1,11 +1,11 @@
-/** The choice of 4over6 between two scales of a block (numerics.md §5.8). */
+/** 4over6: the choice between two scales of a block (numerics.md §5.8). */
 import { factsOf, valueOfCode } from "../formats/derive.js";
 import type { QuantizeSpec } from "../tensor/quantized.js";
 import { roundTo } from "./rounding.js";
 import { blockScale, encodeScale, type RuleResult } from "./scale-rules.js";
 import { add, div, mul, Steps } from "./steps.js";
 
-/** One of the two scales: what its block would be with it. */
+/** One of the two scales and the block's error under it. */
 export interface ScaleCandidate {
   /** The value to which the amax of the block is mapped. */
   readonly maps: 6 | 4;
@@ -38,7 +38,7 @@ const LARGEST = 6;
 /** The number of lines of a square tile. */
 const TILE_LINES = 16;
 
-/** The smaller error decides; a tie goes to 6. */
+/** Chooses the scale with the smaller error. A tie goes to 6. */
 export function fourOverSix(block: Block): FourOverSixResult {
   const { steps, amax, tensorAmax, spec } = block;
   const full = LARGEST * spec.e4m3Max;
@@ -61,8 +61,8 @@ function candidate(block: Block, maps: 6 | 4, raw: number, s: number): ScaleCand
 }
 
 /**
- * Lines are summed in order; the sums of a tile's lines are then added in pairs at distances 8, 4, 2 and 1. Lines of a tile that
- * lie outside of the matrix add nothing.
+ * Sums the errors of each line in order, then the sums of a tile's lines in pairs at distances 8, 4, 2 and 1. Lines outside the
+ * matrix add nothing.
  */
 function blockError({ lines, tensorAmax, spec }: Block, scale: number, multiplier: number): number {
   const { format, fourOverSix: metric, e4m3Max } = spec;

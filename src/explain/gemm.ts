@@ -1,4 +1,4 @@
-/** Why an element of a matrix product has its bits: every step, as plain data. */
+/** Explains why an element of a matrix product has its bits: every step, as plain data. */
 import { type GemmArgs, type GemmOperand, type GemmOutDType, hasLineAmaxes } from "../backends/ops/gemm.js";
 import { ArgumentError, UnsupportedError } from "../errors.js";
 import { unknownOrder } from "../formats/chips.js";
@@ -26,7 +26,7 @@ import { type RoundingExplanation, roundTo } from "./rounding.js";
 import { add, div, type ExplainedStep, mul, roundedTo, Steps, wideValue } from "./steps.js";
 import { type ExplainedSum, exactSum, fp32Sum, type Lines, tensorCoreSum } from "./sums.js";
 
-/** The options of `gemm` that no explanation has: the products that they belong to have further operations. */
+/** Options of `gemm` that `explainGemm` refuses, because they add operations to the product. */
 const OTHERS = [
   "out",
   "accumulate",
@@ -38,7 +38,7 @@ const OTHERS = [
   "progress",
 ] as const;
 
-/** Options of `explainGemm`: those of `gemm` that determine an element of its result, and which element. */
+/** Options of `explainGemm`: the options of `gemm` that determine an element of its result, and the index of the element. */
 export type ExplainGemmOptions = NamedOperands<GemmInput> &
   Omit<GemmSettings, (typeof OTHERS)[number]> & {
     /** The index of the element in the result, one number for each dimension. */
@@ -55,15 +55,15 @@ export interface GemmExplanation {
   readonly depth: number;
   /** The plan by which the product is computed. */
   readonly plan: GemmPlan;
-  /** How elements become what is multiplied. */
+  /** How stored elements become the multiplied values. */
   readonly staging: StagingName;
-  /** How chains join the total. */
+  /** How chains are added to the total. */
   readonly promotion: PromotionName;
-  /** Why the bits are unverified. Absent if they are verified. */
+  /** Why the result is unverified. Absent if it is verified. */
   readonly unverified?: string;
   /** The sum along K. */
   readonly sum: ExplainedSum;
-  /** From the sum to the value before the cast. */
+  /** The steps from the sum to the value before the final cast. */
   readonly epilogue: { readonly steps: readonly ExplainedStep[]; readonly value: number };
   /** The rounding to the type of the result. Absent for f32. */
   readonly rounding?: RoundingExplanation;
@@ -71,21 +71,18 @@ export interface GemmExplanation {
   readonly out: { readonly dtype: GemmOutDType; readonly code: number; readonly value: number };
 }
 
-/** The numbers that decide how K is divided. */
+/** The datapath and the parameters that decide how K is divided. */
 type Choice = ReturnType<typeof datapathFor> & { readonly ok: true };
 
 /**
- * Explains one element of the product that `gemm` computes with the same options: each product with its exponents and what the
- * alignment cuts, the sums of steps, chains and splits, scales, epilogue and cast (datapath.md). The result is plain data,
- * and the
- * bits are those of the reference. Where a backend would choose the number of splits, there is one. Reads whole operands.
+ * Explains one element of the product that `gemm` computes with the same options: each product with its exponents and the bits
+ * that the alignment cuts, the sums of steps, chains and splits, scales, epilogue and cast (datapath.md). The result is plain
+ * data and agrees with the reference in every bit. If the number of splits is left to the backend, it is 1. Reads the full
+ * operands.
  *
  * @throws `ArgumentError` for an element that does not exist, for an option of `gemm` that adds another operation, and for
- * operands
- * and options that do not go together.
- * @throws `ShapeError` or `DTypeError` for operands or addends that do not match.
- * @throws `UnsupportedError` if the datapath has no rule for the operands.
- * @throws `DisposedError` for a disposed tensor.
+ * operands and options that exclude each other. @throws `ShapeError` or `DTypeError` for operands or addends that do not match.
+ * @throws `UnsupportedError` if the datapath has no rule for the operands. @throws `DisposedError` for a disposed tensor.
  */
 export function explainGemm(options: ExplainGemmOptions): GemmExplanation {
   const { at, ...settings } = requireOwn(options);
@@ -122,7 +119,7 @@ export function explainGemm(options: ExplainGemmOptions): GemmExplanation {
   };
 }
 
-/** Checks that the options are a plain object with an index; `checkGemm` checks the values of the others. */
+/** Checks that the options are a plain object with an index. `checkGemm` checks the other values. */
 const checkOwn = optionsOf<
   Partial<Record<"x" | "w" | "a" | "b" | "layout" | keyof GemmSettings, unknown>> & { at: unknown }
 >({
@@ -148,7 +145,7 @@ const checkOwn = optionsOf<
   progress: anything,
 });
 
-/** Throws `ArgumentError` for what is no options object, and for an option that belongs to another operation. */
+/** Throws `ArgumentError` unless the options are an object without options of other operations. */
 function requireOwn(options: ExplainGemmOptions): ExplainGemmOptions {
   const ownOptions = checkOwn("explainGemm", options);
   const other = OTHERS.find((name) => (ownOptions as Partial<GemmSettings>)[name] !== undefined);
@@ -186,12 +183,12 @@ function elementOf(x: Tensor<WideDType>, index: number): number {
   return wideValue(x.dtype, x.dataSync()[index] as number);
 }
 
-/** The scale of a line of an operand: its own, or that of the tensor. */
+/** The scale of an operand's line: the line scale if there are any, else the tensor scale. */
 function scaleOf({ lineScales, tensorScale }: GemmOperand, line: number): number {
   return lineScales ? (lineScales.dataSync()[line] as number) : numberIn(tensorScale);
 }
 
-/** alpha with the amaxes of NVFP4 operands, times the scales of the operands (numerics.md §5.10, datapath.md §2). */
+/** alpha times the amaxes of NVFP4 operands and the scales of the operands (numerics.md §5.10, datapath.md §2). */
 function factorOf(steps: Steps, { alpha, x, w }: Omit<GemmArgs, "out">, { row, column }: Lines): number {
   let s = steps.add("alpha", "alpha", Math.fround(alpha));
   if (x.amaxDivisor || w.amaxDivisor) {
@@ -251,19 +248,19 @@ function epilogueOf(
   }
   if (amaxes) value = timesAmaxes(steps, value, args, lines);
   if (bias) {
-    const own = steps.add("b", "the element of the bias", elementOf(bias, lines.column));
-    value = steps.add("d", "d ⊕ b", add(value, own));
+    const addend = steps.add("b", "the element of the bias", elementOf(bias, lines.column));
+    value = steps.add("d", "d ⊕ b", add(value, addend));
   }
   if (amaxes && c && Math.fround(args.beta) !== 0) value = plusRounded(steps, value, args, dtype, index);
   return { steps: steps.list, value };
 }
 
-/** The amax of a line of an operand: its own, or that of the tensor. */
+/** The amax of an operand's line: the line amax if there are any, else the tensor amax. */
 function amaxOf({ lineAmaxes, amax }: GemmOperand, line: number): number {
   return lineAmaxes ? (lineAmaxes.dataSync()[line] as number) : numberIn(amax);
 }
 
-/** The scaled sum times the amaxes of its lines (numerics.md §5.10). */
+/** Multiplies the scaled sum by the amaxes of its two lines (numerics.md §5.10). */
 function timesAmaxes(
   steps: Steps,
   value: number,
@@ -283,7 +280,7 @@ function timesAmaxes(
   return steps.add("d", "d ⊗ g", mul(value, g));
 }
 
-/** The result, rounded to its type, with C added to it (numerics.md §5.10). */
+/** Rounds the result to its type and adds C (numerics.md §5.10). */
 function plusRounded(
   steps: Steps,
   value: number,

@@ -4,14 +4,14 @@ import { floorLog2 } from "./binary.js";
 import { dotAdd } from "./dot-add.js";
 import { roundedTo } from "./steps.js";
 
-/** The number of values that are transformed together. */
+/** The number of values in one transform. */
 export const TRANSFORMED = 16;
 
 const BF16_MIN_EXPONENT = -126;
 /** The exponent of the factor 1/4. */
 const QUARTER = -2;
 
-/** The sign with which input r counts in output c. */
+/** The sign of input r in output c. */
 function signOf(r: number, c: number, signs: number): 1 | -1 {
   let bits = r & c;
   bits ^= bits >> 2;
@@ -19,7 +19,7 @@ function signOf(r: number, c: number, signs: number): 1 | -1 {
   return ((bits & 1) ^ ((signs >> r) & 1)) === 1 ? -1 : 1;
 }
 
-/** Output c of the transform of 16 bf16 values, a bf16 value. `signs` is the mask of the inputs that change their sign. */
+/** Computes output c of the transform of 16 bf16 values, as a bf16 value. `signs` is the mask of inputs whose sign is flipped. */
 export function transformed(x: readonly number[], c: number, signs: number): number {
   const signed = x.map((value, r) => signOf(r, c, signs) * value);
   if (!signed.every(Number.isFinite)) return signed.reduce((sum, value) => sum + value, 0);

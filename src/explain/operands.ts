@@ -1,4 +1,4 @@
-/** The operands of a product as plain numbers, and how a datapath reads them (datapath.md §1, §3). */
+/** The operands of a product as plain numbers, as a datapath reads them (datapath.md §1, §3). */
 import type { GemmOperand } from "../backends/ops/gemm.js";
 import { extentOf } from "../backends/ops/gemm.js";
 import type { StagingName } from "../formats/datapath.js";
@@ -9,28 +9,28 @@ import { f32Bits, floorLog2 } from "./binary.js";
 import { roundTo } from "./rounding.js";
 import { mul } from "./steps.js";
 
-/** One element of an operand, and what the datapath multiplies for it. */
+/** One element of an operand, and the value that the datapath multiplies. */
 export interface ExplainedFactor {
-  /** The stored bits: a code, or those of an f32. */
+  /** The stored bits: a code, or the bits of an f32. */
   readonly code: number;
   /** The value of the code. */
   readonly element: number;
   /** The scale of its block. Absent without block scales. */
   readonly scale?: number;
-  /** What is multiplied. Scales that a datapath applies to whole chains are not in it. */
+  /** The multiplied value. It excludes scales that the datapath applies to a chain as a whole. */
   readonly value: number;
-  /** The exponent that it brings to a product. Absent for zero, where a product of zero does not count. */
+  /** The exponent that the factor contributes to the alignment. Absent for a zero that takes no part in it. */
   readonly exponent?: number;
 }
 
 const F32_MIN_EXPONENT = -126;
-/** The least exponent of an f32 scale, as that of a scale which is a power of two. */
+/** The exponent of an f32 scale of 0 or of a subnormal one, as if it were a power of two. */
 const F32_SCALE_EXPONENT = -127;
 
-/** What is multiplied for an element, and its exponent. */
+/** A multiplied value and its exponent. */
 type Staged = Pick<ExplainedFactor, "value" | "exponent">;
 
-/** How a datapath reads element q under scale s; `least` is the least exponent of the format, `scale` the exponent of s. */
+/** How a datapath reads element q under scale s. `least` is the smallest exponent of the format, `scale` the exponent of s. */
 type Reading = (q: number, s: number, least: number, scale: number) => Staged;
 
 const STAGED: Readonly<Record<StagingName, Reading>> = {
@@ -38,11 +38,11 @@ const STAGED: Readonly<Record<StagingName, Reading>> = {
   bf16: (q, s) => withExponent(narrow(q * s, "bf16"), F32_MIN_EXPONENT),
   tf32: (q) => withExponent(narrow(q, "tf32"), F32_MIN_EXPONENT),
   scaled: (q, s, least, scale) => {
-    const own = exponentOf(q, least);
+    const exponent = exponentOf(q, least);
     const value = q * s;
-    return own === undefined || value === 0 ? { value } : { value, exponent: own + scale };
+    return exponent === undefined || value === 0 ? { value } : { value, exponent: exponent + scale };
   },
-  // a group has the exponents of its scales
+  // a group's exponent is the exponent of its scales
   grouped: (q, s, _least, scale) => ({ value: q * s, exponent: scale }),
 };
 
@@ -107,7 +107,7 @@ function minExponent(format: ScalarFormat | "f32"): number {
   return format === "f32" ? F32_MIN_EXPONENT : Math.log2(factsOf(format).minNormal);
 }
 
-/** Rounds to nearest, ties to even, with overflow to infinity. The number may have more bits than an f32. */
+/** Rounds to nearest, ties to even, with overflow to infinity. x may have more bits than an f32. */
 function narrow(x: number, format: "bf16" | "tf32"): number {
   return roundTo(x, { format, rounding: "tiesToEven", overflow: "nonfinite" }).result;
 }

@@ -1,4 +1,4 @@
-/** Why an element of a quantized tensor has its code: every step, as plain data. */
+/** Explains why an element of a quantized tensor has its code: every step, as plain data. */
 import { blockFormat, hasGivenScale, isDirectionless, isTensorWide } from "../formats/block.js";
 import type { BlockScaleFormat } from "../formats/datapath.js";
 import { tensorScaleRole } from "../formats/scale-rules.js";
@@ -19,17 +19,17 @@ import type { RuleResult } from "./scale-rules.js";
 import { div, type ExplainedStep, Steps } from "./steps.js";
 import { type ExplainedTensorScale, tensorScaleOf } from "./tensor-scale.js";
 
-/** What a quantization has besides the tensor and the spec. */
+/** The inputs of a quantization besides the tensor and the spec. */
 export interface QuantizeContext {
   /** The copy that is explained. */
   readonly direction: Direction;
-  /** For quantizers with a given scale: the factor of elements, an f32. */
+  /** The factor of elements, an f32. For quantizers whose caller sets the scale. */
   readonly scale?: number | undefined;
-  /** The amax of the whole tensor to use instead of its own, an f32. */
+  /** An amax to use instead of the tensor's, an f32. */
   readonly amax?: number | undefined;
   /** The random bits of a stochastic quantization. */
   readonly random?: RandomSource | undefined;
-  /** The random bits that were given instead: a word for each element of the copy, in the order of its codes. */
+  /** Random bits to use instead of `random`: one word for each element of the copy, in the order of its codes. */
   readonly randomBits?: Uint32Array | undefined;
   /** How a dialect's library dequantizes. Default: as `dequantize` does in f32. */
   readonly values?: DialectValues | undefined;
@@ -47,19 +47,19 @@ export interface QuantizeExplanation {
   readonly dtype: WideDType;
   /** The element of the tensor. */
   readonly input: number;
-  /** The random Hadamard transform before the quantization: the rows of the column that it mixes, and its result. */
+  /** The random Hadamard transform before quantization: the rows of the column that it mixes, and its result. */
   readonly transform?: {
     readonly rows: readonly [first: number, end: number];
     readonly inputs: readonly number[];
     readonly value: number;
   };
-  /** The elements that share the scale, and their amax. Absent if the scale is given. */
+  /** The elements that share the scale, and their amax. Absent if the caller sets the scale. */
   readonly block?: Region & { readonly amax: Amax };
-  /** The amax of the whole tensor, where scales depend on it; with `rowScaled`, that of the element's row, or of its column. */
+  /** The amax of the tensor, where scales depend on it; with `rowScaled`, the amax of the element's row (rowwise) or column. */
   readonly tensorAmax?: Amax & { readonly given: boolean };
-  /** The scale of the whole tensor, where the rule stores one instead of the amax. */
+  /** The scale of the tensor, where the rule stores a scale instead of the amax. */
   readonly tensorScale?: ExplainedTensorScale;
-  /** The scale: how it follows from the amax, its value, and how it is stored. */
+  /** The steps from the amax to the scale, the scale's value, and its stored form. */
   readonly scale: {
     readonly steps: readonly ExplainedStep[];
     readonly rounding?: RoundingExplanation;
@@ -67,12 +67,12 @@ export interface QuantizeExplanation {
     readonly candidates?: readonly ScaleCandidate[];
     readonly dtype: BlockScaleFormat;
     readonly value: number;
-    /** The stored bits: those of an f32, or a code. */
+    /** The stored bits: an f32, or a code. */
     readonly code: number;
-    /** The index among the scales of the copy in logical layout, in row-major order. */
+    /** The index among the scales of the copy, in logical layout and row-major order. */
     readonly index: number;
   };
-  /** How the element is brought to the range of the format. */
+  /** How the element is scaled into the range of the format. */
   readonly scaled: { readonly steps: readonly ExplainedStep[]; readonly value: number };
   /** How the scaled value became the code. */
   readonly rounding: RoundingExplanation;
@@ -81,15 +81,18 @@ export interface QuantizeExplanation {
   /** The row and column of the code in the codes of the copy. */
   readonly codeAt: readonly [row: number, column: number];
   /**
-   * The value of the code under its scales. After the transform, it is the value of a transformed element; `dequantize` applies
-   * the inverse to 16 of them.
+   * The value of the code under its scales. With the transform this is a transformed element; `dequantize` applies the inverse
+   * transform to 16 of them.
    */
   readonly dequantized: ExplainedValue;
-  /** The dequantized value minus the element, transformed if it was; relative to its magnitude, 0 for no error. */
+  /**
+   * The dequantized value minus the (transformed) element; `relative` divides by the element's magnitude and is 0 if there is no
+   * error.
+   */
   readonly error: { readonly absolute: number; readonly relative: number };
 }
 
-/** The scale of a block, by its steps. */
+/** The scale of a block, with its steps. */
 interface BlockScale extends RuleResult {
   readonly region: Region;
   readonly amax: Amax;
@@ -158,21 +161,26 @@ export class QuantizeExplainer {
     return scaledElement(value, this.#scaleOf(row, column), spec.elementScaling, values.dtype).value;
   }
 
-  /** Rounds what an element was scaled to. */
+  /** Rounds a scaled element. */
   round(value: number, row: number, column: number): RoundingExplanation {
     const { spec, context } = this;
     const { format } = spec;
     const overflow = "saturate";
     if (!spec.stochastic) return roundedElement(value, spec, overflow);
-    // copies that follow from each other have the same random bits
+    // both copies use the same random bits where one is derived from the other
     const direction = isDirectionless(spec) ? "rowwise" : context.direction;
     const { rows, columns } = this.#source;
     const geometry = copyGeometry(spec, [rows, columns], direction, "logical");
     const [r, c] = codePlace(geometry, row, column);
     const index = r * (geometry.dataShape[1] as number) + c;
-    const given = context.randomBits?.[index];
-    if (given !== undefined)
-      return roundTo(value, { format, rounding: "stochastic", overflow, random: { bits: given, width: 32 } });
+    const callerBits = context.randomBits?.[index];
+    if (callerBits !== undefined)
+      return roundTo(value, {
+        format,
+        rounding: "stochastic",
+        overflow,
+        random: { bits: callerBits, width: 32 },
+      });
     const bits = elementBits(context.random ?? { seed: 0n, offset: 0n }, index, direction === "columnwise");
     return roundTo(value, { format, rounding: "stochastic", overflow, random: { bits, width: 8 } });
   }
@@ -198,11 +206,11 @@ export class QuantizeExplainer {
   #scaleOf(row: number, column: number): BlockScale {
     const region = this.#source.regionOf(row, column);
     const key = region.top * this.#source.columns + region.left;
-    const known = this.#scales.get(key);
-    if (known) return known;
-    const made = this.#computeScale(region);
-    this.#scales.set(key, made);
-    return made;
+    const cached = this.#scales.get(key);
+    if (cached) return cached;
+    const computed = this.#computeScale(region);
+    this.#scales.set(key, computed);
+    return computed;
   }
 
   #computeScale(region: Region): BlockScale {
@@ -239,7 +247,7 @@ export class QuantizeExplainer {
   }
 }
 
-/** Whether scales depend on an amax of more than their block: that of the tensor or, with `rowScaled`, of a line. */
+/** Whether scales depend on an amax beyond their block: the tensor's or, with `rowScaled`, a line's. */
 export function usesWiderAmax({ quantizer, tile }: QuantizeSpec): boolean {
   const { tensorAmax, scaleSource } = blockFormat(quantizer);
   return tensorAmax || (isTensorWide(tile) && scaleSource === "whole");

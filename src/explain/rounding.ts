@@ -1,4 +1,4 @@
-/** The rounding of one number to a scalar format, with what decided it (numerics.md §1.2). */
+/** The rounding of one number to a scalar format, and the reason for it (numerics.md §1.2). */
 import type { OverflowName, RoundingName } from "../backends/ops.js";
 import { codeOf, factsOf, isIntegral, lastCode, valueOfCode } from "../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../formats/scalar.js";
@@ -16,40 +16,40 @@ export interface CodeValue {
 export interface RandomBits {
   /** The random bits of the element, as an integer. */
   readonly bits: number;
-  /** How many there are: 16 in `encode`, 8 in quantizers, 32 if the caller gave them. */
+  /** The number of bits: 16 in `encode`, 8 in quantizers, 32 if the caller supplied them. */
   readonly width: 8 | 16 | 32;
 }
 
-/** A rounding mode of `encode`, or that of element scalings whose ties give the code nearer to zero. */
+/** A rounding mode of `encode`, or the round-half-toward-zero of some element scalings. */
 export type ExplainedRounding = RoundingName | "tiesToZero";
 
 /** How a number became a code, as plain data. */
 export interface RoundingExplanation {
-  /** The format that is rounded to. */
+  /** The destination format. */
   readonly format: ScalarFormat;
   /** The rounding mode. */
   readonly rounding: ExplainedRounding;
-  /** What becomes of values beyond the largest finite one. */
+  /** The result for values beyond the largest finite one. */
   readonly overflow: OverflowName;
-  /** The number that is rounded. */
+  /** The number before rounding. */
   readonly value: number;
   /**
    * The neighbour toward zero, with the sign of the value. Absent for NaN, infinities, and values below the smallest one of a
-   * format without zero.
+   * format that lacks zero.
    */
   readonly lower?: CodeValue;
   /**
-   * The neighbour away from zero; without code if it is just beyond the largest finite value. Absent as `lower`, and for values
-   * that are further beyond.
+   * The neighbour away from zero. It has no code if it is the first value past the largest finite one. Absent like `lower`, and
+   * for values further beyond.
    */
   readonly upper?: { readonly code?: number; readonly value: number };
-  /** The position from `lower` to `upper`, from 0 up to but not including 1. 0 if there are not both. */
+  /** The position between `lower` and `upper`, in [0, 1). 0 unless both exist. */
   readonly fraction: number;
   /** Whether the value lies exactly halfway between the neighbours. */
   readonly tie: boolean;
   /** For stochastic rounding: the random bits, and the discarded fraction in the same units. */
   readonly random?: RandomBits & { readonly discarded: number };
-  /** Why this code, in words. */
+  /** The reason for the code, in words. */
   readonly decision: string;
   /** The code. */
   readonly code: number;
@@ -57,7 +57,7 @@ export interface RoundingExplanation {
   readonly result: number;
 }
 
-/** How to round. */
+/** The parameters of a rounding. */
 export interface RoundingChoice {
   readonly format: ScalarFormat;
   readonly rounding: ExplainedRounding;
@@ -66,7 +66,7 @@ export interface RoundingChoice {
   readonly random?: RandomBits;
 }
 
-/** Rounds a number to a format and says why. NaN, infinities and overflow are those of numerics.md, choices 3 to 5. */
+/** Rounds a number to a format and says why. NaN, infinities and overflow follow numerics.md, choices 3 to 5. */
 export function roundTo(value: number, choice: RoundingChoice): RoundingExplanation {
   const { format, rounding, overflow, random } = choice;
   const layout: ScalarLayout = SCALAR_FORMATS[format];
@@ -76,7 +76,7 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
   const sign = negative ? signBit : 0;
   const last = lastCode(layout, maxCode, negative);
   const largest = codeOf(layout, negative, last);
-  const made = (code: number, decision: string, more: Partial<RoundingExplanation> = {}) => ({
+  const resultOf = (code: number, decision: string, more: Partial<RoundingExplanation> = {}) => ({
     ...{ format, rounding, overflow, value, fraction: 0, tie: false },
     ...more,
     decision,
@@ -85,7 +85,7 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
   });
   if (Number.isNaN(value)) {
     const code = nanCode(layout, maxCode, signBit);
-    return made(
+    return resultOf(
       code,
       layout.specials === "finite"
         ? "NaN, which the format lacks: the largest value"
@@ -101,19 +101,23 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
   const overflows = words(beyond);
   if (!Number.isFinite(value)) {
     const code = overflow === "saturate" ? largest : special;
-    return made(code, `infinity: ${words(code)}`);
+    return resultOf(code, `infinity: ${words(code)}`);
   }
   const magnitude = Math.abs(value);
   if (!layout.subnormals && magnitude < valueOfCode(format, 0))
-    return made(sign, "below the smallest value, which it becomes");
+    return resultOf(sign, "below the smallest value, which it becomes");
   const { code: cut, fraction } = locate(magnitude, layout);
   const direction = directionOf(rounding, negative);
   const places = neighbours(layout, format, cut, last, negative);
   if (cut > last) {
     const stays = direction === "down" || direction === "odd";
-    return made(stays ? largest : beyond, `beyond the largest value: ${stays ? "becomes it" : overflows}`, {
-      lower: places.lower,
-    });
+    return resultOf(
+      stays ? largest : beyond,
+      `beyond the largest value: ${stays ? "becomes it" : overflows}`,
+      {
+        lower: places.lower,
+      },
+    );
   }
   const discarded = random && Math.floor(fraction * 2 ** random.width);
   const more = {
@@ -126,10 +130,10 @@ export function roundTo(value: number, choice: RoundingChoice): RoundingExplanat
   const rounded = cut + (isUp ? 1 : 0);
   if (rounded > last) {
     if (direction === "down" || direction === "odd")
-      return made(largest, `${why}, so it stays at the largest value`, more);
-    return made(beyond, `${why}, beyond the largest value: ${overflows}`, more);
+      return resultOf(largest, `${why}, so it stays at the largest value`, more);
+    return resultOf(beyond, `${why}, beyond the largest value: ${overflows}`, more);
   }
-  return made(codeOf(layout, negative, rounded), why, more);
+  return resultOf(codeOf(layout, negative, rounded), why, more);
 }
 
 function nanCode({ specials }: ScalarLayout, maxCode: number, signBit: number): number {
@@ -143,19 +147,16 @@ function beyondCode({ specials }: ScalarLayout, maxCode: number, sign: number, s
   return sign + (specials === "ieee" ? maxCode + 1 : signBit - 1);
 }
 
-/**
- * The last code whose value is not above a, which exists, with unbounded exponents, and the position of a between it and
- * the next.
- */
+/** The last code whose value is at most a, under an unbounded exponent range, and a's position between it and the next code. */
 function locate(a: number, layout: ScalarLayout): { readonly code: number; readonly fraction: number } {
   const { mantissaBits, bias, subnormals } = layout;
   const lowest = (subnormals ? 1 : 0) - bias;
   if (a === 0) return { code: 0, fraction: 0 };
   const exponent = Math.max(floorLog2(a), lowest);
   const units = a / 2 ** (exponent - mantissaBits);
-  const whole = Math.floor(units);
+  const code = Math.floor(units);
   const binades = exponent - lowest - (subnormals ? 0 : 1);
-  return { code: whole + binades * 2 ** mantissaBits, fraction: units - whole };
+  return { code: code + binades * 2 ** mantissaBits, fraction: units - code };
 }
 
 function magnitudeOf(code: number, { mantissaBits, bias, subnormals }: ScalarLayout): number {
@@ -172,10 +173,10 @@ function neighbours(
   isNegative: boolean,
 ): Required<Pick<RoundingExplanation, "lower" | "upper">> {
   const at = Math.min(cut, last);
-  const own = (code: number): number => codeOf(layout, isNegative, code);
-  const lower = { code: own(at), value: valueOfCode(format, own(at)) };
+  const signed = (code: number): number => codeOf(layout, isNegative, code);
+  const lower = { code: signed(at), value: valueOfCode(format, signed(at)) };
   const next = magnitudeOf(at + 1, layout) * (isNegative ? -1 : 1);
-  return { lower, upper: at < last ? { code: own(at + 1), value: next } : { value: next } };
+  return { lower, upper: at < last ? { code: signed(at + 1), value: next } : { value: next } };
 }
 
 type Direction = "even" | "away" | "zero" | "down" | "up" | "odd" | "random";
@@ -194,7 +195,7 @@ function directionOf(rounding: ExplainedRounding, negative: boolean): Direction 
   return fixed[rounding];
 }
 
-/** Whether the magnitude is rounded up, and why. */
+/** Whether the magnitude rounds up, and why. */
 function decide(
   direction: Direction,
   cut: number,
@@ -226,8 +227,8 @@ function decide(
 }
 
 /**
- * Quantizers round up where the sum of 8 bits carries, `encode` where the random bits are below the fraction, both by given bits
- * where the sum of 32 bits carries (choice 6).
+ * Stochastic rounding (choice 6). Quantizers round up if their 8-bit sum carries, `encode` if the random bits are below the
+ * fraction, and both if the 32-bit sum carries when the caller supplied the bits.
  */
 function randomly({ bits, width }: RandomBits, discarded: number): readonly [boolean, string] {
   if (width === 16) {

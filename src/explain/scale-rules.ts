@@ -7,7 +7,7 @@ import { f32Bits, f32OfBits, floorLog2 } from "./binary.js";
 import { type RoundingExplanation, roundTo } from "./rounding.js";
 import { add, div, epsilonOf, mul, roundedTo, type Steps } from "./steps.js";
 
-/** What a rule computes with. */
+/** The inputs of a rule. */
 export interface RuleInput {
   readonly steps: Steps;
   /** The amax of the block, or of the tensor if it has one scale. */
@@ -18,25 +18,25 @@ export interface RuleInput {
   readonly epsilon: number;
   /** The type of the input. */
   readonly dtype: WideDType;
-  /** The amax of the whole tensor, for scales of two levels. */
+  /** The amax of the whole tensor, for two-level scales. */
   readonly tensorAmax: number;
-  /** The scale that the rule stores for the whole tensor (tensor-scale.ts); 1 where it stores none. */
+  /** The scale that the rule stores for the tensor (tensor-scale.ts); 1 if it stores none. */
   readonly tensorScale: number;
   /** Whether elements are divided, not multiplied. */
   readonly divides: boolean;
-  /** Whether the scale is that of the whole tensor. */
+  /** Whether there is one scale for the whole tensor. */
   readonly isWide: boolean;
 }
 
-/** A scale by its rule. */
+/** A scale and what follows from it. */
 export interface RuleResult {
   /** The value of the stored scale. */
   readonly scale: number;
   /** The stored bits: those of an f32, or a code of e8m0 or e4m3. */
   readonly code: number;
-  /** The factor m of elements. */
+  /** The factor m by which elements are multiplied. */
   readonly multiplier: number;
-  /** What elements are divided by, where that is not the value of the stored scale. */
+  /** The divisor of elements, where it is not the stored scale. */
   readonly divisor?: number;
   /** The rounding of the scale, where a format other than f32 rounds it. */
   readonly rounding?: RoundingExplanation;
@@ -44,7 +44,7 @@ export interface RuleResult {
 
 type Rule = (input: RuleInput) => RuleResult;
 
-/** A stored f32 scale. */
+/** The result of a rule whose scale is stored as f32. */
 function f32Scale(scale: number, multiplier: number): RuleResult {
   return { scale, code: f32Bits(scale), multiplier };
 }
@@ -54,7 +54,7 @@ function floored({ steps, amax, epsilon }: RuleInput): number {
   return amax < least ? steps.add("amax", "amaxEpsilon, since amax is smaller", least) : amax;
 }
 
-/** 1 / m, where m = max / amax multiplies. */
+/** s = 1 / m, where m = max / amax multiplies elements. */
 const f32: Rule = (input) => {
   const { steps, format, pow2, dtype, isWide } = input;
   const a = floored(input);
@@ -72,7 +72,7 @@ const f32: Rule = (input) => {
   return f32Scale(steps.add("s", "1 ⊘ m", div(1, m)), m);
 };
 
-/** amax / max, and what becomes of it. */
+/** s = amax / max, then adjusted by `after`. */
 function quotient(
   after: (input: RuleInput, scale: number) => number,
   name = "max",
@@ -95,14 +95,14 @@ function powerUp({ steps }: RuleInput, s: number): number {
   return steps.add("s", "the least power of two from s, from 2^-126 to 2^127", f32OfBits(bits));
 }
 
-/** An e8m0 scale, whose multiplier is its reciprocal. */
+/** An e8m0 scale whose multiplier is its reciprocal. */
 function e8m0Scale(steps: Steps, code: number, formula: string): RuleResult {
   const scale = valueOfCode("e8m0", code);
   steps.add("code", formula, code);
   return { scale, code, multiplier: steps.add("m", "2^(127 - code)", 1 / scale) };
 }
 
-/** The least power of two from p, as e8m0. */
+/** The smallest power of two that is at least p, as e8m0. */
 function upFrom(steps: Steps, p: number): RuleResult {
   const rounding = roundTo(p, { format: "e8m0", rounding: "towardPositive", overflow: "saturate" });
   return { ...e8m0Scale(steps, rounding.code, "e8m0 of p, rounded up"), rounding };
@@ -137,7 +137,7 @@ const e8m0FloorLog2: Rule = (input) => {
   return { scale, code: code + 256, multiplier: m };
 };
 
-/** 2^(floor(log2 r) - emax), where r is amax, made larger so that its exponent carries. */
+/** 2^(floor(log2 r) - emax), where r is amax, or amax rounded so that a carry raises its exponent. */
 function byExponent(rounded?: (input: RuleInput) => readonly [formula: string, r: number]): Rule {
   return (input) => {
     const { steps, amax, format } = input;
@@ -151,7 +151,7 @@ function byExponent(rounded?: (input: RuleInput) => readonly [formula: string, r
   };
 }
 
-/** A positive number rounded to some mantissa bits, ties up; of a subnormal f32 the bits below 2^-126 count as a fraction. */
+/** Rounds a positive number to some mantissa bits, ties up. The bits of a subnormal f32 below 2^-126 count as its fraction. */
 function roundedToBits(x: number, bits: number): number {
   const ulp = 2 ** (floorLog2(x) - bits);
   return Math.floor(x / ulp + 0.5) * ulp;
@@ -178,7 +178,7 @@ const evenShort: Rule = (input) => {
   return { scale: 1, code, multiplier: steps.add("m", "0, since r is 2^128 or more", 0) };
 };
 
-/** S_enc, the factor of a tensor with amax G; `full` is 6 times the largest block scale. */
+/** S_enc, the factor of a tensor whose amax is g; `full` is 6 times the largest block scale. */
 export function encodeScale(steps: Steps, g: number, full: number): number {
   const quotient = div(full, g);
   if (g === 0 || quotient === 0) return steps.add("S", "1, since G is 0 or infinite", 1);
@@ -186,7 +186,7 @@ export function encodeScale(steps: Steps, g: number, full: number): number {
   return steps.add("S", formula, Math.min(quotient, FLT_MAX));
 }
 
-/** A block scale of e4m3 and its multiplier, from the value before it is rounded. */
+/** Rounds `raw` to an e4m3 block scale and computes its multiplier. */
 export function blockScale(steps: Steps, raw: number, s: number): RuleResult {
   const rounding = roundTo(raw, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
   const scale = steps.add("SF", "e4m3(raw), to nearest even, saturating", rounding.result);
@@ -206,7 +206,7 @@ const twoLevel: Rule = ({ steps, amax, tensorAmax, format }) => {
 
 const E4M3 = factsOf("e4m3");
 
-/** A block scale of e4m3 under a scale t of the tensor, from the value before it is rounded. */
+/** Rounds `raw` to an e4m3 block scale that is used with the tensor scale t. */
 function scaleUnder({ steps }: RuleInput, raw: number, least: number): RuleRounding {
   const formula = `raw, from ${least} to ${E4M3.max}`;
   const bounded = raw >= least && raw <= E4M3.max ? raw : Math.min(Math.max(raw, least), E4M3.max);
@@ -227,12 +227,12 @@ function multipliedUnder({ steps, tensorScale }: RuleInput, rounded: RuleRoundin
   return { ...rounded, multiplier: steps.add("m", "r ⊘ SF", div(reciprocal, rounded.scale)) };
 }
 
-/** Elements are divided by `whole`, or multiplied by its reciprocal. */
-function dividedUnder({ steps, divides }: RuleInput, rounded: RuleRounding, whole: number): RuleResult {
-  const multiplier = div(1, whole);
+/** Elements are divided by `divisor`, or multiplied by its reciprocal. */
+function dividedUnder({ steps, divides }: RuleInput, rounded: RuleRounding, divisor: number): RuleResult {
+  const multiplier = div(1, divisor);
   return {
     ...rounded,
-    divisor: whole,
+    divisor: divisor,
     multiplier: divides ? multiplier : steps.add("m", "1 ⊘ d", multiplier),
   };
 }
@@ -305,14 +305,14 @@ function typedQuotient({ steps }: RuleInput, a: number, dtype: WideDType): numbe
   return dtype === "f32" ? a : steps.add("a", `a, rounded to ${dtype}`, roundedTo(a, dtype));
 }
 
-/** A quotient rounded to the type of the input, but the epsilon of that type for 0. */
+/** Rounds a quotient to the input's type; 0 becomes the epsilon of that type. */
 function typedLeast(input: RuleInput, s: number): number {
   const rounded = typed(input, s);
   const { steps, dtype } = input;
   return rounded === 0 ? steps.add("s", `the epsilon of ${dtype}, since s is 0`, epsilonOf(dtype)) : rounded;
 }
 
-/** Half of the distance from the least value to the largest. */
+/** Half the distance from the smallest to the largest value. */
 function halfRange(format: ScalarFormat): number {
   const { max, maxCode, minPositive } = factsOf(format);
   const least = lastCode(SCALAR_FORMATS[format], maxCode, true) * minPositive;

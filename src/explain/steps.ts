@@ -1,4 +1,4 @@
-/** Steps of a computation as plain data, and the rounded operations they consist of. */
+/** Steps of a computation as plain data, and the rounded operations that they use. */
 import { factsOf, valueOfCode } from "../formats/derive.js";
 import type { WideDType } from "../tensor/shape.js";
 import { roundTo } from "./rounding.js";
@@ -7,7 +7,7 @@ import { roundTo } from "./rounding.js";
 export interface ExplainedStep {
   /** The name of the result; a later step may give it a new value. */
   readonly name: string;
-  /** ⊗ ⊘ ⊕ ⊖ are one rounded f32 operation each, fl rounds to f32. */
+  /** ⊗ ⊘ ⊕ ⊖ are f32 operations with one rounding each; fl rounds to f32. */
   readonly formula: string;
   /** The result. */
   readonly value: number;
@@ -39,24 +39,24 @@ export function add(x: number, y: number): number {
   return Math.fround(x + y);
 }
 
-/** An f32 rounded to a type of inputs: to nearest, ties to even, with overflow to infinity. */
+/** Rounds an f32 to an input type: to nearest, ties to even, with overflow to infinity. */
 export function roundedTo(value: number, dtype: WideDType): number {
   if (dtype === "f32") return Math.fround(value);
   return roundTo(value, { format: dtype, rounding: "tiesToEven", overflow: "nonfinite" }).result;
 }
 
-/** The values of elements of a wide type, by their data: values of f32, codes of bf16 and f16. */
+/** The value of one entry of a tensor's data: f32 entries are values, bf16 and f16 entries are codes. */
 export function wideValue(dtype: WideDType, element: number): number {
   return dtype === "f32" ? element : valueOfCode(dtype, element);
 }
 
-/** The distance from 1 to the next number of a type of inputs. */
+/** The distance from 1 to the next number of an input type. */
 export function epsilonOf(dtype: WideDType): number {
   if (dtype === "f32") return 2 ** -23;
   return 2 ** -fractionBits(dtype);
 }
 
-/** The number of bits of a number's fraction after the leading 1. */
+/** The number of fraction bits after the leading 1. */
 function fractionBits(dtype: "bf16" | "f16"): number {
   const { max, maxExponent } = factsOf(dtype);
   // the largest number is (2 - 2^-bits) * 2^maxExponent

@@ -1,4 +1,4 @@
-/** The sum of one element of a product, by every datapath (datapath.md §1, §2, §4). */
+/** The sum of one element of a product under each datapath (datapath.md §1, §2, §4). */
 import type { DotAdd, PromotionName } from "../formats/datapath.js";
 import { truncateTo } from "./binary.js";
 import { accumulatorExponent, dotAdd } from "./dot-add.js";
@@ -14,7 +14,7 @@ export interface ExplainedProduct {
   readonly x: ExplainedFactor;
   /** The element of w. */
   readonly w: ExplainedFactor;
-  /** In a tensor core it is exact, in `fp32` rounded to f32. */
+  /** Exact in a tensor core, rounded to f32 in `fp32`. */
   readonly product: number;
 }
 
@@ -24,15 +24,15 @@ export interface ExplainedTerm {
   readonly products: readonly ExplainedProduct[];
   /** The exact term. */
   readonly value: number;
-  /** The exponent by which it is aligned. Absent if it is zero and does not count. */
+  /** The exponent by which it is aligned. Absent if the term is zero and takes no part in the alignment. */
   readonly exponent?: number;
-  /** What is left of it after the alignment, and what is cut. */
+  /** The part of the term that the alignment keeps. */
   readonly kept: number;
-  /** What the alignment cuts: `value` is `kept` + `cut`. */
+  /** The part that the alignment cuts off: `value` is `kept` + `cut`. */
   readonly cut: number;
 }
 
-/** One step of a tensor core: elements [from, to) of K are added to the accumulator. */
+/** One step of a tensor core, which adds elements [from, to) of K to the accumulator. */
 export interface ExplainedDotAdd {
   /** The first index along K. */
   readonly from: number;
@@ -47,21 +47,21 @@ export interface ExplainedDotAdd {
   };
   /** The terms that are added to it. */
   readonly terms: readonly ExplainedTerm[];
-  /** The largest exponent of a term. Absent for infinities and NaN. */
+  /** The largest exponent in the step. Absent for infinities and NaN. */
   readonly exponent?: number;
-  /** The exponent of the grid to whose multiples everything is truncated. Absent for infinities and NaN. */
+  /** Terms and accumulator are truncated to multiples of 2^grid. Absent for infinities and NaN. */
   readonly grid?: number;
-  /** The exact sum of what is kept. */
+  /** The exact sum of the kept parts. */
   readonly sum: number;
   /** The sum, truncated to the fraction bits of the accumulator. */
   readonly result: number;
-  /** The exact sum of accumulator and terms, before anything is cut, as the nearest f64. */
+  /** The exact sum of accumulator and terms before the alignment, as the nearest f64. */
   readonly exact: number;
-  /** The sum along K up to the end of this step: that of the product whose operands are 0 from there on. */
+  /** The partial sum along K after this step. */
   readonly total: number;
 }
 
-/** A chain of steps from an accumulator of zero, and how it joins the total of its split. */
+/** A chain of steps that starts from a zero accumulator, and how it is added to the total of its split. */
 export interface ExplainedChain {
   /** The first index along K. */
   readonly from: number;
@@ -71,7 +71,7 @@ export interface ExplainedChain {
   readonly dotAdds: readonly ExplainedDotAdd[];
   /** The accumulator after the last step. */
   readonly sum: number;
-  /** How the chain is added to the total in f32. Absent if there is one chain alone. */
+  /** How the chain is added to the total in f32. Absent if there is only one chain. */
   readonly promotion?: { readonly steps: readonly ExplainedStep[]; readonly total: number };
 }
 
@@ -87,26 +87,26 @@ export interface ExplainedSplit {
   readonly sum: number;
 }
 
-/** How the sum along K is made. */
+/** How the sum along K is computed. */
 export type ExplainedSum =
   | {
       readonly kind: "tensorCore";
       readonly splits: readonly ExplainedSplit[];
-      /** The additions of splits, in f32. */
+      /** The f32 additions of the splits. */
       readonly steps: readonly ExplainedStep[];
       readonly value: number;
     }
   | {
-      /** Each product and each addition is rounded to f32; `total` is the sum up to there. */
+      /** Each product and each addition is rounded to f32; `total` is the partial sum. */
       readonly kind: "fp32";
       readonly products: readonly (ExplainedProduct & { readonly total: number })[];
       readonly value: number;
     }
   | {
-      /** The exact sum is rounded once to f32; `total` is the rounded sum up to there. */
+      /** The exact sum is rounded once to f32; `total` is the rounded partial sum. */
       readonly kind: "exact";
       readonly products: readonly (ExplainedProduct & { readonly total: number })[];
-      /** The exact sum as text; absent for infinities and NaN. */
+      /** The exact sum as a string; absent for infinities and NaN. */
       readonly exact?: string;
       readonly value: number;
     };
@@ -133,7 +133,7 @@ function productAt({ x, w, row, column }: Lines, k: number): ExplainedProduct {
   return { k, x: a, w: b, product: a.value * b.value };
 }
 
-/** The sum by a tensor core. */
+/** Computes the sum as a tensor core does. */
 export function tensorCoreSum(lines: Lines, division: Division): ExplainedSum {
   const { splits, splitTile } = division;
   const { depth } = lines.x;
@@ -143,8 +143,8 @@ export function tensorCoreSum(lines: Lines, division: Division): ExplainedSum {
   let value = 0;
   for (let i = 0; i < splits; i++) {
     const before = value;
-    // the first split is the sum that others are added to
-    const join = (own: number): number => (i === 0 ? own : add(before, own));
+    // the first split's sum is the initial total
+    const join = (partial: number): number => (i === 0 ? partial : add(before, partial));
     const part = splitSum(
       lines,
       division,
@@ -157,8 +157,8 @@ export function tensorCoreSum(lines: Lines, division: Division): ExplainedSum {
   return { kind: "tensorCore", splits: parts, steps: steps.list, value };
 }
 
-/** What a sum of its own contributes to: the sum along K up to there. */
-type Join = (own: number) => number;
+/** Maps a partial sum within a chain or split to the partial sum along K. */
+type Join = (partial: number) => number;
 
 function splitSum(
   lines: Lines,
@@ -175,7 +175,7 @@ function splitSum(
   for (let k = from; k < to; k += interval) {
     const before = total;
     const promote = (sum: number) => promoted(lines, promotion, { from: k, sum }, before);
-    const totalOf: Join = (own) => join(promote(own).at(-1)?.value ?? before);
+    const totalOf: Join = (partial) => join(promote(partial).at(-1)?.value ?? before);
     const chain = chainSum(lines, rule, k, Math.min(to, k + interval), totalOf);
     const steps = promote(chain.sum);
     total = steps.at(-1)?.value ?? total;
@@ -212,9 +212,9 @@ function chainSum(lines: Lines, rule: DotAdd, from: number, to: number, join: Jo
   const dotAdds: ExplainedDotAdd[] = [];
   let c = 0;
   for (let k = from; k < to; k += rule.step) {
-    const made = dotAddStep(lines, rule, c, k, Math.min(to, k + rule.step));
-    dotAdds.push({ ...made, total: join(made.result) });
-    c = made.result;
+    const dotAddResult = dotAddStep(lines, rule, c, k, Math.min(to, k + rule.step));
+    dotAdds.push({ ...dotAddResult, total: join(dotAddResult.result) });
+    c = dotAddResult.result;
   }
   return { from, to, dotAdds, sum: c };
 }
@@ -242,19 +242,19 @@ function dotAddStep(
   }
   const plain = groups.map((group) => ({ group, ...termOf(group) }));
   const { exponent, grid, sum, result } = dotAdd(rule, c, plain);
-  const own = truncateTo(c, grid);
-  const terms = plain.map(({ group, value, exponent: own }) => {
+  const keptOfC = truncateTo(c, grid);
+  const terms = plain.map(({ group, value, exponent: termExponent }) => {
     const kept = truncateTo(value, grid);
     const term = { products: group, value, kept, cut: value - kept };
-    return own === undefined ? term : { ...term, exponent: own };
+    return termExponent === undefined ? term : { ...term, exponent: termExponent };
   });
   const ofC = accumulatorExponent(c, rule.zeroAccumulator);
-  const accumulator = { value: c, exponent: ofC, kept: own, cut: c - own };
+  const accumulator = { value: c, exponent: ofC, kept: keptOfC, cut: c - keptOfC };
   const exact = nearest(sumOf([c, ...plain.map(({ value }) => value)].map(dyadic)));
   return { from, to, accumulator, terms, exponent, grid, sum, result, exact };
 }
 
-/** The exact sum of a group, and the exponent by which it is aligned: that of its first product. */
+/** The exact sum of a group, and the exponent by which it is aligned: the exponent of its first product. */
 function termOf(group: readonly ExplainedProduct[]): { readonly value: number; readonly exponent?: number } {
   const value = group.reduce((sum, { product }) => sum + product, 0);
   const [first] = group;
@@ -263,7 +263,7 @@ function termOf(group: readonly ExplainedProduct[]): { readonly value: number; r
   return isZero || a === undefined || b === undefined ? { value } : { value, exponent: a + b };
 }
 
-/** Products rounded to f32, added in ascending k. */
+/** Adds products rounded to f32 in ascending k. */
 export function fp32Sum(lines: Lines): ExplainedSum {
   let total = 0;
   const products = Array.from({ length: lines.x.depth }, (_, k) => {
@@ -275,7 +275,7 @@ export function fp32Sum(lines: Lines): ExplainedSum {
   return { kind: "fp32", products, value: total };
 }
 
-/** The exact sum of elements with their scales, rounded once. */
+/** The exact sum of scaled elements, rounded once. */
 export function exactSum(lines: Lines): ExplainedSum {
   let exact: Dyadic = { significand: 0n, exponent: 0 };
   // the sum of infinities and NaN

@@ -1,4 +1,4 @@
-/** What a wrong code may come from: other rules that give it. */
+/** Guesses which other rule produced a wrong code. */
 
 import { blockFormat } from "../formats/block.js";
 import { factsOf, valueOfCode } from "../formats/derive.js";
@@ -8,14 +8,14 @@ import { type QuantizeContext, QuantizeExplainer, type QuantizeExplanation } fro
 import { type RoundingExplanation, roundTo } from "./rounding.js";
 import { codeText, numberText } from "./text.js";
 
-/** A code and the scale of its block, as a kernel gave them. */
+/** A code from a kernel and the scale of its block. */
 export interface GivenElement {
   readonly code: number;
-  /** The stored bits of the scale; absent if they are not known. */
+  /** The stored bits of the scale; absent if unknown. */
   readonly scale?: number;
 }
 
-/** The roundings that wrong codes are tried with, by what is suspected. */
+/** The roundings to try on a wrong code, by the name of the suspected mistake. */
 const ROUNDINGS = {
   "half-away rounding": "tiesToAway",
   "ties toward zero": "towardZero",
@@ -23,7 +23,7 @@ const ROUNDINGS = {
   "rounding toward negative": "towardNegative",
 } as const;
 
-/** Explains elements that a kernel has computed otherwise. */
+/** Explains elements whose codes differ from the reference. */
 export class Suspicions {
   readonly #explainer: QuantizeExplainer;
 
@@ -47,12 +47,14 @@ export class Suspicions {
     return tie && [lower?.code, upper?.code].every((code) => code === a || code === b);
   }
 
-  /** Says in a line what the reference does with an element, what the sides have, and what the wrong one may have done. */
+  /**
+   * Describes an element in one line: what the reference computes, what each side has, and which mistake explains the wrong one.
+   */
   describe(row: number, column: number, a: GivenElement, b: GivenElement): string {
     return this.#line(row, column, a, b, true);
   }
 
-  /** As `describe`, without what the wrong side may have done. */
+  /** Like `describe`, without a guess at the mistake. */
   difference(row: number, column: number, a: GivenElement, b: GivenElement): string {
     return this.#line(row, column, a, b, false);
   }
@@ -72,8 +74,8 @@ export class Suspicions {
   #both(explain: QuantizeExplanation, a: GivenElement, b: GivenElement): string {
     const text = ({ code, scale }: GivenElement): string =>
       scale === undefined ? this.#hex(code) : `${this.#hex(code)} under ${this.#scaleHex(scale)}`;
-    const own = text({ code: explain.code, scale: explain.scale.code });
-    return `the reference gives ${own}; A has ${text(a)}, B has ${text(b)}`;
+    const reference = text({ code: explain.code, scale: explain.scale.code });
+    return `the reference gives ${reference}; A has ${text(a)}, B has ${text(b)}`;
   }
 
   #hex(code: number): string {
@@ -113,10 +115,10 @@ export class Suspicions {
     return new QuantizeExplainer(this.values, other, context).explain(row, column).scale.code;
   }
 
-  #distance(own: number, yours: number): string {
+  #distance(reference: number, yours: number): string {
     return blockFormat(this.explained.spec.quantizer).scale === "f32"
       ? ""
-      : `, ${Math.abs(own - yours)} code${Math.abs(own - yours) === 1 ? "" : "s"} away`;
+      : `, ${Math.abs(reference - yours)} code${Math.abs(reference - yours) === 1 ? "" : "s"} away`;
   }
 
   #codeText({ rounding, code, at }: QuantizeExplanation, yours: number, guesses: boolean): string {
@@ -142,28 +144,29 @@ export class Suspicions {
   ): string | undefined {
     const { format } = rounding;
     const { minNormal, maxCode } = factsOf(format);
-    const [value, own] = [valueOfCode(format, yours), rounding.result];
-    if (value === 0 && own === 0) return Object.is(own, -0) ? "minus zero lost" : "the sign of zero";
-    if (Number.isNaN(own)) return Number.isNaN(value) ? "the sign of NaN" : "NaN lost";
+    const [value, expected] = [valueOfCode(format, yours), rounding.result];
+    if (value === 0 && expected === 0)
+      return Object.is(expected, -0) ? "minus zero lost" : "the sign of zero";
+    if (Number.isNaN(expected)) return Number.isNaN(value) ? "the sign of NaN" : "NaN lost";
     if (Number.isNaN(value) || Math.abs(value) === Infinity) return this.#specialGuess(rounding, yours);
-    if (value === 0 && Math.abs(own) < minNormal) return "subnormals flushed to zero";
-    const found = Object.entries(ROUNDINGS).find(
+    if (value === 0 && Math.abs(expected) < minNormal) return "subnormals flushed to zero";
+    const match = Object.entries(ROUNDINGS).find(
       ([, mode]) => roundTo(rounding.value, { ...rounding, rounding: mode }).code === yours,
     );
-    if (found) return found[0] === "ties toward zero" && !rounding.tie ? "truncation" : found[0];
+    if (match) return match[0] === "ties toward zero" && !rounding.tie ? "truncation" : match[0];
     const scaling = this.#scalingOf(yours, row, column);
     if (scaling !== undefined) return `${scaling} instead of ${this.explained.spec.elementScaling}`;
-    return value === -own ? "the sign" : yours > maxCode && own >= 0 ? "the sign" : undefined;
+    return value === -expected ? "the sign" : yours > maxCode && expected >= 0 ? "the sign" : undefined;
   }
 
-  /** Why a number may have become NaN or infinity: by the policy of overflow, or as 0 / 0. */
+  /** Guesses why a number became NaN or infinity: the overflow policy, or 0 / 0. */
   #specialGuess({ value, ...choice }: RoundingExplanation, yours: number): string | undefined {
     if (value === 0) return "0 / 0";
     const { code } = roundTo(value, { ...choice, overflow: "nonfinite" });
     return code === yours ? "overflow that does not saturate" : undefined;
   }
 
-  /** Another way to scale elements that gives this code. */
+  /** Finds another element scaling that gives this code. */
   #scalingOf(yours: number, row: number, column: number): string | undefined {
     const { spec, context } = this.explained;
     const { scalings }: ScaleRule = SCALE_RULES[spec.scaleRule];

@@ -1,20 +1,20 @@
-/** The scale that a rule stores for the whole tensor, step by step (numerics.md §5.11). */
+/** The tensor scale that a rule stores, step by step (numerics.md §5.11). */
 import { SCALE_RULES, type ScaleRule, type ScaleRuleName, tensorScaleRole } from "../formats/scale-rules.js";
 import type { WideDType } from "../tensor/shape.js";
 import { div, type ExplainedStep, mul, roundedTo, Steps } from "./steps.js";
 
 /** The stored scale of a tensor. */
 export interface ExplainedTensorScale {
-  /** How it follows from the amax G of the tensor. */
+  /** The steps from the tensor's amax G. */
   readonly steps: readonly ExplainedStep[];
-  /** Its value, an f32. */
+  /** The scale, an f32. */
   readonly value: number;
 }
 
-/** The largest element times the largest block scale of NVFP4. */
+/** The largest NVFP4 element times the largest block scale. */
 const FULL = 2688;
 
-/** Returns the scale that a rule makes of the amax of a tensor of a type. Undefined for rules that store the amax, or nothing. */
+/** Computes the tensor scale from the tensor's amax and type. Undefined for rules that store the amax, or nothing. */
 export function tensorScaleOf(
   rule: ScaleRuleName,
   amax: number,

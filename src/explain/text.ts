@@ -1,4 +1,4 @@
-/** Explanations as lines of text, with numbers in hexadecimal floating point. */
+/** Explanations as lines of text. Numbers are in hexadecimal floating point. */
 import { factsOf } from "../formats/derive.js";
 import { hexFloat } from "./binary.js";
 import type { GemmExplanation } from "./gemm.js";
@@ -7,17 +7,17 @@ import type { RoundingExplanation } from "./rounding.js";
 import type { ExplainedStep } from "./steps.js";
 import type { ExplainedDotAdd, ExplainedSplit, ExplainedSum } from "./sums.js";
 
-/** A number in hexadecimal and decimal. Small whole numbers are only decimal. */
+/** Prints a number in hexadecimal and decimal. Small integers are decimal only. */
 export function numberText(x: number): string {
   if (!Number.isFinite(x)) return String(x);
   if (Number.isInteger(x) && Math.abs(x) < 1000) return Object.is(x, -0) ? "-0" : String(x);
   return `${hexFloat(x)} (${decimalText(x)})`;
 }
 
-/** The digits that tell any two f32 apart. */
+/** The number of digits that distinguishes any two f32. */
 const F32_DIGITS = 9;
 
-/** The shortest decimal that is read as the same f32, or as the same f64 if the number is no f32. */
+/** The shortest decimal that parses to the same f32, or to the same f64 if x is not an f32. */
 function decimalText(x: number): string {
   if (Math.fround(x) !== x) return String(x);
   for (let digits = 1; digits < F32_DIGITS; digits++) {
@@ -27,7 +27,7 @@ function decimalText(x: number): string {
   return String(Number(x.toPrecision(F32_DIGITS)));
 }
 
-/** A code in hexadecimal. */
+/** Prints a code in hexadecimal. */
 export function codeText(code: number, bits: number): string {
   return `0x${code.toString(16).padStart(Math.ceil(bits / 4), "0")}`;
 }
@@ -36,7 +36,7 @@ function stepLines(steps: readonly ExplainedStep[], indent = "  "): readonly str
   return steps.map(({ name, formula, value }) => `${indent}${name} = ${formula} = ${numberText(value)}`);
 }
 
-/** The lines of a rounding: neighbours, position, decision, code. */
+/** Prints a rounding: neighbours, position, decision, code. */
 function roundingLines(rounding: RoundingExplanation): readonly string[] {
   const { format, lower, upper, fraction, tie, decision, code, result, rounding: mode } = rounding;
   const { bits } = factsOf(format);
@@ -55,12 +55,12 @@ function roundingLines(rounding: RoundingExplanation): readonly string[] {
   ];
 }
 
-/** What the amax is of on which the scale of the element depends. */
+/** The scope of the amax on which the element's scale depends. */
 function levelName({ spec, direction }: QuantizeExplanation): string {
   return spec.rowScaled ? (direction === "rowwise" ? "row" : "column") : "tensor";
 }
 
-/** The explanation of a quantization as lines of text. */
+/** Prints the explanation of a quantization. */
 export function quantizeText(explained: QuantizeExplanation): readonly string[] {
   const { spec, direction, at, dtype, input, transform, block, tensorAmax, tensorScale } = explained;
   const { scale, scaled, rounding, code, codeAt, dequantized, error } = explained;
@@ -100,13 +100,13 @@ export function quantizeText(explained: QuantizeExplanation): readonly string[] 
   ];
 }
 
-/** How much of a sum is printed: each step of a tensor core, or the products of those that contain one of these k too. */
+/** How much of a sum to print: every step of a tensor core, or also the products of the steps that contain one of these k. */
 export interface SumDetail {
-  /** Elements along K whose steps are printed with all products. */
+  /** Indices along K. The steps that contain one are printed with all products. */
   readonly products: readonly number[];
 }
 
-/** The explanation of a product as lines of text. */
+/** Prints the explanation of a product. */
 export function gemmText(
   explained: GemmExplanation,
   detail: SumDetail = { products: [] },

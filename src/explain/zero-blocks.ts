@@ -1,4 +1,4 @@
-/** What a block of zeros becomes by a rule: 0 / 0, where its scale is 0 and elements are divided by it. */
+/** Detects rules under which a block of zeros is 0 / 0, because its scale is 0 and elements are divided by it. */
 
 import { hasGivenScale } from "../formats/block.js";
 import { factsOf } from "../formats/derive.js";
@@ -11,8 +11,8 @@ import { tensorScaleOf } from "./tensor-scale.js";
 import { codeText, numberText } from "./text.js";
 
 /**
- * Says that a block of zeros is 0 / 0 by the rule of a spec, and which codes it gets, in a sentence. Undefined where they are
- * zeros. For matrices that have other blocks too, and for those of zeros alone. /
+ * A sentence that says which codes a block of zeros gets if the spec's rule makes it 0 / 0; undefined if its codes are zeros. A
+ * matrix that has nonzero blocks is tried first, then a matrix of zeros only.
  */
 export function zeroBlockNote(spec: QuantizeSpec): string | undefined {
   if (hasGivenScale(spec)) return undefined;

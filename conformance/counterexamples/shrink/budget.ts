@@ -1,4 +1,4 @@
-/** How often a subject is asked while a counterexample is made simpler. */
+/** Limits the questions to a subject while a counterexample is simplified. */
 
 /** Whether an input still fails. */
 export type Fails<C> = (input: C) => Promise<boolean>;
@@ -26,10 +26,10 @@ export class Budget {
   }
 }
 
-/** Inputs that are simpler than one, the simplest first. */
+/** Yields inputs that are simpler, the simplest first. */
 export type Simpler<C> = (input: C) => Iterable<C>;
 
-/** Replaces an input by the first simpler one that fails, until none does or the budget is spent. */
+/** Replaces an input by the first simpler one that fails, until none fails or the budget is used up. */
 export async function simplest<C>(
   input: C,
   simpler: Simpler<C>,

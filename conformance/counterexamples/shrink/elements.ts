@@ -1,11 +1,11 @@
-/** Tensors with fewer and simpler elements. */
+/** Simplifies the elements of tensors. */
 import { factsOf, isScalarFormat } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
 import { elementValue, mapCodes } from "../suspects/inputs.js";
 import { type Budget, type Fails, simplest } from "./budget.js";
 
-/** The bits of the codes of a type. Undefined for integers, which index or count. */
+/** The layout of a type's codes. Undefined for integers, which are indices or counts. */
 function layoutOf(dtype: PlainTensor["dtype"]) {
   if (dtype === "f32") return { mantissaBits: 23, bits: 32, signed: true, subnormals: true };
   if (!isScalarFormat(dtype)) return undefined;
@@ -21,7 +21,7 @@ function codeOfOne(dtype: PlainTensor["dtype"]): number {
   return 0;
 }
 
-/** Codes that are simpler than one, the simplest first: 0, 1, a power of two, without a sign, of fewer mantissa bits. */
+/** Simpler codes, the simplest first: 0, 1, a power of two, without a sign, with fewer mantissa bits. */
 function simplerCodes(dtype: PlainTensor["dtype"], code: number, hasZero: boolean): readonly number[] {
   const layout = layoutOf(dtype);
   if (!layout) return [];
@@ -40,7 +40,7 @@ function simplerCodes(dtype: PlainTensor["dtype"], code: number, hasZero: boolea
   return [...new Set(end < 0 ? found : found.slice(0, end))];
 }
 
-/** The tensor with the elements of [from, to) set to zero. Undefined if they are. */
+/** The tensor with the elements in [from, to) set to zero. Undefined if they already are. */
 function cleared(x: PlainTensor, from: number, to: number): PlainTensor | undefined {
   const { codes } = x;
   if (codes.subarray(from, to).every((code) => code === 0)) return undefined;
@@ -48,8 +48,7 @@ function cleared(x: PlainTensor, from: number, to: number): PlainTensor | undefi
 }
 
 /**
- * A tensor with most elements zero and the others simple; `fails` says whether the case with it does. Factors, such as scales,
- * become 1, not 0.
+ * A tensor with most elements zero and the others simple; `fails` tests a candidate. Factors, such as scales, become 1, not 0.
  */
 export async function simplerTensor(
   x: PlainTensor,
@@ -92,7 +91,7 @@ async function withoutElements(
   return current;
 }
 
-/** Makes all elements that are left equal to one simple value, where the failure stays. */
+/** Sets all remaining elements to one simple value if the failure persists. */
 async function withEqualElements(
   x: PlainTensor,
   fails: Fails<PlainTensor>,

@@ -1,4 +1,4 @@
-/** Quantizations of one block, with the plainest options. */
+/** Simplifies quantizations to one block and the plainest options. */
 import { blockedRows, blockFormat, isTensorWide, tileSize } from "../../../src/formats/block.js";
 import type { QuantizeCase } from "../../operations/quantize/quantize.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
@@ -28,7 +28,7 @@ export function* simplerQuantizations(input: QuantizeCase): Iterable<QuantizeCas
 
 type Span = readonly [number, number];
 
-/** The case of a part of the matrix. Random bits that are given stay with their elements. */
+/** The case for a part of the matrix. Random words stay with their elements. */
 function croppedCase(input: QuantizeCase, rows: Span, columns: Span): QuantizeCase {
   const { x, randomBits, randomBitsColumnwise } = input;
   return {
@@ -41,7 +41,7 @@ function croppedCase(input: QuantizeCase, rows: Span, columns: Span): QuantizeCa
   };
 }
 
-/** Random bits of a part of a columnwise copy; the rows that fill its last blocks have zeros. */
+/** The random words of a part of a columnwise copy; padding rows have zeros. */
 function croppedColumnwise(
   { spec, x }: QuantizeCase,
   words: PlainTensor<"u32">,

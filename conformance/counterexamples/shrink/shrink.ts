@@ -1,26 +1,26 @@
-/** Makes a failing input one that a person can read: few blocks, most elements zero, the others simple. */
+/** Simplifies a failing input for people: few blocks, most elements zero, the others simple. */
 import type { Cases, OperationName } from "../../operations/operations.js";
 import { PlainTensor } from "../../values/plain.js";
 import { Budget, type Fails, type Simpler, simplest } from "./budget.js";
 import { simplerTensor } from "./elements.js";
 import { simplerQuantizations } from "./quantize.js";
 
-/** Questions to the subject, and milliseconds, that a counterexample is worth. */
+/** The limits on questions and milliseconds for one counterexample. */
 const WORTH = { questions: 1500, milliseconds: 15_000 };
-/** The same where each question may take until a deadline. */
+/** The limits if each question may run into a deadline. */
 const COSTLY = { questions: 40, milliseconds: 10_000 };
 
-/** Cases of fewer blocks and options, by operation. */
+/** Yields cases with fewer blocks and options, by operation. */
 const STRUCTURE: { readonly [K in OperationName]?: Simpler<Cases[K]> } = { quantize: simplerQuantizations };
 
-/** Tensors that follow from others of the input, and are not made simpler alone. */
+/** Tensors that are derived from other tensors of the input and not simplified separately. */
 const DERIVED: { readonly [K in OperationName]?: readonly string[] } = {
   dequantize: ["scaleInv", "logicalScales"],
 };
 
 /**
- * A simpler input that fails too. `keepsShape`: only elements are changed, as the domain of the inputs is not known.
- * `isCostly`: the failure is no answer, for which a subject may wait.
+ * A simpler input that also fails. `keepsShape`: only elements are changed, because the domain of inputs is unknown. `isCostly`:
+ * the subject gave no answer, so each question may run into the deadline.
  */
 export async function shrunk<K extends OperationName>(
   operation: K,

@@ -1,4 +1,4 @@
-/** What a kernel may have done wrong with the amax that it stores beside codes and scales. */
+/** Mistakes in the amax that a kernel stores next to codes and scales. */
 import { f32Bits, f32OfBits } from "../../../src/explain/binary.js";
 import { roundedTo } from "../../../src/explain/steps.js";
 import { factsOf } from "../../../src/formats/derive.js";
@@ -7,21 +7,21 @@ import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
 import type { PlainTensor } from "../../values/plain.js";
 import type { View } from "./view.js";
 
-/** A way to store an amax, or the amaxes of lines, that is not the right one. */
+/** A wrong way to store an amax or line amaxes. */
 export interface AmaxSuspect {
   /** The mistake, in words. */
   readonly words: string;
-  /** The bits that are stored; undefined if the mistake cannot happen in this tensor. */
+  /** The bits that the mistake stores; undefined if it cannot occur for this tensor. */
   readonly of: (view: View, right: PlainTensor) => readonly number[] | undefined;
 }
 
-/** The right amax, changed afterwards. */
+/** Changes the expected amax. */
 const changed = (words: string, change: (amax: number) => number): AmaxSuspect => ({
   words,
   of: (_, right) => Array.from(right.codes, (bits) => f32Bits(Math.fround(change(f32OfBits(bits))))),
 });
 
-/** The amax of the tensor by another maximum of its values. */
+/** Takes another maximum over the tensor's values. */
 const maximum = (words: string, of: (values: readonly number[]) => number): AmaxSuspect => ({
   words,
   of: ({ elements }, right) =>
@@ -37,12 +37,12 @@ const FACTORS: readonly (readonly [words: string, factor: number])[] = [
 ];
 const DIVISORS = [6, 448, 256, 2688, 1536, 57344];
 
-/** The amax of an NVFP4 tensor whose scale of the tensor is 1: the largest element under the largest scale of a block. */
+/** The amax of an NVFP4 tensor whose tensor scale is 1: the largest element times the largest block scale. */
 export function unitAmax({ format, e4m3Max }: QuantizeSpec): number {
   return factsOf(format).max * e4m3Max;
 }
 
-/** Every suspect for what is stored of the whole tensor, the likely ones first: its amax, or by some rules its scale. */
+/** Every suspect for the tensor's amax, or for the tensor scale that some rules store instead; the likely ones first. */
 export function amaxSuspects(spec: QuantizeSpec): readonly AmaxSuspect[] {
   const role = tensorScaleRole(spec.scaleRule);
   const always = [

@@ -1,4 +1,4 @@
-/** Mistakes whose whole answer follows from right answers, by operation. */
+/** Mistakes that change a whole answer in a way computed from correct answers, by operation. */
 import type { OperationName } from "../../operations/operations.js";
 import { DEQUANTIZE } from "./of-dequantize.js";
 import { ENCODE } from "./of-encode.js";

@@ -1,20 +1,20 @@
-/** What a way to make codes is, and the element that it is for. */
+/** The types of a coder, which turns a scaled value into a code, and of the element it encodes. */
 import type { RandomBits } from "../../../src/explain/rounding.js";
 
-/** How a scaled value becomes a code. The first one is right, and has no words. */
+/** A way to turn a scaled value into a code. The first one is correct, and its words are empty. */
 export interface Coder {
   readonly words: string;
   readonly of: (value: number, element: CodedElement) => number;
 }
 
-/** The element whose scaled value becomes a code. */
+/** The element whose scaled value is encoded. */
 export interface CodedElement {
   /** The number that was scaled. */
   readonly x: number;
-  /** The sign bit of the number that was scaled, also that of NaN. */
+  /** The sign bit of the scaled number, also of a NaN. */
   readonly isNegative: boolean;
   /** The index of its random bits. */
   readonly index: number;
-  /** The random bits of an index, of the call or drawn. */
+  /** The random bits at an index: the caller's, or drawn. */
   readonly bitsOf: (index: number) => RandomBits;
 }

@@ -1,4 +1,4 @@
-/** What a kernel may have done wrong when scaled values become codes. */
+/** Mistakes in the encoding of scaled values. */
 import { roundedElement } from "../../../src/explain/element.js";
 import { type ExplainedRounding, roundTo } from "../../../src/explain/rounding.js";
 import { factsOf, isIntegral, valueOfCode } from "../../../src/formats/derive.js";
@@ -18,7 +18,7 @@ const ROUNDINGS: readonly (readonly [ExplainedRounding, string])[] = [
   ["toOdd", "elements are rounded to odd"],
 ];
 
-/** The roundings other than the spec's, each with what it is in place of. */
+/** The roundings other than the spec's, each with the rounding that it replaces. */
 function otherRoundings({ stochastic, elementScaling }: QuantizeSpec): typeof ROUNDINGS {
   const own = stochastic ? "stochastic" : tiesOf(elementScaling);
   const instead = {
@@ -33,7 +33,7 @@ function otherRoundings({ stochastic, elementScaling }: QuantizeSpec): typeof RO
   ]);
 }
 
-/** Every way to make a code, the right one first. `nan`: what the subject has for NaN, if it is always the same. */
+/** Every way to encode, the correct one first. `nan` is the subject's code for NaN, if it is always the same. */
 export function coders(spec: QuantizeSpec, nan?: number): readonly Coder[] {
   const { format } = spec;
   const { bits, maxCode, minNormal } = factsOf(format);
@@ -107,7 +107,7 @@ export function coders(spec: QuantizeSpec, nan?: number): readonly Coder[] {
 
 type Changed = (words: string, change: (code: number, value: number) => number) => Coder;
 
-/** Mistakes with the sign of zeros, of formats that have two. */
+/** Mistakes in the sign of zero, for formats with two zeros. */
 function signsOfZero(changed: Changed, signBit: number): readonly Coder[] {
   return [
     changed("zeros lose their sign: +0 for -0, also for what is rounded to it", (code) =>
@@ -121,13 +121,13 @@ function signsOfZero(changed: Changed, signBit: number): readonly Coder[] {
   ];
 }
 
-/** The code of NaN or infinity of a value beyond the largest one, else `code`. */
+/** The NaN or infinity code for a value beyond the largest one, else `code`. */
 function beyond(value: number, format: ScalarFormat, code: number): number {
   const rounded = roundTo(value, { format, rounding: "tiesToEven", overflow: "nonfinite" });
   return Number.isFinite(rounded.result) ? code : rounded.code;
 }
 
-/** Formats whose codes have as many bits. */
+/** Formats with the same number of bits. */
 function otherFormats(format: ScalarFormat): readonly ScalarFormat[] {
   const all: readonly ScalarFormat[] = [
     "e4m3fnuz",

@@ -1,4 +1,4 @@
-/** Which ways to scale elements and to make codes explain all codes of some answers, under scales that are known. */
+/** Finds the ways to scale and encode that explain all codes of some answers, for known scales. */
 import type { RuleResult } from "../../../src/explain/scale-rules.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import type { CodedElement, Coder } from "./coder.js";
@@ -7,7 +7,7 @@ import type { CopyEvidence } from "./copies.js";
 import { type Scaler, scalers } from "./scales/scalers.js";
 import type { View } from "./view.js";
 
-/** How elements became codes. */
+/** A way to scale and encode elements. */
 export interface CodeWay {
   /** The mistake; "" if there is none. */
   readonly words: string;
@@ -15,12 +15,12 @@ export interface CodeWay {
   readonly coder: Coder;
 }
 
-/** How many explanations are named where several fit. */
+/** The maximum number of explanations to name. */
 export const MAX_NAMES = 3;
 
 /**
- * What explains the codes under these scales: the right way alone, if it does, else every mistake that gives all of them, and
- * two mistakes together only where one is not enough.
+ * The explanations of the codes under these scales: the correct way if it fits, else every mistake that fits, and pairs of
+ * mistakes only if no single one does.
  */
 export function codeWays(
   copies: readonly CopyEvidence[],
@@ -36,7 +36,7 @@ export function codeWays(
   };
   const wrong = firstWrong(copies, (i, at) => isCode(i, at, { scaler, coder }));
   if (wrong.length === 0) return [{ words: "", scaler, coder }];
-  // most ways fail where the right one does
+  // a wrong way usually fails on the elements where the correct way fails
   const isFit = (way: Omit<CodeWay, "words">): boolean =>
     wrong.every(([i, at]) => isCode(i, at, way)) &&
     copies.every(({ view }, i) => {
@@ -59,10 +59,10 @@ export function codeWays(
   return firstThat(pairs, isFit);
 }
 
-/** How many elements are tried before all. */
+/** The number of elements to test before all others. */
 const MAX_WRONG = 64;
 
-/** The first elements, by copy and index, of which `isRight` does not hold. */
+/** The first elements, by copy and index, for which `isRight` is false. */
 function firstWrong(
   copies: readonly CopyEvidence[],
   isRight: (copy: number, at: number) => boolean,
@@ -83,7 +83,7 @@ function firstThat<T>(all: readonly T[], isFit: (each: T) => boolean): readonly 
   return found;
 }
 
-/** The code of an element, -1 if its block has no scale. */
+/** The code of an element; -1 if its block has no scale. */
 export function codeBy(
   view: View,
   at: number,
@@ -96,7 +96,7 @@ export function codeBy(
   return coder.of(scaler.of(element.x, scale, view.values.dtype), element);
 }
 
-/** The code that all NaN inputs have. Undefined if they have several, or there are none. */
+/** The code of all NaN inputs. Undefined if there are several codes, or no NaN inputs. */
 function nanCode(copies: readonly CopyEvidence[]): number | undefined {
   const found = new Set<number>();
   for (const { view, codes } of copies)

@@ -1,4 +1,4 @@
-/** One copy of each quantization of the evidence, as its blocks and elements. */
+/** One copy of each quantization of the evidence, as blocks and elements. */
 
 import type { RuleResult } from "../../../src/explain/scale-rules.js";
 import { blockFormat } from "../../../src/formats/block.js";
@@ -9,7 +9,7 @@ import { differenceOf } from "../../values/difference.js";
 import type { Evidence } from "./suspect.js";
 import { View } from "./view.js";
 
-/** A copy as the subject gave it. */
+/** A copy in the subject's answer. */
 export interface CopyEvidence {
   readonly view: View;
   readonly evidence: Evidence<QuantizeCase>;
@@ -22,13 +22,15 @@ export interface CopyEvidence {
 /** The parts of a copy. */
 export type CopyPart = "data" | "scaleInv" | "amax";
 
-/** The name of the amax of a copy. One that both share, as with delayed scaling, is the rowwise copy's, if there is one. */
+/**
+ * The name of a copy's amax. An amax that both copies share, as in delayed scaling, belongs to the rowwise copy if there is one.
+ */
 export function amaxName(expected: Answer, direction: Direction): string {
   const isFirst = direction === "rowwise" || !("rowwise.data" in expected);
   return "amax" in expected && isFirst ? "amax" : `${direction}.amax`;
 }
 
-/** Whether a part of a copy differs from the right one. False where either is absent. */
+/** Whether a part of a copy differs from the expected one. False if either is absent. */
 export function isWrong(
   { actual, expected }: Evidence<QuantizeCase>,
   direction: Direction,
@@ -39,14 +41,14 @@ export function isWrong(
   return !!ours && !!right && (ours.data.length !== right.data.length || !!differenceOf(ours, right));
 }
 
-/** The copies that differ from the right ones. */
+/** The directions of the copies that differ from the expected ones. */
 export function wrongDirections(evidence: Evidence<QuantizeCase>): readonly Direction[] {
   return DIRECTIONS.filter((direction) =>
     (["data", "scaleInv", "amax"] as const).some((part) => isWrong(evidence, direction, part)),
   );
 }
 
-/** The copy of one answer. Undefined if it does not follow from the input alone, or has other sizes than the right one. */
+/** The copy in one answer. Undefined if it depends on more than the input, or has unexpected sizes. */
 export function copyOf(evidence: Evidence<QuantizeCase>, direction: Direction): CopyEvidence | undefined {
   const { input, actual } = evidence;
   const [data, scales] = [actual[`${direction}.data`], actual[`${direction}.scaleInv`]];
@@ -56,7 +58,7 @@ export function copyOf(evidence: Evidence<QuantizeCase>, direction: Direction): 
   return { view, evidence, scales: scales.codes, codes: data.codes };
 }
 
-/** The scales by a function of blocks. Undefined if it has none for one of them. */
+/** The scales of all blocks by a function. Undefined if the function is undefined for one of them. */
 export function scalesBy(
   view: View,
   of: (view: View, block: number) => RuleResult | undefined,
@@ -70,7 +72,7 @@ export function scalesBy(
   return made;
 }
 
-/** Whether two stored scales are the same; NaN is a class in f32. */
+/** Whether two stored scales are equal; NaN is a class in f32. */
 export function isSameScale({ spec }: View, a: number, b: number): boolean {
   return a === b || (blockFormat(spec.quantizer).scale === "f32" && isNaNBits(a) && isNaNBits(b));
 }

@@ -1,4 +1,4 @@
-/** Changes of tensors that suspects make: of inputs before a right answer, and of a right answer. */
+/** Changes of tensors that suspects use, for inputs and for answers. */
 
 import { roundTo } from "../../../src/explain/rounding.js";
 import { isScalarFormat, valueOfCode } from "../../../src/formats/derive.js";
@@ -19,7 +19,7 @@ export function mapWide<D extends WideDType>(
   return fromCodes(x.dtype, x.shape, codes);
 }
 
-/** The code of a value in a wide type: to nearest even, with overflow to infinity. */
+/** The code of a value in a wide type, rounded to nearest even with overflow to infinity. */
 export function wideCode(dtype: WideDType, value: number): number {
   if (dtype === "f32") return bitsOf(value);
   return roundTo(value, { format: dtype, rounding: "tiesToEven", overflow: "nonfinite" }).code;
@@ -39,14 +39,14 @@ export function mapCodes<D extends PlainTensor["dtype"]>(
   return fromCodes(x.dtype, x.shape, Array.from(x.codes, change));
 }
 
-/** The tensor with the two codes of each byte exchanged. Undefined if it has no codes of 4 bits. */
+/** The tensor with the two codes of each byte swapped. Undefined unless it has 4-bit codes. */
 export function swapNibbles(x: PlainTensor): PlainTensor | undefined {
   if (storageBits(x.dtype) !== 4) return undefined;
   const { codes } = x;
   return mapCodes(x, (_, i) => codes[i ^ 1] as number);
 }
 
-/** The answer with one of its tensors replaced. */
+/** The answer with one tensor replaced. */
 export function withTensor(
   answer: Answer,
   name: string,

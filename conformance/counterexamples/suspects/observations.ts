@@ -1,4 +1,6 @@
-/** What is wrong with a copy where no known mistake explains it: how much, where, and how much of it a known one explains. */
+/**
+ * Facts about a wrong copy that no known mistake explains: how much is wrong, where, and how much of it a known mistake explains.
+ */
 import type { Direction } from "../../../src/tensor/quantized.js";
 import { codeWays } from "./codes.js";
 import { type CopyEvidence, isSameScale, isWrong } from "./copies.js";
@@ -6,7 +8,7 @@ import type { ScaleSuspect } from "./scales/scale-suspect.js";
 import { scaleSuspects } from "./scales/scales.js";
 import { commonTraits, type Verdict } from "./traits.js";
 
-/** Facts about a copy, none of them a cause. */
+/** Facts about a copy. None is a cause. */
 export function observations(copies: readonly CopyEvidence[], direction: Direction): readonly string[] {
   const wrong = (part: Parameters<typeof isWrong>[2]) =>
     copies.filter(({ evidence }) => isWrong(evidence, direction, part));
@@ -33,7 +35,7 @@ function ofCodes(copies: readonly CopyEvidence[]): string {
   return `${different} of ${all} codes are wrong`;
 }
 
-/** Which blocks have wrong scales, whether codes follow from the stored scales, and the suspect that explains most. */
+/** The blocks with wrong scales, whether codes agree with the stored scales, and the suspect that explains most scales. */
 function ofScales(copies: readonly CopyEvidence[]): readonly string[] {
   const { spec } = (copies[0] as CopyEvidence).view;
   const own = verdicts(copies, (view, block) => view.expected[block]);
@@ -46,7 +48,7 @@ function ofScales(copies: readonly CopyEvidence[]): readonly string[] {
     ? `; codes ${isOwn ? "follow" : "do not follow"} from the stored scales`
     : "; codes are right";
   const wrong = countOf(own);
-  // a second mistake may hide the first one: the suspect that explains most of the wrong scales
+  // a second mistake may hide the first one, so the suspect that explains most wrong scales is named
   const [nearest] = scaleSuspects(spec, copies)
     .map((suspect) => ({ suspect, rest: countOf(verdicts(copies, suspect.of)) }))
     .sort((a, b) => a.rest - b.rest);
@@ -63,7 +65,7 @@ function ofScales(copies: readonly CopyEvidence[]): readonly string[] {
 
 const countOf = (all: readonly Verdict[]): number => all.filter(({ wrong }) => wrong).length;
 
-/** Which stored scales differ from those of a suspect. */
+/** Compares the stored scales with a suspect's. */
 function verdicts(copies: readonly CopyEvidence[], of: ScaleSuspect["of"]): readonly Verdict[] {
   return copies.flatMap(({ view, scales }) =>
     Array.from(scales, (code, block) => {

@@ -8,7 +8,7 @@ import { elementValue, mapCodes } from "./inputs.js";
 import type { Suspect } from "./suspect.js";
 import { ofInput } from "./wide-inputs.js";
 
-/** Changes of codes of any format, by element. */
+/** Changes the codes of any format, element by element. */
 const encodeChange = (
   words: string,
   change: (value: number, code: number, input: EncodeCase) => number,

@@ -1,4 +1,4 @@
-/** Mistakes of products: of their operands, sums and results. */
+/** Mistakes of products: in their operands, sums and results. */
 import { roundTo } from "../../../src/explain/rounding.js";
 import { roundedTo } from "../../../src/explain/steps.js";
 import { isWide, type WideDType } from "../../../src/tensor/shape.js";
@@ -17,7 +17,7 @@ import {
 } from "./operands.js";
 import type { Suspect } from "./suspect.js";
 
-/** Both operands of a product changed. */
+/** Changes both operands of a product. */
 const operands = (
   words: string,
   change: (operand: OperandCase) => OperandCase | undefined,
@@ -187,7 +187,7 @@ export const GEMM: readonly Suspect<"gemm">[] = [
   },
 ];
 
-/** FP8 codes read with the bias of the fnuz formats: each operand at half its value. */
+/** FP8 codes read with the bias of the fnuz formats: each operand has half its value. */
 function fnuz(): readonly Suspect<"gemm">[] {
   return ([["a"], ["b"], ["a", "b"]] as const).map((which) => ({
     words: `FP8 codes of ${which.join(" and ")} are read as fnuz: exactly half of their values`,

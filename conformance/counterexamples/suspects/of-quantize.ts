@@ -1,11 +1,11 @@
-/** Mistakes of quantizers that change inputs, or the right answer afterwards. */
+/** Mistakes of quantizers that change inputs or the finished answer. */
 import type { Answer } from "../../operations/operation.js";
 import type { PlainTensor } from "../../values/plain.js";
 import { mapCodes, swapNibbles, transposedCodes, withTensor } from "./inputs.js";
 import type { Suspect } from "./suspect.js";
 import { ofInput } from "./wide-inputs.js";
 
-/** A change of one kind of tensors of the right answer. */
+/** Changes one kind of tensor of the expected answer. */
 const ofAnswer = (
   words: string,
   ending: string,
@@ -20,7 +20,7 @@ const ofAnswer = (
   },
 });
 
-/** Mistakes of a quantizer whose whole answer follows from right answers. */
+/** Mistakes of a quantizer whose whole answer is computed from correct answers. */
 export const QUANTIZE: readonly Suspect<"quantize">[] = [
   ofAnswer("nibbles are swapped: the even column has to be in the low half of a byte", ".data", swapNibbles),
   ofAnswer("codes are stored transposed", ".data", transposedCodes),

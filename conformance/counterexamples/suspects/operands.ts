@@ -1,17 +1,17 @@
-/** Changes of the operands of a product that suspects make. */
+/** Changes of operands that suspects of products use. */
 import { factsOf, isScalarFormat } from "../../../src/formats/derive.js";
 import type { OperandCase } from "../../operations/gemm/operand.js";
 import { bitsOf, fromBits } from "../../values/values.js";
 import { elementValue, mapCodes, swapNibbles } from "./inputs.js";
 
-/** The codes of an operand where K is at least `from` set to zero. */
+/** Sets the codes from some index along K to zero. */
 export function withoutTail(operand: OperandCase, kept: (depth: number) => number): OperandCase | undefined {
   const [, depth] = operand.codes.matrix;
   const from = kept(depth);
   return { ...operand, codes: mapCodes(operand.codes, (code, i) => (i % depth < from ? code : 0)) };
 }
 
-/** The scales of an operand changed by their place: of line i and block j. */
+/** Changes the scales of an operand by position: line i and block j. */
 export function withScales(
   operand: OperandCase,
   place: (i: number, j: number, down: number, across: number) => readonly [number, number],

@@ -1,4 +1,4 @@
-/** Names what is wrong with a quantizer: scales, codes and amaxes are explained apart, so that two mistakes are two names. */
+/** Names a quantizer's mistakes. Scales, codes and amaxes are explained separately, so two mistakes get two names. */
 import type { RuleResult } from "../../../src/explain/scale-rules.js";
 import type { Direction } from "../../../src/tensor/quantized.js";
 import type { Answer } from "../../operations/operation.js";
@@ -23,7 +23,7 @@ import type { Evidence, Explanation, Naming } from "./suspect.js";
 type Named = Explanation<QuantizeCase>;
 type Asked = Parameters<Named["answer"]>[0];
 
-/** What explains the copies that differ, and what is seen where nothing does. */
+/** The explanations of the differing copies, or facts if there is no explanation. */
 export function nameQuantization(evidence: readonly Evidence<QuantizeCase>[]): Naming<QuantizeCase> {
   const directions = [...new Set(evidence.flatMap(wrongDirections))];
   const each = directions.map((direction) => nameCopy(evidence, direction));
@@ -31,7 +31,7 @@ export function nameQuantization(evidence: readonly Evidence<QuantizeCase>[]): N
   if (!first) return { mistakes: [], observations: [] };
   const seen = each.flatMap(({ observations: own }) => own);
   if (!second) return first;
-  // a mistake of both copies is one; else each copy has its own
+  // a mistake that explains both copies is one mistake; otherwise each copy has its own
   const both = first.mistakes.flatMap((one) =>
     second.mistakes
       .filter(({ words }) => words === one.words)
@@ -49,7 +49,7 @@ export function nameQuantization(evidence: readonly Evidence<QuantizeCase>[]): N
   return { mistakes: apart.slice(0, MAX_NAMES), observations: apart.length > 0 ? [] : [...partly, ...seen] };
 }
 
-/** Two mistakes in one kernel. */
+/** Combines two mistakes of one kernel. */
 function together(words: string, one: Named, other: Named): Named {
   return {
     words,
@@ -60,7 +60,7 @@ function together(words: string, one: Named, other: Named): Named {
   };
 }
 
-/** What explains one copy. */
+/** The explanations of one copy. */
 function nameCopy(evidence: readonly Evidence<QuantizeCase>[], direction: Direction): Naming<QuantizeCase> {
   const copies = evidence.flatMap((each) => copyOf(each, direction) ?? []);
   if (copies.length === 0) return { mistakes: [], observations: [] };
@@ -112,7 +112,7 @@ function amaxExplanations(copies: readonly CopyEvidence[], direction: Direction)
 const isSameF32 = (a: number, b: number): boolean =>
   a === b || [a, b].every((bits) => (bits & 0x7fffffff) > 0x7f800000);
 
-/** What explains codes and scales. */
+/** The explanations of codes and scales. */
 function blockExplanations(copies: readonly CopyEvidence[], direction: Direction): readonly Named[] {
   const { spec } = (copies[0] as CopyEvidence).view;
   if (
@@ -146,7 +146,7 @@ function blockExplanations(copies: readonly CopyEvidence[], direction: Direction
 
 const RIGHT: ScaleSuspect["of"] = (view, block) => view.expected[block];
 
-/** The scales by a suspect, if they are the stored ones of all copies. */
+/** A suspect's scales, if they equal the stored ones in all copies. */
 function storedBy(
   copies: readonly CopyEvidence[],
   { of }: ScaleSuspect,
@@ -163,14 +163,14 @@ function storedBy(
   return all;
 }
 
-/** A mistake in scales with what is wrong with codes besides. `isOwn`: elements are scaled by the wrong scales. */
+/** A mistake in scales together with the explanation of the codes. `isOwn`: elements are scaled by the wrong scales. */
 interface WithCodes {
   readonly words: string;
   readonly way: CodeWay;
   readonly isOwn: boolean;
 }
 
-/** What codes follow from, given the scales of a suspect. Undefined if they follow neither from these nor from the right ones. */
+/** Explains the codes under a suspect's scales. Undefined if they agree neither with these nor with the correct ones. */
 function withCodes(
   copies: readonly CopyEvidence[],
   { words, isStorage }: ScaleSuspect,
@@ -196,7 +196,7 @@ function withCodes(
   );
 }
 
-/** What explains codes under the right scales. */
+/** Explains the codes under the correct scales. */
 function rightWays(copies: readonly CopyEvidence[]): readonly CodeWay[] {
   return codeWays(
     copies,
@@ -206,7 +206,7 @@ function rightWays(copies: readonly CopyEvidence[]): readonly CodeWay[] {
 
 interface Blocks {
   readonly way: CodeWay;
-  /** The scales that are stored, and those that elements are scaled by. */
+  /** The stored scales, and the scales that elements are divided by. */
   readonly stored: ScaleSuspect["of"];
   readonly used: ScaleSuspect["of"];
 }

@@ -1,4 +1,4 @@
-/** What a kernel may have done wrong with the random bits of stochastic rounding. */
+/** Mistakes with the random bits of stochastic rounding. */
 import { type RandomBits, roundTo } from "../../../src/explain/rounding.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
@@ -9,10 +9,10 @@ export function stochastically(value: number, format: ScalarFormat, random: Rand
   return roundTo(value, { format, rounding: "stochastic", overflow: "saturate", random }).code;
 }
 
-/** Places that random bits are shifted by, besides the one that puts them under an f32's discarded mantissa bits. */
+/** Shifts of random bits to try, besides the one that aligns them with the f32 mantissa bits that the format drops. */
 const SHIFTS = [1, 2, 4, 8, 9, 12, 16, 20, 24] as const;
 
-/** Mistakes with random bits. That they are ignored is the mistake of truncation, which `coders` has. */
+/** Mistakes with random bits. Ignoring them is truncation, which `coders` covers. */
 export function stochasticCoders(format: ScalarFormat): readonly Coder[] {
   const changed = (
     words: string,
@@ -26,7 +26,7 @@ export function stochasticCoders(format: ScalarFormat): readonly Coder[] {
     },
   });
   const same = (bits: number): number => bits;
-  // an f32 has 23 mantissa bits: those that the format drops take the low bits of the word
+  // the mantissa bits of an f32 that the format drops are compared with the low bits of the word
   const dropped = 23 - SCALAR_FORMATS[format].mantissaBits;
   return [
     changed(

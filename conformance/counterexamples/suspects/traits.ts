@@ -1,4 +1,4 @@
-/** What blocks with wrong scales have in common, where no suspect explains them. */
+/** What blocks with wrong scales have in common, if no suspect explains them. */
 import type { View } from "./view.js";
 
 /** Whether the stored scale of a block is wrong. */
@@ -28,12 +28,12 @@ const TRAITS: readonly (readonly [words: string, has: (verdict: Verdict) => bool
   ["in rows from 128 on", ({ view, block }) => (view.blocks[block]?.row ?? 0) >= 128],
 ];
 
-/** The probability, by chance, from which on a trait that all wrong blocks share says nothing. */
+/** A trait that all wrong blocks would share by chance with at least this probability says nothing. */
 const CHANCE = 1e-3;
 
 /**
- * Says which blocks are wrong: how many, and the trait that all of them have, with how many blocks have it. A trait is named only
- * if so many blocks would hardly share it by chance: never that of one block, or one that most blocks have.
+ * Says how many blocks are wrong, and which trait all of them share, with the number of blocks that have it. A trait is named
+ * only if the wrong blocks would hardly share it by chance, so never for a single wrong block or for a trait of most blocks.
  */
 export function commonTraits(verdicts: readonly Verdict[]): string {
   const wrong = verdicts.filter((verdict) => verdict.wrong);

@@ -1,4 +1,4 @@
-/** One copy of a quantization as blocks and elements, with the scales that its rule gives, and those of other rules. */
+/** One copy of a quantization as blocks and elements, with its scales under its rule and under others. */
 
 import { f32Bits, f32OfBits } from "../../../src/explain/binary.js";
 import { blockScaleBy } from "../../../src/explain/block-scale.js";
@@ -26,7 +26,7 @@ export interface Block {
   readonly region: Region;
 }
 
-/** What may replace the inputs of the scale of a block. */
+/** Replacements for the inputs of a block's scale. */
 export interface ScaleChange {
   readonly spec?: QuantizeSpec;
   readonly region?: Region;
@@ -34,11 +34,11 @@ export interface ScaleChange {
   readonly tensorAmax?: number;
 }
 
-/** One copy of the quantization of a case. */
+/** One copy of a quantization case. */
 export class View {
   readonly source: CopySource;
   readonly spec: QuantizeSpec;
-  /** A block for each stored scale, in the order of storage. */
+  /** One block for each stored scale, in storage order. */
   readonly blocks: readonly Block[];
   /** The index of the scale of each element, in row-major order. */
   readonly scaleOf: Int32Array;
@@ -76,7 +76,7 @@ export class View {
     this.blocks = blocks.map((block) => block ?? { row: 0, column: 0, region: NOWHERE });
   }
 
-  /** The elements in row-major order, as they become codes. */
+  /** The elements in row-major order, with all that their encoding needs. */
   get elements(): readonly CodedElement[] {
     this.#elements ??= Array.from(this.scaleOf, (_, at) => this.#element(at));
     return this.#elements;
@@ -93,7 +93,7 @@ export class View {
     return { x, isNegative, index: this.#randomIndex(at), bitsOf: this.#bitsOf };
   }
 
-  /** Copies that follow from each other have the same random bits: those of the rowwise one. */
+  /** Both copies use the rowwise random bits if one copy is derived from the other. */
   #randomIndex(at: number): number {
     return isDirectionless(this.spec) ? at : (this.codeOf[at] as number);
   }
@@ -111,7 +111,7 @@ export class View {
     return drawn;
   };
 
-  /** The scale of each block by the spec. */
+  /** The expected scale of each block. */
   get expected(): readonly RuleResult[] {
     this.#expected ??= this.blocks.map((_, i) => this.scaleBy(i));
     return this.#expected;
@@ -144,7 +144,7 @@ export class View {
     return this.amaxIn(this.#region(block));
   }
 
-  /** The scale of a block, with some of its inputs replaced. */
+  /** The scale of a block with some inputs replaced. */
   scaleBy(block: number, change: ScaleChange = {}): RuleResult {
     const { spec = this.spec, region = this.#region(block) } = change;
     if (hasGivenScale(spec)) {
@@ -152,7 +152,7 @@ export class View {
       return { scale: div(1, m), code: f32Bits(div(1, m)), multiplier: m };
     }
     const { top, left } = region;
-    const level = () => (spec.rowScaled ? this.source.lineAmax(top, left) : this.source.whole).value;
+    const level = () => (spec.rowScaled ? this.source.lineAmax(top, left) : this.source.tensorAmax).value;
     const whole = change.tensorAmax ?? (usesWiderAmax(spec) ? level() : 0);
     const amax = change.amax ?? (isTensorWide(spec.tile) ? whole : this.amaxIn(region));
     const { dtype } = this.values;
@@ -166,7 +166,7 @@ export class View {
     });
   }
 
-  /** What elements are scaled by under a stored scale, whatever made it. */
+  /** The scaling of elements under a stored scale, however it was computed. */
   resultOf(code: number, block: number): RuleResult {
     const { spec } = this;
     const type = blockFormat(spec.quantizer).scale;

@@ -1,4 +1,4 @@
-/** Mistakes with wide inputs, of every operation that has one. */
+/** Mistakes with wide inputs, for every operation that has one. */
 import { roundedTo } from "../../../src/explain/steps.js";
 import { FLT_MAX, factsOf } from "../../../src/formats/derive.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -27,7 +27,7 @@ const WIDE: readonly (readonly [words: string, change: (x: number, largest: numb
 const largestOf = ({ dtype }: PlainTensor<WideDType>): number =>
   dtype === "f32" ? FLT_MAX : factsOf(dtype).max;
 
-/** The suspects that change a wide input. `replaced` applies the change to the input that an operation has. */
+/** The suspects that change a wide input. `replaced` replaces this input in a case. */
 export function ofInput<K extends OperationName>(
   replaced: (input: Cases[K], change: (x: PlainTensor<WideDType>) => PlainTensor<WideDType>) => Cases[K],
 ): readonly Suspect<K>[] {

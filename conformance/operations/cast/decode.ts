@@ -23,13 +23,13 @@ export interface DecodeCase {
   readonly dtype: WideDType;
 }
 
-/** All codes of a narrow format in order, or a pseudorandom selection of codes of a wide format. */
+/** All codes of a narrow format in order (seed 0), or pseudorandom codes. */
 function someCodes(layout: ScalarLayout, seed: number, count: number): number[] {
   const { bits } = derive(layout);
   return Array.from(words(seed, count), (word, i) => (seed === 0 ? i : word) % 2 ** bits);
 }
 
-/** `count` codes of one of the formats, rounded down to an even number for formats that store two codes per byte. */
+/** `count` codes of one of the formats; an even number for formats that store two codes per byte. */
 export function decodeCase(
   from: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
   counts = fc.oneof(fc.integer({ min: 0, max: 40 }), fc.constant(256)),

@@ -28,13 +28,13 @@ export interface EncodeCase {
   readonly overflow: OverflowName;
   /** Seed and offset, which stochastic rounding uses. */
   readonly random: RandomSource;
-  /** The random bits that stochastic rounding uses instead: a word for each element. */
+  /** Random bits for stochastic rounding instead of a seed: one word for each element. */
   readonly randomBits?: PlainTensor<"u32"> | undefined;
   /** The factor that multiplies x before rounding. */
   readonly scale: number;
 }
 
-/** A tensor of the codes in a shape that the format accepts: rows have even length if two codes share a byte. */
+/** A tensor of codes in a shape that the format accepts: rows have even length if two codes share a byte. */
 function shaped(
   codes: readonly number[],
   dtype: WideDType,
@@ -52,7 +52,7 @@ function shaped(
   );
 }
 
-/** A word for each element, drawn from `seed`: a third of them are next to those that decide about fractions of few bits. */
+/** One word for each element, drawn from `seed`. A third of them are next to words at which fractions of few bits round up. */
 function givenWords(shape: Shape, seed: number): PlainTensor<"u32"> {
   const drawn = words(seed | 0, elementCount(shape));
   const codes = drawn.map((word) => (word % 3 === 0 ? ((word >>> 8) << 24) - ((word >>> 4) & 1) : word));
@@ -61,10 +61,7 @@ function givenWords(shape: Shape, seed: number): PlainTensor<"u32"> {
 
 const arbitrary = instance(fc.Arbitrary, "an arbitrary of fast-check");
 
-/**
- * Calls with patterns aimed at `target`, or at a format that is drawn too. Throws `ArgumentError` if `target` is not an
- * arbitrary.
- */
+/** Calls with patterns aimed at `target`, or at a drawn format. Throws `ArgumentError` if `target` is not an arbitrary. */
 export function encodeCase(
   target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
 ): fc.Arbitrary<EncodeCase> {
@@ -99,7 +96,7 @@ export function encodeCase(
 export const encodeOperation: Operation<EncodeCase> = {
   arbitrary: encodeCase(),
   run(backend, { x, random, randomBits: given, ...options }) {
-    // like the source of random bits, words are those of stochastic rounding
+    // words, like seeds, are only allowed with stochastic rounding
     const randomBits = given && options.rounding === "stochastic" ? upload(backend, given) : undefined;
     return { codes: raw(download(encode(upload(backend, x), { ...options, ...random, randomBits }))) };
   },

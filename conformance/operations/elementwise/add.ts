@@ -11,12 +11,12 @@ import type { Operation } from "../operation.js";
 export interface AddCase {
   readonly x: PlainTensor<WideDType>;
   readonly y: PlainTensor<WideDType>;
-  /** The output: a new tensor of `outDtype`, a given tensor of `outDtype`, or one of the operands. */
+  /** The output: a new tensor of `outDtype`, an existing tensor of `outDtype`, or one of the operands. */
   readonly into: "new" | "given" | "x" | "y";
   readonly outDtype: WideDType;
 }
 
-/** Sums of two tensors of one shape; `tensor` makes the operands. */
+/** Sums of two tensors of one shape; `tensor` draws the operands. */
 export function addCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
@@ -29,7 +29,7 @@ export function addCase(
     );
 }
 
-/** Operands of which one absorbs the other, cancels it, or overflows with it. */
+/** Operands that absorb each other, cancel, or overflow. */
 const EDGES = [0, 1, 2 ** -24, 2 ** 24, 2 ** -149, 65520, 2 ** 127, 3.4e38];
 
 export const addOperation: Operation<AddCase> = {

@@ -13,7 +13,7 @@ export interface ScaledCase {
   readonly x: PlainTensor<WideDType>;
   /** Any f64; the operation rounds it to f32. */
   readonly factor: number;
-  /** The output: a new tensor of `outDtype`, a given tensor of `outDtype`, or x. */
+  /** The output: a new tensor of `outDtype`, an existing tensor of `outDtype`, or x. */
   readonly into: "new" | "given" | "x";
   readonly outDtype: WideDType;
 }
@@ -32,7 +32,7 @@ const FACTORS = [
   ...SPECIALS,
 ];
 
-/** Products of a number and a tensor of that shape; `tensor` makes it. */
+/** Products of a number and a tensor of this shape; `tensor` draws it. */
 export function scaledCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,

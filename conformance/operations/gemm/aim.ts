@@ -1,4 +1,4 @@
-/** What is drawn of each part of a matrix product: all, or what a subject supports. */
+/** Draws each part of a matrix product: from everything, or from what a subject supports. */
 import * as fc from "fast-check";
 import { ArgumentError } from "../../../src/errors.js";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
@@ -17,17 +17,17 @@ import { multiplied, multipliedAs, type Source, transformOf } from "./operand.js
 const DEFINITIONS: readonly DatapathFamily[] = ["exact", "fp32"];
 const HARDWARE: readonly DatapathFamily[] = ["hopper", "blackwell", "ada"];
 
-/** Two operands that can be multiplied, and the layout that they are stored for. */
+/** Two operands that can be multiplied, and the layout in which they are stored. */
 export type Pair = Pick<GemmCase, "a" | "b" | "layout">;
 
-/** The layouts of an operand. Scales that exist only along rows exclude layouts that read columns. */
+/** The layouts of an operand. Row-only scales exclude layouts that read columns. */
 function layoutsOf(name: "a" | "b", source: Source): readonly GemmLayout[] {
   const rowsOnly = source.kind === "scaled" && source.tile !== "tensor";
   if (!rowsOnly) return ["TN", "NN", "NT"];
   return name === "a" ? ["TN"] : ["TN", "NN"];
 }
 
-/** The layouts of two operands: both must have passed through the same Hadamard transform along K. */
+/** The layouts of two operands. Both must have the same Hadamard transform along K. */
 function layoutsOfBoth([a, b]: Sources): readonly GemmLayout[] {
   return layoutsOf("a", a).filter((layout) => {
     const along = directionsOf(layout);
@@ -57,7 +57,7 @@ const OUT_DTYPES: readonly ResultDType[] = ["f32", "bf16", "f16", "e4m3", "e5m2"
 const FORMS = ["linear", "linear", "gelu", "geluInput"] as const;
 const EITHER = [false, true];
 
-/** What is drawn of a product, where a subject supports some. */
+/** The parts of a product that a subject supports. */
 export class Aim {
   readonly #sized = new Map<string, boolean>();
 
@@ -81,7 +81,7 @@ export class Aim {
     return !mayBe(this.supported, path, false);
   }
 
-  /** A size along a dimension of the codes of these operands. */
+  /** Whether the codes of these operands may have this size in a dimension. */
   fits(size: number, dimension: 0 | 1, names: readonly ("a" | "b")[]): boolean {
     return names.every((name) =>
       ["shape", "matrix"].every((field) =>
@@ -100,7 +100,10 @@ export class Aim {
     return left.length < all.length && left.length > 0 ? fc.constantFrom(...left) : anyLines(step);
   }
 
-  /** The lengths of K that this step has, and for which some datapath of the operands has a number of splits. */
+  /**
+   * The drawn lengths of K that are multiples of `step`; with operands, those for which some datapath has a supported number of
+   * splits.
+   */
   #depths(step: number, both?: Sources): readonly number[] {
     const left = this.#sizes(1, ["a", "b"], allDepths(step));
     return both ? left.filter((depth) => this.#families(both, depth).length > 0) : left;
@@ -112,7 +115,7 @@ export class Aim {
     return left.length === all.length || left.length === 0 ? anyDepth(step) : fc.constantFrom(...left);
   }
 
-  /** The datapaths that multiply the operands, with a number of splits. */
+  /** The datapaths that multiply the operands with some supported number of splits. */
   #families(both: Sources, depth: number): readonly DatapathFamily[] {
     const [w, x] = both.map((source) => multipliedAs(source, () => true));
     return this.families().filter((family) => {
@@ -133,7 +136,7 @@ export class Aim {
     );
   }
 
-  /** Whether an operand whose sizes are multiples of `step` has a size that it may have. */
+  /** Whether an operand whose sizes are multiples of `step` has a supported size. */
   #hasSize(name: "a" | "b", step: number): boolean {
     const key = `${name} ${step}`;
     const known = this.#sized.get(key);
@@ -143,7 +146,7 @@ export class Aim {
     return has;
   }
 
-  /** Whether an operand may be of a kind. */
+  /** Whether an operand may be of this kind. */
   #accepts(name: "a" | "b", source: Source): boolean {
     const { supported } = this;
     if (!allows(supported, source, `${name}.source.`)) return false;
@@ -154,7 +157,7 @@ export class Aim {
     );
   }
 
-  /** Which forms of the epilogue there may be. */
+  /** The supported forms of the epilogue. */
   forms(): readonly (typeof FORMS)[number][] {
     const { supported } = this;
     const left = FORMS.filter((form) => {
@@ -167,7 +170,7 @@ export class Aim {
     return left.length > 0 ? left : FORMS;
   }
 
-  /** The types that a tensor may have. */
+  /** The supported types of a tensor. */
   types(path: "c" | "bias" | "geluInput"): readonly WideDType[] {
     const own = among(this.supported, `${path}.dtype`, WIDE_DTYPES);
     return path === "c" && this.asks("accumulate") ? among(this.supported, "outDtype", own) : own;
@@ -209,7 +212,7 @@ export class Aim {
       among(this.supported, "layout", layoutsOfBoth(both)).length > 0 &&
       this.#depths(Math.max(...both.map(multipleOf)), both).length > 0;
     const isFree = datapath === undefined && splitK === undefined && layout === undefined;
-    // a filter that nothing passes would draw for ever
+    // fast-check would search forever if no pair passed the filter
     if (isFree || !fc.sample(found, { numRuns: 500, seed: 1 }).some(isMultiplied)) return found;
     return found.filter(isMultiplied);
   }
@@ -248,7 +251,7 @@ export class Aim {
     return some.length > 0 ? fc.oneof(...some) : fc.constantFrom(...HARDWARE);
   }
 
-  /** The options that every product takes. */
+  /** The options common to all products. */
   common() {
     const alpha = fc.oneof({ weight: 3, arbitrary: fc.constant(1) }, fc.constantFrom(...ALPHAS));
     const outDtype = fc.option(fc.constantFrom(...OUT_DTYPES), { nil: undefined, freq: 4 });

@@ -1,4 +1,4 @@
-/** Arbitraries of batched products: few and many items, sizes one past a kernel's tile, and sizes of attention. */
+/** Arbitraries of batched products: few and many items, sizes one past a kernel's tile, and attention sizes. */
 import * as fc from "fast-check";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
@@ -21,11 +21,11 @@ function datapathsOf(format: WideDType): readonly DatapathFamily[] {
 
 const upTo = (max: number): readonly number[] => Array.from({ length: max }, (_, i) => i + 1);
 
-/** Products that a subject supports, or any. */
+/** Restricts the drawn products. */
 export interface BatchedDraw {
   /** The datapath of a type. Default: any that multiplies it. */
   readonly datapaths?: (format: WideDType) => fc.Arbitrary<DatapathFamily>;
-  /** What a subject supports. Most products that are drawn are supported; the caller leaves out the others. */
+  /** The fields that a subject supports. Most drawn products are supported; the caller filters the rest. */
   readonly supported?: Supported;
 }
 

@@ -20,7 +20,7 @@ const DISTINCT = 5;
 /** Whether an operand may be of a kind. */
 export type Accepts = (source: Source) => boolean;
 
-/** The operands of some kinds that are accepted; undefined if none is. */
+/** Draws from the accepted kinds; undefined if none is accepted. */
 type Kinds = (accepts: Accepts) => fc.Arbitrary<Source> | undefined;
 
 const plain =
@@ -118,7 +118,7 @@ const PAIRS: readonly Weighted<readonly [a: Kinds, b: Kinds]>[] = [
 /** The kinds of two operands. */
 export type Sources = readonly [a: Source, b: Source];
 
-/** The kinds of a and b among those that are accepted; undefined if there are none. */
+/** The accepted kinds of a and b; undefined if there are none. */
 export function sourcesAmong(acceptsA: Accepts, acceptsB: Accepts): fc.Arbitrary<Sources> | undefined {
   const rows = PAIRS.flatMap(([weight, [ofA, ofB]]) => {
     const [a, b] = [ofA(acceptsA), ofB(acceptsB)];
@@ -186,7 +186,7 @@ function f32Scale(next: () => number, wild: boolean, pow2: boolean): number {
   return ((1 + ((word >>> 23) % 254)) << 23) + mantissa;
 }
 
-/** Scale codes. Scales of single lines repeat together with the lines. */
+/** Scale codes. Repeated lines also repeat their line scales. */
 function scalesOf(
   source: Source,
   picks: readonly number[],

@@ -1,7 +1,7 @@
-/** The sizes of drawn products: few lines, and lines and lengths of K beside a step, a block or a tile. */
+/** The sizes of drawn products: few lines, and sizes one off a step, a block or a tile. */
 import * as fc from "fast-check";
 
-/** The sizes along a dimension: multiples of a step up to `most`, and those of `edges` that are multiples of it. */
+/** The sizes in a dimension: multiples of a step up to `most`, and multiples among `edges`. */
 interface Sizes {
   readonly step: number;
   readonly most: number;
@@ -19,26 +19,26 @@ const depthsOf = (step: number): Sizes => ({
   most: 96,
   edges: [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 160, 192, 255, 256, 257, 288],
 });
-/** The lengths of K that make a second chain. */
+/** The lengths of K that need a second chain. */
 const LONG = { min: 129, max: 300 };
 
 function fewOf({ step, most }: Sizes): { readonly min: number; readonly max: number } {
   return { min: 1, max: Math.max(1, Math.floor(most / step)) };
 }
 
-/** All sizes that are drawn along a dimension. */
+/** All sizes that may be drawn in a dimension. */
 function allOf(sizes: Sizes): readonly number[] {
   const { step, edges } = sizes;
   const few = Array.from({ length: fewOf(sizes).max }, (_, i) => (i + 1) * step);
   return [...few, ...edges].filter((size) => size % step === 0);
 }
 
-/** All numbers of lines that are drawn. */
+/** All numbers of lines that may be drawn. */
 export function allLines(step: number): readonly number[] {
   return allOf(linesOf(step));
 }
 
-/** All lengths of K that are drawn. */
+/** All lengths of K that may be drawn. */
 export function allDepths(step: number): readonly number[] {
   const long = Array.from({ length: LONG.max - LONG.min + 1 }, (_, i) => LONG.min + i);
   return [...allOf(depthsOf(step)), ...long.filter((depth) => depth % step === 0)];

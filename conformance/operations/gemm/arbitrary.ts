@@ -1,6 +1,6 @@
 /**
- * Arbitraries of whole matrix products: pairs of operands, shapes one past a kernel's tile, and every valid combination
- * of epilogue options; all, or those that a subject supports.
+ * Arbitraries of whole matrix products: pairs of operands, shapes one past a kernel's tile, and every valid combination of
+ * epilogue options, optionally restricted to what a subject supports.
  */
 import * as fc from "fast-check";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
@@ -11,11 +11,11 @@ import { Aim, isSummable, type Pair, partsOf } from "./aim.js";
 import { type GemmCase, resultType } from "./case.js";
 import { multiplied } from "./operand.js";
 
-/** What is drawn instead of any product. */
+/** Restricts the drawn products. */
 export interface GemmDraw {
   /** The datapath of a pair. Default: any. */
   readonly datapaths?: (pair: Pair) => fc.Arbitrary<DatapathFamily>;
-  /** What a subject supports. Most products that are drawn are supported; the caller leaves out the others. */
+  /** The fields that a subject supports. Most drawn products are supported; the caller filters the rest. */
   readonly supported?: Supported;
 }
 

@@ -1,4 +1,4 @@
-/** The operation `batchedGemm`. Each item has to equal the oracle's product of that item alone. */
+/** The operation `batchedGemm`. Each item must equal the oracle's product of only that item. */
 import type { Backend } from "../../../src/backends/backend.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import type { GeneralOperands, NamedOperands } from "../../../src/ops/gemm/named-operands.js";
@@ -23,7 +23,7 @@ export const batchedGemmOperation: Operation<BatchedCase> = {
   },
 };
 
-/** Runs the batch on a backend; `named` gives the names of the two operands. */
+/** Runs the batch on a backend; `named` names the two operands. */
 export function runBatchedGemm(
   backend: Backend,
   input: BatchedCase,

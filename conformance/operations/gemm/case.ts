@@ -25,7 +25,7 @@ export interface GemmCase {
   readonly alpha: number;
   /** The factor of `c`; absent for the default. */
   readonly beta?: number | undefined;
-  /** The matrix that is added. If the product accumulates, `out` holds it. */
+  /** The addend. If the product accumulates, `out` holds it. */
   readonly c?: PlainTensor<WideDType> | undefined;
   /** Whether the product is added to `out`, which holds `c` before the call. */
   readonly accumulate: boolean;

@@ -55,7 +55,7 @@ export const gemmOperation: Operation<GemmCase> = {
   },
 };
 
-/** Runs the product on a backend; `named` gives the names of the two operands. */
+/** Runs the product on a backend; `named` names the two operands. */
 export function runGemm(
   backend: Backend,
   input: GemmCase,
@@ -88,7 +88,7 @@ export function runGemm(
   };
 }
 
-/** The bias gradient: column sums of the results if they are the gradient, else of b. */
+/** The bias gradient: the column sums of the results if they are a gradient, else of b. */
 function biasGradients(input: GemmCase, results: readonly number[]): Answer {
   const { a, b, layout, geluInput, biasGradient } = input;
   if (!biasGradient) return {};
@@ -126,12 +126,12 @@ function products(input: GemmCase): number[] {
   });
 }
 
-/** Whether each line of an operand has an amax of its own. */
+/** Whether an operand has one amax for each line. */
 function isRowScaled({ source }: OperandCase): boolean {
   return source.kind === "quantized" && source.spec.rowScaled;
 }
 
-/** The amaxes of elements where an operand has one for each line (numerics.md §5.10). */
+/** The amaxes of an element's lines, where an operand has line amaxes (numerics.md §5.10). */
 function rowAmaxes(input: GemmCase): ((row: number, column: number) => oracle.RowAmaxes) | undefined {
   const { a, b } = input;
   if (!isRowScaled(a) && !isRowScaled(b)) return undefined;
@@ -157,7 +157,7 @@ function preGeluType(input: GemmCase): WideDType {
   return input.auxDtype ?? input.bias?.dtype ?? (isWide(dtype) ? dtype : "bf16");
 }
 
-/** The scale of a line of an operand: that of the tensor, or its own. */
+/** The scale of an operand's line: the line scale, or else the tensor scale. */
 function factorOf({ source, scales }: OperandCase): (line: number) => number {
   const tile = tileOf(source);
   if (!scales || scales.codes.length === 0) return () => 1;
@@ -165,7 +165,7 @@ function factorOf({ source, scales }: OperandCase): (line: number) => number {
   return tile === "1xK" ? (line) => fromBits(scales.codes[line] as number) : () => 1;
 }
 
-/** What the factor of a whole NVFP4 tensor is divided by (numerics.md §5.10, §5.11). */
+/** The divisor of a tensor's NVFP4 amax (numerics.md §5.10, §5.11). */
 function divisorOf({ scaleRule, e4m3Max }: QuantizeSpec): number {
   return scaleRule === "twoLevel" ? 6 * e4m3Max : 1;
 }

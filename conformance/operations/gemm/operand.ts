@@ -43,19 +43,19 @@ export function formatOf(source: Source): ScalarFormat | "f32" {
   return source.kind === "quantized" ? source.spec.format : source.format;
 }
 
-/** The tile of a kind; undefined without scales. */
+/** The tile of a kind; undefined if it has no scales. */
 export function tileOf(source: Source): Tile | undefined {
   if (source.kind === "plain") return undefined;
   return source.kind === "scaled" ? source.tile : source.spec.tile;
 }
 
-/** The signs of the Hadamard transform that an operand has passed through along K; undefined without it. */
+/** The signs of the Hadamard transform of an operand along K; undefined if it is not transformed. */
 export function transformOf(source: Source, direction: Direction): number | undefined {
   const transformed = source.kind === "quantized" && source.spec.rht && direction === "columnwise";
   return transformed ? source.spec.rhtSigns : undefined;
 }
 
-/** The blocks of a kind: the scale's type and the lines and columns that share one. Undefined without block scales. */
+/** The blocks of a kind: the scale's type, and the lines and columns that share a scale. Undefined without block scales. */
 export function blocksOf(source: Source) {
   const tile = tileOf(source);
   if (source.kind === "plain" || tile === undefined || isTensorWide(tile) || isLineWide(tile))
@@ -66,14 +66,14 @@ export function blocksOf(source: Source) {
   return { format, lines: replicates ? 1 : lines, length };
 }
 
-/** The properties of an operand that decide the datapath. */
+/** The properties of an operand that determine the datapath. */
 export function multiplied({ source, scales }: OperandCase): Multiplied {
   const powers = (): boolean =>
     scales?.codes.every((bits) => bits > 0 && Number.isInteger(Math.log2(fromBits(bits)))) === true;
   return multipliedAs(source, powers);
 }
 
-/** Those of a kind. `powers` says of scales that a caller gives whether all are powers of two. */
+/** The properties of a kind of operand. `powers` tells whether all scales of the caller are powers of two. */
 export function multipliedAs(source: Source, powers: () => boolean): Multiplied {
   const format = formatOf(source);
   const blocks = blocksOf(source);
@@ -113,7 +113,7 @@ export function turned<D extends PlainTensor["dtype"]>(x: PlainTensor<D>): Plain
   return fromCodes(x.dtype, [columns, rows], Array.from({ length: rows * columns }, at));
 }
 
-/** The codes and logical scales of a copy in that direction. */
+/** The codes and logical scales of a copy in this direction. */
 function logicalCopy({ source, codes, scales }: OperandCase, direction: Direction) {
   if (source.kind !== "quantized" || !scales) throw new Error("a quantized operand has a spec and scales");
   const [lines, depth] = codes.matrix;
@@ -155,7 +155,7 @@ function valuesOf(codes: Iterable<number>, format: ScalarFormat | "f32" | "ue4m3
   });
 }
 
-/** The exponents of the least normal scales. */
+/** The exponents of the smallest normal scales. */
 const SCALE_MIN_EXPONENTS = { e8m0: -127, e4m3: -6, ue5m3: -14 };
 
 /** The operand in the oracle's form; the sign bit of NVFP4's scales is cleared. */

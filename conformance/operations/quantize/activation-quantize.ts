@@ -43,7 +43,7 @@ interface Form {
 function formFor(result: Shape): fc.Arbitrary<Form> {
   const lead = result.slice(0, -1);
   const columns = result.at(-1) ?? 1;
-  // The result has the gradients of both halves side by side, so only even numbers of columns can be gated.
+  // the result holds both halves' gradients, so only even numbers of columns can be gated
   const half = columns % 2 === 0 ? columns / 2 : columns;
   return fc
     .record({ kind: kinds, gated: fc.boolean(), backward: fc.boolean(), clamp: maybeClamp })
@@ -63,7 +63,7 @@ export function activationQuantizeCase(
   return activationQuantizeCaseBy(quantizeSpec(names), shapes);
 }
 
-/** As `activationQuantizeCase`, for specs that the caller draws. */
+/** As `activationQuantizeCase`, with specs that the caller draws. */
 export function activationQuantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
   shapes: Shapes = anyRows,
@@ -71,7 +71,7 @@ export function activationQuantizeCaseBy(
   return specs.chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const forms = shapes(multiple, drawnBlock(spec.tile)).chain(formFor);
-    // Quantizers read values rounded to the type of x, or in the backward pass to the type of the gradient.
+    // quantizers read values rounded to the type of x, or in the backward pass to the gradient's type
     return fc
       .tuple(forms, sourceType(spec), wideType())
       .chain(([{ shape, gradShape, ...form }, dtype, other]) => {

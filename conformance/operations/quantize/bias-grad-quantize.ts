@@ -30,7 +30,7 @@ export function biasGradQuantizeCase(
   return biasGradQuantizeCaseBy(quantizeSpec(names), shapes, gradients);
 }
 
-/** As `biasGradQuantizeCase`, for specs that the caller draws. */
+/** As `biasGradQuantizeCase`, with specs that the caller draws. */
 export function biasGradQuantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
   shapes: Shapes = anyRows,

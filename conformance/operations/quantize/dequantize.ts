@@ -1,4 +1,4 @@
-/** The operation `dequantize`: any codes under any scales, also scales that no quantizer would choose. */
+/** The operation `dequantize`: any codes under any scales, including scales that no quantizer chooses. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
@@ -44,7 +44,7 @@ export interface DequantizeCase {
   readonly scaleInv: PlainTensor;
   /** The scales in logical layout. */
   readonly logicalScales: PlainTensor;
-  /** The tensor's amax, or that of each line; NVFP4 only. */
+  /** The amax of the tensor or of each line; NVFP4 only. */
   readonly amax?: PlainTensor | undefined;
   /** The type of the results. */
   readonly dtype: WideDType;
@@ -60,7 +60,7 @@ function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: numb
   });
 }
 
-/** The amax of a copy that stores one, or several of which `planted` is the first. */
+/** The amax of a copy that stores one, or its line amaxes, of which `planted` is the first. */
 function amaxesOf({ amaxShape }: CopyGeometry, seed: number, planted: number): Pick<DequantizeCase, "amax"> {
   if (!amaxShape) return {};
   const others = words(seed, elementCount(amaxShape));
@@ -78,7 +78,7 @@ export function dequantizeCase(
   return dequantizeCaseBy(quantizeSpec(names), shapes);
 }
 
-/** As `dequantizeCase`, for specs that the caller draws; copies, layouts and types are among those that a subject supports. */
+/** As `dequantizeCase`, with specs that the caller draws; copies, layouts and types are restricted to what a subject supports. */
 export function dequantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
   shapes = smallShapes,

@@ -1,4 +1,4 @@
-/** The operation `hadamard`: each 16 rows of a column pass through one tensor-core step; zeros fill the last 16. */
+/** The operation `hadamard`: each 16 rows of a column pass through one tensor-core step; the last 16 are padded with zeros. */
 import * as fc from "fast-check";
 import { hadamard, RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
 import { specialPattern } from "../../arbitraries/patterns.js";
@@ -16,8 +16,8 @@ export interface HadamardCase {
 }
 
 /**
- * Chunks whose large elements cancel, so that the small ones show how many bits below the largest the sum keeps.
- * Large elements are powers of two with the biased exponent `top`; that of small elements is at most `depth` less.
+ * Chunks in which large elements cancel, so that the small ones show how many bits below the largest the sum keeps. Large
+ * elements are powers of two with the biased exponent `top`; small elements are at most `depth` exponents below it.
  */
 function cancelling(seed: number, count: number, top: number, depth: number): number[] {
   const next = splitmix32(seed);

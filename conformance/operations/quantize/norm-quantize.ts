@@ -22,14 +22,14 @@ export function normQuantizeCase(
   return normQuantizeCaseBy(quantizeSpec(names), shapes);
 }
 
-/** As `normQuantizeCase`, for specs that the caller draws. */
+/** As `normQuantizeCase`, with specs that the caller draws. */
 export function normQuantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
   shapes: Shapes = anyRows,
 ): fc.Arbitrary<NormQuantizeCase> {
   return specs.chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
-    // Quantizers read values rounded to the type of x.
+    // quantizers read values rounded to the type of x
     return fc
       .tuple(shapes(multiple, drawnBlock(spec.tile)), sourceType(spec))
       .chain(([shape, dtype]) =>

@@ -23,23 +23,26 @@ import { downloadQuantized, layOut, oracleSpec, SpecQuantizer } from "./quantize
 
 /** The options of a quantization. */
 export interface Quantization {
-  /** The quantizer and all options that change bits, except randomness. */
+  /** The quantizer and all options that affect bits, except the random bits. */
   readonly spec: QuantizeSpec;
-  /** Which copies to make. */
+  /** The copies to create. */
   readonly usage: Usage;
   /** The layout of the scales. */
   readonly scaleLayout: ScaleLayout;
   /** Seed and offset, which stochastic rounding uses. */
   readonly random: RandomSource;
-  /** The position of the quantized matrix in a larger one, whose random bits it takes. Absent: it is the whole matrix. */
+  /**
+   * The position of the matrix in a larger one, whose element positions select the random bits. Absent: it is not part of
+   * another.
+   */
   readonly part?: MatrixPart | undefined;
-  /** The random bits that stochastic rounding uses instead: a word for each element of the rowwise copy. */
+  /** Random bits for stochastic rounding instead of a seed: one word for each element of the rowwise copy. */
   readonly randomBits?: PlainTensor<"u32"> | undefined;
   /** As `randomBits`, for the columnwise copy. */
   readonly randomBitsColumnwise?: PlainTensor<"u32"> | undefined;
-  /** The scale; `fp8-delayed` only. */
+  /** The caller's scale; `fp8-delayed` only. */
   readonly scale: number;
-  /** Whether an amax is recorded; `fp8-delayed` only. Default true. */
+  /** Whether the amax is recorded; `fp8-delayed` only. Default true. */
   readonly records?: boolean;
 }
 
@@ -47,10 +50,7 @@ export interface Quantization {
 export interface QuantizeCase extends Quantization {
   /** The input values. */
   readonly x: PlainTensor<WideDType>;
-  /**
-   * The value of the `noop` flag when an existing target, filled with other bytes, is updated. Absent: a new tensor is
-   * made.
-   */
+  /** The `noop` flag of an update of an existing target, whose bytes are other ones. Absent: a new tensor is created. */
   readonly noop?: number | undefined;
 }
 
@@ -62,7 +62,7 @@ const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ m
 /** Shapes for a format: columns are multiples of `multiple`, and blocks have the length `block`. */
 export type Shapes = (multiple: number, block: number) => fc.Arbitrary<Shape>;
 
-/** Options of a quantization by `spec`. */
+/** Draws the other options of a quantization by `spec`. */
 export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
   return fc.record({
     spec: fc.constant(spec),
@@ -86,7 +86,7 @@ export function quantizeCase(
   return quantizeCaseBy(quantizeSpec(names), shapes);
 }
 
-/** As `quantizeCase`, for specs, types and values of the input that the caller chooses. */
+/** As `quantizeCase`, with specs, types and values that the caller draws. */
 export function quantizeCaseBy(
   specs: fc.Arbitrary<QuantizeSpec>,
   shapes: Shapes = anyRows,
@@ -108,10 +108,10 @@ export function quantizeCaseBy(
   });
 }
 
-/** The random bits that are drawn most often: a word that always rounds up, one that never does, few bits, and any. */
+/** Frequent random words: one that always rounds up, one that never does, words with few bits, and any. */
 const WORDS = [0xffffffff, 0, 0x80000000, 0x7f000000, 0x00ffffff, 1] as const;
 
-/** Random bits for the copies of a matrix of that size: words drawn from `seed`, some of which are those of `WORDS`. */
+/** Random bits for the copies of a matrix of this size: words drawn from `seed`, some of them from `WORDS`. */
 export function randomBitsFor(
   { spec, usage: copies }: Pick<Quantization, "spec" | "usage">,
   [rows, columns]: readonly [rows: number, columns: number],
@@ -134,7 +134,7 @@ export function randomBitsFor(
   };
 }
 
-/** Runs `quantize` with these options; the answer contains the recorded amax. */
+/** Runs `quantize` with these options. The answer includes the recorded amax. */
 export function runQuantizer(
   backend: Backend,
   how: Quantization,
@@ -156,7 +156,7 @@ export function runQuantizer(
   return { ...copy, amax: download(amaxRecord) };
 }
 
-/** The oracle's answer to the same call, for a matrix of that size. */
+/** The oracle's answer to the same call, for a matrix of this size. */
 export function askOracle(
   how: Quantization,
   matrix: readonly [rows: number, columns: number],
@@ -182,7 +182,7 @@ export function askOracle(
   return answer;
 }
 
-/** The bytes of a target before it is updated: all byte values. */
+/** The bytes of a target before an update: all byte values. */
 function bytesBefore<D extends DType>(dtype: D, shape: Shape): PlainTensor<D> {
   return fromCodes(dtype, shape, words(1, elementCount(shape)));
 }

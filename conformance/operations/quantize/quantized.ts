@@ -17,7 +17,7 @@ import type * as oracle from "../../oracle/quantize/quantize.js";
 import { download, fromCodes, type PlainTensor } from "../../values/plain.js";
 import type { Answer } from "../operation.js";
 
-/** A quantizer of any spec, with given inputs. */
+/** A quantizer with any spec and explicit inputs. */
 export class SpecQuantizer extends Quantizer {
   readonly #inputs: QuantizeInputs;
 
@@ -35,7 +35,7 @@ export class SpecQuantizer extends Quantizer {
   }
 }
 
-/** The copies of a quantized tensor, under the names that the command line uses. */
+/** The copies of a quantized tensor, named as on the command line. */
 export function downloadQuantized(t: QuantizedTensor): Answer {
   const answer: Record<string, PlainTensor> = {};
   for (const direction of DIRECTIONS) {
@@ -48,7 +48,7 @@ export function downloadQuantized(t: QuantizedTensor): Answer {
   return answer;
 }
 
-/** A quantized tensor with one copy of the given data, scales and amax. */
+/** Creates a quantized tensor with one copy from its data, scales and amax. */
 export function uploadQuantized(
   backend: Backend,
   spec: QuantizeSpec,

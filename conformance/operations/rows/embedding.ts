@@ -11,9 +11,9 @@ import type { Operation } from "../operation.js";
 export interface EmbeddingCase {
   /** [V, D] */
   readonly table: PlainTensor<WideDType>;
-  /** Row indices of the table; some are outside of it. */
+  /** Row indices of the table; some are out of range. */
   readonly ids: PlainTensor<"i32">;
-  /** The id of the table's first row, and the number of all ids. Absent: 0, and those of the table. */
+  /** The id of the table's first row, and the number of all ids. Default: 0, and the table's rows. */
   readonly first?: number;
   readonly vocabulary?: number | undefined;
   readonly outDtype: WideDType;
@@ -32,14 +32,14 @@ interface Sizes {
   /** Rows of the table. */
   readonly vocabulary: number;
   readonly first: number;
-  /** Ids of later parts. */
+  /** The number of ids after the table's last row. */
   readonly behind: number;
   readonly columns: number;
   readonly ids: PlainTensor<"i32">;
 }
 
 const LOWEST = -(2 ** 31);
-/** What no id reaches. Rows behind it are of no id. */
+/** Ids are below this number; table rows past it have no id. */
 const ID_END = 2 ** 31;
 
 const sizes: fc.Arbitrary<Sizes> = fc

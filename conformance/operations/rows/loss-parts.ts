@@ -1,4 +1,4 @@
-/** The steps of a cross-entropy whose classes are divided. */
+/** The steps of a cross-entropy whose classes are divided among ranks. */
 import * as fc from "fast-check";
 import { lossMaximum, lossOfSums, lossSums } from "../../../src/ops/rows/loss-parts.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -40,13 +40,13 @@ export const lossMaximumOperation: Operation<LossMaximumCase> = {
   },
 };
 
-/** Maxima of other ranks may be larger than those of these logits. */
+/** The maxima include other ranks' logits, so they may be larger than these logits' maxima. */
 export const lossSumsOperation: Operation<LossSumsCase> = {
   arbitrary: fc
     .tuple(crossEntropyCase, fc.constantFrom(0, 1, 40, 2 ** 31 - 9), fc.constantFrom(0, 0, 3, Infinity))
     .map(([{ logits, targets, smoothing }, first, more]) => {
       const tops = rowsOf(logits).map((row) => Math.fround(oracle.maximumOf(row) + more));
-      // targets are drawn for the first columns; a few stay where they are
+      // targets are drawn among the first columns; a quarter of them is not shifted to this part
       const classes = [...targets.data].map((target, i) => (target >= 0 && i % 4 ? target + first : target));
       return {
         ...{ logits, first, smoothing },

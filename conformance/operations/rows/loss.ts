@@ -11,19 +11,19 @@ import type { Operation } from "../operation.js";
 export interface CrossEntropyCase {
   /** [..., V] */
   readonly logits: PlainTensor<WideDType>;
-  /** One per row: a class, `ignore`, or an index outside of the classes. */
+  /** One per row: a class, `ignore`, or an index out of range. */
   readonly targets: PlainTensor<"i32">;
   readonly smoothing: number;
   readonly ignore: number;
 }
 
-/** The statistics of the backward pass are those that the forward pass saved. */
+/** The statistics are the ones that the forward pass saved. */
 export interface CrossEntropyBackwardCase extends CrossEntropyCase {
   /** One per row. */
   readonly grad: PlainTensor<"f32">;
   readonly maximum: PlainTensor<"f32">;
   readonly total: PlainTensor<"f32">;
-  /** The class of the first column, and the number of all classes. Absent: 0, and those of the logits. */
+  /** The class of the first column, and the number of all classes. Default: 0, and the logits' columns. */
   readonly first?: number;
   readonly classes?: number;
 }
@@ -32,7 +32,7 @@ const LOWEST = -(2 ** 31);
 /** Exponents where e^x underflows or overflows. */
 export const LOGIT_EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
 
-/** Logits, and a target for each row of them. */
+/** Logits, and a target for each row. */
 export const crossEntropyCase: fc.Arbitrary<CrossEntropyCase> = laneShape().chain((shape) => {
   const [rows, classes] = asMatrix(shape);
   return fc
@@ -79,7 +79,7 @@ export const crossEntropyOperation: Operation<CrossEntropyCase> = {
   oracle: forward,
 };
 
-/** Some columns, of which the others have changed neither maximum nor total. */
+/** With a part of the columns, the statistics are computed from this part only. */
 export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> = {
   arbitrary: fc
     .tuple(crossEntropyCase, fc.constantFrom(0, 0, 1, 40, 2 ** 31 - 2000), fc.constantFrom(0, 0, 1, 50))
@@ -87,7 +87,7 @@ export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> 
       wideTensor([input.targets.data.length], { dtype: "f32" }).map((grad) => {
         const { maximum, total } = forward(input);
         const classes = first + input.logits.matrix[1] + behind;
-        // targets are drawn for the first columns; a few stay where they are
+        // targets are drawn among the first columns; a quarter of them is not shifted to this part
         const drawn = [...input.targets.data].map((target, i) =>
           target >= 0 && target < classes && i % 4 ? target + first : target,
         );

@@ -26,7 +26,7 @@ export interface NormCase extends Parameters {
 export interface NormBackwardCase extends Parameters {
   readonly grad: PlainTensor<WideDType>;
   readonly x: PlainTensor<WideDType>;
-  /** The statistics of the rows of x, or arbitrary numbers. */
+  /** The statistics of x's rows, or arbitrary numbers. */
   readonly mean?: PlainTensor<"f32"> | undefined;
   readonly rstd: PlainTensor<"f32">;
 }

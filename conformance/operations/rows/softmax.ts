@@ -34,7 +34,7 @@ const options = {
   outDtype: wideType(),
 };
 
-/** Softmax calls on tensors of one shape; `tensor` makes them. */
+/** Softmax calls on tensors of one shape; `tensor` draws them. */
 export function softmaxCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
@@ -42,7 +42,7 @@ export function softmaxCase(
   return fc.record({ x: tensor(shape), ...options });
 }
 
-/** Backward calls on tensors of one shape; `tensor` makes them. */
+/** Backward calls on tensors of one shape; `tensor` draws them. */
 export function softmaxBackwardCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,

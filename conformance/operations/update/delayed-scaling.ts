@@ -8,7 +8,7 @@ import { download, fromCodes, type PlainTensor, upload } from "../../values/plai
 import { rounded, rowsOf } from "../../values/rounded.js";
 import type { Operation } from "../operation.js";
 
-/** Tensors hold their state before the update. */
+/** The tensors in their state before the update. */
 export interface UpdateScalesCase {
   /** The amax history, [length, n]. */
   readonly amaxHistory: PlainTensor<"f32">;
@@ -16,7 +16,7 @@ export interface UpdateScalesCase {
   readonly options: oracle.ScaleUpdate;
 }
 
-/** Amaxes from which no scale is computed, and amaxes whose scale overflows. */
+/** Amaxes that give no scale, and amaxes whose scale overflows. */
 const EDGES = [0, 1 / 0, 2 ** -120, 2 ** -149];
 const MAGNITUDE = 0x7fffffff;
 

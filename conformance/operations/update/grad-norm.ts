@@ -73,7 +73,7 @@ export interface SumsCase {
   readonly sums: PlainTensor<"f32">;
 }
 
-/** The sum of a tensor's squares from those of its pieces. */
+/** The sum of a tensor's squares from the sums of its pieces. */
 export const sumPiecesOperation: Operation<SumsCase> = {
   arbitrary: fc.record({
     sums: laneShape(200).chain((shape) => wideTensor([elementCount(shape)], { edges: EDGES, dtype: "f32" })),

@@ -11,7 +11,7 @@ import { download, fromCodes, PlainTensor, upload, wideValues } from "../../valu
 import { rounded } from "../../values/rounded.js";
 import type { Answer, Operation } from "../operation.js";
 
-/** Tensors hold their state before the step. */
+/** The tensors in their state before the step. */
 interface StepCase {
   readonly parameter: PlainTensor<"f32">;
   readonly grad: PlainTensor<WideDType>;
@@ -97,7 +97,7 @@ function inputsOn(backend: Backend, { parameter, grad, copy, gradScale, noop }: 
   };
 }
 
-/** The state of the tensors after the step. */
+/** The tensors after the step. */
 function downloads(tensors: Readonly<Record<string, Tensor | undefined>>): Answer {
   const present = Object.entries(tensors).flatMap(([name, x]) => (x ? [[name, download(x)] as const] : []));
   return Object.fromEntries(present);
@@ -105,9 +105,7 @@ function downloads(tensors: Readonly<Record<string, Tensor | undefined>>): Answe
 
 type State = "m" | "v";
 
-/**
- * The tensors after a step that applies `make` to each element; `states` names the tensors that the optimizer keeps.
- */
+/** The tensors after a step that applies `make` to each element; `states` names the optimizer's state tensors. */
 function stepped<C extends StepCase & { readonly [K in S]: PlainTensor<"f32"> }, S extends State>(
   input: C,
   states: readonly S[],

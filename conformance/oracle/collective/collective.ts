@@ -1,7 +1,4 @@
-/**
- * Collective operations of a group: the result on each rank, from the inputs of all ranks, written from the
- * specification alone.
- */
+/** Collective operations: the result on each rank from the inputs of all ranks, written from the specification only. */
 import { add } from "../core/rational.js";
 
 /** Rounds an f32 value to the element type of the inputs. */
@@ -15,7 +12,7 @@ export function rankedSum(parts: readonly ArrayLike<number>[], round: Round): nu
   );
 }
 
-/** A mean of `ranks` ranks, given the rounded sums: the f32 product with f32(1 / ranks), rounded. */
+/** The mean over `ranks` ranks of already rounded sums: the f32 product with f32(1 / ranks), rounded. */
 export function meanOf(sums: readonly number[], ranks: number, round: Round): number[] {
   return sums.map((value) => round(Math.fround(value * Math.fround(1 / ranks))));
 }

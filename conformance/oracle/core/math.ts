@@ -1,6 +1,6 @@
 /**
- * The functions of numerics.md §7.6, written from that page alone: f64 operations, each rounded, and one rounding to
- * f32 at the end. `conformance/tests/conventions/docs.test.ts` compares the constants here with those of the page.
+ * The functions of numerics.md §7.6, written from that page only: f64 operations, each rounded, and one rounding to f32 at the
+ * end. `conformance/tests/conventions/docs.test.ts` compares the constants here with the page.
  */
 const { fround, abs } = Math;
 

@@ -28,7 +28,7 @@ export type RoundingName =
 
 export type OverflowName = "saturate" | "nonfinite" | "propagate";
 
-/** Inputs from bit pattern `first` (as an unsigned integer) up to the next step have this `code`. */
+/** From bit pattern `first` (as an unsigned integer) up to the next step, inputs have this `code`. */
 export interface Step {
   readonly first: number;
   readonly code: number;
@@ -64,7 +64,7 @@ function isInteger({ specials }: ScalarLayout): boolean {
   return specials === "integer" || specials === "symmetric";
 }
 
-/** The code of a number with the code `code` without sign. */
+/** Adds the sign to the code of a magnitude. */
 function signed(layout: ScalarLayout, negative: boolean, code: number): number {
   if (!negative || (code === 0 && layout.specials === "fnuz")) return code;
   return isInteger(layout) ? (2 * signBit(layout) - code) % (2 * signBit(layout)) : signBit(layout) + code;
@@ -88,7 +88,7 @@ function minExponent(layout: ScalarLayout): number {
   return layout.subnormals ? 1 - layout.bias : -layout.bias;
 }
 
-/** The value of a code without its sign, as if no exponent field were special and exponents were unbounded. */
+/** The value of a code without its sign. Every exponent field counts as normal, and exponents are unbounded. */
 function magnitudeOf(code: number, layout: ScalarLayout): Rational {
   const binade = 2 ** layout.mantissaBits;
   const field = Math.floor(code / binade);
@@ -99,8 +99,8 @@ function magnitudeOf(code: number, layout: ScalarLayout): Rational {
 }
 
 /**
- * The last code whose value is not above a, with unbounded exponents, and the position of a between that value and the
- * next (from 0 to below 1). Below the smallest value of a layout without zero, the result is code 0 and position 0.
+ * The last code whose value is not above a, under an unbounded exponent range, and the position of a between this value and the
+ * next, in [0, 1). Below the smallest value of a layout that lacks zero: code 0, position 0.
  */
 function locate(a: Rational, layout: ScalarLayout): { code: number; fraction: Rational } {
   const lowest = minExponent(layout);
@@ -182,7 +182,7 @@ export function encode(
   return signedCode(rounded, negative, layout, stays ? "saturate" : overflow);
 }
 
-/** The code with that sign for a magnitude's code, which may lie beyond the largest. */
+/** Adds the sign to a magnitude's code, which may lie past the largest one. */
 function signedCode(
   magnitudeCode: number,
   negative: boolean,
@@ -196,8 +196,8 @@ function signedCode(
 }
 
 /**
- * The code of an f32 bit pattern, rounded stochastically with 8 bits as quantizers do: the magnitude is rounded up if
- * `random8` plus the upper 8 of the dropped bits carries. Saturates. For layouts that have minus zero.
+ * The code of an f32 bit pattern under the quantizers' 8-bit stochastic rounding: the magnitude rounds up if `random8` plus the
+ * upper 8 dropped bits carries. Saturates. For layouts with a minus zero.
  */
 export function encodeByCarry(bits: number, layout: ScalarLayout, random8: number): number {
   const cut = encode(bits, layout, "towardZero", "saturate");
@@ -209,8 +209,8 @@ export function encodeByCarry(bits: number, layout: ScalarLayout, random8: numbe
 }
 
 /**
- * The code of an f32 bit pattern, rounded stochastically by a given word of 32 bits (numerics.md choice 6): the magnitude is
- * rounded up if the sum of the word and the dropped fraction, cut to a multiple of 2^-32, is at least 1.
+ * The code of an f32 bit pattern under stochastic rounding with a 32-bit word from the caller (numerics.md choice 6): the
+ * magnitude rounds up if the word plus the dropped fraction, truncated to a multiple of 2^-32, is at least 1.
  */
 export function encodeByWord(
   bits: number,
@@ -244,7 +244,7 @@ export function decode(code: number, layout: ScalarLayout): number {
   return negative ? -value : value;
 }
 
-/** The point where rounding changes from `code` to the next code, and whether the point itself is rounded up. */
+/** The threshold at which rounding changes from `code` to the next code, and whether the threshold itself rounds up. */
 function decision(
   code: number,
   toward: Direction,
@@ -270,7 +270,7 @@ function decision(
   }
 }
 
-/** The first f32 bit pattern at or past that point. */
+/** The first f32 bit pattern at or past a threshold. */
 function firstPattern(point: { at: Rational; included: boolean }): number {
   const { code, fraction } = locate(point.at, F32_LAYOUT);
   return fraction.num === 0n && point.included ? code : code + 1;
@@ -305,8 +305,8 @@ function halfSteps(
 }
 
 /**
- * The whole of `encode` as a step function over the bit patterns 0 to 2^32 - 1. It is computed from the exact points
- * where rounding changes, not with `encode`. Every step changes the code. Throws RangeError for stochastic rounding.
+ * All of `encode` as a step function over the bit patterns 0 to 2^32 - 1, computed from the exact rounding thresholds without
+ * calling `encode`. Every step changes the code. Throws RangeError for stochastic rounding.
  */
 export function steps(layout: ScalarLayout, rounding: RoundingName, overflow: OverflowName): Step[] {
   const positive = halfSteps(layout, rounding, overflow, false);

@@ -29,7 +29,7 @@ const { e2m1, e4m3, e8m0, ue5m3 } = SCALAR_FORMATS;
 export interface BlockScale {
   readonly stored: number;
   readonly multiplier: number;
-  /** What elements are divided by instead. Default: the stored scale, an f32. */
+  /** The divisor of elements. Default: the stored f32 scale. */
   readonly divisor?: number;
 }
 
@@ -45,7 +45,7 @@ export function largest(layout: ScalarLayout): number {
   return decode(maxCode(layout), layout);
 }
 
-/** Half of the distance from the least value of an integer format to the largest, such as 127.5. */
+/** Half the distance from the smallest to the largest value of an integer format, such as 127.5. */
 export function halfRange(layout: ScalarLayout): number {
   const least = decode(encode(bitsOf(-FLT_MAX), layout, "tiesToEven", "saturate"), layout);
   return (largest(layout) - least) / 2;
@@ -59,7 +59,7 @@ export interface AmaxScaleOptions {
   readonly max: number;
   readonly pow2: boolean;
   readonly epsilon: number;
-  /** The scale that replaces one that overflows. */
+  /** The scale to use if the quotient overflows. */
   readonly overflow: number;
 }
 
@@ -73,29 +73,29 @@ export function scaleFromAmax(amax: number, { max, pow2, epsilon, overflow }: Am
   return decode(Math.floor(bitsOf(scale) / 2 ** 23), e8m0);
 }
 
-/** The f32 scale that is stored for a multiplier: its reciprocal. */
+/** The stored f32 scale of a multiplier: its reciprocal. */
 export function f32Scale(multiplier: number): BlockScale {
   return { stored: bitsOf(div(1, multiplier)), multiplier };
 }
 
-/** The types of inputs. */
+/** The input types. */
 export type WideName = "f32" | "bf16" | "f16";
 
-/** A number rounded to a type of inputs, as a number. */
+/** Rounds a number to an input type. */
 export function roundedIn(value: number, type: WideName): number {
   if (type === "f32") return value;
   const layout = SCALAR_FORMATS[type];
   return decode(encode(bitsOf(value), layout, "tiesToEven", "nonfinite"), layout);
 }
 
-/** The least power of two from `scale`, from 2^-126 to 2^127. */
+/** The smallest power of two that is at least `scale`, from 2^-126 to 2^127. */
 function powerFrom(scale: number): number {
   if (!Number.isFinite(scale)) return 2 ** 127;
   if (scale === 0) return 2 ** -126;
   return 2 ** Math.min(Math.max(ceilLog2(ofNumber(scale)), -126), 127);
 }
 
-/** The distance from 1 to the next number. */
+/** The distance from 1 to the next number of each input type. */
 const EPSILONS: Readonly<Record<WideName, number>> = { f32: 2 ** -23, bf16: 2 ** -7, f16: 2 ** -10 };
 
 /** The multiplier of f32Reciprocal: (1 / amax) * max, 1 for an amax of 0 (numerics.md §3.6). */
@@ -107,7 +107,7 @@ export function reciprocalScale(
   return floored === 0 ? 1 : mul(div(1, floored), max);
 }
 
-/** The rules whose stored scale is amax / max, by name: what becomes of the quotient (numerics.md §3.6). */
+/** The rules whose stored scale is amax / max, by name: each adjusts the quotient (numerics.md §3.6). */
 export const QUOTIENTS = {
   f32Quotient: (scale: number) => scale,
   f32QuotientTyped: roundedIn,
@@ -116,7 +116,7 @@ export const QUOTIENTS = {
   f32QuotientLeast: (scale: number, type: WideName) => roundedIn(scale, type) || EPSILONS[type],
 } as const satisfies Readonly<Record<string, (scale: number, type: WideName) => number>>;
 
-/** The stored scale amax / max as a value, where an amax below `epsilon` is replaced by it. */
+/** The stored scale amax / max. An amax below `epsilon` counts as `epsilon`. */
 export function quotient(
   rule: keyof typeof QUOTIENTS,
   amax: number,
@@ -144,8 +144,8 @@ function e8m0UpQuotient(amax: number, element: ScalarLayout): BlockScale {
 }
 
 /**
- * The exponent of p rounded up by the f32 logarithm: of p = 2^k * q, with q from 1 up to 2, log2 p rounds to k where log2 q is at
- * most half the distance from k to the next f32. As q is compared with 2^h = 2^(2^-t), the t-th square root of 2 decides.
+ * ceil(log2 p) with the logarithm rounded to f32. For p = 2^k * q with q in [1, 2), log2 p rounds to k if log2 q is at most half
+ * the distance from k to the next f32, which is h = 2^-t. So q is compared with 2^h, the 2^t-th root of 2.
  */
 function ceilOfLog2(p: Rational): number {
   const k = floorLog2(p);
@@ -161,8 +161,8 @@ function ceilOfLog2(p: Rational): number {
 }
 
 /**
- * The exponent of a rounded down by the f32 logarithm: of a = 2^K / q, with q from 1 up to 2, log2 a rounds to K where log2 q is
- * at most half the distance from K to the f32 before it.
+ * floor(log2 a) with the logarithm rounded to f32. For a = 2^K / q with q in [1, 2), log2 a rounds to K if log2 q is at most half
+ * the distance from K to the previous f32.
  */
 function floorOfLog2(a: Rational): number {
   const k = floorLog2(a);
@@ -179,7 +179,7 @@ function floorOfLog2(a: Rational): number {
 
 const SCALE = 2n ** 128n;
 
-/** floor(2^(2^-t) * 2^128), but for an error below 2^64. */
+/** floor(2^(2^-t) * 2^128), with an error below 2^64. */
 function rootOfTwo(t: number): bigint {
   const known = ROOTS[t];
   if (known !== undefined) return known;
@@ -199,7 +199,7 @@ function squareRoot(n: bigint): bigint {
   }
 }
 
-/** As `e8m0UpQuotient`, by the logarithm of the quotient, rounded to f32. */
+/** As `e8m0UpQuotient`, from the logarithm of the quotient rounded to f32. */
 function e8m0UpLog2(amax: number, element: ScalarLayout): BlockScale {
   const p = div(amax, largest(element));
   if (p === 0 || p === Number.POSITIVE_INFINITY) return e8m0UpQuotient(amax, element);
@@ -207,7 +207,7 @@ function e8m0UpLog2(amax: number, element: ScalarLayout): BlockScale {
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
-/** As `e8m0Floor`, by the logarithm of amax, rounded to f32. A negative code is that of the byte; its elements become 0. */
+/** As `e8m0Floor`, from the logarithm of amax rounded to f32. A negative code wraps to a byte; the elements become 0. */
 function e8m0FloorLog2(amax: number, element: ScalarLayout): BlockScale {
   if (amax === 0 || amax === Number.POSITIVE_INFINITY) return E8M0_RULES.e8m0Floor(amax, element);
   const code = floorOfLog2(ofNumber(amax)) - floorLog2(ofNumber(largest(element))) + 127;
@@ -216,7 +216,7 @@ function e8m0FloorLog2(amax: number, element: ScalarLayout): BlockScale {
     : { stored: code, multiplier: e8m0Reciprocal(code) };
 }
 
-/** As `e8m0UpQuotient` from 2^-126. A quotient of 0 has the code 0 and elements that become 0. */
+/** As `e8m0UpQuotient`, but at least 2^-126. A quotient of 0 has code 0, and the elements become 0. */
 function e8m0UpNormal(amax: number, element: ScalarLayout): BlockScale {
   if (div(amax, largest(element)) === 0) return { stored: 0, multiplier: 0 };
   const { stored } = e8m0UpQuotient(amax, element);
@@ -227,8 +227,8 @@ function e8m0UpNormal(amax: number, element: ScalarLayout): BlockScale {
 type E8m0Rule = (amax: number, element: ScalarLayout) => BlockScale;
 
 /**
- * The rule by the exponent of amax, before that of the element's largest value is subtracted: the difference is clamped to -127
- * to 127 (OCP MX 1.0 §6.3 for the floor). An infinite amax gives code 254.
+ * A rule that subtracts the exponent of the element format's largest value from the exponent of amax and clamps the difference to
+ * -127 to 127 (OCP MX 1.0 §6.3 for the floor). An infinite amax gives code 254.
  */
 function byExponent(exponentOf: (amax: Rational, element: ScalarLayout) => number): E8m0Rule {
   const codeOf = (amax: number, element: ScalarLayout): number => {
@@ -248,13 +248,13 @@ function ceilLog2(a: Rational): number {
   return compare(a, powerOfTwo(floor)) === 0 ? floor : floor + 1;
 }
 
-/** The number rounded to `bits` mantissa bits, ties away from zero. */
+/** Rounds a number to `bits` mantissa bits, ties away from zero. */
 function roundedTo(a: Rational, bits: number): Rational {
   const ulp = powerOfTwo(floorLog2(a) - bits);
   return times(rational(truncate(plus(over(a, ulp), rational(1n, 2n)))), ulp);
 }
 
-/** As e8m0Even, by one mantissa bit, or by three for elements of six bits; beyond f32, the scale is 1 and elements become 0. */
+/** As e8m0Even, with one mantissa bit, or three for six-bit elements. Beyond f32, the scale is 1 and elements become 0. */
 function e8m0EvenShort(amax: number, element: ScalarLayout): BlockScale {
   const bits = element.exponentBits + element.mantissaBits === 5 ? 3 : 1;
   const exponent = (a: Rational) => floorLog2(roundedTo(a, bits));
@@ -294,7 +294,7 @@ export function twoLevel(b: number, g: number): BlockScale {
   return { stored, multiplier: elementMultiplier(stored, encodeScale) };
 }
 
-/** The scale of a tensor that a rule stores, from the tensor's amax in the type of the input (numerics.md §5.11). */
+/** The tensor scale that a rule stores, from the tensor's amax and the input type (numerics.md §5.11). */
 type TensorScale = (amax: number, type: WideName) => number;
 
 const multiplierOfTensor: TensorScale = (amax) => div(amax, 2688);
@@ -305,14 +305,14 @@ function divisorOfTensor(amax: number, type: WideName): number {
   return Number.isFinite(divisor) ? divisor : 1;
 }
 
-/** The e4m3 code of a number that is at least `least`; NaN stays NaN. */
+/** The e4m3 code of a number raised to at least `least`; NaN stays NaN. */
 function scaleFrom(raw: number, least: number): number {
   return Number.isNaN(raw) ? 0x7f : encodeSaturating(Math.min(Math.max(raw, least), 448), e4m3);
 }
 
 interface TensorRule {
   readonly ofTensor: TensorScale;
-  /** The scale of a block of amax b in a tensor of scale t. */
+  /** The scale of a block with amax b in a tensor with scale t. */
   readonly ofBlock: (b: number, t: number, type: WideName) => BlockScale;
 }
 
@@ -328,8 +328,8 @@ const byWhole = (stored: number, divisor: number): BlockScale => ({
 });
 
 /**
- * The e4m3 code of a number up to 448, ties up. No normal number is given to what is below 2^-6, and no code of the last binade
- * but the last one.
+ * The e4m3 code of a number up to 448, ties up. Numbers below 2^-6 do not round up to a normal number; numbers that reach 2^8 get
+ * the largest code.
  */
 function halfUpCode(x: number): number {
   if (x < 2 ** -6) return Math.min(Math.floor(add(mul(x, 512), 0.5)), 7);
@@ -339,7 +339,7 @@ function halfUpCode(x: number): number {
   return code >= 0x78 ? 0x7e : code;
 }
 
-/** The rules whose e4m3 scales lie under a stored scale of the tensor, by name (numerics.md §5.11). */
+/** The rules whose e4m3 scales are combined with a stored tensor scale, by name (numerics.md §5.11). */
 export const TENSOR_RULES = {
   e4m3Quotient: {
     ofTensor: () => 1,
@@ -375,7 +375,7 @@ export const TENSOR_RULES = {
   },
 } as const satisfies Readonly<Record<string, TensorRule>>;
 
-/** The scale of ue5m3 of amax / 6, and elements divided by its value, or by 2^-23 where that is 0 (numerics.md §5.12). */
+/** The ue5m3 scale of amax / 6. Elements are divided by its value, or by 2^-23 if it is 0 (numerics.md §5.12). */
 export function ue5m3Quotient(amax: number, type: WideName): BlockScale {
   const stored = encodeSaturating(roundedIn(div(amax, 6), type), ue5m3);
   return byWhole(stored, decode(stored, ue5m3) || 2 ** -23);
@@ -390,8 +390,7 @@ export interface FourOverSixOptions {
 }
 
 /**
- * The scale of 4over6 (numerics.md §5.8): maps the block's amax to 6 or to 4, whichever has the smaller error; a tie
- * goes to 6.
+ * The scale of 4over6 (numerics.md §5.8): maps the block's amax to 6 or to 4, whichever gives the smaller error; a tie goes to 6.
  */
 export function fourOverSix(lines: readonly (readonly number[])[], options: FourOverSixOptions): BlockScale {
   const encodeScale = globalEncodeScale(options.g, options.e4m3Max);

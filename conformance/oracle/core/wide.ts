@@ -1,8 +1,6 @@
 /**
- * Real functions in fixed-point arithmetic, with an error below 2^-100 of every result that f32 can hold. Accuracy is
- * measured against them.
- *
- * A Real is a bigint that counts units of 2^-256. The smallest positive f32 is 2^107 of them.
+ * Real functions in fixed-point arithmetic, with an error below 2^-100 relative to every result that f32 can hold. They are the
+ * truth against which accuracy is measured. A Real is a bigint in units of 2^-256; the smallest positive f32 is 2^107 units.
  */
 export type Real = bigint;
 
@@ -87,15 +85,15 @@ export function erf(x: Real): Real {
 /** The smallest number that rounds to infinity: the largest f32 plus half a unit of its last place. */
 const OVERFLOW = real(2 ** 128 - 2 ** 103);
 
-/** The distance of the f32 `got` from `truth`, in units of the last place of an f32 as large as `truth`. */
-export function ulpsApart(got: number, truth: Real): number {
+/** The distance of the f32 `actual` from `truth`, in units of the last place of an f32 of that magnitude. */
+export function ulpsApart(actual: number, truth: Real): number {
   const magnitude = truth < 0n ? -truth : truth;
-  if (magnitude >= OVERFLOW && got === (truth < 0n ? -1 : 1) / 0) return 0;
-  if (!Number.isFinite(got)) return Number.POSITIVE_INFINITY;
+  if (magnitude >= OVERFLOW && actual === (truth < 0n ? -1 : 1) / 0) return 0;
+  if (!Number.isFinite(actual)) return Number.POSITIVE_INFINITY;
   const length = BigInt(magnitude.toString(2).length);
   const lowest = BITS - 149n;
   const last = length - 24n > lowest ? length - 24n : lowest;
-  const apart = real(got) > truth ? real(got) - truth : truth - real(got);
+  const apart = real(actual) > truth ? real(actual) - truth : truth - real(actual);
   return Number((apart << 32n) >> last) / 2 ** 32;
 }
 

@@ -52,7 +52,7 @@ function geluExponent(x: number): number {
   return x * (A + B * (x * x));
 }
 
-/** 2u of the tanh form of gelu, and the derivative of 2u times x. */
+/** 2u of the tanh form of gelu, and x times the derivative of 2u. */
 function trueGelu(x: wide.Real): { readonly argument: wide.Real; readonly xv: wide.Real } {
   const square = wide.multiply(x, x);
   const linear = wide.real(2 * C0);

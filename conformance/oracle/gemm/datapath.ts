@@ -1,9 +1,9 @@
-/** The tables of datapath.md §1 to §3: which datapath multiplies which operands, and with which parameters. */
+/** The tables of datapath.md §1 to §3: the datapath for each pair of operands, and its parameters. */
 import type { DatapathFamily, DotAdd } from "../../../src/formats/datapath.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import type { OracleTask } from "./gemm.js";
 
-/** The properties of an operand that decide the datapath. */
+/** The properties of an operand that determine the datapath. */
 export interface Multiplied {
   readonly format: ScalarFormat | "f32";
   readonly scales?:
@@ -16,7 +16,7 @@ export interface Multiplied {
     | undefined;
 }
 
-/** How a product is computed, without its operands and splits. */
+/** The parameters of a product, except its operands and splits. */
 export type Serving = Pick<OracleTask, "rule" | "staging" | "promotion" | "interval" | "splitTile">;
 
 function row(
@@ -74,7 +74,7 @@ function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
 
 const BF16 = { staging: "bf16" } as const;
 
-/** How `family` computes X times W; undefined if datapath.md refuses the pair. */
+/** The parameters with which `family` computes X times W; undefined if datapath.md refuses the pair. */
 export function servingOf(
   family: DatapathFamily,
   x: Multiplied,

@@ -22,7 +22,7 @@ export interface OracleOperand {
   readonly lines: readonly (readonly number[])[];
   readonly minExponent: number;
   readonly scale?: ((line: number, k: number) => number) | undefined;
-  /** The same for the format of the scales. */
+  /** The same exponent for the format of the scales. */
   readonly scaleMinExponent?: number;
 }
 
@@ -138,10 +138,7 @@ function step(rule: DotAdd, c: number, x: readonly Factor[], w: readonly Factor[
   return truncateToF32(units, grid, rule.fractionBits);
 }
 
-/**
- * The exponent of a zero operand. If the rule recognises a zero product by its value, it is an exponent below that of
- * any product.
- */
+/** The exponent of a zero operand. If the rule detects zero products by their value, it is below every product's exponent. */
 function zeroExponent(rule: OracleTask["rule"]): number {
   return typeof rule === "object" && rule.zeroOperand !== "none" ? rule.zeroOperand : -9999;
 }
@@ -250,24 +247,24 @@ export interface EpilogueTask {
   readonly c: number;
   readonly bias: number | undefined;
   readonly split: boolean;
-  /** Whether an operand has scales of lines; scaleA and scaleB are then those of this element. */
+  /** Whether an operand has line scales. scaleA and scaleB are then the scales of this element's lines. */
   readonly lined?: boolean;
-  /** The amaxes of an element of a product with row-scaled NVFP4, which are in `alpha` otherwise. */
+  /** The line amaxes of an element, for row-scaled NVFP4. Otherwise amaxes are part of `alpha`. */
   readonly amaxes?: RowAmaxes | undefined;
 }
 
-/** The amaxes by which a sum is multiplied after its scales and alpha (numerics.md §5.10). */
+/** The amaxes that multiply a sum after its scales and alpha (numerics.md §5.10). */
 export interface RowAmaxes {
-  /** That of the row of cuBLASLt's B, which is D's row, and that of A's, which is D's column. */
+  /** The amax of D's row (a row of cuBLASLt's B); `column` is the amax of D's column (a row of A). */
   readonly row: number;
   readonly column: number;
-  /** Whether D has several rows and columns, each with an amax of its own. */
+  /** Whether D has several rows and several columns, each with its own amax. */
   readonly both: boolean;
-  /** The rounding to D's type before C is added; the identity for f32 and 8-bit results. */
+  /** The rounding to D's type that precedes the addition of C; the identity for f32 and 8-bit results. */
   readonly round: (x: number) => number;
 }
 
-/** The f32 result of an accumulator, before the rounding to D's type. */
+/** The f32 result from an accumulator, before it is rounded to D's type. */
 export function epilogue(acc: number, task: EpilogueTask): number {
   if (task.amaxes) return amaxEpilogue(acc, task, task.amaxes);
   if (task.lined) return linedEpilogue(acc, task);
@@ -279,14 +276,17 @@ export function epilogue(acc: number, task: EpilogueTask): number {
   return bias === undefined ? x : add(x, bias);
 }
 
-/** As cuBLASLt does with vectors of scales (datapath.md §2): the scales multiply the sum, then alpha does. */
+/** The epilogue of cuBLASLt with vector scales (datapath.md §2): the scales multiply the sum, then alpha does. */
 function linedEpilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias }: EpilogueTask): number {
   const scaled = mul(mul(acc, scaleA), scaleB);
   const x = alpha === 1 && beta === 0 ? scaled : fma(scaled, alpha, beta === 0 ? 0 : mul(beta, c));
   return bias === undefined ? x : add(x, bias);
 }
 
-/** As TransformerEngine does for row-scaled NVFP4, from an f32 product without C and bias on (numerics.md §5.10). */
+/**
+ * The epilogue of TransformerEngine for row-scaled NVFP4, which starts from an f32 product without C and bias (numerics.md
+ * §5.10).
+ */
 function amaxEpilogue(acc: number, task: EpilogueTask, { row, column, both, round }: RowAmaxes): number {
   const p = epilogue(acc, { ...task, amaxes: undefined, beta: 0, bias: undefined });
   const scaled = both ? mul(mul(p, row), column) : mul(p, mul(row, column));

@@ -2,8 +2,8 @@
 import type { E8M0_RULES, QUOTIENTS, TENSOR_RULES } from "../core/scale.js";
 
 /**
- * The rule that computes a block's scale. `given`, `whole` and `block` are the three forms of the rule f32: a given scale, and
- * the multipliers of tensors and of blocks.
+ * The scale rule. Three names are forms of the rule f32: `given` is the caller's scale, `whole` the multiplier of a tensor, and
+ * `block` the multiplier of a block.
  */
 export type ScaleRule =
   | "given"
@@ -16,23 +16,23 @@ export type ScaleRule =
   | keyof typeof E8M0_RULES
   | keyof typeof QUOTIENTS;
 
-/** The properties of a quantizer in the specification. */
+/** A quantizer's properties in the specification. */
 interface Family {
   /** The number of elements along a line that share a scale; 0 for the whole tensor, infinity for the whole line. */
   readonly block: number;
   /** The default element format. */
   readonly format: "e4m3" | "e2m3" | "e2m1" | "int8" | "s2f6" | "int4";
-  /** The rule, where the spec names none. */
+  /** The rule if the spec names none. */
   readonly rule: ScaleRule;
   /** The format of the stored scales. */
   readonly scale: "f32" | "e8m0" | "e4m3" | "ue5m3";
-  /** True if the codes of the columnwise copy are not transposed. */
+  /** True if the codes of the columnwise copy are stored untransposed. */
   readonly keepsRows?: boolean;
-  /** True if f32 scales are powers of two where the spec does not say. */
+  /** True if f32 scales are powers of two by default. */
   readonly pow2?: boolean;
-  /** True if blocks are whole: zeros fill the last block of a column. If false, it has fewer elements. */
+  /** True if the last block of a column is padded with zeros; false if it has fewer elements. */
   readonly whole?: boolean;
-  /** The columnwise copy is that of a multiple of this many rows, zeros below. Only where blocks may be partial. */
+  /** The columnwise copy is padded with zero rows to a multiple of this number. Only where blocks may be partial. */
   readonly rows?: number;
 }
 
@@ -56,12 +56,12 @@ export type Usage = "rowwise" | "columnwise";
 export type TileName = "1xK" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16" | "1x64";
 export type Shape = readonly [number, number];
 
-/** The quantizer and options that decide the layout of a copy. */
+/** The quantizer and the options that determine the layout of a copy. */
 export interface LayoutSpec {
   readonly quantizer: QuantizerName;
-  /** Default: 1x128, 1x32 or 1x16, depending on the quantizer; of int4-group 1x128. */
+  /** Default: 1x128, 1x32 or 1x16, depending on the quantizer; 1x128 for int4-group. */
   readonly tile?: TileName;
-  /** fp8-block with 1x128 tiles only: the columnwise copy is not transposed (numerics.md §3.3, COMPACT). */
+  /** For fp8-block with 1x128 tiles: the columnwise copy is stored untransposed (numerics.md §3.3, COMPACT). */
   readonly compact?: boolean;
 }
 
@@ -69,7 +69,7 @@ export interface LayoutSpec {
 export interface Tiling {
   /** Rows and columns of a tile, whose elements share one amax. */
   readonly tile: Shape;
-  /** Rows and columns per entry of the scale matrix. Smaller than the tile if the scale is stored more than once. */
+  /** Rows and columns per entry of the scale matrix. Smaller than the tile if each scale is stored several times. */
   readonly step: Shape;
   readonly codesTransposed: boolean;
   readonly scalesTransposed: boolean;
@@ -80,7 +80,7 @@ export function familyOf({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
   return FAMILIES[quantizer];
 }
 
-/** The size of the matrix that a copy of an [M, K] tensor is made of: the columnwise one may have more rows, which are zero. */
+/** The size of the matrix from which a copy of an [M, K] tensor is computed. The columnwise one may have extra rows of zeros. */
 export function sizeOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Shape {
   const { block, whole = false, rows = 1 } = familyOf(spec);
   return [usage === "columnwise" ? roundUp(m, whole ? block : rows) : m, k];
@@ -90,7 +90,7 @@ function isSquare({ tile }: LayoutSpec): boolean {
   return tile !== undefined && !tile.startsWith("1x");
 }
 
-/** The number of elements along a line that share a scale: the tile's, which the groups of int4-group alone have a choice of. */
+/** The number of elements along a line that share a scale. Only int4-group takes it from the tile. */
 function blockOf(spec: LayoutSpec): number {
   const { block } = familyOf(spec);
   return spec.quantizer === "int4-group" ? Number(spec.tile?.slice(2) ?? block) : block;
@@ -100,7 +100,7 @@ export function isPerTensor(spec: LayoutSpec): boolean {
   return familyOf(spec).block === 0;
 }
 
-/** How a copy of an [M, K] tensor is tiled and stored (the table of logical shapes in cli.md). */
+/** The tiling and storage of a copy of an [M, K] tensor (the table of logical shapes in cli.md). */
 export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling {
   const columnwise = usage === "columnwise";
   if (isPerTensor(spec)) {
@@ -167,7 +167,7 @@ function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Sh
   return [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
-/** True for columnwise MX copies, whose scale matrices have the block index as their first dimension. */
+/** Whether the first dimension of the scale matrix is the block index, as in columnwise MX copies. */
 function blocksRunDown(spec: LayoutSpec, usage: Usage): boolean {
   return usage === "columnwise" && familyOf(spec).block !== 16;
 }

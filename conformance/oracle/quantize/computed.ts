@@ -1,6 +1,6 @@
 /**
- * Quantization of values that a fused kernel computes and does not store: whether the quantizer reads the f32 values or
- * their rounding to x.dtype (numerics.md §7.3).
+ * Quantization inside a fused kernel: some quantizers read the f32 values that the kernel computed, others their rounding to
+ * x.dtype (numerics.md §7.3).
  */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { bitsOf } from "../core/rational.js";
@@ -9,7 +9,7 @@ import { amaxOf } from "../core/scale.js";
 import { type Quantized, type QuantizeSpec, quantize, type Source } from "./quantize.js";
 
 /**
- * Quantizes the f32 results of a norm. Delayed scaling reads the f32 values, every other quantizer their rounding to
+ * Quantizes the f32 results of a norm. Delayed scaling reads the f32 values; every other quantizer reads their rounding to
  * x.dtype.
  */
 export function quantizeNormed(x: Source, spec: QuantizeSpec): Quantized {
@@ -19,8 +19,8 @@ export function quantizeNormed(x: Source, spec: QuantizeSpec): Quantized {
 }
 
 /**
- * Quantizes the f32 results of an activation: as `quantizeNormed`, but an amax of the whole tensor is that of the f32
- * values. Amaxes of rows are those of the rounded values.
+ * Quantizes the f32 results of an activation. As `quantizeNormed`, except that a tensor amax is computed from the f32 values; row
+ * amaxes are computed from the rounded values.
  */
 export function quantizeActivated(x: Source, spec: QuantizeSpec): Quantized {
   switch (spec.quantizer) {

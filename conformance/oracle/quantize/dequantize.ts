@@ -13,7 +13,7 @@ import {
   type WideName,
 } from "./quantize.js";
 
-/** The factor of the values of codes, rounded to f32. */
+/** The f32 factor of the values of codes. */
 function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number, line: number): number {
   switch (familyOf(spec).scale) {
     case "e4m3": {
@@ -32,7 +32,7 @@ function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number, li
   }
 }
 
-/** The scale under a stored scale of the tensor; undefined where the amax is stored (numerics.md §5.11). */
+/** The combined scale where a tensor scale is stored; undefined where the amax is stored (numerics.md §5.11). */
 function mulOrDiv(
   { amax = 0 }: QuantizedCopy,
   { scaleRule }: QuantizeSpec,
@@ -43,8 +43,8 @@ function mulOrDiv(
 }
 
 /**
- * The [M, K] tensor of a copy as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. M includes the rows that
- * fill the last blocks. The f32 values of a columnwise copy that was transformed pass through the inverse transform first.
+ * The [M, K] tensor of a copy as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. M includes padding rows. If
+ * a columnwise copy was transformed, its f32 values pass through the inverse transform first.
  */
 export function dequantize(
   copy: QuantizedCopy,

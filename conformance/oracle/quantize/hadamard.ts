@@ -24,7 +24,7 @@ import {
 const SIZE = 16;
 const ALIGNMENT_BITS = 25;
 const RESULT_BITS = 23;
-/** If bit i is set, input i changes its sign. */
+/** If bit i is set, the sign of input i is flipped. */
 const SIGN_MASK = 0xd7e8;
 const QUARTER_EXPONENT = -2;
 const ZERO = rational(0n);
@@ -36,7 +36,7 @@ function isNegative(r: number, c: number, signs: boolean): boolean {
   return (ones % 2 === 1) !== flipped;
 }
 
-/** The exponent of an operand, at least that of the smallest normal number; zero has that exponent too. */
+/** The exponent of an operand. Subnormal numbers and zero have the exponent of the smallest normal number. */
 function operandExponent(x: number): number {
   return x === 0 ? BF16.minExponent : Math.max(floorLog2(magnitude(ofNumber(x))), BF16.minExponent);
 }

@@ -40,7 +40,7 @@ export interface Source {
   readonly dtype: WideName;
 }
 
-/** The options in the command line's metadata; an absent option has the command line's default. */
+/** The options as in the command line's metadata. An absent option has the command line's default. */
 export interface QuantizeSpec extends LayoutSpec {
   readonly format?:
     | "e4m3"
@@ -54,43 +54,44 @@ export interface QuantizeSpec extends LayoutSpec {
     | "s2f6"
     | "int4";
   readonly usage?: readonly Usage[];
-  /** The rule, if it is not the quantizer's own. */
+  /** The rule, if it is not the quantizer's default. */
   readonly scaleRule?: ScaleRule | "f32";
-  /** How elements are scaled, if not by one multiplication. */
+  /** The element scaling, if it is not one multiplication. */
   readonly elementScaling?: keyof typeof SCALINGS;
-  /** For fp8-current and fp8-row (default false) and fp8-block (default true). */
+  /** For fp8-current and fp8-row (default false) and fp8-block (default true): scales are powers of two. */
   readonly pow2Scales?: boolean;
-  /** For fp8-current, fp8-block and fp8-row. */
+  /** For fp8-current, fp8-block and fp8-row: the minimum amax. */
   readonly amaxEpsilon?: number;
-  /** For fp8-row: what amaxes above it become, rounded to the type of x. 0: amaxes stay. */
+  /** For fp8-row: the maximum amax, rounded to the type of x. 0: unlimited. */
   readonly amaxLimit?: number;
-  /** For fp8-delayed. */
+  /** For fp8-delayed: the caller's scale. */
   readonly scale?: number;
   /**
-   * For nvfp4 with 1x16 tiles of bf16: the columnwise copy is made from the transformed tensor. `rhtSigns` false omits
-   * the random signs.
+   * For nvfp4 with 1x16 tiles of bf16: the columnwise copy quantizes the Hadamard transform. If `rhtSigns` is false, there are no
+   * random signs.
    */
   readonly rht?: boolean;
   readonly rhtSigns?: boolean;
   readonly stochastic?: boolean;
   readonly seed?: bigint;
   readonly offset?: bigint;
-  /** The position of x in a larger matrix. Random bits are then those of its elements in the larger one. */
+  /** The position of x in a larger matrix, whose element positions then select the random bits. */
   readonly part?: Part | undefined;
-  /** For nvfp4 without rht and stochastic: the error measure that chooses the scale. */
+  /** For nvfp4 without rht and stochastic: the error measure of 4over6. */
   readonly fourOverSix?: ErrorMetric;
-  /** For stochastic: a word for each element of the copies, in the order of their codes, instead of seed and offset. */
+  /** For stochastic: one word for each element of the copies, in the order of their codes, instead of seed and offset. */
   readonly words?: { readonly [U in Usage]?: ArrayLike<number> | undefined } | undefined;
   /** Only with fourOverSix. Default 256. */
   readonly e4m3Max?: 256 | 448;
-  /** For nvfp4 without rht and stochastic, in 1x16 tiles: each line of a copy has an amax of its own. */
+  /** For nvfp4 without rht and stochastic, in 1x16 tiles: each line of a copy has an amax. */
   readonly rowScaled?: boolean;
-  /** For fp8-current and nvfp4: replaces the tensor's own amax. */
+  /** For fp8-current and nvfp4: replaces the tensor's amax. */
   readonly amax?: number;
 }
 
 /**
- * A matrix in a larger one of that many rows and columns. Its pieces, of `width` columns, begin `stride` columns apart.
+ * The position of a matrix in a larger one of `rows` by `columns`. Its pieces, of `width` columns each, begin `stride` columns
+ * apart.
  */
 export interface Part {
   readonly rows: number;
@@ -104,14 +105,14 @@ export interface Part {
 /** One copy before its codes are packed. */
 export interface QuantizedCopy {
   readonly codes: Uint8Array;
-  /** As stored, with the rows of zeros that fill the last blocks. */
+  /** The stored shape, padding rows included. */
   readonly shape: Shape;
   /** f32 bit patterns, or codes of e8m0, e4m3 or ue5m3, in logical layout. */
   readonly scale: readonly number[];
   readonly scaleShape: readonly number[];
   /** An f32 bit pattern; nvfp4 only. */
   readonly amax?: number;
-  /** The same for each row, or in the columnwise copy for each column; in place of `amax`, with rowScaled only. */
+  /** An f32 bit pattern for each row (columnwise: each column); replaces `amax` with rowScaled. */
   readonly amaxes?: readonly number[];
 }
 
@@ -137,7 +138,7 @@ export function elementLayout(spec: QuantizeSpec): ScalarLayout {
   return SCALAR_FORMATS[elementFormat(spec)];
 }
 
-/** One copy or both copies of a tensor. Throws RangeError for incompatible options. */
+/** Quantizes to one copy or both. Throws RangeError for incompatible options. */
 export function quantize(x: Source, spec: QuantizeSpec): Quantized {
   check(x, spec);
   const usage = spec.usage ?? ["rowwise"];
@@ -161,14 +162,13 @@ function check(x: Source, spec: QuantizeSpec): void {
 }
 
 /**
- * The columnwise copy. If one scale serves both copies, it has the same codes as the rowwise copy; otherwise the source
- * is quantized separately.
+ * The columnwise copy. If both copies share one scale, it has the rowwise codes; otherwise the source is quantized separately.
  */
 function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   const sameBytes = isPerTensor(spec) || (spec.quantizer === "fp8-block" && spec.tile === "128x128");
   const whole = zeroFilled(x, sizeOf(spec, "columnwise", x.shape));
   const { part } = spec;
-  // a larger matrix has rows of zeros too
+  // the larger matrix is padded too
   const filled = part && { ...part, rows: sizeOf(spec, "columnwise", [part.rows, part.columns])[0] };
   return quantizeCopy(
     spec.rht ? transformed(whole, spec) : whole,
@@ -178,14 +178,14 @@ function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   );
 }
 
-/** The tensor with rows of zeros below. */
+/** Pads a tensor with rows of zeros. */
 function zeroFilled(x: Source, shape: Shape): Source {
   const data = new Float32Array(shape[0] * shape[1]);
   data.set(x.data);
   return { ...x, data, shape };
 }
 
-/** Makes one copy. `drawAs` is the copy whose random bits are used (numerics.md choice 6). */
+/** Quantizes to one copy. `drawAs` is the copy whose random bits are used (numerics.md choice 6). */
 function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage = usage): QuantizedCopy {
   const [m, k] = x.shape;
   const tiling = tilingOf(spec, usage, x.shape);
@@ -233,7 +233,7 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
   };
 }
 
-/** What a copy stores of the whole tensor, or of each of its lines. */
+/** The amax of the tensor or of each line, where a copy stores it. */
 function amaxOfCopy(x: Source, spec: QuantizeSpec, usage: Usage): Pick<QuantizedCopy, "amax" | "amaxes"> {
   if (spec.quantizer !== "nvfp4") return {};
   if (!spec.rowScaled) return { amax: bitsOf(storedOfTensor(x, spec)) };
@@ -242,7 +242,7 @@ function amaxOfCopy(x: Source, spec: QuantizeSpec, usage: Usage): Pick<Quantized
   return { amaxes: Array.from({ length: count }, (_, line) => own(line)) };
 }
 
-/** The row of an element as a tensor of its own, or in the columnwise copy its column. */
+/** The row of an element (columnwise: the column) as a separate tensor. */
 function lineOf(x: Source, usage: Usage, r: number, c: number): Source {
   const [m, k] = x.shape;
   const row = usage === "rowwise";
@@ -251,12 +251,12 @@ function lineOf(x: Source, usage: Usage, r: number, c: number): Source {
   return { ...x, shape, data: Float32Array.from({ length: row ? k : m }, (_, i) => at(i)) };
 }
 
-/** The row and column of an element in the larger matrix, and the size of that. */
+/** The row and column of an element in the larger matrix, and that matrix's size. */
 function inWhole({ rows, columns, row, column, width, stride }: Part, r: number, c: number) {
   return [row + r, column + Math.floor(c / width) * stride + (c % width), rows, columns] as const;
 }
 
-/** What is rounded to a code, for a scale of any kind (numerics.md §3.6). */
+/** Each element scaling: computes the number that is rounded to a code (numerics.md §3.6). */
 const SCALINGS = {
   multiply: (x, { multiplier }) => mul(x, multiplier),
   multiplyFromNormal: (x, { multiplier }) => mul(x, Math.min(multiplier, 2 ** 126)),
@@ -282,7 +282,7 @@ function divisorOf({ stored, divisor }: BlockScale): number {
   return divisor ?? fromBits(stored);
 }
 
-/** What becomes of a zero by the scalings whose ties go to zero: of what is rounded to it, and of plus zero itself. */
+/** The sign of zeros under the scalings with ties toward zero: for values that round to zero, and for +0 itself. */
 const HALF_DOWN = {
   multiplyHalfDown: { rounded: "plus", own: "same" },
   multiplyHalfDownMinus: { rounded: "same", own: "minus" },
@@ -294,7 +294,7 @@ function isHalfDown(name: string | undefined): name is keyof typeof HALF_DOWN {
   return name !== undefined && Object.hasOwn(HALF_DOWN, name);
 }
 
-/** The code nearest to a value by exact distances, the one nearer to zero of two (numerics.md §3.6). */
+/** The code nearest to a value, ties toward zero, by exact distances (numerics.md §3.6). */
 function halfDownCode(
   bits: number,
   layout: ScalarLayout,
@@ -306,7 +306,7 @@ function halfDownCode(
   const magnitude = Math.min(Math.abs(value), largest(layout));
   let code = 0;
   while (decode(code, layout) < magnitude) code++;
-  // doubles hold the distances exactly: a magnitude of 24 bits lies between two codes of few bits
+  // f64 holds the distances exactly: a 24-bit significand and two codes of few bits
   if (code > 0 && magnitude - decode(code - 1, layout) <= decode(code, layout) - magnitude) code--;
   if (value === 0 && own === "minus") return signBit;
   if (code === 0 && rounded === "plus") return 0;
@@ -319,8 +319,8 @@ const NEAREST = {
 };
 
 /**
- * As `encode` with ties to even or away from zero, and saturation. It looks the code up in the exact steps of the format, which
- * are cached for all elements.
+ * As `encode` with ties to even or away from zero, and saturation. Looks the code up in the format's exact steps, which are
+ * cached.
  */
 function nearestCode(bits: number, layout: ScalarLayout, rounding: keyof typeof NEAREST): number {
   const points = NEAREST[rounding].get(layout) ?? steps(layout, rounding, "saturate");
@@ -334,7 +334,7 @@ function nearestCode(bits: number, layout: ScalarLayout, rounding: keyof typeof 
   return (points[low] as Step).code;
 }
 
-/** `at` for every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */
+/** Calls `at` for every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */
 export function matrix(
   [m, k]: Shape,
   [down, across]: Shape,
@@ -351,7 +351,7 @@ export function matrix(
   return { values, shape };
 }
 
-/** The elements of a tile that lie inside of the tensor, as rows. A tile of one column is one line. */
+/** The elements of a tile inside the tensor, as rows. A tile of one column is one line. */
 function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, width]: Shape): Lines {
   const rows = Array.from({ length: Math.min(height, m - top) }, (_, i) => {
     const start = (top + i) * k + left;
@@ -418,14 +418,14 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
   }
 }
 
-/** What is stored for the tensor: its amax, or the scale that the rule makes of it (numerics.md §5.11). */
+/** The stored number of the tensor: its amax, or the rule's tensor scale (numerics.md §5.11). */
 function storedOfTensor(x: Source, spec: QuantizeSpec): number {
   const amax = spec.amax ?? amaxOf(x.data);
   const rule = spec.scaleRule ?? "twoLevel";
   return isTensorRule(rule) ? TENSOR_RULES[rule].ofTensor(amax, x.dtype) : amax;
 }
 
-/** Whether a rule stores a scale of the tensor. */
+/** Whether a rule stores a tensor scale. */
 export function isTensorRule(rule: string): rule is keyof typeof TENSOR_RULES {
   return Object.hasOwn(TENSOR_RULES, rule);
 }

@@ -1,17 +1,17 @@
-/** Embeddings: rows by index, and the sums of their gradients in a fixed order. */
+/** Embeddings: table rows by id, and the sums of their gradients in a fixed order. */
 import { add } from "../core/rational.js";
 
 type Row = readonly number[];
 
-/** Which ids the rows of a table have. */
+/** The range of ids in a table. */
 export interface Ids {
-  /** That of the first row. Default 0. */
+  /** The id of the first row. Default 0. */
   readonly first?: number;
-  /** The number of all ids. Default: those of the table. */
+  /** The total number of ids. Default: the rows of the table. */
   readonly vocabulary?: number | undefined;
 }
 
-/** The row of each id; -0 for ids that have a row elsewhere, and NaN for what is no id. */
+/** The table row of each id; -0 for ids whose row is in another part of the table, and NaN for invalid ids. */
 export function embedding(
   table: readonly Row[],
   columns: number,

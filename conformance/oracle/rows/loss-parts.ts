@@ -1,4 +1,4 @@
-/** Cross-entropy of a row whose classes are divided: what each part of the columns adds to it. */
+/** Cross-entropy of a row whose classes are divided among ranks: the partial results of each rank's columns. */
 import { exp } from "../core/math.js";
 import { lossOf } from "./loss.js";
 import { laneSum } from "./norm.js";
@@ -10,7 +10,10 @@ export function maximumOf(logits: readonly number[]): number {
   return f(Math.max(...logits.filter((x) => !Number.isNaN(x))) + 0);
 }
 
-/** Sums of some columns, the first of which is class `first`: of exp(x - maximum), x - maximum of the target, of x - maximum. */
+/**
+ * The partial sums over some columns, the first of which is class `first`: of exp(x - maximum) and of x - maximum, and the
+ * target's x - maximum.
+ */
 export function sumsOf(
   logits: readonly number[],
   { target, first, maximum }: { readonly target: number; readonly first: number; readonly maximum: number },
@@ -20,7 +23,7 @@ export function sumsOf(
   return [laneSum(shifted.map(exp)), own ?? -0, laneSum(shifted)];
 }
 
-/** The loss of a row, of which all columns together have these sums. */
+/** The loss of a row from its total sums. */
 export function lossOfSums(
   [total, own, distance]: readonly number[],
   target: number,

@@ -35,7 +35,7 @@ export function crossEntropy(
   };
 }
 
-/** What a loss consists of: the sum of exp(x - maximum), x - maximum of the target, and the sum of x - maximum. */
+/** The terms of a loss: the sum of exp(x - maximum), the target's x - maximum, and the sum of x - maximum. */
 export interface Terms {
   readonly total: number;
   readonly own: number;
@@ -51,7 +51,7 @@ export function lossOf({ total, own, distance, classes }: Terms, smoothing: numb
   return f(f(f(1 - smoothing) * nll) + f(smoothing * uniform));
 }
 
-/** The gradient of a loss for logits of which x - maximum is given; `target` is the target's place among them, if it has one. */
+/** The gradient for logits given as x - maximum. `target` is the target's index among them, if it is one of them. */
 export function gradientOf(
   shifted: readonly number[],
   { total, target, classes }: { readonly total: number; readonly target: number; readonly classes: number },

@@ -3,7 +3,7 @@
 import { fromBits } from "../core/rational.js";
 import { updateScale } from "../update/delayed-scaling.js";
 
-/** Examples of a caller's own amax algorithm, by name. */
+/** Examples of custom amax algorithms, by name. */
 export type CallerAlgorithm = "oldest" | "doubled";
 
 export interface DelayedModel {
@@ -12,7 +12,7 @@ export interface DelayedModel {
   readonly margin: number;
   readonly length: number;
   readonly algorithm: "max" | "mostRecent" | CallerAlgorithm;
-  /** The scaling function: the default, or a caller's own, which returns the mean of the old scale and the amax. */
+  /** The scaling function: the default, or a custom one that returns the mean of the old scale and the amax. */
   readonly scaling: "default" | "mean";
   readonly reduces: boolean;
 }
@@ -35,7 +35,7 @@ export function amaxOf(codes: Iterable<number>): number {
   return fromBits(largest * 0x10000);
 }
 
-/** The amax that a caller's algorithm computes from a history, row 0 first. */
+/** The amax that a custom algorithm computes from a history, row 0 first. */
 function callersAmax(algorithm: CallerAlgorithm, column: readonly number[]): number {
   return algorithm === "oldest" ? (column[1] ?? (column[0] as number)) : 2 * Math.max(...column);
 }
@@ -43,7 +43,7 @@ function callersAmax(algorithm: CallerAlgorithm, column: readonly number[]): num
 export class Slots {
   scale: number[];
   history: number[][];
-  /** True after the layer has replaced this state by another. */
+  /** True after the layer has replaced this state. */
   replaced = false;
 
   constructor(
@@ -90,7 +90,7 @@ export class Slots {
     return updateScale({ history, scale }, { formatMax: FORMAT_MAX[this.format], margin, algorithm });
   }
 
-  /** The update with a caller's own functions. Unlike the default, it rolls a slot whose recorded amax is 0. */
+  /** The update with custom functions. Unlike the default, it rolls a slot whose latest amax is 0. */
   #updatedOnHost(column: readonly number[], scale: number) {
     const { algorithm } = this.recipe;
     const [recorded = 0, ...older] = column;

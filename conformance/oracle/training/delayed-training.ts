@@ -68,7 +68,7 @@ export interface CallModel {
   readonly xNeedsGrad: boolean;
 }
 
-/** One forward pass, with what the backward pass needs of it. */
+/** One forward pass, and what it saves for the backward pass. */
 export interface Pass {
   readonly layer: LayerModel;
   readonly x: Codes;
@@ -76,7 +76,7 @@ export interface Pass {
   readonly region: AutocastModel | undefined;
   /** Absent if the pass ran in high precision. */
   quantized?: { readonly x: Quantized; readonly weight: Quantized; readonly backward: Slots | undefined };
-  /** In high precision, a weight stored in quantized form: its codes and scale at the time of the pass. */
+  /** In high precision: the codes and scale of a weight that is stored quantized, at the time of the pass. */
   primary?: Quantized | undefined;
   /** The scales [input, weight, output] at the beginning of the pass. */
   readonly scales: readonly number[];
@@ -93,13 +93,13 @@ export class LayerModel {
   delayed: { readonly forward: Slots; readonly backward: Slots } | undefined;
   restored: { readonly snapshot: LayerSnapshot | undefined } | undefined;
   cache: { readonly copy: Quantized; readonly columnwise: boolean } | undefined;
-  /** The scales in which a weight stored in quantized form records its amaxes. */
+  /** The scales whose history records the amaxes of a weight that is stored quantized. */
   attached: Slots | undefined;
   warnings = 0;
 
   constructor(
     public weight: Codes,
-    /** Present if the weight is stored in quantized form. */
+    /** Present if the weight is stored quantized. */
     readonly primary?: Quantized,
   ) {}
 
@@ -136,7 +136,7 @@ export class LayerModel {
     this.cache = undefined;
   }
 
-  /** Sets the weight. A weight stored in quantized form is quantized with the scale that its quantizer has then. */
+  /** Sets the weight. A weight that is stored quantized is quantized with its quantizer's current scale. */
   write(codes: Codes): void {
     this.weight = codes;
     if (!this.primary) return;
@@ -145,7 +145,7 @@ export class LayerModel {
     this.primary.scale = this.attached?.scale[WEIGHT] ?? 1;
   }
 
-  /** Whether the stored form of the weight is the one that the recipe asks for. */
+  /** Whether the weight is stored in the form that the recipe needs. */
   fits(recipe: RecipeModel): boolean {
     if (!this.primary) return true;
     if (recipe.kind === "delayed") return this.primary.recipe.kind === "delayed";
@@ -236,7 +236,7 @@ export class TrainingModel {
     const pending: Pending = new Map();
     for (const pass of passes.toReversed()) {
       const { region, layer, call } = pass;
-      // a recomputed pass takes the weight as it is then: in high precision a stored one as it is stored, else quantized again
+      // a recomputed pass uses the current weight: as stored in high precision, or quantized again
       if (call.recompute) {
         pass.primary = layer.primary && { ...layer.primary };
         if (pass.quantized && !layer.primary && !caches(call)) pass.quantized.weight.codes = layer.weight;
@@ -267,7 +267,7 @@ interface WeightNeed {
   readonly scale: number;
 }
 
-/** Whether a pass keeps its quantized weight, or takes the one that was kept. */
+/** Whether a pass stores its quantized weight in the cache or reads it from there. */
 function caches({ first, skip }: CallModel): boolean {
   return first !== undefined || skip !== undefined;
 }

@@ -1,7 +1,4 @@
-/**
- * A model of products that are divided among ranks: the part of K that each rank sums, and the order in which these sums are
- * added.
- */
+/** A model of products divided among ranks: each rank's part of K, and the order in which the partial sums are added. */
 import { rankedSum } from "../collective/collective.js";
 import { cast, columnSums, type Matrix, matrix, ofRows, sum } from "./matrix.js";
 import { type Joined, type Operand, product } from "./products.js";
@@ -12,13 +9,13 @@ export interface Divided {
   readonly mode: "column" | "row";
   /** The number of tensors that are concatenated along the columns of the result. Each of them is divided separately. */
   readonly pieces: number;
-  /** Whether activations that are not divided by columns are divided by rows. */
+  /** Whether activations that are not divided by columns are divided by rows (sequence parallelism). */
   readonly sequence: boolean;
 }
 
 /**
- * The indices from 0 to count - 1 that rank `rank` has. The range consists of `pieces` equal pieces, each of which is divided
- * among the ranks.
+ * The indices from 0 to count - 1 that belong to a rank. The range consists of `pieces` equal pieces, each divided among the
+ * ranks.
  */
 export function placesOf({ ranks, pieces }: Divided, rank: number, count: number): readonly number[] {
   const [piece, each] = [count / pieces, count / pieces / ranks];
@@ -28,7 +25,7 @@ export function placesOf({ ranks, pieces }: Divided, rank: number, count: number
   );
 }
 
-/** The sum over ranks of the products of their parts of K. Each product and the sum are rounded to `dtype`. */
+/** The sum over ranks of their partial products. Each partial product and the sum are rounded to `dtype`. */
 export function dividedProduct(
   a: Operand,
   b: Operand,
@@ -45,7 +42,7 @@ export function dividedProduct(
   return summed(parts, dtype);
 }
 
-/** The column sums of each rank's rows in f32, and the sum of these over ranks. */
+/** The column sums of each rank's rows in f32, added over ranks. */
 export function dividedSums(x: Matrix, ranks: number, dtype: Matrix["dtype"]): Matrix {
   return summedRows(x, ranks, (rows) => columnSums(rows, "f32"), dtype);
 }

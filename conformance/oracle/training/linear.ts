@@ -1,6 +1,4 @@
-/**
- * A model of a linear layer: three products, in high precision or under a recipe, and the state it keeps between calls.
- */
+/** A model of a linear layer: three products, in high precision or under a recipe, and the layer's state between calls. */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { amaxOf } from "../core/scale.js";
 import type { WideName } from "../quantize/quantize.js";
@@ -23,13 +21,13 @@ export interface Run {
   readonly random: { readonly seed: bigint; offset: bigint };
   /** The recipe of the enclosing `autocast` region; undefined outside of one. */
   recipe: StepRecipe | undefined;
-  /** The scales that were used since their last update, separately for the forward and the backward pass. */
+  /** The scales used since their last update, for the forward and the backward pass. */
   readonly used: { readonly forward: Set<Slots>; readonly backward: Set<Slots> };
 }
 
 export interface CallModel {
   readonly isFirstMicrobatch?: boolean | undefined;
-  /** Unless this is 1, the cached weight is quantized again. */
+  /** Unless it is 1, the cached weight is quantized again. */
   readonly skip?: 0 | 1 | undefined;
   readonly fp8Output?: boolean;
   readonly fp8Grad?: boolean;
@@ -41,9 +39,9 @@ export interface ParameterModel extends Value {
 }
 
 export interface LinearInputModel {
-  /** The input as quantizers and products receive it. */
+  /** The input for quantizers and products. */
   readonly from: Quantizable | QuantizedModel;
-  /** The input in the type of activations, for products in high precision. */
+  /** The input in the activation type, for products in high precision. */
   readonly wide: () => Matrix;
   readonly dtype: WideName;
   readonly requiresGrad: boolean;
@@ -58,8 +56,8 @@ export interface LinearGradientsModel {
 export interface LinearResultModel {
   readonly out: Passed;
   /**
-   * The backward function. `computed` has the f32 values of a gradient whose computation is fused with its
-   * quantization; the bias gradient sums these values.
+   * The backward function. `computed` has the f32 values of a gradient that is quantized in a fused kernel; the bias gradient
+   * sums them.
    */
   readonly backward: (grad: Passed, computed?: Quantizable) => LinearGradientsModel;
 }
@@ -160,7 +158,7 @@ export class LinearModel {
     const { divided } = this;
     const fprop = (): number[][] =>
       product(w.operand("rowwise"), x.operand("rowwise"), { ...joined("fprop"), bias: bias?.data });
-    // the copy for the backward pass is made now, before its source may change
+    // the copy for the backward pass is computed now, because its source may change later
     const columns = wanted.wgrad ? x.operand("columnwise") : undefined;
     const result = (
       rows: number[][],
@@ -235,8 +233,8 @@ export class LinearModel {
   }
 
   /**
-   * Prepares the layer for a recipe. Scales and histories are kept if both recipes have delayed scaling, even with
-   * different options; otherwise they are dropped.
+   * Switches the layer to a recipe. Scales and histories survive if both recipes use delayed scaling, even with different
+   * options; otherwise they are dropped.
    */
   #enter(run: Run, recipe: StepRecipe): void {
     if (JSON.stringify(recipe) !== JSON.stringify(this.#recipe)) {
@@ -250,7 +248,7 @@ export class LinearModel {
     if (this.slots) run.used.forward.add(this.slots.forward);
   }
 
-  /** Returns a function that sets scales and histories to those of now, as a checkpoint does: cached weights are dropped. */
+  /** Returns a function that restores the current scales and histories, as loading a checkpoint does. It drops cached weights. */
   saved(): () => void {
     const recipe = this.#recipe;
     const { forward, backward } = this.slots ?? {};
@@ -302,7 +300,7 @@ interface Wanted {
   readonly wgrad: boolean;
 }
 
-/** A copy of the values, which a later optimizer step does not change. */
+/** A copy of the values that later optimizer steps do not change. */
 function snapshot(x: Matrix): Matrix {
   return { ...x, data: x.data.slice() };
 }

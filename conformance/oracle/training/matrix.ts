@@ -11,7 +11,7 @@ const FLOATS = {
   f16: { fractionBits: SCALAR_FORMATS.f16.mantissaBits, least: 1 - SCALAR_FORMATS.f16.bias, most: 16 },
 };
 
-/** An f32 value rounded to `dtype`, ties to even; overflow gives infinity. */
+/** Rounds an f32 value to `dtype`, ties to even; overflow gives infinity. */
 function rounded(x: number, dtype: WideName): number {
   const value = Math.fround(x);
   if (dtype === "f32" || value === 0 || !Number.isFinite(value)) return value;

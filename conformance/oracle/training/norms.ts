@@ -1,4 +1,4 @@
-/** A model of norms, alone or as the first step of a layer. */
+/** A model of norms: as a layer, or as the first step of another layer. */
 
 import type { WideName } from "../quantize/quantize.js";
 import { norm, normBackward } from "../rows/norm.js";
@@ -66,7 +66,7 @@ export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
 }
 
 /**
- * A norm before a linear layer. If `returned`, other layers use its result too, so the rounded result is what is
+ * A norm followed by a linear layer. If `returned` is true, other layers also use the norm's result, so its rounded result is
  * quantized.
  */
 export function normedInput(run: Run, x: Value, parts: NormModel, returned: boolean) {

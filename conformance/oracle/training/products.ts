@@ -11,17 +11,14 @@ import { exponentOf, type Matrix, rowsOf } from "./matrix.js";
 export interface Operand {
   readonly lines: readonly (readonly number[])[];
   readonly format: ScalarFormat | "f32";
-  /** The block scales: their shape, which decides the datapath, and a function for the scale of an element. */
+  /** The block scales: their shape, which determines the datapath, and a function that returns the scale of an element. */
   readonly blocks?: {
     readonly shared: NonNullable<Multiplied["scales"]>;
     readonly scale: (line: number, k: number) => number;
   };
-  /** The scale of the whole tensor; per-tensor FP8 only. */
+  /** The tensor scale; per-tensor FP8 only. */
   readonly factor?: number;
-  /**
-   * NVFP4 only: the tensor's amax, or those of the lines that it has instead, and the largest product of a code's value and a
-   * scale.
-   */
+  /** NVFP4 only: the amax of the tensor or of each line, and the largest product of a code's value and a scale. */
   readonly global?: { readonly amax: number | readonly number[]; readonly divisor: number };
 }
 
@@ -65,7 +62,7 @@ export function product(a: Operand, b: Operand, { family, split, bias, addend }:
         return epilogue(acc, { ...factors, c, bias: bias?.[j], amaxes: amaxes(i, j) });
       }),
     );
-  // without an addend, each operation is exact in f64 before its one rounding, or the double rounding has no effect
+  // without an addend, each operation is exact in f64 before its only rounding, or double rounding is harmless
   if (!addend)
     return sums.map((row) =>
       row.map((acc, j) => {
@@ -95,7 +92,7 @@ function globalFactor(...operands: readonly Operand[]): number {
   );
 }
 
-/** The amaxes of the lines of an element where an operand has several; addends are f32, so that nothing is rounded before. */
+/** The line amaxes of an element where an operand has several. Addends are f32, so nothing is rounded before them. */
 function lineAmaxes(a: Operand, b: Operand): ((row: number, column: number) => RowAmaxes) | undefined {
   const of = ({ global }: Operand): readonly number[] => [global?.amax ?? 1].flat();
   if ([a, b].every(({ global }) => typeof (global?.amax ?? 1) === "number")) return undefined;
@@ -178,8 +175,8 @@ function dot(x: readonly number[], w: readonly number[]): number {
 }
 
 /**
- * The dot product of lines that contain infinities or NaN: the infinity if all infinities agree, else NaN. Lines with
- * only finite elements are summed as usual.
+ * The dot product of lines with infinities or NaN: the infinity if all infinities agree, else NaN. Lines whose elements are
+ * finite are summed as usual.
  */
 function wildDot(x: readonly number[], w: readonly number[]): number {
   const wild = x.map((q, k) => q * (w[k] as number)).filter((term) => !Number.isFinite(term));

@@ -1,4 +1,4 @@
-/** A model of quantized tensors. Each copy is computed when a product reads it. */
+/** A model of quantized tensors. Each copy is computed when a product first reads it. */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { fromBits } from "../core/rational.js";
 import { decode } from "../core/scalar.js";

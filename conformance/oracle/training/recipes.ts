@@ -7,7 +7,7 @@ import type { DelayedModel } from "./delayed-slots.js";
 export type RoleModel = "input" | "weight" | "output" | "gradOutput" | "gradInput";
 export type ProductModel = "fprop" | "dgrad" | "wgrad";
 
-/** The option of every recipe that says which products use a split accumulator. */
+/** The option of every recipe that selects the products with a split accumulator. */
 interface Products {
   readonly split?: Readonly<Record<ProductModel, boolean>> | undefined;
 }
@@ -43,11 +43,11 @@ export interface NVFP4Recipe extends Products {
   readonly stochastic: boolean;
   readonly square: boolean;
   readonly fourOverSix: ErrorMetric | "none";
-  /** Whether tensors of the forward pass other than the weight have an amax for each row. */
+  /** Whether forward tensors other than the weight have one amax for each row. */
   readonly rowScaled?: boolean;
 }
 
-/** A recipe with the caller's own quantizers, one for each role. */
+/** A custom recipe: one quantizer for each role. */
 export interface CustomRecipeModel extends Products {
   readonly kind: "custom";
   readonly specs: Readonly<Record<RoleModel, QuantizeSpec>>;
@@ -67,7 +67,7 @@ function elementFormat(format: "E4M3" | "HYBRID", role: RoleModel): "e4m3" | "e5
   return format === "HYBRID" && isBackward(role) ? "e5m2" : "e4m3";
 }
 
-/** The quantizer of a role, without the scale of delayed scaling, random bits and usage. */
+/** The quantizer of a role. The scale of delayed scaling, random bits and usage are added elsewhere. */
 export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
   switch (recipe.kind) {
     case "delayed":
@@ -114,7 +114,7 @@ export function splits(recipe: StepRecipe, product: ProductModel): boolean {
   return recipe.kind === "block" || product !== "fprop";
 }
 
-/** Whether a norm whose result is not returned, and an activation, are fused with their quantization. */
+/** Whether norms and activations are fused with the quantization of their result (a norm only if its result is not returned). */
 export function fuses(recipe: StepRecipe): boolean {
   return recipe.kind !== "custom";
 }

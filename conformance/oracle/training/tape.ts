@@ -2,7 +2,7 @@
 import { type Matrix, sum } from "./matrix.js";
 import { QuantizedModel } from "./quantized.js";
 
-/** A value between layers: wide, or quantized if a layer was asked for that. */
+/** A value between layers: wide, or quantized if the layer was asked for a quantized result. */
 export type Passed = Matrix | QuantizedModel;
 
 export class Value {
@@ -35,7 +35,7 @@ export type Backward = (grads: readonly (Passed | undefined)[]) => readonly (Pas
 export class Tape {
   readonly #functions: Function[] = [];
 
-  /** Records a node. Its results require a gradient if one of its inputs does. */
+  /** Adds a node. Its results require a gradient if any input does. */
   record(inputs: readonly Value[], results: readonly Passed[], backward: Backward): Value[] {
     const recorded = inputs.some(({ requiresGrad }) => requiresGrad);
     const made = results.map((data) => new Value(data, recorded));

@@ -1,4 +1,4 @@
-/** The norm of gradients: squares are summed over pieces, then tensors, then all tensors. */
+/** The norm of gradients: squares are summed within pieces, then over the pieces of a tensor, then over tensors. */
 
 import { add, div, mul } from "../core/rational.js";
 import { laneSum } from "../rows/norm.js";
@@ -13,7 +13,7 @@ export function pieceSums(x: readonly number[]): readonly number[] {
   );
 }
 
-/** The sum of those of the pieces. */
+/** Adds the sums of the pieces. */
 export function sumPieces(sums: readonly number[]): number {
   return laneSum(sums);
 }

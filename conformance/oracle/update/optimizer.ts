@@ -13,7 +13,7 @@ import {
   times,
 } from "../core/rational.js";
 
-/** The new state of one element: the parameter, and what the optimizer keeps. */
+/** The new state of one element: the parameter and the optimizer's state. */
 export interface Stepped {
   readonly p: number;
   readonly m: number;

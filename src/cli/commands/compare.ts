@@ -60,10 +60,10 @@ function bytesOf(a: TensorSource, b: TensorSource, prefix: string): number {
   );
 }
 
-/** A tensor of both files or of one, with its statistics if they were asked for. */
+/** The comparison of a tensor, with statistics if requested. */
 type Compared = TensorDiff & Partial<TensorStatistics> & { readonly passes?: boolean };
 
-/** Compares two tensors, and collects statistics if there are any to collect. */
+/** Compares two tensors, and collects statistics where they apply. */
 async function compareTensors(
   a: SideFile,
   b: SideFile,
@@ -75,11 +75,11 @@ async function compareTensors(
   const follower = isSame ? await collected?.begin(a.entry) : undefined;
   const diff = await diffTensors(a, b, onBytes, follower);
   if (!follower) return collected ? { ...diff, passes: false } : diff;
-  const found = follower.result();
+  const statistics = follower.result();
   const passes = isGiven(policy)
-    ? allows(policy, { statistics: found.statistics, isExponent: isExponent(found) })
+    ? allows(policy, { statistics: statistics.statistics, isExponent: isExponent(statistics) })
     : diff.status === "equal";
-  return { ...diff, ...found, passes };
+  return { ...diff, ...statistics, passes };
 }
 
 export const compare = defineCommand({
@@ -121,19 +121,21 @@ export const compare = defineCommand({
   },
   async run({ session, values, inputs: [pathA = "", pathB = ""] }) {
     const { prefix = "", stats, inputs, examples, dialect, ...policy } = values;
-    const wanted = stats || inputs !== undefined || dialect !== undefined || isGiven(policy);
+    const needsStatistics = stats || inputs !== undefined || dialect !== undefined || isGiven(policy);
     const { tensors, compared, recipes } = await withFile(session.files.open(pathA), (a) =>
       withFile(session.files.open(pathB), async (b) => {
         const source = inputs === undefined ? undefined : await session.files.open(inputs);
         try {
           const explained = source && new Inputs(source, [a, b]);
-          const collected = wanted ? new FileStatistics(a, b, explained, examples, dialect) : undefined;
+          const collected = needsStatistics
+            ? new FileStatistics(a, b, explained, examples, dialect)
+            : undefined;
           const progress = session.progress(bytesOf(a, b, prefix), "B");
           const diffs: Compared[] = [];
           let compared = 0;
           for (const pair of pairs(a, b, prefix)) {
             const diff = pair.only
-              ? { ...onlyOn(pair.only, pair.entry), ...(wanted ? { passes: false } : {}) }
+              ? { ...onlyOn(pair.only, pair.entry), ...(needsStatistics ? { passes: false } : {}) }
               : await compareTensors(
                   { file: a, entry: pair.entry },
                   { file: b, entry: pair.other },
@@ -153,14 +155,14 @@ export const compare = defineCommand({
       }),
     );
     const unequal = tensors.filter(({ status }) => status !== "equal");
-    const failed = wanted ? tensors.filter(({ passes }) => passes === false) : unequal;
+    const failed = needsStatistics ? tensors.filter(({ passes }) => passes === false) : unequal;
     const within = isGiven(policy) ? `, ${compared - failed.length} within the limits` : "";
     const count = `${compared - unequal.length} of ${compared} tensors equal${within}`;
     const report = {
       a: pathA,
       b: pathB,
       equal: unequal.length + recipes.length === 0,
-      ...(wanted ? { passes: failed.length + recipes.length === 0 } : {}),
+      ...(needsStatistics ? { passes: failed.length + recipes.length === 0 } : {}),
       tensors,
       ...(recipes.length > 0 ? { recipes } : {}),
     };
@@ -182,7 +184,7 @@ function isCounted(diff: Compared): diff is Compared & TensorStatistics {
   return diff.statistics !== undefined;
 }
 
-/** Whether codes are equal and the values differ, because scales do. */
+/** Whether the codes are equal but the values differ, because the scales differ. */
 function isUnequal({ statistics }: Compared): boolean {
   return statistics !== undefined && statistics.different > 0;
 }

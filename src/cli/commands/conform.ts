@@ -1,9 +1,8 @@
 /** `lockstep conform`: runs the conformance laws over generated inputs. */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import type { Answer, ConformanceOptions, ConformanceReport, LawReport, Subject } from "lockstep/conformance";
-import type { Backend } from "../../backends/backend.js";
-import { ArgumentError, LockstepError, UnsupportedError } from "../../errors.js";
+import type { ConformanceOptions, ConformanceReport } from "lockstep/conformance";
+import { ArgumentError } from "../../errors.js";
 import { requirePackages } from "../../packages.js";
 import { defineCommand } from "../command.js";
 import { integer, optional, positiveFloat32, someText, value } from "../options.js";
@@ -11,93 +10,13 @@ import { withFile } from "../pieces.js";
 import type { Session } from "../session.js";
 import { readCounterexample, type StoredCase, writeCounterexample } from "../subject/counterexample-file.js";
 import type { Harness } from "../subject/harness.js";
-import { Parent, SubjectProcess } from "../subject/process.js";
-import { ProgramSubject, remembering } from "../subject/subject.js";
-import { notesOf } from "../subject/support.js";
-import { type Peer, SubjectError } from "../subject/talk.js";
-
-/** The name of the program that started this one, among subjects. */
-const PARENT = "-";
-
-/** Quotes a word for a shell, if needed. */
-function quoted(word: string): string {
-  return /^[\w.,:=/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
-
-/** Returns the command that runs the counterexample of a failure again. */
-function replayCommand(
-  { general }: Session,
-  program: string | undefined,
-  { law, failure }: LawReport,
-): string {
-  const { backend, threads } = general;
-  const words = [
-    ...(program === undefined ? [] : ["--subject", program]),
-    ...["--backend", backend],
-    ...(threads ? ["--threads", String(threads)] : []),
-  ];
-  const replay = ["--seed", String(failure?.seed), "--law", law, "--path", failure?.path ?? ""];
-  return ["lockstep", "conform", ...words, ...replay].map(quoted).join(" ");
-}
+import { jsonOf, PARENT, replayCommand, reportLines, type WrittenReport } from "./conform-report.js";
+import { peerOf, type RunOptions, runOn, runOnProgram, type Tested } from "./conform-run.js";
 
 /** Parses the path of a failure: the index of the generated input, then the index of each shrinking step. */
 function failurePath(text: string): string {
   if (/^\d+(:\d+)*$/.test(text)) return text;
   throw new ArgumentError(`"${text}" is not a failure's path, integers from 0 between colons, such as 4:0:1`);
-}
-
-/** A report with the file of its counterexample, where one was written. */
-interface Written extends LawReport {
-  readonly file?: string;
-}
-
-function describe(
-  session: Session,
-  program: string | undefined,
-  report: Written,
-  isStored: boolean,
-): string[] {
-  const { law, runs, declined, failure } = report;
-  const lines = [`${failure ? "FAILS" : "holds"}  ${law}: ${runs} runs`];
-  for (const { reason, count } of declined) lines.push(`       declined ${count}: ${reason}`);
-  for (const note of report.notes ?? []) lines.push(`       note: ${note}`);
-  if (!failure) return lines;
-  const { found, shrinks } = failure;
-  // one input does not tell mistakes apart: the file has what all answers told
-  const [first, ...others] = (!isStored && found?.mistakes) || [];
-  return [
-    ...lines,
-    ...(first === undefined ? [] : [`       looks like: ${first}`]),
-    ...others.map((each) => `       or: ${each}`),
-    ...(first === undefined && found?.actual && !isStored
-      ? [
-          "       no known mistake explains every wrong bit",
-          ...found.observations.map((each) => `       seen: ${each}`),
-        ]
-      : []),
-    `       counterexample, after ${shrinks} shrinks: ${found?.text ?? failure.counterexample}`,
-    `       ${(found?.message ?? failure.message).replace(/\s*\n\s*/g, " ")}`,
-    ...(found?.explanation ?? []).map((line) => `         ${line}`),
-    ...(isStored ? [] : [`       replay: ${replayCommand(session, program, report)}`]),
-    ...(report.file === undefined
-      ? []
-      : [`       file: ${report.file}; again by: ${caseCommand(program, report.file)}`]),
-  ];
-}
-
-/** Returns the command that gives the input of a file again. */
-function caseCommand(program: string | undefined, file: string): string {
-  const words = program === undefined || program === PARENT ? [] : ["--subject", program];
-  return ["lockstep", "conform", ...words, "--case", file].map(quoted).join(" ");
-}
-
-/** A report as JSON: inputs and answers are texts, and files have them. */
-function jsonOf({ failure, ...report }: Written): object {
-  if (!failure) return report;
-  const { input: _, found, ...own } = failure;
-  if (!found) return { ...report, failure: own };
-  const { text, message, mistakes, observations, explanation } = found;
-  return { ...report, failure: { ...own, found: { text, message, mistakes, observations, explanation } } };
 }
 
 export const conform = defineCommand({
@@ -160,164 +79,140 @@ export const conform = defineCommand({
       file: "read",
     }),
   },
-  async run({ session, values, given }) {
-    const { subject: program, deadline, op, runs, seed, law, path, counterexample: folder } = values;
-    if (path !== undefined && law === undefined)
-      throw new ArgumentError("--path is of a law; give --law as well");
-    if (values.case !== undefined) {
-      const other = ["op", "runs", "seed", "law", "path", "counterexample"].find((name) => given.has(name));
-      if (other !== undefined)
-        throw new ArgumentError(`--case has one input of one operation; leave out --${other}`);
-    }
-    if (given.has("deadline") && program === undefined)
-      throw new ArgumentError("--deadline is for --subject; give both, or leave out --deadline");
+  async run({ session, values, usedOptions }) {
+    requireConsistent(values, usedOptions);
     requirePackages("the conformance suite", "fast-check");
     const backend = await session.backend();
     const progress = session.progress(1, "");
     const harness = await import("lockstep/conformance");
-    const stored =
-      values.case === undefined
-        ? undefined
-        : await withFile(session.files.open(values.case), (file) => readCounterexample(file, harness));
-    const options: ConformanceOptions & { readonly stored?: StoredCase | undefined } = {
+    const stored = await storedCase(session, values.case, harness);
+    const options: RunOptions = {
       stored,
-      runs: stored ? 1 : runs,
-      seed,
-      ...(op ? { operations: op } : {}),
-      ...(law !== undefined ? { replay: { law, path: path ?? "" } } : {}),
+      ...lawOptions(values, stored !== undefined),
       onProgress: ({ done, planned }) => progress.set(done / planned),
     };
-    const run =
-      program === undefined
+    const { report, name, notes } = await explainingPath(values, () =>
+      values.subject === undefined
         ? runOn(backend, harness, options)
-        : runOnProgram(backend, peerOf(session, program), harness, { ...options, deadline: deadline * 1000 });
-    const { report, name, notes } = await run.catch((error: unknown) => {
-      const isPath =
-        error instanceof ArgumentError && path !== undefined && error.message.startsWith("path ");
-      if (!isPath) throw error;
-      throw new ArgumentError(
-        `--path ${path} leads to no input of law "${law}" under seed ${seed}; give --seed, --law and --path as the failure printed them`,
-        { cause: error },
-      );
-    });
+        : runOnProgram(backend, peerOf(session, values.subject), harness, {
+            ...options,
+            deadline: values.deadline * 1000,
+          }),
+    );
     progress.finish();
-    const laws: Written[] = [];
-    for (const each of report.laws) {
-      const found = each.failure?.found;
-      const file = found && folder !== undefined ? join(folder, `${each.operation}.safetensors`) : undefined;
-      if (found && file !== undefined && folder !== undefined) {
-        await mkdir(folder, { recursive: true });
-        await writeCounterexample(session, file, harness, found);
-      }
-      const own = each.failure && !stored ? { ...each, replay: replayCommand(session, program, each) } : each;
-      laws.push(file === undefined ? own : { ...own, file });
-    }
-    const failed = laws.filter(({ failure }) => failure).length;
-    const lines = [
-      ...laws
-        .filter(({ failure }) => failure || !session.general.quiet)
-        .flatMap((each) => describe(session, program, each, stored !== undefined)),
-      ...notes.map((note) => `note   ${note}`),
-      stored
-        ? `${laws.length - failed} of ${laws.length} laws hold for ${name}, for the input of ${values.case}`
-        : `${laws.length - failed} of ${laws.length} laws hold for ${name}, ${runs} inputs each, seed ${seed}`,
-    ];
-    if (program !== PARENT)
+    const laws = await writtenReports(session, values, report, { harness, isStored: stored !== undefined });
+    if (values.subject !== PARENT)
       session.result(
         {
           backend: backend.name,
-          ...(program ? { subject: name, notes } : {}),
-          runs,
+          ...(values.subject ? { subject: name, notes } : {}),
+          runs: values.runs,
           ...report,
           laws: laws.map(jsonOf),
         },
-        lines,
+        resultLines(session, values, { laws, name, notes }),
       );
     return report.ok ? 0 : 1;
   },
 });
 
-/** A report, and the name of what was tested. */
-interface Tested {
-  readonly report: ConformanceReport;
-  readonly name: string;
-  /** What was not drawn or not compared, in words. */
-  readonly notes: readonly string[];
+/** The options that the functions below read. */
+interface ConformValues {
+  readonly subject: string | undefined;
+  readonly op: readonly string[] | undefined;
+  readonly runs: number;
+  readonly seed: number;
+  readonly law: string | undefined;
+  readonly path: string | undefined;
+  readonly counterexample: string | undefined;
+  readonly case: string | undefined;
 }
 
-type Options = ConformanceOptions & { readonly stored?: StoredCase | undefined };
-
-async function runOn(backend: Backend, harness: Harness, { stored, ...options }: Options): Promise<Tested> {
-  const of = stored ? await onlyStored(options, stored) : options;
-  return { report: await harness.runConformance({ backend, ...of }), name: backend.name, notes: [] };
-}
-
-/** Options of a run with the input of a file alone. */
-async function onlyStored(
-  options: ConformanceOptions,
-  { operation, input }: StoredCase,
-): Promise<ConformanceOptions> {
-  const { constant } = await import("fast-check");
-  return { ...options, operations: [operation], inputs: { [operation]: constant(input) }, comparing: true };
-}
-
-/** The subject, given the input that has to come before each input. */
-function after(subject: Subject, { operation, before }: StoredCase): Subject {
-  const ask = subject[operation];
-  if (!before || !ask) return subject;
-  const asking = async (input: object): Promise<Answer> => {
-    await ask(before as never);
-    return ask(input as never);
-  };
-  return { ...subject, [operation]: asking };
-}
-
-/** Holds a program to a backend. Only the inputs that it says it supports are drawn. */
-async function runOnProgram(
-  backend: Backend,
-  begin: () => Peer,
-  harness: Harness,
-  { deadline, stored, ...options }: Options & { readonly deadline: number },
-): Promise<Tested> {
-  // the program's questions need the answer, and the law compares with it
-  const reference = remembering(harness.backendSubject(backend));
-  const { program, hello, subject } = await ProgramSubject.start(begin, harness, { deadline, reference });
-  try {
-    const asked = Array.from(hello.operations).filter(([name]) => options.operations?.includes(name) ?? true);
-    const supported = Object.fromEntries(asked.map(([name, { fields }]) => [name, fields]));
-    const notes = asked.flatMap(([, support]) => notesOf(support));
-    const report = stored
-      ? await harness.compareWith(after(subject, stored), reference, await onlyStored(options, stored))
-      : await harness.compareWith(subject, reference, { ...options, supported, comparing: true });
-    requireChecked(report, hello.name);
-    program.tell({ type: "report", ...report, laws: report.laws.map(jsonOf), notes });
-    return { report, name: hello.name, notes };
-  } catch (error) {
-    if (error instanceof LockstepError) program.tell({ type: "report", error: error.message });
-    throw error;
-  } finally {
-    program.dispose();
+/** Throws `ArgumentError` for options that exclude or need each other. */
+function requireConsistent(values: ConformValues, usedOptions: ReadonlySet<string>): void {
+  if (values.path !== undefined && values.law === undefined)
+    throw new ArgumentError("--path is of a law; give --law as well");
+  if (values.case !== undefined) {
+    const other = ["op", "runs", "seed", "law", "path", "counterexample"].find((name) =>
+      usedOptions.has(name),
+    );
+    if (other !== undefined)
+      throw new ArgumentError(`--case has one input of one operation; leave out --${other}`);
   }
+  if (usedOptions.has("deadline") && values.subject === undefined)
+    throw new ArgumentError("--deadline is for --subject; give both, or leave out --deadline");
 }
 
-/** Starts a command line, or takes the parent process for `-`. */
-function peerOf({ io }: Session, program: string): () => Peer {
-  if (program !== PARENT) return () => new SubjectProcess(program);
-  let parent: Parent | undefined;
-  return () => {
-    if (parent) throw new SubjectError("the subject is the parent process, which cannot be started again");
-    parent = new Parent(io.binary);
-    return parent;
+/** Reads the input of --case, if there is one. */
+async function storedCase(
+  session: Session,
+  path: string | undefined,
+  harness: Harness,
+): Promise<StoredCase | undefined> {
+  if (path === undefined) return undefined;
+  return withFile(session.files.open(path), (file) => readCounterexample(file, harness));
+}
+
+/** The options of the laws. A stored input runs once. */
+function lawOptions({ op, runs, seed, law, path }: ConformValues, isStored: boolean): ConformanceOptions {
+  return {
+    runs: isStored ? 1 : runs,
+    seed,
+    ...(op ? { operations: op } : {}),
+    ...(law !== undefined ? { replay: { law, path: path ?? "" } } : {}),
   };
 }
 
-/** Throws `UnsupportedError` for a law of which a program declined all inputs: no run passes without checking anything. */
-function requireChecked({ laws }: ConformanceReport, name: string): void {
-  for (const { operation, runs, failure, declined } of laws) {
-    if (runs > 0 || failure) continue;
-    throw new UnsupportedError(
-      operation,
-      `${name} declined every input, so nothing was checked: ${declined.map(({ reason }) => reason).join("; ")}; let it say in its hello what it supports`,
+/** Calls `body`. If the path of --path leads to no input, the error says which options must go together. */
+async function explainingPath<T>({ path, law, seed }: ConformValues, body: () => Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    if (!(error instanceof ArgumentError && path !== undefined && error.message.startsWith("path ")))
+      throw error;
+    throw new ArgumentError(
+      `--path ${path} leads to no input of law "${law}" under seed ${seed}; give --seed, --law and --path as the failure printed them`,
+      { cause: error },
     );
   }
+}
+
+/** The reports of the laws. Writes a file for each counterexample if --counterexample names a folder. */
+async function writtenReports(
+  session: Session,
+  { subject, counterexample: folder }: ConformValues,
+  report: ConformanceReport,
+  { harness, isStored }: { readonly harness: Harness; readonly isStored: boolean },
+): Promise<readonly WrittenReport[]> {
+  const laws: WrittenReport[] = [];
+  for (const each of report.laws) {
+    const law = each.failure && !isStored ? { ...each, replay: replayCommand(session, subject, each) } : each;
+    const counterexample = each.failure?.found;
+    if (!counterexample || folder === undefined) {
+      laws.push(law);
+      continue;
+    }
+    const file = join(folder, `${each.operation}.safetensors`);
+    await mkdir(folder, { recursive: true });
+    await writeCounterexample(session, file, harness, counterexample);
+    laws.push({ ...law, file });
+  }
+  return laws;
+}
+
+/** The lines of the result: each law that failed (all of them without --quiet), the notes, and a summary. */
+function resultLines(
+  session: Session,
+  { subject, runs, seed, case: stored }: ConformValues,
+  { laws, name, notes }: { readonly laws: readonly WrittenReport[] } & Pick<Tested, "name" | "notes">,
+): readonly string[] {
+  const holding = laws.filter(({ failure }) => !failure).length;
+  const inputs = stored === undefined ? `${runs} inputs each, seed ${seed}` : `for the input of ${stored}`;
+  return [
+    ...laws
+      .filter(({ failure }) => failure || !session.general.quiet)
+      .flatMap((each) => reportLines(session, subject, each, stored !== undefined)),
+    ...notes.map((note) => `note   ${note}`),
+    `${holding} of ${laws.length} laws hold for ${name}, ${inputs}`,
+  ];
 }

@@ -1,4 +1,4 @@
-/** `lockstep convert`: brings the weights of a checkpoint into another form. */
+/** `lockstep convert`: converts the weights of a checkpoint to another form. */
 
 import { WIDE_TARGETS } from "../../checkpoints/convert/dequantize/round.js";
 import { planConversion } from "../../checkpoints/convert/plan/plan.js";
@@ -20,7 +20,7 @@ import { tensorsOption } from "../tensor-globs.js";
 
 const number = (value: number): string => Number(value.toPrecision(3)).toString();
 
-/** The error of a weight: its relative root mean square, and the signal-to-noise ratio in decibels. */
+/** The error of a weight: its relative root mean square, and the signal-to-noise ratio in dB. */
 function errorOf({ noise, signal }: WeightChanges): { readonly relativeRms: number; readonly sqnr: number } {
   const share = noise === 0 ? 0 : noise / signal;
   return { relativeRms: Math.sqrt(share), sqnr: -10 * Math.log10(share) };
@@ -41,7 +41,7 @@ function changesLine(changes: WeightChanges): string {
   return `${name}: ${word}, relative RMS error ${number(relativeRms)}, SQNR ${sqnr.toFixed(2)} dB, ${number(max)} apart at most`;
 }
 
-/** What programs are told of a weight. */
+/** The errors of a converted weight as JSON. */
 function changesJson(changes: WeightChanges) {
   const { name, method, elements, changed, max, relative } = changes;
   return { name, way: OUTPUT_WORDS[method], elements, changed, max, relative, ...errorOf(changes) };
@@ -104,7 +104,7 @@ export const convert = defineCommand({
         shards,
         bytes,
       };
-      const whole = `${output}: ${names.length} weights to ${to.name}, ${kept.length} still quantized, ${bytes} bytes in ${shards.length} shards`;
+      const summary = `${output}: ${names.length} weights to ${to.name}, ${kept.length} still quantized, ${bytes} bytes in ${shards.length} shards`;
       const rest = [
         ...[...left].map(([name, why]) => `${name}: stays as it is: ${why}`),
         ...dropped.map((name) => `not needed any more: ${name}`),
@@ -113,7 +113,7 @@ export const convert = defineCommand({
         session.result({ ...json, written: false }, [
           ...[...converted].map(([name, method]) => `${name}: ${OUTPUT_WORDS[method]} to ${to.name}`),
           ...rest,
-          `${whole} (not written)`,
+          `${summary} (not written)`,
         ]);
         return;
       }
@@ -126,7 +126,7 @@ export const convert = defineCommand({
         session.summary({ ...json, written: true, changes: changes.map(changesJson) }, [
           ...changes.map(changesLine),
           ...rest,
-          whole,
+          summary,
         ]);
       } finally {
         progress.finish();

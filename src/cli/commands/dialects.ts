@@ -1,4 +1,4 @@
-/** `lockstep dialects`: lists what other libraries do that quantizers can do too. */
+/** `lockstep dialects`: lists the dialects, which are quantizers that reproduce other libraries. */
 import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../dialects/table.js";
 import { defineCommand } from "../command.js";
 

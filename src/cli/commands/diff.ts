@@ -13,7 +13,7 @@ import { integer, oneOf, optional, value } from "../options.js";
 import { naming, withFile } from "../pieces.js";
 import { wideDType } from "./encode.js";
 
-/** One tensor's differences, in lines. */
+/** The differences of one tensor, in lines. */
 function linesOf(
   name: string,
   [a, b]: readonly [DialectName, DialectName],
@@ -76,18 +76,18 @@ export const diff = defineCommand({
   }) {
     const [a, b] = [oneOf(DIALECT_NAMES)(first), oneOf(DIALECT_NAMES)(second)];
     const tensors = await withFile(session.files.open(input), async (file) => {
-      const wanted = only === undefined ? [...file.tensors.values()] : [file.entry(only)];
+      const entries = only === undefined ? [...file.tensors.values()] : [file.entry(only)];
       const backend = await session.backend();
       const diffs: (DialectDiff & { readonly name: string })[] = [];
-      for (const entry of wanted) {
+      for (const entry of entries) {
         const dtype = wideDType(entry);
         if (!dtype) continue;
         const bytes = await file.read(entry);
-        const made = await naming(entry.name, () => {
+        const diff = await naming(entry.name, () => {
           using _scope = new Scope();
           return diffDialects(fromBytes(backend, bytes, entry.shape, dtype), { a, b, ...options });
         });
-        diffs.push({ name: entry.name, ...made });
+        diffs.push({ name: entry.name, ...diff });
       }
       if (diffs.length > 0) return diffs;
       throw new FileError(

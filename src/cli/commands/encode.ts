@@ -18,7 +18,7 @@ import { givenRandomBits, RANDOM_BITS, readRandomBits, requireStochastic } from 
 import { requireOwnValues } from "../refuse-foreign.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "../shared-options.js";
 
-/** The number of elements that are encoded at a time. It is even, so that two chunks share no byte of packed codes. */
+/** The number of elements that are encoded at a time. It is even, so that chunks of packed 4-bit codes end at bytes. */
 const CHUNK = 1 << 22;
 
 /** Returns the dtype in which files store codes of a format. */
@@ -40,13 +40,13 @@ function codeShape(format: ScalarFormat, shape: Shape): Shape {
   );
 }
 
-/** Returns the dtype of a tensor of a file if that is f32, f16 or bf16, else undefined. */
+/** Returns the dtype of a file's tensor if it is f32, f16 or bf16, else undefined. */
 export function wideDType({ dtype }: TensorEntry): WideDType | undefined {
   const type = tensorDType(dtype);
   return type !== undefined && isWide(type) ? type : undefined;
 }
 
-/** How tensors of a file are encoded. With `random-bits`, the file has the random bits of stochastic rounding. */
+/** How tensors of a file are encoded. With `random-bits`, stochastic rounding reads its random bits from the file. */
 type FileEncoding = Omit<EncodeOptions, "randomBits"> & {
   readonly format: ScalarFormat;
   readonly "random-bits": boolean;
@@ -68,8 +68,7 @@ export function encodePiece(
   if (!type) return undefined;
   const output = { name, dtype: codeDType(options.format), shape: codeShape(options.format, shape) };
   const size = elementCount(shape);
-  // The random bits of an element depend on its index in the tensor. With stochastic rounding, the tensor is therefore encoded
-  // as a whole.
+  // The random bits of an element depend on its index in the tensor, so stochastic rounding encodes the tensor in one piece.
   const chunk = options.rounding === "stochastic" ? size : CHUNK;
   return {
     subject: entry.name,

@@ -78,14 +78,14 @@ const OWN = {
 const OPTIONS = { ...OWN, ...GEMM, ...QUANTIZE } as const;
 type Given = Values<typeof OPTIONS>;
 
-/** Throws `ArgumentError` for an option of the other operation. */
-function requireTaken(op: Op, given: ReadonlySet<string>): void {
-  const [own, others] = op === "gemm" ? [GEMM, QUANTIZE] : [QUANTIZE, GEMM];
-  const other = Object.keys(others).find((option) => given.has(option) && !(option in own));
+/** Throws `ArgumentError` for an option that belongs to the other operation. */
+function requireTaken(op: Op, usedOptions: ReadonlySet<string>): void {
+  const [allowed, others] = op === "gemm" ? [GEMM, QUANTIZE] : [QUANTIZE, GEMM];
+  const other = Object.keys(others).find((option) => usedOptions.has(option) && !(option in allowed));
   if (other !== undefined) throw new ArgumentError(`--${other} is no option of explain --op ${op}`);
 }
 
-/** The tensor to explain: the one that is named, or the only one that can be quantized. */
+/** The tensor to explain: the named one, or the only one that can be quantized. */
 function entryOf(file: TensorSource, name: string | undefined): TensorEntry {
   if (name !== undefined) {
     const entry = file.entry(name);
@@ -105,9 +105,14 @@ function entryOf(file: TensorSource, name: string | undefined): TensorEntry {
   );
 }
 
-async function quantization(session: Session, file: OpenFile, values: Given, given: ReadonlySet<string>) {
-  const settings = withDialect({ ...values, scales: "logical" as const }, given);
-  requireApplicable(settings, given);
+async function quantization(
+  session: Session,
+  file: OpenFile,
+  values: Given,
+  usedOptions: ReadonlySet<string>,
+) {
+  const settings = withDialect({ ...values, scales: "logical" as const }, usedOptions);
+  requireApplicable(settings, usedOptions);
   const [direction, second] = settings.usage;
   if (direction === undefined || second !== undefined)
     throw new ArgumentError("--usage: one copy is explained; give rowwise or columnwise");
@@ -138,10 +143,10 @@ async function product(
   session: Session,
   files: readonly OpenFile[],
   values: Given,
-  given: ReadonlySet<string>,
+  usedOptions: ReadonlySet<string>,
 ) {
   const { at, plan: planPath, products, ...settings } = values;
-  requireUnplanned(planPath, given);
+  requireUnplanned(planPath, usedOptions);
   const plan = planPath === undefined ? undefined : await readPlan(session.files, planPath);
   const backend = await session.backend();
   const request = { sources: new Sources(files), settings, plan };
@@ -162,16 +167,16 @@ export const explain = defineCommand({
   example: "model.safetensors --tensor x --at 3,17 --quantizer mxfp8",
   inputs: ["IN…"],
   options: OPTIONS,
-  async run({ session, values, inputs, given }) {
-    requireTaken(values.op, given);
+  async run({ session, values, inputs, usedOptions }) {
+    requireTaken(values.op, usedOptions);
     const [, second] = inputs;
     if (values.op === "quantize" && second !== undefined)
       throw new ArgumentError(`"${second}" is one argument too many; a quantization has one file`);
     const files: OpenFile[] = [];
     try {
       for (const input of inputs) files.push(await session.files.open(input));
-      if (values.op === "gemm") await product(session, files, values, given);
-      else await quantization(session, files[0] as OpenFile, values, given);
+      if (values.op === "gemm") await product(session, files, values, usedOptions);
+      else await quantization(session, files[0] as OpenFile, values, usedOptions);
     } finally {
       for (const file of files) await file.close();
     }

@@ -1,4 +1,4 @@
-/** The kinds of operands that `lockstep fuzz --op gemm` writes, as text. */
+/** Parses the operand kinds of `lockstep fuzz --op gemm`. */
 import type { CorpusOperand } from "lockstep/conformance";
 import { quantizerOf } from "../../dialects/quantizer-of.js";
 import { DIALECT_NAMES } from "../../dialects/table.js";
@@ -12,8 +12,9 @@ import { nearest } from "../../text/nearest.js";
 const DTYPES = ["e4m3", "e5m2", "bf16", "f16", "f32"] as const;
 
 /**
- * Parses the kinds of both operands, or one kind for both: a dtype, FP8 also with the tile of its scales (e4m3:1x128), or a
- * quantizer or dialect, also with an element format (mxfp8:e5m2). Throws `ArgumentError` for anything else.
+ * Parses one operand kind, or a pair for both operands. A kind is a dtype (FP8 optionally with the tile of its scales,
+ * e4m3:1x128), or a quantizer or dialect (optionally with an element format, mxfp8:e5m2). Throws `ArgumentError` for anything
+ * else.
  */
 export function operandPair(text: string): readonly [CorpusOperand, CorpusOperand] {
   const [a, b, ...more] = text.split(",").map(operandKind);

@@ -76,27 +76,31 @@ const OPTIONS = {
   ...CORPUS,
 } as const;
 
-/** The options of each operation, besides those of the corpus. */
+/** The options of each operation, in addition to those of the corpus. */
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
   encode: ["format", "offset", ...Object.keys({ ...ENCODING, ...RANDOM_BITS })],
   quantize: Object.keys(QUANTIZER_OPTIONS),
   gemm: Object.keys({ ...OPERANDS, ...GEMM_OPTIONS }),
 };
 
-function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): void {
-  for (const option of given) {
+function requireTaken(op: Op, table: OptionTable, usedOptions: ReadonlySet<string>): void {
+  for (const option of usedOptions) {
     if (!(option in table) || option in CORPUS || TAKES[op].includes(option)) continue;
     throw new ArgumentError(`--${option} is no option of fuzz --op ${op}`);
   }
 }
 
-/** The inputs of the cases, and a function that returns the piece of the output with the reference's result for one case. */
+/** The inputs of the cases, and a function that returns the output piece with the reference's result for a case. */
 interface Corpus {
   readonly cases: readonly CorpusCase[];
   readonly answer: (source: MemorySource, input: string, output: string) => Promise<Piece | undefined>;
 }
 
-type Make = (backend: Backend, values: Values<typeof OPTIONS>, given: ReadonlySet<string>) => Promise<Corpus>;
+type Make = (
+  backend: Backend,
+  values: Values<typeof OPTIONS>,
+  usedOptions: ReadonlySet<string>,
+) => Promise<Corpus>;
 
 const CORPORA: Readonly<Record<Op, Make>> = {
   async encode(backend, values) {
@@ -124,9 +128,9 @@ const CORPORA: Readonly<Record<Op, Make>> = {
         encodePiece(backend, source, source.entry(input), options, output),
     };
   },
-  async quantize(backend, options, given) {
-    const values = withDialect(options, given);
-    requireApplicable(values, given);
+  async quantize(backend, options, usedOptions) {
+    const values = withDialect(options, usedOptions);
+    requireApplicable(values, usedOptions);
     const { fromCodes, quantizeCases, words } = await import("lockstep/conformance");
     const draw = { cases: values.cases, seed: Number(values.seed) };
     const spec = specOf(backend, values);
@@ -191,12 +195,12 @@ export const fuzz = defineCommand({
   example: "--op quantize --quantizer nvfp4 --cases 20 -o cases.safetensors",
   inputs: [],
   options: OPTIONS,
-  async run({ session, values, given }) {
+  async run({ session, values, usedOptions }) {
     const { op, output, cases: count, seed } = values;
-    requireTaken(op, OPTIONS, given);
+    requireTaken(op, OPTIONS, usedOptions);
     requirePackages("the corpus", "fast-check");
     const backend = await session.backend();
-    const corpus = await CORPORA[op](backend, values, given);
+    const corpus = await CORPORA[op](backend, values, usedOptions);
     const width = String(count - 1).length;
     const names = corpus.cases.map((_, i) => String(i).padStart(width, "0"));
     const inputs = corpus.cases.flatMap(({ tensors }, i) =>
@@ -222,9 +226,9 @@ export const fuzz = defineCommand({
       if (piece) pieces.push(piece);
     }
     const options = Object.fromEntries(
-      Object.entries(values).filter(([name]) => name !== "output" && given.has(name)),
+      Object.entries(values).filter(([name]) => name !== "output" && usedOptions.has(name)),
     );
-    const made = {
+    const record = {
       ...options,
       op,
       cases: count,
@@ -232,8 +236,8 @@ export const fuzz = defineCommand({
       backend: backend.name,
       version: VERSION,
     };
-    await writePieces(session, output, pieces, { ...recipes, "lockstep-fuzz": toJson(made) });
-    session.summary({ output, ...made }, [`${output}: ${count} cases of ${op}, seed ${seed}`]);
+    await writePieces(session, output, pieces, { ...recipes, "lockstep-fuzz": toJson(record) });
+    session.summary({ output, ...record }, [`${output}: ${count} cases of ${op}, seed ${seed}`]);
     return 0;
   },
 });

@@ -15,13 +15,13 @@ import { type GemmInput, SCALED_TILES, type ScaledTensor } from "../../ops/gemm/
 import { asMatrix, type DType, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 
-/** An operand whose tensors were read. A holder owns these tensors. */
+/** An operand read from a file. A holder owns its tensors. */
 export interface Operand {
   readonly name: string;
   readonly input: GemmInput;
   /** The numbers of rows and of elements along K. */
   readonly matrix: readonly [rows: number, depth: number];
-  /** The block that shares a scale. Absent without block scales. */
+  /** The block that shares a scale. Absent if there are no block scales. */
   readonly tile?: Tile;
   /** A description of the operand for messages. */
   readonly what: string;
@@ -65,7 +65,7 @@ export class Sources {
   }
 }
 
-/** The pairs of names that the input and the weight may have in files. */
+/** The names that input and weight may have in files. */
 const PAIRS = [
   ["x", "w"],
   ["a", "b"],
@@ -79,15 +79,15 @@ export function operandNames(sources: Sources, prefix: string): readonly [input:
   const isThere = (name: string): boolean =>
     ["", ".rowwise.data", ".columnwise.data"].some((suffix) => sources.find(name + suffix));
   const pairs = PAIRS.map(([input, weight]) => [prefix + input, prefix + weight] as const);
-  const [found, second] = pairs.filter((names) => names.some(isThere));
-  if (found && second) {
-    const names = [...found, ...second].filter(isThere).map((name) => `"${name}"`);
+  const [pair, second] = pairs.filter((names) => names.some(isThere));
+  if (pair && second) {
+    const names = [...pair, ...second].filter(isThere).map((name) => `"${name}"`);
     const [direct, older] = pairs.map((pair) => pair.map((name) => `"${name}"`).join(" and "));
     throw new FileError(
       `tensors ${names.join(", ")}: operands are ${direct}, or ${older}; give one pair alone`,
     );
   }
-  if (found) return found;
+  if (pair) return pair;
   throw sources.missing(`${prefix}x`, `give "${prefix}x" and "${prefix}w", or "${prefix}a" and "${prefix}b"`);
 }
 
@@ -199,8 +199,8 @@ function tileOf(
   const [rows, depth] = asMatrix(shape);
   const shapeOf = (tile: Tile): Shape => (isTensorWide(tile) ? [1] : scaleGrid(tile, rows, depth));
   const text = file.metadata[recipeKey(name)];
-  const told = text === undefined ? undefined : parseRecipe(file.path, name, text).spec.tile;
-  const tiles = SCALED_TILES.filter((tile) => told === undefined || tile === told);
+  const recipeTile = text === undefined ? undefined : parseRecipe(file.path, name, text).spec.tile;
+  const tiles = SCALED_TILES.filter((tile) => recipeTile === undefined || tile === recipeTile);
   const tile = tiles.find((each) => sameShape(shapeOf(each), scale.shape));
   if (tile && scale.dtype === "F32") return tile;
   const needed = tiles

@@ -6,15 +6,15 @@ import { type GemmPlan, planFault } from "../../ops/gemm/plan.js";
 import { valueAt } from "../../options.js";
 import type { Files } from "../files.js";
 
-/** A limit that is far above the size of any plan. */
+/** A limit far above the size of any plan. */
 const MAX_PLAN_BYTES = 1 << 20;
 
 /** The options that a plan replaces. */
 const PLANNED = ["datapath", "split-accumulator", "split-k"] as const;
 
 /** Throws `ArgumentError` if there is a plan and an option that it replaces. */
-export function requireUnplanned(planPath: string | undefined, given: ReadonlySet<string>): void {
-  const planned = PLANNED.find((option) => given.has(option));
+export function requireUnplanned(planPath: string | undefined, usedOptions: ReadonlySet<string>): void {
+  const planned = PLANNED.find((option) => usedOptions.has(option));
   if (planPath !== undefined && planned)
     throw new ArgumentError(`--${planned} is part of the plan; give one of them`);
 }

@@ -98,7 +98,7 @@ export interface Product {
   readonly unverified?: string;
 }
 
-/** The options of a product whose tensors were read, without what only a computation has. */
+/** The options of `gemm` once all tensors are read, without the outputs. */
 export type ReadProduct = InputAndWeight<GemmInput> &
   Pick<
     GemmSettings,
@@ -114,15 +114,14 @@ export type ReadProduct = InputAndWeight<GemmInput> &
     | "splitK"
   >;
 
-/** Computes d and, for an 8-bit output, d.amax. Throws `LockstepError`; its message names the operands. */
+/** Computes d and, for an 8-bit output, d.amax. Throws `LockstepError`, whose message names the operands. */
 export function multiply(backend: Backend, request: ProductRequest): Promise<Product> {
   return withProduct(backend, request, (product, matrix) => compute(product, matrix, request.onStart));
 }
 
 /**
- * Reads the tensors of a product, calls `body` with its options and [M, N, K], and frees them. Throws `LockstepError`; its
- * message
- * names the operands.
+ * Reads the tensors of a product, calls `body` with its options and [M, N, K], and frees them. Throws `LockstepError`, whose
+ * message names the operands.
  */
 export async function withProduct<T>(
   backend: Backend,

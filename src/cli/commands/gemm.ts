@@ -26,9 +26,9 @@ export const gemm = defineCommand({
     }),
     "print-plan": flag("print the plan of the product as JSON on stdout, for --plan"),
   },
-  async run({ session, values, inputs, given }) {
+  async run({ session, values, inputs, usedOptions }) {
     const { output, plan: planPath, ...settings } = values;
-    requireUnplanned(planPath, given);
+    requireUnplanned(planPath, usedOptions);
     const plan = planPath === undefined ? undefined : await readPlan(session.files, planPath);
     const files: OpenFile[] = [];
     try {

@@ -1,4 +1,4 @@
-/** `lockstep identify`: which dialect, rounding and layout made codes and scales. */
+/** `lockstep identify`: names the dialect, rounding and layout that produced codes and scales. */
 import type { Backend } from "../../backends/backend.js";
 import { type Identification, identifyDialect } from "../../dialects/identify/identify.js";
 import { FileError } from "../../errors.js";
@@ -16,7 +16,7 @@ import { oneOf, optional } from "../options.js";
 import { withFile } from "../pieces.js";
 import { wideDType } from "./encode.js";
 
-/** The ends of names that libraries give to codes, to scales, and to the scale of a whole tensor, the most telling first. */
+/** The suffixes that libraries give the names of codes, of scales and of the tensor scale, the most specific first. */
 const CODES = [
   "rowwise.data",
   "_weight_qdata",
@@ -40,63 +40,60 @@ const SCALES = [
 ];
 const OF_TENSOR = ["rowwise.amax", "per_tensor_scale", "weight_scale_2", "weight_global_scale", "amax"];
 
-/** The one tensor whose name ends so, by the first ending that any has. */
+/** The one tensor whose name has the first suffix that any tensor has. */
 function byEnding(file: TensorSource, endings: readonly string[], about: string): TensorEntry | undefined {
   const names = [...file.tensors.keys()].filter((name) => name.startsWith(about));
   for (const ending of endings) {
-    const found = names.filter((name) => name.endsWith(ending));
-    if (found.length === 1) return file.entry(found[0] as string);
+    const matches = names.filter((name) => name.endsWith(ending));
+    if (matches.length === 1) return file.entry(matches[0] as string);
   }
   return undefined;
 }
 
-/** A named tensor, or the one that is found by its ending. Throws `FileError` if there is neither. */
+/** The named tensor, or else the one found by its suffix. Throws `FileError` if there is neither. */
 function entryOf(
   file: TensorSource,
   option: string,
-  given: string | undefined,
+  requested: string | undefined,
   endings: readonly string[],
   about: string,
 ): TensorEntry {
-  const found = given === undefined ? byEnding(file, endings, about) : file.entry(given);
-  if (found) return found;
+  const name = requested === undefined ? byEnding(file, endings, about) : file.entry(requested);
+  if (name) return name;
   throw new FileError(
     `${file.path}: no tensor is known to be its ${option} by its name; give --${option} NAME; there are ${someNames(file.tensors.keys())}`,
   );
 }
 
 /** The input: the named tensor, or the only one that can be quantized. */
-function inputOf(file: TensorSource, given: string | undefined): TensorEntry {
+function inputOf(file: TensorSource, requested: string | undefined): TensorEntry {
   const wide = [...file.tensors.values()].filter((entry) => wideDType(entry));
-  const found = given === undefined ? (wide.length === 1 ? wide[0] : undefined) : file.entry(given);
-  if (found && wideDType(found)) return found;
-  const why = found
-    ? `"${found.name}" is ${found.dtype}, which is not quantized`
+  const input = requested === undefined ? (wide.length === 1 ? wide[0] : undefined) : file.entry(requested);
+  if (input && wideDType(input)) return input;
+  const why = input
+    ? `"${input.name}" is ${input.dtype}, which is not quantized`
     : `it has ${wide.length} tensors of F32, F16 and BF16`;
   throw new FileError(`${file.path}: ${why}; give --tensor NAME, one of F32, F16 or BF16`);
 }
 
-/**
- * The scale of the tensor, or the amaxes of its rows: the named tensor, or one that is found by its ending and has one value, or
- * one for each row.
- */
+/** The tensor scale or the row amaxes: the named tensor, or one found by its suffix that has one value, or one for each row. */
 function tensorScaleOf(
   file: TensorSource,
-  given: string | undefined,
+  requested: string | undefined,
   about: string,
   [rows]: readonly [rows: number, columns: number],
 ): TensorEntry | undefined {
-  const found = given === undefined ? byEnding(file, OF_TENSOR, about) : file.entry(given);
-  if (!found) return undefined;
-  if (given === undefined)
-    return wideDType(found) && [1, rows].includes(elementCount(found.shape)) ? found : undefined;
-  if (wideDType(found)) return found;
+  const match = requested === undefined ? byEnding(file, OF_TENSOR, about) : file.entry(requested);
+  if (!match) return undefined;
+  if (requested === undefined)
+    return wideDType(match) && [1, rows].includes(elementCount(match.shape)) ? match : undefined;
+  if (wideDType(match)) return match;
   throw new FileError(
-    `${file.path}: "${found.name}" is ${found.dtype}; give --tensor-scale NAME, one of F32, F16 or BF16`,
+    `${file.path}: "${match.name}" is ${match.dtype}; give --tensor-scale NAME, one of F32, F16 or BF16`,
   );
 }
 
-/** Reads a tensor of a file, to be made with the same bytes; types that the library does not have are bytes. */
+/** Reads a tensor and returns a function that creates it on a backend. Dtypes that the library lacks become u8. */
 async function readTensor(file: TensorSource, entry: TensorEntry): Promise<(backend: Backend) => Tensor> {
   const dtype = tensorDType(entry.dtype);
   if (!dtype && entry.dtype !== "I8" && fileFormat(entry.dtype) === undefined)
@@ -112,12 +109,17 @@ function identifiedIn(
   quantizer: BlockFormatName | undefined,
 ): Identification {
   using _scope = new Scope();
-  const [x, codes, scales, whole] = read.map((make) => make(backend)) as [Tensor, Tensor, Tensor, Tensor?];
-  const tensorScale = whole && (hasType(whole, "f32") ? whole : decode(whole));
+  const [x, codes, scales, wideScale] = read.map((make) => make(backend)) as [
+    Tensor,
+    Tensor,
+    Tensor,
+    Tensor?,
+  ];
+  const tensorScale = wideScale && (hasType(wideScale, "f32") ? wideScale : decode(wideScale));
   return identifyDialect(x, { codes, scales, tensorScale, quantizer });
 }
 
-/** The result in lines: what it is, and why others are not. */
+/** The result in lines: the identification, and why other dialects are excluded. */
 function linesOf({ words, readings, excluded }: Identification, isQuiet: boolean): readonly string[] {
   const others = readings.slice(1, 6).map((each) => `  or: ${each.words}`);
   const because = excluded.map(({ dialect, because: why }) => `  not ${dialect}: ${why}`);
@@ -162,25 +164,25 @@ export const identify = defineCommand({
     }),
   },
   async run({ session, values, inputs: [input = "", output = ""] }) {
-    const found = await withFile(session.files.open(input), (source) =>
-      withFile(session.files.open(output), async (made) => {
+    const identification = await withFile(session.files.open(input), (source) =>
+      withFile(session.files.open(output), async (quantized) => {
         const entry = inputOf(source, values.tensor);
-        const about = [...made.tensors.keys()].some((name) => name.startsWith(`${entry.name}.`))
+        const about = [...quantized.tensors.keys()].some((name) => name.startsWith(`${entry.name}.`))
           ? `${entry.name}.`
           : "";
-        const codes = entryOf(made, "codes", values.codes, CODES, about);
-        const scales = entryOf(made, "scales", values.scales, SCALES, about);
-        const whole = tensorScaleOf(made, values["tensor-scale"], about, asMatrix(entry.shape));
+        const codes = entryOf(quantized, "codes", values.codes, CODES, about);
+        const scales = entryOf(quantized, "scales", values.scales, SCALES, about);
+        const tensorScale = tensorScaleOf(quantized, values["tensor-scale"], about, asMatrix(entry.shape));
         const read = [
           await readTensor(source, entry),
-          await readTensor(made, codes),
-          await readTensor(made, scales),
-          ...(whole ? [await readTensor(made, whole)] : []),
+          await readTensor(quantized, codes),
+          await readTensor(quantized, scales),
+          ...(tensorScale ? [await readTensor(quantized, tensorScale)] : []),
         ];
         return identifiedIn(await session.backend(), read, values.quantizer);
       }),
     );
-    session.result(found, linesOf(found, session.general.quiet));
-    return found.readings.length > 0 ? 0 : 1;
+    session.result(identification, linesOf(identification, session.general.quiet));
+    return identification.readings.length > 0 ? 0 : 1;
   },
 });

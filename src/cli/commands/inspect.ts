@@ -1,4 +1,4 @@
-/** `lockstep inspect`: says what the tensors of a checkpoint are. */
+/** `lockstep inspect`: describes the tensors of a checkpoint. */
 import {
   findingLine,
   READING,

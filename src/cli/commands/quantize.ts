@@ -36,15 +36,15 @@ import { OUTPUT } from "../shared-options.js";
 import { tensorsOption } from "../tensor-globs.js";
 import { wideDType } from "./encode.js";
 
-/** The bytes of the tensors of a quantized tensor, by their names in the file. */
+/** The bytes of the tensors that make up a quantized tensor, by their names in the file. */
 type QuantizedBytes = ReadonlyMap<string, Uint8Array>;
 
-/** The specs of options, of which a file may need one for each of a million tensors. */
+/** The spec of each option set, computed once: a file may have a million tensors. */
 const specs = new WeakMap<QuantizerSettings, QuantizeSpec>();
 
 /**
- * Returns the metadata of a quantized tensor, as the options describe it. Throws `ShapeError` for a shape that the format's
- * blocks do not divide.
+ * Returns the metadata of a quantized tensor under the options. Throws `ShapeError` for a shape that the format's blocks do not
+ * divide.
  */
 function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, dtype: WideDType): Recipe {
   const spec = specs.get(settings) ?? specOf(backend, settings);
@@ -104,8 +104,8 @@ export function quantizePiece(
 }
 
 /** Throws `FileError` if a tensor of the option `--tensors` is missing or cannot be quantized. */
-function requireWanted(file: TensorSource, wanted: readonly string[]): void {
-  for (const name of wanted) {
+function requireWanted(file: TensorSource, names: readonly string[]): void {
+  for (const name of names) {
     const entry = file.entry(name);
     if (wideDType(entry)) continue;
     throw new FileError(
@@ -128,22 +128,22 @@ export const quantize = defineCommand({
     ...QUANTIZER_OPTIONS,
     tensors: tensorsOption("quantize only these tensors and copy all others"),
   },
-  async run({ session, values, inputs: [input = ""], given }) {
+  async run({ session, values, inputs: [input = ""], usedOptions }) {
     const { output, tensors: patterns, ...options } = values;
-    const settings = withDialect(options, given);
-    requireApplicable(settings, given);
+    const settings = withDialect(options, usedOptions);
+    requireApplicable(settings, usedOptions);
     await withFile(session.files.open(input), async (file) => {
       requireWanted(
         file,
         (patterns ?? []).filter((each) => !isGlob(each)),
       );
-      const wanted = patterns && selectNames(patterns, file.tensors.keys(), { exact: false });
-      requireOwnValues(file, ({ name, kind }) => kind !== "bytes" && (wanted?.(name) ?? true));
+      const isSelected = patterns && selectNames(patterns, file.tensors.keys(), { exact: false });
+      requireOwnValues(file, ({ name, kind }) => kind !== "bytes" && (isSelected?.(name) ?? true));
       const backend = await session.backend();
       const subjects = subjectsOf(recipesOf(file));
       const quantized: string[] = [];
       const pieces = await planPieces(file, output, (entry) => {
-        if (wanted?.(entry.name) === false || !wideDType(entry)) return undefined;
+        if (isSelected?.(entry.name) === false || !wideDType(entry)) return undefined;
         requireWhole(entry.name, subjects, "leave it out by --tensors, or dequantize the file first");
         quantized.push(entry.name);
         return quantizePiece(backend, file, entry, settings);

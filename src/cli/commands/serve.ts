@@ -11,7 +11,7 @@ import { MessageFiles } from "../message-files.js";
 import { flag } from "../options.js";
 import { Backends, NO_BINARY } from "../session.js";
 
-/** A command line, and what the response repeats so that the client knows what it answers. */
+/** A command line, and the id that the response repeats so that the client can match it. */
 interface Request {
   readonly id: unknown;
   readonly args: readonly string[];
@@ -44,7 +44,7 @@ function exactNumber(text: string): number {
   throw new JsonError(`has the number ${text.slice(0, 40)}, which is beyond 2^53; send it as a string`);
 }
 
-/** Adds the options of `defaults` that are not among the arguments. */
+/** Adds the options of `defaults` that the arguments lack. */
 function withDefaults(
   args: readonly string[],
   defaults: Readonly<Record<string, string | undefined>>,
@@ -120,7 +120,7 @@ function failureFrame(name: string, id: unknown, error: unknown): readonly Uint8
   }
 }
 
-/** What a command printed: the value of JSON, or a text as it is. */
+/** The output of a command: a parsed JSON value, or else a string. */
 function printedValue(printed: string): unknown {
   try {
     return JSON.parse(printed);

@@ -1,4 +1,4 @@
-/** The tensors that were quantized, from which differences are explained. */
+/** Finds the unquantized inputs, from which differences are explained. */
 import { Suspicions } from "../../explain/suspicion.js";
 import { hasGivenScale } from "../../formats/block.js";
 import { parseJsonObject } from "../../io/json/json-object.js";
@@ -12,16 +12,16 @@ import type { QuantizedPair } from "./quantized-pair.js";
 /** The metadata entry in which `fuzz` records its options. */
 const FUZZ = "lockstep-fuzz";
 
-/** What decides bits besides the metadata of a quantized tensor. */
+/** Options that affect the result besides the metadata of a quantized tensor. */
 interface Recorded {
   readonly scale: number;
   readonly seed: bigint;
   readonly offset: bigint;
-  /** Whether the file has the random bits of stochastic rounding. */
+  /** Whether the random bits of stochastic rounding are in the file. */
   readonly isGiven: boolean;
 }
 
-/** Finds the input of a quantized tensor: of NAME the tensor NAME, and of out.N in a file of `fuzz` the tensor in.N. */
+/** Finds the input of a quantized tensor: the tensor NAME for NAME, and in a file of `fuzz` in.N for out.N. */
 export class Inputs {
   readonly #recorded: Recorded;
 
@@ -32,11 +32,11 @@ export class Inputs {
     this.#recorded = recordedIn([file, ...others]);
   }
 
-  /** Returns the suspicions about a copy, or undefined if the file lacks its input. */
+  /** Returns an explainer of wrong codes for a copy, or undefined if the file lacks its input. */
   async suspicionsOf({ name, recipe, direction }: QuantizedPair): Promise<Suspicions | undefined> {
     const entry = [name, name.replace(/^out\./, "in.")].flatMap((each) => {
-      const found = this.file.tensors.get(each);
-      return found ? [found] : [];
+      const entry = this.file.tensors.get(each);
+      return entry ? [entry] : [];
     })[0];
     const dtype = entry && wideDType(entry);
     if (!entry || dtype !== recipe.dtype || elementCount(entry.shape) !== elementCount(recipe.shape))
@@ -74,7 +74,7 @@ function recordedIn(files: readonly TensorSource[]): Recorded {
   return { scale: 1, seed: 0n, offset: 0n, isGiven: false };
 }
 
-/** A number or a text as a text; empty for other values, of which a hostile one cannot be converted. */
+/** Converts a number or a string to a string; other values, whose conversion may throw, give "". */
 function textOf(value: unknown): string {
   return typeof value === "string" || typeof value === "number" ? String(value) : "";
 }

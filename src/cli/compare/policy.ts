@@ -1,10 +1,10 @@
-/** What differences are allowed: options of compare that decide its exit status. */
+/** Options of `compare` that set tolerances and so decide its exit status. */
 
 import { ArgumentError } from "../../errors.js";
 import type { ErrorStatistics } from "../../tensor/statistics/statistics.js";
 import { integer, optional, type Values } from "../options.js";
 
-/** Parses a number from 0. */
+/** Parses a number that is at least 0. */
 function fromZero(text: string): number {
   const parsed = text.trim() === "" ? Number.NaN : Number(text);
   if (parsed >= 0 && parsed < Infinity) return parsed;
@@ -43,19 +43,19 @@ export const POLICY_OPTIONS = {
 
 export type Policy = Values<typeof POLICY_OPTIONS>;
 
-/** Whether one of the options is given. */
+/** Whether any of the options is set. */
 export function isGiven(policy: Policy): boolean {
   return Object.values(policy).some((limit) => limit !== undefined);
 }
 
-/** What a tensor is to a policy. */
+/** The properties of a tensor that a policy judges. */
 export interface Judged {
   readonly statistics: ErrorStatistics;
-  /** Whether neighbouring codes are factors of two apart, so that no distance is small. */
+  /** Whether neighbouring codes differ by a factor of two, so that no code distance is small. */
   readonly isExponent: boolean;
 }
 
-/** Whether a tensor is within all limits that are given. NaN on one side is within none. */
+/** Whether a tensor is within all limits that are set. A NaN on one side is within none. */
 export function allows(policy: Policy, { statistics, isExponent }: Judged): boolean {
   const { different, causes, maxUlp, maxAbsError, maxRelError, sqnr } = statistics;
   if (different === 0) return true;

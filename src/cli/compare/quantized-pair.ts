@@ -1,4 +1,4 @@
-/** The codes of quantized tensors in two files, compared as values: codes times scales. */
+/** Compares the codes of quantized tensors in two files as values: codes times scales. */
 
 import { type DialectValues, factorSteps, valueType } from "../../explain/dequantized.js";
 import { mul, roundedTo } from "../../explain/steps.js";
@@ -24,7 +24,7 @@ import {
 import type { ElementType } from "../../tensor/statistics/elements.js";
 import type { Follower } from "./tensor-diff.js";
 
-/** The scales of one side: their stored bits, and the factors of codes. */
+/** The scales of one side: the stored bits, and the factors of codes. */
 export interface Scales {
   readonly bits: ArrayLike<number>;
   readonly factors: Float32Array | Float64Array;
@@ -36,7 +36,7 @@ export interface QuantizedPair {
   readonly recipe: Recipe;
   readonly direction: Direction;
   readonly geometry: CopyGeometry;
-  /** How the values are computed, if a dialect says so. */
+  /** How a dialect dequantizes, if one was chosen. */
   readonly values?: DialectValues | undefined;
   readonly a: Scales;
   readonly b: Scales;
@@ -74,18 +74,18 @@ async function scalesIn(
   const { spec } = recipe;
   const type = valueType(values, recipe.dtype);
   const factorOf = (scale: number, line = 0): number => {
-    const whole = amaxes[line] ?? 0;
+    const lineAmax = amaxes[line] ?? 0;
     const ofTensor =
       tensorScaleRole(spec.scaleRule) === "amax"
-        ? { tensorAmax: whole }
-        : { tensorAmax: 0, ...(amax ? { tensorScale: whole } : {}) };
+        ? { tensorAmax: lineAmax }
+        : { tensorAmax: 0, ...(amax ? { tensorScale: lineAmax } : {}) };
     return factorSteps(spec, { scale, ...ofTensor }, values, type).at(-1)?.value ?? scale;
   };
   if (scaleType === "f32")
     return { bits: viewAs("u32", bytes), factors: viewAs("f32", bytes).map((scale) => factorOf(scale)) };
   if (spec.rowScaled)
     return { bits: bytes, factors: factorsOfLines(spec, geometry, bytes, scaleType, factorOf) };
-  // the sign of a narrow scale is ignored; 2^128 is no f32
+  // the sign of a narrow scale is ignored; 2^128 overflows f32
   const ofCodes = Float64Array.from({ length: 256 }, (_, code) =>
     factorOf(Math.abs(valueOfCode(scaleType, code))),
   );
@@ -95,7 +95,7 @@ async function scalesIn(
   };
 }
 
-/** The factors under scales whose lines have amaxes of their own; 0 in padding. */
+/** The factors where each line also has an amax; 0 in padding. */
 function factorsOfLines(
   spec: QuantizeSpec,
   geometry: CopyGeometry,
@@ -161,22 +161,22 @@ export class QuantizedFollower implements Follower {
   }
 }
 
-/** The values that a dialect's library computes from codes and factors. */
+/** The values of codes under factors, as a dialect's library computes them. */
 function valuesBy({ plusZero }: DialectValues, type: WideDType): ValueUnder {
   return (code, factor) => roundedTo(mul(plusZero && code === 0 ? 0 : code, factor), type);
 }
 
-/** The indices of the scales of consecutive codes. Those of a row are computed once for all rows that have the same. */
+/** The indices of the scales of consecutive codes. Rows that share scales also share their computed indices. */
 export class ScalePlaces {
   readonly #columns: number;
   #indices = new Uint32Array(0);
-  #known: { readonly key: number; readonly row: Uint32Array } | undefined;
+  #cachedRow: { readonly key: number; readonly row: Uint32Array } | undefined;
 
   constructor(private readonly pair: Pick<QuantizedPair, "recipe" | "geometry">) {
     this.#columns = pair.geometry.dataShape[1] as number;
   }
 
-  /** The indices of the scales of codes `first` to `first + count - 1`, in their order. The next call overwrites them. */
+  /** The scale indices of codes `first` to `first + count - 1`, in order. The next call overwrites the result. */
   indices(first: number, count: number): Uint32Array {
     if (this.#indices.length < count) this.#indices = new Uint32Array(count);
     const index = this.#indices.subarray(0, count);
@@ -192,19 +192,19 @@ export class ScalePlaces {
 
   #rowOf(row: number): Uint32Array {
     const { recipe, geometry } = this.pair;
-    // rows of codes that are blocks of lines apart have scales of their own
+    // rows in different blocks of lines have different scales
     const isLine = geometry.direction === "rowwise" || geometry.data === "transposed";
     const [, length] = tileSize(recipe.spec.tile);
     const key = length === 0 ? 0 : isLine ? row : Math.floor(row / length);
-    if (this.#known?.key === key) return this.#known.row;
-    const made = new Uint32Array(this.#columns);
-    // along a line, the codes of a block have one scale
+    if (this.#cachedRow?.key === key) return this.#cachedRow.row;
+    const indices = new Uint32Array(this.#columns);
+    // along a line, the codes of a block share a scale
     const step = isLine && length > 0 ? length : 1;
-    for (let column = 0; column < made.length; column += step) {
+    for (let column = 0; column < indices.length; column += step) {
       const [r, c] = geometry.data === "transposed" ? [column, row] : [row, column];
-      made.fill(scaleIndex(recipe.spec, geometry, linePlace(geometry, r, c)), column, column + step);
+      indices.fill(scaleIndex(recipe.spec, geometry, linePlace(geometry, r, c)), column, column + step);
     }
-    this.#known = { key, row: made };
-    return made;
+    this.#cachedRow = { key, row: indices };
+    return indices;
   }
 }

@@ -1,11 +1,11 @@
-/** What the metadata of quantized tensors in two files say differently of the values that codes and scales stand for. */
+/** Compares the metadata of quantized tensors in two files, as far as it determines values. */
 import { tensorScaleRole } from "../../formats/scale-rules.js";
 import { allMembers } from "../../io/quantized/quantized-file.js";
 import { isCheckpoint, type Recipe, recipeSubject } from "../../io/quantized/recipe.js";
 import { parseRecipe } from "../../io/quantized/recipe-parser.js";
 import type { TensorSource } from "../../io/source.js";
 
-/** A field of the metadata of a quantized tensor that two files do not agree on. */
+/** A metadata field of a quantized tensor whose value differs between two files. */
 export interface RecipeDifference {
   /** The name of the quantized tensor. */
   readonly name: string;
@@ -15,7 +15,7 @@ export interface RecipeDifference {
   readonly b: unknown;
 }
 
-/** The fields by which codes and scales are read. How they were rounded is not among them. */
+/** The fields that determine how codes and scales are read. Rounding fields are not among them. */
 function meaningOf({ spec, shape, dtype, scales, usage }: Recipe): Readonly<Record<string, unknown>> {
   const { quantizer, format, tile, compact, rowScaled, e4m3Max } = spec;
   const columnwise = usage.includes("columnwise");
@@ -32,7 +32,7 @@ function meaningOf({ spec, shape, dtype, scales, usage }: Recipe): Readonly<Reco
   };
 }
 
-/** Returns the first field on which the files do not agree of each quantized tensor whose parts begin with `prefix`. */
+/** Returns, for each quantized tensor whose members begin with `prefix`, the first field that differs. */
 export function recipeDifferences(a: TensorSource, b: TensorSource, prefix: string): RecipeDifference[] {
   return Object.entries(a.metadata).flatMap(([key, text]) => {
     const name = recipeSubject(key);

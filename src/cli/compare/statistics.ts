@@ -1,4 +1,4 @@
-/** The statistics of tensors in two files, and explanations of the first elements that differ. */
+/** Statistics of tensors in two files, and explanations of the first elements that differ. */
 import { formOf } from "../../dialects/quantizer-of.js";
 import { DIALECTS, type Dialect, type DialectName } from "../../dialects/table.js";
 import type { DialectValues } from "../../explain/dequantized.js";
@@ -27,21 +27,21 @@ export interface Example {
   readonly cause: Cause;
   readonly a: number | string;
   readonly b: number | string;
-  /** What the reference does with the input, if it is known. */
+  /** How the reference quantizes the input element, if the input is known. */
   readonly explanation?: string;
 }
 
-/** What is known of a tensor after it was compared. */
+/** The statistics of a compared tensor. */
 export interface TensorStatistics {
-  /** The type of the elements that were compared. */
+  /** The type of the compared elements. */
   readonly elementType: ElementType;
-  /** Whether errors are those of codes times scales. */
+  /** Whether the errors are of dequantized values. */
   readonly scaled: boolean;
   readonly statistics: ErrorStatistics;
   readonly examples: readonly Example[];
 }
 
-/** What a tensor of a file is by the recipes of its quantized tensors. */
+/** The role of a tensor in a quantized tensor, by the file's metadata. */
 interface Part {
   readonly name: string;
   readonly recipe: Recipe;
@@ -52,7 +52,7 @@ interface Part {
 /** Collects the statistics of tensors that both files have. */
 export class FileStatistics {
   readonly #parts = new Map<string, Part>();
-  /** Quantized tensors whose codes and scales are read differently in the two files: they are compared as stored. */
+  /** Quantized tensors whose metadata differs: their codes are compared as stored. */
   readonly #unlike: ReadonlySet<string>;
 
   constructor(
@@ -81,7 +81,7 @@ export class FileStatistics {
     return new PlainFollower(entry, typeOf(entry, part), this.examples);
   }
 
-  /** How the dialect computes values. Throws `ArgumentError` if it does not have the quantizer. */
+  /** How the dialect dequantizes. Throws `ArgumentError` if it does not have the quantizer. */
   #valuesOf({ spec }: Recipe): DialectValues | undefined {
     if (this.dialect === undefined) return undefined;
     formOf(this.dialect, spec.quantizer);
@@ -106,14 +106,14 @@ export class FileStatistics {
       const plain = exampleOf(example, geometry.dataShape);
       if (!suspicions) return plain;
       const at = follower.scaleIndexOf(index);
-      const given = (code: bigint, scales: QuantizedPair["a"]) => ({
+      const elementOf = (code: bigint, scales: QuantizedPair["a"]) => ({
         code: Number(code),
         scale: scales.bits[at] as number,
       });
       const text = suspicions.describe(
         ...sourceOf(index),
-        given(example.a, pair.a),
-        given(example.b, pair.b),
+        elementOf(example.a, pair.a),
+        elementOf(example.b, pair.b),
       );
       return { ...plain, explanation: text };
     };
@@ -129,14 +129,14 @@ export class FileStatistics {
   }
 }
 
-/** The type of the elements: that of the recipe, for codes and scales in U8. */
+/** The type of the elements. Codes and scales in U8 have the type that the metadata says. */
 function typeOf({ dtype, name }: TensorEntry, part: Part | undefined): ElementType {
   if (!part || dtype !== "U8") return compareType(dtype);
   const member = allMembers(part.name, part.recipe).find(({ plan }) => plan.name === name);
   return member && storageBits(member.dtype) >= 8 ? (member.dtype as ElementType) : "u8";
 }
 
-/** Compares the elements of a tensor by themselves. */
+/** Compares the elements of a plain tensor. */
 class PlainFollower implements Follower {
   readonly #comparison: Comparison;
 
@@ -168,7 +168,7 @@ function exampleOf({ index, a, b, cause }: Difference, shape: readonly number[])
   return { coordinate: coordinateOf(shape, index), cause, a: number(a), b: number(b) };
 }
 
-/** Whether neighbouring codes of an element type are factors of two apart. */
+/** Whether neighbouring codes of an element type differ by a factor of two. */
 export function isExponent({ elementType }: TensorStatistics): boolean {
   return isScalarFormat(elementType) && hasPowersOnly(elementType);
 }

@@ -6,7 +6,7 @@ import type { TensorSource } from "../../io/source.js";
 import { elementCount, type Shape, sameShape } from "../../tensor/shape.js";
 import { DifferenceCount, type FirstDifference } from "../../tensor/statistics/difference-count.js";
 
-/** The value and the code of an element, as text. */
+/** The value and the code of an element, as strings. */
 interface Side {
   readonly value: string;
   readonly code: string;
@@ -28,7 +28,7 @@ export interface TensorDiff {
   readonly elements: number;
   /** The number of elements that differ. Two NaNs count as equal. */
   readonly different: number;
-  /** The number of elements that are NaN in both tensors with different bits. */
+  /** The number of elements that are NaN in both tensors, but with different bits. */
   readonly nansOfOtherBits: number;
   /** The first element that differs, in row-major order. */
   readonly first?: LocatedDifference;
@@ -36,19 +36,16 @@ export interface TensorDiff {
   readonly other?: { readonly dtype: FileDType; readonly shape: Shape };
 }
 
-/**
- * The number of bytes compared at a time. It is a multiple of 3 and of 8, so that elements of every width begin at the start of
- * a chunk.
- */
+/** The number of bytes compared at a time: a multiple of 3 and of 8, so that every chunk starts at an element of any width. */
 const CHUNK_BYTES = 3 << 20;
 
-/** A tensor of a file. */
+/** A tensor and its file. */
 export interface SideFile {
   readonly file: TensorSource;
   readonly entry: TensorEntry;
 }
 
-/** What else is done with two tensors of one dtype and shape while they are compared. */
+/** Receives the bytes of two tensors of one dtype and shape while they are compared. */
 export interface Follower {
   /** Called with each chunk of both tensors and the index of its first byte. The next chunk overwrites it. */
   readonly chunk: (a: Uint8Array, b: Uint8Array, at: number) => void;
@@ -111,7 +108,7 @@ function located(dtype: FileDType, shape: Shape, { index, a, b }: FirstDifferenc
   };
 }
 
-/** The coordinate of the element with that index in row-major order. */
+/** The coordinate of the element with this index in row-major order. */
 export function coordinateOf(shape: Shape, index: number): readonly number[] {
   const coordinate: number[] = [];
   let rest = index;

@@ -1,4 +1,4 @@
-/** Counterexamples as safetensors files: the inputs under their paths, the right answer, and the subject's. */
+/** Counterexamples as safetensors files: inputs by their paths, the expected answer, and the subject's answer. */
 import type { Answer, Counterexample, OperationName, PlainTensor } from "lockstep/conformance";
 import { FileError } from "../../errors.js";
 import type { FrameTensor } from "../../io/frames/frame.js";
@@ -12,43 +12,46 @@ import { type Session, toJson } from "../session.js";
 import type { Harness } from "./harness.js";
 import { inputMessage, tensorOf } from "./message.js";
 
-/** The metadata key that says what the file has. */
+/** The metadata key of counterexample files. */
 const KEY = "lockstep-counterexample";
 
-/** The type and shape of a tensor of an input, which its dtype in the file does not tell. */
+/** The type and shape of an input tensor, which its safetensors dtype does not determine. */
 interface Kind {
   readonly dtype: DType;
   readonly shape: Shape;
 }
 
-/** What is read from a file. */
+/** The contents of a file. */
 export interface StoredCase {
   readonly operation: OperationName;
   readonly input: object;
   readonly before?: object;
 }
 
-/** Writes a counterexample: tensors `x`, `expected.rowwise.data`, `actual.rowwise.data`, and the explanation in the metadata. */
+/**
+ * Writes a counterexample: tensors such as `x`, `expected.rowwise.data` and `actual.rowwise.data`, and the explanation in the
+ * metadata.
+ */
 export async function writeCounterexample(
   { files }: Session,
   path: string,
   harness: Harness,
-  found: Counterexample,
+  counterexample: Counterexample,
 ): Promise<void> {
-  const { operation, input, before, expected, actual, mistakes, message, explanation } = found;
-  const own = inputMessage(harness, input);
+  const { operation, input, before, expected, actual, mistakes, message, explanation } = counterexample;
+  const inputParts = inputMessage(harness, input);
   const prior = before && inputMessage(harness, before);
   const named = (prefix: string, answer: Answer): FrameTensor[] =>
     Object.entries(answer).map(([name, tensor]) => tensorOf(`${prefix}.${name}`, tensor));
   const tensors = [
-    ...own.tensors,
+    ...inputParts.tensors,
     ...(prior?.tensors ?? []).map((tensor) => ({ ...tensor, name: `before.${tensor.name}` })),
     ...named("expected", expected),
     ...(actual ? named("actual", actual) : []),
   ];
   const about = {
     operation,
-    input: own.input,
+    input: inputParts.input,
     kinds: kindsOf(harness, input),
     ...(prior ? { before: prior.input } : {}),
     ...{ mistakes, message, explanation },
@@ -70,26 +73,27 @@ function kindsOf(harness: Harness, value: unknown, path = ""): Readonly<Record<s
   );
 }
 
-/** Reads the input of a counterexample. Throws `FileError` for a file that is none. */
+/** Reads the input of a counterexample. Throws `FileError` for other files. */
 export async function readCounterexample(file: TensorSource, harness: Harness): Promise<StoredCase> {
   const fail = (why: string): FileError =>
     new FileError(`${file.path}: ${why}; give a file that conform --counterexample wrote`);
   const about = parseJsonObject(file.metadata[KEY]);
   if (!about) throw fail(`has no metadata "${KEY}"`);
   const { operation, input, before, kinds } = about;
-  const known = harness.OPERATION_NAMES.find((name) => name === operation);
-  if (!known || !isObject(input) || !isObject(kinds)) throw fail("says nothing of its operation and input");
+  const operationName = harness.OPERATION_NAMES.find((name) => name === operation);
+  if (!operationName || !isObject(input) || !isObject(kinds))
+    throw fail("says nothing of its operation and input");
   const tensors = async (prefix: string): Promise<ReadonlyMap<string, PlainTensor>> => {
-    const found = new Map<string, PlainTensor>();
+    const tensors = new Map<string, PlainTensor>();
     for (const [path, kind] of Object.entries(kinds)) {
       if (!isKind(kind)) throw fail(`has no type of "${path}"`);
       const bytes = await file.read(file.entry(`${prefix}${path}`));
-      found.set(path, new harness.PlainTensor(kind.dtype, kind.shape, viewAs(kind.dtype, bytes.slice())));
+      tensors.set(path, new harness.PlainTensor(kind.dtype, kind.shape, viewAs(kind.dtype, bytes.slice())));
     }
-    return found;
+    return tensors;
   };
   return {
-    operation: known,
+    operation: operationName,
     input: withTensors(input, await tensors(""), fail),
     ...(isObject(before) ? { before: withTensors(before, await tensors("before."), fail) } : {}),
   };
@@ -101,7 +105,7 @@ function isKind(value: unknown): value is Kind {
   return DTYPES.some((each) => each === dtype) && Array.isArray(shape) && shape.every(isSize);
 }
 
-/** The numbers that JSON has as texts. */
+/** Numbers that JSON lacks, by the strings that stand for them. */
 const NUMBERS: Readonly<Record<string, number>> = {
   NaN: Number.NaN,
   Infinity: Number.POSITIVE_INFINITY,
@@ -109,7 +113,7 @@ const NUMBERS: Readonly<Record<string, number>> = {
   "-0": -0,
 };
 
-/** The fields of an input with its tensors, and with numbers in place of texts. */
+/** Restores an input: its tensors, and numbers for the strings that stand for them. */
 function withTensors(
   fields: JsonObject,
   tensors: ReadonlyMap<string, PlainTensor>,
@@ -122,11 +126,11 @@ function withTensors(
     if (!isObject(value)) return value;
     return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, visit(each)]));
   };
-  const made = visit(fields) as JsonObject;
+  const restored = visit(fields) as JsonObject;
   for (const [path, tensor] of tensors) {
     const names = path.split(".");
     const last = names.pop() as string;
-    let at: JsonObject = made;
+    let at: JsonObject = restored;
     for (const name of names) {
       if (!Object.hasOwn(at, name)) setOwn(at, name, {});
       const next = at[name];
@@ -135,5 +139,5 @@ function withTensors(
     }
     setOwn(at, last, tensor);
   }
-  return made;
+  return restored;
 }

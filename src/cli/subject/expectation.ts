@@ -1,4 +1,4 @@
-/** What an answer of a subject is held to, where a dialect stores less than this library or leaves something undefined. */
+/** The expected answer of a subject, where a dialect stores fewer tensors than this library or leaves bits undefined. */
 import type { Answer, OperationName, PlainTensor } from "lockstep/conformance";
 import { DIALECTS, type Dialect, type DialectName } from "../../dialects/table.js";
 import { isUndecided } from "../../dialects/undecided.js";
@@ -9,7 +9,7 @@ import { valueAt } from "../../options.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
 import type { Harness } from "./harness.js";
 
-/** An input, the right answer, and what of it is not compared. */
+/** An input, the expected answer, and the tensors that are not compared. */
 export interface Expectation {
   readonly input: object;
   readonly expected: Answer;
@@ -19,14 +19,14 @@ export interface Expectation {
   readonly dialect?: DialectName;
 }
 
-/** The tensors of the answer that libraries do not store: a scale of the tensor that is always 1. */
+/** Tensors of the answer that other libraries do not store: a tensor scale that is always 1. */
 export function unstored(input: object, expected: Answer): readonly string[] {
   const rule = SCALE_RULE_NAMES.find((name) => name === valueAt(input, "spec.scaleRule"));
   if (rule === undefined || !hasUnitTensorScale(rule)) return [];
   return Object.keys(expected).filter((name) => name.endsWith(".amax"));
 }
 
-/** Throws `UnsupportedError` for an input for which the package of the dialect does not define its bits. */
+/** Throws `UnsupportedError` for an input on which the dialect's package leaves its result undefined. */
 export function requireDecided(
   { wideValues }: Harness,
   operation: OperationName,
@@ -51,22 +51,19 @@ export function requireDecided(
   }
 }
 
-/**
- * Codes of a dialect's kernel, each NaN with the sign that `expected` has: in other libraries it is the sign of 0 / 0 on their
- * processor.
- */
+/** Gives each NaN code the sign that `expected` has. Other libraries store the sign of 0 / 0, which depends on the processor. */
 export function withExpectedNaN(
   dialect: DialectName | undefined,
   codes: Uint8Array,
-  wanted: PlainTensor,
+  expected: PlainTensor,
 ): Uint8Array {
   const { nonFinite }: Partial<Dialect> = dialect === undefined ? {} : DIALECTS[dialect];
-  const { dtype } = wanted;
+  const { dtype } = expected;
   if (!nonFinite || !isScalarFormat(dtype) || storageBits(dtype) !== 8) return codes;
   const isNaNCode = (code: number): boolean => Number.isNaN(valueOfCode(dtype, code));
-  const expected = wanted.codes;
+  const expectedCodes = expected.codes;
   return codes.map((code, i) => {
-    const right = expected[i] ?? code;
+    const right = expectedCodes[i] ?? code;
     return isNaNCode(code) && isNaNCode(right) ? right : code;
   });
 }

@@ -1,2 +1,2 @@
-/** The conformance suite, which commands load when they need it. */
+/** The conformance suite, loaded by commands on demand. */
 export type Harness = typeof import("lockstep/conformance");

@@ -8,7 +8,10 @@ import { isWide, type Shape, storageBits } from "../../tensor/shape.js";
 import { type Expectation, withExpectedNaN } from "./expectation.js";
 import type { Harness } from "./harness.js";
 
-/** How a tensor lies in a frame. Codes of narrow formats are U8, two 4-bit codes per byte, the even element in the low nibble. */
+/**
+ * The form of a tensor in a frame. Codes of narrow formats are U8; two 4-bit codes share a byte, the even element in the low
+ * nibble.
+ */
 function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; readonly shape: Shape } {
   if (isWide(dtype) || dtype === "i32") return { dtype: fileDType(dtype), shape };
   const bits = storageBits(dtype);
@@ -16,7 +19,7 @@ function planOf({ dtype, shape }: PlainTensor): { readonly dtype: FileDType; rea
   return { dtype: bits === 8 ? "U8" : bits === 16 ? "U16" : "U32", shape };
 }
 
-/** A tensor as it lies in a frame, under a name. */
+/** A named tensor in the form that a frame stores. */
 export function tensorOf(name: string, tensor: PlainTensor): FrameTensor {
   return { name, ...planOf(tensor), bytes: asBytes(tensor.data) };
 }
@@ -28,7 +31,7 @@ export interface InputMessage {
 }
 
 /**
- * Plain data as JSON and tensors. Integers of 64 bits become texts, as do the numbers that JSON has not: NaN, Infinity,
+ * Splits plain data into JSON and tensors. 64-bit integers become strings, as do the numbers that JSON lacks: NaN, Infinity,
  * -Infinity and -0.
  */
 export function inputMessage({ PlainTensor: Plain }: Harness, value: object): InputMessage {
@@ -50,7 +53,7 @@ export function inputMessage({ PlainTensor: Plain }: Harness, value: object): In
   return { input: visit(value, "") as JsonObject, tensors };
 }
 
-/** What the answer has to be: the type and shape of each tensor that it may not leave out. */
+/** The type and shape of each tensor that the answer must have. */
 export function outputsOf({ expected, optional }: Expectation): JsonObject {
   const needed = Object.entries(expected).filter(([name]) => !optional.includes(name));
   return Object.fromEntries(needed.map(([name, tensor]) => [name, planOf(tensor)]));
@@ -59,8 +62,8 @@ export function outputsOf({ expected, optional }: Expectation): JsonObject {
 const BITS: readonly FileDType[] = ["U8", "U16", "U32"];
 
 /**
- * The tensors of an answer, and the expected ones in place of optional ones that it leaves out. Unsigned integers may stand
- * for the bits of the expected type. Throws `MismatchError` for a tensor of another type or shape than the expected one.
+ * The tensors of an answer; omitted optional tensors are replaced by the expected ones. Unsigned integers may stand for the bits
+ * of the expected type. Throws `MismatchError` for a tensor whose type or shape differs from the expected one.
  */
 export function answerOf(
   { PlainTensor: Plain, fromCodes, MismatchError }: Harness,
@@ -69,20 +72,21 @@ export function answerOf(
 ): Answer {
   const read = (entry: TensorEntry): PlainTensor => {
     const bytes = frame.bytesOf(entry).slice();
-    const wanted = expected[entry.name];
-    // a name that is not expected is reported with the names that are
-    if (!wanted) return fromCodes("u8", [bytes.length], bytes);
-    const { dtype, shape } = planOf(wanted);
+    const expectedTensor = expected[entry.name];
+    // an unexpected name is reported later, together with the expected names
+    if (!expectedTensor) return fromCodes("u8", [bytes.length], bytes);
+    const { dtype, shape } = planOf(expectedTensor);
     const isType =
-      entry.dtype === dtype || (BITS.includes(entry.dtype) && bytes.length === wanted.data.byteLength);
+      entry.dtype === dtype ||
+      (BITS.includes(entry.dtype) && bytes.length === expectedTensor.data.byteLength);
     if (!isType || String(entry.shape) !== String(shape))
       throw new MismatchError(
         `${entry.name} is ${entry.dtype} [${entry.shape}]; it has to be ${dtype} [${shape}]`,
       );
     return new Plain(
-      wanted.dtype,
-      wanted.shape,
-      viewAs(wanted.dtype, withExpectedNaN(dialect, bytes, wanted)),
+      expectedTensor.dtype,
+      expectedTensor.shape,
+      viewAs(expectedTensor.dtype, withExpectedNaN(dialect, bytes, expectedTensor)),
     );
   };
   const omitted = optional.filter((name) => !frame.tensors.has(name));

@@ -1,10 +1,10 @@
-/** Subjects at the other end of streams: a process that a command line starts, or the parent of this process. */
+/** Subjects as processes: one that a command line starts, or the parent of this process. */
 import { FrameReader } from "../../io/frames/frame-reader.js";
 import { type Child, type Ended, startChild } from "../child-group.js";
 import type { BinaryStreams } from "../session.js";
 import { type Peer, SubjectError } from "./talk.js";
 
-/** How much of what the subject wrote to its standard error is repeated in errors. */
+/** The number of characters of the subject's standard error that errors repeat. */
 const LAST_WORDS = 2000;
 
 /** A process that runs a command line. */
@@ -12,10 +12,10 @@ export class SubjectProcess implements Peer {
   readonly frames: FrameReader;
   readonly #child: Child;
   readonly #ended: Promise<Ended>;
-  #said = "";
+  #stderrTail = "";
   #isRunning = true;
 
-  /** Throws `SubjectError` for a command line that no shell takes. */
+  /** Throws `SubjectError` for a command line that a shell cannot run. */
   constructor(private readonly command: string) {
     try {
       this.#child = startChild(command, [], { stdio: ["pipe", "pipe", "pipe"], shell: true });
@@ -28,9 +28,9 @@ export class SubjectProcess implements Peer {
       stdout as NodeJS.ReadableStream as AsyncIterable<Uint8Array>,
     );
     stderr?.on("data", (text: Buffer) => {
-      this.#said = (this.#said + text.toString()).slice(-LAST_WORDS);
+      this.#stderrTail = (this.#stderrTail + text.toString()).slice(-LAST_WORDS);
     });
-    // what a process that has ended does not read is told by how it ended
+    // a failed write to an ended process is reported by its exit status
     stdin?.on("error", () => {});
     this.#ended = this.#child.ended.finally(() => {
       this.#isRunning = false;
@@ -54,18 +54,18 @@ export class SubjectProcess implements Peer {
   }
 
   lastWords(): string {
-    const text = this.#said.trim();
+    const text = this.#stderrTail.trim();
     return text === "" ? "" : `; it wrote: ${text}`;
   }
 
-  /** Ends the process and those that it started. */
+  /** Kills the process and its children. */
   kill(): void {
     this.#isRunning = false;
     this.#child.kill("SIGKILL");
   }
 }
 
-/** The program that started this one, and listens at its standard streams. */
+/** The parent process, which exchanges frames on this process's standard streams. */
 export class Parent implements Peer {
   readonly frames: FrameReader;
   isRunning = true;

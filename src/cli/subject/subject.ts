@@ -1,4 +1,4 @@
-/** Another program as the subject of a conformance run. */
+/** Tests another program as the subject of a conformance run. */
 import type { Answer, Complete, OperationName, Subject } from "lockstep/conformance";
 import type { DialectName } from "../../dialects/table.js";
 import { ArgumentError, UnsupportedError } from "../../errors.js";
@@ -12,13 +12,13 @@ import { answerOf, inputMessage, outputsOf } from "./message.js";
 import { type Support, supportOf } from "./support.js";
 import { ask, type Message, type Peer, type Reply, SubjectError, tell } from "./talk.js";
 
-/** The version of the messages. */
+/** The protocol version. */
 const PROTOCOL = 1;
 
-/** How long a process may take to start and say hello, in milliseconds. */
+/** The time limit for a process to start and say hello, in milliseconds. */
 const START_MS = 60_000;
 
-/** What a subject says of itself. */
+/** The subject's description of itself. */
 export interface Hello {
   readonly name: string;
   readonly operations: ReadonlyMap<OperationName, Support>;
@@ -26,29 +26,29 @@ export interface Hello {
 
 /** The options of `ProgramSubject`. */
 export interface SubjectOptions {
-  /** How long an answer may take, in milliseconds. */
+  /** The time limit for an answer, in milliseconds. */
   readonly deadline: number;
-  /** Gives the names, types and shapes that answers must have. */
+  /** Computes the expected answers, whose names, types and shapes are sent to the subject. */
   readonly reference: Complete<Subject>;
 }
 
 type Ask = (input: object) => Promise<Answer>;
 
-/** As `subject`, but the answer to an input that it was already given is not computed again. */
+/** Wraps a subject so that an answer to the same input is computed once. */
 export function remembering(subject: Complete<Subject>): Complete<Subject> {
-  const known = new WeakMap<object, Answer>();
+  const answers = new WeakMap<object, Answer>();
   const functions = Object.entries(subject).map(([name, answer]) => {
     const asking: Ask = async (input) => {
-      const made = known.get(input) ?? (await answer(input as never));
-      known.set(input, made);
-      return made;
+      const cached = answers.get(input) ?? (await answer(input as never));
+      answers.set(input, cached);
+      return cached;
     };
     return [name, asking] as const;
   });
   return Object.fromEntries(functions) as Complete<Subject>;
 }
 
-/** A program that answers cases. It is started again after it has ended. */
+/** A program that answers cases. It is restarted if it has ended. */
 export class ProgramSubject {
   #peer: Peer | undefined;
   #count = 0;
@@ -64,8 +64,8 @@ export class ProgramSubject {
   }
 
   /**
-   * Starts a program by `begin`. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for
-   * operations that do not exist.
+   * Starts a program by `begin`. Throws `SubjectError` if it cannot be started or does not say hello, `ArgumentError` for unknown
+   * operations.
    */
   static async start(
     begin: () => Peer,
@@ -91,7 +91,7 @@ export class ProgramSubject {
     this.#peer?.kill();
   }
 
-  /** Sends a message that has no answer, if it runs. */
+  /** Sends a message that has no answer, if the program is running. */
   tell(say: JsonObject): void {
     if (this.#peer?.isRunning) tell(this.#peer, { say, tensors: [] });
   }
@@ -110,7 +110,7 @@ export class ProgramSubject {
     try {
       return await ask(this.#peer as Peer, message, this.#deadline);
     } catch (error) {
-      // each step of shrinking may take as long as a case that hangs
+      // shrinking repeats a hanging case many times, so the time limit is lowered
       if (error instanceof SubjectError) this.#deadline = Math.min(this.#deadline, 2000);
       throw error;
     }
@@ -151,18 +151,18 @@ export class ProgramSubject {
     };
   }
 
-  /** The error of an answer that is wrong. Later inputs are no longer drawn, but simpler ones. */
+  /** Returns the error of a wrong answer. From then on the inputs are shrinking steps of this one. */
   #failed<E>(error: E): E {
     this.#hasFailed = true;
     return error;
   }
 }
 
-/** Throws `MismatchError` for an answer of the right tensors whose bits are wrong. The law says the rest. */
+/** Throws `MismatchError` for wrong bits in an answer of the right tensors. The law adds the details. */
 function requireSame({ assertSame }: Harness, answer: Answer, expected: Answer): void {
-  for (const [name, wanted] of Object.entries(expected)) {
+  for (const [name, expectedTensor] of Object.entries(expected)) {
     const actual = answer[name];
-    if (actual) assertSame(name, actual, wanted);
+    if (actual) assertSame(name, actual, expectedTensor);
   }
 }
 
@@ -179,12 +179,12 @@ function helloOf({ say }: Reply, { OPERATION_NAMES }: Harness): Hello {
       `the subject's operations are ${shownJson(operations)}; it must name at least one: {"quantize": {}}`,
     );
   const named = Object.entries(operations).map(([operation, supported]) => {
-    const known = OPERATION_NAMES.find((each) => each === operation);
-    if (!known)
+    const operationName = OPERATION_NAMES.find((each) => each === operation);
+    if (!operationName)
       throw new ArgumentError(
         `the subject has an operation ${shownJson(operation)}; there are ${OPERATION_NAMES.join(", ")}`,
       );
-    return [known, supportOf(operation, supported)] as const;
+    return [operationName, supportOf(operation, supported)] as const;
   });
   return { name: typeof name === "string" ? name : "the subject", operations: new Map(named) };
 }

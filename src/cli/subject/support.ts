@@ -1,4 +1,4 @@
-/** What a subject supports of an operation, as its hello says it: lists of values, a recipe, or a dialect. */
+/** The inputs of an operation that a subject supports, as its hello says: lists of values, a recipe, or a dialect. */
 import type { Supported } from "lockstep/conformance";
 import { formOf, quantizerOf } from "../../dialects/quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect, type DialectName } from "../../dialects/table.js";
@@ -9,21 +9,21 @@ import { shownJson } from "../../io/json/json-shown.js";
 import { parseRecipe } from "../../io/quantized/recipe-parser.js";
 import { describe, named } from "../../options.js";
 
-/** What a subject supports of an operation. */
+/** The inputs of an operation that a subject supports. */
 export interface Support {
-  /** The values that fields of an input may have. */
+  /** The allowed values of input fields. */
   readonly fields: Supported;
   /** The dialect whose kernel it is. */
   readonly dialect?: DialectName;
 }
 
-/** The fields that say that no NaN and no infinity is drawn, by the kind of value. */
+/** The fields that exclude NaN and infinities from inputs. */
 const WITHOUT = { nan: "x.hasNaN", infinity: "x.hasInfinity" } as const;
 
 /**
- * What a subject supports of an operation. "recipe" stands for all fields of a spec: it is the metadata that `quantize` wrote
- * for a tensor. "dialect" stands for the fields that the dialect fixes, unless there is a recipe, and for inputs without the NaN
- * and infinities that its package treats in another way than numerics.md. Fields that the subject names itself come first.
+ * Parses the inputs that a subject supports. "recipe" is the metadata that `quantize` writes for a tensor; it sets all fields of
+ * a spec. "dialect" sets the fields that the dialect fixes unless there is a recipe, and excludes NaN and infinities where the
+ * package treats them differently from numerics.md. Fields that the subject lists itself take precedence.
  */
 export function supportOf(operation: string, supported: unknown): Support {
   if (isObject(supported)) {
@@ -42,14 +42,14 @@ export function supportOf(operation: string, supported: unknown): Support {
 
 function dialectNamed(name: unknown): DialectName | undefined {
   if (name === undefined) return undefined;
-  const known = DIALECT_NAMES.find((each) => each === name);
-  if (known) return known;
+  const dialect = DIALECT_NAMES.find((each) => each === name);
+  if (dialect) return dialect;
   throw new ArgumentError(
     `the subject's dialect is ${describe(name)}; it must be one of ${DIALECT_NAMES.join(", ")}`,
   );
 }
 
-/** The fields of the spec in the metadata of a quantized tensor. Throws `ArgumentError` for other values. */
+/** The fields of the spec in the metadata of a quantized tensor. Throws `ArgumentError` for anything else. */
 function recipeFields(recipe: unknown): Supported {
   if (typeof recipe !== "string")
     throw new ArgumentError(
@@ -58,7 +58,10 @@ function recipeFields(recipe: unknown): Supported {
   return valuesOf([parseRecipe("the subject's recipe", "x", recipe).spec]);
 }
 
-/** The specs of a dialect, by the quantizer that the subject names or its first one, and the inputs that its package decides. */
+/**
+ * The fields of a dialect's specs for the subject's quantizer (default: the dialect's first), restricted to inputs for which the
+ * package's result is defined.
+ */
 function dialectFields(dialect: DialectName, fields: JsonObject, hasRecipe: boolean): Supported {
   const { nonFinite = {} }: Dialect = DIALECTS[dialect];
   const inputs = Object.entries(WITHOUT).flatMap(([kind, field]) =>
@@ -68,18 +71,18 @@ function dialectFields(dialect: DialectName, fields: JsonObject, hasRecipe: bool
 }
 
 function specFields(dialect: DialectName, fields: JsonObject): Supported {
-  const wanted = fields["spec.quantizer"];
-  const [first] = Array.isArray(wanted) ? wanted : [undefined];
-  const asked = BLOCK_FORMAT_NAMES.find((name) => name === first);
-  if (first !== undefined && !asked)
+  const quantizerField = fields["spec.quantizer"];
+  const [first] = Array.isArray(quantizerField) ? quantizerField : [undefined];
+  const subjectQuantizer = BLOCK_FORMAT_NAMES.find((name) => name === first);
+  if (first !== undefined && !subjectQuantizer)
     throw new ArgumentError(`the subject's spec.quantizer is ${named(first)}; there is no such quantizer`);
-  const { quantizer, formats = [undefined], tiles = [undefined] } = formOf(dialect, asked);
+  const { quantizer, formats = [undefined], tiles = [undefined] } = formOf(dialect, subjectQuantizer);
   return valuesOf(
     formats.flatMap((format) => tiles.map((tile) => quantizerOf({ dialect, quantizer, format, tile }).spec)),
   );
 }
 
-/** The values that each field of some specs has. */
+/** The values of each field over several specs. */
 function valuesOf(specs: readonly object[]): Supported {
   const fields = Object.keys(specs[0] ?? {});
   return Object.fromEntries(
@@ -87,7 +90,7 @@ function valuesOf(specs: readonly object[]): Supported {
   );
 }
 
-/** What is not drawn for a subject although other subjects have to answer it, in words. */
+/** Notes on inputs that are not drawn for this subject although others must answer them. */
 export function notesOf({ fields, dialect }: Support): readonly string[] {
   const { nonFinite }: Partial<Dialect> = dialect === undefined ? {} : DIALECTS[dialect];
   const omitted = Object.entries(WITHOUT).flatMap(([kind, field]) => {

@@ -1,35 +1,35 @@
-/** The exchange of messages with a subject: one question, then one answer. */
+/** Exchanges messages with a subject: one question, then one answer. */
 import { BackendError, LockstepError } from "../../errors.js";
 import { encodeFrame, Frame, type FrameTensor, MESSAGE_KEY } from "../../io/frames/frame.js";
 import type { FrameReader } from "../../io/frames/frame-reader.js";
 import { type JsonObject, parseJsonObject } from "../../io/json/json-object.js";
 
-/** What is said to a subject or by one: a JSON object, and tensors. */
+/** A message to or from a subject: a JSON object, and tensors. */
 export interface Message {
   readonly say: JsonObject;
   readonly tensors: readonly FrameTensor[];
 }
 
-/** What a subject answered. */
+/** The answer of a subject. */
 export interface Reply {
   readonly say: JsonObject;
   readonly frame: Frame;
 }
 
-/** Why a subject gave no answer: it ended, took too long or answered with something else. */
+/** The subject gave no valid answer: it ended, timed out, or sent something else. */
 export class SubjectError extends BackendError {}
 
 /** The program at the other end of a pair of streams. */
 export interface Peer {
   readonly frames: FrameReader;
-  /** Whether it can be asked. */
+  /** Whether the program is running and can be asked. */
   readonly isRunning: boolean;
   write(bytes: Uint8Array): void;
-  /** How it ended, once it has. Throws `SubjectError` if it was never started. */
+  /** How the program ended, once it has. Throws `SubjectError` if it was never started. */
   ended(): Promise<string>;
-  /** What it wrote for people, with a separator before it. */
+  /** The end of its standard error, with a separator in front. */
   lastWords(): string;
-  /** Ends it. */
+  /** Kills it. */
   kill(): void;
 }
 
@@ -40,8 +40,8 @@ export function tell(peer: Peer, { say, tensors }: Message): void {
 }
 
 /**
- * Sends a message and returns the reply. Throws `SubjectError` if there is none within `deadline` milliseconds or no valid one;
- * the subject is ended then.
+ * Sends a message and returns the reply. Throws `SubjectError` if none arrives within `deadline` milliseconds or it is invalid;
+ * the subject is then killed.
  */
 export async function ask(peer: Peer, message: Message, deadline: number): Promise<Reply> {
   tell(peer, message);

@@ -1,8 +1,8 @@
-/** How a number could have become a code: roundings, zeros and overflows, also those that no dialect has. */
+/** The ways in which a number can become a code: roundings, zeros and overflows, including some that no dialect uses. */
 import { codeOf, factsOf, isIntegral, lastCode, valueOfCode } from "../../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../formats/scalar.js";
 
-/** How a value between two codes is rounded. `stochastic`: to either of them, as random bits decide. */
+/** How a value between two codes is rounded. `stochastic` allows either neighbour. */
 export type ElementRounding =
   | "tiesToEven"
   | "tiesToAway"
@@ -14,12 +14,12 @@ export type ElementRounding =
   | "stochastic";
 
 /**
- * What zeros become: `kept` have the sign of the value; minus zero becomes plus zero before rounding (`addsZero`), or what is
- * rounded to zero does (`plusZero`), or plus zero becomes minus zero (`minusZero`).
+ * How zeros are encoded. `kept`: with the sign of the value. `addsZero`: -0 becomes +0 before rounding. `plusZero`: every value
+ * that rounds to zero becomes +0. `minusZero`: +0 becomes -0.
  */
 export type ElementZero = "kept" | "addsZero" | "plusZero" | "minusZero";
 
-/** What becomes of a value beyond the largest: it, or NaN or infinity. */
+/** The result for a value beyond the largest finite one: the largest, or NaN or infinity. */
 export type ElementOverflow = "saturate" | "nonfinite";
 
 /** How a value becomes a code. */
@@ -29,7 +29,10 @@ export interface ElementRule {
   readonly overflow: ElementOverflow;
 }
 
-/** Whether the upper of two codes is taken, for a magnitude between those of an even or an odd code and the next. */
+/**
+ * Whether a magnitude between code c and c+1 rounds up. `below` and `above` are its distances to the two; `isOdd` is the parity
+ * of c.
+ */
 type TakesUpper = (below: number, above: number, isOdd: boolean, isNegative: boolean) => boolean;
 
 const TAKES_UPPER: Readonly<Record<Exclude<ElementRounding, "stochastic">, TakesUpper>> = {
@@ -46,22 +49,22 @@ export const ELEMENT_ROUNDINGS = [...Object.keys(TAKES_UPPER), "stochastic"] as 
 export const ELEMENT_ZEROS = ["kept", "addsZero", "plusZero", "minusZero"] as const;
 export const ELEMENT_OVERFLOWS = ["saturate", "nonfinite"] as const;
 
-/** The magnitudes of all finite numbers of a sign, from 0 or the smallest up. */
+/** The magnitudes of all finite numbers of a sign, in ascending order. */
 function magnitudesOf(format: ScalarFormat, isNegative: boolean): Float64Array {
-  const known = MAGNITUDES[Number(isNegative)]?.get(format);
-  if (known) return known;
+  const cached = MAGNITUDES[Number(isNegative)]?.get(format);
+  if (cached) return cached;
   const layout: ScalarLayout = SCALAR_FORMATS[format];
   const last = lastCode(layout, factsOf(format).maxCode, isNegative);
-  const made = Float64Array.from({ length: last + 1 }, (_, code) =>
+  const magnitudes = Float64Array.from({ length: last + 1 }, (_, code) =>
     Math.abs(valueOfCode(format, code > 0 ? codeOf(layout, isNegative, code) : 0)),
   );
-  MAGNITUDES[Number(isNegative)]?.set(format, made);
-  return made;
+  MAGNITUDES[Number(isNegative)]?.set(format, magnitudes);
+  return magnitudes;
 }
 
 const MAGNITUDES = [new Map<ScalarFormat, Float64Array>(), new Map<ScalarFormat, Float64Array>()];
 
-/** The greatest code whose value is at most `magnitude`. */
+/** The largest code whose value is at most `magnitude`. */
 function codeBelow(values: Float64Array, magnitude: number): number {
   let [low, high] = [0, values.length];
   while (high - low > 1) {
@@ -72,7 +75,7 @@ function codeBelow(values: Float64Array, magnitude: number): number {
   return low;
 }
 
-/** Whether `code` is what a finite value becomes by a rule. */
+/** Whether a rule rounds a finite value to `code`. */
 export function becomes(format: ScalarFormat, rule: ElementRule, value: number, code: number): boolean {
   const layout: ScalarLayout = SCALAR_FORMATS[format];
   const { bits, maxCode, hasInfinity, hasNaN } = factsOf(format);
@@ -105,7 +108,7 @@ function steps(
   return TAKES_UPPER[rounding](below, above, lower % 2 === 1, isNegative);
 }
 
-/** Whether a magnitude from the largest on is rounded beyond it, to the number that would be next. */
+/** Whether a magnitude that is at least the largest finite one rounds past it, toward the next value of an unbounded format. */
 function isAbove(
   values: Float64Array,
   magnitude: number,

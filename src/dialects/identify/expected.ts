@@ -1,4 +1,4 @@
-/** The scales that a matrix has by each rule, of the tables and others that kernels in the field have. */
+/** The scales of a matrix under each rule: the rules of the tables, and others that kernels in the field use. */
 import { type BlockFormatName, blockFormat, isSquare, type Tile } from "../../formats/block.js";
 import type { BlockScaleFormat } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
@@ -33,15 +33,17 @@ export interface ScaleSettings {
   readonly rowScaled?: boolean;
 }
 
-/** Whether the settings are those of a spec, apart from its element scaling. */
+/** Whether a spec has these settings. Its element scaling is not compared. */
 export function areOf(settings: ScaleSettings, spec: QuantizeSpec): boolean {
   const { scaleRule, pow2Scales = false, amaxEpsilon = 0, amaxLimit = 0 } = settings;
   const { fourOverSix = "none", e4m3Max = 448, rowScaled = false } = settings;
-  const own = { scaleRule, pow2Scales, amaxEpsilon, amaxLimit, fourOverSix, e4m3Max, rowScaled };
-  return Object.entries(own).every(([name, value]) => spec[name as keyof typeof own] === value);
+  const specSettings = { scaleRule, pow2Scales, amaxEpsilon, amaxLimit, fourOverSix, e4m3Max, rowScaled };
+  return Object.entries(specSettings).every(
+    ([name, value]) => spec[name as keyof typeof specSettings] === value,
+  );
 }
 
-/** The values of a bound of the amax that dialects have, and none. */
+/** The values that dialects use for an amax bound, and undefined. */
 function boundsOf(bound: "amaxEpsilon" | "amaxLimit"): readonly number[] {
   const forms = Object.values(DIALECTS as Readonly<Record<string, Dialect>>).flatMap((row) => row.forms);
   return [...new Set([0, ...forms.map(({ fixed }) => fixed[bound] ?? 0)])].sort((a, b) => a - b);
@@ -49,7 +51,7 @@ function boundsOf(bound: "amaxEpsilon" | "amaxLimit"): readonly number[] {
 
 const BOUNDS = { amaxEpsilon: boundsOf("amaxEpsilon"), amaxLimit: boundsOf("amaxLimit") };
 
-/** What goes with the first rule of a quantizer alone: 4over6 under each largest scale, and an amax for each row. */
+/** Settings that exist only for the first rule of a quantizer: 4over6 under each largest scale, and one amax for each row. */
 function settingsOfOwnRule({ quantizer, tile }: Pick<MatrixKind, "quantizer" | "tile">) {
   const { options } = blockFormat(quantizer);
   const choices: readonly Omit<ScaleSettings, "scaleRule">[] = options.includes("fourOverSix")
@@ -61,7 +63,7 @@ function settingsOfOwnRule({ quantizer, tile }: Pick<MatrixKind, "quantizer" | "
   return choices.flatMap((choice) => [choice, { ...choice, rowScaled: true }]);
 }
 
-/** All settings of scales that a quantizer has with a tile. */
+/** All scale settings that a quantizer has with a tile. */
 export function scaleSettings(shape: Pick<MatrixKind, "quantizer" | "tile">): readonly ScaleSettings[] {
   const { quantizer } = shape;
   const { rules, options } = blockFormat(quantizer);
@@ -72,12 +74,12 @@ export function scaleSettings(shape: Pick<MatrixKind, "quantizer" | "tile">): re
     return within("amaxEpsilon").flatMap((amaxEpsilon) =>
       within("amaxLimit").flatMap((amaxLimit) =>
         (powers ? [true, false] : [undefined]).flatMap((pow2Scales) =>
-          (scaleRule === rules[0] ? settingsOfOwnRule(shape) : [{}]).map((own) => ({
+          (scaleRule === rules[0] ? settingsOfOwnRule(shape) : [{}]).map((extra) => ({
             scaleRule,
             ...(pow2Scales === undefined ? {} : { pow2Scales }),
             ...(amaxEpsilon === undefined ? {} : { amaxEpsilon }),
             ...(amaxLimit === undefined ? {} : { amaxLimit }),
-            ...own,
+            ...extra,
           })),
         ),
       ),
@@ -85,7 +87,7 @@ export function scaleSettings(shape: Pick<MatrixKind, "quantizer" | "tile">): re
   });
 }
 
-/** What a quantizer of the library makes of `x`, and its spec. */
+/** Quantizes `x` with a quantizer of the library. Also returns the spec. */
 export function quantizedBy(
   x: Tensor<WideDType>,
   { quantizer, format, tile }: MatrixKind,
@@ -93,8 +95,8 @@ export function quantizedBy(
   elementScaling: ElementScalingName = SCALE_RULES[settings.scaleRule].scalings[0],
 ): { readonly plain: PlainQuantized; readonly spec: QuantizeSpec } {
   using _scope = new Scope();
-  const made = quantizerNamed(quantizer, { format, tile, ...settings, elementScaling }).quantize(x);
-  return { plain: plainOf(made), spec: made.spec };
+  const quantized = quantizerNamed(quantizer, { format, tile, ...settings, elementScaling }).quantize(x);
+  return { plain: plainOf(quantized), spec: quantized.spec };
 }
 
 /** The amaxes of the blocks of a matrix, in the order of its scales. */
@@ -113,11 +115,11 @@ export function amaxesOf(
   return amaxes;
 }
 
-/** A rule of scales that no table has. */
+/** A scale rule that no table has. */
 export interface OtherRule {
   readonly name: string;
   readonly formula: string;
-  /** The code, or the f32, of a block. */
+  /** The scale code, or the f32 scale, of a block. */
   readonly of: (amax: number, format: ScalarFormat) => number;
 }
 
@@ -128,7 +130,7 @@ const QUOTIENTS = [
   ["amax * fl(1 / max)", (amax: number, max: number) => Math.fround(amax * Math.fround(1 / max))],
 ] as const;
 
-/** The floor of a quotient, everywhere or where the quotient is normal. */
+/** The floor of a quotient: for all quotients, or for normal ones only. */
 const FLOORS: readonly OtherRule[] = QUOTIENTS.flatMap(([formula, quotient]) =>
   [false, true].map((isNormal) => ({
     name: "floor of the quotient",
@@ -142,7 +144,7 @@ const FLOORS: readonly OtherRule[] = QUOTIENTS.flatMap(([formula, quotient]) =>
   })),
 );
 
-/** Rules that kernels in the field have, by the type of the scale. */
+/** Rules that kernels in the field use, by the type of the scale. */
 export const OTHER_RULES: Readonly<Record<BlockScaleFormat, readonly OtherRule[]>> = {
   e8m0: [
     ...FLOORS,

@@ -1,4 +1,4 @@
-/** Which dialect, rounding and layout made given codes and scales. */
+/** Identifies the dialect, rounding and layout that produced codes and scales. */
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { BLOCK_FORMAT_NAMES, type BlockFormatName, blockFormat, type Tile } from "../../formats/block.js";
 import { ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
@@ -39,30 +39,27 @@ import { codeContradiction, elementWords, foundWords, layoutWords, scaleContradi
 /** The stored tensors that `identifyDialect` reads. */
 export interface StoredCodes {
   /**
-   * The codes: u8, or a scalar format. Four-bit codes are two in a byte, six-bit ones one in a byte or four in three bytes of
-   * u8. i32: eight integers of four bits, each plus 8, as compressed-tensors packs them.
+   * The codes: u8, or a scalar format. Four-bit codes are packed two to a byte; six-bit codes one to a byte, or four in three
+   * bytes of u8. i32: eight 4-bit integers, each plus 8, as compressed-tensors packs them.
    */
   readonly codes: Tensor;
   /** The scales: u8, e8m0, e4m3, f32, bf16 or f16, in any arrangement. */
   readonly scales: Tensor;
-  /**
-   * The scale of the tensor beside those of blocks, f32 with one element; or the amaxes of the rows of a row-scaled one, f32 with
-   * as many elements as the matrix has rows.
-   */
+  /** The global scale, f32 with one element; or the amaxes of a row-scaled matrix, f32 with one element for each row. */
   readonly tensorScale?: Tensor<"f32"> | undefined;
-  /** The quantizer, if it is known. Default: each that the bytes allow. */
+  /** The quantizer, if it is known. Default: every quantizer whose layout fits. */
   readonly quantizer?: BlockFormatName | undefined;
 }
 
-/** How elements became codes. */
+/** How elements were rounded to codes. */
 export interface IdentifiedElements {
   /** How a value between two codes is rounded. */
   readonly rounding: ElementRounding;
   /** What zeros become. */
   readonly zero: ElementZero;
-  /** What becomes of a value beyond the largest. */
+  /** The result for a value beyond the largest finite one. */
   readonly overflow: ElementOverflow;
-  /** What is rounded, and how, in words. */
+  /** The rounded expression and the rounding, in words. */
   readonly words: string;
 }
 
@@ -74,66 +71,66 @@ export interface IdentifiedReading {
   readonly format: ScalarFormat;
   /** The block of elements that share a scale. */
   readonly tile: Tile;
-  /** How codes lie in bytes. */
+  /** How codes are packed in bytes. */
   readonly packing: CodePacking;
-  /** Whether codes are stored as the transpose. */
+  /** Whether the transpose is stored. */
   readonly transposed: boolean;
-  /** How the matrix of scales lies in memory. */
+  /** The memory layout of the scale matrix. */
   readonly arrangement: ScaleArrangement;
-  /** Whether scales or one over them are stored. */
+  /** Whether the stored numbers are scales or their reciprocals. */
   readonly form: ScaleForm;
-  /** In which form the scale of the tensor is stored. */
+  /** The form in which the tensor scale is stored. */
   readonly tensorScale: TensorScaleForm;
-  /** The scale rule: a key of `SCALE_RULES`, or the name of one that no dialect has. */
+  /** The scale rule: a key of `SCALE_RULES`, or the name of a rule that no dialect uses. */
   readonly scaleRule: string;
-  /** Whether each row has an amax in place of the tensor's (`rowScaled` of NVFP4). */
+  /** Whether each row has an amax instead of one for the tensor (`rowScaled` of NVFP4). */
   readonly rowScaled: boolean;
-  /** The measure by which 4over6 chooses between two scales of a block (NVFP4), or `none`. */
+  /** The error measure by which 4over6 chooses a block's scale (NVFP4), or `none`. */
   readonly fourOverSix: FourOverSix;
   /** The maximum of the block scales of NVFP4: 448, or 256 with 4over6. */
   readonly e4m3Max: 448 | 256;
   /** Every way of rounding that explains the codes. */
   readonly elements: readonly IdentifiedElements[];
-  /** The dialects that have this rule and one of these ways. */
+  /** The dialects that have this rule and one of these ways of rounding. */
   readonly dialects: readonly DialectName[];
-  /** The explanation in a sentence. */
+  /** The explanation, in one sentence. */
   readonly words: string;
 }
 
-/** A dialect that cannot have made the codes and scales. */
+/** A dialect that did not produce the codes and scales. */
 export interface ExcludedDialect {
   /** The dialect. */
   readonly dialect: DialectName;
-  /** What contradicts it: the first scale or code that it gives otherwise, or that it has other formats. */
+  /** The contradiction: the first scale or code that differs, or the reason that its formats do not fit. */
   readonly because: string;
 }
 
-/** What comes nearest where nothing explains all codes and scales. */
+/** The closest rule, if none explains all codes and scales. */
 export interface NearestReading {
-  /** The rule whose scales differ least. */
+  /** The rule with the fewest differing scales. */
   readonly scaleRule: string;
-  /** Scales that differ from it. */
+  /** Scales that differ from this rule's. */
   readonly scales: DialectCount;
-  /** Codes that differ from those of this rule with the element scaling that comes nearest. */
+  /** Codes that differ from this rule's, under the closest element scaling. */
   readonly codes: DialectCount;
-  /** What is nearest, and what contradicts it, in a sentence. */
+  /** The closest rule and its contradiction, in one sentence. */
   readonly words: string;
 }
 
-/** What made codes and scales, by exclusion. */
+/** What produced the codes and scales, found by exclusion. */
 export interface Identification {
   /**
-   * The dialects that explain every bit by the most usual layout. Several are indistinguishable on the given data; there are
-   * none if no row of the table does. Other readings may name others.
+   * The dialects that explain every bit under the most common layout. Several dialects can be indistinguishable on this input;
+   * the list is empty if none fits. Other readings may name others.
    */
   readonly dialects: readonly DialectName[];
-  /** Every explanation, the ones with the most usual layout first, and of these the ones that dialects have. */
+  /** Every explanation. The most common layouts come first, and among these the rules that dialects use. */
   readonly readings: readonly IdentifiedReading[];
-  /** Every dialect that no reading names, with what contradicts it. */
+  /** Every dialect that no reading names, and its contradiction. */
   readonly excluded: readonly ExcludedDialect[];
-  /** Only without a reading. */
+  /** Present only if there is no reading. */
   readonly nearest?: NearestReading;
-  /** The result in a sentence. */
+  /** The result, in one sentence. */
   readonly words: string;
 }
 
@@ -148,14 +145,14 @@ const checkStored = optionsOf<StoredCodes>(
 );
 
 /**
- * Finds what made codes and scales of `x` (f32, bf16 or f16, finite), by exclusion: which scale rule, rounding of elements,
- * dialect and layout explain every code and scale. It knows the rules and roundings of the tables and others that kernels have
- * (half away from zero, toward zero, nibbles swapped, scales swizzled or transposed, reciprocals), and NVFP4 with 4over6 and with
- * amaxes of rows. All that remain are given, so that a dialect is named only if every bit agrees with it. It waits for the
- * device.
+ * Identifies what quantized `x` (f32, bf16 or f16, finite) to these codes and scales, by exclusion: every scale rule, element
+ * rounding, dialect and layout that explains every code and scale. It knows the rules and roundings of the tables and others that
+ * kernels use (half away from zero, toward zero, swapped nibbles, swizzled or transposed scales, reciprocals), and NVFP4 with
+ * 4over6 or row amaxes. All remaining explanations are returned, so a dialect is named only if every bit agrees with it. Waits
+ * for the device.
  *
- * @throws `ArgumentError` for an empty `x`, one with NaN or infinities, and tensors on different backends, `DTypeError` for an
- * argument that is not a tensor of these types, `ShapeError` for codes and scales that cannot be those of `x`, `DisposedError`
+ * @throws `ArgumentError` for an empty `x`, NaN or infinities in `x`, and tensors on different backends, `DTypeError` for an
+ * argument that is not a tensor of these types, `ShapeError` for codes and scales whose shape does not fit `x`, `DisposedError`
  * for a disposed tensor.
  */
 export function identifyDialect(x: Tensor, stored: StoredCodes): Identification {
@@ -165,15 +162,15 @@ export function identifyDialect(x: Tensor, stored: StoredCodes): Identification 
   requireCodes(codesTensor);
   const scalesTensor = requireTensor("identifyDialect", "scales", ownStored.scales);
   const size = asMatrix(source.shape);
-  const whole = requireTensorScale(ownStored.tensorScale, size[0]);
-  requireBackendOf("identifyDialect", source, codesTensor, scalesTensor, whole);
+  const tensorScale = requireTensorScale(ownStored.tensorScale, size[0]);
+  requireBackendOf("identifyDialect", source, codesTensor, scalesTensor, tensorScale);
   using _scope = new Scope();
   const values = castTo(source, "f32").dataSync() as Float32Array;
   const input: Input = {
     x: source,
     size,
     values,
-    tensorScale: whole?.dataSync() as Float32Array | undefined,
+    tensorScale: tensorScale?.dataSync() as Float32Array | undefined,
   };
   requireFinite(input);
   const readings = codeReadings(codesTensor, size);
@@ -188,10 +185,10 @@ export function identifyDialect(x: Tensor, stored: StoredCodes): Identification 
   return identified(input, readings, all);
 }
 
-/** Throws `DTypeError` for another type than f32, `ShapeError` for neither one value nor one for each row. */
-function requireTensorScale(given: unknown, rows: number): Tensor<"f32"> | undefined {
-  if (given === undefined) return undefined;
-  const tensor = requireF32("identifyDialect", "tensorScale", given);
+/** Throws `DTypeError` unless the type is f32, `ShapeError` unless there is one value, or one for each row. */
+function requireTensorScale(value: unknown, rows: number): Tensor<"f32"> | undefined {
+  if (value === undefined) return undefined;
+  const tensor = requireF32("identifyDialect", "tensorScale", value);
   if (tensor.size === 1 || tensor.size === rows) return tensor;
   throw new ShapeError(
     `identifyDialect: tensorScale is [${tensor.shape}]; give one value, [1], or the amaxes of the rows, [${rows}]`,
@@ -214,7 +211,7 @@ function identified(
   all: readonly ScaleTrial[],
 ): Identification {
   const fitting = all.filter(({ different, tensorScale }) => different === 0 && tensorScale !== undefined);
-  const found = fitting
+  const candidates = fitting
     .flatMap((scale) =>
       readings
         .filter(({ format }) => format === scale.shape.format)
@@ -226,39 +223,39 @@ function identified(
       (a, b) =>
         a.odd - b.odd || Number(b.reading.dialects.length > 0) - Number(a.reading.dialects.length > 0),
     );
-  const made = found.map(({ reading }) => reading);
-  const usual = found.find(({ reading }) => reading.dialects.length > 0)?.odd;
-  const named = found.filter(({ odd }) => odd === usual).flatMap(({ reading }) => reading.dialects);
+  const identified = candidates.map(({ reading }) => reading);
+  const usual = candidates.find(({ reading }) => reading.dialects.length > 0)?.odd;
+  const named = candidates.filter(({ odd }) => odd === usual).flatMap(({ reading }) => reading.dialects);
   const dialects = DIALECT_NAMES.filter((name) => named.includes(name));
-  const base = found[0]?.each ?? nearestOf(input, readings, all);
-  const excluded = DIALECT_NAMES.filter((name) => !made.some((each) => each.dialects.includes(name))).map(
-    (dialect) => ({
-      dialect,
-      because: contradiction(input, dialect, base, all),
-    }),
-  );
-  const nearest = found.length === 0 ? nearestReading(input, base) : undefined;
-  const words = resultWords(dialects, made, nearest);
-  return { dialects, readings: made, excluded, words, ...(nearest ? { nearest } : {}) };
+  const base = candidates[0]?.each ?? nearestOf(input, readings, all);
+  const excluded = DIALECT_NAMES.filter(
+    (name) => !identified.some((each) => each.dialects.includes(name)),
+  ).map((dialect) => ({
+    dialect,
+    because: contradiction(input, dialect, base, all),
+  }));
+  const nearest = candidates.length === 0 ? nearestReading(input, base) : undefined;
+  const words = resultWords(dialects, identified, nearest);
+  return { dialects, readings: identified, excluded, words, ...(nearest ? { nearest } : {}) };
 }
 
-/** A scale trial with a reading of the codes. */
+/** A scale trial paired with a reading of the codes. */
 type Base = Pick<Found, "scale" | "codes">;
 
-/** How many things of the layout and of the scales are not the usual ones. */
+/** The number of unusual properties of the layout and the scales. */
 function oddity({ scale, codes }: Base): number {
   return layoutWords(codes, scale).length + oddScales(scale);
 }
 
-/** How many things a rule has that are not the usual ones: none of the tables, 4over6, amaxes of rows. */
+/** The number of unusual properties of a rule: outside the tables, 4over6, row amaxes. */
 function oddScales({ settings }: ScaleTrial): number {
   if (!settings) return 1;
   const { rowScaled = false, fourOverSix = "none" } = settings;
   return Number(rowScaled) + Number(fourOverSix !== "none");
 }
 
-function readingOf(found: Found): IdentifiedReading {
-  const { scale, codes, elements } = found;
+function readingOf(explanation: Found): IdentifiedReading {
+  const { scale, codes, elements } = explanation;
   const { quantizer, format, tile } = scale.shape;
   const { rowScaled = false, fourOverSix = "none", e4m3Max = 448 } = scale.settings ?? {};
   const specs = elements.flatMap(({ spec }) => (spec ? [JSON.stringify(spec)] : []));
@@ -282,11 +279,11 @@ function readingOf(found: Found): IdentifiedReading {
       words: elementWords(each),
     })),
     dialects: DIALECT_NAMES.filter((name) => specs.includes(JSON.stringify(specOf(name, scale.shape)))),
-    words: foundWords(found),
+    words: foundWords(explanation),
   };
 }
 
-/** The spec of a dialect for a quantizer, format and tile; undefined if it does not have them. */
+/** The spec of a dialect for a quantizer, format and tile; undefined if it does not support them. */
 function specOf(dialect: DialectName, { quantizer, format, tile }: MatrixKind): QuantizeSpec | undefined {
   const { forms }: Dialect = DIALECTS[dialect];
   const form = forms.find((each) => each.quantizer === quantizer);
@@ -296,12 +293,12 @@ function specOf(dialect: DialectName, { quantizer, format, tile }: MatrixKind): 
   return quantizerOf({ dialect, quantizer, format, tile }).spec;
 }
 
-/** The trial with the fewest differing scales, and of several the one that codes agree most with. */
+/** The trial with the fewest differing scales; among several, the one with the fewest differing codes. */
 function nearestOf(input: Input, readings: readonly CodeReading[], all: readonly ScaleTrial[]): Base {
   const shareOf = (trial: ScaleTrial): number =>
     trial.different / trial.expected.length + (trial.settings ? 0 : 0.01);
   const least = all.reduce((share, trial) => Math.min(share, shareOf(trial)), Number.POSITIVE_INFINITY);
-  // trials that read scales in other ways expect the same codes
+  // the expected codes do not depend on how the scales are read
   const rules = new Map<string, ScaleTrial>();
   for (const trial of all) {
     const rule = JSON.stringify([trial.shape, trial.settings]);
@@ -319,12 +316,12 @@ function nearestOf(input: Input, readings: readonly CodeReading[], all: readonly
   return nearest as Base;
 }
 
-/** The codes by the rule's first scaling, or undefined for a rule that is not of the tables. */
+/** The codes by the rule's first element scaling; undefined for a rule outside the tables. */
 function expectedCodes(input: Input, { shape, settings }: ScaleTrial): ArrayLike<number> | undefined {
   return settings && quantizedBy(input.x, shape, settings).plain.codes;
 }
 
-/** How many codes differ from the expected ones. */
+/** The number of codes that differ from the expected ones. */
 function differences(
   expected: ArrayLike<number> | undefined,
   { codes }: CodeReading,
@@ -348,7 +345,7 @@ function nearestReading(input: Input, base: Base): NearestReading {
   };
 }
 
-/** How many codes differ from those of the scaling of the rule that comes nearest, and the first of them in words. */
+/** The number of codes that differ under the rule's closest element scaling, and the first of them in words. */
 function nearestCodes(
   input: Input,
   { scale, codes }: Base,
@@ -365,11 +362,14 @@ function nearestCodes(
   const { scaling, expected, counts } = nearest;
   const at = firstDifference(expected, codes.codes);
   if (at < 0) return { counts };
-  const [given, wanted] = [codes.codes[at] as number, expected[at] as number];
-  return { counts, first: codeContradiction(input, at, given, wanted, ELEMENT_SCALINGS[scaling].formula) };
+  const [actual, wantedCode] = [codes.codes[at] as number, expected[at] as number];
+  return {
+    counts,
+    first: codeContradiction(input, at, actual, wantedCode, ELEMENT_SCALINGS[scaling].formula),
+  };
 }
 
-/** What of the stored bytes contradicts a dialect. */
+/** The first stored scale or code that contradicts a dialect. */
 function contradiction(input: Input, dialect: DialectName, base: Base, all: readonly ScaleTrial[]): string {
   const { shape, reading } = base.scale;
   const spec = specOf(dialect, shape);
@@ -389,12 +389,12 @@ function contradiction(input: Input, dialect: DialectName, base: Base, all: read
   if (scales !== undefined) return scales;
   const { plain } = quantizedBy(input.x, shape, trial.settings, spec.elementScaling);
   const at = firstDifference(plain.codes, base.codes.codes);
-  const [given, wanted] = [base.codes.codes[at] ?? 0, plain.codes[at] ?? 0];
+  const [actual, wantedCode] = [base.codes.codes[at] ?? 0, plain.codes[at] ?? 0];
   return codeContradiction(
     input,
     Math.max(at, 0),
-    given,
-    wanted,
+    actual,
+    wantedCode,
     ELEMENT_SCALINGS[spec.elementScaling].formula,
   );
 }

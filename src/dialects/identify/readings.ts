@@ -1,4 +1,4 @@
-/** The ways in which stored bytes can be read as a code for each element and a scale for each block. */
+/** The ways to read stored bytes as one code for each element and one scale for each block. */
 import { DTypeError } from "../../errors.js";
 import {
   BLOCK_FORMATS,
@@ -27,8 +27,8 @@ import type { Tensor } from "../../tensor/tensor.js";
 import { scaleValue } from "../plain.js";
 
 /**
- * How codes of elements lie in bytes. `halves`: the first half of a block of 32 (or 16) is in the low nibbles, the second in the
- * high. `plus 8`: eight integers of four bits in an i32 from the low bits up, each plus 8.
+ * How codes are packed in bytes. `halves`: the low nibbles hold the first half of a block of 32 (or 16), the high nibbles the
+ * second. `plus 8`: an i32 holds eight 4-bit integers from the low bits up, each plus 8.
  */
 export type CodePacking =
   | "byte each"
@@ -39,33 +39,33 @@ export type CodePacking =
   | "eight in a word, plus 8"
   | "six bits";
 
-/** A way to read the codes, and what it gives. */
+/** One way to read the codes, and the result. */
 export interface CodeReading {
   readonly format: ScalarFormat;
   readonly packing: CodePacking;
-  /** Whether the codes are stored as the transpose. */
+  /** Whether the transpose is stored. */
   readonly transposed: boolean;
   /** A code for each element of the matrix [rows, columns]. */
   readonly codes: Uint8Array;
 }
 
-/** How the matrix of scales lies in memory. */
+/** The memory layout of the scale matrix. */
 export type ScaleArrangement = "plain" | "transposed" | "padded" | "padded, transposed" | "swizzled";
 
-/** What is stored of a scale: itself, or one over it. */
+/** Whether the stored number is the scale or its reciprocal. */
 export type ScaleForm = "scale" | "reciprocal";
 
-/** A way to read the scales, and what it gives. */
+/** One way to read the scales, and the result. */
 export interface ScaleReading {
   readonly quantizer: BlockFormatName;
   readonly tile: Tile;
   readonly arrangement: ScaleArrangement;
   readonly form: ScaleForm;
-  /** A code, or an f32, for each scale in the order of `PlainQuantized`. */
+  /** A code or an f32 for each scale, in the order of `PlainQuantized`. */
   readonly scales: Uint8Array | Float32Array;
 }
 
-/** The codes of a packing, one for each stored element. */
+/** Unpacks the codes, one for each stored element. */
 const UNPACK: Readonly<Record<CodePacking, (bytes: Uint8Array) => Uint8Array>> = {
   "byte each": (bytes) => bytes,
   "low nibble first": unpackFour,
@@ -89,7 +89,7 @@ function halves(bytes: Uint8Array, size: number): Uint8Array {
 const PACKED_FOUR = ["low nibble first", "high nibble first", "halves of 32", "halves of 16"] as const;
 const FORMATS = [...new Set(Object.values(BLOCK_FORMATS).flatMap(({ elements }) => elements))];
 
-/** The formats and packings that `stored` bytes for `count` elements can have. */
+/** The formats and packings that fit `stored` for `count` elements. */
 function packingsOf(
   dtype: DType,
   bytes: Uint8Array,
@@ -122,14 +122,14 @@ function transpose<T extends Uint8Array | Float32Array>(from: T, rows: number, c
   return out;
 }
 
-/** Whether a shape can be that of a matrix [rows, ...], that of its transpose, or either. */
+/** Whether a shape fits the matrix [rows, ...], its transpose, or both. */
 function orientations(shape: Shape, [rows, columns]: readonly [number, number]): readonly boolean[] {
   const [down] = asMatrix(shape);
   const fits = [down === rows, down === columns];
   return fits[0] || fits[1] ? [false, true].filter((turned) => fits[turned ? 1 : 0]) : [false, true];
 }
 
-/** Throws `DTypeError` for a tensor that has no codes of eight bits or fewer. */
+/** Throws `DTypeError` unless the tensor holds codes of at most eight bits. */
 export function requireCodes(stored: Tensor): void {
   if (["u8", "i32", ...FORMATS].includes(stored.dtype)) return;
   throw new DTypeError(
@@ -137,7 +137,7 @@ export function requireCodes(stored: Tensor): void {
   );
 }
 
-/** Every way to read `stored` as codes of a matrix of that size. Waits for the device. */
+/** Every way to read `stored` as codes of a matrix of this size. Waits for the device. */
 export function codeReadings(
   stored: Tensor,
   size: readonly [rows: number, columns: number],
@@ -158,7 +158,9 @@ export function codeReadings(
   return seen;
 }
 
-/** Where the scale of line i and block j lies, and how many are stored, for `down` lines of `across` blocks. */
+/**
+ * A layout for `down` lines of `across` blocks: the index of the scale of line i and block j, and the number of stored scales.
+ */
 interface Arrangement {
   readonly size: (down: number, across: number) => number;
   readonly at: (i: number, j: number, down: number, across: number) => number;
@@ -177,7 +179,7 @@ const ARRANGEMENTS: Readonly<Record<ScaleArrangement, readonly Arrangement[]>> =
 
 const NAMES = Object.keys(ARRANGEMENTS) as readonly ScaleArrangement[];
 
-/** Stored scales as those of a quantizer: codes of its type or f32. Undefined if they cannot be. */
+/** Reads stored scales as the type of a quantizer's scales: its codes, or f32. Undefined if the types do not fit. */
 function asScales(stored: Tensor, type: BlockFormat["scale"]): Uint8Array | Float32Array | undefined {
   const { dtype } = stored;
   if (isWide(dtype)) {
@@ -208,10 +210,7 @@ function reciprocals(scales: Uint8Array | Float32Array): Uint8Array | Float32Arr
   return scales.every((code) => code < 255) ? scales.map((code) => 254 - code) : undefined;
 }
 
-/**
- * Every way to read `stored` as scales of that quantizer. Those of f32 that are reciprocals are given as they are stored: one
- * over a scale, rounded.
- */
+/** Every way to read `stored` as scales of this quantizer. Reciprocal f32 scales are returned as stored, which is 1/s rounded. */
 export function scaleReadings(
   stored: Tensor,
   quantizer: BlockFormatName,

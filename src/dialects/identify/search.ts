@@ -1,4 +1,4 @@
-/** The search for what made codes and scales: each reading of them against each rule, to the first element that contradicts. */
+/** Searches for what produced codes and scales: tries every rule on every reading and stops at the first contradiction. */
 import { BLOCK_FORMAT_NAMES, blockFormat, blocksIn, scaleSpan } from "../../formats/block.js";
 import type { BlockScaleFormat } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
@@ -40,13 +40,13 @@ export interface Input {
   readonly x: Tensor<WideDType>;
   readonly values: Float32Array;
   readonly size: readonly [rows: number, columns: number];
-  /** The scale of the tensor, or the amaxes of its rows, where they are given. */
+  /** The global scale, or the row amaxes; undefined if the caller has neither. */
   readonly tensorScale?: Float32Array | undefined;
 }
 
 /**
- * What is stored of a whole tensor: that which the rule stores, one over it, or in place of an amax the decode scale amax / 2688
- * or the encode scale 2688 / amax.
+ * How the tensor scale is stored: as the rule's number, as its reciprocal, or, for rules that store an amax, as the decode scale
+ * amax / 2688 or the encode scale 2688 / amax.
  */
 export type TensorScaleForm =
   | "as the rule stores it"
@@ -55,41 +55,44 @@ export type TensorScaleForm =
   | "encode scale"
   | "not given";
 
-/** A rule whose scales were compared with a reading. */
+/** The comparison of one rule with one reading of the scales. */
 export interface ScaleTrial {
   readonly shape: MatrixKind;
   readonly reading: ScaleReading;
-  /** The rule of the tables, or the name of another. */
+  /** The name of the rule, in the tables or of another rule. */
   readonly rule: string;
   readonly settings?: ScaleSettings;
   readonly formula: string;
   /** The scales by the rule. */
   readonly expected: Uint8Array | Float32Array;
-  /** What the rule stores beside them: one number of the tensor, or with `rowScaled` the amax of each row. */
-  readonly whole?: Float32Array;
+  /**
+   * The numbers that the rule stores in addition to the block scales: one tensor scale or amax, or with `rowScaled` one amax for
+   * each row.
+   */
+  readonly tensorNumbers?: Float32Array;
   readonly tensorScale: TensorScaleForm | undefined;
   readonly different: number;
-  /** The first scale that differs. */
+  /** The index of the first scale that differs. */
   readonly first?: number;
 }
 
-/** One way in which elements can have become codes. */
+/** One way in which elements may have been rounded to codes. */
 export interface ElementTrial extends ElementRule {
-  /** What is rounded. */
+  /** The rounded expression. */
   readonly formula: string;
-  /** The name in the table, where the library can do it. */
+  /** The element scaling of the tables, if one matches. */
   readonly scaling?: ElementScalingName;
   readonly spec?: QuantizeSpec;
 }
 
-/** A reading that a rule explains in every bit. */
+/** A reading in which a rule explains every bit. */
 export interface Found {
   readonly scale: ScaleTrial;
   readonly codes: CodeReading;
   readonly elements: readonly ElementTrial[];
 }
 
-/** Where scales differ. Two NaN are equal. */
+/** Counts differing scales. Two NaN are equal. */
 function mismatches(
   reading: ScaleReading,
   expected: Uint8Array | Float32Array,
@@ -97,51 +100,54 @@ function mismatches(
   const isReciprocal = reading.form === "reciprocal" && expected instanceof Float32Array;
   let [different, first] = [0, -1];
   for (let i = 0; i < expected.length; i++) {
-    const own = expected[i] as number;
-    if (Object.is(reading.scales[i], isReciprocal ? Math.fround(1 / own) : own)) continue;
+    const number = expected[i] as number;
+    if (Object.is(reading.scales[i], isReciprocal ? Math.fround(1 / number) : number)) continue;
     if (different++ === 0) first = i;
   }
   return different === 0 ? { different } : { different, first };
 }
 
-/** What is stored in each form, for the number that a rule has and, of an amax, the largest product of a code and a scale. */
+/**
+ * Computes the stored number of each form from the rule's number. `largest` is the largest product of a code and a scale, which
+ * only amaxes need.
+ */
 const TENSOR_FORMS: Readonly<
-  Record<Exclude<TensorScaleForm, "not given">, (own: number, largest: number) => number>
+  Record<Exclude<TensorScaleForm, "not given">, (number: number, largest: number) => number>
 > = {
-  "as the rule stores it": (own) => own,
-  reciprocal: (own) => Math.fround(1 / own),
-  "decode scale": (own, largest) => Math.fround(own / largest),
-  "encode scale": (own, largest) => Math.fround(largest / own),
+  "as the rule stores it": (number) => number,
+  reciprocal: (number) => Math.fround(1 / number),
+  "decode scale": (number, largest) => Math.fround(number / largest),
+  "encode scale": (number, largest) => Math.fround(largest / number),
 };
 const ANY_FORMS = ["as the rule stores it", "reciprocal"] as const;
 const AMAX_FORMS = [...ANY_FORMS, "decode scale", "encode scale"] as const;
 
-/** The largest number of NVFP4 under the settings: an amax over it is the scale that decodes. */
+/** The largest NVFP4 value under the settings; amax / largest is the decode scale. */
 function largestOf({ e4m3Max = 448 }: ScaleSettings): number {
   return 6 * e4m3Max;
 }
 
 /**
- * In which form stored scales of the tensor, or amaxes of rows, are those of a rule; undefined if in none. A tensor's scale may
- * be stored for each row.
+ * The form in which the stored tensor scale, or the row amaxes, agree with a rule; undefined if none does. The tensor scale may
+ * be repeated for each row.
  */
 function tensorForm(
   settings: ScaleSettings,
-  own: Float32Array,
-  given: Float32Array | undefined,
+  numbers: Float32Array,
+  stored: Float32Array | undefined,
 ): TensorScaleForm | undefined {
-  if (given === undefined) return "not given";
-  if (own.length !== 1 && own.length !== given.length) return undefined;
+  if (stored === undefined) return "not given";
+  if (numbers.length !== 1 && numbers.length !== stored.length) return undefined;
   const forms = tensorScaleRole(settings.scaleRule) === "amax" ? AMAX_FORMS : ANY_FORMS;
   const largest = largestOf(settings);
   return forms.find((form) =>
-    given.every((each, i) =>
-      Object.is(TENSOR_FORMS[form](own[own.length === 1 ? 0 : i] as number, largest), each),
+    stored.every((each, i) =>
+      Object.is(TENSOR_FORMS[form](numbers[numbers.length === 1 ? 0 : i] as number, largest), each),
     ),
   );
 }
 
-/** Every rule against every reading of the scales that goes with these formats. */
+/** Compares every rule with every reading of the scales that fits one of these formats. */
 export function scaleTrials(
   input: Input,
   scales: Tensor,
@@ -151,14 +157,15 @@ export function scaleTrials(
   for (const quantizer of BLOCK_FORMAT_NAMES) {
     const row = blockFormat(quantizer);
     if (row.scaleSource === "given") continue;
-    const own = formats.filter((format) => row.elements.includes(format));
+    const elementFormats = formats.filter((format) => row.elements.includes(format));
     for (const tile of row.tiles) {
       const readings =
-        own.length === 0 || input.size[1] % row.multiple !== 0
+        elementFormats.length === 0 || input.size[1] % row.multiple !== 0
           ? []
           : scaleReadings(scales, quantizer, tile, input.size);
       if (readings.length === 0) continue;
-      for (const format of own) trials.push(...trialsOf(input, { quantizer, format, tile }, readings));
+      for (const format of elementFormats)
+        trials.push(...trialsOf(input, { quantizer, format, tile }, readings));
     }
   }
   return trials;
@@ -169,16 +176,17 @@ function trialsOf(input: Input, shape: MatrixKind, readings: readonly ScaleReadi
   const ofTables = scaleSettings(shape).flatMap((settings) => {
     const { plain } = quantizedBy(input.x, shape, settings);
     const { scales: expected, lineAmaxes } = plain;
-    const whole = plain.whole === undefined ? lineAmaxes : Float32Array.of(plain.whole);
+    const tensorNumbers = plain.whole === undefined ? lineAmaxes : Float32Array.of(plain.whole);
     const { formula } = SCALE_RULES[settings.scaleRule];
-    const form = whole === undefined ? "not given" : tensorForm(settings, whole, input.tensorScale);
+    const form =
+      tensorNumbers === undefined ? "not given" : tensorForm(settings, tensorNumbers, input.tensorScale);
     const trial = { shape, rule: settings.scaleRule, settings, formula, expected, tensorScale: form };
-    return [whole === undefined ? trial : { ...trial, whole }];
+    return [tensorNumbers === undefined ? trial : { ...trial, tensorNumbers }];
   });
   const amaxes = amaxesOf(input.values, shape, input.size);
   const others = OTHER_RULES[type].map(({ name, formula, of }) => {
-    const made = Array.from(amaxes, (amax) => of(amax, shape.format));
-    const expected = type === "f32" ? Float32Array.from(made) : Uint8Array.from(made);
+    const scales = Array.from(amaxes, (amax) => of(amax, shape.format));
+    const expected = type === "f32" ? Float32Array.from(scales) : Uint8Array.from(scales);
     return { shape, rule: name, formula, expected, tensorScale: "not given" as const };
   });
   return readings.flatMap((reading) =>
@@ -186,24 +194,24 @@ function trialsOf(input: Input, shape: MatrixKind, readings: readonly ScaleReadi
   );
 }
 
-/** The first element whose code differs, or -1. */
+/** The index of the first code that differs, or -1. */
 export function firstDifference(a: Uint8Array, b: Uint8Array): number {
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return i;
   return -1;
 }
 
-/** How an element scaling rounds. */
+/** The rounding of an element scaling. */
 function ruleOf(scaling: ElementScalingName): ElementRule {
   const { bits }: ElementScaling = ELEMENT_SCALINGS[scaling];
   const zero = (["addsZero", "plusZero", "minusZero"] as const).find((bit) => bits.includes(bit)) ?? "kept";
   return { rounding: tiesOf(scaling), zero, overflow: "saturate" };
 }
 
-/** The ways by which a rule's scales and these codes go together: those of the library, or others if it has none. */
+/** The ways of rounding that explain these codes under a rule's scales: those of the tables, or others if no table entry fits. */
 export function elementTrials(input: Input, scale: ScaleTrial, codes: CodeReading): readonly ElementTrial[] {
   const { settings } = scale;
-  const known = settings ? scalingsOf(settings.scaleRule, scale.shape.format) : [];
-  const fitting = known.flatMap((scaling): readonly ElementTrial[] => {
+  const scalings = settings ? scalingsOf(settings.scaleRule, scale.shape.format) : [];
+  const fitting = scalings.flatMap((scaling): readonly ElementTrial[] => {
     if (!settings) return [];
     const { plain, spec } = quantizedBy(input.x, scale.shape, settings, scaling);
     if (firstDifference(plain.codes, codes.codes) >= 0) return [];
@@ -212,7 +220,7 @@ export function elementTrials(input: Input, scale: ScaleTrial, codes: CodeReadin
   return fitting.length > 0 ? fitting : otherElements(input, scale, codes);
 }
 
-/** A way to divide an element by its scale, whose result a kernel rounds to a code. */
+/** An expression that divides an element by its scale; a kernel rounds its result to a code. */
 interface Product {
   readonly formula: string;
   readonly of: (x: number, scale: number, amax: number, max: number) => number;
@@ -232,31 +240,31 @@ const PRODUCTS: Readonly<Record<BlockScaleFormat, readonly Product[]>> = {
   ],
 };
 
-/** Numbers rounded to the type of the input. */
+/** Rounds numbers to the type of the input. */
 function roundedAs({ x }: Input, products: Float32Array): Float32Array {
   using _scope = new Scope();
   const rounded = castTo(tensor(x.backend, products), x.dtype);
   return castTo(rounded, "f32").dataSync().slice() as Float32Array;
 }
 
-/** What elements of a block are divided by: its scale, with that of the tensor or of the row. */
-function divisors({ expected, reading, settings, whole }: ScaleTrial, columns: number): Float32Array {
+/** The divisor of each block's elements: the block scale combined with the tensor's or row's scale. */
+function divisors({ expected, reading, settings, tensorNumbers }: ScaleTrial, columns: number): Float32Array {
   const { scale: type } = blockFormat(reading.quantizer);
   const role = settings && tensorScaleRole(settings.scaleRule);
   const across = blocksIn(columns, scaleSpan(reading)[1]);
   return Float32Array.from(expected, (stored, i) => {
     const scale = scaleValue(type, stored);
-    if (!settings || whole === undefined || role === undefined) return scale;
-    const beside = whole[settings.rowScaled ? Math.floor(i / across) : 0] as number;
-    if (role === "divisor") return fround(scale / beside);
-    if (role === "multiplier") return fround(scale * beside);
-    return fround(fround(scale * beside) * fround(1 / largestOf(settings)));
+    if (!settings || tensorNumbers === undefined || role === undefined) return scale;
+    const tensorNumber = tensorNumbers[settings.rowScaled ? Math.floor(i / across) : 0] as number;
+    if (role === "divisor") return fround(scale / tensorNumber);
+    if (role === "multiplier") return fround(scale * tensorNumber);
+    return fround(fround(scale * tensorNumber) * fround(1 / largestOf(settings)));
   });
 }
 
 /**
- * All ways of rounding that give these codes, the simplest ones first; for one product alone. Random bits explain codes only if
- * no other rounding of any product does, because they allow either neighbour.
+ * The ways of rounding outside the tables that explain these codes, for the first product that has any; the simplest come first.
+ * Stochastic rounding is tried last, over all products, because it allows either neighbour.
  */
 function otherElements(
   input: Input,
@@ -277,13 +285,13 @@ function otherElements(
             (rule.rounding !== "stochastic" || looksRandom(format, products, codes)),
         );
         const { formula } = product;
-        const said = typed ? `${formula}, rounded to ${x.dtype}` : formula;
-        if (fitting.length > 0) return simplest(fitting).map((rule) => ({ ...rule, formula: said }));
+        const typedFormula = typed ? `${formula}, rounded to ${x.dtype}` : formula;
+        if (fitting.length > 0) return simplest(fitting).map((rule) => ({ ...rule, formula: typedFormula }));
       }
   return [];
 }
 
-/** The numbers that a product gives under a rule's scales. */
+/** Computes a product for all elements under a rule's scales. */
 function productsUnder(
   { values, size }: Input,
   scale: ScaleTrial,
@@ -300,12 +308,12 @@ function productsUnder(
     });
 }
 
-/** The least share of inexact elements whose codes random bits put on the farther side, a fifth of what is expected. */
+/** The minimum share of inexact elements on the farther neighbour that suggests random bits: a fifth of the expected quarter. */
 const RANDOM_SHARE = 1 / 20;
 
 /**
- * Whether so many codes are not the nearest ones that random bits can have chosen them: a quarter of those between two codes is
- * expected. A few others, or one alone, are wrong codes.
+ * Whether enough codes are on the farther neighbour to suggest random bits, which put a quarter of the inexact ones there. A few
+ * such codes, or a single one, are errors.
  */
 function looksRandom(format: ScalarFormat, products: Float32Array, codes: Uint8Array): boolean {
   const nearest = { rounding: "tiesToEven", zero: "kept", overflow: "saturate" } as const;
@@ -322,7 +330,7 @@ function looksRandom(format: ScalarFormat, products: Float32Array, codes: Uint8A
   return farther > 1 && farther >= inexact * RANDOM_SHARE;
 }
 
-/** A NaN product, as zero over zero, says nothing. */
+/** A NaN product, such as 0 / 0, contradicts nothing. */
 function fits(format: ScalarFormat, rule: ElementRule, product: number, code: number): boolean {
   return Number.isNaN(product) || becomes(format, rule, product, code);
 }
@@ -335,7 +343,7 @@ function rules(roundings: readonly ElementRounding[]): readonly ElementRule[] {
   );
 }
 
-/** Without those that differ from another only in what no element shows: usual zeros and overflow come first. */
+/** Keeps the rules with the first one's zeros and overflow: no element distinguishes the others. */
 function simplest(fitting: readonly ElementRule[]): readonly ElementRule[] {
   const [first] = fitting;
   return fitting.filter((rule) => rule.zero === first?.zero && rule.overflow === first.overflow);

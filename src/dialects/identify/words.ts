@@ -1,4 +1,4 @@
-/** What was found, in sentences. */
+/** Words for what `identifyDialect` finds. */
 import { blockFormat, isLineWide, isTensorWide, scaleSpan } from "../../formats/block.js";
 import { decidesTies, ELEMENT_SCALINGS } from "../../formats/element-scalings.js";
 import { scaleLines } from "../../tensor/geometry.js";
@@ -7,7 +7,7 @@ import type { ElementRounding, ElementZero } from "./elements.js";
 import type { CodeReading } from "./readings.js";
 import type { ElementTrial, Found, Input, ScaleTrial } from "./search.js";
 
-/** What is rounded to a code, and how. */
+/** The rounded expression and the rounding. */
 export function elementWords({ scaling, formula, rounding, zero, overflow }: ElementTrial): string {
   if (scaling)
     return `elements ${ELEMENT_SCALINGS[scaling].formula}${decidesTies(scaling) ? "" : ", half to even"}`;
@@ -42,7 +42,7 @@ const CODES: Readonly<Record<CodeReading["packing"], string>> = {
   "six bits": "codes of six bits packed from the low ones",
 };
 
-/** How codes and scales lie, where it is not the usual way. */
+/** The layout of codes and scales where it is unusual. */
 export function layoutWords(
   { packing, transposed }: CodeReading,
   { reading, tensorScale }: ScaleTrial,
@@ -58,7 +58,9 @@ export function layoutWords(
   ].filter((each) => each !== "");
 }
 
-/** The name of a rule with what else decides its scales: "row-scaled twoLevel", "twoLevel by 4over6 (mae, at most 256)". */
+/**
+ * The name of a rule with other settings that affect its scales: "row-scaled twoLevel", "twoLevel by 4over6 (mae, at most 256)".
+ */
 function ruleWords({ rule, settings }: ScaleTrial): string {
   const { rowScaled = false, fourOverSix = "none", e4m3Max } = settings ?? {};
   const choice = fourOverSix === "none" ? "" : ` by 4over6 (${fourOverSix}, at most ${e4m3Max})`;
@@ -77,7 +79,7 @@ export function foundWords({ scale, codes, elements }: Found): string {
   ].join(", ");
 }
 
-/** The block of a scale by its place among scales. */
+/** The name of a block by the index of its scale. */
 function blockName({ shape }: ScaleTrial, { size }: Input, index: number): string {
   if (isTensorWide(shape.tile)) return "of the tensor";
   if (isLineWide(shape.tile)) return `of row ${index}`;
@@ -86,36 +88,36 @@ function blockName({ shape }: ScaleTrial, { size }: Input, index: number): strin
   return `of the block at [${Math.floor(index / across) * lines}, ${(index % across) * length}]`;
 }
 
-/** Why a rule did not make these scales. Undefined if it could have. */
+/** The first scale that contradicts a rule; undefined if all agree. */
 export function scaleContradiction(trial: ScaleTrial, input: Input): string | undefined {
   const { reading, expected, first, formula, tensorScale, different } = trial;
   const type = blockFormat(reading.quantizer).scale;
   const rule = ruleWords(trial);
   if (first !== undefined) {
-    const [given, wanted] = [reading.scales[first] as number, expected[first] as number];
-    const said = reading.form === "scale" ? "is" : "is, as one over what is stored,";
-    return `${different} of ${expected.length} scales differ: that ${blockName(trial, input, first)} ${said} ${numberText(scaleValue(type, given))}, ${rule} (${formula}) gives ${numberText(scaleValue(type, wanted))}`;
+    const [actual, expectedScale] = [reading.scales[first] as number, expected[first] as number];
+    const verb = reading.form === "scale" ? "is" : "is, as one over what is stored,";
+    return `${different} of ${expected.length} scales differ: that ${blockName(trial, input, first)} ${verb} ${numberText(scaleValue(type, actual))}, ${rule} (${formula}) gives ${numberText(scaleValue(type, expectedScale))}`;
   }
   if (tensorScale !== undefined) return undefined;
-  const { whole = new Float32Array(1), settings } = trial;
+  const { tensorNumbers: numbers = new Float32Array(1), settings } = trial;
   if (!settings?.rowScaled)
-    return `the scale of the tensor is not the ${numberText(whole[0] ?? 0)} of ${rule}`;
-  const { tensorScale: given = new Float32Array() } = input;
-  if (given.length !== whole.length)
-    return `${rule} has an amax for each of ${whole.length} rows, of which ${given.length} is given`;
-  const row = whole.findIndex((each, i) => !Object.is(each, given[i]));
-  return `the amax of row ${row} is ${numberText(whole[row] ?? 0)}, not ${numberText(given[row] ?? 0)}`;
+    return `the scale of the tensor is not the ${numberText(numbers[0] ?? 0)} of ${rule}`;
+  const { tensorScale: stored = new Float32Array() } = input;
+  if (stored.length !== numbers.length)
+    return `${rule} has an amax for each of ${numbers.length} rows, of which ${stored.length} is given`;
+  const row = numbers.findIndex((each, i) => !Object.is(each, stored[i]));
+  return `the amax of row ${row} is ${numberText(numbers[row] ?? 0)}, not ${numberText(stored[row] ?? 0)}`;
 }
 
-/** Why a scaling did not make these codes. */
+/** The first code that contradicts an element scaling. */
 export function codeContradiction(
   input: Input,
   at: number,
-  given: number,
-  wanted: number,
+  actual: number,
+  expected: number,
   formula: string,
 ): string {
   const [, columns] = input.size;
   const place = `[${Math.floor(at / columns)}, ${at % columns}]`;
-  return `the code at ${place}, of ${numberText(input.values[at] as number)}, is ${codeText(given)}; ${formula} gives ${codeText(wanted)}`;
+  return `the code at ${place}, of ${numberText(input.values[at] as number)}, is ${codeText(actual)}; ${formula} gives ${codeText(expected)}`;
 }

@@ -1,9 +1,9 @@
-/** One block of a packed layout: its bytes by their offsets, little endian. */
+/** One block of a packed layout: reads its bytes by offset, little endian. */
 import { valueOfCode } from "../../formats/derive.js";
 
 const HALF = Float32Array.from({ length: 65536 }, (_, code) => valueOfCode("f16", code));
 
-/** A block of a tensor, which moves from one to the next. */
+/** A cursor on the blocks of a tensor. */
 export class Block {
   /** The offset of the block in the bytes of the tensor. */
   at = 0;
@@ -38,10 +38,10 @@ export class Block {
   }
 }
 
-/** The value of bits that are those of an f16. */
+/** The value of an f16 from its bits. */
 export function halfOf(bits: number): number {
   return HALF[bits] as number;
 }
 
-/** Decodes one block: gives the element at each index. Products and sums are rounded to f32, one after the other. */
+/** Decodes one block: calls `put` with the value at each index. Products and sums are rounded to f32 one after another. */
 export type Decode = (block: Block, put: (index: number, value: number) => void) => void;

@@ -1,25 +1,25 @@
-/** Packed layouts of 256 elements whose codes are indices into a book, with signs beside them. */
+/** Packed layouts of 256 elements whose codes index a codebook. The signs are stored separately. */
 import { type Block, type Decode, halfOf } from "./block.js";
 import { CODEBOOKS } from "./codebooks.js";
 
 const { fround } = Math;
 
-/** The signs of eight elements that seven bits say: an even number of them is negative. */
+/** The sign bits of eight elements from seven: the number of negative elements is even. */
 const SIGNS = Uint8Array.from({ length: 128 }, (_, bits) => {
   let odd = 0;
   for (let rest = bits; rest > 0; rest >>>= 1) odd ^= rest & 1;
   return bits | (odd << 7);
 });
 
-/** What eight elements have: entries of a book, their signs, and the scale. */
+/** Eight elements: their codebook entries, signs, and scale. */
 interface Eight {
   readonly scale: number;
   readonly signs: number;
-  /** The entries of the book: one of eight values, or two of four. */
+  /** One codebook entry of eight values, or two of four. */
   readonly entries: readonly number[];
 }
 
-/** A layout whose elements come in 32 groups of eight. */
+/** A layout of 32 groups of eight elements. */
 function eights(book: Float32Array, width: 4 | 8, of: (block: Block, group: number) => Eight): Decode {
   return (block, put) => {
     for (let group = 0; group < 32; group++) {
@@ -33,7 +33,7 @@ function eights(book: Float32Array, width: 4 | 8, of: (block: Block, group: numb
   };
 }
 
-/** The scale of four bits: an odd multiple of a half, times `factor`. */
+/** A scale from four bits: an odd multiple of a half, times `factor`. */
 const stepped = (scale: number, bits: number, factor: number): number =>
   fround(fround(scale * (0.5 + bits)) * factor);
 
@@ -79,9 +79,9 @@ const iq3xxs = eights(CODEBOOKS.iq3xxs, 4, (block, group) => {
 const iq3s = eights(CODEBOOKS.iq3s, 4, (block, group) => {
   const high = block.u8(66 + (group >>> 2)) >>> (2 * (group & 3));
   const scales = block.u8(106 + (group >>> 3));
-  const own = 1 + 2 * ((scales >>> (group & 4 ? 4 : 0)) & 15);
+  const multiple = 1 + 2 * ((scales >>> (group & 4 ? 4 : 0)) & 15);
   return {
-    scale: fround(block.f16(0) * own),
+    scale: fround(block.f16(0) * multiple),
     signs: block.u8(74 + group),
     entries: [
       block.u8(2 + 2 * group) | ((high & 1) << 8),
@@ -92,7 +92,7 @@ const iq3s = eights(CODEBOOKS.iq3s, 4, (block, group) => {
 
 const DELTA = 0.125;
 
-/** Three values, and an offset of either sign for eight of them. */
+/** Writes eight values of a ternary codebook entry, each shifted by +-DELTA. */
 function put8(
   put: (index: number, value: number) => void,
   group: number,
@@ -104,12 +104,12 @@ function put8(
 }
 
 const iq1s: Decode = (block, put) => {
-  const whole = block.f16(0);
+  const blockScale = block.f16(0);
   for (let group = 0; group < 32; group++) {
     const word = block.u16(34 + 2 * (group >>> 2));
     const high = (word >>> (3 * (group & 3))) & 7;
     put8(put, group, {
-      scale: fround(whole * (2 * ((word >>> 12) & 7) + 1)),
+      scale: fround(blockScale * (2 * ((word >>> 12) & 7) + 1)),
       entry: block.u8(2 + group) | (high << 8),
       negative: word >= 0x8000,
     });
@@ -120,13 +120,13 @@ const IQ1M = { codes: 0, highs: 32, scales: 48 } as const;
 
 const iq1m: Decode = (block, put) => {
   const scales = [0, 1, 2, 3].map((i) => block.u16(IQ1M.scales + 2 * i)) as [number, number, number, number];
-  const whole = halfOf(scales.reduce((bits, word, i) => bits | ((word >>> 12) << (4 * i)), 0));
+  const blockScale = halfOf(scales.reduce((bits, word, i) => bits | ((word >>> 12) << (4 * i)), 0));
   for (let group = 0; group < 32; group++) {
     const high = block.u8(IQ1M.highs + (group >>> 1)) >>> (4 * (group & 1));
     const part = group >>> 1;
-    const own = ((scales[part >>> 2] as number) >>> (3 * (part & 3))) & 7;
+    const bits = ((scales[part >>> 2] as number) >>> (3 * (part & 3))) & 7;
     put8(put, group, {
-      scale: fround(whole * (2 * own + 1)),
+      scale: fround(blockScale * (2 * bits + 1)),
       entry: block.u8(IQ1M.codes + group) | ((high & 7) << 8),
       negative: (high & 8) !== 0,
     });

@@ -1,13 +1,13 @@
 /**
- * The codebooks of packed layouts: entries of 4 or 8 values, by their index. A book is stored as the indices of its values, of so
- * many bits each, from the low bits of the first byte on.
+ * The codebooks of packed layouts: entries of 4 or 8 values, by their index. A codebook is stored as indices into its list of
+ * values, with a fixed number of bits each, from the low bits of the first byte up.
  */
 
 interface Book {
   readonly entries: number;
-  /** The number of values of an entry. */
+  /** The number of values in an entry. */
   readonly width: number;
-  /** The values that occur. */
+  /** The distinct values. */
   readonly values: readonly number[];
 }
 
@@ -21,7 +21,7 @@ function book({ entries, width, values }: Book, text: string): Float32Array {
   });
 }
 
-/** The values of each book, entry by entry. Those of iq1 are for IQ1_S and IQ1_M. */
+/** The values of each codebook, entry by entry. IQ1_S and IQ1_M share iq1. */
 export const CODEBOOKS = {
   iq2xxs: book(
     { entries: 256, width: 8, values: [8, 25, 43] },

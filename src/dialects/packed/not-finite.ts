@@ -1,23 +1,23 @@
-/** Values of packed blocks that are NaN or infinite, found by the scales of the blocks. */
+/** Counts NaN and infinite values of packed blocks, by looking at the scales first. */
 import { dequantizePacked, PACKED_LAYOUTS, type PackedLayoutName } from "./packed.js";
 
-/** Whether the values of the block at an offset may be NaN or infinite; if not, all are finite. */
+/** Whether the block at an offset may contain NaN or infinite values. If not, all its values are finite. */
 type Test = (bytes: Uint8Array, at: number) => boolean;
 
-/** Scales in f16 at these offsets of a block. The products and sums of finite ones with codes are within the range of f32. */
+/** Tests the f16 scales at these offsets of a block. If they are finite, products and sums with codes stay within f32. */
 const halves =
   (...offsets: readonly number[]): Test =>
   (bytes, at) =>
     offsets.some((offset) => ((bytes[at + offset + 1] as number) & 0x7c) === 0x7c);
 
-/** A scale in f32 at the beginning, from which on integers of 8 bits may make it infinite. */
+/** Tests an f32 scale at the beginning of the block: from 2^113 on, an 8-bit integer may overflow it. */
 const float: Test = (bytes, at) => ((bytes[at + 3] as number) & 0x7f) >= 0x78;
 
-/** The four bits of a scale in f16 are the upper ones of four words. */
+/** Tests an f16 scale whose bits are the top four bits of four words. */
 const scattered: Test = (bytes, at) =>
   ((bytes[at + 53] as number) & 0xc0) === 0xc0 && ((bytes[at + 55] as number) & 0x70) === 0x70;
 
-/** The test of each layout that has a scale for all of a block; of the others, every block is decoded. */
+/** The test of each layout that has a scale for the whole block. Blocks of other layouts are always decoded. */
 const TESTS: Readonly<Partial<Record<PackedLayoutName, Test>>> = {
   "gguf:q4_0": halves(0),
   "gguf:q4_1": halves(0, 2),
@@ -46,7 +46,7 @@ const TESTS: Readonly<Partial<Record<PackedLayoutName, Test>>> = {
   "gguf:q2_0": halves(0),
 };
 
-/** The number of values of whole packed blocks that are NaN or infinite in f32. Decodes only blocks whose scales allow it. */
+/** Counts the values of packed blocks that are NaN or infinite in f32. Decodes only blocks whose scales allow it. */
 export function countNotFinite(bytes: Uint8Array, layout: PackedLayoutName): number {
   const size = PACKED_LAYOUTS[layout].bytes;
   const isDoubtful = TESTS[layout] ?? (() => true);

@@ -1,6 +1,6 @@
 /**
- * Packed layouts: the 27 that ONNX has since opset 29 (`DequantizePacked`), which are those of GGUF files. One row each: the
- * elements and the bytes of a block, and how it is decoded.
+ * The 27 packed layouts of ONNX's `DequantizePacked` (opset 29), which GGUF files use. One row each: the elements and the bytes
+ * of a block, and its decoder.
  */
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { describe, oneOf } from "../../options.js";
@@ -10,7 +10,7 @@ import { BOOK_LAYOUTS } from "./books.js";
 import { NESTED_LAYOUTS } from "./nested.js";
 import { PLAIN_LAYOUTS } from "./plain.js";
 
-/** A packed layout: the elements of a block, which lie one after the other in a row, and the bytes that hold them. */
+/** A packed layout: the number of consecutive elements of a row that form a block, and the bytes that store them. */
 export interface PackedLayout {
   /** The number of elements of a block. */
   readonly elements: number;
@@ -20,7 +20,7 @@ export interface PackedLayout {
 
 const block = (elements: number, bytes: number): PackedLayout => ({ elements, bytes });
 
-/** The packed layouts by the names that ONNX has for them. */
+/** The packed layouts by ONNX's names. */
 export const PACKED_LAYOUTS = {
   "gguf:q4_0": block(32, 18),
   "gguf:q4_1": block(32, 20),
@@ -69,12 +69,11 @@ function decoderOf(name: PackedLayoutName): Decode {
 const checkName = oneOf(PACKED_LAYOUT_NAMES);
 
 /**
- * The values of packed blocks, in the order of their elements, as f32: what `DequantizePacked` of ONNX (opset 29) gives for
- * `format` and the output type FLOAT. `bytes` are whole blocks, little endian. Each product and sum is rounded to f32. A scale
- * that is NaN or infinite gives NaN or infinity; no bytes give no values.
+ * Decodes packed blocks to f32 in the order of their elements, as ONNX's `DequantizePacked` (opset 29) does for `format` and
+ * output type FLOAT. `bytes` is a whole number of blocks, little endian. Each product and sum is rounded to f32. A scale that is
+ * NaN or infinite gives NaN or infinity; no bytes give no values.
  *
- * @throws `ArgumentError` for another layout and for bytes that are no `Uint8Array`, `ShapeError` for bytes that are not whole
- * blocks.
+ * @throws `ArgumentError` for an unknown layout and for bytes that are not a `Uint8Array`, `ShapeError` for a partial block.
  */
 export function dequantizePacked(bytes: Uint8Array, layout: PackedLayoutName): Float32Array {
   if (kindOf(bytes) !== "Uint8Array")

@@ -1,11 +1,11 @@
-/** Packed layouts with a scale for each block of a row: the older ones of ggml, and those of one or two bits. */
+/** Packed layouts with one scale for each block: the older ones of ggml, and those of one or two bits. */
 import { valueOfCode } from "../../formats/derive.js";
 import type { Decode } from "./block.js";
 import { IQ4_VALUES } from "./codebooks.js";
 
 const { fround } = Math;
 
-/** Codes of 4 bits, and of 5 with the fifth in a word: byte j of 16 holds elements j and j + 16. */
+/** 4-bit codes, where byte j of 16 holds elements j and j + 16; 5-bit codes have their fifth bits in a separate word. */
 function nibbles(codes: number, value: (code: number) => number, fifth?: number): Decode {
   return (block, put) => {
     const scale = block.f16(0);
@@ -17,7 +17,7 @@ function nibbles(codes: number, value: (code: number) => number, fifth?: number)
   };
 }
 
-/** The same, with a least value that is added. */
+/** Like `nibbles`, plus a minimum that is added to every element. */
 function nibblesAbove(codes: number, fifth?: number): Decode {
   const decode = nibbles(codes, (code) => code, fifth);
   return (block, put) => {
@@ -26,15 +26,15 @@ function nibblesAbove(codes: number, fifth?: number): Decode {
   };
 }
 
-/** Signed bytes after a scale. */
+/** A scale followed by signed bytes. */
 const bytes =
   (count: number, codes: number, scale: "f16" | "f32"): Decode =>
   (block, put) => {
-    const own = block[scale](0);
-    for (let i = 0; i < count; i++) put(i, fround(own * block.i8(codes + i)));
+    const blockScale = block[scale](0);
+    for (let i = 0; i < count; i++) put(i, fround(blockScale * block.i8(codes + i)));
   };
 
-/** Codes of 1 or 2 bits, in the order of elements, after a scale. */
+/** A scale followed by codes of 1 or 2 bits in the order of elements. */
 const small =
   (count: number, bits: 1 | 2, values: readonly number[]): Decode =>
   (block, put) => {
@@ -49,12 +49,12 @@ const small =
 const POWERS = [1, 3, 9, 27, 81] as const;
 const TQ1 = { codes: 0, rest: 48, scale: 52 } as const;
 
-/** A digit of base three: the product by a power of three, modulo 256, is the fraction from that digit on. */
+/** Extracts a base-3 digit: multiplying by a power of three modulo 256 leaves the fraction that starts with that digit. */
 function trit(byte: number, power: number): number {
   return ((((byte * power) & 255) * 3) >>> 8) - 1;
 }
 
-/** Five digits of base three in a byte: those of 32 bytes, of 16, and four of each of the last four. */
+/** Bytes of base-3 digits: five digits in each of the first 32 and the next 16 bytes, four in each of the last four bytes. */
 const tq1: Decode = (block, put) => {
   const scale = block.f16(TQ1.scale);
   let index = 0;
@@ -70,7 +70,7 @@ const tq1: Decode = (block, put) => {
 
 const TQ2 = { scale: 64 } as const;
 
-/** Two bits: byte j of 32 holds elements j, j + 32, j + 64 and j + 96. */
+/** 2-bit codes: byte j of 32 holds elements j, j + 32, j + 64 and j + 96. */
 const tq2: Decode = (block, put) => {
   const scale = block.f16(TQ2.scale);
   for (let i = 0; i < 256; i++) {
@@ -79,11 +79,11 @@ const tq2: Decode = (block, put) => {
   }
 };
 
-/** The values of e2m1, doubled; 8 is plus zero. */
+/** The values of e2m1, doubled; code 8 is +0. */
 const E2M1_DOUBLED = Float32Array.from({ length: 16 }, (_, code) =>
   code === 8 ? 0 : 2 * valueOfCode("e2m1", code),
 );
-/** The bias of a scale of e8m0, and one more for the doubled values. */
+/** The bias of an e8m0 scale, plus one because values are doubled. */
 const HALF_BIAS = 128;
 
 const mxfp4: Decode = (block, put) => {
@@ -94,7 +94,7 @@ const mxfp4: Decode = (block, put) => {
   }
 };
 
-/** Half of a scale of e4m3 without a sign: 0x7F is 0, and bit 7 is ignored. */
+/** Half of an unsigned e4m3 scale: 0x7F is 0, and bit 7 is ignored. */
 function halfScale(byte: number): number {
   const magnitude = byte & 0x7f;
   if (byte === 0x7f) return 0;

@@ -1,13 +1,13 @@
-/** What a suspect for scales is. */
+/** The type of a mistake in scales. */
 import type { RuleResult } from "../../../../src/explain/scale-rules.js";
 import type { View } from "../view.js";
 
-/** A way to compute scales that is not the right one. */
+/** A wrong way to compute scales. */
 export interface ScaleSuspect {
   /** The mistake, in words. */
   readonly words: string;
-  /** The scale of a block; undefined if the mistake cannot happen in this tensor. */
+  /** The scale of a block; undefined if the mistake cannot occur for this tensor. */
   readonly of: (view: View, block: number) => RuleResult | undefined;
-  /** Whether scales are right until they are stored, so that codes are right as well. */
+  /** Whether only the stored scales are wrong; the codes are then correct. */
   readonly isStorage?: true;
 }

@@ -1,4 +1,4 @@
-/** What a kernel may have done wrong when it scales elements. */
+/** Mistakes in the scaling of elements. */
 import { scaledElement } from "../../../../src/explain/element.js";
 import type { RuleResult } from "../../../../src/explain/scale-rules.js";
 import { div, mul, roundedTo } from "../../../../src/explain/steps.js";
@@ -6,13 +6,13 @@ import { ELEMENT_SCALING_NAMES, ELEMENT_SCALINGS } from "../../../../src/formats
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 
-/** How elements are scaled. The first one is right, and has no words. */
+/** A way to scale elements. The first one is correct, and its words are empty. */
 export interface Scaler {
   readonly words: string;
   readonly of: (x: number, scale: RuleResult, dtype: WideDType) => number;
 }
 
-/** Every way to scale elements, the right one first. */
+/** Every way to scale elements, the correct one first. */
 export function scalers(spec: QuantizeSpec): readonly Scaler[] {
   const own = spec.elementScaling;
   const right: Scaler["of"] = (x, scale, dtype) => scaledElement(x, scale, own, dtype).value;
@@ -58,5 +58,5 @@ export function scalers(spec: QuantizeSpec): readonly Scaler[] {
 
 const ZERO_SCALE = "0 / 0 is NaN, and all else becomes infinite";
 
-/** Subnormal numbers of f32 as zeros of their sign. */
+/** Flushes subnormal f32 numbers to zeros of the same sign. */
 const flushed = (x: number): number => (Math.abs(x) < 2 ** -126 ? x * 0 : x);

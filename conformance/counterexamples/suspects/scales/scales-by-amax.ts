@@ -1,4 +1,4 @@
-/** Scales of another amax: of other elements, or with other values. */
+/** Scales from a wrong amax: over other elements, or with changed values. */
 import type { Region } from "../../../../src/explain/blocks.js";
 import { roundedTo } from "../../../../src/explain/steps.js";
 import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../../../src/formats/block.js";
@@ -11,7 +11,7 @@ import type { ScaleSuspect } from "./scale-suspect.js";
 const largest = (values: readonly number[]): number =>
   values.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
 
-/** Another amax of the block, or of other elements. */
+/** Scales from another amax of the block, or from other elements. */
 export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
   const { tile } = spec;
   const isWide = isTensorWide(tile);
@@ -72,7 +72,7 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
     if (other < 0 || other >= view.across) return view.blocks[block]?.region;
     return view.blocks[row * view.across + other]?.region;
   };
-  // blocks that end before their line does
+  // block lengths that are shorter than the line
   const ofLengths = [
     amaxOf(
       "the last block of a line includes what lies behind the line in memory: the next row",
@@ -157,7 +157,7 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
   ];
 }
 
-/** The amax of a short block with the elements that lie behind its line in memory. */
+/** The amax over a short last block extended past the end of its row in memory. */
 function pastEnd(view: View, own: Region, length: number): number | undefined {
   if (view.direction !== "rowwise") return undefined;
   const { columns, rows } = view.source;

@@ -1,4 +1,4 @@
-/** Right scales that are changed afterwards, or stored in the wrong places. */
+/** Correct scales that are changed or stored in wrong positions. */
 import { OTHER_RULES } from "../../../../src/dialects/identify/expected.js";
 import { f32Bits, floorLog2 } from "../../../../src/explain/binary.js";
 import type { Region } from "../../../../src/explain/blocks.js";
@@ -11,7 +11,7 @@ import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import type { View } from "../view.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
 
-/** The right scale, changed afterwards; elements are scaled by what is stored. */
+/** Changes the correct scale; elements are scaled by the changed scale. */
 export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
   const type = blockFormat(spec.quantizer).scale;
   const changed = (
@@ -54,7 +54,7 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
     ];
   const { maxCode } = factsOf(type);
   const last = type === "e8m0" ? 254 : maxCode;
-  // the code of NaN stays
+  // the NaN code is not changed
   const coded = (words: string, change: (code: number, own: RuleResult) => number) =>
     changed(words, (own) =>
       own.code > last ? own.code : Math.min(Math.max(change(own.code, own), 0), last),
@@ -101,7 +101,7 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
   ];
 }
 
-/** Powers of two whose exponent is that of frexp, or of an amax that is rounded to a power of two. */
+/** Powers of two with the exponent of frexp, or of an amax rounded to a power of two. */
 function frexpScales({ format }: QuantizeSpec): ScaleSuspect[] {
   const { max, maxExponent } = factsOf(format);
   const power = (words: string, exponentOf: (amax: number) => number): ScaleSuspect => ({
@@ -136,7 +136,7 @@ const ROUNDED = {
   towardPositive: "up",
 } as const;
 
-/** The right scales in the wrong places. */
+/** The correct scales in wrong positions. */
 export function ofPlaces(): ScaleSuspect[] {
   const moved = (words: string, from: (view: View, block: number) => number | undefined): ScaleSuspect => ({
     words,
@@ -158,7 +158,7 @@ export function ofPlaces(): ScaleSuspect[] {
   ];
 }
 
-/** The plain index of what lies at an index of the swizzled layout. */
+/** The plain index of the scale at an index of the swizzled layout. */
 function unswizzled({ across, blocks }: View, at: number): number {
   const tiles = Math.ceil(across / 4);
   const [tile, within] = [Math.floor(at / 512), at % 512];

@@ -1,4 +1,4 @@
-/** Scales that the subject has instead of certain right ones: of blocks of zeros, of scales of 0, of all blocks. */
+/** Constant scales where the correct ones vary: for blocks of zeros, for scales of 0, for all blocks. */
 import { f32OfBits } from "../../../../src/explain/binary.js";
 import { codeText, numberText } from "../../../../src/explain/text.js";
 import { blockFormat } from "../../../../src/formats/block.js";
@@ -7,7 +7,7 @@ import type { CopyEvidence } from "../copies.js";
 import type { View } from "../view.js";
 import type { ScaleSuspect } from "./scale-suspect.js";
 
-/** A kind of blocks, which may all have one scale. */
+/** A kind of block whose scales may all be one constant. */
 interface Kind {
   readonly words: string;
   readonly has: (view: View, block: number) => boolean;
@@ -27,7 +27,7 @@ const KINDS: readonly Kind[] = [
   { words: "every scale", has: () => true },
 ];
 
-/** The kinds of blocks of which all have one scale that is not the right one. */
+/** The kinds of blocks that all have one wrong scale. */
 export function ofConstants(copies: readonly CopyEvidence[]): readonly ScaleSuspect[] {
   return KINDS.flatMap(({ words, has }): readonly ScaleSuspect[] => {
     const stored = new Set<number>();

@@ -1,4 +1,4 @@
-/** Scales by other rules, options and formats than the right ones. */
+/** Scales under other rules, options and formats than the spec's. */
 import { DIALECTS, type Dialect } from "../../../../src/dialects/table.js";
 import { blockFormat } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
@@ -17,7 +17,7 @@ function dialectsWith(quantizer: QuantizeSpec["quantizer"], rule: ScaleRuleName)
   return names.length === 0 ? "" : `, as in ${names.slice(0, 3).join(", ")}`;
 }
 
-/** The spec with another rule, and what else the rule decides. */
+/** The spec with another rule, and with the settings that this rule determines. */
 function withRule(spec: QuantizeSpec, scaleRule: ScaleRuleName): QuantizeSpec {
   const { powers, scalings }: ScaleRule = SCALE_RULES[scaleRule];
   const elementScaling = scalings.includes(spec.elementScaling) ? spec.elementScaling : scalings[0];
@@ -29,7 +29,7 @@ function withRule(spec: QuantizeSpec, scaleRule: ScaleRuleName): QuantizeSpec {
   };
 }
 
-/** Scales by the rules and options that the quantizer has, besides its own. */
+/** Scales under the quantizer's other rules and options. */
 export function ofSpecs(spec: QuantizeSpec): ScaleSuspect[] {
   const { quantizer, scaleRule } = spec;
   const { rules, options } = blockFormat(quantizer);
@@ -94,7 +94,7 @@ const FORMATS: readonly ScalarFormat[] = [
   "e4m3ieee",
 ];
 
-/** Scales for the largest value of another format. */
+/** Scales for another format's largest value. */
 export function ofFormats(spec: QuantizeSpec): ScaleSuspect[] {
   return FORMATS.filter((format) => factsOf(format).max !== factsOf(spec.format).max).map((format) => ({
     words: `scales are those of ${format}, whose largest value is ${factsOf(format).max} (exponent ${factsOf(format).maxExponent}), not those of ${spec.format}`,
