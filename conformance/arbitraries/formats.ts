@@ -18,8 +18,8 @@ const roundings = listOf(oneOf(ROUNDINGS));
 
 /** One of these rounding modes. Throws `ArgumentError` for an unknown mode. */
 export function rounding(among: readonly RoundingName[] = ROUNDINGS): fc.Arbitrary<RoundingName> {
-  const own = roundings("rounding", "among", among) as readonly RoundingName[];
-  return fc.constantFrom(...own);
+  const modes = roundings("rounding", "among", among) as readonly RoundingName[];
+  return fc.constantFrom(...modes);
 }
 
 /** Any overflow mode. */

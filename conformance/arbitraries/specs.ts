@@ -101,13 +101,13 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
 
 /** Every valid spec of a quantizer. Throws `ArgumentError` for an unknown name. */
 export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
-  const made =
-    known.get(name) ??
+  const specs =
+    specsCache.get(name) ??
     product(optionsOf(name))
       .filter(goTogether)
       .map((fields) => makeSpec(name, fields));
-  known.set(name, made);
-  return made;
+  specsCache.set(name, specs);
+  return specs;
 }
 
 /**
@@ -120,14 +120,14 @@ export function specsWithin(name: BlockFormatName, supported: Supported): readon
   const named = Object.entries(listed).map(
     ([option, values]) => [option, values, supported[PREFIX + option] ?? values] as const,
   );
-  const isListed = named.every(([, values, wanted]) =>
-    wanted.every((value) => (values as readonly unknown[]).includes(value)),
+  const isListed = named.every(([, values, supportedValues]) =>
+    supportedValues.every((value) => (values as readonly unknown[]).includes(value)),
   );
   const specs = isListed
     ? specsOf(name)
-    : product(Object.fromEntries(named.map(([option, , wanted]) => [option, wanted]))).flatMap((fields) =>
-        validSpec(name, fields),
-      );
+    : product(
+        Object.fromEntries(named.map(([option, , supportedValues]) => [option, supportedValues])),
+      ).flatMap((fields) => validSpec(name, fields));
   return specs.filter((spec) => allows(supported, spec, PREFIX));
 }
 
@@ -145,7 +145,7 @@ function validSpec(name: BlockFormatName, fields: object): readonly QuantizeSpec
 }
 
 /** A cache of the specs of each quantizer. */
-const known = new Map<BlockFormatName, readonly QuantizeSpec[]>();
+const specsCache = new Map<BlockFormatName, readonly QuantizeSpec[]>();
 
 /** The specs with the quantizer's default scale rule and scaling, which all backends have. */
 function usualSpecs(name: BlockFormatName): readonly QuantizeSpec[] {
@@ -173,8 +173,8 @@ export function specAmong(
     names.map((name) =>
       eitherOf(
         [usualSpecs(name), specsOf(name)].map((specs) => {
-          const wanted = specs.filter(isWanted);
-          return wanted.length > 0 ? fc.constantFrom(...wanted) : undefined;
+          const selected = specs.filter(isWanted);
+          return selected.length > 0 ? fc.constantFrom(...selected) : undefined;
         }),
       ),
     ),

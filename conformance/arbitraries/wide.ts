@@ -27,13 +27,13 @@ export function wideTensor<D extends WideDType = WideDType>(
   shape: Shape,
   { edges = [0], dtype }: { readonly edges?: readonly number[]; readonly dtype?: D } = {},
 ): fc.Arbitrary<PlainTensor<D>> {
-  const beside = fc
+  const nearEdge = fc
     .tuple(fc.constantFrom(...edges), fc.constantFrom(0, 1, -1, 2, -2), fc.boolean())
     .map(([edge, steps, negative]) => {
       const magnitude = Math.max(bitsOf(edge) + steps, 0);
       return (negative ? magnitude | SIGN : magnitude) >>> 0;
     });
-  const plants = fc.array(fc.tuple(anIndex(), beside), { maxLength: 8 });
+  const plants = fc.array(fc.tuple(anIndex(), nearEdge), { maxLength: 8 });
   const type = dtype ? fc.constant(dtype) : (wideType() as fc.Arbitrary<D>);
   return type
     .chain((chosen) => fc.tuple(wideMatrix({ dtype: chosen, shape, block: LANES, max: 448 }), plants))

@@ -195,8 +195,8 @@ export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase
   } as const);
   return fc.sample(drawn, { numRuns: cases, seed }).map(({ pair, seeds, flavour, ...sizes }) => {
     const step = Math.max(...pair.map(multipleOf));
-    const asked = [sizes.rows, sizes.columns, lengthened(sizes.depth, pair)];
-    const [rows, columns, k] = asked.map((n) => roundUp(n, step)) as [number, number, number];
+    const sizeList = [sizes.rows, sizes.columns, lengthened(sizes.depth, pair)];
+    const [rows, columns, k] = sizeList.map((n) => roundUp(n, step)) as [number, number, number];
     const a = operand(".a", pair[0], [rows, k], seeds[0], flavour);
     const b = operand(".b", pair[1], [columns, k], seeds[1], flavour);
     const tensors = {

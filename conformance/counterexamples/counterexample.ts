@@ -90,18 +90,18 @@ export async function counterexampleOf<K extends OperationName>(
   const simple = await shrunk(operation, input, fails, { keepsShape: !allows, isCostly: kind !== MISMATCH });
   const last = await run(simple);
   const isStill = kindOf(last.error) === kind;
-  const found = isStill ? simple : input;
+  const failing = isStill ? simple : input;
   const outcome = isStill ? last : await run(input);
   if (outcome.error === undefined) return undefined;
   const { expected, actual, error } = outcome;
-  const evidence: Evidence<Cases[K]>[] = actual ? [{ input: found, actual, expected }] : [];
+  const evidence: Evidence<Cases[K]>[] = actual ? [{ input: failing, actual, expected }] : [];
   if (actual && !history)
     for (const each of [input, ...probes.slice(0, PROBES)]) {
       const other = await quiet(() => ask(each));
       if (other?.actual) evidence.push({ input: each, actual: other.actual, expected: other.expected });
     }
   const right: Right<K> = async (each) => question.reference(each);
-  const before = isSame ? undefined : priorOf(found);
+  const before = isSame ? undefined : priorOf(failing);
   const further = async function* (): AsyncGenerator<Evidence<Cases[K]>> {
     for (const each of probes.slice(PROBES, PROBES + FURTHER)) {
       const other = await quiet(() => ask(each));
@@ -114,9 +114,9 @@ export async function counterexampleOf<K extends OperationName>(
   const [shown] = evidence;
   return {
     operation,
-    input: found,
+    input: failing,
     ...(before ? { before } : {}),
-    text: inputText(found),
+    text: inputText(failing),
     message: messageOf(error),
     expected,
     ...(actual ? { actual } : {}),
@@ -207,8 +207,18 @@ function staleOf({ actual, expected }: Outcome, before: Outcome): string | undef
     Object.keys(expected)
       .filter((name) => name.endsWith(suffix))
       .some((name) => {
-        const [own, old, right] = [actual[name]?.codes, before.expected[name]?.codes, expected[name]?.codes];
-        return own && old && right && String(own) === String(old) && String(own) !== String(right);
+        const [actualCodes, old, right] = [
+          actual[name]?.codes,
+          before.expected[name]?.codes,
+          expected[name]?.codes,
+        ];
+        return (
+          actualCodes &&
+          old &&
+          right &&
+          String(actualCodes) === String(old) &&
+          String(actualCodes) !== String(right)
+        );
       });
   if (same(".scaleInv")) return "scales";
   if (same("amax")) return "amax of the tensor";

@@ -18,21 +18,24 @@ async function named<K extends OperationName>(
   evidence: readonly Evidence<Cases[K]>[],
   right: Right<K>,
 ): Promise<Naming<Cases[K]>> {
-  const found: Explanation<Cases[K]>[] = [];
+  const explanations: Explanation<Cases[K]>[] = [];
   for (const { words, answer } of ANSWER_SUSPECTS[operation] ?? []) {
     const explanation: Explanation<Cases[K]> = {
       words,
       answer: ({ input, expected }) => answer(input, right, expected),
     };
-    if (await explainsAll(evidence, explanation.answer)) found.push(explanation);
-    if (found.length >= MAX_NAMES) return { mistakes: found, observations: [] };
+    if (await explainsAll(evidence, explanation.answer)) explanations.push(explanation);
+    if (explanations.length >= MAX_NAMES) return { mistakes: explanations, observations: [] };
   }
-  if (operation !== "quantize") return { mistakes: found, observations: [] };
+  if (operation !== "quantize") return { mistakes: explanations, observations: [] };
   const { mistakes, observations } = nameQuantization(
     evidence as readonly Evidence<QuantizeCase>[],
   ) as Naming<Cases[K]>;
-  for (const each of mistakes) if (await explainsAll(evidence, each.answer)) found.push(each);
-  return { mistakes: found.slice(0, MAX_NAMES), observations: found.length > 0 ? [] : observations };
+  for (const each of mistakes) if (await explainsAll(evidence, each.answer)) explanations.push(each);
+  return {
+    mistakes: explanations.slice(0, MAX_NAMES),
+    observations: explanations.length > 0 ? [] : observations,
+  };
 }
 
 /** As `named`, then checks the mistakes against further answers, one at a time: a mistake that fits by chance is refuted. */
@@ -47,8 +50,8 @@ export async function confirmed<K extends OperationName>(
     if (naming.mistakes.length === 0) break;
     const mistakes: Explanation<Cases[K]>[] = [];
     for (const mistake of naming.mistakes) {
-      const made = await answerOf(each, mistake.answer);
-      if (!made || sameAnswer(made, each.actual)) mistakes.push(mistake);
+      const predicted = await answerOf(each, mistake.answer);
+      if (!predicted || sameAnswer(predicted, each.actual)) mistakes.push(mistake);
     }
     naming =
       mistakes.length > 0
@@ -64,8 +67,8 @@ async function explainsAll<C>(
   answer: (each: Evidence<C>) => MaybeAnswer,
 ): Promise<boolean> {
   for (const [i, each] of evidence.entries()) {
-    const made = await answerOf(each, answer);
-    if (made ? !sameAnswer(made, each.actual) : i === 0) return false;
+    const predicted = await answerOf(each, answer);
+    if (predicted ? !sameAnswer(predicted, each.actual) : i === 0) return false;
   }
   return evidence.length > 0;
 }

@@ -66,8 +66,8 @@ function quantize(evidence: Evidence<QuantizeCase>): readonly string[] {
     : first;
   const { columns } = view.source;
   const [row, column] = [Math.floor(chosen / columns), chosen % columns];
-  const [, own] = asMatrix(input.x.shape);
-  if (own !== columns || row >= input.x.matrix[0]) return [];
+  const [, columnCount] = asMatrix(input.x.shape);
+  if (columnCount !== columns || row >= input.x.matrix[0]) return [];
   const { spec, random } = input;
   const randomBits = (direction === "rowwise" ? input.randomBits : input.randomBitsColumnwise)?.data as
     | Uint32Array
@@ -75,12 +75,17 @@ function quantize(evidence: Evidence<QuantizeCase>): readonly string[] {
   const scale = hasGivenScale(spec) ? input.scale : undefined;
   const values = { data: input.x.data, dtype: input.x.dtype, shape: input.x.matrix };
   const suspicions = new Suspicions(values, { spec, context: { direction, scale, random, randomBits } });
-  const given = (of: ArrayLike<number>, by: ArrayLike<number>) => ({
+  const elementOf = (of: ArrayLike<number>, by: ArrayLike<number>) => ({
     code: of[view.codeOf[chosen] as number] as number,
     scale: by[view.scaleOf[chosen] as number] as number,
   });
   // suspects fit all answers, so no guess is made from a single element
-  const described = suspicions.difference(row, column, given(right, rightScales), given(codes, scales));
+  const described = suspicions.difference(
+    row,
+    column,
+    elementOf(right, rightScales),
+    elementOf(codes, scales),
+  );
   return [
     ...(at.length > 0 ? [described] : []),
     ...quantizeText(

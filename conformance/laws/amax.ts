@@ -28,9 +28,9 @@ const oneNumber = law(
     codes[at] = narrowed((((exponent + 127) << 23) | (negative ? 0x80000000 : 0)) >>> 0, dtype);
     const answer = await subject.amax?.({ x: fromCodes(dtype, [count], codes) });
     if (!answer?.amax) return;
-    const [found] = wideValues(fromCodes("f32", [1], answer.amax.codes));
-    if (found !== 2 ** exponent)
-      throw new MismatchError(`of ${count} numbers number ${at} is ${2 ** exponent}; the amax is ${found}`);
+    const [actual] = wideValues(fromCodes("f32", [1], answer.amax.codes));
+    if (actual !== 2 ** exponent)
+      throw new MismatchError(`of ${count} numbers number ${at} is ${2 ** exponent}; the amax is ${actual}`);
   },
 );
 

@@ -23,10 +23,10 @@ function nearest(name: string, rule: RoundingName, only: "ties" | "all"): Law {
       const tie = down === up;
       if (tie !== (only === "ties")) return;
       const evenUp = rule === "tiesToAway" || near.low % 2 === 1;
-      const wanted = (tie ? evenUp : up < down) ? near.above : near.below;
+      const expected = (tie ? evenUp : up < down) ? near.above : near.below;
       const value = Math.abs(valueOfCode(code, layout));
-      require(value === wanted, () =>
-        `${show(bits)} became ${value}; ${tie ? "the tie goes to" : "nearest is"} ${wanted}`);
+      require(value === expected, () =>
+        `${show(bits)} became ${value}; ${tie ? "the tie goes to" : "nearest is"} ${expected}`);
     });
   });
 }
@@ -146,9 +146,9 @@ const zeroSign = law(
     const codes = await codesOf(subject, layout, patterns, { rounding: mode, overflow: "saturate" });
     const minusZero = 2 ** (layout.exponentBits + layout.mantissaBits);
     codes.forEach((code, i) => {
-      const wanted = (patterns[i] as number) >= 0x80000000 ? minusZero : 0;
-      require(code === wanted, () =>
-        `${show(patterns[i] as number)} became 0x${code.toString(16)}, not 0x${wanted.toString(16)}`);
+      const expected = (patterns[i] as number) >= 0x80000000 ? minusZero : 0;
+      require(code === expected, () =>
+        `${show(patterns[i] as number)} became 0x${code.toString(16)}, not 0x${expected.toString(16)}`);
     });
   },
 );
@@ -173,11 +173,11 @@ const words = law(
       if (!near || near.low === derive(layout).maxCode) return;
       const fraction = Math.floor(((magnitude - near.below) / (near.above - near.below)) * 65536);
       const word = random16(random.seed, random.offset, 0, BigInt(i));
-      const [value, wanted] = [
+      const [value, expected] = [
         Math.abs(valueOfCode(code, layout)),
         word < fraction ? near.above : near.below,
       ];
-      require(value === wanted, () =>
+      require(value === expected, () =>
         `${show(patterns[i] as number)} became ${value}; fraction ${fraction}, word ${word}`);
     });
   },

@@ -22,9 +22,9 @@ const unitVector = law(
     const flipped = ((signs >> row) & 1) === 1;
     wideValues(fromCodes("bf16", [1, 16], answer.out.codes)).forEach((y, column) => {
       const odd = [...(row & column).toString(2)].filter((bit) => bit === "1").length % 2 === 1;
-      const wanted = odd !== flipped ? -0.25 : 0.25;
-      if (y !== wanted)
-        throw new MismatchError(`unit vector ${row} gave ${y} in column ${column}, not ${wanted}`);
+      const expected = odd !== flipped ? -0.25 : 0.25;
+      if (y !== expected)
+        throw new MismatchError(`unit vector ${row} gave ${y} in column ${column}, not ${expected}`);
     });
   },
 );

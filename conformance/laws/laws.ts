@@ -30,8 +30,8 @@ export function assertSameAnswer(actual: Answer, expected: Answer): void {
       `the answer has ${ours.join(", ") || "nothing"}; it has to have ${theirs.join(", ")}`,
     );
   }
-  for (const [name, wanted] of Object.entries(expected))
-    assertSame(name, actual[name] as typeof wanted, wanted);
+  for (const [name, expectedTensor] of Object.entries(expected))
+    assertSame(name, actual[name] as typeof expectedTensor, expectedTensor);
 }
 
 function agreement<K extends OperationName>(operation: K, inputs: Inputs = {}): Law {
@@ -55,8 +55,8 @@ export const LAWS: readonly Law[] = [
 
 /** The law of that name. Throws `ArgumentError` for an unknown name. */
 export function lawNamed(name: string): Law {
-  const found = LAWS.find((each) => each.name === name);
-  if (found) return found;
+  const match = LAWS.find((each) => each.name === name);
+  if (match) return match;
   throw new ArgumentError(
     `no law has the name ${describe(name)}; LAWS has the ${LAWS.length} there are, such as ${LAWS[0]?.name}`,
   );

@@ -140,10 +140,10 @@ export function operationsOf(
   subject: Subject,
   names: readonly string[] | undefined,
 ): readonly OperationName[] {
-  const asked = OPERATION_NAMES.filter((name) => names?.includes(name) ?? subject[name]);
-  if (asked.length === 0)
+  const selected = OPERATION_NAMES.filter((name) => names?.includes(name) ?? subject[name]);
+  if (selected.length === 0)
     throw new ArgumentError("the subject has no operation, so there is nothing to check");
-  return asked.map((name) => requireOperation("subject", subject, name));
+  return selected.map((name) => requireOperation("subject", subject, name));
 }
 
 /** Returns `name` if the subject has that operation, so that no run passes without testing anything. */

@@ -5,9 +5,9 @@ import { openBackend } from "../../src/backends/open.js";
 import { gemmCase } from "../operations/gemm/arbitrary.js";
 import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
 import { backendSubject, type OperationName, ORACLE, type Subject } from "../operations/operations.js";
-import { readable } from "./found.js";
 import type { CheckOptions, LawReport } from "./law.js";
 import { lawNamed, lawsFor, over } from "./laws.js";
+import { readable } from "./readable-failure.js";
 import {
   type BackendOptions,
   type ConformanceOptions,
@@ -64,7 +64,7 @@ export async function compareWith(
       subject: ownSubject,
       reference: ownReference,
       inputs,
-      given: ownOptions.inputs ?? {},
+      callerInputs: ownOptions.inputs ?? {},
       supported,
       seed,
     });
@@ -88,8 +88,8 @@ export async function compareWith(
  *
  * @throws `ArgumentError`, as `compareWith`. @throws `DisposedError` for a disposed backend.
  */
-export async function runConformance(given: BackendOptions): Promise<ConformanceReport> {
-  const { backend, ...options } = checkBackendOptions("runConformance", given);
+export async function runConformance(backendOptions: BackendOptions): Promise<ConformanceReport> {
+  const { backend, ...options } = checkBackendOptions("runConformance", backendOptions);
   if (backend.name === "wasm") return compareWith(backendSubject(backend), ORACLE, options);
   const reference = await openBackend("wasm", { datapath: backend.datapath });
   const inputs = { ...inputsFor(backend), ...options.inputs };

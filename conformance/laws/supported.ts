@@ -73,16 +73,16 @@ export function aimedInputs(operation: OperationName, supported: Supported): fc.
  */
 export function supportedInputs(operation: OperationName, supported: Supported): Inputs {
   operationName("supportedInputs", "operation", operation);
-  const own = supportedFields("supportedInputs", "supported", supported) as Supported;
-  if (Object.keys(own).length === 0) return {};
-  const drawn = aimedInputs(operation, own);
+  const checked = supportedFields("supportedInputs", "supported", supported) as Supported;
+  if (Object.keys(checked).length === 0) return {};
+  const drawn = aimedInputs(operation, checked);
   for (let seed = 0; seed < DRAWS.rounds; seed++) {
     const some = fc.sample(drawn, { numRuns: DRAWS.inputs, seed });
     // fast-check would search forever if no input passed the filter
-    if (some.some((input) => allows(own, input)))
-      return { [operation]: drawn.filter((input) => allows(own, input)) };
+    if (some.some((input) => allows(checked, input)))
+      return { [operation]: drawn.filter((input) => allows(checked, input)) };
   }
-  throw none(operation, own);
+  throw none(operation, checked);
 }
 
 /** Inputs of all operations that a subject supports in part. */

@@ -32,10 +32,10 @@ const elementType = dtypeOf(DTYPES);
 
 /** Throws `DTypeError` if the kind of array does not match the dtype. */
 export function requireKind(user: string, name: string, dtype: DType, data: unknown): void {
-  const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
-  if (kind === wanted) return;
-  const given = kind ? `a ${kind}` : describe(data);
-  throw new DTypeError(`${user}: ${name} is ${given}; ${dtype} takes a ${wanted}`);
+  const [kind, arrayName] = [kindOf(data), arrayOf(dtype)];
+  if (kind === arrayName) return;
+  const description = kind ? `a ${kind}` : describe(data);
+  throw new DTypeError(`${user}: ${name} is ${description}; ${dtype} takes a ${arrayName}`);
 }
 
 /**

@@ -5,7 +5,7 @@ export type Fails<C> = (input: C) => Promise<boolean>;
 
 /** Counts questions and time. */
 export class Budget {
-  #asked = 0;
+  #questions = 0;
   readonly #end: number;
 
   constructor(
@@ -17,12 +17,12 @@ export class Budget {
 
   /** Whether one more question may be asked. */
   get isLeft(): boolean {
-    return this.#asked < this.questions && Date.now() < this.#end;
+    return this.#questions < this.questions && Date.now() < this.#end;
   }
 
   /** Counts a question. */
   spend(): void {
-    this.#asked++;
+    this.#questions++;
   }
 }
 
@@ -38,15 +38,15 @@ export async function simplest<C>(
 ): Promise<C> {
   let current = input;
   for (;;) {
-    let found: C | undefined;
+    let next: C | undefined;
     for (const candidate of simpler(current)) {
       if (!budget.isLeft) return current;
       budget.spend();
       if (!(await fails(candidate))) continue;
-      found = candidate;
+      next = candidate;
       break;
     }
-    if (found === undefined) return current;
-    current = found;
+    if (next === undefined) return current;
+    current = next;
   }
 }

@@ -30,14 +30,14 @@ function simplerCodes(dtype: PlainTensor["dtype"], code: number, hasZero: boolea
   const bare = code - sign;
   const cut = (dropped: number) => sign + bare - (bare % 2 ** dropped);
   const isNumber = Number.isFinite(elementValue(dtype, code));
-  const found = [
+  const candidates = [
     ...(hasZero ? [0] : []),
     codeOfOne(dtype),
     bare,
     ...(isNumber ? Array.from({ length: mantissaBits }, (_, i) => cut(mantissaBits - i)) : []),
   ];
-  const end = found.indexOf(code);
-  return [...new Set(end < 0 ? found : found.slice(0, end))];
+  const end = candidates.indexOf(code);
+  return [...new Set(end < 0 ? candidates : candidates.slice(0, end))];
 }
 
 /** The tensor with the elements in [from, to) set to zero. Undefined if they already are. */
@@ -66,7 +66,7 @@ export async function simplerTensor(
     if (hasZero && current.codes[i] === 0) continue;
     const of = function* (each: PlainTensor): Iterable<PlainTensor> {
       for (const code of simplerCodes(each.dtype, each.codes[i] as number, hasZero))
-        yield mapCodes(each, (own, at) => (at === i ? code : own));
+        yield mapCodes(each, (old, at) => (at === i ? code : old));
     };
     current = await simplest(current, of, fails, budget);
   }
@@ -114,9 +114,9 @@ export function cropped<D extends PlainTensor["dtype"]>(
   const [, columns] = x.matrix;
   const { codes } = x;
   const [high, wide] = [bottom - top, right - left];
-  const made = Array.from(
+  const words = Array.from(
     { length: high * wide },
     (_, i) => codes[(top + Math.floor(i / wide)) * columns + left + (i % wide)] as number,
   );
-  return fromCodes(x.dtype, [high, wide], made);
+  return fromCodes(x.dtype, [high, wide], words);
 }

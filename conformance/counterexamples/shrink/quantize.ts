@@ -49,18 +49,18 @@ function croppedColumnwise(
   [left, right]: Span,
 ): PlainTensor<"u32"> {
   const isTurned = blockFormat(spec.quantizer).columnwise.data === "transposed";
-  const [given, columns] = [blockedRows(spec, x.matrix[0]), x.matrix[1]];
+  const [copyRows, columns] = [blockedRows(spec, x.matrix[0]), x.matrix[1]];
   const [high, wide] = [blockedRows(spec, bottom - top), right - left];
   const wordAt = (row: number, column: number): number =>
     row < bottom - top
       ? (words.codes[
-          isTurned ? (left + column) * given + top + row : (top + row) * columns + left + column
+          isTurned ? (left + column) * copyRows + top + row : (top + row) * columns + left + column
         ] as number)
       : 0;
-  const made = Array.from({ length: high * wide }, (_, i) =>
+  const partWords = Array.from({ length: high * wide }, (_, i) =>
     isTurned ? wordAt(i % high, Math.floor(i / high)) : wordAt(Math.floor(i / wide), i % wide),
   );
-  return fromCodes("u32", isTurned ? [wide, high] : [high, wide], made);
+  return fromCodes("u32", isTurned ? [wide, high] : [high, wide], partWords);
 }
 
 function halves(size: number): readonly number[] {

@@ -35,10 +35,10 @@ export async function shrunk<K extends OperationName>(
   if (structure && !keepsShape) current = await simplest(current, structure, fails, budget);
   for (const path of tensorPaths(current)) {
     if (DERIVED[operation]?.includes(path)) continue;
-    const own = at(current, path);
+    const currentTensor = at(current, path);
     const isFactor = /scale|amax/i.test(path);
     const simple = await simplerTensor(
-      own,
+      currentTensor,
       (tensor) => fails(replaced(current, path, tensor)),
       budget,
       isFactor,
@@ -67,7 +67,7 @@ function at(value: unknown, path: string): PlainTensor {
 function replaced<C>(value: C, path: string, tensor: PlainTensor): C {
   const [name = "", ...rest] = path.split(".");
   const fields = value as Readonly<Record<string, unknown>>;
-  const made = rest.length === 0 ? tensor : replaced(fields[name], rest.join("."), tensor);
-  if (Array.isArray(value)) return value.map((each, i) => (String(i) === name ? made : each)) as C;
-  return { ...fields, [name]: made } as C;
+  const child = rest.length === 0 ? tensor : replaced(fields[name], rest.join("."), tensor);
+  if (Array.isArray(value)) return value.map((each, i) => (String(i) === name ? child : each)) as C;
+  return { ...fields, [name]: child } as C;
 }

@@ -20,14 +20,14 @@ const ROUNDINGS: readonly (readonly [ExplainedRounding, string])[] = [
 
 /** The roundings other than the spec's, each with the rounding that it replaces. */
 function otherRoundings({ stochastic, elementScaling }: QuantizeSpec): typeof ROUNDINGS {
-  const own = stochastic ? "stochastic" : tiesOf(elementScaling);
+  const specRounding = stochastic ? "stochastic" : tiesOf(elementScaling);
   const instead = {
     stochastic: "not stochastically",
     tiesToEven: "not to nearest, ties to the even code",
     tiesToAway: "not to nearest, ties away from zero",
     tiesToZero: "not to nearest, ties toward zero",
-  }[own];
-  return ROUNDINGS.filter(([rounding]) => rounding !== own).map(([rounding, words]) => [
+  }[specRounding];
+  return ROUNDINGS.filter(([rounding]) => rounding !== specRounding).map(([rounding, words]) => [
     rounding,
     `${words}, ${instead}`,
   ]);

@@ -47,8 +47,8 @@ export function codeWays(
     ...allCoders.slice(1).map((each) => ({ words: each.words, scaler, coder: each })),
     ...allScalers.slice(1).map((each) => ({ words: each.words, scaler: each, coder })),
   ];
-  const found = firstThat(single, isFit);
-  if (found.length > 0) return found;
+  const match = firstThat(single, isFit);
+  if (match.length > 0) return match;
   const pairs = allScalers
     .slice(1)
     .flatMap((one) =>
@@ -67,20 +67,20 @@ function firstWrong(
   copies: readonly CopyEvidence[],
   isRight: (copy: number, at: number) => boolean,
 ): readonly (readonly [copy: number, at: number])[] {
-  const found: [number, number][] = [];
+  const pairs: [number, number][] = [];
   for (const [i, { view }] of copies.entries())
-    for (let at = 0; at < view.codeOf.length && found.length < MAX_WRONG; at++)
-      if (!isRight(i, at)) found.push([i, at]);
-  return found;
+    for (let at = 0; at < view.codeOf.length && pairs.length < MAX_WRONG; at++)
+      if (!isRight(i, at)) pairs.push([i, at]);
+  return pairs;
 }
 
 function firstThat<T>(all: readonly T[], isFit: (each: T) => boolean): readonly T[] {
-  const found: T[] = [];
+  const matches: T[] = [];
   for (const each of all) {
-    if (isFit(each)) found.push(each);
-    if (found.length === MAX_NAMES) break;
+    if (isFit(each)) matches.push(each);
+    if (matches.length === MAX_NAMES) break;
   }
-  return found;
+  return matches;
 }
 
 /** The code of an element; -1 if its block has no scale. */
@@ -98,11 +98,11 @@ export function codeBy(
 
 /** The code of all NaN inputs. Undefined if there are several codes, or no NaN inputs. */
 function nanCode(copies: readonly CopyEvidence[]): number | undefined {
-  const found = new Set<number>();
+  const nanCodes = new Set<number>();
   for (const { view, codes } of copies)
     for (const [at, { x }] of view.elements.entries())
-      if (Number.isNaN(x)) found.add(codes[view.codeOf[at] as number] as number);
-  const [only, second] = found;
+      if (Number.isNaN(x)) nanCodes.add(codes[view.codeOf[at] as number] as number);
+  const [only, second] = nanCodes;
   if (only === undefined || second !== undefined) return undefined;
   const { spec } = (copies[0] as CopyEvidence).view;
   return only < 2 ** factsOf(spec.format).bits ? only : undefined;

@@ -63,13 +63,13 @@ export function scalesBy(
   view: View,
   of: (view: View, block: number) => RuleResult | undefined,
 ): readonly RuleResult[] | undefined {
-  const made: RuleResult[] = [];
+  const scales: RuleResult[] = [];
   for (let block = 0; block < view.blocks.length; block++) {
     const scale = of(view, block);
     if (!scale) return undefined;
-    made.push(scale);
+    scales.push(scale);
   }
-  return made;
+  return scales;
 }
 
 /** Whether two stored scales are equal; NaN is a class in f32. */

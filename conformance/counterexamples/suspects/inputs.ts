@@ -13,8 +13,8 @@ export function mapWide<D extends WideDType>(
   change: (value: number) => number,
 ): PlainTensor<D> {
   const codes = Array.from(wideValues(x), (value, i) => {
-    const made = change(value);
-    return Object.is(made, value) ? (x.codes[i] as number) : wideCode(x.dtype, made);
+    const changed = change(value);
+    return Object.is(changed, value) ? (x.codes[i] as number) : wideCode(x.dtype, changed);
   });
   return fromCodes(x.dtype, x.shape, codes);
 }

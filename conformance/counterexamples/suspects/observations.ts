@@ -38,7 +38,7 @@ function ofCodes(copies: readonly CopyEvidence[]): string {
 /** The blocks with wrong scales, whether codes agree with the stored scales, and the suspect that explains most scales. */
 function ofScales(copies: readonly CopyEvidence[]): readonly string[] {
   const { spec } = (copies[0] as CopyEvidence).view;
-  const own = verdicts(copies, (view, block) => view.expected[block]);
+  const verdictsOfSpec = verdicts(copies, (view, block) => view.expected[block]);
   const stored = copies.map(({ view, scales }) =>
     Array.from(scales, (code, block) => view.resultOf(code, block)),
   );
@@ -47,17 +47,17 @@ function ofScales(copies: readonly CopyEvidence[]): readonly string[] {
   const follow = hasWrongCodes
     ? `; codes ${isOwn ? "follow" : "do not follow"} from the stored scales`
     : "; codes are right";
-  const wrong = countOf(own);
+  const wrong = countOf(verdictsOfSpec);
   // a second mistake may hide the first one, so the suspect that explains most wrong scales is named
   const [nearest] = scaleSuspects(spec, copies)
     .map((suspect) => ({ suspect, rest: countOf(verdicts(copies, suspect.of)) }))
     .sort((a, b) => a.rest - b.rest);
   const isNear = nearest && nearest.rest * 4 < wrong;
   return [
-    `scales are wrong ${commonTraits(own)}${follow}`,
+    `scales are wrong ${commonTraits(verdictsOfSpec)}${follow}`,
     ...(isNear
       ? [
-          `with this, ${nearest.rest} of ${own.length} scales would be wrong, not ${wrong}: ${nearest.suspect.words}`,
+          `with this, ${nearest.rest} of ${verdictsOfSpec.length} scales would be wrong, not ${wrong}: ${nearest.suspect.words}`,
         ]
       : []),
   ];
@@ -69,8 +69,8 @@ const countOf = (all: readonly Verdict[]): number => all.filter(({ wrong }) => w
 function verdicts(copies: readonly CopyEvidence[], of: ScaleSuspect["of"]): readonly Verdict[] {
   return copies.flatMap(({ view, scales }) =>
     Array.from(scales, (code, block) => {
-      const made = of(view, block);
-      return { view, block, wrong: !made || !isSameScale(view, code, made.code) };
+      const predicted = of(view, block);
+      return { view, block, wrong: !predicted || !isSameScale(view, code, predicted.code) };
     }),
   );
 }

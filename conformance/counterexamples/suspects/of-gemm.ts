@@ -25,9 +25,9 @@ const operands = (
 ): Suspect<"gemm"> => ({
   words,
   answer: (input, right) => {
-    const made = Object.fromEntries(which.map((name) => [name, change(input[name])]));
-    if (Object.values(made).some((each) => !each)) return undefined;
-    return right({ ...input, ...made });
+    const changedOperands = Object.fromEntries(which.map((name) => [name, change(input[name])]));
+    if (Object.values(changedOperands).some((each) => !each)) return undefined;
+    return right({ ...input, ...changedOperands });
   },
 });
 
@@ -59,7 +59,7 @@ const accumulatedIn = (type: "f16" | "bf16" | "f32", words: string): Suspect<"ge
     const [x, w] = [value(input.b), value(input.a)];
     const [rows, depth] = input.b.codes.matrix;
     const [columns] = input.a.codes.matrix;
-    const made: number[] = [];
+    const sums: number[] = [];
     for (let i = 0; i < rows; i++)
       for (let j = 0; j < columns; j++) {
         let sum = 0;
@@ -68,13 +68,13 @@ const accumulatedIn = (type: "f16" | "bf16" | "f32", words: string): Suspect<"ge
             Math.fround(sum + Math.fround((x[i * depth + k] as number) * (w[j * depth + k] as number))),
             type as WideDType,
           );
-        made.push(Math.fround(Math.fround(input.alpha) * sum));
+        sums.push(Math.fround(Math.fround(input.alpha) * sum));
       }
     return {
       out: fromCodes(
         out.dtype,
         out.shape,
-        made.map((each) => wideCode(out.dtype as WideDType, each)),
+        sums.map((each) => wideCode(out.dtype as WideDType, each)),
       ),
     };
   },

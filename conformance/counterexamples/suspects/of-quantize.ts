@@ -13,10 +13,11 @@ const ofAnswer = (
 ): Suspect<"quantize"> => ({
   words,
   answer: (_input, _right, expected) => {
-    let made: Answer | undefined = expected;
+    let changedAnswer: Answer | undefined = expected;
     for (const name of Object.keys(expected).filter((each) => each.endsWith(ending)))
-      made = made && withTensor(made, name, change(expected[name] as PlainTensor, expected));
-    return made === expected ? undefined : made;
+      changedAnswer =
+        changedAnswer && withTensor(changedAnswer, name, change(expected[name] as PlainTensor, expected));
+    return changedAnswer === expected ? undefined : changedAnswer;
   },
 });
 
@@ -39,13 +40,16 @@ export const QUANTIZE: readonly Suspect<"quantize">[] = [
     words: "the copies are exchanged: rowwise blocks along columns",
     answer: async ({ usage, ...input }, right) => {
       if (usage.rowwise === usage.columnwise) return {};
-      const [own, other] = usage.rowwise ? ["rowwise", "columnwise"] : ["columnwise", "rowwise"];
-      const made = await right({
+      const [direction, other] = usage.rowwise ? ["rowwise", "columnwise"] : ["columnwise", "rowwise"];
+      const answer = await right({
         ...input,
         usage: { rowwise: !usage.rowwise, columnwise: !usage.columnwise },
       });
       return Object.fromEntries(
-        Object.entries(made).map(([name, tensor]) => [name.replace(other as string, own as string), tensor]),
+        Object.entries(answer).map(([name, tensor]) => [
+          name.replace(other as string, direction as string),
+          tensor,
+        ]),
       );
     },
   },

@@ -29,7 +29,7 @@ export function nameQuantization(evidence: readonly Evidence<QuantizeCase>[]): N
   const each = directions.map((direction) => nameCopy(evidence, direction));
   const [first, second] = each;
   if (!first) return { mistakes: [], observations: [] };
-  const seen = each.flatMap(({ observations: own }) => own);
+  const seen = each.flatMap(({ observations: facts }) => facts);
   if (!second) return first;
   // a mistake that explains both copies is one mistake; otherwise each copy has its own
   const both = first.mistakes.flatMap((one) =>
@@ -65,7 +65,7 @@ function nameCopy(evidence: readonly Evidence<QuantizeCase>[], direction: Direct
   const copies = evidence.flatMap((each) => copyOf(each, direction) ?? []);
   if (copies.length === 0) return { mistakes: [], observations: [] };
   const wrong = (part: Parameters<typeof isWrong>[2]) =>
-    copies.some(({ evidence: own }) => isWrong(own, direction, part));
+    copies.some(({ evidence: copyEvidence }) => isWrong(copyEvidence, direction, part));
   const ofAmax = wrong("amax") ? amaxExplanations(copies, direction) : undefined;
   const ofBlocks = wrong("data") || wrong("scaleInv") ? blockExplanations(copies, direction) : undefined;
   const seen = () => observations(copies, direction);
@@ -91,20 +91,20 @@ function amaxExplanations(copies: readonly CopyEvidence[], direction: Direction)
       copies.every(({ view, evidence: { actual, expected } }) => {
         const [ours, right] = [actual[name]?.codes, expected[name]];
         if (!ours || !right) return true;
-        const made = of(view, right);
+        const bits = of(view, right);
         return (
-          made !== undefined && right.codes.every((_, i) => isSameF32(made[i] as number, ours[i] as number))
+          bits !== undefined && right.codes.every((_, i) => isSameF32(bits[i] as number, ours[i] as number))
         );
       }),
     )
     .slice(0, MAX_NAMES)
     .map(({ words, of }) => ({
       words,
-      answer(asked) {
-        const right = asked.expected[name];
-        const copy = right && copyOf({ ...asked, actual: asked.expected }, direction);
-        const made = copy && of(copy.view, right);
-        return right && made && { ...asked.expected, [name]: mapCodes(right, (_, i) => made[i] as number) };
+      answer(query) {
+        const right = query.expected[name];
+        const copy = right && copyOf({ ...query, actual: query.expected }, direction);
+        const bits = copy && of(copy.view, right);
+        return right && bits && { ...query.expected, [name]: mapCodes(right, (_, i) => bits[i] as number) };
       },
     }));
 }
@@ -127,17 +127,17 @@ function blockExplanations(copies: readonly CopyEvidence[], direction: Direction
       .filter(({ words }) => words !== "")
       .map((way) => ({
         words: way.words,
-        answer: (asked) => blocksBy(asked, direction, { way, stored: RIGHT, used: RIGHT }),
+        answer: (query) => blocksBy(query, direction, { way, stored: RIGHT, used: RIGHT }),
       }));
   const named: Named[] = [];
   for (const suspect of scaleSuspects(spec, copies)) {
     const stored = storedBy(copies, suspect);
-    const found = stored && withCodes(copies, suspect, stored);
-    if (!found) continue;
-    const used = found.isOwn ? suspect.of : RIGHT;
+    const match = stored && withCodes(copies, suspect, stored);
+    if (!match) continue;
+    const used = match.isOwn ? suspect.of : RIGHT;
     named.push({
-      words: found.words,
-      answer: (asked) => blocksBy(asked, direction, { way: found.way, stored: suspect.of, used }),
+      words: match.words,
+      answer: (query) => blocksBy(query, direction, { way: match.way, stored: suspect.of, used }),
     });
     if (named.length === MAX_NAMES) break;
   }
@@ -153,12 +153,12 @@ function storedBy(
 ): readonly (readonly RuleResult[])[] | undefined {
   const all: (readonly RuleResult[])[] = [];
   for (const { view, scales } of copies) {
-    const made = scalesBy(view, (own, block) => {
-      const result = of(own, block);
+    const blockScales = scalesBy(view, (copyView, block) => {
+      const result = of(copyView, block);
       return result && isSameScale(view, result.code, scales[block] as number) ? result : undefined;
     });
-    if (!made) return undefined;
-    all.push(made);
+    if (!blockScales) return undefined;
+    all.push(blockScales);
   }
   return all;
 }
@@ -221,11 +221,11 @@ function blocksBy(
   const [data, scaleInv] = [expected[`${direction}.data`], expected[`${direction}.scaleInv`]];
   if (!copy || !data || !scaleInv) return undefined;
   const { view } = copy;
-  const [scales, own] = [scalesBy(view, stored), scalesBy(view, used)];
-  if (!scales || !own) return undefined;
+  const [scales, usedScales] = [scalesBy(view, stored), scalesBy(view, used)];
+  if (!scales || !usedScales) return undefined;
   const codes = Array.from(data.codes);
   for (let at = 0; at < view.codeOf.length; at++)
-    codes[view.codeOf[at] as number] = codeBy(view, at, own, way);
+    codes[view.codeOf[at] as number] = codeBy(view, at, usedScales, way);
   return {
     ...expected,
     [`${direction}.data`]: mapCodes(data, (_, i) => codes[i] as number),

@@ -9,12 +9,12 @@ export interface Verdict {
 }
 
 const valuesOf = ({ view, block }: Verdict): number[] => {
-  const found = view.blocks[block];
-  return found ? view.valuesIn(found.region) : [];
+  const entry = view.blocks[block];
+  return entry ? view.valuesIn(entry.region) : [];
 };
 const amaxOf = (verdict: Verdict): number => {
-  const found = verdict.view.blocks[verdict.block];
-  return found ? verdict.view.amaxIn(found.region) : 0;
+  const entry = verdict.view.blocks[verdict.block];
+  return entry ? verdict.view.amaxIn(entry.region) : 0;
 };
 
 const TRAITS: readonly (readonly [words: string, has: (verdict: Verdict) => boolean])[] = [

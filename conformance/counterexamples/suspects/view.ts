@@ -103,8 +103,8 @@ export class View {
     const words = this.direction === "rowwise" ? randomBits : randomBitsColumnwise;
     const word = words?.codes[index];
     if (words) return { bits: word ?? 0, width: 32 };
-    const known = this.#bits.get(index);
-    if (known) return known;
+    const cached = this.#bits.get(index);
+    if (cached) return cached;
     const isColumnwise = this.direction === "columnwise" && !isDirectionless(this.spec);
     const drawn = { bits: elementBits(random, index, isColumnwise), width: 8 } as const;
     this.#bits.set(index, drawn);
@@ -120,8 +120,8 @@ export class View {
   /** The amax of a region. */
   amaxIn({ top, bottom, left, right }: Region): number {
     const key = ((top * 4096 + bottom) * 4096 + left) * 4096 + right;
-    const known = this.#amaxes.get(key);
-    if (known !== undefined) return known;
+    const cached = this.#amaxes.get(key);
+    if (cached !== undefined) return cached;
     const { value } = this.source.amaxIn({ top, bottom, left, right });
     this.#amaxes.set(key, value);
     return value;
@@ -129,9 +129,10 @@ export class View {
 
   /** The values of a region in row-major order. */
   valuesIn({ top, bottom, left, right }: Region): number[] {
-    const found: number[] = [];
-    for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) found.push(this.source.value(r, c));
-    return found;
+    const values: number[] = [];
+    for (let r = top; r < bottom; r++)
+      for (let c = left; c < right; c++) values.push(this.source.value(r, c));
+    return values;
   }
 
   /** The values of a block in row-major order. */
@@ -153,15 +154,15 @@ export class View {
     }
     const { top, left } = region;
     const level = () => (spec.rowScaled ? this.source.lineAmax(top, left) : this.source.tensorAmax).value;
-    const whole = change.tensorAmax ?? (usesWiderAmax(spec) ? level() : 0);
-    const amax = change.amax ?? (isTensorWide(spec.tile) ? whole : this.amaxIn(region));
+    const wideAmax = change.tensorAmax ?? (usesWiderAmax(spec) ? level() : 0);
+    const amax = change.amax ?? (isTensorWide(spec.tile) ? wideAmax : this.amaxIn(region));
     const { dtype } = this.values;
     return blockScaleBy(spec, {
       steps: new Steps(),
       amax,
-      tensorAmax: whole,
+      tensorAmax: wideAmax,
       dtype,
-      tensorScale: tensorScaleOf(spec.scaleRule, whole, dtype)?.value ?? 1,
+      tensorScale: tensorScaleOf(spec.scaleRule, wideAmax, dtype)?.value ?? 1,
       lines: spec.fourOverSix === "none" ? [] : this.source.lines(region),
     });
   }
@@ -173,12 +174,12 @@ export class View {
     const scale = type === "f32" ? f32OfBits(code) : Math.abs(valueOfCode(type, code));
     if (type !== "e4m3") return { scale, code, multiplier: div(1, scale) };
     const { top, left } = this.#region(block);
-    const whole = this.source.levelOf(top, left).value;
+    const tensorAmax = this.source.levelOf(top, left).value;
     if (spec.scaleRule === "twoLevel") {
-      const s = encodeScale(new Steps(), whole, factsOf(spec.format).max * spec.e4m3Max);
+      const s = encodeScale(new Steps(), tensorAmax, factsOf(spec.format).max * spec.e4m3Max);
       return { scale, code, multiplier: Math.min(div(1, mul(scale, div(1, s))), FLT_MAX) };
     }
-    const t = tensorScaleOf(spec.scaleRule, whole, this.values.dtype)?.value ?? 1;
+    const t = tensorScaleOf(spec.scaleRule, tensorAmax, this.values.dtype)?.value ?? 1;
     const divisor = tensorScaleRole(spec.scaleRule) === "divisor" ? div(scale, t) : mul(scale, t);
     return { scale, code, divisor, multiplier: div(1, divisor) };
   }

@@ -95,9 +95,10 @@ export function encodeCase(
 
 export const encodeOperation: Operation<EncodeCase> = {
   arbitrary: encodeCase(),
-  run(backend, { x, random, randomBits: given, ...options }) {
+  run(backend, { x, random, randomBits: callerWords, ...options }) {
     // words, like seeds, are only allowed with stochastic rounding
-    const randomBits = given && options.rounding === "stochastic" ? upload(backend, given) : undefined;
+    const randomBits =
+      callerWords && options.rounding === "stochastic" ? upload(backend, callerWords) : undefined;
     return { codes: raw(download(encode(upload(backend, x), { ...options, ...random, randomBits }))) };
   },
   oracle({ x, format: to, rounding: mode, overflow: policy, random, randomBits, scale }): Answer {

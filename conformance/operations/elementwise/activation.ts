@@ -112,8 +112,8 @@ export const activationBackwardOperation: Operation<ActivationBackwardCase> = {
 };
 
 export const gatedOperation: Operation<GatedCase> = {
-  arbitrary: halves.chain(({ whole }) =>
-    fc.tuple(fc.record(inputs(whole)), maybeClamp).map(([input, clamp]) => formed(input, clamp)),
+  arbitrary: halves.chain(({ whole: full }) =>
+    fc.tuple(fc.record(inputs(full)), maybeClamp).map(([input, clamp]) => formed(input, clamp)),
   ),
   run: (backend, { x, ...options }) => ({ out: download(gated(upload(backend, x), options)) }),
   oracle({ x, outDtype, ...form }) {
@@ -130,9 +130,9 @@ export const gatedOperation: Operation<GatedCase> = {
 };
 
 export const gatedBackwardOperation: Operation<GatedBackwardCase> = {
-  arbitrary: halves.chain(({ half, whole }) =>
+  arbitrary: halves.chain(({ half, whole: full }) =>
     fc
-      .tuple(fc.record({ ...inputs(whole), grad: wideTensor(half) }), maybeClamp)
+      .tuple(fc.record({ ...inputs(full), grad: wideTensor(half) }), maybeClamp)
       .map(([input, clamp]) => formed(input, clamp)),
   ),
   run: (backend, { grad, x, ...options }) => ({

@@ -37,8 +37,8 @@ export const addOperation: Operation<AddCase> = {
   run(backend, { x, y, into, outDtype }) {
     const [left, right] = [upload(backend, x), upload(backend, y)];
     if (into === "new") return { out: download(add(left, right, { outDtype })) };
-    const given = into === "given" ? upload(backend, rounded(outDtype, x.shape, [...wideValues(x)])) : left;
-    const out = into === "y" ? right : given;
+    const target = into === "given" ? upload(backend, rounded(outDtype, x.shape, [...wideValues(x)])) : left;
+    const out = into === "y" ? right : target;
     add(left, right, { out });
     return { out: download(out) };
   },

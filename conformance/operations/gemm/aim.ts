@@ -139,8 +139,8 @@ export class Aim {
   /** Whether an operand whose sizes are multiples of `step` has a supported size. */
   #hasSize(name: "a" | "b", step: number): boolean {
     const key = `${name} ${step}`;
-    const known = this.#sized.get(key);
-    if (known !== undefined) return known;
+    const cached = this.#sized.get(key);
+    if (cached !== undefined) return cached;
     const has = this.#sizes(0, [name], allLines(step)).length * this.#depths(step).length > 0;
     this.#sized.set(key, has);
     return has;
@@ -172,8 +172,10 @@ export class Aim {
 
   /** The supported types of a tensor. */
   types(path: "c" | "bias" | "geluInput"): readonly WideDType[] {
-    const own = among(this.supported, `${path}.dtype`, WIDE_DTYPES);
-    return path === "c" && this.asks("accumulate") ? among(this.supported, "outDtype", own) : own;
+    const supportedTypes = among(this.supported, `${path}.dtype`, WIDE_DTYPES);
+    return path === "c" && this.asks("accumulate")
+      ? among(this.supported, "outDtype", supportedTypes)
+      : supportedTypes;
   }
 
   /** Whether a product may be added to a result of this type. */
@@ -199,11 +201,11 @@ export class Aim {
 
   /** The kinds of the operands. */
   sources(): fc.Arbitrary<Sources> {
-    const found = sourcesAmong(
+    const drawnSources = sourcesAmong(
       (source) => this.#accepts("a", source),
       (source) => this.#accepts("b", source),
     );
-    if (!found)
+    if (!drawnSources)
       throw new ArgumentError(
         `no input of gemm is supported: ${JSON.stringify(this.supported)}; no operands are of these kinds and sizes`,
       );
@@ -213,8 +215,8 @@ export class Aim {
       this.#depths(Math.max(...both.map(multipleOf)), both).length > 0;
     const isFree = datapath === undefined && splitK === undefined && layout === undefined;
     // fast-check would search forever if no pair passed the filter
-    if (isFree || !fc.sample(found, { numRuns: 500, seed: 1 }).some(isMultiplied)) return found;
-    return found.filter(isMultiplied);
+    if (isFree || !fc.sample(drawnSources, { numRuns: 500, seed: 1 }).some(isMultiplied)) return drawnSources;
+    return drawnSources.filter(isMultiplied);
   }
 
   pairs(): fc.Arbitrary<Pair> {

@@ -54,14 +54,14 @@ export function codesOf(
   const next = stream(seed);
   const [bits] = fieldsOf(format);
   const sign = bits === 32 ? 0x80000000 : 1 << (bits - 1);
-  const made = Array.from({ length: lines }, () =>
+  const codeLines = Array.from({ length: lines }, () =>
     Array.from({ length: depth }, () => codeOf(format, flavour, next)),
   );
-  if (flavour !== "cancelling") return { format, lines: made };
+  if (flavour !== "cancelling") return { format, lines: codeLines };
   const flip = (code: number): number => (code >= sign ? code - sign : code + sign);
   return {
     format,
-    lines: made.map((line) => line.map((code, k) => (k % 3 === 2 ? flip(line[k - 1] as number) : code))),
+    lines: codeLines.map((line) => line.map((code, k) => (k % 3 === 2 ? flip(line[k - 1] as number) : code))),
   };
 }
 

@@ -145,14 +145,14 @@ export function operandCase(source: Source, lines: number, depth: number): fc.Ar
   return fc.record(drawn).map(({ seed, flavour, wildScales, plants, lead }) => {
     const format = formatOf(source);
     const several = Math.min(DISTINCT, lines);
-    const made = codesOf(format, several, depth, seed, flavour).lines.map((line) => [...line]);
+    const distinctLines = codesOf(format, several, depth, seed, flavour).lines.map((line) => [...line]);
     for (const [at, which] of several * depth > 0 ? plants : []) {
-      const line = made[at % several] as number[];
+      const line = distinctLines[at % several] as number[];
       line[Math.floor(at / several) % depth] = special(format, which);
     }
     const next = splitmix32(seed);
     const picks = Array.from({ length: lines }, (_, i) => (i < several ? i : next() % several));
-    const codes = picks.flatMap((pick) => made[pick] as number[]);
+    const codes = picks.flatMap((pick) => distinctLines[pick] as number[]);
     const scales = scalesOf(source, picks, depth, next, wildScales);
     const hasAmax = source.kind === "quantized" && BLOCK_FORMATS[source.spec.quantizer].tensorAmax;
     const count = source.kind === "quantized" && source.spec.rowScaled ? lines : 1;

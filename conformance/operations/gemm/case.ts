@@ -64,8 +64,8 @@ export function resultShape({ a, b, layout }: Pick<GemmCase, "a" | "b" | "layout
 /** The type of the result: `outDtype`, else the type of b if that is wide, else f32. */
 export function resultType({ outDtype, b }: Pick<GemmCase, "outDtype" | "b">): ResultDType {
   if (outDtype) return outDtype;
-  const own = b.source.kind === "plain" ? b.codes.dtype : "f32";
-  return isWide(own) ? own : "f32";
+  const defaultType = b.source.kind === "plain" ? b.codes.dtype : "f32";
+  return isWide(defaultType) ? defaultType : "f32";
 }
 
 /** A batch of products as plain data. */

@@ -63,8 +63,8 @@ export function runGemm(
 ): Answer {
   const { a, b, c, bias, geluInput, accumulate, intoOut, outScale, layout, ...options } = input;
   const directions = directionsOf(layout);
-  const given = (x: PlainTensor<WideDType> | undefined) => x && upload(backend, x);
-  const addend = given(c);
+  const uploaded = (x: PlainTensor<WideDType> | undefined) => x && upload(backend, x);
+  const addend = uploaded(c);
   const fresh = () => new Tensor(backend, resultType(input), resultShape(input));
   const operands = {
     a: uploadOperand(backend, a, directions.a),
@@ -75,8 +75,8 @@ export function runGemm(
     ...named(operands),
     ...options,
     outScale,
-    bias: given(bias),
-    geluInput: given(geluInput),
+    bias: uploaded(bias),
+    geluInput: uploaded(geluInput),
     ...(accumulate ? { out: addend, accumulate } : { c: addend, out: intoOut ? fresh() : undefined }),
   });
   const { out, preGelu, biasGradient, amax } = result;
@@ -207,8 +207,8 @@ function distinct(operand: oracle.OracleOperand) {
   const firsts: number[] = [];
   const places = lines.map((line, i) => {
     const key = line.map((x, k) => `${Object.is(x, -0) ? "-0" : x}*${scale?.(i, k) ?? 1}`).join();
-    const known = kept.get(key);
-    if (known !== undefined) return known;
+    const firstIndex = kept.get(key);
+    if (firstIndex !== undefined) return firstIndex;
     kept.set(key, firsts.length);
     return firsts.push(i) - 1;
   });

@@ -78,8 +78,8 @@ export function multipliedAs(source: Source, powers: () => boolean): Multiplied 
   const format = formatOf(source);
   const blocks = blocksOf(source);
   if (!blocks) return { format };
-  const own = source.kind === "quantized" ? source.spec.pow2Scales : powers();
-  return { format, scales: { ...blocks, pow2: blocks.format === "e8m0" || own } };
+  const isPow2 = source.kind === "quantized" ? source.spec.pow2Scales : powers();
+  return { format, scales: { ...blocks, pow2: blocks.format === "e8m0" || isPow2 } };
 }
 
 /** The shape of the stored tensor. */
@@ -147,10 +147,10 @@ function valuesOf(codes: Iterable<number>, format: ScalarFormat | "f32" | "ue4m3
         : SCALAR_FORMATS[format];
   if (!layout) return Array.from(codes, fromBits);
   const width = 2 ** (layout.exponentBits + layout.mantissaBits + (layout.signed ? 1 : 0));
-  const known = new Map<number, number>();
+  const values = new Map<number, number>();
   return Array.from(codes, (code) => {
-    const value = known.get(code) ?? decode(code % width, layout);
-    known.set(code, value);
+    const value = values.get(code) ?? decode(code % width, layout);
+    values.set(code, value);
     return value;
   });
 }

@@ -33,9 +33,9 @@ function transposeCase(): fc.Arbitrary<TransposeCase> {
     fc.constantFrom<DType>("e2m1", "int4"),
     shape.map((sizes) => sizes.map((n) => 2 * n)),
   );
-  const whole = fc.tuple(fc.constantFrom<DType>(...ELEMENTS), shape);
+  const unrestricted = fc.tuple(fc.constantFrom<DType>(...ELEMENTS), shape);
   return fc
-    .tuple(fc.oneof({ weight: 3, arbitrary: whole }, packed), fc.nat())
+    .tuple(fc.oneof({ weight: 3, arbitrary: unrestricted }, packed), fc.nat())
     .map(([[dtype, sizes], seed]) => {
       const codes = words(seed, elementCount(sizes)).map((word) =>
         storageBits(dtype) === 4 ? word & 15 : word,

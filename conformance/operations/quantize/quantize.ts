@@ -124,12 +124,12 @@ export function randomBitsFor(
     );
     return fromCodes("u32", shape, codes);
   };
-  const whole = blockedRows(spec, rows);
+  const rowCount = blockedRows(spec, rows);
   const { data } = copyGeometry(spec, [rows, columns], "columnwise", "logical");
   return {
     ...(copies.rowwise ? { randomBits: bits([rows, columns], 0) } : {}),
     ...(copies.columnwise
-      ? { randomBitsColumnwise: bits(data === "transposed" ? [columns, whole] : [whole, columns], 1) }
+      ? { randomBitsColumnwise: bits(data === "transposed" ? [columns, rowCount] : [rowCount, columns], 1) }
       : {}),
   };
 }
@@ -163,11 +163,18 @@ export function askOracle(
   quantize: (spec: oracle.QuantizeSpec) => oracle.Quantized,
 ): Answer {
   const { spec, usage: copies, scaleLayout: layout, random, part, scale, records = true } = how;
-  const wanted = DIRECTIONS.filter((direction) => copies[direction]);
-  const given = { rowwise: how.randomBits?.codes, columnwise: how.randomBitsColumnwise?.codes };
-  const result = quantize({ ...oracleSpec(spec), ...random, words: given, part, scale, usage: wanted });
+  const directions = DIRECTIONS.filter((direction) => copies[direction]);
+  const callerWords = { rowwise: how.randomBits?.codes, columnwise: how.randomBitsColumnwise?.codes };
+  const result = quantize({
+    ...oracleSpec(spec),
+    ...random,
+    words: callerWords,
+    part,
+    scale,
+    usage: directions,
+  });
   const answer: Record<string, PlainTensor> = {};
-  for (const direction of wanted) {
+  for (const direction of directions) {
     const copy = result[direction];
     if (!copy) continue;
     const { dataType, dataShape, scaleType, scaleShape } = copyGeometry(spec, matrix, direction, layout);

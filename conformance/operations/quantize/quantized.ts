@@ -62,12 +62,12 @@ export function uploadQuantized(
   },
 ): QuantizedTensor {
   const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
-  const made = new SpecQuantizer(spec, { ...usage, scaleLayout }).makeEmpty(backend, shape, "f32");
-  const copy = made.copy(direction);
+  const empty = new SpecQuantizer(spec, { ...usage, scaleLayout }).makeEmpty(backend, shape, "f32");
+  const copy = empty.copy(direction);
   copy.data.write(parts.data.data);
   copy.scaleInv.write(parts.scaleInv.data);
   if (copy.amax && parts.amax) copy.amax.write(parts.amax.data);
-  return made;
+  return empty;
 }
 
 /** The spec in the oracle's form, without usage and inputs. */

@@ -33,7 +33,7 @@ interface Sizes {
   readonly vocabulary: number;
   readonly first: number;
   /** The number of ids after the table's last row. */
-  readonly behind: number;
+  readonly idsAfter: number;
   readonly columns: number;
   readonly ids: PlainTensor<"i32">;
 }
@@ -51,24 +51,24 @@ const sizes: fc.Arbitrary<Sizes> = fc
       { weight: 3, arbitrary: fc.constant(0) },
       fc.constantFrom(1, 40, ID_END - 200, ID_END - 20),
     ),
-    behind: fc.constantFrom(0, 0, 1, 50),
+    idsAfter: fc.constantFrom(0, 0, 1, 50),
   })
-  .chain(({ vocabulary, columns, shape, first, behind }) => {
+  .chain(({ vocabulary, columns, shape, first, idsAfter }) => {
     const count = shape.reduce((product, size) => product * size, 1);
-    const known = fc.nat({ max: Math.max(vocabulary - 1, 0) }).map((row) => first + row);
+    const tableId = fc.nat({ max: Math.max(vocabulary - 1, 0) }).map((row) => first + row);
     const few = fc.nat({ max: 2 }).map((row) => first + row);
     const end = first + vocabulary;
-    const none = fc.constantFrom(-1, 0, first - 1, end, end + 1, end + behind, LOWEST, 2 ** 31 - 1);
-    const id = fc.oneof({ weight: 6, arbitrary: known }, { weight: 3, arbitrary: few }, none);
+    const none = fc.constantFrom(-1, 0, first - 1, end, end + 1, end + idsAfter, LOWEST, 2 ** 31 - 1);
+    const id = fc.oneof({ weight: 6, arbitrary: tableId }, { weight: 3, arbitrary: few }, none);
     return fc.array(id, { minLength: count, maxLength: count }).map((drawn) => ({
-      ...{ vocabulary, columns, first, behind },
+      ...{ vocabulary, columns, first, idsAfter },
       ids: new PlainTensor("i32", shape, Int32Array.from(drawn)),
     }));
   });
 
 export const embeddingOperation: Operation<EmbeddingCase> = {
-  arbitrary: sizes.chain(({ vocabulary, columns, ids, first, behind }) => {
-    const ends = first + vocabulary + behind;
+  arbitrary: sizes.chain(({ vocabulary, columns, ids, first, idsAfter }) => {
+    const ends = first + vocabulary + idsAfter;
     return fc.record({
       table: wideTensor([vocabulary, columns]),
       ids: fc.constant(ids),

@@ -73,8 +73,8 @@ function forward(input: CrossEntropyCase) {
 export const crossEntropyOperation: Operation<CrossEntropyCase> = {
   arbitrary: crossEntropyCase,
   run(backend, { logits, targets, ...options }) {
-    const made = crossEntropy(upload(backend, logits), upload(backend, targets), options);
-    return { loss: download(made.loss), maximum: download(made.maximum), total: download(made.total) };
+    const losses = crossEntropy(upload(backend, logits), upload(backend, targets), options);
+    return { loss: download(losses.loss), maximum: download(losses.maximum), total: download(losses.total) };
   },
   oracle: forward,
 };
@@ -83,10 +83,10 @@ export const crossEntropyOperation: Operation<CrossEntropyCase> = {
 export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> = {
   arbitrary: fc
     .tuple(crossEntropyCase, fc.constantFrom(0, 0, 1, 40, 2 ** 31 - 2000), fc.constantFrom(0, 0, 1, 50))
-    .chain(([input, first, behind]) =>
+    .chain(([input, first, classesAfter]) =>
       wideTensor([input.targets.data.length], { dtype: "f32" }).map((grad) => {
         const { maximum, total } = forward(input);
-        const classes = first + input.logits.matrix[1] + behind;
+        const classes = first + input.logits.matrix[1] + classesAfter;
         // targets are drawn among the first columns; a quarter of them is not shifted to this part
         const drawn = [...input.targets.data].map((target, i) =>
           target >= 0 && target < classes && i % 4 ? target + first : target,

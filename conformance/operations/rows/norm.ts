@@ -74,7 +74,7 @@ export const normOperation: Operation<NormCase> = {
   arbitrary: laneShape().chain((shape) =>
     fc
       .tuple(fc.record({ x: wideTensor(shape), eps: smallTerms, outDtype: wideType() }), parameters(shape))
-      .map(([input, given]) => ({ ...input, ...given })),
+      .map(([input, parts]) => ({ ...input, ...parts })),
   ),
   run(backend, { x, gamma, beta, ...options }) {
     const [source, scale] = [upload(backend, x), upload(backend, gamma)];
@@ -88,17 +88,17 @@ export const normOperation: Operation<NormCase> = {
 };
 
 /** The oracle's result and statistics of a norm. */
-export function normAnswer({ x, beta, eps, outDtype, ...given }: NormCase) {
+export function normAnswer({ x, beta, eps, outDtype, ...weights }: NormCase) {
   const centered = beta !== undefined;
-  const { out, mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, beta, eps));
+  const { out, mean, rstd } = oracle.norm(rowsOf(x), normalization(weights, centered, beta, eps));
   const rows = [x.matrix[0]];
   const answer = { out: rounded(outDtype, x.shape, out.flat()), rstd: rounded("f32", rows, rstd) };
   return centered ? { ...answer, mean: rounded("f32", rows, mean) } : answer;
 }
 
 /** The statistics that the forward pass saves. */
-function saved(x: PlainTensor<WideDType>, given: Parameters, centered: boolean, eps: number) {
-  const { mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, undefined, eps));
+function saved(x: PlainTensor<WideDType>, weights: Parameters, centered: boolean, eps: number) {
+  const { mean, rstd } = oracle.norm(rowsOf(x), normalization(weights, centered, undefined, eps));
   const rows = [x.matrix[0]];
   const kept = { rstd: rounded("f32", rows, rstd) };
   return centered ? { ...kept, mean: rounded("f32", rows, mean) } : kept;
@@ -108,39 +108,41 @@ export const normBackwardOperation: Operation<NormBackwardCase> = {
   arbitrary: laneShape().chain((shape) => {
     const row = wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
     const input = fc.record({ grad: wideTensor(shape), x: wideTensor(shape) });
-    const own = fc.tuple(input, parameters(shape), smallTerms).map(([drawn, { beta, ...given }, eps]) => ({
-      ...drawn,
-      ...given,
-      ...saved(drawn.x, given, beta !== undefined, eps),
-    }));
+    const exact = fc
+      .tuple(input, parameters(shape), smallTerms)
+      .map(([drawn, { beta, ...weights }, eps]) => ({
+        ...drawn,
+        ...weights,
+        ...saved(drawn.x, weights, beta !== undefined, eps),
+      }));
     const any = fc
       .tuple(input, parameters(shape), fc.record({ mean: row, rstd: row }))
-      .map(([drawn, { beta, ...given }, { mean, rstd }]) => ({
+      .map(([drawn, { beta, ...weights }, { mean, rstd }]) => ({
         ...drawn,
-        ...given,
+        ...weights,
         ...(beta ? { mean, rstd } : { rstd }),
       }));
-    return fc.oneof({ weight: 2, arbitrary: own }, any);
+    return fc.oneof({ weight: 2, arbitrary: exact }, any);
   }),
   run(backend, { grad, x, gamma, mean, rstd, zeroCenteredGamma }) {
-    const given = { grad: upload(backend, grad), x: upload(backend, x), gamma: upload(backend, gamma) };
+    const uploads = { grad: upload(backend, grad), x: upload(backend, x), gamma: upload(backend, gamma) };
     const statistics = mean
       ? { mean: upload(backend, mean), rstd: upload(backend, rstd) }
       : { rstd: upload(backend, rstd) };
-    const { dx, dgamma, dbeta } = normBackward({ ...given, ...statistics, zeroCenteredGamma });
+    const { dx, dgamma, dbeta } = normBackward({ ...uploads, ...statistics, zeroCenteredGamma });
     const answer = { dx: download(dx), dgamma: download(dgamma) };
     return dbeta ? { ...answer, dbeta: download(dbeta) } : answer;
   },
-  oracle({ grad, x, mean, rstd, ...given }): Answer {
+  oracle({ grad, x, mean, rstd, ...weights }): Answer {
     const [rows] = x.matrix;
     const statistics = {
       out: [],
       mean: mean ? Array.from(wideValues(mean)) : Array.from({ length: rows }, () => 0),
       rstd: Array.from(wideValues(rstd)),
     };
-    const normalized = normalization(given, mean !== undefined, undefined, 0);
+    const normalized = normalization(weights, mean !== undefined, undefined, 0);
     const { dx, dgamma, dbeta } = oracle.normBackward(rowsOf(grad), rowsOf(x), normalized, statistics);
-    const { dtype, shape } = given.gamma;
+    const { dtype, shape } = weights.gamma;
     const answer = { dx: rounded(grad.dtype, x.shape, dx.flat()), dgamma: rounded(dtype, shape, dgamma) };
     return mean ? { ...answer, dbeta: rounded(dtype, shape, dbeta) } : answer;
   },

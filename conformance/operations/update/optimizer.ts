@@ -121,8 +121,8 @@ function stepped<C extends StepCase & { readonly [K in S]: PlainTensor<"f32"> },
     Float32Array
   >;
   const elements = Array.from(p, (_, i) => {
-    const own = Object.fromEntries(states.map((name) => [name, values[name][i]])) as Record<S, number>;
-    return make({ ...own, p: p[i] as number, g: mul(g[i] as number, Math.fround(gradScale)) });
+    const state = Object.fromEntries(states.map((name) => [name, values[name][i]])) as Record<S, number>;
+    return make({ ...state, p: p[i] as number, g: mul(g[i] as number, Math.fround(gradScale)) });
   });
   const tensor = <D extends WideDType>(name: "p" | S, dtype: D): PlainTensor<D> =>
     rounded(

@@ -27,8 +27,8 @@ export function ringSum(
   splits: readonly number[],
   round: Round,
 ): number[] {
-  const behind = new Map(order.map((rank, i) => [rank, order[(i + 1) % order.length] as number]));
-  const after = (rank: number): number => behind.get(rank) as number;
+  const nextRank = new Map(order.map((rank, i) => [rank, order[(i + 1) % order.length] as number]));
+  const after = (rank: number): number => nextRank.get(rank) as number;
   const at = (rank: number, i: number): number => (parts[rank] as ArrayLike<number>)[i] as number;
   const out: number[] = [];
   for (const [owner, count] of splits.entries()) {

@@ -108,11 +108,11 @@ function locate(a: Rational, layout: ScalarLayout): { code: number; fraction: Ra
   if (!layout.subnormals && compare(a, powerOfTwo(lowest)) < 0) return { code: 0, fraction: ZERO };
   const exponent = Math.max(floorLog2(a), lowest);
   const units = over(a, powerOfTwo(exponent - layout.mantissaBits));
-  const whole = truncate(units);
+  const integerPart = truncate(units);
   const binades = exponent - lowest - (layout.subnormals ? 0 : 1);
   return {
-    code: Number(whole) + binades * 2 ** layout.mantissaBits,
-    fraction: minus(units, rational(whole)),
+    code: Number(integerPart) + binades * 2 ** layout.mantissaBits,
+    fraction: minus(units, rational(integerPart)),
   };
 }
 

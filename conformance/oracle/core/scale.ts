@@ -181,8 +181,8 @@ const SCALE = 2n ** 128n;
 
 /** floor(2^(2^-t) * 2^128), with an error below 2^64. */
 function rootOfTwo(t: number): bigint {
-  const known = ROOTS[t];
-  if (known !== undefined) return known;
+  const cached = ROOTS[t];
+  if (cached !== undefined) return cached;
   const root = t === 0 ? 2n * SCALE : squareRoot(rootOfTwo(t - 1) * SCALE);
   ROOTS[t] = root;
   return root;

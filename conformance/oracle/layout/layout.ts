@@ -31,7 +31,7 @@ interface Family {
   /** True if f32 scales are powers of two by default. */
   readonly pow2?: boolean;
   /** True if the last block of a column is padded with zeros; false if it has fewer elements. */
-  readonly whole?: boolean;
+  readonly isPadded?: boolean;
   /** The columnwise copy is padded with zero rows to a multiple of this number. Only where blocks may be partial. */
   readonly rows?: number;
 }
@@ -42,12 +42,12 @@ export const FAMILIES = {
   "fp8-block": { block: 128, format: "e4m3", rule: "block", scale: "f32", pow2: true },
   "fp8-row": { block: Number.POSITIVE_INFINITY, format: "e4m3", rule: "block", scale: "f32" },
   "int8-row": { block: Number.POSITIVE_INFINITY, format: "int8", rule: "f32Quotient", scale: "f32" },
-  mxint8: { block: 32, format: "s2f6", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, whole: true },
-  mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", scale: "e8m0", keepsRows: true, whole: true },
-  mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, whole: true },
-  mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0", whole: true },
-  nvfp4: { block: 16, format: "e2m1", rule: "twoLevel", scale: "e4m3", whole: true },
-  "fp4-ue5m3": { block: 16, format: "e2m1", rule: "ue5m3Quotient", scale: "ue5m3", whole: true },
+  mxint8: { block: 32, format: "s2f6", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, isPadded: true },
+  mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", scale: "e8m0", keepsRows: true, isPadded: true },
+  mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", scale: "e8m0", keepsRows: true, isPadded: true },
+  mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor", scale: "e8m0", isPadded: true },
+  nvfp4: { block: 16, format: "e2m1", rule: "twoLevel", scale: "e4m3", isPadded: true },
+  "fp4-ue5m3": { block: 16, format: "e2m1", rule: "ue5m3Quotient", scale: "ue5m3", isPadded: true },
   "int4-group": { block: 128, format: "int4", rule: "f32Quotient", scale: "f32", rows: 32 },
 } as const satisfies Readonly<Record<string, Family>>;
 
@@ -82,8 +82,8 @@ export function familyOf({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
 
 /** The size of the matrix from which a copy of an [M, K] tensor is computed. The columnwise one may have extra rows of zeros. */
 export function sizeOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Shape {
-  const { block, whole = false, rows = 1 } = familyOf(spec);
-  return [usage === "columnwise" ? roundUp(m, whole ? block : rows) : m, k];
+  const { block, isPadded = false, rows = 1 } = familyOf(spec);
+  return [usage === "columnwise" ? roundUp(m, isPadded ? block : rows) : m, k];
 }
 
 function isSquare({ tile }: LayoutSpec): boolean {
@@ -104,8 +104,8 @@ export function isPerTensor(spec: LayoutSpec): boolean {
 export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling {
   const columnwise = usage === "columnwise";
   if (isPerTensor(spec)) {
-    const whole: Shape = [Math.max(m, 1), Math.max(k, 1)];
-    return { tile: whole, step: whole, codesTransposed: columnwise, scalesTransposed: false };
+    const matrixShape: Shape = [Math.max(m, 1), Math.max(k, 1)];
+    return { tile: matrixShape, step: matrixShape, codesTransposed: columnwise, scalesTransposed: false };
   }
   const { quantizer } = spec;
   const { keepsRows = false } = familyOf(spec);

@@ -17,8 +17,8 @@ import {
 function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number, line: number): number {
   switch (familyOf(spec).scale) {
     case "e4m3": {
-      const own = mulOrDiv(copy, spec, decode(stored, SCALAR_FORMATS.e4m3));
-      if (own !== undefined) return own;
+      const combined = mulOrDiv(copy, spec, decode(stored, SCALAR_FORMATS.e4m3));
+      if (combined !== undefined) return combined;
       const divisor = 6 * (spec.fourOverSix ? (spec.e4m3Max ?? 256) : 448);
       const amax = (spec.rowScaled ? copy.amaxes?.[line] : copy.amax) ?? 0;
       return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(amax)), div(1, divisor));

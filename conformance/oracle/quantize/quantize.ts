@@ -166,12 +166,12 @@ function check(x: Source, spec: QuantizeSpec): void {
  */
 function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   const sameBytes = isPerTensor(spec) || (spec.quantizer === "fp8-block" && spec.tile === "128x128");
-  const whole = zeroFilled(x, sizeOf(spec, "columnwise", x.shape));
+  const padded = zeroFilled(x, sizeOf(spec, "columnwise", x.shape));
   const { part } = spec;
   // the larger matrix is padded too
   const filled = part && { ...part, rows: sizeOf(spec, "columnwise", [part.rows, part.columns])[0] };
   return quantizeCopy(
-    spec.rht ? transformed(whole, spec) : whole,
+    spec.rht ? transformed(padded, spec) : padded,
     { ...spec, part: filled },
     "columnwise",
     sameBytes ? "rowwise" : "columnwise",
@@ -196,8 +196,8 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
   const scaleOf = (r: number, c: number): BlockScale => {
     const [first, left] = [r - (r % tiling.tile[0]), c - (c % tiling.tile[1])];
     const key = first * k + left;
-    const own = spec.rowScaled ? scaleRule(lineOf(x, usage, r, c), spec, layout) : rule;
-    const scale = tiles.get(key) ?? own(linesOf(x, [first, left], tiling.tile));
+    const elementRule = spec.rowScaled ? scaleRule(lineOf(x, usage, r, c), spec, layout) : rule;
+    const scale = tiles.get(key) ?? elementRule(linesOf(x, [first, left], tiling.tile));
     tiles.set(key, scale);
     return scale;
   };
@@ -212,9 +212,14 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
       const isZero = nearest === 2 ** (layout.exponentBits + layout.mantissaBits);
       return isZero && spec.elementScaling === "dividePlusZero" ? 0 : nearest;
     }
-    const given = spec.words?.[usage];
-    if (given)
-      return encodeByWord(bits, layout, "saturate", given[drawsTransposed ? c * m + r : r * k + c] ?? 0);
+    const callerWords = spec.words?.[usage];
+    if (callerWords)
+      return encodeByWord(
+        bits,
+        layout,
+        "saturate",
+        callerWords[drawsTransposed ? c * m + r : r * k + c] ?? 0,
+      );
     const [down, across, height, width] = spec.part ? inWhole(spec.part, r, c) : [r, c, m, k];
     const index = drawsTransposed
       ? BigInt(across) * BigInt(height) + BigInt(down)
@@ -238,8 +243,8 @@ function amaxOfCopy(x: Source, spec: QuantizeSpec, usage: Usage): Pick<Quantized
   if (spec.quantizer !== "nvfp4") return {};
   if (!spec.rowScaled) return { amax: bitsOf(storedOfTensor(x, spec)) };
   const count = x.shape[usage === "rowwise" ? 0 : 1];
-  const own = (line: number): number => bitsOf(amaxOf(lineOf(x, usage, line, line).data));
-  return { amaxes: Array.from({ length: count }, (_, line) => own(line)) };
+  const lineAmaxBits = (line: number): number => bitsOf(amaxOf(lineOf(x, usage, line, line).data));
+  return { amaxes: Array.from({ length: count }, (_, line) => lineAmaxBits(line)) };
 }
 
 /** The row of an element (columnwise: the column) as a separate tensor. */
@@ -298,7 +303,7 @@ function isHalfDown(name: string | undefined): name is keyof typeof HALF_DOWN {
 function halfDownCode(
   bits: number,
   layout: ScalarLayout,
-  { rounded, own }: (typeof HALF_DOWN)[keyof typeof HALF_DOWN],
+  { rounded, own: plusZero }: (typeof HALF_DOWN)[keyof typeof HALF_DOWN],
 ): number {
   const value = fromBits(bits);
   const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
@@ -308,7 +313,7 @@ function halfDownCode(
   while (decode(code, layout) < magnitude) code++;
   // f64 holds the distances exactly: a 24-bit significand and two codes of few bits
   if (code > 0 && magnitude - decode(code - 1, layout) <= decode(code, layout) - magnitude) code--;
-  if (value === 0 && own === "minus") return signBit;
+  if (value === 0 && plusZero === "minus") return signBit;
   if (code === 0 && rounded === "plus") return 0;
   return bits >= 2 ** 31 ? code + signBit : code;
 }
@@ -361,9 +366,9 @@ function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, w
 }
 
 function ruleOf(spec: QuantizeSpec): ScaleRule {
-  const own: ScaleRule = familyOf(spec).rule;
-  if (spec.scaleRule !== "f32") return spec.scaleRule ?? own;
-  return own === "given" || own === "whole" ? own : "block";
+  const defaultRule: ScaleRule = familyOf(spec).rule;
+  if (spec.scaleRule !== "f32") return spec.scaleRule ?? defaultRule;
+  return defaultRule === "given" || defaultRule === "whole" ? defaultRule : "block";
 }
 
 function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {

@@ -17,15 +17,15 @@ export function maximumOf(logits: readonly number[]): number {
 export function sumsOf(
   logits: readonly number[],
   { target, first, maximum }: { readonly target: number; readonly first: number; readonly maximum: number },
-): readonly [total: number, own: number, distance: number] {
+): readonly [total: number, ofTarget: number, distance: number] {
   const shifted = logits.map((x) => f(x - maximum));
-  const own = target < first ? undefined : shifted[target - first];
-  return [laneSum(shifted.map(exp)), own ?? -0, laneSum(shifted)];
+  const ofTarget = target < first ? undefined : shifted[target - first];
+  return [laneSum(shifted.map(exp)), ofTarget ?? -0, laneSum(shifted)];
 }
 
 /** The loss of a row from its total sums. */
 export function lossOfSums(
-  [total, own, distance]: readonly number[],
+  [total, ofTarget, distance]: readonly number[],
   target: number,
   {
     classes,
@@ -35,6 +35,11 @@ export function lossOfSums(
 ): number {
   if (target === ignore) return 0;
   if (target < 0 || target >= classes) return Number.NaN;
-  const terms = { total: total as number, own: own as number, distance: distance as number, classes };
+  const terms = {
+    total: total as number,
+    ofTarget: ofTarget as number,
+    distance: distance as number,
+    classes,
+  };
   return lossOf(terms, f(smoothing));
 }

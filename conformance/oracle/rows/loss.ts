@@ -28,7 +28,7 @@ export function crossEntropy(
   }
   const distance = laneSum(shifted);
   return {
-    loss: lossOf({ total, own: shifted[target]!, distance, classes: logits.length }, s),
+    loss: lossOf({ total, ofTarget: shifted[target]!, distance, classes: logits.length }, s),
     maximum,
     total,
     dx: (grad) => gradientOf(shifted, { total, target, classes: logits.length }, s).map((x) => f(x * grad)),
@@ -38,14 +38,14 @@ export function crossEntropy(
 /** The terms of a loss: the sum of exp(x - maximum), the target's x - maximum, and the sum of x - maximum. */
 export interface Terms {
   readonly total: number;
-  readonly own: number;
+  readonly ofTarget: number;
   readonly distance: number;
   readonly classes: number;
 }
 
 /** The loss of a row, with an f32 smoothing. */
-export function lossOf({ total, own, distance, classes }: Terms, smoothing: number): number {
-  const nll = f(log(total) - own);
+export function lossOf({ total, ofTarget, distance, classes }: Terms, smoothing: number): number {
+  const nll = f(log(total) - ofTarget);
   if (smoothing === 0) return nll;
   const uniform = f(log(total) - f(distance / f(classes)));
   return f(f(f(1 - smoothing) * nll) + f(smoothing * uniform));

@@ -78,7 +78,7 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
   const result = place([rows, heads * depth], (n) => items[n]?.out as Matrix);
   return tape.one([x], result, (grad) => {
     const wide = wideOf(grad);
-    const found = items.map(({ item, head, q, k, v, p }) => {
+    const gradients = items.map(({ item, head, q, k, v, p }) => {
       const dout = part(wide, 0, item, head);
       const dv = form(dout, p, "NT", depth);
       const dp = rowsOf(form(v, dout, "TN", length, "f32"));
@@ -90,7 +90,7 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
       );
       return [form(k, ds, "NN", depth), form(q, ds, "NT", depth), dv] as const;
     });
-    return [place(qkv.shape, (n, which) => found[n]?.[which] as Matrix)];
+    return [place(qkv.shape, (n, which) => gradients[n]?.[which] as Matrix)];
   });
 }
 

@@ -42,8 +42,8 @@ export function normLinear(
   const results = returned ? [out, normed.out] : [out];
   return tape.record(inputs, results, ([dy, dnormed]) => {
     const { x: dx, weight, bias } = dy ? backward(dy) : {};
-    const own = normed.backward(dx, dnormed);
-    const before = [x, ...normParametersOf(norm)].map((_, i) => own[i]);
+    const normGradients = normed.backward(dx, dnormed);
+    const before = [x, ...normParametersOf(norm)].map((_, i) => normGradients[i]);
     return [...before, weight, bias];
   });
 }
@@ -122,8 +122,8 @@ export function mlp(
   return tape.one([...before, ...parametersOf(fc2)], second.out, (dy) => {
     const outer = second.backward(dy);
     const inner = outer.x ? throughActivation(wideOf(outer.x), h, act, fusedBack, first.backward) : {};
-    const own = normed.backward(inner.x, undefined);
-    const gradients = [x, ...normParametersOf(norm)].map((_, i) => own[i]);
+    const normGradients = normed.backward(inner.x, undefined);
+    const gradients = [x, ...normParametersOf(norm)].map((_, i) => normGradients[i]);
     const of = (layer: LinearModel, weight: Passed | undefined, bias: Passed | undefined) =>
       layer.bias ? [weight, bias] : [weight];
     return [...gradients, ...of(fc1, inner.weight, inner.bias), ...of(fc2, outer.weight, outer.bias)];

@@ -87,15 +87,15 @@ export class LinearModel {
 
   forward(run: Run, input: LinearInputModel, call: CallModel): LinearResultModel {
     const recorded = input.requiresGrad || this.weight.requiresGrad || this.bias?.requiresGrad === true;
-    const wanted = { dgrad: recorded && input.requiresGrad, wgrad: recorded && this.weight.requiresGrad };
+    const required = { dgrad: recorded && input.requiresGrad, wgrad: recorded && this.weight.requiresGrad };
     const result = run.recipe
-      ? this.#quantized(run, run.recipe, input, call, wanted)
-      : this.#plain(run, input, wanted);
-    if (call.isFirstMicrobatch && wanted.wgrad) this.#fresh = true;
+      ? this.#quantized(run, run.recipe, input, call, required)
+      : this.#plain(run, input, required);
+    if (call.isFirstMicrobatch && required.wgrad) this.#fresh = true;
     return result;
   }
 
-  #plain(run: Run, input: LinearInputModel, wanted: Wanted): LinearResultModel {
+  #plain(run: Run, input: LinearInputModel, required: Wanted): LinearResultModel {
     const { dtype } = input;
     const family = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
     const [x, w] = [input.wide(), this.weight.wide];
@@ -130,8 +130,8 @@ export class LinearModel {
             ? dividedProduct(columns, rows, joined, divided, dtype)
             : ofRows(form(columns, rows), w.shape[1], dtype);
         return {
-          x: wanted.dgrad ? dx() : undefined,
-          weight: wanted.wgrad
+          x: required.dgrad ? dx() : undefined,
+          weight: required.wgrad
             ? this.#weightGradient(wideOperand(x, "columnwise"), wideOperand(dy, "columnwise"), joined, dtype)
             : undefined,
           bias: this.#biasGradient(dy),
@@ -145,21 +145,21 @@ export class LinearModel {
     recipe: StepRecipe,
     input: LinearInputModel,
     call: CallModel,
-    wanted: Wanted,
+    required: Wanted,
   ): LinearResultModel {
     this.#enter(run, recipe);
     const { dtype } = input;
     const joined = (name: ProductModel) => ({ family: run.family, split: splits(recipe, name) });
     const quantize = (role: RoleModel, from: Quantizable) => this.#quantize(run, recipe, role, from);
     const x = input.from instanceof QuantizedModel ? input.from : quantize("input", input.from);
-    const w = this.#quantizedWeight(run, recipe, call, wanted.dgrad);
+    const w = this.#quantizedWeight(run, recipe, call, required.dgrad);
     const bias = this.bias && cast(this.bias.wide, dtype === "f32" ? "bf16" : dtype);
     const [outFeatures, inFeatures] = this.weight.wide.shape;
     const { divided } = this;
     const fprop = (): number[][] =>
       product(w.operand("rowwise"), x.operand("rowwise"), { ...joined("fprop"), bias: bias?.data });
     // the copy for the backward pass is computed now, because its source may change later
-    const columns = wanted.wgrad ? x.operand("columnwise") : undefined;
+    const columns = required.wgrad ? x.operand("columnwise") : undefined;
     const result = (
       rows: number[][],
       count: number,
@@ -183,7 +183,7 @@ export class LinearModel {
       out,
       backward: (grad, computed) => {
         const dbias = this.#biasGradient(computed?.x ?? grad);
-        if (!wanted.dgrad && !wanted.wgrad) return { bias: dbias };
+        if (!required.dgrad && !required.wgrad) return { bias: dbias };
         if (this.slots) run.used.backward.add(this.slots.backward);
         const dy =
           grad instanceof QuantizedModel
@@ -200,7 +200,7 @@ export class LinearModel {
                 call.fp8Grad,
               );
         return {
-          x: wanted.dgrad ? dx() : undefined,
+          x: required.dgrad ? dx() : undefined,
           weight: columns && this.#weightGradient(columns, dy.operand("columnwise"), joined("wgrad"), dtype),
           bias: dbias,
         };

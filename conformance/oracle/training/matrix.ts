@@ -22,8 +22,8 @@ function rounded(x: number, dtype: WideName): number {
   const rest = units - below;
   const up = rest > 0.5 || (rest === 0.5 && below % 2 === 1);
   const magnitude = (up ? below + 1 : below) * ulp;
-  const made = magnitude >= 2 ** most ? Number.POSITIVE_INFINITY : magnitude;
-  return value < 0 ? -made : made;
+  const clamped = magnitude >= 2 ** most ? Number.POSITIVE_INFINITY : magnitude;
+  return value < 0 ? -clamped : clamped;
 }
 
 /** floor(log2 |x|) of a finite nonzero f32; -127 for subnormal numbers. */

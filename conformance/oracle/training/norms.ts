@@ -33,12 +33,12 @@ function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: N
     zeroCenteredGamma,
   };
   const rows = rowsOf(x);
-  const made = norm(rows, form);
+  const normed = norm(rows, form);
   const columns = x.shape[1];
   return {
-    out: (dtype: WideName): Matrix => ofRows(made.out, columns, dtype),
+    out: (dtype: WideName): Matrix => ofRows(normed.out, columns, dtype),
     backward: (grad: Matrix): readonly Matrix[] => {
-      const { dx, dgamma, dbeta } = normBackward(rowsOf(grad), rows, form, made);
+      const { dx, dgamma, dbeta } = normBackward(rowsOf(grad), rows, form, normed);
       if (ranks > 1) {
         const partsOf = (name: "dgamma" | "dbeta", of: ParameterModel): Matrix =>
           summedRows(
@@ -53,16 +53,20 @@ function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma, ranks = 1 }: N
         const sums = [partsOf("dgamma", gamma), ...(beta ? [partsOf("dbeta", beta)] : [])];
         return [ofRows(dx, columns, x.dtype), ...sums];
       }
-      const own = (of: ParameterModel, values: number[]): Matrix => ofRow(values, of.wide.dtype);
-      return [ofRows(dx, columns, x.dtype), own(gamma, dgamma), ...(beta ? [own(beta, dbeta)] : [])];
+      const parameterRow = (of: ParameterModel, values: number[]): Matrix => ofRow(values, of.wide.dtype);
+      return [
+        ofRows(dx, columns, x.dtype),
+        parameterRow(gamma, dgamma),
+        ...(beta ? [parameterRow(beta, dbeta)] : []),
+      ];
     },
   };
 }
 
 export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
-  const made = normOf(x.wide, parts);
+  const normed = normOf(x.wide, parts);
   const inputs = [x, ...normParametersOf(parts)];
-  return tape.one(inputs, made.out(x.wide.dtype), (grad) => made.backward(wideOf(grad)));
+  return tape.one(inputs, normed.out(x.wide.dtype), (grad) => normed.backward(wideOf(grad)));
 }
 
 /**
@@ -71,22 +75,22 @@ export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
  */
 export function normedInput(run: Run, x: Value, parts: NormModel, returned: boolean) {
   const { dtype } = x.wide;
-  const made = normOf(x.wide, parts);
+  const normed = normOf(x.wide, parts);
   const computed = run.recipe !== undefined && fuses(run.recipe) && !returned ? "norm" : false;
-  const values = computed ? { ...made.out("f32"), dtype } : made.out(dtype);
+  const values = computed ? { ...normed.out("f32"), dtype } : normed.out(dtype);
   const input: LinearInputModel = {
     from: { x: values, computed },
-    wide: () => made.out(dtype),
+    wide: () => normed.out(dtype),
     dtype,
     requiresGrad: [x, ...normParametersOf(parts)].some(({ requiresGrad }) => requiresGrad),
   };
   return {
     input,
-    out: made.out(dtype),
-    backward: (own: Passed | undefined, other: Passed | undefined): readonly (Matrix | undefined)[] => {
-      const [first, second] = [own, other].map((each) => each && wideOf(each));
+    out: normed.out(dtype),
+    backward: (ofNormed: Passed | undefined, other: Passed | undefined): readonly (Matrix | undefined)[] => {
+      const [first, second] = [ofNormed, other].map((each) => each && wideOf(each));
       const total = first && second ? sum(first, second) : (first ?? second);
-      return total ? made.backward(total) : [];
+      return total ? normed.backward(total) : [];
     },
   };
 }

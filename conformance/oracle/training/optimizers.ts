@@ -70,8 +70,8 @@ export class OptimizerRun {
       // an f32 parameter serves as its own master weight
       if (parameter.wide.dtype === "f32") slot.master = parameter.wide;
       const data = slot.master.data.map((p, i) => {
-        const own = grad.data[i] as number;
-        return this.#element(slot, i, p, gradScale === undefined ? own : mul(own, gradScale));
+        const gradient = grad.data[i] as number;
+        return this.#element(slot, i, p, gradScale === undefined ? gradient : mul(gradient, gradScale));
       });
       slot.master = { ...slot.master, data };
       parameter.data = cast(slot.master, parameter.wide.dtype);
@@ -81,14 +81,14 @@ export class OptimizerRun {
   #element({ m, v, steps }: SlotModel, i: number, p: number, g: number): number {
     const { options } = this;
     if (options.kind === "SGD") {
-      const made = sgd({ ...options, g, p, m: m[i] as number, first: steps === 1 });
-      m[i] = made.m;
-      return made.p;
+      const updated = sgd({ ...options, g, p, m: m[i] as number, first: steps === 1 });
+      m[i] = updated.m;
+      return updated.p;
     }
-    const made = adamw({ ...options, g, p, m: m[i] as number, v: v[i] as number, step: steps });
-    m[i] = made.m;
-    v[i] = made.v;
-    return made.p;
+    const updated = adamw({ ...options, g, p, m: m[i] as number, v: v[i] as number, step: steps });
+    m[i] = updated.m;
+    v[i] = updated.v;
+    return updated.p;
   }
 
   zeroGrad(): void {

@@ -42,13 +42,13 @@ export class QuantizedModel {
   }
 
   copy(usage: Usage): QuantizedCopy {
-    const known = this.#copies.get(usage);
-    if (known) return known;
+    const cached = this.#copies.get(usage);
+    if (cached) return cached;
     const { x, computed } = this.from;
-    const made = HOW[computed || "stored"](x, { ...this.spec, usage: [usage] })[usage];
-    if (!made) throw new RangeError(`no ${usage} copy was made`);
-    this.#copies.set(usage, made);
-    return made;
+    const quantized = HOW[computed || "stored"](x, { ...this.spec, usage: [usage] })[usage];
+    if (!quantized) throw new RangeError(`no ${usage} copy was made`);
+    this.#copies.set(usage, quantized);
+    return quantized;
   }
 
   /** The lines of a copy along K. */
@@ -68,14 +68,14 @@ export class QuantizedModel {
       <T>(f: (r: number, c: number) => T) =>
       (line: number, i: number): T =>
         rowwise ? f(line, i) : f(i, line);
-    const own = at(element);
-    const made = {
+    const value = at(element);
+    const widened = {
       lines: Array.from({ length: lines }, (_, line) =>
-        Array.from({ length: depth }, (_, i) => own(line, i)),
+        Array.from({ length: depth }, (_, i) => value(line, i)),
       ),
       format: elementFormat(spec),
     };
-    if (isPerTensor(spec)) return { ...made, factor: fromBits(copy.scale[0] as number) };
+    if (isPerTensor(spec)) return { ...widened, factor: fromBits(copy.scale[0] as number) };
     const across = Math.ceil(k / tiling.step[1]);
     const down = Math.ceil(m / tiling.step[0]);
     const scale = at((r, c) => {
@@ -91,10 +91,10 @@ export class QuantizedModel {
         pow2: format === "e8m0" || (format === "f32" && spec.pow2Scales !== false),
       },
     } as const;
-    if (spec.quantizer !== "nvfp4") return { ...made, blocks };
+    if (spec.quantizer !== "nvfp4") return { ...widened, blocks };
     const e4m3Max = spec.fourOverSix ? (spec.e4m3Max ?? MAX_NVFP4.fourOverSix) : MAX_NVFP4.plain;
     const amax = copy.amaxes ? copy.amaxes.map(fromBits) : fromBits(copy.amax as number);
-    return { ...made, blocks, global: { amax, divisor: 6 * e4m3Max } };
+    return { ...widened, blocks, global: { amax, divisor: 6 * e4m3Max } };
   }
 
   /** The dequantized rowwise copy, rounded to `dtype`. */

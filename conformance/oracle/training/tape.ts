@@ -38,9 +38,9 @@ export class Tape {
   /** Adds a node. Its results require a gradient if any input does. */
   record(inputs: readonly Value[], results: readonly Passed[], backward: Backward): Value[] {
     const recorded = inputs.some(({ requiresGrad }) => requiresGrad);
-    const made = results.map((data) => new Value(data, recorded));
-    if (recorded) this.#functions.push({ inputs, results: made, backward });
-    return made;
+    const variables = results.map((data) => new Value(data, recorded));
+    if (recorded) this.#functions.push({ inputs, results: variables, backward });
+    return variables;
   }
 
   one(
@@ -53,20 +53,20 @@ export class Tape {
 
   /** Computes gradients from `root` and adds them to every leaf that requires one. */
   backward(root: Value, grad: Matrix): void {
-    const found = new Map<Value, Passed>([[root, grad]]);
+    const gradients = new Map<Value, Passed>([[root, grad]]);
     const results = new Set(this.#functions.flatMap((each) => each.results));
     for (const { inputs, results, backward } of [...this.#functions].reverse()) {
-      const grads = results.map((result) => found.get(result));
+      const grads = results.map((result) => gradients.get(result));
       if (grads.every((each) => each === undefined)) continue;
       const parts = backward(grads);
       inputs.forEach((input, i) => {
         const part = parts[i];
         if (!part || !input.requiresGrad) return;
-        const before = found.get(input);
-        found.set(input, before ? sum(wideOf(before), wideOf(part)) : part);
+        const before = gradients.get(input);
+        gradients.set(input, before ? sum(wideOf(before), wideOf(part)) : part);
       });
     }
-    for (const [value, part] of found) {
+    for (const [value, part] of gradients) {
       if (results.has(value)) continue;
       value.grad = value.grad ? sum(value.grad, wideOf(part)) : wideOf(part);
     }

@@ -87,9 +87,9 @@ export function sqrt(x: number): number {
   if (!(x > 0) || x === Number.POSITIVE_INFINITY) return x === 0 || x > 0 ? x : Number.NaN;
   const down = -2 * F32.minExponent;
   const scaled = over(ofNumber(x), powerOfTwo(-2 * down));
-  const whole = scaled.num / scaled.den;
-  const root = integerRoot(whole);
-  const rest = root * root === whole && whole * scaled.den === scaled.num ? 0n : 1n;
+  const floorOfRatio = scaled.num / scaled.den;
+  const root = integerRoot(floorOfRatio);
+  const rest = root * root === floorOfRatio && floorOfRatio * scaled.den === scaled.num ? 0n : 1n;
   return f32(times(rational(2n * root + rest), powerOfTwo(-down - 1)));
 }
 

@@ -14,16 +14,16 @@ export interface Scaler {
 
 /** Every way to scale elements, the correct one first. */
 export function scalers(spec: QuantizeSpec): readonly Scaler[] {
-  const own = spec.elementScaling;
-  const right: Scaler["of"] = (x, scale, dtype) => scaledElement(x, scale, own, dtype).value;
+  const specScaling = spec.elementScaling;
+  const right: Scaler["of"] = (x, scale, dtype) => scaledElement(x, scale, specScaling, dtype).value;
   const typed = (type: "bf16" | "f16"): Scaler => ({
     words: `the scaled value is rounded to ${type} before it is rounded to ${spec.format}: double rounding`,
     of: (x, scale, dtype) => roundedTo(right(x, scale, dtype), type),
   });
   return [
     { words: "", of: right },
-    ...ELEMENT_SCALING_NAMES.filter((name) => name !== own).map((name) => ({
-      words: `elements are scaled by ${name} (${ELEMENT_SCALINGS[name].formula}), not by ${own} (${ELEMENT_SCALINGS[own].formula})`,
+    ...ELEMENT_SCALING_NAMES.filter((name) => name !== specScaling).map((name) => ({
+      words: `elements are scaled by ${name} (${ELEMENT_SCALINGS[name].formula}), not by ${specScaling} (${ELEMENT_SCALINGS[specScaling].formula})`,
       of: (x: number, scale: RuleResult, dtype: WideDType) => scaledElement(x, scale, name, dtype).value,
     })),
     typed("bf16"),

@@ -28,9 +28,9 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
         : view.scaleBy(block, isWide ? { amax, tensorAmax: amax } : { amax });
     },
   });
-  const over = (words: string, region: (view: View, own: Region, block: number) => Region | undefined) =>
-    amaxOf(words, (view, own, block) => {
-      const other = region(view, own, block);
+  const over = (words: string, region: (view: View, region: Region, block: number) => Region | undefined) =>
+    amaxOf(words, (view, blockRegion, block) => {
+      const other = region(view, blockRegion, block);
       return other && view.amaxIn(other);
     });
   const finite = (value: number) => (Number.isFinite(value) ? value : 0);
@@ -61,9 +61,9 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
   if (isWide)
     return [
       ...common,
-      over("the amax is that of the first row alone", (_, own) => ({
-        ...own,
-        bottom: Math.min(1, own.bottom),
+      over("the amax is that of the first row alone", (_, region) => ({
+        ...region,
+        bottom: Math.min(1, region.bottom),
       })),
     ];
   const shifted = (by: number) => (view: View, _own: Region, block: number) => {
@@ -76,24 +76,25 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
   const ofLengths = [
     amaxOf(
       "the last block of a line includes what lies behind the line in memory: the next row",
-      (view, own) => pastEnd(view, own, length),
+      (view, region) => pastEnd(view, region, length),
     ),
-    amaxOf("the last block of a line includes 1 of its padding", (view, own) =>
-      own.right - own.left < (view.direction === "rowwise" ? length : lines) || own.bottom - own.top < lines
-        ? Math.max(1, view.amaxIn(own))
-        : view.amaxIn(own),
+    amaxOf("the last block of a line includes 1 of its padding", (view, region) =>
+      region.right - region.left < (view.direction === "rowwise" ? length : lines) ||
+      region.bottom - region.top < lines
+        ? Math.max(1, view.amaxIn(region))
+        : view.amaxIn(region),
     ),
-    over(`blocks have ${2 * length} elements, not ${length}`, ({ direction, source }, own) =>
+    over(`blocks have ${2 * length} elements, not ${length}`, ({ direction, source }, region) =>
       direction === "rowwise"
         ? {
-            ...own,
-            left: own.left - (own.left % (2 * length)),
-            right: Math.min(source.columns, own.left - (own.left % (2 * length)) + 2 * length),
+            ...region,
+            left: region.left - (region.left % (2 * length)),
+            right: Math.min(source.columns, region.left - (region.left % (2 * length)) + 2 * length),
           }
         : {
-            ...own,
-            top: own.top - (own.top % (2 * length)),
-            bottom: Math.min(source.rows, own.top - (own.top % (2 * length)) + 2 * length),
+            ...region,
+            top: region.top - (region.top % (2 * length)),
+            bottom: Math.min(source.rows, region.top - (region.top % (2 * length)) + 2 * length),
           },
     ),
   ];
@@ -101,24 +102,24 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
     ...common,
     over("the amax is that of the block before it", shifted(-1)),
     over("the amax is that of the block after it", shifted(1)),
-    over("the last block of a line has the amax of the block before it", (view, own, block) =>
-      (block + 1) % view.across === 0 ? shifted(-1)(view, own, block) : own,
+    over("the last block of a line has the amax of the block before it", (view, region, block) =>
+      (block + 1) % view.across === 0 ? shifted(-1)(view, region, block) : region,
     ),
-    over("the last block of a line has the amax of the first one", (view, own, block) =>
-      (block + 1) % view.across === 0 ? view.blocks[block - (block % view.across)]?.region : own,
+    over("the last block of a line has the amax of the first one", (view, region, block) =>
+      (block + 1) % view.across === 0 ? view.blocks[block - (block % view.across)]?.region : region,
     ),
     over(
       "every block has the amax of the first block of its line",
       (view, _, block) => view.blocks[block - (block % view.across)]?.region,
     ),
     ...(isLineWide(tile) ? [] : ofLengths),
-    over("the amax is that of the whole row", (view, own) => ({
-      ...own,
+    over("the amax is that of the whole row", (view, region) => ({
+      ...region,
       left: 0,
       right: view.source.columns,
     })),
-    over("the amax is that of the whole column", (view, own) => ({
-      ...own,
+    over("the amax is that of the whole column", (view, region) => ({
+      ...region,
       top: 0,
       bottom: view.source.rows,
     })),
@@ -126,10 +127,12 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
       ...{ top: 0, left: 0 },
       ...{ bottom: view.source.rows, right: view.source.columns },
     })),
-    over("the amax is that of the first half of the block", (_, own) => halved(own, lines, length, 0)),
-    over("the amax is that of the second half of the block", (_, own) => halved(own, lines, length, 1)),
-    over("the last element of the block is left out of the amax", (view, own) =>
-      view.direction === "rowwise" ? { ...own, right: own.right - 1 } : { ...own, bottom: own.bottom - 1 },
+    over("the amax is that of the first half of the block", (_, region) => halved(region, lines, length, 0)),
+    over("the amax is that of the second half of the block", (_, region) => halved(region, lines, length, 1)),
+    over("the last element of the block is left out of the amax", (view, region) =>
+      view.direction === "rowwise"
+        ? { ...region, right: region.right - 1 }
+        : { ...region, bottom: region.bottom - 1 },
     ),
     over("blocks lie along the other dimension", (view, { top, left }) => {
       const { rows, columns } = view.source;
@@ -146,9 +149,9 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
           {
             words: "the amax of the tensor is that of the row",
             of: (view: View, block: number) => {
-              const own = view.blocks[block]?.region as Region;
+              const blockRegion = view.blocks[block]?.region as Region;
               return view.scaleBy(block, {
-                tensorAmax: view.amaxIn({ ...own, left: 0, right: view.source.columns }),
+                tensorAmax: view.amaxIn({ ...blockRegion, left: 0, right: view.source.columns }),
               });
             },
           },
@@ -158,14 +161,14 @@ export function ofAmaxes(spec: QuantizeSpec): ScaleSuspect[] {
 }
 
 /** The amax over a short last block extended past the end of its row in memory. */
-function pastEnd(view: View, own: Region, length: number): number | undefined {
+function pastEnd(view: View, region: Region, length: number): number | undefined {
   if (view.direction !== "rowwise") return undefined;
   const { columns, rows } = view.source;
-  const missing = length - (own.right - own.left);
-  let amax = view.amaxIn(own);
-  for (let r = own.top; r < own.bottom; r++)
+  const missing = length - (region.right - region.left);
+  let amax = view.amaxIn(region);
+  for (let r = region.top; r < region.bottom; r++)
     for (let i = 0; i < missing; i++) {
-      const at = r * columns + own.right + i;
+      const at = r * columns + region.right + i;
       if (at < rows * columns)
         amax = Math.max(amax, Math.abs(finiteOr(view.source.value(Math.floor(at / columns), at % columns))));
     }

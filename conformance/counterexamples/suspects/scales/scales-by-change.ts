@@ -20,9 +20,9 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
   ): ScaleSuspect => ({
     words,
     of(view, block) {
-      const own = view.expected[block] as RuleResult;
-      const code = change(own, view, block);
-      return code === undefined ? undefined : code === own.code ? own : view.resultOf(code, block);
+      const correct = view.expected[block] as RuleResult;
+      const code = change(correct, view, block);
+      return code === undefined ? undefined : code === correct.code ? correct : view.resultOf(code, block);
     },
   });
   const value = (words: string, change: (scale: number) => number) =>
@@ -31,8 +31,8 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
     changed(
       `the scale is ${name === "one" ? "1 in every block" : `the ${name}: ${formula}`}`,
       (_, view, block) => {
-        const made = of(view.amaxIn(view.blocks[block]?.region as Region), spec.format);
-        return type === "f32" ? f32Bits(made) : made;
+        const scale = of(view.amaxIn(view.blocks[block]?.region as Region), spec.format);
+        return type === "f32" ? f32Bits(scale) : scale;
       },
     ),
   );
@@ -55,9 +55,9 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
   const { maxCode } = factsOf(type);
   const last = type === "e8m0" ? 254 : maxCode;
   // the NaN code is not changed
-  const coded = (words: string, change: (code: number, own: RuleResult) => number) =>
-    changed(words, (own) =>
-      own.code > last ? own.code : Math.min(Math.max(change(own.code, own), 0), last),
+  const coded = (words: string, change: (code: number, correct: RuleResult) => number) =>
+    changed(words, (correct) =>
+      correct.code > last ? correct.code : Math.min(Math.max(change(correct.code, correct), 0), last),
     );
   if (type === "e8m0")
     return [
@@ -87,8 +87,12 @@ export function ofChanges(spec: QuantizeSpec): ScaleSuspect[] {
   return [
     ...other,
     ...(["tiesToAway", "towardZero", "towardPositive"] as const).map((rounding) =>
-      changed(`scales are rounded ${ROUNDED[rounding]}, not to nearest even`, ({ rounding: own, code }) =>
-        own ? roundTo(own.value, { format: "e4m3", rounding, overflow: "saturate" }).code : code,
+      changed(
+        `scales are rounded ${ROUNDED[rounding]}, not to nearest even`,
+        ({ rounding: scaleRounding, code }) =>
+          scaleRounding
+            ? roundTo(scaleRounding.value, { format: "e4m3", rounding, overflow: "saturate" }).code
+            : code,
       ),
     ),
     ...[1, 8, -8].map((n) => coded(`the codes of scales are ${n} too large`, (code) => code + n)),

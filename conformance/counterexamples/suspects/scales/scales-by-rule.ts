@@ -37,9 +37,9 @@ export function ofSpecs(spec: QuantizeSpec): ScaleSuspect[] {
     words,
     of: (view, block) => view.scaleBy(block, { spec: other }),
   });
-  const found: ScaleSuspect[] = [];
+  const suspects: ScaleSuspect[] = [];
   if (spec.fourOverSix !== "none")
-    found.push(
+    suspects.push(
       by("4over6 is missing: every block maps its amax to 6", { ...spec, fourOverSix: "none" }),
       ...(["mae", "mse"] as const)
         .filter((metric) => metric !== spec.fourOverSix)
@@ -50,19 +50,19 @@ export function ofSpecs(spec: QuantizeSpec): ScaleSuspect[] {
   if (options.includes("e4m3Max"))
     for (const e4m3Max of [448, 256] as const)
       if (e4m3Max !== spec.e4m3Max && spec.fourOverSix !== "none")
-        found.push(by(`the largest block scale is ${e4m3Max}, not ${spec.e4m3Max}`, { ...spec, e4m3Max }));
+        suspects.push(by(`the largest block scale is ${e4m3Max}, not ${spec.e4m3Max}`, { ...spec, e4m3Max }));
   if (spec.rowScaled)
-    found.push(by("the amax is that of the tensor, not of the row", { ...spec, rowScaled: false }));
+    suspects.push(by("the amax is that of the tensor, not of the row", { ...spec, rowScaled: false }));
   for (const rule of rules)
     if (rule !== scaleRule)
-      found.push(
+      suspects.push(
         by(
           `the scale rule is ${rule} (${SCALE_RULES[rule].formula}), not ${scaleRule}${dialectsWith(quantizer, rule)}`,
           withRule({ ...spec, fourOverSix: "none", rowScaled: false }, rule),
         ),
       );
   if (options.includes("pow2Scales") && (SCALE_RULES[scaleRule] as ScaleRule).powers === "asked")
-    found.push(
+    suspects.push(
       by(
         spec.pow2Scales ? "scales are not rounded to powers of two" : "scales are rounded to powers of two",
         { ...spec, pow2Scales: !spec.pow2Scales },
@@ -71,7 +71,7 @@ export function ofSpecs(spec: QuantizeSpec): ScaleSuspect[] {
   if (options.includes("amaxEpsilon"))
     for (const amaxEpsilon of [0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 2 ** -10])
       if (amaxEpsilon !== spec.amaxEpsilon)
-        found.push(
+        suspects.push(
           by(
             amaxEpsilon === 0
               ? "amaxEpsilon is ignored"
@@ -79,7 +79,7 @@ export function ofSpecs(spec: QuantizeSpec): ScaleSuspect[] {
             { ...spec, amaxEpsilon },
           ),
         );
-  return found;
+  return suspects;
 }
 
 const FORMATS: readonly ScalarFormat[] = [

@@ -15,7 +15,7 @@ export interface Run {
   /** The arbitraries that inputs were drawn from. */
   readonly inputs: Inputs;
   /** The arbitraries that the caller supplied. */
-  readonly given: Inputs;
+  readonly callerInputs: Inputs;
   readonly supported: SupportedInputs;
   readonly seed: number;
 }
@@ -24,17 +24,17 @@ export interface Run {
 export async function readable(report: LawReport, run: Run): Promise<LawReport> {
   const { failure, operation } = report;
   if (!failure || !lawNamed(report.law).compares) return report;
-  const found = await foundBy(operation, failure.input, run);
-  return found ? { ...report, failure: { ...failure, found } } : report;
+  const counterexample = await foundBy(operation, failure.input, run);
+  return counterexample ? { ...report, failure: { ...failure, found: counterexample } } : report;
 }
 
 async function foundBy<K extends OperationName>(operation: K, failed: unknown, run: Run) {
-  const { subject, reference, inputs, given, supported, seed } = run;
+  const { subject, reference, inputs, callerInputs, supported, seed } = run;
   const [ours, theirs] = [subject[operation], reference[operation]];
   if (!ours || !theirs) return undefined;
   const input = failed as Cases[K];
   // the domain of the caller's inputs is unknown
-  const isKnown = !given[operation];
+  const isKnown = !callerInputs[operation];
   const fields = supported[operation] ?? {};
   const isAllowed = (each: Cases[K]): boolean => allows(fields, each);
   const arbitrary: fc.Arbitrary<Cases[K]> = inputs[operation] ?? OPERATIONS[operation].arbitrary;
@@ -79,8 +79,8 @@ const PROBES: { readonly [K in OperationName]?: (draw: Draw<K>) => readonly Case
       (each.usage.rowwise || !input.usage.rowwise) &&
       (each.usage.columnwise || !input.usage.columnwise) &&
       text(each.spec) === text(input.spec);
-    const own = drawn.filter(plain);
-    if (!isKnown) return own;
+    const similar = drawn.filter(plain);
+    if (!isKnown) return similar;
     const cases = quantizeCaseBy(fc.constant(input.spec)).map((each) => ({
       ...each,
       usage: input.usage,
@@ -91,6 +91,6 @@ const PROBES: { readonly [K in OperationName]?: (draw: Draw<K>) => readonly Case
       ...(input.records === undefined ? {} : { records: input.records }),
     }));
     const more = fc.sample(cases, { numRuns: DRAWN, seed }).filter((each) => plain(each) && isAllowed(each));
-    return own.length > 16 ? own : [...own, ...more];
+    return similar.length > 16 ? similar : [...similar, ...more];
   },
 };
