@@ -1,4 +1,4 @@
-/** Runs the command line inside of the test process, on files in a temporary folder. */
+/** Runs the command line inside the test process, on files in a temporary folder. */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -29,8 +29,8 @@ export interface FileContents {
 }
 
 /**
- * A workspace for each test of a file. A command that leaves memory allocated fails its test, if the test file records
- * that: it mocks src/backends/open.js with `recordingOpen`.
+ * A workspace for each test of a file. A command that leaves memory allocated fails its test, provided that the test file mocks
+ * src/backends/open.js with `recordingOpen`.
  */
 export function useWorkspace(): Workspace {
   const workspace = new Workspace();
@@ -42,7 +42,7 @@ export function useWorkspace(): Workspace {
   return workspace;
 }
 
-/** A temporary folder, empty at first. */
+/** A temporary folder, initially empty. */
 class Workspace {
   #folder = "";
 

@@ -13,8 +13,8 @@ interface SweepFile {
 }
 
 /**
- * The policies of overflow that have digests. Integers, which have no special codes, saturate under all. `propagate` takes its
- * code from the other two (cast/propagate.test.ts).
+ * The overflow policies that have digests. Integers, which lack special codes, saturate under all. `propagate` takes its codes
+ * from the other two (cast/propagate.test.ts).
  */
 function policiesOf(format: ScalarFormat) {
   return isIntegral(SCALAR_FORMATS[format].specials) ? (["saturate"] as const) : RECORDED;

@@ -10,7 +10,7 @@ import { assertSame } from "../../values/difference.js";
 import { download } from "../../values/plain.js";
 import { gridValues } from "./gradients.js";
 
-/** A tensor of random numbers of magnitudes around `scale`. */
+/** A tensor of random numbers with magnitudes around `scale`. */
 export function drawnTensor(
   backend: Backend,
   seed: number,
@@ -41,7 +41,7 @@ function partsOf(x: Tensor | QuantizedTensor | undefined): readonly Tensor[] {
   return x instanceof QuantizedTensor ? x.members : [x];
 }
 
-/** Throws unless both copies of the tensor have the codes and scales of the model. */
+/** Throws unless both copies of the tensor have the model's codes and scales. */
 export function expectModelled(name: string, actual: QuantizedTensor, expected: QuantizedModel): void {
   for (const usage of DIRECTIONS) {
     const [ours, theirs] = [actual.copy(usage), expected.copy(usage)];

@@ -27,14 +27,14 @@ export interface Disagreement {
   readonly expected: readonly number[];
 }
 
-/** The number of bit patterns that are encoded at a time; they fit the cache. */
+/** The number of bit patterns encoded at a time; they fit in the cache. */
 const BLOCK = 2 ** 19;
 
 type Codes = Uint8Array | Uint16Array | Uint32Array;
 
 /**
- * Compares the reference's codes of a chunk with the oracle's. A stochastic result depends on random bits, so its code
- * has to be one of the two codes that surround the input.
+ * Compares the reference's codes of a chunk with the oracle's. A stochastic result depends on random bits, so it may be either of
+ * the two codes around the input.
  */
 export class Exhaustion {
   readonly #wanted: readonly { readonly table: readonly Step[]; readonly codes: Codes }[];

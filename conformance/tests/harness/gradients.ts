@@ -24,7 +24,7 @@ export function gridValues(seed: number, count: number, scale = 1): Float32Array
   return Float32Array.from(words(seed, count), (word) => ((word % (steps + 1)) - steps / 2) * GRID);
 }
 
-/** A leaf variable of such numbers. */
+/** A leaf variable with such values. */
 export function gridLeaf(backend: Backend, seed: number, shape: Shape): Variable {
   return new Variable(tensor(backend, gridValues(seed, elementCount(shape)), shape), true);
 }
@@ -37,7 +37,7 @@ export interface Differentiated {
   readonly edges?: boolean;
 }
 
-/** A directional derivative computed in two ways, and the bound on their difference. */
+/** A directional derivative computed in two ways, and a bound on their difference. */
 export interface Derivative {
   readonly gradient: number;
   readonly difference: number;
@@ -45,11 +45,10 @@ export interface Derivative {
 }
 
 /**
- * The directional derivatives of L, a randomly weighted sum of the result's elements: from the gradients, and as the
- * central difference D(h) in f64. The bound is computed element by element. |D(h) - L'| is a third of |D(2h) - D(h)| if
- * h² dominates the truncation error, and at most all of it if a second derivative jumps. The rounding errors of every
- * element, divided by h, are added, and those of the gradient. A kink inside the step adds at most half of the second
- * difference over h.
+ * The directional derivatives of L, a randomly weighted sum of the result's elements: from the gradients, and as the central
+ * difference D(h) in f64. The bound is computed element by element. If h² dominates the truncation error, |D(h) - L'| is a third
+ * of |D(2h) - D(h)|; if a second derivative jumps, it is at most all of it. Added to this are the rounding errors of every
+ * element divided by h, and those of the gradient. A kink inside the step adds at most half of the second difference over h.
  */
 export function derivatives({ leaves, run, edges = false }: Differentiated, seed: number): Derivative[] {
   using _scope = new Scope();

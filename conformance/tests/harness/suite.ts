@@ -27,7 +27,7 @@ export function useBackend(options: OpenOptions = { threads: 1 }): () => Backend
   return current;
 }
 
-/** Gives each test a reference backend of its own and disposes of it afterwards. No allocation may be alive then. */
+/** Gives each test a new reference backend and disposes of it afterwards. No allocation may then be alive. */
 export function useFreshBackend(give: (backend: Backend) => void): void {
   let backend: Backend;
   beforeEach(async () => {
@@ -60,7 +60,7 @@ export function sameOnAll(
   });
 }
 
-/** A test that has to free all its memory. */
+/** A test that must free all its memory. */
 export function scoped(name: string, body: () => void): void {
   it(name, () => {
     using _scope = new Scope();
@@ -84,7 +84,9 @@ export function describeLaws(
   });
 }
 
-/** Runs `body`, whose allocation number `failing`, from 0, fails. Returns what it throws, and how many it asked for. */
+/**
+ * Runs `body` with an injected failure of allocation number `failing` (from 0). Returns the error, and the number of allocations.
+ */
 export function failingAt(
   backend: Backend,
   failing: number,

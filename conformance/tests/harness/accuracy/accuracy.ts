@@ -10,7 +10,7 @@ import * as wide from "../../../oracle/core/wide.js";
 import { RULES } from "../../../oracle/elementwise/activation.js";
 import type { Stems } from "./stems.js";
 
-/** A function of one f32 in three forms: the reference's, numerics.md's, and the true one. */
+/** A function of one f32 in three forms: the reference, numerics.md, and the exact value. */
 export interface Measured {
   /** Writes the function of the `count` values at `src` to `dst`. */
   readonly reference: (stems: Stems, memory: Places, count: number) => void;
@@ -18,7 +18,7 @@ export interface Measured {
   readonly page: (x: number) => number;
   readonly truth: (x: number) => number;
   readonly exact: (x: wide.Real) => wide.Real;
-  /** Below this magnitude the error is absolute instead of in ulp, because the true value has a zero there. */
+  /** Below this magnitude the error is measured absolutely instead of in ulp, because the true value has a zero there. */
   readonly floor?: number;
   /** Where the true value exists. Default: everywhere. */
   readonly defined?: (x: number) => boolean;
@@ -43,9 +43,9 @@ export interface Accuracy {
   readonly apart: number;
 }
 
-/** The number of values that are computed at once. */
+/** The number of values computed at a time. */
 const CHUNK = 1 << 16;
-/** The number of inputs that are measured with `oracle/core/wide.ts`. */
+/** The number of inputs whose error is measured with `oracle/core/wide.ts`. */
 const CANDIDATES = 32;
 
 /** 1 / ulp of an f32 with the magnitude of an f64, by the f64's exponent field. */
@@ -145,7 +145,7 @@ export const MEASURED: Readonly<Record<string, Measured>> = {
   ),
 };
 
-/** Measures one function over the given chunks of 2^16 consecutive bit patterns. */
+/** Measures one function over chunks of 2^16 consecutive bit patterns. */
 export function measure(stems: Stems, measured: Measured, chunks: Iterable<number>): Accuracy {
   stems.reset();
   const places = {
@@ -190,7 +190,7 @@ function differences(got: Float32Array, gotBits: Uint32Array): number {
 const OVERFLOW = 2 ** 128 - 2 ** 103;
 /** A bound in ulp on the error of the polynomials. */
 const SLACK = 2 ** -6;
-/** The true value of every sixteenth input is computed in any case. */
+/** The true value of every sixteenth input is always computed. */
 const SPOT = 16;
 
 /** 1 / ulp of an f32 with the magnitude of the page's value. */

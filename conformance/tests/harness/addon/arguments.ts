@@ -20,8 +20,7 @@ import { factsOf } from "../../../../src/formats/derive.js";
 const BLOCKS = [1, 8, 64, 100, 4096, 2 ** 20];
 
 /**
- * Addresses of blocks: their start, inside at any alignment, at and beyond their end, and addresses of another
- * backend's blocks.
+ * Addresses of blocks: at their start, inside at any alignment, at and past their end, and addresses of another backend's blocks.
  */
 function addressesIn(blocks: readonly number[], foreign: readonly number[]): readonly number[] {
   const around = blocks.flatMap((at, i) => {
@@ -32,7 +31,7 @@ function addressesIn(blocks: readonly number[], foreign: readonly number[]): rea
   return [...around, ...blocks, ...blocks, ...foreign];
 }
 
-/** Mostly numbers (sizes, addresses, negative, huge, fractional), and some values that are no numbers. */
+/** Mostly numbers (sizes, addresses, negative, huge, fractional), and some values that are not numbers. */
 const numbers = (addresses: readonly number[]): fc.Arbitrary<number> =>
   fc.oneof(
     { weight: 6, arbitrary: fc.constantFrom(0, 1, 2, 3, 16, 32, 128, 1000) },
@@ -68,7 +67,7 @@ const anything = (addresses: readonly number[]): fc.Arbitrary<unknown> =>
     },
   );
 
-/** Format words, 0 (f32), and a word that does not exist. */
+/** Format words, 0 (f32), and an unknown word. */
 const WORDS = [
   0,
   0xffffffff,
@@ -76,15 +75,15 @@ const WORDS = [
     (name) => factsOf(name).word,
   ),
 ];
-/** Those that most quantizers accept. */
+/** Format words that most quantizers accept. */
 const FP8_WORDS = (["e4m3", "e5m2"] as const).map((name) => factsOf(name).word);
 
-/** Scale rules of each type of scales, of TransformerEngine and others. */
+/** Scale rules for each type of scale, TransformerEngine's and others. */
 const RULES = (
   ["f32", "e8m0Up", "twoLevel", "f32Quotient", "e8m0UpLeast", "twoLevelDivisor", "twoLevelProduct"] as const
 ).map((name) => SCALE_RULE[name]);
 
-/** Sizes from which a consistent set of arguments is derived. */
+/** Sizes from which consistent arguments are derived. */
 interface Drawn {
   readonly addresses: readonly number[];
   readonly workspace: number;
@@ -97,13 +96,13 @@ interface Drawn {
   readonly plan: number;
 }
 
-/** The fields of a consistent placement for scales of [lines, length] elements. */
+/** Fields of a consistent placement of scales for [lines, length] elements. */
 const placed = (lines: number, length: number, unit: number): Readonly<Record<string, number>> => {
   const blocks = Math.ceil(length / unit);
   return { bytes: 0, lines, blocks, lineStride: blocks, blockStride: 1, swizzled: 0 };
 };
 
-/** A consistent value for an argument, with which a call is likely to reach its kernel launch. */
+/** A consistent value for an argument, so that a call is likely to launch its kernel. */
 function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
   const { rows, columns, unit, choice } = drawn;
   const [, group, field] = /^(?:(\w+)\.)?placement\.(\w+)$/.exec(name) ?? [];
@@ -151,8 +150,8 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
 }
 
 /**
- * Some arguments of a call; others are absent. In part of the runs the values are arbitrary. In the others they are
- * consistent except for a few, so that calls reach their kernel launch.
+ * Some arguments of a call; others are absent. In some runs the values are arbitrary. In the others all but a few are consistent,
+ * so that calls launch their kernels.
  */
 const slots = (
   declared: readonly Slot[],
@@ -202,7 +201,7 @@ const slots = (
     });
 };
 
-/** Values that native code must refuse in place of the argument array, and the array in other kinds of memory. */
+/** Values that native code must refuse in place of the argument array, and argument arrays in other kinds of memory. */
 function instead(given: Float64Array, kind: number): unknown {
   const { length } = given;
   const shared = new Float64Array(new SharedArrayBuffer(8 * length));
@@ -257,8 +256,8 @@ function preparedPlan(exports: AddonExports, device: DeviceHandle, transposeA: b
 }
 
 /**
- * Opens a communicator of one rank, with number 1. Only for the stand-in for NCCL, because on a GPU invalid calls could break
- * other communicators.
+ * Opens a communicator of one rank, as number 1. Only for the stand-in for NCCL: on a GPU, invalid calls could break other
+ * communicators.
  */
 function prepareCommunicator(addon: AddonExports, device: DeviceHandle): void {
   if (!process.env.LOCKSTEP_STAND_IN) return;

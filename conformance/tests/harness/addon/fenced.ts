@@ -1,6 +1,6 @@
 /**
- * The addon with fences around every allocation, both tensors and temporaries of operations. New memory is filled with
- * poison. A write outside of an allocation is found when it is freed.
+ * The addon with fences around every allocation, for tensors and for temporaries of operations. New memory is filled with poison.
+ * A write outside an allocation is detected when it is freed.
  */
 import type { AddonExports, DeviceHandle } from "../../../../src/backends/cuda/addon.js";
 import { MismatchError } from "../../../values/difference.js";
@@ -8,7 +8,7 @@ import { MismatchError } from "../../../values/difference.js";
 /** The fill byte. As an element of any type it is neither zero nor NaN. */
 const POISON = 0xa7;
 const FENCE = 0xa5;
-/** The alignment of allocations, so that fences keep it. */
+/** The alignment of allocations, which the fences preserve. */
 const FENCE_BYTES = 256;
 /** The size of the poison pattern that the host writes; the device copies it to fill larger allocations. */
 const PIECE_BYTES = 2 ** 24;
@@ -41,7 +41,7 @@ function poison(addon: AddonExports, device: DeviceHandle, address: number, byte
   }
 }
 
-/** Runs `body`. If it fails, the error has the requested size without the fences. */
+/** Runs `body`. If it fails, the error states the requested size without the fences. */
 function withoutFences<T>(body: () => T): T {
   try {
     return body();
@@ -60,7 +60,7 @@ export function fencedAddon(addon: AddonExports): AddonExports {
     sizes.set(device, known);
     return known;
   };
-  // allocated during a capture: the writes of their fences happen only in the replay
+  // allocated during a capture, so their fences are written only by the replay
   let unwritten: [device: DeviceHandle, address: number, bytes: number][] | undefined;
   const fence = (device: DeviceHandle, address: number, bytes: number): void => {
     for (const at of [address - FENCE_BYTES, address + bytes])

@@ -1,6 +1,6 @@
 /**
- * A device combines arrays of several ranks as the oracle does, for any dtype, order, number of ranks, position of this rank's
- * part, and alignment.
+ * Tests that a device combines arrays of several ranks as the oracle does, for any dtype, order, number of ranks, position of
+ * this rank's part, and alignment.
  */
 import * as fc from "fast-check";
 import {
@@ -26,7 +26,7 @@ const HOWS = ["ranked", "mean", "ring", "max"] as const;
 interface FoldCase {
   readonly how: (typeof HOWS)[number];
   readonly parts: readonly PlainTensor<WideDType>[];
-  /** The rank whose part is stored separately. If no rank has this number, all parts are stored together. */
+  /** The rank whose part is stored separately. If it is out of range, all parts are stored together. */
   readonly own: number;
   readonly gap: number;
   readonly skips: readonly number[];

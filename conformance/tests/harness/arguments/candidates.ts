@@ -72,7 +72,7 @@ class Nameless {
   static readonly name = Symbol("nameless");
 }
 
-/** The label of a value that no argument takes, whatever its type. */
+/** The label of a value that no argument accepts, whatever its type. */
 export const OF_NO_TYPE = "a symbol";
 
 /** All values to try for an argument. */
@@ -256,10 +256,7 @@ function disposedQuantized(world: World): QuantizedTensor {
   return made;
 }
 
-/**
- * Two tensors in one block of memory, with the contents of `x` and `y`. The second starts `distance` bytes after the
- * first.
- */
+/** Two tensors in one memory block, with the contents of `x` and `y`. The second starts `distance` bytes after the first. */
 export function laid(x: Tensor, y: Tensor, distance: number): readonly [Tensor, Tensor] {
   const { backend } = x;
   const [first, second] = [Math.max(0, -distance), Math.max(0, distance)];
@@ -274,8 +271,7 @@ export function laid(x: Tensor, y: Tensor, distance: number): readonly [Tensor, 
 }
 
 /**
- * All distances at which two tensors share memory: by one byte at either end, shifted by one byte, aligned at one end,
- * and completely.
+ * All distances at which two tensors overlap: by one byte at either end, shifted by one byte, aligned at one end, and completely.
  */
 export function distances(x: Tensor, y: Tensor): readonly number[] {
   const [a, b] = [x.byteLength, y.byteLength];

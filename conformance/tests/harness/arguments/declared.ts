@@ -8,7 +8,7 @@ import ts from "typescript";
 export interface Callable {
   readonly name: string;
   readonly parameters: readonly Parameter[];
-  /** Its docstring with tags; a constructor's includes that of the class. */
+  /** Its docstring with tags; a constructor's includes its class's. */
   readonly doc: string;
 }
 

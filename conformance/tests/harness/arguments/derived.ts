@@ -1,4 +1,4 @@
-/** Valid calls of operations and quantizers that follow from declarations alone, for rows that give none. */
+/** Derives valid calls of operations and quantizers from their declarations, for rows that list none. */
 import type ts from "typescript";
 import { TENSOR_ROWS, type TensorRow } from "../../../../src/backends/writes.js";
 import { QUANTIZER_CLASSES } from "../../../../src/quantizers/classes.gen.js";
@@ -13,8 +13,8 @@ const ROWS_OF: ReadonlyMap<string, readonly TensorRow[]> = TENSOR_ROWS;
 const CLASSES = new Set(Object.values(QUANTIZER_CLASSES).map(({ name }) => name));
 
 /**
- * Returns `rows` with all calls. An operation or a quantizer needs no row if every argument has one of the values below. The
- * option `out` counts as written. Arguments that may be written in place must be named in the operation's row.
+ * Completes `rows` with calls. An operation or a quantizer needs no row if every argument has one of the values below. The option
+ * `out` counts as written. Arguments that may be written in place must be listed in the operation's row.
  */
 export function completed({ checker, callables }: Declarations, rows: DerivedRows): Rows {
   const all = new Map<string, Row>();
@@ -55,7 +55,7 @@ function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: D
   };
 }
 
-/** The first in alphabetical order, because members of a union have no order of their own. */
+/** The first in alphabetical order, because the members of a union are unordered. */
 function first<T extends string | number>(of: ReadonlySet<T>): T {
   return [...of].sort()[0] as T;
 }

@@ -1,6 +1,6 @@
 /**
- * Objects that answer otherwise each time: options with accessors, frozen shapes with accessors, proxies, subclasses of arrays
- * with methods of their own, proxies of the library's objects and objects with their prototypes.
+ * Objects that give different answers each time: options with accessors, frozen shapes with accessors, proxies, subclasses of
+ * arrays that override methods, and proxies or prototypes of the library's objects.
  */
 import { isPlain } from "./candidates.js";
 
@@ -14,7 +14,7 @@ export interface Costume {
 
 type Kind = keyof typeof DISGUISES;
 
-/** What a property is when it is read again. */
+/** The values that a property has when it is read again. */
 export const LATER: readonly unknown[] = [
   undefined,
   null,
@@ -33,7 +33,7 @@ type Later = () => unknown;
 
 class Thrown extends Error {}
 
-/** Returns a function that gives `first`, and later something else. */
+/** Returns a function that returns `first`, and later something else. */
 function changing(first: unknown, later: Later): () => unknown {
   let isFirst = true;
   return () => {
@@ -43,7 +43,7 @@ function changing(first: unknown, later: Later): () => unknown {
   };
 }
 
-/** Defines an accessor for each property of `value` on `on`. */
+/** Defines an accessor on `on` for each property of `value`. */
 function withAccessors(on: object, value: object, get: (key: string) => () => unknown): object {
   for (const key of Object.keys(value))
     Object.defineProperty(on, key, { get: get(key), enumerable: true, configurable: true });
@@ -57,13 +57,13 @@ function changingProxy(value: object, later: Later): object {
     get(target, key) {
       const known = readers.get(key) ?? changing(Reflect.get(target, key), later);
       readers.set(key, known);
-      // the length of an array, and methods, are not what the library keeps
+      // the library does not store methods or the length of an array
       return typeof key === "symbol" || key === "constructor" ? Reflect.get(target, key) : known();
     },
   });
 }
 
-/** A subclass of the value's own class, with getters and methods that lie. */
+/** A subclass of the value's class, with getters and methods that lie. */
 function lyingSubclass(given: object): object {
   const value = Array.isArray(given) ? [...(given as unknown[])] : given;
   const lies = [
@@ -171,7 +171,7 @@ export function costumesOf(args: readonly unknown[]): readonly Costume[] {
   return found;
 }
 
-/** Returns the arguments with one value in disguise. */
+/** Returns the arguments with one value disguised. */
 export function disguised(args: readonly unknown[], { path, kind }: Costume, later: Later): unknown[] {
   const replaced = (at: unknown, [key, ...inner]: readonly (string | number)[]): unknown => {
     if (key === undefined) return DISGUISES[kind](at as object, later);

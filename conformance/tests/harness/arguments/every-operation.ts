@@ -1,4 +1,4 @@
-/** Runs operations over inputs that are drawn from a fixed seed, for backends that observe the calls. */
+/** Runs operations on inputs drawn from a fixed seed, for backends that observe the calls. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -8,7 +8,7 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import { OPERATIONS, type OperationName } from "../../../operations/operations.js";
 import { seeded } from "../draws.js";
 
-/** Opens a backend of the test's own around a reference. It is open while the enclosing tests run. */
+/** Wraps a reference backend for the duration of the enclosing tests. */
 export function useWitness<W>(around: (reference: Backend) => W): () => W {
   const opened: { readonly reference: Backend; readonly witness: W }[] = [];
   beforeAll(async () => {

@@ -1,4 +1,4 @@
-/** The law of arguments: a typed error refuses every invalid argument, and nothing else changes. */
+/** The law of arguments: every invalid argument is refused with a typed error, and changes nothing. */
 import type ts from "typescript";
 import { LockstepError } from "../../../../src/errors.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
@@ -23,12 +23,12 @@ export interface Trial {
   /** The paths of the arguments that are replaced. */
   readonly paths: readonly string[];
   readonly wrong: boolean;
-  /** Puts the invalid value into valid arguments. */
+  /** Replaces a valid argument by the invalid value. */
   readonly spoil: (world: World, args: unknown[]) => void;
   readonly disposedSelf?: boolean;
 }
 
-/** A position in the arguments of a valid call: a parameter, or an option inside of one. */
+/** A position in the arguments of a valid call: a parameter, or an option of one. */
 interface Spot {
   readonly path: string;
   readonly keys: readonly (string | number)[];
@@ -140,7 +140,7 @@ function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
       const isAlike = x.dtype === y.dtype && x.byteLength === y.byteLength;
       return distances(x, y).flatMap((distance): readonly Part[] => {
         const wrong = paths.some(isWritten) && !(mayBeOne && isAlike && distance === 0);
-        // a call that may be accepted is run, so its tensors have to be aligned
+        // a call that may be accepted is executed, so its tensors must be aligned
         if (!wrong && distance % VIEW_ALIGNMENT !== 0) return [];
         const spoil: Trial["spoil"] = (_world, args) => {
           const [a, b] = laid(x, y, distance);
@@ -186,13 +186,13 @@ export interface Refusals {
   readonly errors: Set<string>;
   /** The names with which the messages begin: the functions that refused. */
   readonly users: Set<string>;
-  /** The messages about a value of no type at all that do not name the argument, each after the argument's path. */
+  /** Messages about a value that no argument accepts that do not name the argument, each after the argument's path. */
   readonly unnamed: Map<string, string>;
 }
 
 /**
- * Makes an invalid call, by one trial or several. Returns a description of what went wrong, or undefined. `refusals`
- * receives the errors that refused the call.
+ * Makes an invalid call, by one trial or several. Returns a description of the violation, or undefined. `refusals` collects the
+ * errors that refused the call.
  */
 export async function tried(
   target: Target,
@@ -298,7 +298,7 @@ function disposeAll(made: unknown): void {
   if (isPlain(made)) for (const each of Object.values(made)) dispose(each);
 }
 
-/** Makes a valid call. It must be accepted, and may write only the tensors that its row names. */
+/** Makes a valid call. It must be accepted, and may write only the tensors that its row lists. */
 export async function valid(
   target: Target,
   row: Row,
@@ -347,7 +347,7 @@ function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown
   for (const path of writes) {
     const [root, ...keys] = path.split(".");
     if (root === "self") add(self);
-    // a value does not tell which argument it is, so all arguments are searched
+    // a value does not identify its argument, so all arguments are searched
     for (const arg of args) {
       let at: unknown = arg;
       for (const key of keys) at = isPlain(at) ? Reflect.get(at, key) : undefined;

@@ -1,4 +1,4 @@
-/** What a call has done, as a string: its result with all elements, what it wrote, or the typed error that refused it. */
+/** The outcome of a call as a string: its result with all elements, its writes, or the typed error that refused it. */
 import { LockstepError } from "../../../../src/errors.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
@@ -15,7 +15,7 @@ export interface Outcome {
   readonly result?: string;
   /** The typed error of a call that was refused. */
   readonly refused?: string;
-  /** Why the call broke the law: an error of another kind, a message without bound, a time without bound, or a damaged fence. */
+  /** The violation: an error of another class, an unbounded message, an unbounded time, or a damaged fence. */
   readonly fault?: string;
 }
 
@@ -23,7 +23,7 @@ export interface Outcome {
 const MAX_MESSAGE = 2000;
 const MAX_TIME = 1000;
 
-/** Calls `target` with what `spoil` makes of the arguments of a valid call. */
+/** Calls `target` with the arguments of a valid call after `spoil` has changed them. */
 export async function outcomeOf(
   target: Target,
   row: Row,
@@ -82,7 +82,7 @@ async function called(
   }
 }
 
-/** The state that a call may change, without what earlier calls have changed. */
+/** The state that a call may change, without the fields that accumulate over calls. */
 function written(world: World): Readonly<Record<string, unknown>> {
   const { "default random": _, region: _region, live: _live, blocks: _blocks, ...state } = world.state();
   return state;
@@ -116,7 +116,7 @@ function bytesOf(x: Tensor): string {
   return Buffer.from(buffer, byteOffset, byteLength).toString("base64");
 }
 
-/** Disposes of what a call returned: an object of the library, or those in a plain object or an array. */
+/** Disposes of a call's result: an object of the library, or such objects in a plain object or an array. */
 function release(result: unknown): void {
   const isList = Array.isArray(result) || isPlain(result);
   for (const one of isList ? Object.values(result) : [result]) {

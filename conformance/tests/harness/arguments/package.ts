@@ -1,4 +1,4 @@
-/** The callables of the published package with the rows that say how they are called, for laws over all of them. */
+/** The callables of the published package with the rows that describe their calls, for laws over all of them. */
 import { afterAll, beforeAll } from "vitest";
 import * as processes from "../../../../src/collectives/processes/index.js";
 import * as lockstep from "../../../../src/index.js";
@@ -20,7 +20,7 @@ import { type Backends, openBackends } from "./world.js";
 
 const folder = new CheckpointFolder();
 
-/** The declarations of each entry point of the package, with what it exports. */
+/** The declarations of each entry point of the package, and its exports. */
 export const ENTRIES = [
   ["dist/src/index.d.ts", lockstep],
   ["dist/src/io/index.d.ts", files],

@@ -7,7 +7,7 @@ export interface Row {
   readonly calls: readonly ((world: World) => readonly unknown[])[];
   /** For a method: the object to call it on. */
   readonly self?: (world: World) => object;
-  /** For a method: true if the object keeps nothing on a backend, or nothing that the call uses. */
+  /** For a method: true if the object has no state on a backend, or none that the call uses. */
   readonly unbound?: boolean;
   /** The domain of each numeric argument, by path. */
   readonly numbers?: Readonly<Record<string, NumberDomain>>;
@@ -15,11 +15,11 @@ export interface Row {
   readonly anyType?: readonly string[];
   /** The tensors that the call writes, by path; "self" is the method's object. */
   readonly writes?: readonly string[];
-  /** The arguments that an output may be identical with: the call can work in place. */
+  /** The arguments that an output may be identical to: the call can work in place. */
   readonly inPlace?: readonly string[];
   /** Whether the method may be called after its object was disposed of. */
   readonly outlives?: boolean;
-  /** True if the call takes long: then only trials that must be refused are made. */
+  /** True if the call is slow: then only trials that must be refused are made. */
   readonly costly?: boolean;
   /** The arguments that the law does not test, by path, each with the reason. */
   readonly free?: Readonly<Record<string, string>>;
@@ -27,7 +27,7 @@ export interface Row {
 
 export type Rows = Readonly<Record<string, Row>>;
 
-/** A row whose calls may be left out, because they follow from the declarations (derived.ts). */
+/** A row whose calls may be omitted, because they are derived from the declarations (derived.ts). */
 export interface DerivedRow extends Omit<Row, "calls"> {
   readonly calls?: Row["calls"];
   /** Values of derived calls that do not follow from a type, by path. */

@@ -47,7 +47,7 @@ export const CONFORMANCE_ROWS: Rows = {
     calls: [(w) => [w.backend, w.backend.memoryUse()]],
     numbers: { "before.live": "index", "before.reserved": "index", "before.blocks": "index" },
   },
-  // the guarded backend disposes of the one inside of it, so it gets a backend of its own
+  // the guarded backend disposes of its inner backend, so it gets a separate one
   GuardedBackend: {
     calls: [({ backend }) => [Object.create(backend, { dispose: { value: () => undefined } })]],
   },

@@ -52,7 +52,7 @@ const sized = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
   ]),
 });
 
-/** The row of a module's method. Gradients of its valid calls have no other reader. */
+/** The row of a module's method. Nothing else reads the gradients of its valid calls. */
 const onModule = (make: (w: World) => Module, call: Row["calls"][0]): Row => ({
   calls: [call],
   self: (w) => w.own(make(w)),

@@ -32,7 +32,7 @@ const PLAN_FREE = {
   "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
 } as const;
 
-/** An operation whose calls follow from its declaration needs no row, or one without calls (derived.ts). */
+/** An operation whose calls are derived from its declaration needs no row, or one without calls (derived.ts). */
 export const OPERATION_ROWS: DerivedRows = {
   gated: {
     calls: [(w) => [w.tensor(), { kind: "silu", clamp: CLAMP, outDtype: "f32" }]],

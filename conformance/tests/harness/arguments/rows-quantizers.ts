@@ -16,7 +16,7 @@ import { SIZE, type World } from "./world.js";
 
 const [, COLUMNS] = SIZE;
 
-/** A class of quantizers, and a quantizer of that class. */
+/** A class of quantizers, and an instance. */
 interface Made {
   readonly name: string;
   /** Its first scale rule. */
@@ -24,7 +24,7 @@ interface Made {
   readonly make: (w: World) => Quantizer;
   /** Whether the quantizer holds no tensor. */
   readonly unbound: boolean;
-  /** Whether it rounds stochastically, so that random bits can be given. */
+  /** Whether it rounds stochastically, so that it accepts random bits. */
   readonly given: boolean;
 }
 
@@ -60,7 +60,7 @@ const SHARD = {
   pieces: 1,
 } as const;
 const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical", shard: SHARD } as const;
-/** The options of f32 scales: those of another rule than the default one. */
+/** The options of f32 scales under a rule other than the default. */
 const DIVIDED = {
   scaleRule: "f32Quotient",
   elementScaling: "divide",
@@ -69,7 +69,7 @@ const DIVIDED = {
 } as const;
 const PIECES = { "options.shard.pieces": "count" } as const;
 
-/** Quantizers whose options exclude each other, or need values that do not follow from a type (derived.ts). */
+/** Quantizers whose options exclude each other, or need values that cannot be derived from a type (derived.ts). */
 const CONSTRUCTORS: DerivedRows = {
   ...Object.fromEntries(
     MADE.slice(1).map(({ name, rule }) => [
@@ -152,13 +152,13 @@ const CONSTRUCTORS: DerivedRows = {
   },
 };
 
-/** Why rows of quantizers that round to nearest give no random bits. */
+/** The reason why rows of quantizers that round to nearest have no random bits. */
 const NOT_STOCHASTIC = {
   "call.randomBits": "it rounds to nearest",
   "call.randomBitsColumnwise": "it rounds to nearest",
 } as const;
 
-/** Random bits of both copies of a tensor of the default size. */
+/** Random bits for both copies of a tensor of the default size. */
 const randomBits = (w: World) => ({
   randomBits: w.tensor("u32"),
   randomBitsColumnwise: w.tensor("u32", [w.columns, w.rows]),

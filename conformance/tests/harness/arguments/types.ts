@@ -1,4 +1,4 @@
-/** Reads from a declared type which kinds of values it accepts. */
+/** Determines from a declared type which kinds of values it accepts. */
 import ts from "typescript";
 
 export interface Taken {
@@ -14,7 +14,7 @@ export interface Taken {
   readonly dtypes: ReadonlySet<string> | undefined;
   /** The properties of the plain objects that are accepted, and whether each is optional. */
   readonly fields: ReadonlyMap<string, { readonly type: ts.Type; readonly optional: boolean }>;
-  /** True for an object type with a method: it is a service, not an object of options. */
+  /** True for an object type with a method: a service, not options. */
   readonly works: boolean;
 }
 

@@ -22,7 +22,7 @@ export const SIZE = [32, 128] as const;
 export interface Backends {
   readonly backend: Backend;
   readonly other: Backend;
-  /** A backend that was disposed of. */
+  /** A disposed backend. */
   readonly gone: Backend;
 }
 
@@ -45,7 +45,7 @@ export class World {
   readonly #tensors = new Map<string, Tensor>();
   #canaries = 0;
 
-  /** `shape` is the shape of tensors that are created without one. */
+  /** `shape` is the default shape of tensors. */
   constructor(
     readonly backends: Backends,
     readonly shape: Shape = SIZE,
@@ -89,12 +89,12 @@ export class World {
     return made;
   }
 
-  /** Checks that the bytes of `x` stay the same, unless the row says that the call writes it. */
+  /** Checks that the bytes of `x` do not change, unless the row lists it as written. */
   watch(name: string, x: Tensor): void {
     this.#tensors.set(name, x);
   }
 
-  /** Disposes of `made` at the end. */
+  /** Disposes of an object at the end. */
   own<T extends Ended>(made: T): T {
     this.#ended.push(made);
     return made;
@@ -127,7 +127,7 @@ export class World {
   }
 }
 
-/** Whether new tensors belong to that scope: it is open, and no scope inside of it was left open. */
+/** Whether new tensors belong to this scope: it is open, and no scope inside it was left open. */
 function isInnermost(scope: Scope | undefined): boolean {
   if (!scope) return true;
   const probe: Parameters<Scope["own"]>[0] = { dispose: () => undefined };

@@ -1,8 +1,8 @@
-/** Values that no argument is made for, and where in the arguments of a call they are put. */
+/** Values that no argument accepts, and the places in the arguments where they are put. */
 
 type Path = readonly (string | number)[];
 
-/** Makes each value anew, because some of them change when they are read. */
+/** Creates each value anew, because some of them change when they are read. */
 export const WRONG: Readonly<Record<string, () => unknown>> = {
   null: () => null,
   undefined: () => undefined,
@@ -104,14 +104,14 @@ export function spotsIn(args: readonly unknown[]): readonly Path[] {
   return found;
 }
 
-/** Whether the value at that path is a function. */
+/** Whether the value at this path is a function. */
 export function isFunction(args: readonly unknown[], path: Path): boolean {
   let at: unknown = args;
   for (const key of path) at = Reflect.get(at as object, key);
   return typeof at === "function";
 }
 
-/** Returns the arguments with another value at that path. */
+/** Returns the arguments with another value at this path. */
 export function replaced(args: readonly unknown[], path: Path, value: unknown): unknown[] {
   const put = (at: unknown, [key, ...inner]: Path): unknown => {
     if (key === undefined) return value;

@@ -1,7 +1,4 @@
-/**
- * The type of a frozen case (a fixed call whose result is recorded as hashes), generators of its inputs, and the
- * hashes.
- */
+/** Frozen cases: fixed calls whose results are recorded as hashes. Their type, generators of inputs, and the hashes. */
 import { createHash } from "node:crypto";
 import * as fc from "fast-check";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -15,7 +12,7 @@ import { wideValuesOf } from "../gemm/products.js";
 /** Hashes of the tensors of an answer, by name. */
 export type Hashes = Readonly<Record<string, string>>;
 
-/** One call of an operation with inputs made from a seed. */
+/** One call of an operation with inputs derived from a seed. */
 export interface FrozenCase {
   readonly operation: OperationName;
   readonly name: string;
@@ -39,7 +36,7 @@ function canonical(part: PlainTensor): Uint8Array {
   return new Uint8Array(made.buffer, made.byteOffset, made.byteLength);
 }
 
-/** Values of a wide type; a fifth of them are specials or of any magnitude. */
+/** Values of a wide type; a fifth of them are specials or have any magnitude. */
 export function values(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
   const near = wideValuesOf(dtype, shape, seed);
   const wild = words(seed + 1, near.codes.length);
@@ -66,8 +63,8 @@ export function frozenCase<K extends OperationName>(
 }
 
 /**
- * Cases of an operation from its own arbitrary, always the same. A name contains a hash of the inputs, so that other inputs
- * are other cases.
+ * Cases that an operation's arbitrary draws from a fixed seed. A name contains a hash of the inputs, so that changed inputs have
+ * a new name.
  */
 export function drawnCases<K extends OperationName>(operation: K): readonly FrozenCase[] {
   const { arbitrary } = OPERATIONS[operation];

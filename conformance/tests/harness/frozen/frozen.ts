@@ -1,6 +1,6 @@
 /**
- * Results of an H100 and of an H200 as hashes of their bits: fixed cases of every operation, made from seeds, that every backend
- * can compute. A product is stored with the plan that the GPU chose, and is recomputed under that plan.
+ * Results of an H100 and an H200 as hashes of their bits: fixed cases of every operation, derived from seeds, that every backend
+ * can compute. A product is recorded with the plan that the GPU chose, and is recomputed under it.
  */
 import { readFileSync } from "node:fs";
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
@@ -18,7 +18,7 @@ const WRITTEN: readonly FrozenCase[] = [
   ...BATCHED_CASES,
 ];
 
-/** The operations with cases above; `gemm` has products. */
+/** The operations with the cases above; `gemm` has products. */
 const KNOWN = new Set<OperationName>(["gemm", ...WRITTEN.map(({ operation }) => operation)]);
 
 /** All frozen cases except products, which are recorded together with their plans. */
@@ -34,7 +34,7 @@ export interface FrozenFile {
   readonly products: readonly { readonly name: string; readonly plan: GemmPlan; readonly sha256: Hashes }[];
 }
 
-/** The recordings, one of each GPU. The older one lacks cases that are newer than it. */
+/** The recordings, one for each GPU. The older one lacks newer cases. */
 export const RECORDINGS: readonly FrozenFile[] = ["h200", "h100"].map((gpu) =>
   JSON.parse(readFileSync(new URL(`../../../vectors/${gpu}-results.json`, import.meta.url), "utf8")),
 );

@@ -1,6 +1,6 @@
 /**
- * Products whose results are recorded as hashes: one of each pair of operand kinds, under the plan that the GPU chose
- * when they were recorded, and batches of products.
+ * Products whose results are recorded as hashes: one for each pair of operand kinds, under the plan that the GPU chose when they
+ * were recorded, and batches of products.
  */
 import type { Backend } from "../../../../src/backends/backend.js";
 import { gemm } from "../../../../src/ops/gemm/gemm.js";
@@ -54,7 +54,7 @@ export const FROZEN_PRODUCTS: readonly FrozenProduct[] = Object.entries(PAIRS).f
   }),
 );
 
-/** The product under `plan` if that is given, and the plan that was used. */
+/** Computes the product, under `plan` if there is one. Also returns the plan. */
 export function frozenProduct(
   backend: Backend,
   { pair, size, seed, options, bias }: FrozenProduct,

@@ -1,6 +1,6 @@
 /**
- * Frozen cases (calls with recorded hashes of their results) of quantization (alone, fused with an activation or a
- * norm, and with a bias gradient), of dequantization, and of the Hadamard transform.
+ * Frozen cases of quantization (separate, fused with an activation or a norm, and with a bias gradient), of dequantization, and
+ * of the Hadamard transform.
  */
 import { BLOCK_FORMAT_NAMES, BLOCK_FORMATS, type BlockFormatName } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
@@ -22,8 +22,8 @@ import { wideValuesOf } from "../gemm/products.js";
 import { type FrozenCase, frozenCase, values } from "./case.js";
 
 /**
- * Quantizers and element formats that are newer than the recording, the oldest first. Their specs come last, since the index of a
- * spec is the seed of its inputs.
+ * Quantizers and element formats added after the recording, the oldest first. Their specs come last, because the index of a spec
+ * is the seed of its inputs.
  */
 const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = [
   ["fp8-row", ["e4m3", "e5m2"]],
@@ -34,7 +34,7 @@ const NEWER: readonly (readonly [BlockFormatName, readonly ScalarFormat[]])[] = 
   ["mxint8", ["s2f6"]],
 ];
 
-/** Those that are newer than stochastic rounding of MX formats too. */
+/** Quantizers and formats added after stochastic rounding of MX formats. */
 const NEWEST: typeof NEWER = [
   ["fp4-ue5m3", ["e2m1"]],
   ["int4-group", ["int4"]],
@@ -178,7 +178,7 @@ function scalesOf(spec: QuantizeSpec, direction: Direction, seed: number): Plain
   return fromCodes(scaleType, scaleShape, scaleCodes(spec, elementCount(scaleShape), seed));
 }
 
-/** 2688, and for further lines the numbers behind it. */
+/** The code of 2688, and codes of larger amaxes for further lines. */
 function amaxCodes(count: number): number[] {
   return Array.from({ length: count }, (_, i) => 0x45280000 + i * 0x1357);
 }

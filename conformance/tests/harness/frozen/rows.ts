@@ -1,7 +1,4 @@
-/**
- * Frozen cases (calls with recorded hashes of their results) of operations on rows: norms, softmax, losses, embeddings
- * and transposes.
- */
+/** Frozen cases of operations on rows: norms, softmax, losses, embeddings and transposes. */
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { PlainTensor } from "../../../values/plain.js";
 import { wideValuesOf } from "../gemm/products.js";
@@ -54,7 +51,7 @@ function losses(dtype: WideDType, i: number): readonly FrozenCase[] {
 }
 
 function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
-  // repeated ids, and some outside of the table
+  // repeated ids, and some out of range
   const ids = indices([5, 40], 70, 740 + i);
   return [
     frozenCase("embedding", dtype, { table: values(dtype, SHAPE, 750 + i), ids, outDtype: dtype }),

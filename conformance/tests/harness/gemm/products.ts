@@ -1,4 +1,4 @@
-/** Products of operands made from a seed: the pairs of operand kinds that tensor cores multiply. */
+/** Products of operands derived from a seed: the pairs of operand kinds that tensor cores multiply. */
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { QuantizedTensor, QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { asMatrix, type WideDType } from "../../../../src/tensor/shape.js";
@@ -32,12 +32,12 @@ export const PAIRS: Readonly<Record<string, Pair>> = {
   "128x128 by 1x128": [block("128x128"), block("1x128")],
 };
 
-/** The number that all sizes of a pair are multiples of. */
+/** The common multiple of all sizes of a pair. */
 export function stepOf(pair: Pair): number {
   return pair.some((source) => typeof source !== "string" && !source.quantizer.startsWith("fp8")) ? 32 : 1;
 }
 
-/** Values of either sign around one, over a few binades, from a seed. */
+/** Values of either sign around one, over a few binades, derived from a seed. */
 export function wideValuesOf(
   dtype: WideDType,
   shape: readonly number[],
@@ -53,7 +53,7 @@ export function wideValuesOf(
   return fromCodes(dtype, shape, drawn.map(code));
 }
 
-/** An operand of that kind and shape from a seed. */
+/** An operand of this kind and shape, derived from a seed. */
 export function operandOf(
   backend: Backend,
   source: Source,

@@ -9,6 +9,6 @@ export interface RecordedGemm<F extends ScalarFormat = ScalarFormat> {
   readonly x: F;
   readonly w: F;
   readonly splitAccumulator: boolean;
-  /** The bit patterns of the f32 result, [m, n], from its first element on. */
+  /** The bit patterns of the f32 result, [m, n], in row-major order. */
   readonly bits: string;
 }

@@ -23,7 +23,7 @@ const long: readonly OperationName[] = Object.values(LONG).flat();
 /** The operations whose laws each file conformance/tests/cuda/laws/*.test.ts tests. The files run in parallel. */
 export const GPU_GROUPS = {
   ...LONG,
-  /** All operations that no other group names. */
+  /** All operations outside the other groups. */
   others: OPERATION_NAMES.filter((name) => !long.includes(name)),
 };
 
@@ -40,6 +40,6 @@ const manyOptions: readonly BlockFormatName[] = Object.values(MANY_OPTIONS).flat
 /** The quantizers that each file of conformance/tests/cuda/scale-rules/ and of quantizer-options/ tests. */
 export const QUANTIZER_GROUPS = {
   ...MANY_OPTIONS,
-  /** All quantizers that no other group names. */
+  /** All quantizers outside the other groups. */
   others: QUANTIZERS.filter((name) => !manyOptions.includes(name)),
 };

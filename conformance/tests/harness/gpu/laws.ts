@@ -17,8 +17,7 @@ import { OptionPairs } from "./option-pairs.js";
 import { record } from "./record.js";
 
 /**
- * A long run continues until RUNS inputs were computed and each pair of options was drawn this often, or until its time
- * is over.
+ * A long run continues until RUNS inputs were computed and each pair of options was drawn this often, or until its time is up.
  */
 const EACH_PAIR = 100;
 const MAX_SECONDS = RUNS >= 10_000 ? 100 : 0;
@@ -27,9 +26,9 @@ const TURN_RUNS = Math.min(Math.ceil(RUNS / 50), 20);
 /** The number of large inputs. */
 const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
 
-/** The operations of which a GPU declines some inputs, with a reason. */
+/** The operations for which a GPU declines some inputs, with a reason. */
 const DECLINES: readonly OperationName[] = ["gemm", "batchedGemm"];
-/** The one reason for which it declines inputs of another operation (steps/whole-blocks.ts). */
+/** The only reason for which it declines inputs of other operations (steps/whole-blocks.ts). */
 const REASONS: { readonly [K in OperationName]?: RegExp } = {
   quantize: /^quantize: a noop flag does not go with/,
 };

@@ -1,4 +1,4 @@
-/** Counts how often each pair of option values was drawn together, to see whether a long run missed a combination. */
+/** Counts how often each pair of option values was drawn, to detect combinations that a long run missed. */
 import type { Arbitrary } from "fast-check";
 import { PlainTensor } from "../../../values/plain.js";
 

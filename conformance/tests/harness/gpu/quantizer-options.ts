@@ -1,7 +1,6 @@
 /**
- * Tests of quantizer options on a GPU: every combination of values of three options, also with `noop` set, all on matrices of
- * the same shape in one process; then matrices with so many tiles that a block of threads processes a second one, with
- * ragged last tiles.
+ * Tests of quantizer options on a GPU: every combination of values of three options, also with `noop` set, all on matrices of one
+ * shape in one process; then matrices with so many tiles that a thread block processes a second one, with ragged last tiles.
  */
 import * as fc from "fast-check";
 import { describe, it } from "vitest";
@@ -25,10 +24,10 @@ import { nameOf, type Told, toldTogether } from "../../arbitraries/quantizations
 import { describeOnGpu, SEED, useGpu } from "./gpu.js";
 import { QUANTIZER_GROUPS } from "./groups.js";
 
-/** Shapes of more than 2^19 elements that are no multiple of a tile, so that tiles at the edges are ragged. */
+/** Shapes with more than 2^19 elements that are not multiples of a tile, so that the last tiles are ragged. */
 const SHAPES: Readonly<Record<number, Shape>> = { 1: [1029, 517], 16: [1040, 528], 32: [1056, 544] };
 
-/** The properties of a quantization for which a matrix is created. */
+/** The properties of a quantization that its matrix depends on. */
 interface Aim {
   readonly dtype: WideDType;
   readonly shape: Shape;
@@ -59,7 +58,7 @@ function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
 
 const drawn = new Map<string, PlainTensor<WideDType>>();
 
-/** The matrix for a spec. It is created once. */
+/** The matrix for a spec, created once. */
 function matrixFor(
   spec: QuantizeSpec,
   dtype: WideDType,

@@ -1,6 +1,4 @@
-/**
- * Records the outcome of a run on a GPU for docs/conformance.md: with RECORD=FILE, each test appends one line of JSON.
- */
+/** Records the outcome of a GPU run for docs/conformance.md: with RECORD=FILE, each test appends one line of JSON. */
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import type { Backend } from "../../../../src/backends/backend.js";
 
@@ -10,7 +8,7 @@ interface Counted {
   readonly name: string;
   readonly runs: number;
   readonly declined?: readonly { readonly reason: string; readonly count: number }[];
-  /** The number of option pairs that were drawn together, and how often the rarest was. */
+  /** The number of option pairs that were drawn, and how often the rarest was. */
   readonly pairs?: number;
   readonly rarest?: number;
 }

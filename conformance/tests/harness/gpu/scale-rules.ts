@@ -1,6 +1,6 @@
 /**
- * Tests of every scale rule and element scaling of block formats on a GPU: blocks with each of the 2^16 amaxes that bf16 and f16
- * have, and with those around each step of the rules in f32. Per-tensor formats share the functions of blocks.
+ * Tests of every scale rule and element scaling of block formats on a GPU: blocks with each of the 2^16 amaxes of bf16 and f16,
+ * and with f32 amaxes around each step of the rules. Per-tensor formats use the same functions as blocks.
  */
 import { describe, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -20,14 +20,14 @@ import { QUANTIZER_GROUPS } from "./groups.js";
 
 const ROWWISE = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 
-/** The rules of blocks with each format and scaling. */
+/** The specs of blocks with each rule, format and scaling. */
 const SPECS: readonly QuantizeSpec[] = quantizersWith("scaleRule")
   .filter((name) => blockFormat(name).scaleSource === "blocks")
   .flatMap(scaledSpecs);
 
 const drawn = new Map<string, PlainTensor<WideDType>>();
 
-/** The blocks of a type; they are created once. */
+/** The blocks of a type, created once. */
 function matrixOf(dtype: WideDType, block: number): PlainTensor<WideDType> {
   const key = `${dtype} ${block}`;
   const made = drawn.get(key) ?? matrixOfAmaxes(amaxesOf(dtype), dtype, block, { across: false, seed: SEED });

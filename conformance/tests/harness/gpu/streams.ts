@@ -1,6 +1,6 @@
 /**
- * Drawn programs of which some parts run on the side stream. The results must be those of a single stream, whichever stream uses
- * which memory.
+ * Random programs with parts on the side stream. The results must equal those of a single stream, whichever stream uses which
+ * memory.
  */
 import * as fc from "fast-check";
 import type { Backend } from "../../../../src/backends/backend.js";

@@ -1,7 +1,6 @@
 /**
  * With TURNS=FOLDER, each GPU test file writes to that folder which loops and branches of the addon it executed;
- * scripts/turns/report.mjs reads the files. Needs an addon built with `build-cuda.mjs --turns`, which LOCKSTEP_ADDON
- * names.
+ * scripts/turns/report.mjs reads the files. Needs an addon built with `build-cuda.mjs --turns`; LOCKSTEP_ADDON is its path.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll } from "vitest";

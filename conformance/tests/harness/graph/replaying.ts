@@ -1,4 +1,4 @@
-/** A backend that captures every operation as a graph and replays it, so that all laws also test replaying. */
+/** A backend that captures every operation as a graph and replays it, so that all laws also test replay. */
 import type { Backend, CapturedWork } from "../../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
 import { UnsupportedError } from "../../../../src/errors.js";
@@ -14,7 +14,7 @@ function captured(backend: Backend, body: () => void): CapturedWork {
 export class ReplayingBackend extends PassingBackend {
   /** The operations that were replayed. */
   readonly replayed = new Set<OpName>();
-  /** True during a capture: an operation composed of others is captured as a whole. */
+  /** True during a capture: an operation composed of others is captured as one. */
   #capturing = false;
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {

@@ -32,7 +32,7 @@ export const GRAPH_RECIPES: Readonly<Record<string, () => Recipe | undefined>> =
 
 const [TOKENS, FEATURES, HIDDEN] = [128, 128, 256] as const;
 
-/** The values of batch `i`. They grow from batch to batch, so that scales change. */
+/** The values of batch `i`. They grow with each batch, so that scales change. */
 function batchOf(seed: number, i: number): Float32Array {
   return Float32Array.from(words(seed + i, TOKENS * FEATURES), (word) => ((word | 0) / 2 ** 31) * 4 ** i);
 }
@@ -80,7 +80,7 @@ function trained(backend: Backend, recipe: Recipe | undefined) {
   };
 }
 
-/** The elements of results and gradients, and delayed scaling's state, after a step. */
+/** Results, gradients and delayed scaling's state after a step, as plain data. */
 function left(tensors: readonly Tensor[], model: ReturnType<typeof trained>) {
   const elements = tensors.map((each) => each.dataSync());
   for (const each of tensors) each.dispose();

@@ -9,8 +9,8 @@ import type { DatapathFamily } from "../../../../src/formats/datapath.js";
 import { GuardedBackend } from "../../../operations/guarded.js";
 
 /**
- * Returns a list that has `count` backends while the tests of the file run. If `bare`, memory is not fenced, so that live bytes
- * count tensors only.
+ * Returns a list that contains `count` backends while the tests of the file run. If `bare`, memory is not fenced, so that live
+ * bytes count tensors only.
  */
 export function useBackends(
   count: number,

@@ -1,4 +1,4 @@
-/** Drawn programs for the ranks of a group: the inputs of each rank, and the results that the oracle expects. */
+/** Random programs for the ranks of a group: the inputs of each rank, and the results that the oracle expects. */
 import fc from "fast-check";
 import { MESH_AXES, type MeshAxis, type MeshSizes, membersAlong } from "../../../../src/collectives/mesh.js";
 import { viewAs } from "../../../../src/tensor/data.js";
@@ -61,7 +61,7 @@ const dtype = fc.constantFrom(...DTYPES);
 const rest = fc.constantFrom<Shape>([], [1], [2], [3, 2], [33]);
 const fits = (type: DType, unit: Shape): Shape => (storageBits(type) < 8 ? [...unit, 2] : unit);
 
-/** The number of rows on each rank: often zero, and usually different among ranks. */
+/** The number of rows on each rank: often zero, and usually different for each rank. */
 const rowsOf = (size: number): fc.Arbitrary<readonly number[]> =>
   fc.array(fc.nat(5), { minLength: size, maxLength: size });
 
@@ -242,7 +242,7 @@ function reduceScatter(size: number): fc.Arbitrary<Drawn> {
   });
 }
 
-/** One call on all members of a group of that size. */
+/** One call on all members of a group of this size. */
 function drawn(size: number): fc.Arbitrary<Drawn> {
   const kinds = [allGather, allToAll, broadcast, allReduce, reduceScatter, ...(size > 1 ? [message] : [])];
   return fc
@@ -328,7 +328,7 @@ export function distributedCase(most: number): fc.Arbitrary<Case> {
   );
 }
 
-/** A result, parsed from the text that a rank prints. */
+/** Parses a result from the line that a rank prints. */
 export function parsed(told: string | undefined): PlainTensor | undefined {
   if (told === undefined) return undefined;
   const [type, sizes, bytes] = told.split(" ") as [DType, string, string];

@@ -76,12 +76,12 @@ export class Job {
     return posts;
   }
 
-  /** Records the number of bytes that a member announces to send to, or expects from, another member. */
+  /** Records the number of bytes that a member sends to, or expects from, another member. */
   flow(key: string, bytes: number): void {
     this.#flows.set(key, [...(this.#flows.get(key) ?? []), bytes]);
   }
 
-  /** Throws unless every member expects the number of bytes that the other announced to send. */
+  /** Throws unless every member expects the number of bytes that the other sends. */
   requireFlows(): void {
     for (const [key, bytes] of this.#flows) {
       const [id, what, from, to] = key.split("|");
@@ -237,7 +237,7 @@ class Devices implements DeviceRanks {
   close(): void {}
 }
 
-/** Operations of all ranks that one rank has already run for all. */
+/** Operations of all ranks that one rank has already executed for all. */
 const done = new WeakSet<object>();
 
 function transfer(from: Post, to: Post): void {

@@ -21,7 +21,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
 };
 
 /**
- * Jobs of `size` ranks whose operations are enqueued, on the main stream and on the side stream: a fault, the stream in words,
+ * Jobs of `size` ranks whose operations are enqueued on the main stream and on the side stream: a fault, the name of the stream,
  * and the rank that has the fault.
  */
 export function deviceFaults(size: number) {

@@ -1,4 +1,4 @@
-/** Starts ranks as processes of this host, and ends them after the test in any case. */
+/** Starts ranks as processes of this host, and always ends them after the test. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
@@ -6,7 +6,7 @@ import { afterEach, expect } from "vitest";
 
 const RANK = new URL("./rank.mjs", import.meta.url).pathname;
 
-/** The program of a rank as text. A file is the first argument of a program; text is not. */
+/** The program of a rank as a string instead of a file, whose path would be its first argument. */
 export const AS_TEXT = [
   "--input-type=module",
   "--eval",
@@ -67,7 +67,7 @@ export function jobOf(rank: number, size: number, port: number): Environment {
   };
 }
 
-/** Starts one rank. `program` is what Node gets before the arguments of a rank: a file, or options. */
+/** Starts one rank. `program` precedes the arguments of the rank on Node's command line: a file, or options. */
 export function startRank(
   args: readonly string[],
   environment: Environment,
@@ -98,7 +98,7 @@ export function startRank(
   return { ended, kill: () => child.kill("SIGKILL") };
 }
 
-/** Waits for `what`; throws if it is not done within `ms` milliseconds. */
+/** Waits for `what`; throws if it takes longer than `ms` milliseconds. */
 export async function within<T>(ms: number, what: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

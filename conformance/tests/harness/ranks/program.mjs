@@ -44,7 +44,7 @@ async function readAll(results) {
   return texts;
 }
 
-/** The input tensor of a call; undefined on a rank that has none. */
+/** The input tensor of a call; undefined on a rank without one. */
 function runCall(empty, group, { op, dtype, shape, bytes, options }) {
   if (op === "none") return undefined;
   const x = empty(group.backend, dtype, shape).write(new Uint8Array(Buffer.from(bytes, "base64")));

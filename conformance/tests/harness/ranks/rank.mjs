@@ -1,7 +1,7 @@
-// One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs
-// in that file and prints their results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error
-// that it gets; with ASIDE, ranks call on the side stream. `large` gathers much there. `device RANK` requires the
-// transport "device", and that rank takes a second to say what its own supports.
+// One rank as a process with the built package, on the backend RANKS_ON (default wasm). `programs FILE` runs the programs in that
+// file and prints their results. `fault NAME RANK` gives that rank the fault NAME; every rank prints the error that it gets; with
+// ASIDE, ranks call on the side stream. `large` gathers large tensors there. `device RANK` requires the transport "device", and
+// that rank waits a second before it says what it supports.
 import { readFileSync } from "node:fs";
 import { add, DistributedError, empty, onSideStream, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
@@ -13,7 +13,7 @@ const values = (backend, length) => tensor(backend, new Float32Array(length).fil
 const bf16 = (backend, length) => empty(backend, "bf16", [length]).write(new Uint16Array(length));
 const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
-/** The actions of the faulty rank in place of `allReduce` of f32 [4]. */
+/** What the faulty rank does instead of `allReduce` of f32 [4]. */
 const FAULTS = {
   none: (group) => group.allReduce(values(group.backend, 4)),
   killed: () => process.kill(process.pid, "SIGKILL"),
@@ -29,7 +29,7 @@ const FAULTS = {
   dtype: (group) => group.allReduce(bf16(group.backend, 4)),
   plan: (group) => group.allReduce(values(group.backend, 4), { plan: { algorithm: "ring" } }),
   order: (group) => group.allGather(values(group.backend, 4)),
-  // the call of the others, on the stream on which they are not
+  // the same call on the stream that the other ranks do not use
   aside: (group) => FAULTS.none(group),
   message: (group) => group.send(values(group.backend, 4), (group.rank + 1) % group.size),
   // sends two rows to each other rank, which expects one
@@ -80,7 +80,7 @@ async function fault() {
   try {
     await onStream(isAside !== isOnOther, group, action);
   } catch (error) {
-    // does not throw the failure again, which would replace the error
+    // does not report the failure again, which would replace the error
     if (error instanceof DistributedError) await group.dispose();
     throw error;
   }
@@ -99,7 +99,7 @@ async function device() {
   return {};
 }
 
-/** Gathers 2 MiB of each rank on the side stream, and describes what is not as it should be. */
+/** Gathers 2 MiB from each rank on the side stream, and describes unexpected results. */
 async function large() {
   const backend = await open();
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
@@ -109,7 +109,7 @@ async function large() {
   for (let call = 0; call < 3; call++) {
     const x = empty(backend, "u8", [count]).write(new Uint8Array(count).map(own(group.rank + call)));
     const all = onSideStream(backend, () => group.allGather(x));
-    // memory that other ranks write to is that of the side stream alone, since only that is behind all who used it before
+    // only the side stream may own memory that other ranks write, because only that stream waits for the memory's earlier users
     const beside = empty(backend, "u8", [count * group.size]);
     if (Math.abs(beside.address - all.address) < 2 ** 28 && process.env.STAND_IN_EXPORTED === undefined)
       wrong.push(`call ${call}: memory of the main stream`);

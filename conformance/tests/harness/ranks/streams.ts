@@ -1,6 +1,6 @@
 /**
- * Simulated devices of one process. The work of a rank is enqueued on two streams: the backend's own stream and the stream of
- * exchanges. The test chooses the order in which streams run, within the limits that `begin`, `end` and other ranks set.
+ * Simulated devices in one process. A rank's work is enqueued on two streams: the backend's stream and the stream of exchanges.
+ * The test chooses the order in which streams run, within the limits of `begin`, `end` and other ranks.
  */
 
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -27,7 +27,7 @@ export class Stream {
     this.#enqueued++;
   }
 
-  /** Waits for the tasks that are enqueued on the other stream at the time of the call. */
+  /** Waits for the tasks enqueued on the other stream so far. */
   awaits(other: Stream): void {
     const mark = other.#enqueued;
     this.push({ ready: () => other.#done >= mark });
@@ -52,7 +52,7 @@ export class Stream {
 export class QueueingBackend extends PassingBackend {
   /** The stream of exchanges between ranks. */
   readonly exchanges = new Stream();
-  /** The stream of the backend's own work. */
+  /** The stream of the backend's operations. */
   readonly stream: Stream;
 
   constructor(inner: Backend) {
@@ -102,7 +102,7 @@ function runStreams(backends: readonly QueueingBackend[], turns: () => number): 
   }
 }
 
-/** Runs the streams until `given` resolves, and returns its value. Throws if the streams stop earlier. */
+/** Runs the streams until `promise` resolves, and returns its value. Throws if the streams stop earlier. */
 export async function whileStreamsRun<T>(
   backends: readonly QueueingBackend[],
   turns: () => number,
@@ -112,7 +112,7 @@ export async function whileStreamsRun<T>(
   const done = given.finally(() => {
     isDone = true;
   });
-  // it is awaited at the end, unless a stream throws earlier
+  // awaited at the end, unless a stream throws earlier
   done.catch(() => undefined);
   for (let idle = 0; !isDone; ) {
     idle = runStreams(backends, turns) ? 0 : idle + 1;

@@ -48,7 +48,7 @@ function assertOne(
   }
 }
 
-/** Fails unless what the ranks said of each case is what it expects. */
+/** Fails unless the ranks' results of each case are the expected ones. */
 export function assertExpected(cases: readonly Case[], ends: readonly RankEnd[]): void {
   for (const [i, each] of cases.entries()) {
     const told = ends.map(({ said }) => toldBy(said, i));

@@ -1,6 +1,4 @@
-/**
- * Finds places where source code decides something by a name: comparisons, cases, searches, keys of tables, instanceof.
- */
+/** Finds the places where source code decides something by a name: comparisons, cases, searches, keys of tables, instanceof. */
 import ts from "typescript";
 
 /** The names to look for: strings, classes, and the tables whose rows have such names. */

@@ -16,7 +16,7 @@ export function filesIn(folder: string): string[] {
 const IMPORT = /\bfrom "(\.[^"]+)"/g;
 const INCLUDE = /^#include "([^"]+)"/gm;
 
-/** The project's own files that a file imports or #includes, type-only imports too. */
+/** The project's files that a file imports or #includes, including type-only imports. */
 export function importsOf(file: string): string[] {
   const text = readFileSync(join(ROOT, file), "utf8");
   const imported = Array.from(text.matchAll(IMPORT), ([, path = ""]) =>

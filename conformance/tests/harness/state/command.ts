@@ -5,7 +5,7 @@ import type { World } from "./world.js";
 
 export type Command = fc.AsyncCommand<TrainingModel, World>;
 
-/** A command that is printed as its name and its drawn values. */
+/** A command that prints as its name and its drawn values. */
 export abstract class Named implements Command {
   check(_: Readonly<TrainingModel>): boolean {
     return true;

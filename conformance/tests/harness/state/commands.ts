@@ -10,7 +10,7 @@ const flow = fc.nat(1);
 const layer = fc.nat(2);
 const passes = fc.array(pass, { minLength: 1, maxLength: 3 });
 
-/** The arbitrary `count` times, which makes it `count` times as likely in a list. */
+/** Repeats an arbitrary `count` times, which makes it `count` times as likely in a list. */
 function often(count: number, command: fc.Arbitrary<Command>): readonly fc.Arbitrary<Command>[] {
   return new Array<fc.Arbitrary<Command>>(count).fill(command);
 }

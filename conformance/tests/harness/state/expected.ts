@@ -67,7 +67,7 @@ function split({ quantized }: Pass, useSplitAccumulator: boolean) {
   return quantized ? { useSplitAccumulator } : {};
 }
 
-/** The weight of a pass in high precision; a weight stored in quantized form is dequantized. */
+/** The weight of a pass in high precision; a weight that is stored quantized is dequantized. */
 function plainWeight(backend: Backend, { layer, primary }: Pass): Tensor {
   if (!primary) return matrixTensor(backend, layer.weight);
   return quantized(backend, primary, "weight").dequantize("bf16");

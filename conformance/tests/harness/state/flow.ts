@@ -1,9 +1,8 @@
 /**
- * One flow of calls in a program, which enters and leaves regions on demand. Code that it runs belongs to the innermost
- * region.
+ * One flow of calls in a program, which enters and leaves regions on demand. Code that it runs belongs to the innermost region.
  */
 
-/** An error that is thrown through this many regions. */
+/** An error that propagates out of this many regions. */
 class Escape extends Error {
   constructor(public levels: number) {
     super("thrown inside a region");
@@ -14,7 +13,7 @@ interface Job {
   readonly done: () => void;
   readonly fail: (error: unknown) => void;
   readonly run?: () => void;
-  /** Runs the given body in a region. */
+  /** Runs a body in a region. */
   readonly enter?: (body: () => Promise<void>) => Promise<void>;
   readonly leave?: { readonly throws: number };
 }
@@ -44,7 +43,7 @@ export class Flow {
     return this.#post({ leave: { throws: 0 } });
   }
 
-  /** Throws an error through this many regions. */
+  /** Throws an error out of this many regions. */
   escape(levels: number): Promise<void> {
     return this.#post({ leave: { throws: levels } });
   }

@@ -43,8 +43,8 @@ export const pass: fc.Arbitrary<PassDraw> = fc.record({
 });
 
 /**
- * Forward passes that form one graph: the sum of their results depends on all of them. Passes whose weight is quantized
- * for another recipe are refused.
+ * Forward passes that form one graph: the sum of their results depends on all of them. Passes whose weight is quantized under
+ * another recipe are refused.
  */
 export class Forward extends Named {
   constructor(
@@ -81,7 +81,7 @@ export class Forward extends Named {
   }
 }
 
-/** The same inside of a new region, which ends normally or by an error of its body. */
+/** Forward passes in a new region, which ends normally or by an error of its body. */
 export class Iteration extends Forward {
   constructor(
     flow: number,

@@ -1,4 +1,4 @@
-/** Commands that change weights, and save and restore states. */
+/** Commands that change weights, and that save and restore states. */
 import type { Codes, TrainingModel } from "../../../oracle/training/delayed-training.js";
 import { Named } from "./command.js";
 import { matrixTensor } from "./expected.js";

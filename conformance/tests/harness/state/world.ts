@@ -22,7 +22,7 @@ import {
 import { recipeOf, SIZE } from "./draws.js";
 import { Flow } from "./flow.js";
 
-/** A group in which the other ranks recorded the given amaxes. */
+/** A group in which other ranks recorded fixed amaxes. */
 class FakeGroup implements AmaxReductionGroup {
   #elements = 0;
   readonly calls: number[][][] = [];
@@ -43,7 +43,7 @@ class FakeGroup implements AmaxReductionGroup {
   }
 }
 
-/** A graph that several forward passes belong to. */
+/** A graph of several forward passes. */
 export interface Graph {
   readonly passes: readonly Pass[];
   readonly inputs: readonly Variable[];
@@ -54,7 +54,7 @@ export interface Start {
   readonly weights: readonly Codes[];
   /** The recipes that regions choose from. The last layer's weight is quantized by the first recipe. */
   readonly recipes: readonly [RecipeModel, ...RecipeModel[]];
-  /** The amaxes that the other ranks of the two groups recorded. */
+  /** The amaxes of the other ranks in the two groups. */
   readonly others: readonly number[];
 }
 

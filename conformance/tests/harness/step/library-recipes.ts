@@ -16,12 +16,12 @@ import type { QuantizeSpec } from "../../../oracle/quantize/quantize.js";
 import type { StepRecipe } from "../../../oracle/training/recipes.js";
 import { RECIPES, type RecipeName } from "./options.js";
 
-/** The names of the standard recipes among those of the cases, variants included. */
+/** The standard recipes among the recipes of the cases, variants included. */
 export const STANDARD_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
   (name) => name !== "none" && name !== "custom",
 );
 
-/** A divided line has no amax of its own, so layers that are divided among ranks refuse a recipe with amaxes of rows. */
+/** Layers divided among ranks refuse a recipe with row amaxes, because a rank has only a part of each row. */
 export const ROW_SCALED = "nvfp4, row-scaled" satisfies RecipeName;
 
 /** The recipes of layers that are divided among ranks. */

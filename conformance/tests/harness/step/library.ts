@@ -55,7 +55,7 @@ class Layers extends Module {
     const cells = plan.cells.map((cell, i) =>
       this.addModule(`cell${i}`, new Cell(backend, plan, cell, random)),
     );
-    // the Sequential inside has its own submodule names "0", "1", ..., which follow this module's prefix
+    // the inner Sequential names its submodules "0", "1", ..., after this module's prefix
     const inner = plan.nested ? [new Sequential(backend, ...cells)] : cells;
     this.#cells = new Sequential(backend, ...inner);
   }
@@ -280,7 +280,7 @@ export class StepLibrary {
   }
 }
 
-/** The values of a wide tensor, widened without the library. */
+/** The values of a wide tensor, converted to f32 without the library. */
 function seen(x: Tensor): Matrix {
   const plain = download(x as Tensor<WideDType>);
   return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };

@@ -195,7 +195,7 @@ export class StepModel {
     return crossEntropyLoss(tape, y, classes(seed, shape[0], shape[1]), options);
   }
 
-  /** One microbatch; returns what can be observed after it. */
+  /** Runs one microbatch and returns everything observable after it. */
   microbatch(step: number, call: number): Seen {
     const { plan, run } = this;
     const turn = turnOf(plan, step);
@@ -241,7 +241,7 @@ export class StepModel {
     );
   }
 
-  /** Changes the weights of layers between two calls, to test whether a cached weight is used. */
+  /** Changes the layers' weights between two calls, to test whether a cached weight is used. */
   #rewrite(step: number, call: number): void {
     const { plan } = this;
     [...this.parameters].forEach(([name, parameter], i) => {
@@ -259,7 +259,7 @@ export class StepModel {
 
   #load: () => void = () => this.#optimizer.zeroGrad();
 
-  /** Keeps all state for `#load`. */
+  /** Saves all state for `#load`. */
   #save(): void {
     const { random } = this.run;
     const { offset } = random;
@@ -282,7 +282,7 @@ export class StepModel {
     };
   }
 
-  /** The optimizer step; returns what can be observed after it. */
+  /** Runs the optimizer step and returns everything observable after it. */
   step(step: number): Seen {
     const { plan } = this;
     if (this.parameters.size === 0) return new Map();

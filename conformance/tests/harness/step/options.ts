@@ -83,10 +83,7 @@ export const OPTIMIZERS = {
   "Adam with L2": { ...ADAM, decoupled: false },
 } as const satisfies Record<string, OptimizerModel>;
 
-/**
- * How the layers are called in the microbatches before each optimizer step; `rewritten` changes the weights before the
- * call.
- */
+/** How the layers are called in the microbatches before each optimizer step; `rewritten` changes the weights before the call. */
 export interface MicrobatchCall {
   readonly isFirstMicrobatch?: boolean;
   readonly skip?: 0 | 1;
@@ -102,16 +99,16 @@ export const MICROBATCHES = {
   "renewed by a flag": [{ isFirstMicrobatch: true }, { skip: 0, rewritten: true }],
 } as const satisfies Record<string, readonly MicrobatchCall[]>;
 
-/** What a step does besides its microbatches. */
+/** What a step does in addition to its microbatches. */
 export interface StepTurn {
   readonly calls: readonly MicrobatchCall[];
   readonly stepping: "plain" | "clipped" | "noop" | "scaled" | "none";
   readonly zeroes: boolean;
   /** A call of all layers without gradients, before the microbatches. */
   readonly evaluated: MicrobatchCall | undefined;
-  /** The recipe of the microbatches and of that call; undefined for the recipe of the plan. */
+  /** The recipe of the microbatches and of the call without gradients; undefined for the plan's recipe. */
   readonly recipe: RecipeName | undefined;
-  /** Whether all state is saved after the step, or set to what was saved last. */
+  /** Whether all state is saved after the step, or restored from the last save. */
   readonly state: "kept" | "saved" | "loaded";
 }
 
@@ -122,7 +119,7 @@ const MLPS = Object.keys(ACTIVATIONS).map(
 /** Every option with its values. A case has one value of each. */
 export const OPTIONS = {
   recipe: ["none", "delayed", "current", "block", "mxfp8", "nvfp4", "custom"],
-  /** The index of the recipe among those of its class. */
+  /** The index of the recipe in its class. */
   variant: [0, 1, 2, 3, 4],
   layer: [
     ...(["linear", "norm", "normLinear", "returned", "attention", "between"] as const),

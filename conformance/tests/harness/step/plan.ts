@@ -46,7 +46,7 @@ export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
   /** True for an evaluation: nothing is recorded for a backward pass, and no scale is updated. */
   readonly evaluates: boolean;
   readonly steps: number;
-  /** What the steps do, in turns. Default: all do what `calls` and `stepping` say. */
+  /** What the steps do, cyclically. Default: all do what `calls` and `stepping` say. */
   readonly turns?: readonly StepTurn[];
 }
 
@@ -62,7 +62,7 @@ export const EVALUATION = 9;
 export const HEADS = 2;
 export const BATCH = 2;
 
-/** The number of rows of a block, and the number that a recipe requires features to be multiples of. */
+/** The number of rows in a block, and the number that a recipe requires features to be multiples of. */
 function units(kind: StepOptions["recipe"]): readonly [rows: number, features: number] {
   if (kind === "mxfp8" || kind === "custom") return [32, 32];
   if (kind === "nvfp4") return [16, 16];
@@ -88,7 +88,7 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
   const savesOriginal = options.savesOriginal && recipe?.kind !== "delayed";
   const [blockRows, featureUnit] = units(options.recipe);
   const draws = words(seed, 8);
-  // whole blocks, or any number of rows of two items
+  // whole blocks, or any number of rows for two items
   const rowUnit = (draws[6] as number) % 2 === 0 ? blockRows : BATCH;
   const times = (at: number, most: number): number => 1 + ((draws[at] as number) % most);
   const size = (at: number): number => featureUnit * times(at, 32 / featureUnit);
@@ -118,8 +118,8 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
 }
 
 /**
- * Whether the values between two layers can be quantized by the first layer, so that the second one derives the other
- * copy from the codes.
+ * Whether the values between two layers may be quantized by the first layer, in which case the second one derives the other copy
+ * from the codes.
  */
 export function passesCodes({ quantization, evaluates }: StepPlan): boolean {
   const kind = quantization?.kind;
@@ -139,7 +139,7 @@ export function isFrozen({ frozen, seed }: StepPlan, name: string, i: number, la
   return frozen.startsWith("all but ") ? frozen !== `all but ${kind}` : frozen === kind;
 }
 
-/** Numbers of magnitude about `scale` that every wide type represents; the plan may ask for special values. */
+/** Numbers of magnitude about `scale` that every wide type can represent; the plan may add special values. */
 export function numbers(
   { values }: Pick<StepPlan, "values">,
   seed: number,

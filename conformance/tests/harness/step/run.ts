@@ -6,13 +6,13 @@ import { StepModel } from "./model.js";
 import { EVALUATION, type StepPlan, turnOf } from "./plan.js";
 import { difference, type Seen } from "./seen.js";
 
-/** The calls of a step, that without gradients first. */
+/** The calls of a step; the call without gradients comes first. */
 function callsOf(plan: StepPlan, step: number): readonly number[] {
   const { calls, evaluated } = turnOf(plan, step);
   return [...(evaluated ? [EVALUATION] : []), ...calls.keys()];
 }
 
-/** The first difference between the library's run of a plan and the model's; undefined if there is none. */
+/** The first difference between the library's and the model's run of a plan; undefined if there is none. */
 export function departure(backend: Backend, plan: StepPlan): string | undefined {
   using library = new StepLibrary(backend, plan);
   const model = new StepModel(plan, backend.datapath, library.random.offset);

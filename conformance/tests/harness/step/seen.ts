@@ -1,4 +1,4 @@
-/** What can be observed of a training step: matrices by name, with the same names for the library and the model. */
+/** Everything observable in a training step: matrices by name, with the same names for the library and the model. */
 import type { Matrix } from "../../../oracle/training/matrix.js";
 
 export type Seen = ReadonlyMap<string, Matrix>;

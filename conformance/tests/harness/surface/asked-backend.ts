@@ -1,6 +1,6 @@
 /**
- * A backend that accepts every operation and computes nothing unless it is asked to. It records the calls, and returns prepared
- * answers.
+ * A backend that accepts every operation and computes nothing unless `computes` is set. It records the calls, and returns
+ * prepared answers.
  */
 import type { Backend, Support } from "../../../../src/backends/backend.js";
 import type { GemmArgs } from "../../../../src/backends/ops/gemm.js";
@@ -24,10 +24,10 @@ export class AskedBackend implements Backend {
   readonly datapath: Backend["datapath"];
   readonly memory: Backend["memory"];
   readonly asked: Asked[] = [];
-  /** The address of each tensor when it was an argument. A view has the address of the tensor that it belongs to. */
+  /** The address of each tensor at the time it was an argument. A view has the address of its base tensor. */
   readonly #addresses = new Map<unknown, number>();
   answers: Answers = {};
-  /** Whether operations are run too. */
+  /** Whether operations are also computed. */
   computes = false;
 
   constructor(readonly inner: Backend) {
@@ -53,7 +53,7 @@ export class AskedBackend implements Backend {
       if (each instanceof Tensor) this.#addresses.set(each, each.address);
   }
 
-  /** The recorded calls in words. A tensor is named by its name in `named`, or else as "new" with dtype and shape. */
+  /** The recorded calls in words. A tensor is printed by its name in `named`, or else as "new" with dtype and shape. */
   plainly(named: Readonly<Record<string, unknown>>): readonly unknown[] {
     const names = new Map<unknown, string>();
     for (const [name, each] of Object.entries(named)) {

@@ -1,5 +1,5 @@
 /**
- * A backend that computes nothing and follows the copies of quantized tensors: which operation makes a copy, and whether a
+ * A backend that computes nothing and traces the copies of quantized tensors: which operation creates a copy, and whether a
  * product reads it before it is overwritten or freed.
  */
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -10,23 +10,23 @@ import type { Memory } from "../../../../src/tensor/storage.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 import { AskedBackend } from "./asked-backend.js";
 
-/** A copy, or codes that were derived from one by a transposition, a gather or a clone. */
+/** A copy, or codes derived from one by a transposition, a gather or a clone. */
 interface Traced {
-  /** The operation that made it, its direction and shape. */
+  /** The operation that created it, its direction and shape. */
   readonly text: string;
   /** The codes that it was derived from. */
   readonly from: readonly Traced[];
   read: boolean;
 }
 
-/** The operations that read codes to compute values, not other codes. */
+/** The operations that read codes to compute values instead of other codes. */
 const READERS: readonly OpName[] = ["gemm", "dequantize"];
 
 export class CopiesBackend extends AskedBackend {
   override readonly memory: Memory;
-  /** What is wrong with the copies so far: not read, or made twice. */
+  /** Violations so far: copies that were not read, or were created twice. */
   readonly #faults: string[] = [];
-  /** The number of copies that quantizations made. */
+  /** The number of copies that quantizations created. */
   made = 0;
   /** The copies that products have not read yet. */
   readonly #live = new Map<number, Traced>();
@@ -39,18 +39,18 @@ export class CopiesBackend extends AskedBackend {
     this.memory = this.#traced(inner.memory);
   }
 
-  /** Begins a run: what an earlier run has quantized may be quantized again. */
+  /** Starts a run: tensors that an earlier run quantized may be quantized again. */
   begin(): void {
     this.#sources.clear();
   }
 
-  /** Ends the trace: copies that are still there have to be read by now. Returns what is wrong. */
+  /** Ends the trace: the remaining copies must have been read. Returns the violations. */
   finish(): readonly string[] {
     for (const address of [...this.#live.keys()]) this.#end(address, "at the end");
     return this.#faults;
   }
 
-  /** The copies of a tensor are results that the caller has asked for. */
+  /** Declares the copies of a tensor to be results that the caller requested. */
   asResult(members: readonly Tensor[]): void {
     for (const { address } of members) markRead(this.#live.get(address));
   }
@@ -134,7 +134,7 @@ export class CopiesBackend extends AskedBackend {
         inner.copy(to, from, bytes);
       },
       read: (address, bytes) => inner.read(address, bytes),
-      // what a rank sends to others is read there
+      // other ranks read what this rank sends
       readSync: (address, bytes) => {
         markRead(this.#live.get(address));
         return inner.readSync(address, bytes);
@@ -155,7 +155,7 @@ function isCopy(value: unknown): value is QuantizedCopy {
   return DIRECTIONS.includes(direction);
 }
 
-/** The tensor of an argument: itself, the codes of a copy, or the elements of an operand of a product. */
+/** The tensor of an argument: itself, the codes of a copy, or the elements of an operand. */
 function codesOf(value: unknown): readonly Tensor[] {
   if (value instanceof Tensor) return [value];
   if (typeof value !== "object" || value === null || !("data" in value)) return [];

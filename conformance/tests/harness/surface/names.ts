@@ -12,7 +12,7 @@ export const ENTRIES = [
 ] as const;
 
 export interface PublicNames {
-  /** The exports of one entry point, without those of nested namespaces. */
+  /** The exports of one entry point, without nested namespaces. */
   readonly exported: ReadonlyMap<string, readonly string[]>;
   /** The properties and methods of exported types, wherever the package declares them. */
   readonly members: ReadonlySet<string>;

@@ -1,4 +1,4 @@
-/** The committed distances between the results and TransformerEngine's. RECORD_DISTANCES=1 writes them again. */
+/** The committed distances between the results and TransformerEngine's. RECORD_DISTANCES=1 rewrites them. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { expect } from "vitest";
 import { type Distances, together } from "./recorded.js";
@@ -11,9 +11,7 @@ function read(): Recorded {
   return JSON.parse(readFileSync(PATH, "utf8")) as Recorded;
 }
 
-/**
- * Fails unless the distances in `found` equal those committed for `group`. With RECORD_DISTANCES it commits them first.
- */
+/** Fails unless the measured distances equal those committed for `group`. With RECORD_DISTANCES it commits them first. */
 export function expectDistances(group: string, found: ReadonlyMap<string, readonly Distances[]>): void {
   const own = Object.fromEntries([...found].map(([name, each]) => [name, together(each)]));
   if (process.env.RECORD_DISTANCES)

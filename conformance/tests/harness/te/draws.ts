@@ -1,6 +1,6 @@
 /**
- * The inputs that TransformerEngine received, as scripts/witness/te_draws.py makes them: bit patterns, computed with
- * integers only.
+ * The inputs that TransformerEngine received, generated as in scripts/witness/te_draws.py: bit patterns, computed with integers
+ * only.
  */
 import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
 
@@ -41,7 +41,7 @@ function toBf16(pattern: number): number {
   return (pattern + 0x7fff + ((pattern >>> 16) & 1)) >>> 16;
 }
 
-/** The f16 pattern of a value with at most ten significant bits that is no f16 subnormal. */
+/** The f16 pattern of a value with at most ten significant bits that is not an f16 subnormal. */
 function toF16(pattern: number): number {
   const magnitude = pattern & 0x7fffffff;
   if (magnitude === 0) return pattern >>> 16;

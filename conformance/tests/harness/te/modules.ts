@@ -103,9 +103,8 @@ function parametersOf(layer: Module) {
 }
 
 /**
- * The recipes under which TransformerEngine's main gradients are rounded twice: cuBLASLt's FP8 kernels round the
- * product to f32 before they add it. The library avoids that (datapath.md §2), so this program computes the product
- * alone and adds it.
+ * The recipes under which TransformerEngine rounds main gradients twice: cuBLASLt's FP8 kernels round the product to f32 before
+ * they add it. The library avoids that (datapath.md §2), so this program computes the product separately and adds it.
  */
 const ROUNDED_TWICE: readonly ModuleCase["recipe"][] = [
   "delayed",
@@ -129,7 +128,7 @@ export interface StateResults {
   readonly history: Float32Array;
 }
 
-/** The states of several products concatenated, as TransformerEngine stores them for one module. */
+/** The concatenated states of several products, as TransformerEngine stores them for one module. */
 function statesOf(layer: Module, pass: "forward" | "backward"): StateResults | undefined {
   const snapshots = [...layer.namedQuantizations().values()].map((each) => each.snapshotSync()?.[pass]);
   if (snapshots.some((each) => each === undefined)) return undefined;

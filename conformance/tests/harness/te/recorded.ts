@@ -8,7 +8,7 @@ export interface Origin {
   readonly gpu: string;
 }
 
-/** A result: all its bits in base64, or their SHA-256 and the first of them. */
+/** A result: all its bits in base64, or their SHA-256 and the first bits. */
 export interface RecordedResult {
   readonly type: "u8" | "bf16" | "f16" | "f32";
   readonly shape: readonly number[];
@@ -100,7 +100,7 @@ export function together(all: readonly Distances[]): Distances {
   };
 }
 
-/** The result in the form of the record, to be compared with it. */
+/** The result in the recorded form, for comparison. */
 export function asRecorded(bytes: Uint8Array, like: RecordedResult): RecordedResult {
   const { type, shape } = like;
   if (like.bits !== undefined) return { type, shape, bits: Buffer.from(bytes).toString("base64") };

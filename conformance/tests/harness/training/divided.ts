@@ -1,4 +1,4 @@
-/** Networks whose layers are divided among ranks. Copies of the network on other ranks have their own samples. */
+/** Networks whose layers are divided among ranks. Replicas of the network on other ranks have different samples. */
 import { autocast } from "../../../../src/autocast.js";
 import { mseLoss } from "../../../../src/functional/loss.js";
 import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
@@ -38,9 +38,9 @@ function divided(
   const together = { reduction: "sum" } as const;
   const sharded = shards ? fullyShard(model, mesh.dp, together) : undefined;
   const copies = mesh.dp.size > 1 && !shards ? new DataParallel(model, mesh.dp, together) : undefined;
-  // of the rows that this rank has
+  // of this rank's rows
   const optimizer = optimize(model);
-  // all copies of a network use the same scales
+  // all replicas of a network use the same scales
   const region = recipe ? { recipe, amaxReductionGroup: mesh.dp } : { enabled: false };
   return {
     model,
@@ -64,8 +64,8 @@ const HIDDEN = 256;
 const RATE = 0.05;
 
 /**
- * A network of a column-parallel layer, a row-parallel one, and a layer that consists of both, with a norm before and a gated
- * activation in between. On four ranks some parts are not whole blocks: they either have their own blocks or are gathered before
+ * A network of a column-parallel layer, a row-parallel one, and a layer that contains both, with a norm before and a gated
+ * activation in between. On four ranks some parts are not whole blocks: they either form separate blocks or are gathered before
  * they are quantized.
  */
 function mlp(division: Division, made: Made): Network {

@@ -1,4 +1,4 @@
-/** Small training runs of drawn models, recipes and optimizers. */
+/** Small training runs with random models, recipes and optimizers. */
 import { createHash } from "node:crypto";
 import * as fc from "fast-check";
 import { autocast } from "../../../../src/autocast.js";
@@ -31,7 +31,7 @@ export interface DrawnPlan {
   readonly layers: readonly (typeof LAYERS)[number][];
   readonly optimizer: (typeof OPTIMIZERS)[number];
   readonly dtype: "bf16" | "f32";
-  /** Whether weights are stored in quantized form from the beginning. */
+  /** Whether weights are stored quantized from the start. */
   readonly quantized: boolean;
   readonly seed: bigint;
 }

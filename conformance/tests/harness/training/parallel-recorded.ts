@@ -11,7 +11,7 @@ export interface RecordedParallelRun extends ParallelPlan {
 
 export const RECORDED_STEPS = 100;
 
-/** The files of recorded runs: of layers that are divided, and of copies that learn together, whole or sharded. */
+/** The files of recorded runs: with divided layers, and with replicas (whole or sharded). */
 export const RECORDS = ["training-parallel", "training-copies"] as const;
 export type RecordName = (typeof RECORDS)[number];
 
@@ -45,7 +45,7 @@ const COPIES: readonly Place[] = [2, 4].map((dp) => ({ mesh: { dp }, sequence: f
 
 type Places = readonly (readonly [task: ParallelTaskName, places: readonly Place[]])[];
 
-/** The meshes of each task, by the file that they are recorded in. */
+/** The meshes of each task, by record file. */
 const PLACES: Readonly<Record<RecordName, Places>> = {
   "training-parallel": [
     ["mlp", DIVIDED],
@@ -62,7 +62,7 @@ const PLACES: Readonly<Record<RecordName, Places>> = {
   ],
 };
 
-/** Every task under every recipe on every mesh, by the file that they are recorded in. */
+/** Every task under every recipe on every mesh, by record file. */
 export function plansOf(name: RecordName): readonly ParallelPlan[] {
   return PLACES[name].flatMap(([task, places]) =>
     RECIPE_NAMES.flatMap((recipe) => places.map((place) => ({ task, recipe, ...place }))),
@@ -74,7 +74,7 @@ export function titleOf({ task, recipe, mesh, sequence }: ParallelPlan): string 
   return `${task}, ${recipe}, ${axes.join(" x ")}${sequence ? ", sequence parallel" : ""}`;
 }
 
-/** Selects the hashes that are recorded, of the hashes of the first steps. */
+/** Selects the recorded steps from the hashes of the first steps. */
 export function hashesAt(steps: readonly string[]): readonly string[] {
   return steps.filter((_, i) => i < 2 || (i + 1) % 10 === 0);
 }

@@ -10,7 +10,7 @@ import { RECIPES_UNDER_TEST, type RecipeName } from "./run.js";
 import { pipelinedMlp, pipelinedTransformer, positionedTransformer } from "./stages.js";
 
 /**
- * The tasks: with layers divided among ranks (tp) and copies of the network (dp), fully sharded (dp), in a pipeline (pp), or by
+ * The tasks: with layers divided among ranks (tp) and replicas (dp), fully sharded (dp), in a pipeline (pp), or with divided
  * positions (cp).
  */
 export const PARALLEL_TASKS = {
@@ -33,13 +33,13 @@ export interface ParallelPlan {
   readonly sequence: boolean;
 }
 
-/** Options by which a run differs from the recorded ones. All fields are optional. */
+/** Differences between a run and the recorded ones. All fields are optional. */
 export interface ParallelForm {
-  /** Default: that of the plan. */
+  /** Default: the plan's recipe. */
   readonly recipe?: Recipe | undefined;
   /** The type of the parameters. Default bf16. */
   readonly dtype?: "bf16" | "f32" | undefined;
-  /** Whether a network without copies takes the samples of `dp` networks one after another. Default false. */
+  /** Whether one network without replicas takes the samples of `dp` networks one after another. Default false. */
   readonly accumulates?: boolean | undefined;
   /** Whether the loss is left out of the hash. Default false. */
   readonly parametersAlone?: boolean | undefined;
@@ -86,7 +86,7 @@ function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
   };
 }
 
-/** Runs the first steps on all ranks of a group. Returns one hash per step, of the hashes of all ranks. */
+/** Runs the first steps on all ranks of a group. Returns one hash per step, computed from the ranks' hashes. */
 export async function parallelSteps(
   groups: readonly ProcessGroup[],
   plan: ParallelPlan,
@@ -96,12 +96,12 @@ export async function parallelSteps(
   return all.map(hashOfRanks);
 }
 
-/** One hash of those of the ranks after a step. */
+/** Combines the ranks' hashes of a step. */
 export function hashOfRanks(each: readonly string[]): string {
   return createHash("sha256").update(each.join(" ")).digest("hex").slice(0, 16);
 }
 
-/** As `parallelSteps`, but returns the hash of each rank: of its losses and parameters up to that step. */
+/** As `parallelSteps`, but returns each rank's hash of its losses and parameters up to that step. */
 export async function rankSteps(
   groups: readonly ProcessGroup[],
   plan: ParallelPlan,

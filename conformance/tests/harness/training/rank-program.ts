@@ -1,5 +1,5 @@
 /**
- * One rank of recorded runs, as a process: `lockstep launch -n RANKS FILE BACKEND STEPS TITLE...`. On a GPU it takes that of
+ * One rank of recorded runs, as a process: `lockstep launch -n RANKS FILE BACKEND STEPS TITLE...`. On a GPU it uses device
  * LOCAL_RANK. Rank 0 prints the hashes of each run as a line of JSON.
  */
 import { openBackend } from "../../../../src/backends/open.js";
@@ -12,7 +12,7 @@ import { hashesAt, loadParallelRuns, titleOf } from "./parallel-recorded.js";
 
 const HASH = 16;
 
-/** One hash of all ranks for each step, of those of this rank. */
+/** Combines the ranks' hashes of each step; `own` has this rank's. */
 async function together(group: ProcessGroup, own: readonly string[]): Promise<readonly string[]> {
   using scope = new Scope();
   const bytes = new TextEncoder().encode(own.join(""));

@@ -8,12 +8,12 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 /** The arguments from which a rank creates its task. */
 export interface RankSetup {
   readonly mesh: Mesh;
-  /** Whether activations are divided by rows among the ranks that divide the layers. */
+  /** Whether activations are divided by rows among the ranks that divide the layers (sequence parallelism). */
   readonly sequence: boolean;
   /** The type of the parameters. */
   readonly dtype: "bf16" | "f32";
   readonly recipe: Recipe | undefined;
-  /** The numbers of the samples whose gradients this rank adds. */
+  /** The numbers of the samples whose gradients this rank accumulates. */
   readonly samples: readonly number[];
 }
 
@@ -23,7 +23,7 @@ export interface RankTask {
   readonly optimizer: Optimizer;
   /** Computes the gradients of a step. Returns the losses, which the caller owns. */
   readonly gradients: (step: number) => readonly Tensor[];
-  /** The whole parameters, if the model has parts of them; the caller disposes of them. */
+  /** The full parameters, if the model has only parts of them; the caller disposes of them. */
   readonly wholes?: (() => readonly Tensor[]) | undefined;
   /** Releases everything except the model and the optimizer. */
   readonly end?: (() => void) | undefined;

@@ -21,7 +21,7 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { mlp } from "./mlp.js";
 import { transformer } from "./transformer.js";
 
-/** The recipes of the runs; bf16 stands for none. */
+/** The recipes of the runs; bf16 means no recipe. */
 export const RECIPES_UNDER_TEST = {
   bf16: undefined,
   delayed: () => new DelayedScaling({ amaxHistoryLen: 16 }),
@@ -40,7 +40,7 @@ export interface Task {
   readonly optimizer: Optimizer;
   /** The loss of step `step`, f32 [1]. */
   loss(step: number): Variable;
-  /** The maximum norm of gradients, to which they are clipped. Absent: no clipping. */
+  /** The maximum gradient norm, for clipping. Absent: no clipping. */
   readonly maxNorm?: number;
 }
 
@@ -112,7 +112,7 @@ export class TrainingRun {
 /** The length of a hash in hexadecimal digits: 64 bits. */
 const HASH_DIGITS = 16;
 
-/** Updates the parameters; gradients are clipped if the task says so. */
+/** Updates the parameters, with gradient clipping if the task has a maximum norm. */
 function takeStep({ optimizer, maxNorm }: Task): void {
   if (maxNorm === undefined) optimizer.step();
   else optimizer.step({ gradScale: clipGradNorm(optimizer, maxNorm).factor });

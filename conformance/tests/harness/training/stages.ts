@@ -64,7 +64,7 @@ function part<A extends Int32Array | Float32Array>(of: A, i: number): A {
 interface Stage {
   readonly model: PipelineStage;
   readonly optimizer: Optimizer;
-  /** The shape of what the second stage receives. */
+  /** The shape of the second stage's input. */
   readonly shape: Shape;
   readonly input: (step: number, microbatch: number) => Tensor;
   readonly target: (step: number, microbatch: number) => Tensor;

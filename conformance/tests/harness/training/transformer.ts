@@ -51,7 +51,7 @@ export interface Division {
 export interface Made {
   readonly random: RandomState;
   readonly dtype?: WideDType;
-  /** The ranks among which the layers are divided. Absent if this rank has whole layers. */
+  /** The ranks among which the layers are divided. Absent if this rank has complete layers. */
   readonly division?: Division;
   /** The ranks among which the positions are divided. Absent if this rank has all positions. */
   readonly positions?: ProcessGroup;
@@ -119,9 +119,9 @@ export function loadText(): Uint8Array {
 /** Selects passages of the text. */
 interface Reading {
   readonly step: number;
-  /** The byte of each passage to start at: 0 for the inputs, 1 for the targets. */
+  /** The first byte of each passage: 0 for the inputs, 1 for the targets. */
   readonly shift: number;
-  /** The number of the network among copies that train together; each copy reads other passages. Default 0. */
+  /** The number of this replica; each replica reads other passages. Default 0. */
   readonly sample?: number;
 }
 
