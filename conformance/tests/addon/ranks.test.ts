@@ -61,7 +61,7 @@ describeOnStandIn("ranks of the addon", () => {
   ])("give the oracle's bits: %i of them, with the ring [%s]", async (size, ring) => {
     const cases = casesOf(size);
     const ends = await programs(cases, size, { STAND_IN_RING: ring });
-    for (const { said, stderr } of ends)
+    for (const { report: said, stderr } of ends)
       expect(said, stderr).toMatchObject({
         live: 0,
         transport: { kind: "device", description: "NCCL 2.27.7" },
@@ -78,7 +78,7 @@ describeOnStandIn("ranks of the addon", () => {
   ])("%s", async (_what, environment, copies) => {
     const cases = casesOf(3).filter(({ programs: all }) => all.some(({ calls }) => calls.some(isMoved)));
     const ends = await programs(cases, 3, environment);
-    for (const [rank, { said, stderr }] of ends.entries()) {
+    for (const [rank, { report: said, stderr }] of ends.entries()) {
       // the memory that other ranks copied to is given back too
       expect(said, stderr).toMatchObject({ live: 0, reserved: 0 });
       expect(/copied \d+ bytes to peers/.test(stderr), `rank ${rank}: ${stderr}`).toBe(copies);
@@ -95,7 +95,7 @@ describeOnStandIn("ranks of the addon", () => {
       ...(rank === short && { STAND_IN_EXPORTED: String(2 ** 21) }),
     });
     const ends = await runRanks(["large"], 3, environment, DEADLINE_MS);
-    for (const { said, stderr } of ends) {
+    for (const { report: said, stderr } of ends) {
       expect(said, stderr).toMatchObject({ wrong: [] });
       expect(/copied \d+ bytes to peers/.test(stderr), stderr).toBe(short === undefined);
       // a rank's own part comes back from the next rank
@@ -105,7 +105,7 @@ describeOnStandIn("ranks of the addon", () => {
 
   it("refuse an environment that does not say how much is copied", async () => {
     const ends = await programs([casesOf(2)[0] as Case], 2, { LOCKSTEP_PEER_COPIES: "much" });
-    for (const { said, stderr } of ends) {
+    for (const { report: said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "ArgumentError" });
       expect(messageOf(said)).toMatch(/LOCKSTEP_PEER_COPIES is much.*give a number of bytes or off/);
     }
@@ -117,7 +117,7 @@ describeOnStandIn("ranks of the addon", () => {
   ])("exchange through the host where NCCL %s, and say why", async (_what, environment, reason) => {
     const [first] = casesOf(2);
     const ends = await programs([first as Case], 2, environment);
-    for (const { said, stderr } of ends) {
+    for (const { report: said, stderr } of ends) {
       expect(said, stderr).toMatchObject({
         transport: { kind: "host", description: expect.stringMatching(reason) },
       });
@@ -126,7 +126,7 @@ describeOnStandIn("ranks of the addon", () => {
 
   it("refuse an environment that asks for NVLS, on all ranks", async () => {
     const ends = await programs([casesOf(2)[0] as Case], 2, { NCCL_NVLS_ENABLE: "1" });
-    for (const { said, stderr } of ends) {
+    for (const { report: said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "BackendError" });
       expect(messageOf(said)).toMatch(/NCCL_NVLS_ENABLE is 1.*unset it/);
     }
@@ -143,7 +143,7 @@ describeOnStandIn("a faulty rank of the addon makes the others throw an error th
       ...(stream && { ASIDE: "1" }),
     };
     const ends = await runRanks(["fault", name, String(faulty)], 3, onStandIn(late), DEADLINE_MS);
-    for (const { said, stderr } of ends.filter((_, rank) => rank !== faulty)) {
+    for (const { report: said, stderr } of ends.filter((_, rank) => rank !== faulty)) {
       expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
       expect(messageOf(said)).toContain(`rank ${faulty}`);
     }

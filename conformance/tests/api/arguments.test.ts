@@ -36,14 +36,14 @@ const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
 
 const backends = useBackends();
 
-const made = new Map<string, readonly Trial[]>();
+const trialsOfCall = new Map<string, readonly Trial[]>();
 
 function trialsFor(callable: Callable): readonly Trial[] {
   const { name } = callable;
   const row = ROWS[name];
   if (!row) return [];
-  const all = made.get(name) ?? trialsOf(declarations, callable, row, backends());
-  made.set(name, all);
+  const all = trialsOfCall.get(name) ?? trialsOf(declarations, callable, row, backends());
+  trialsOfCall.set(name, all);
   return row.costly ? all.filter(({ wrong }) => wrong) : all;
 }
 

@@ -63,7 +63,7 @@ interface Mistake {
   readonly wrong: unknown;
   readonly error: new (...args: never[]) => LockstepError;
   /** What the message says. */
-  readonly said: string;
+  readonly path: string;
   /** The size that is another, of a tensor. */
   readonly size?: number;
 }
@@ -85,14 +85,14 @@ function placesIn({ parameters }: Callable, args: readonly unknown[]): readonly 
 }
 
 /** A copy of the arguments with another value in that place. */
-function put(given: unknown, [key, ...rest]: readonly string[], wrong: unknown): unknown {
+function put(target: unknown, [key, ...rest]: readonly string[], wrong: unknown): unknown {
   if (key === undefined) return wrong;
-  const inner = put(Reflect.get(given as object, key), rest, wrong);
-  return Object.assign(Array.isArray(given) ? [...given] : { ...(given as object) }, { [key]: inner });
+  const inner = put(Reflect.get(target as object, key), rest, wrong);
+  return Object.assign(Array.isArray(target) ? [...target] : { ...(target as object) }, { [key]: inner });
 }
 
 /** A copy of a tensor on a backend, with any bytes. */
-const alike = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
+const similar = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
   filled(empty(backend, x.dtype, shape));
 
 /** Mistakes in place of a valid argument. */
@@ -100,44 +100,44 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
   const { backend, other, gone } = world.backends;
   const disposed = <T extends Tensor | QuantizedTensor>(x: T): Mistake => {
     x.dispose();
-    return { what: "disposed", wrong: x, error: DisposedError, said: "disposed" };
+    return { what: "disposed", wrong: x, error: DisposedError, path: "disposed" };
   };
   const elsewhere = (wrong: Tensor | QuantizedTensor): Mistake => {
-    return { what: FOREIGN, wrong, error: ArgumentError, said: "different backends" };
+    return { what: FOREIGN, wrong, error: ArgumentError, path: "different backends" };
   };
-  const none: Mistake = { what: "no tensor", wrong: Symbol("none"), error: DTypeError, said: "Symbol(none)" };
+  const none: Mistake = { what: "no tensor", wrong: Symbol("none"), error: DTypeError, path: "Symbol(none)" };
   if (valid instanceof QuantizedTensor)
     return [none, disposed(world.quantized()), elsewhere(world.quantized(undefined, other))];
   if (valid instanceof Tensor) {
-    const typed = { wrong: empty(backend, "u16", valid.shape), error: DTypeError, said: "u16" };
+    const typed = { wrong: empty(backend, "u16", valid.shape), error: DTypeError, path: "u16" };
     const sized = valid.shape.map((_, size): Mistake => {
       const shape = valid.shape.map((each, i) => (i === size ? 2 * each : each));
       return {
         what: `of [${shape}]`,
-        wrong: alike(valid, backend, shape),
+        wrong: similar(valid, backend, shape),
         error: ShapeError,
-        said: "[",
+        path: "[",
         size,
       };
     });
-    const others = [disposed(alike(valid, backend)), elsewhere(alike(valid, other))];
+    const others = [disposed(similar(valid, backend)), elsewhere(similar(valid, other))];
     return [none, ...others, { what: TYPED, ...typed }, ...sized];
   }
   if (valid instanceof Object && "supports" in valid)
     return [
-      { what: "an object", wrong: {}, error: ArgumentError, said: "backend is a plain object" },
-      { what: "disposed", wrong: gone, error: DisposedError, said: "backend" },
+      { what: "an object", wrong: {}, error: ArgumentError, path: "backend is a plain object" },
+      { what: "disposed", wrong: gone, error: DisposedError, path: "backend" },
     ];
   if (!isPlain(valid)) return [];
-  const said = keys.length === 1 || keys.at(-1) === "format" ? "nonsense" : `${keys.at(-1)}.nonsense`;
+  const name = keys.length === 1 || keys.at(-1) === "format" ? "nonsense" : `${keys.at(-1)}.nonsense`;
   const unknown: Mistake = {
     what: "an unknown key",
     wrong: { ...valid, nonsense: 1 },
     error: ArgumentError,
-    said,
+    path: name,
   };
   if (keys.length > 1) return [unknown];
-  return [unknown, { what: "a list", wrong: [], error: ArgumentError, said: `${path} is an array of 0` }];
+  return [unknown, { what: "a list", wrong: [], error: ArgumentError, path: `${path} is an array of 0` }];
 }
 
 /** Whether the mistake in that place has to be refused. */
@@ -188,18 +188,18 @@ describe("an argument that does not go with the others", () => {
         );
       }),
     );
-    const [faults, own]: [string[], Set<string>] = [[], new Set()];
+    const [faults, checked]: [string[], Set<string>] = [[], new Set()];
     for (const { outcome, place, mistake } of outcomes) {
-      const { what, error, said, size } = mistake;
+      const { what, error, path, size } = mistake;
       const thrown = await outcome;
       const by = place.path.endsWith(".format") ? "format" : `${name}:`;
-      if (thrown instanceof error && thrown.message.startsWith(by) && thrown.message.includes(said)) continue;
+      if (thrown instanceof error && thrown.message.startsWith(by) && thrown.message.includes(path)) continue;
       const where = `${place.path} ${size}`;
-      if (OWN[name]?.includes(where) && !(thrown instanceof Error)) own.add(where);
+      if (OWN[name]?.includes(where) && !(thrown instanceof Error)) checked.add(where);
       else faults.push(`${place.path} ${what}: ${thrown}`);
     }
     expect(faults).toEqual([]);
-    expect([...own].sort()).toEqual([...(OWN[name] ?? [])].sort());
+    expect([...checked].sort()).toEqual([...(OWN[name] ?? [])].sort());
     expect(outcomes.length).toBeGreaterThan(0);
   });
 

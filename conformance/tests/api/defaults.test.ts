@@ -62,11 +62,11 @@ const OTHERS: Readonly<Record<string, (value: number) => number>> = {
 
 /** Returns the literal that a docstring names as the default, or undefined if the default is described in other words. */
 function defaultIn(doc: string, literals: ReadonlySet<string | number>): Literal | undefined {
-  const said = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
-  if (said === undefined) return undefined;
-  if (said === "true" || said === "false") return said === "true";
-  if (literals.has(said)) return said;
-  return said !== "" && Number.isFinite(Number(said)) ? Number(said) : undefined;
+  const documented = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
+  if (documented === undefined) return undefined;
+  if (documented === "true" || documented === "false") return documented === "true";
+  if (literals.has(documented)) return documented;
+  return documented !== "" && Number.isFinite(Number(documented)) ? Number(documented) : undefined;
 }
 
 function optionsOf(callable: Callable): readonly Option[] {
@@ -78,12 +78,12 @@ function optionsOf(callable: Callable): readonly Option[] {
       if (!field?.optional) return [];
       const { literals, kinds } = takenBy(checker, field.type);
       const doc = ts.displayPartsToString(property.getDocumentationComment(checker));
-      const said = defaultIn(doc, literals);
-      if (said === undefined) return [];
+      const documented = defaultIn(doc, literals);
+      if (documented === undefined) return [];
       const path = `${name}.${property.name}`;
-      const value = kinds.has("bigint") ? BigInt(said) : said;
+      const value = kinds.has("bigint") ? BigInt(documented) : documented;
       const other = OTHERS[String(row.numbers?.[path])] ?? ((x: number): number => x / 2 + 0.125);
-      const numbers = typeof said !== "number" ? [] : kinds.has("bigint") ? [5n] : [other(said)];
+      const numbers = typeof documented !== "number" ? [] : kinds.has("bigint") ? [5n] : [other(documented)];
       const others =
         typeof value === "boolean"
           ? [!value]
@@ -93,7 +93,7 @@ function optionsOf(callable: Callable): readonly Option[] {
   );
 }
 
-const found = callables.flatMap(optionsOf);
+const options = callables.flatMap(optionsOf);
 
 let backends: Backends;
 beforeAll(async () => {
@@ -132,24 +132,25 @@ function plain(value: unknown): unknown {
  * Uses the result of a call, so that its options have an effect: a quantizer once, an optimizer for two steps, a module forward
  * and backward under a recipe.
  */
-function used(made: unknown, [first]: readonly unknown[], world: World): void {
-  if (made instanceof Quantizer) made.quantize(world.tensor());
-  if (made instanceof Optimizer) {
+function used(result: unknown, [first]: readonly unknown[], world: World): void {
+  if (result instanceof Quantizer) result.quantize(world.tensor());
+  if (result instanceof Optimizer) {
     for (const each of (first as ReadonlyMap<string, Parameter>).values())
       each.mainGrad = world.tensor("f32", each.shape);
     // the first step of momentum differs from later ones
-    for (let step = 0; step < 2; step++) made.step();
+    for (let step = 0; step < 2; step++) result.step();
   }
-  if (!(made instanceof Module)) return;
+  if (!(result instanceof Module)) return;
   const [forward, ...sizes] = ["forward", "inFeatures", "hidden", "features"].map((name) =>
-    Reflect.get(made, name),
+    Reflect.get(result, name),
   );
   if (typeof forward !== "function") return;
   const features: unknown = sizes.find((each) => each !== undefined);
   if (typeof features !== "number") return;
-  const x = made instanceof Embedding ? world.tensor("i32", [16]) : world.tensor(made.dtype, [16, features]);
+  const x =
+    result instanceof Embedding ? world.tensor("i32", [16]) : world.tensor(result.dtype, [16, features]);
   const recipe = new Float8CurrentScaling();
-  const y = autocast({ recipe }, () => Reflect.apply(forward, made, [x]) as Variable);
+  const y = autocast({ recipe }, () => Reflect.apply(forward, result, [x]) as Variable);
   y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
@@ -190,15 +191,15 @@ function namesInput({ row, at }: Option, call: number): boolean {
 }
 
 const callsOf = ({ row }: Option): readonly number[] => [...row.calls.keys()];
-const titled = found.map((each) => [`${each.callable.name} ${each.path} = ${each.value}`, each] as const);
+const titled = options.map((each) => [`${each.callable.name} ${each.path} = ${each.value}`, each] as const);
 
 describe("an option that is left out", () => {
   it.each(titled)("%s: is its default", (_, option) => {
     // operands named x and w have no layout
     const calls = callsOf(option).filter((call) => option.key !== "layout" || !namesInput(option, call));
-    const given = calls.map((call) => outcome(option, call, option.value));
-    expect(calls.map((call) => outcome(option, call, undefined))).toEqual(given);
-    expect(given.some((each) => typeof each !== "string")).toBe(true);
+    const outcomes = calls.map((call) => outcome(option, call, option.value));
+    expect(calls.map((call) => outcome(option, call, undefined))).toEqual(outcomes);
+    expect(outcomes.some((each) => typeof each !== "string")).toBe(true);
   });
 });
 
@@ -234,7 +235,7 @@ const big = (_key: string, value: unknown): unknown => (typeof value === "bigint
 
 it("more than 60 options with defaults are checked", () => {
   console.log(
-    `defaults: ${found.length} options of ${new Set(found.map((each) => each.callable.name)).size} callables`,
+    `defaults: ${options.length} options of ${new Set(options.map((each) => each.callable.name)).size} callables`,
   );
-  expect(found.length).toBeGreaterThan(60);
+  expect(options.length).toBeGreaterThan(60);
 });

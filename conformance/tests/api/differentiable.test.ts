@@ -119,17 +119,17 @@ describe("differentiable", () => {
   it("records no node inside noGrad, and none for constants", () => {
     using _scope = new Scope();
     const x = tensor(backend, [1, 2]);
-    const told: boolean[] = [];
+    const flags: boolean[] = [];
     const identity = (of: VariableLike): Variable => {
       const [y] = differentiable([of], (grad) => {
-        told.push(grad);
+        flags.push(grad);
         return { results: [scaled(x, 1)], backward: (grads) => grads };
       });
       return y as Variable;
     };
     for (const y of [identity(x), noGrad(() => identity(new Variable(x, true)))])
       expect(() => y.backward(x)).toThrow(ArgumentError);
-    expect(told).toEqual([false, false]);
+    expect(flags).toEqual([false, false]);
   });
 
   const results = (x: Variable) => [scaled(x.tensor, 1)];

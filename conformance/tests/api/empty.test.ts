@@ -57,10 +57,10 @@ function quantizers(): readonly Quantizer[] {
   const one = tensor(backend(), [2]);
   return LAYOUTS.flatMap((scaleLayout) => {
     const options = { columnwise: true, scaleLayout };
-    const given = { ...options, scale: one, amax: tensor(backend(), [0]) };
+    const all = { ...options, scale: one, amax: tensor(backend(), [0]) };
     const named = BLOCK_FORMAT_NAMES.filter(
       (name) => scaleLayout !== "swizzled" || blockFormat(name).padding === "tiles",
-    ).flatMap((name) => blockFormat(name).tiles.map((tile) => quantizerNamed(name, { ...given, tile })));
+    ).flatMap((name) => blockFormat(name).tiles.map((tile) => quantizerNamed(name, { ...all, tile })));
     return [...named, new NVFP4Quantizer({ ...options, rht: true })];
   });
 }
@@ -147,10 +147,10 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   pieceSums: (s) => execute(backend(), "pieceSums", { x: bf16(s), sums: f32([0]) }),
   quantize: (s) => {
     each((q) => {
-      const made = attempt(() => q.quantize(bf16(s)));
+      const quantized = attempt(() => q.quantize(bf16(s)));
       // empty tensors of a huge size are quantized like empty tensors of any other size
-      if (made instanceof Error) expect(made).not.toBeInstanceOf(OutOfMemoryError);
-      else expect(scalars(made as QuantizedTensor)).toEqual(scalars(q.quantize(bf16([0, 0]))));
+      if (quantized instanceof Error) expect(quantized).not.toBeInstanceOf(OutOfMemoryError);
+      else expect(scalars(quantized as QuantizedTensor)).toEqual(scalars(q.quantize(bf16([0, 0]))));
     });
   },
   relayout: (s) => {
@@ -225,11 +225,11 @@ const EXAMPLES: readonly Shape[] = [
 ];
 
 describe("of tensors without elements, however large their other sizes,", () => {
-  const asked = new Set<OpName>();
+  const ops = new Set<OpName>();
   beforeEach(() => {
     const { supports } = backend();
     vi.spyOn(backend(), "supports").mockImplementation((op, args) => {
-      asked.add(op);
+      ops.add(op);
       return supports.call(backend(), op, args);
     });
   });
@@ -252,6 +252,6 @@ describe("of tensors without elements, however large their other sizes,", () => 
   }
 
   it("every operation has run, except the one whose sizes are fixed", () => {
-    expect([...TENSOR_ROWS.keys()].filter((op) => !asked.has(op))).toEqual(["sweep"]);
+    expect([...TENSOR_ROWS.keys()].filter((op) => !ops.has(op))).toEqual(["sweep"]);
   });
 });

@@ -75,7 +75,7 @@ describe("the backward pass", () => {
             variable: new Variable(tensor(backend(), [0, 0]), requiresGrad),
             step: -1,
           }));
-          const made: {
+          const created: {
             readonly from: readonly number[];
             readonly to: readonly number[];
             readonly required: boolean;
@@ -83,22 +83,22 @@ describe("the backward pass", () => {
           const calls: number[] = [];
           for (const [index, { inputs, results }] of steps.entries()) {
             const from = inputs.map(({ back }) => Math.max(0, nodes.length - 1 - back));
-            const given = from.map((at) => (nodes[at] as Node).variable);
-            const out = differentiable(given, () => ({
+            const variables = from.map((at) => (nodes[at] as Node).variable);
+            const out = differentiable(variables, () => ({
               results: Array.from({ length: results }, () => tensor(backend(), [0, 0])),
               backward: (grads) => {
                 calls.push(index);
                 const arrived = grads.filter((grad) => grad !== undefined) as Wide[];
                 const sum = arrived.slice(1).reduce((x, y) => add(x, y), arrived[0] as Wide);
                 return inputs.map(({ weight }, i) =>
-                  given[i]?.requiresGrad ? times(sum, weight) : undefined,
+                  variables[i]?.requiresGrad ? times(sum, weight) : undefined,
                 );
               },
             }));
-            made.push({
+            created.push({
               from,
               to: out.map((_, i) => nodes.length + i),
-              required: given.some((each) => each.requiresGrad),
+              required: variables.some((each) => each.requiresGrad),
             });
             nodes.push(...out.map((variable) => ({ variable, step: index })));
           }
@@ -114,7 +114,7 @@ describe("the backward pass", () => {
           const reached = new Set([nodes.length - 1]);
           expected[nodes.length - 1] = 1;
           const order: number[] = [];
-          for (const [index, { from, to, required }] of [...made.entries()].reverse()) {
+          for (const [index, { from, to, required }] of [...created.entries()].reverse()) {
             if (!required || !to.some((at) => reached.has(at))) continue;
             order.push(index);
             const sum = to.reduce((total, at) => total + (expected[at] as number), 0);
@@ -128,10 +128,10 @@ describe("the backward pass", () => {
           expect(calls).toEqual(order);
           expect(grad.disposed).toBe(false);
           for (const [at, { variable, step }] of nodes.entries()) {
-            const found = variable.grad?.dataSync();
-            if (step >= 0 || !reached.has(at)) expect(found).toBe(undefined);
+            const gradient = variable.grad?.dataSync();
+            if (step >= 0 || !reached.has(at)) expect(gradient).toBe(undefined);
             else
-              expect([...(found as Float32Array)].map((x) => x + 0)).toEqual(
+              expect([...(gradient as Float32Array)].map((x) => x + 0)).toEqual(
                 [1, 3].map((g) => g * (expected[at] as number) + 0),
               );
           }

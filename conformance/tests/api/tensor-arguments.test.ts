@@ -104,13 +104,13 @@ describe("a shape", () => {
     scoped(
       `of ${name} is the tensor's own: what the caller does with the array afterwards changes nothing`,
       () => {
-        const given = [32, 64];
-        const made = make(given);
-        given[0] = 2 ** 20;
-        given.push(7);
-        expect(made.shape).toEqual([32, 64]);
-        expect(() => Object.assign(made.shape, { 0: 8 })).toThrow(TypeError);
-        expect(made.shape).toEqual([32, 64]);
+        const shape = [32, 64];
+        const created = make(shape);
+        shape[0] = 2 ** 20;
+        shape.push(7);
+        expect(created.shape).toEqual([32, 64]);
+        expect(() => Object.assign(created.shape, { 0: 8 })).toThrow(TypeError);
+        expect(created.shape).toEqual([32, 64]);
       },
     );
 
@@ -283,8 +283,8 @@ describe("values that are written to a tensor", () => {
   });
 
   it("may be plain numbers only for f32, since converting to another type is encoding", () => {
-    using made = tensor(backend(), [1, 2], [2], "f32");
-    expect(made.dtype).toBe("f32");
+    using x = tensor(backend(), [1, 2], [2], "f32");
+    expect(x.dtype).toBe("f32");
     for (const dtype of DTYPES.filter((each) => each !== "f32"))
       for (const count of [0, 2, 8])
         refused(() => tensor(backend(), new Array<number>(count).fill(1), [count], dtype), ArgumentError);

@@ -30,10 +30,10 @@ function step(backend: Backend): readonly (readonly number[])[] {
   const y = autocast({ recipe: new MXFP8BlockScaling() }, () => layer.forward(x));
   const loss = functional.mseLoss(y, target);
   loss.backward();
-  const found = [loss.tensor, x.grad, layer.weight.grad].map((each) => [...(each?.dataSync() ?? [])]);
+  const results = [loss.tensor, x.grad, layer.weight.grad].map((each) => [...(each?.dataSync() ?? [])]);
   x.zeroGrad();
   layer.dispose();
-  return found;
+  return results;
 }
 
 describe("a third-party backend", () => {

@@ -121,9 +121,9 @@ describe("compare --stats", () => {
     await quantized((_codes, scales) => {
       scales[3] = 0x75;
     });
-    const found = await report("--stats", "--inputs", w.path("in"));
-    expect(dataOf(found)?.statistics.causes).toMatchObject({ scale: 27, tie: 0, wrong: 0 });
-    expect(dataOf(found)?.examples[0]?.explanation).toContain(
+    const result = await report("--stats", "--inputs", w.path("in"));
+    expect(dataOf(result)?.statistics.causes).toMatchObject({ scale: 27, tie: 0, wrong: 0 });
+    expect(dataOf(result)?.examples[0]?.explanation).toContain(
       "amax 0x1.8p-1 (0.75): e8m0Up gives the scale 0x76, yours 0x75, 1 code away",
     );
   });
@@ -268,8 +268,8 @@ describe("compare --stats", () => {
     for (const { name, bytes } of copies)
       if (/^out.*\.data$/.test(name) && bytes.length > 0) bytes[0] = (bytes[0] ?? 0) ^ 0x01;
     await w.write("b", copies, metadata);
-    const found = await report("--prefix", "out.", "--inputs", w.path("a"), "--examples", "1");
-    const texts = found.tensors.flatMap(({ examples }) => examples.map(({ explanation }) => explanation));
+    const result = await report("--prefix", "out.", "--inputs", w.path("a"), "--examples", "1");
+    const texts = result.tensors.flatMap(({ examples }) => examples.map(({ explanation }) => explanation));
     expect(texts.length).toBeGreaterThan(0);
     for (const text of texts) expect(text).toMatch(/, yours 0x/);
   });

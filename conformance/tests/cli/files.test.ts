@@ -224,8 +224,8 @@ describe("fuzz", () => {
   ] as const;
 
   it.each(KINDS)("multiplies operands of the kinds that are asked for: %s", async (kinds, a, b, spec) => {
-    const own = ["--datapath", "exact", "--out-dtype", "f32"];
-    await w.succeed("fuzz", "--op", "gemm", "--operands", kinds, "--cases", "5", "-o", "@corpus", ...own);
+    const options = ["--datapath", "exact", "--out-dtype", "f32"];
+    await w.succeed("fuzz", "--op", "gemm", "--operands", kinds, "--cases", "5", "-o", "@corpus", ...options);
     const { tensors, metadata } = await w.read("corpus");
     for (let i = 0; i < 5; i++) {
       const dtypes = ["a", "b"].map(
@@ -256,9 +256,9 @@ describe("fuzz", () => {
   });
 
   it("contains the results of encode and quantize", async () => {
-    const own = ["--format", "e3m2", "--rounding", "towardPositive"];
-    await w.succeed("fuzz", "--op", "encode", ...own, "--cases", "30", "-o", "@corpus");
-    await w.succeed("encode", "@corpus", "-o", "@mine", ...own);
+    const options = ["--format", "e3m2", "--rounding", "towardPositive"];
+    await w.succeed("fuzz", "--op", "encode", ...options, "--cases", "30", "-o", "@corpus");
+    await w.succeed("encode", "@corpus", "-o", "@mine", ...options);
     const [corpus, mine] = [await w.read("corpus"), await w.read("mine")];
     const cases = Object.keys(corpus.tensors).filter((name) => name.startsWith("in."));
     expect(cases).toHaveLength(30);

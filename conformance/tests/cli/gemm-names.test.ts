@@ -119,8 +119,8 @@ describe("gemm exits 2 and lists the existing names,", () => {
       `for tensors of both pairs: %s, the first of them ${form}`,
       async (_, names) => {
         const [first, ...others] = names.map((name) => FORMS.plain?.(name) as FileTensor);
-        const made = FORMS[form]?.(first?.name ?? "") as FileTensor;
-        await w.write("in", [made]);
+        const tensor = FORMS[form]?.(first?.name ?? "") as FileTensor;
+        await w.write("in", [tensor]);
         await w.write("more", others);
         const { status, stderr } = await w.run("gemm", "@in", "@more", "-o", "@out", "--datapath", "exact");
         const listed = names.map((name) => `"${name}"`).join(", ");

@@ -115,9 +115,9 @@ describe("gemm", () => {
       await w.succeed("gemm", "@values", "-o", "@exact", "--datapath", "exact");
       const [d, exact] = [(await w.read("logical")).tensors.d!, (await w.read("exact")).tensors.d!];
       expect(d.shape).toEqual([160, 96]);
-      const [got, wanted] = [floats(d), floats(exact)];
-      const size = Math.max(...wanted.map(Math.abs));
-      expect(Math.max(...got.map((x, i) => Math.abs(x - wanted[i]!))) / size).toBeLessThan(0.01);
+      const [got, expected] = [floats(d), floats(exact)];
+      const size = Math.max(...expected.map(Math.abs));
+      expect(Math.max(...got.map((x, i) => Math.abs(x - expected[i]!))) / size).toBeLessThan(0.01);
     },
   );
 

@@ -46,10 +46,10 @@ describe("the help of a command", () => {
     async (name) => {
       const [command, ...words] = await exampleOf(name);
       expect(command).toBe(name);
-      const known = COMMANDS.find((each) => each.name === name)?.options ?? {};
-      const own = words.includes("--") ? words.slice(0, words.indexOf("--")) : words;
-      for (const word of own.filter((each) => each.startsWith("--")))
-        expect(known).toHaveProperty(word.slice(2));
+      const options = COMMANDS.find((each) => each.name === name)?.options ?? {};
+      const commandWords = words.includes("--") ? words.slice(0, words.indexOf("--")) : words;
+      for (const word of commandWords.filter((each) => each.startsWith("--")))
+        expect(options).toHaveProperty(word.slice(2));
     },
   );
 

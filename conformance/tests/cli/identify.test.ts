@@ -68,11 +68,11 @@ describe("identify", () => {
 
   it.each([[], ["--four-over-six"]])(
     "names row-scaled NVFP4, with %j, and not the tensor's scale",
-    async (...own) => {
+    async (...tensors) => {
       await w.write("in", [f32("x", SIZE, VALUES)]);
-      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "nvfp4", "--row-scaled", ...own);
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "nvfp4", "--row-scaled", ...tensors);
       const { readings, excluded, words } = JSON.parse(await w.succeed("identify", "@in", "@out", "--json"));
-      const fourOverSix = own.length > 0 ? "mae" : "none";
+      const fourOverSix = tensors.length > 0 ? "mae" : "none";
       expect(readings[0]).toMatchObject({ quantizer: "nvfp4", rowScaled: true, fourOverSix });
       expect(words).toMatch(/^no dialect of the table; row-scaled twoLevel/);
       expect(excluded.find(({ dialect }: { dialect: string }) => dialect === "te").because).toMatch(
@@ -111,7 +111,7 @@ describe("identify", () => {
     await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "nvfp4");
     const { tensors } = await w.read("out");
     const [codes, scales] = [tensors["x.rowwise.data"], tensors["x.rowwise.scale_inv"]];
-    for (const [amax, wanted] of [
+    for (const [amax, expected] of [
       [0x4480, ["te"]],
       [0x4400, []],
     ] as const) {
@@ -121,7 +121,7 @@ describe("identify", () => {
         raw("x.amax", "BF16", [1], Uint8Array.of(amax % 256, amax >> 8)),
       ]);
       const { stdout } = await w.run("identify", "@in", "@theirs", "--json");
-      expect(JSON.parse(stdout).dialects).toEqual(wanted);
+      expect(JSON.parse(stdout).dialects).toEqual(expected);
     }
   });
 
@@ -151,10 +151,10 @@ describe("dequantize --dialect", () => {
     await w.succeed("quantize", "@in", "-o", "@out", "--dialect", "ct-nvfp4");
     await w.succeed("dequantize", "@out", "-o", "@own", "--dialect", "ct-nvfp4");
     await w.succeed("dequantize", "@out", "-o", "@plain");
-    const [own, plain] = [(await w.read("own")).tensors.x, (await w.read("plain")).tensors.x];
-    const words = new Uint32Array((own?.bytes ?? new Uint8Array(4)).slice().buffer);
+    const [f32Input, plain] = [(await w.read("own")).tensors.x, (await w.read("plain")).tensors.x];
+    const words = new Uint32Array((f32Input?.bytes ?? new Uint8Array(4)).slice().buffer);
     expect(words.every((word) => word % 0x10000 === 0)).toBe(true);
-    expect(own?.bytes).not.toEqual(plain?.bytes);
+    expect(f32Input?.bytes).not.toEqual(plain?.bytes);
     const { status, stderr } = await w.run("dequantize", "@out", "-o", "@no", "--dialect", "ct-mxfp8");
     expect([status, stderr]).toEqual([
       2,

@@ -24,8 +24,8 @@ describe.skipIf(missing !== "")(`docs/kernels.md ${missing}`, () => {
 
   const run = (kernel: string, command: string) => {
     writeFileSync(join(folder, "kernel.py"), kernel);
-    const own = command.replace("npx lockstep", `"${process.execPath}" "${program}"`);
-    return spawnSync("bash", ["-c", own], { cwd: folder, encoding: "utf8" });
+    const localCommand = command.replace("npx lockstep", `"${process.execPath}" "${program}"`);
+    return spawnSync("bash", ["-c", localCommand], { cwd: folder, encoding: "utf8" });
   };
 
   it("has a kernel of less than 20 lines, whose mistake is found, named, explained and written", () => {
@@ -43,7 +43,10 @@ describe.skipIf(missing !== "")(`docs/kernels.md ${missing}`, () => {
     const repeated = run(kernel, `PYTHONPATH=examples/subjects npx lockstep ${again}`);
     expect(repeated.status).toBe(1);
     const right = kernel.replace("e8m0Up", "e8m0Floor");
-    const { status: held, stdout: said } = run(right, blockOf("sh"));
-    expect({ held, said }).toMatchObject({ held: 0, said: expect.stringMatching(/1 of 1 laws hold/) });
+    const { status: held, stdout: output } = run(right, blockOf("sh"));
+    expect({ held, said: output }).toMatchObject({
+      held: 0,
+      said: expect.stringMatching(/1 of 1 laws hold/),
+    });
   }, 180_000);
 });

@@ -89,14 +89,14 @@ describe("quantize", () => {
       expect(rest).toEqual({ note: "kept" });
       return [JSON.parse(x), JSON.parse(y)];
     };
-    const made = { backend: "wasm", version: "0.1.0", scales: "logical", usage: ["rowwise"], dtype: "f32" };
+    const common = { backend: "wasm", version: "0.1.0", scales: "logical", usage: ["rowwise"], dtype: "f32" };
     const block = {
       quantizer: "fp8-block",
       format: "e5m2",
       tile: "1x128",
       pow2Scales: true,
       epsilon: 0.5,
-      ...made,
+      ...common,
     };
     expect(await recipes("fp8-block", "--format", "e5m2", "--amax-epsilon", "0.5")).toEqual([
       { ...block, shape: [32, 64] },
@@ -104,7 +104,7 @@ describe("quantize", () => {
     ]);
     await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [32, 32], ramp(1024))], { note: "kept" });
     const [mx] = await recipes("mxfp8");
-    expect(mx).toEqual({ quantizer: "mxfp8", format: "e4m3", tile: "1x32", ...made, shape: [32, 64] });
+    expect(mx).toEqual({ quantizer: "mxfp8", format: "e4m3", tile: "1x32", ...common, shape: [32, 64] });
     const [nv] = await recipes("nvfp4", "--four-over-six");
     const flags = { rht: false, stochastic: false, fourOverSix: true, e4m3Max: 256 };
     expect(nv).toEqual({
@@ -112,7 +112,7 @@ describe("quantize", () => {
       format: "e2m1",
       tile: "1x16",
       ...flags,
-      ...made,
+      ...common,
       shape: [32, 64],
     });
     const squared = await recipes("nvfp4", "--four-over-six", "--err-mode", "mse", "--e4m3-max", "448");
@@ -166,7 +166,7 @@ describe("quantize", () => {
       bits("x.random_bits_columnwise", word),
     ];
     const args = ["--quantizer", "mxfp8", "--stochastic", "--random-bits"];
-    const made = async (name: string, word: number) => {
+    const write = async (name: string, word: number) => {
       await w.write(name, file(word));
       await w.succeed("quantize", `@${name}`, ...args, "--usage", "rowwise,columnwise", "-o", "@q");
       await w.succeed("encode", `@${name}`, "-o", "@e", "--format", "e2m1", ...RANDOM_ENCODING);
@@ -177,7 +177,7 @@ describe("quantize", () => {
         (await w.read("e")).tensors.x,
       ] as const;
     };
-    const [down, up] = [await made("down", 0), await made("up", 0xffffffff)];
+    const [down, up] = [await write("down", 0), await write("up", 0xffffffff)];
     for (const [i, each] of up.entries()) expect(each?.bytes).not.toEqual(down[i]?.bytes);
     const at = ["explain", "@up", "--tensor", "x", "--at", "1,2", ...args, "--json"];
     const { explanation } = JSON.parse(await w.succeed(...at));

@@ -26,8 +26,8 @@ describe("scales of consecutive codes", () => {
       const range = fc.tuple(fc.nat(rows * columns - 1), fc.integer({ min: 1, max: 3 * columns }));
       fc.assert(
         fc.property(fc.array(range, { minLength: 1, maxLength: 3 }), (ranges) => {
-          for (const [first, wanted] of ranges) {
-            const count = Math.min(wanted, rows * columns - first);
+          for (const [first, expectedPlaces] of ranges) {
+            const count = Math.min(expectedPlaces, rows * columns - first);
             const expected = Array.from({ length: count }, (_, i) => {
               const [row, column] = [Math.floor((first + i) / columns), (first + i) % columns];
               const [r, c] = geometry.data === "transposed" ? [column, row] : [row, column];

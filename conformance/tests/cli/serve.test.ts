@@ -130,8 +130,8 @@ describe("a served command", () => {
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ maxLength: 60 }), async (bytes) => {
         const [, ...answer] = await server.respond("request 1", bytes);
-        const said = saidBy(Frame.decode("answer", new Uint8Array(Buffer.concat(answer))));
-        expect(said.error?.code).toMatch(/FILE|ARGUMENT/);
+        const response = saidBy(Frame.decode("answer", new Uint8Array(Buffer.concat(answer))));
+        expect(response.error?.code).toMatch(/FILE|ARGUMENT/);
       }),
     );
   });
@@ -163,12 +163,12 @@ describe.skipIf(!built)(
 
     it("answers in order, and ends with its input", async () => {
       const large = f32("in/x", [512, 4096], ramp(512 * 4096));
-      const asked = [
+      const requests = [
         request(["info"]),
         request("encode in -o out --format e4m3".split(" "), [large]),
         request(["nothing"]),
       ];
-      const { answers, status, stderr } = await talk(Buffer.concat(asked.flat()));
+      const { answers, status, stderr } = await talk(Buffer.concat(requests.flat()));
       expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
       expect(answers.map((each) => saidBy(each).status)).toEqual([0, 0, undefined]);
       expect(answers[1]?.entry("out/x").shape).toEqual([512, 4096]);

@@ -121,10 +121,10 @@ describe.each([
   it.for(MISTAKES[source])(
     "is found out with %j as %j",
     { timeout: TIMEOUT },
-    async ([from, to, found], { skip }) => {
+    async ([from, to, words], { skip }) => {
       skip(missing !== "" || idle !== "", missing || idle);
       const { status, stdout } = await conform(compiled(language, [from, to]));
-      expect(stdout).toMatch(found);
+      expect(stdout).toMatch(words);
       expect(status).toBe(1);
     },
   );

@@ -113,15 +113,15 @@ describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run
     for (const { stdin } of [harness, subject]) stdin.on("error", () => {});
     harness.stdout.pipe(subject.stdin);
     subject.stdout.pipe(harness.stdin);
-    let said = "";
+    let output = "";
     subject.stderr.on("data", (text: Buffer) => {
-      said += text.toString();
+      output += text.toString();
     });
     const [status] = await Promise.all([
       new Promise<number | null>((resolve) => harness.on("close", resolve)),
       new Promise((resolve) => subject.on("close", resolve)),
     ]);
-    return { status, report: JSON.parse(said) };
+    return { status, report: JSON.parse(output) };
   }
 
   it.each([

@@ -42,7 +42,7 @@ const folder = mkdtempSync(join(tmpdir(), "lockstep-ranks-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 endAllRanks();
 
-const toldBy = ({ said, stderr }: RankEnd): Told => {
+const toldBy = ({ report: said, stderr }: RankEnd): Told => {
   expect(said, stderr).toHaveProperty("error");
   return said?.error as Told;
 };
@@ -87,7 +87,7 @@ describe("ranks that are processes", () => {
     );
     for (const group of groups) await group.dispose();
     const ends = await job(["programs", file], size);
-    for (const [rank, { said, stderr }] of ends.entries()) {
+    for (const [rank, { report: said, stderr }] of ends.entries()) {
       expect(said, stderr).toBeDefined();
       // JSON turns an undefined result into null
       expect(said).toMatchObject({ told: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
@@ -179,7 +179,7 @@ describe("a job", () => {
     expect(refused).toMatchObject({ failure: "refused", operation: "openProcessGroup" });
     expect(refused.message).toMatch(message);
     const ends = await within(DEADLINE_MS, Promise.all([zero, ...ones, run(patient(2))]));
-    expect(ends.filter(({ said }) => said && !("error" in said))).toHaveLength(3);
+    expect(ends.filter(({ report: said }) => said && !("error" in said))).toHaveLength(3);
   });
 
   it("says at once that an address leads nowhere", async () => {
@@ -214,7 +214,7 @@ describe("a job", () => {
     });
     const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
     const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
-    expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
+    expect(ends.map(({ report: said }) => said)).toEqual([{}, {}]);
   });
 
   it("hears of each rank what that rank sends, and nothing in the name of another or of a stranger", async () => {
@@ -263,7 +263,7 @@ describe("a job", () => {
     const port = await freePort();
     const ranks = [0, 1].map((rank) => startRank(["fault", "none", "9"], jobOf(rank, 2, port), AS_TEXT));
     const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
-    expect(ends.map(({ said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
+    expect(ends.map(({ report: said, stderr }) => said ?? stderr)).toEqual([{}, {}]);
   });
 
   it("continues when a stranger connects that speaks another protocol", async () => {
@@ -282,7 +282,7 @@ describe("a job", () => {
     }
     const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
     const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
-    expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
+    expect(ends.map(({ report: said }) => said)).toEqual([{}, {}]);
   });
 
   it("reports that its port is already in use", async () => {

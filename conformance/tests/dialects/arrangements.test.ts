@@ -46,11 +46,14 @@ describe.each(BUFFERS)("scales %s, buffer %#", (arrangement, sizeOf, isTranspose
           down,
           32 * across,
         ]);
-        const found = readings.filter(({ form }) => form === "scale");
+        const matches = readings.filter(({ form }) => form === "scale");
         // a buffer without padding is a plain or a transposed one
         const isPadded = rows * columns > down * across;
         const name = isPadded ? arrangement : isTransposed ? "transposed" : "plain";
-        expect(found.map((each) => [each.arrangement, [...each.scales]])).toContainEqual([name, [...scales]]);
+        expect(matches.map((each) => [each.arrangement, [...each.scales]])).toContainEqual([
+          name,
+          [...scales],
+        ]);
       }),
       { numRuns: 60 },
     );
@@ -97,12 +100,12 @@ describe("the place of a scale that differs", () => {
   it.each(CASES)("%s: is that of its first element", (dialect, size, placeOf) => {
     using _scope = new Scope();
     const x = drawn(size);
-    const made = quantizerOf({ dialect }).quantize(x);
-    const { spec } = made;
-    const { data, scaleInv } = made.copy("rowwise");
-    const own = scaleInv.dataSync();
-    for (let at = 0; at < own.length; at++) {
-      const other = own.slice() as Float32Array | Uint8Array;
+    const quantized = quantizerOf({ dialect }).quantize(x);
+    const { spec } = quantized;
+    const { data, scaleInv } = quantized.copy("rowwise");
+    const stored = scaleInv.dataSync();
+    for (let at = 0; at < stored.length; at++) {
+      const other = stored.slice() as Float32Array | Uint8Array;
       other[at] = other instanceof Float32Array ? (other[at] as number) * 1.5 : (other[at] as number) ^ 1;
       const scales =
         other instanceof Float32Array
@@ -152,15 +155,16 @@ describe.each(Object.entries(PRODUCTS))("elements %s", (formula, of) => {
       const products = tensor(backend(), exact, size);
       const codes = encode(isTyped ? castTo(products, "bf16") : products, { format: "e4m3", rounding });
       const stored = { codes, scales: scaleInv, quantizer: "fp8-row" } as const;
-      const found = identifyDialect(x, stored).readings.flatMap(({ elements }) => elements);
-      expect(found.map((each) => each.rounding)).not.toContain("stochastic");
-      const told = found.map((each) => each.words);
+      const elementTrials = identifyDialect(x, stored).readings.flatMap(({ elements }) => elements);
+      expect(elementTrials.map((each) => each.rounding)).not.toContain("stochastic");
+      const descriptions = elementTrials.map((each) => each.words);
       const typed = isTyped ? ", rounded to bf16" : "";
       // data that do not tell products apart have the first of them, and those without ties a rule of the tables
       const all = Object.keys(PRODUCTS).slice(0, 1 + Object.keys(PRODUCTS).indexOf(formula));
-      const wanted = all.map((each) => `elements ${each}${typed}, ${words}`);
-      if (isTyped || rounding === "towardZero") expect(wanted).toEqual(expect.arrayContaining(told));
-      expect(told.length).toBeGreaterThan(0);
+      const expected = all.map((each) => `elements ${each}${typed}, ${words}`);
+      if (isTyped || rounding === "towardZero")
+        expect(expected).toEqual(expect.arrayContaining(descriptions));
+      expect(descriptions.length).toBeGreaterThan(0);
     }
   });
 });

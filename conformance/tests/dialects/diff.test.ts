@@ -76,18 +76,18 @@ function scaleIndices(tile: Tile, scales: number): readonly number[] {
 /** Kinds and places of the examples: at most so many of a kind, and one of a block. */
 function examplesOf(a: Numbers, b: Numbers, scaleOf: readonly number[], most: number): readonly unknown[] {
   const seen = new Set<number>();
-  const found = { scale: [] as unknown[], code: [] as unknown[], value: [] as unknown[] };
+  const counts = { scale: [] as unknown[], code: [] as unknown[], value: [] as unknown[] };
   for (const [i, scale] of scaleOf.entries()) {
     const isSame = (of: (side: Numbers) => unknown): boolean => Object.is(of(a), of(b));
     const [code, value] = [isSame(({ codes }) => codes[i]), isSame(({ values }) => values[i])];
     if (code && value) continue;
     const ofScale = isSame(({ scales }) => scales[scale]) && isSame(({ whole }) => whole);
     const kind = !ofScale ? "scale" : !code ? "code" : "value";
-    if (found[kind].length === most || seen.has(scale)) continue;
+    if (counts[kind].length === most || seen.has(scale)) continue;
     seen.add(scale);
-    found[kind].push([kind, Math.floor(i / SIZE[1]), i % SIZE[1]]);
+    counts[kind].push([kind, Math.floor(i / SIZE[1]), i % SIZE[1]]);
   }
-  return [...found.scale, ...found.code, ...found.value];
+  return [...counts.scale, ...counts.code, ...counts.value];
 }
 
 /** The largest error, and the signal to noise ratio, over elements of which both numbers are finite. */
@@ -117,14 +117,14 @@ describe("diffDialects", () => {
         const { quantizer, format, tile } = diff.a;
         expect(quantizersOf(a).find((name) => quantizersOf(b).includes(name))).toBe(quantizer);
         const madeBy = (dialect: DialectName): Numbers => {
-          const made = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
-          const { data, scaleInv, amax } = made.copy("rowwise");
+          const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(x);
+          const { data, scaleInv, amax } = quantized.copy("rowwise");
           const bytes = Array.from(data.dataSync() as Uint8Array);
           return {
             codes: storageBits(data.dtype) === 4 ? bytes.flatMap((byte) => [byte & 15, byte >> 4]) : bytes,
             scales: scaleInv.dataSync() as Float32Array,
             whole: amax && Number(amax.dataSync()[0]),
-            values: dequantizeAs(made, { dialect, dtype: "f32" }).dataSync() as Float32Array,
+            values: dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync() as Float32Array,
           };
         };
         const [one, other] = [madeBy(a), madeBy(b)];
@@ -144,8 +144,8 @@ describe("diffDialects", () => {
         );
         expect(diff.codesOfEqualScales).toBe(ofEqualScales.length);
         const values = castTo(x as Tensor<"f32">, "f32").dataSync() as Float32Array;
-        for (const [side, made] of [[diff.errors.a, one] as const, [diff.errors.b, other] as const]) {
-          const { max, sqnr } = errorsOf(values, made.values);
+        for (const [side, quantized] of [[diff.errors.a, one] as const, [diff.errors.b, other] as const]) {
+          const { max, sqnr } = errorsOf(values, quantized.values);
           expect(side.max).toBe(max);
           if (Number.isFinite(sqnr)) expect(side.sqnr).toBeCloseTo(sqnr, 6);
           else expect(side.sqnr).toBe(sqnr);
@@ -158,11 +158,11 @@ describe("diffDialects", () => {
           const i = at[0] * SIZE[1] + at[1];
           expect(element).toBe(values[i]);
           const { scale } = blockFormat(quantizer);
-          for (const [side, made] of [[left, one] as const, [right, other] as const]) {
-            const stored = made.scales[scaleOf[i] as number] as number;
+          for (const [side, quantized] of [[left, one] as const, [right, other] as const]) {
+            const stored = quantized.scales[scaleOf[i] as number] as number;
             expect(side).toEqual({
-              code: made.codes[i],
-              value: made.values[i],
+              code: quantized.codes[i],
+              value: quantized.values[i],
               // a scale has no sign: the code 0x80 of e4m3 does not occur
               scale: scale === "f32" ? stored : valueOfCode(scale, stored),
             });
@@ -258,9 +258,9 @@ describe("dequantizeAs", () => {
     expect(NO_VALUES).toContain("te");
     for (const dialect of NO_VALUES) {
       using _scope = new Scope();
-      const made = quantizerOf({ dialect }).quantize(anything(1, "bf16"));
-      expect(dequantizeAs(made, { dialect, dtype: "f32" }).dataSync()).toEqual(
-        made.dequantize("f32").dataSync(),
+      const quantized = quantizerOf({ dialect }).quantize(anything(1, "bf16"));
+      expect(dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync()).toEqual(
+        quantized.dequantize("f32").dataSync(),
       );
     }
   });
@@ -272,12 +272,12 @@ describe("dequantizeAs", () => {
       Float32Array.from({ length: 1024 }, (_, i) => 1 + i / 1024),
       [32, 32],
     );
-    const made = quantizerOf({ dialect: "ct-nvfp4" }).quantize(x);
-    const own = dequantizeAs(made, { dialect: "ct-nvfp4" });
-    expect(own.dtype).toBe("bf16");
-    const wide = dequantizeAs(made, { dialect: "ct-nvfp4", dtype: "f32" });
-    expect(wide.dataSync()).toEqual(castTo(own, "f32").dataSync());
-    expect(wide.dataSync()).not.toEqual(made.dequantize("f32").dataSync());
+    const quantized = quantizerOf({ dialect: "ct-nvfp4" }).quantize(x);
+    const values = dequantizeAs(quantized, { dialect: "ct-nvfp4" });
+    expect(values.dtype).toBe("bf16");
+    const wide = dequantizeAs(quantized, { dialect: "ct-nvfp4", dtype: "f32" });
+    expect(wide.dataSync()).toEqual(castTo(values, "f32").dataSync());
+    expect(wide.dataSync()).not.toEqual(quantized.dequantize("f32").dataSync());
   });
 
   it("gives values in the dialect's type or in that of the source, rounded once more to a type that is asked for", () => {
@@ -286,15 +286,15 @@ describe("dequantizeAs", () => {
     const names = DIALECT_NAMES.filter((name) => !NO_VALUES.includes(name));
     expect(names.length).toBeGreaterThan(0);
     fc.assert(
-      fc.property(fc.constantFrom(...names), source, wide, fc.nat(), (dialect, dtype, asked, seed) => {
+      fc.property(fc.constantFrom(...names), source, wide, fc.nat(), (dialect, dtype, dtypeAsked, seed) => {
         using _scope = new Scope();
         const type = rowOf(dialect).values?.type;
-        const made = quantizerOf({ dialect }).quantize(anything(seed, dtype));
-        const own = dequantizeAs(made, { dialect });
-        expect(own.dtype).toBe(type === "source" ? dtype : type);
-        const other = dequantizeAs(made, { dialect, dtype: asked });
-        expect(other.dtype).toBe(asked);
-        expect(other.dataSync()).toEqual(castTo(own, asked).dataSync());
+        const quantized = quantizerOf({ dialect }).quantize(anything(seed, dtype));
+        const values = dequantizeAs(quantized, { dialect });
+        expect(values.dtype).toBe(type === "source" ? dtype : type);
+        const other = dequantizeAs(quantized, { dialect, dtype: dtypeAsked });
+        expect(other.dtype).toBe(dtypeAsked);
+        expect(other.dataSync()).toEqual(castTo(values, dtypeAsked).dataSync());
       }),
     );
   });
@@ -327,17 +327,17 @@ describe("dequantizeAs", () => {
       );
       // a quantizer of such a library may give no minus zero either
       const spec = { ...quantizerOf({ dialect }).spec, elementScaling: "multiply" } as const;
-      const made = new SpecQuantizer(spec, {
+      const quantizer = new SpecQuantizer(spec, {
         rowwise: true,
         columnwise: false,
         scaleLayout: "logical",
       }).quantize(x);
-      const codes = made.dequantize("f32").dataSync() as Float32Array;
+      const codes = quantizer.dequantize("f32").dataSync() as Float32Array;
       expect(
         codes.some((value) => Object.is(value, -0)),
         dialect,
       ).toBe(true);
-      const values = dequantizeAs(made, { dialect, dtype: "f32" }).dataSync() as Float32Array;
+      const values = dequantizeAs(quantizer, { dialect, dtype: "f32" }).dataSync() as Float32Array;
       expect(
         values.some((value) => Object.is(value, -0)),
         dialect,
@@ -359,9 +359,9 @@ describe("dequantizeAs", () => {
         ),
         "bf16",
       );
-      const made = quantizerOf({ dialect }).quantize(x);
-      const own = dequantizeAs(made, { dialect, dtype: "f32" }).dataSync();
-      expect(own, dialect).not.toEqual(castTo(made.dequantize("bf16"), "f32").dataSync());
+      const quantized = quantizerOf({ dialect }).quantize(x);
+      const values = dequantizeAs(quantized, { dialect, dtype: "f32" }).dataSync();
+      expect(values, dialect).not.toEqual(castTo(quantized.dequantize("bf16"), "f32").dataSync());
     }
   });
 
@@ -377,9 +377,9 @@ describe("dequantizeAs", () => {
         rowwise: false,
         scaleLayout: isBytes ? "swizzled" : "logical",
       } as const;
-      const made = quantizerOf(options).quantize(x);
+      const quantized = quantizerOf(options).quantize(x);
       const logical = quantizerOf({ ...options, scaleLayout: "logical" }).quantize(x);
-      expect(dequantizeAs(made, { dialect }).dataSync()).toEqual(
+      expect(dequantizeAs(quantized, { dialect }).dataSync()).toEqual(
         dequantizeAs(logical, { dialect }).dataSync(),
       );
     }
@@ -387,8 +387,8 @@ describe("dequantizeAs", () => {
 
   it("refuses a tensor of a quantizer that the dialect does not have", () => {
     using _scope = new Scope();
-    const made = quantizerOf({ dialect: "ct-mxfp8" }).quantize(anything(3, "f32"));
-    expect(() => dequantizeAs(made, { dialect: "ct-nvfp4" })).toThrow(
+    const quantized = quantizerOf({ dialect: "ct-mxfp8" }).quantize(anything(3, "f32"));
+    expect(() => dequantizeAs(quantized, { dialect: "ct-nvfp4" })).toThrow(
       /the dialect ct-nvfp4 has no quantizer mxfp8/,
     );
   });

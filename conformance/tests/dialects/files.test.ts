@@ -48,12 +48,12 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
     const { spec } = quantizerOf({ dialect: name });
     const [codes, scale] = tensors as [DialectTensor, DialectTensor];
     const shapes = tensors.filter(({ role }) => role === "shape");
-    const found = dtypesOf(scale, spec.format).flatMap((scaleDType) => {
+    const conventions = dtypesOf(scale, spec.format).flatMap((scaleDType) => {
       const held = tensors.map((each) => {
         const ofFormats = shapesOf(each.shape);
         const shape = (spec.format === "e2m1" ? ofFormats.at(-1) : ofFormats[0]) ?? [];
-        const [own = "U8"] = dtypesOf(each, spec.format);
-        const dtype = each === scale ? scaleDType : own;
+        const [firstDType = "U8"] = dtypesOf(each, spec.format);
+        const dtype = each === scale ? scaleDType : firstDType;
         return { name: `layer.${each.name}`, dtype, shape, bytes: new Uint8Array(fileBytes(dtype, shape)) };
       });
       const shard = new MemorySource("drawn", held);
@@ -67,10 +67,10 @@ describe.each(rows.filter(([name]) => !UNREAD.test(name)))("the files of %s", (n
       expect([...findings, ...plain].length === 0 || scale.dtype.includes(" or ")).toBe(true);
       return weights;
     });
-    expect(found.length).toBeGreaterThan(0);
+    expect(conventions.length).toBeGreaterThan(0);
     const { tile } = spec;
     const block = isTensorWide(tile) ? [N, K] : isLineWide(tile) ? [1, K] : [...tileSize(tile)];
-    for (const weight of found) {
+    for (const weight of conventions) {
       expect([weight.shape.slice(-2), weight.type]).toEqual([[N, K], spec.format]);
       expect([...weight.geometry.block]).toEqual(block);
       const parts = [weight.codes, weight.scale, ...(weight.global ? [weight.global] : [])];

@@ -30,15 +30,20 @@ it("says how many codes differ, and the first of them", () => {
     const codes = Uint8Array.from(data.dataSync() as Uint8Array);
     // the neighbour on the other side of zero's magnitude: a code that random bits could have chosen, or not
     for (const at of places) codes[at] = (codes[at] as number) ^ 1;
-    const found = identifyDialect(x, { codes: tensor(backend(), codes, SIZE, "u8"), scales: scaleInv });
-    const random = found.readings.flatMap(({ elements }) =>
+    const identification = identifyDialect(x, {
+      codes: tensor(backend(), codes, SIZE, "u8"),
+      scales: scaleInv,
+    });
+    const random = identification.readings.flatMap(({ elements }) =>
       elements.filter((each) => each.rounding === "stochastic"),
     );
     expect(random).toEqual([]);
-    if (!found.nearest) return;
-    expect(found.nearest.codes).toEqual({ different: places.length, of: codes.length });
+    if (!identification.nearest) return;
+    expect(identification.nearest.codes).toEqual({ different: places.length, of: codes.length });
     const first = Math.min(...places);
-    expect(found.words).toContain(`the code at [${Math.floor(first / SIZE[1])}, ${first % SIZE[1]}]`);
+    expect(identification.words).toContain(
+      `the code at [${Math.floor(first / SIZE[1])}, ${first % SIZE[1]}]`,
+    );
   });
   fc.assert(law, { numRuns: RUNS, seed: SEED });
 });

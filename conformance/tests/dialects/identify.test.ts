@@ -90,14 +90,14 @@ const bytes = (x: Tensor): Uint8Array => {
 };
 
 /** Whether a dialect gives these codes and scales. */
-function gives(row: Row, x: Tensor, made: Made): boolean {
+function gives(row: Row, x: Tensor, stored: Made): boolean {
   const other = madeBy(row, x);
   const same = (a: Tensor | undefined, b: Tensor | undefined): boolean =>
     Buffer.compare(a ? bytes(a) : new Uint8Array(), b ? bytes(b) : new Uint8Array()) === 0;
   return (
-    same(other.codes, made.codes) &&
-    same(other.scales, made.scales) &&
-    same(other.tensorScale, made.tensorScale)
+    same(other.codes, stored.codes) &&
+    same(other.scales, stored.scales) &&
+    same(other.tensorScale, stored.tensorScale)
   );
 }
 
@@ -111,19 +111,19 @@ describe.each(ROWS)("$dialect $quantizer $format $tile", (row) => {
   it.each(INPUTS)("is named, and none that gives other bits is, for %s", (_, draw) => {
     using _scope = new Scope();
     const x = draw();
-    const made = madeBy(row, x);
-    const found = identifyDialect(x, made);
-    const alike = ROWS.filter(
+    const stored = madeBy(row, x);
+    const identification = identifyDialect(x, stored);
+    const equivalent = ROWS.filter(
       (each) =>
         each.quantizer === row.quantizer &&
         each.format === row.format &&
         each.tile === row.tile &&
-        gives(each, x, made),
+        gives(each, x, stored),
     ).map(({ dialect }) => dialect);
-    expect(found.dialects).toContain(row.dialect);
-    expect(found.dialects).toEqual(alike);
-    for (const { dialect, because } of found.excluded) expect(because, dialect).not.toBe("");
-    expect(found.words).toContain(row.dialect);
+    expect(identification.dialects).toContain(row.dialect);
+    expect(identification.dialects).toEqual(equivalent);
+    for (const { dialect, because } of identification.excluded) expect(because, dialect).not.toBe("");
+    expect(identification.words).toContain(row.dialect);
   });
 });
 
@@ -147,8 +147,8 @@ const BLOCKS = ROWS.filter(
 );
 
 const like = (x: Tensor, data: Uint8Array): Tensor => {
-  const own = x.dataSync();
-  return own instanceof Float32Array
+  const values = x.dataSync();
+  return values instanceof Float32Array
     ? tensor(x.backend, new Float32Array(data.slice().buffer), x.shape)
     : tensor(x.backend, data, x.shape, "u8");
 };
@@ -179,10 +179,10 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(OF_NIBBLES)(`swapped nibbles, in bytes without a type: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(4, "bf16");
-    const made = madeBy(row, x);
-    const swapped = Uint8Array.from(bytes(made.codes), swapNibbles);
+    const stored = madeBy(row, x);
+    const swapped = Uint8Array.from(bytes(stored.codes), swapNibbles);
     const codes = tensor(backend(), swapped, [SIZE[0], SIZE[1] / 2], "u8");
-    const { dialects, readings, words } = identifyDialect(x, { ...made, codes });
+    const { dialects, readings, words } = identifyDialect(x, { ...stored, codes });
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ packing: "high nibble first", arrangement: "plain", form: "scale" });
     expect(words).toContain("nibbles swapped");
@@ -200,10 +200,10 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(OF_LINES)(`transposed scales, in a buffer of either shape: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(6, "bf16");
-    const made = madeBy(row, x);
-    const turned = transposed(made.scales);
+    const stored = madeBy(row, x);
+    const turned = transposed(stored.scales);
     for (const scales of [turned, turned.reshape([...turned.shape].reverse())]) {
-      const { dialects, readings } = identifyDialect(x, { ...made, scales });
+      const { dialects, readings } = identifyDialect(x, { ...stored, scales });
       expect(dialects).toContain(row.dialect);
       expect(readings[0]).toMatchObject({ arrangement: "transposed", form: "scale" });
     }
@@ -212,8 +212,8 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(BLOCKS.filter((row) => !OF_NIBBLES.includes(row)))(`transposed codes: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = deciding(7, "bf16");
-    const made = madeBy(row, x);
-    const { dialects, readings } = identifyDialect(x, { ...made, codes: transposed(made.codes) });
+    const stored = madeBy(row, x);
+    const { dialects, readings } = identifyDialect(x, { ...stored, codes: transposed(stored.codes) });
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ transposed: true, arrangement: "plain" });
   });
@@ -221,14 +221,14 @@ describe("names the dialect, and how it is stored otherwise", () => {
   it.each(WITH_RECIPROCALS)(`stored reciprocals: ${NAME}`, (row) => {
     using _scope = new Scope();
     const x = ordinary(8);
-    const made = madeBy(row, x);
-    const own = made.scales.dataSync();
+    const stored = madeBy(row, x);
+    const scaleValues = stored.scales.dataSync();
     const inverse =
-      own instanceof Float32Array
-        ? own.map((scale) => 1 / scale)
-        : Uint8Array.from(own as Uint8Array, (code) => 254 - code);
-    const scales = like(made.scales, new Uint8Array(inverse.buffer));
-    const { dialects, readings, words } = identifyDialect(x, { ...made, scales });
+      scaleValues instanceof Float32Array
+        ? scaleValues.map((scale) => 1 / scale)
+        : Uint8Array.from(scaleValues as Uint8Array, (code) => 254 - code);
+    const scales = like(stored.scales, new Uint8Array(inverse.buffer));
+    const { dialects, readings, words } = identifyDialect(x, { ...stored, scales });
     expect(dialects).toContain(row.dialect);
     expect(readings[0]).toMatchObject({ form: "reciprocal" });
     expect(words).toContain("one over each scale stored");
@@ -250,8 +250,8 @@ describe.each(RAGGED)("a matrix of %i rows", (rows) => {
         : (["logical"] as const)) {
         const { dialects, readings } = identifyDialect(x, madeBy(row, x, layout));
         expect(dialects).toContain(row.dialect);
-        const wanted = layout === "swizzled" ? layout : "plain";
-        expect(readings.map(({ arrangement }) => arrangement)).toContain(wanted);
+        const expected = layout === "swizzled" ? layout : "plain";
+        expect(readings.map(({ arrangement }) => arrangement)).toContain(expected);
       }
     },
   );
@@ -260,12 +260,12 @@ describe.each(RAGGED)("a matrix of %i rows", (rows) => {
 it.each(BLOCKS)(`names none for codes of which one was changed, and the place: ${NAME}`, (row) => {
   using _scope = new Scope();
   const x = deciding(9, "bf16");
-  const made = madeBy(row, x);
-  const changed = bytes(made.codes).slice();
+  const stored = madeBy(row, x);
+  const changed = bytes(stored.codes).slice();
   const at = (5 * changed.length) / 8;
   changed[at] = (changed[at] as number) ^ 5;
   const codes = tensor(backend(), changed, [SIZE[0], changed.length / SIZE[0]], "u8");
-  const { dialects, readings, excluded, nearest } = identifyDialect(x, { ...made, codes });
+  const { dialects, readings, excluded, nearest } = identifyDialect(x, { ...stored, codes });
   expect({ dialects, readings }).toEqual({ dialects: [], readings: [] });
   expect(nearest?.scales.different).toBe(0);
   expect(excluded.find(({ dialect }) => dialect === row.dialect)?.because).toMatch(/code at \[80, /);
@@ -273,16 +273,16 @@ it.each(BLOCKS)(`names none for codes of which one was changed, and the place: $
 
 /** Codes by scales of e8m0Floor and a rounding that no dialect has. */
 function floorScaled(x: Tensor, quantizer: "mxfp8" | "mxfp4", rounding: "tiesToAway" | "towardZero"): Made {
-  const made = madeBy(
+  const stored = madeBy(
     { dialect: `ocp-${quantizer}`, quantizer, format: quantizer === "mxfp4" ? "e2m1" : "e4m3", tile: "1x32" },
     x,
   );
   const values = x.dataSync() as Float32Array;
-  const scales = made.scales.dataSync() as Uint8Array;
+  const scales = stored.scales.dataSync() as Uint8Array;
   const scaled = values.map((value, i) => value * 2 ** (127 - (scales[Math.floor(i / 32)] as number)));
-  const { dtype } = made.codes;
+  const { dtype } = stored.codes;
   const codes = encode(tensor(backend(), scaled, SIZE), { format: dtype as "e2m1", rounding });
-  return { ...made, codes };
+  return { ...stored, codes };
 }
 
 describe("what no dialect does", () => {
@@ -291,14 +291,14 @@ describe("what no dialect does", () => {
     ["mxfp8", "towardZero", "toward zero"],
     ["mxfp4", "tiesToAway", "half away from zero"],
     ["mxfp4", "towardZero", "toward zero"],
-  ] as const)("%s with %s is FLOOR scales and elements %s", (quantizer, rounding, wanted) => {
+  ] as const)("%s with %s is FLOOR scales and elements %s", (quantizer, rounding, expected) => {
     using _scope = new Scope();
     const x = deciding(10, "f32");
     const { dialects, readings, words } = identifyDialect(x, floorScaled(x, quantizer, rounding));
     expect(dialects).toEqual([]);
     expect(readings[0]).toMatchObject({ scaleRule: "e8m0Floor" });
     expect(readings[0]?.elements.map((each) => each.rounding)).toEqual([rounding]);
-    expect(words).toContain(wanted);
+    expect(words).toContain(expected);
     expect(words).toContain(`no dialect of the table; e8m0Floor scales of ${quantizer}`);
   });
 
@@ -326,15 +326,15 @@ describe("what no dialect does", () => {
   it("refuses what says nothing, and codes of another tensor", () => {
     using _scope = new Scope();
     const x = ordinary(12);
-    const made = madeBy({ dialect: "te", quantizer: "mxfp8", format: "e4m3", tile: "1x32" }, x);
+    const stored = madeBy({ dialect: "te", quantizer: "mxfp8", format: "e4m3", tile: "1x32" }, x);
     const broken = tensor(
       backend(),
       (x.dataSync() as Float32Array).map((v, i) => (i === 700 ? Number.NaN : v)),
       SIZE,
     );
-    expect(() => identifyDialect(broken, made)).toThrow(ArgumentError);
-    expect(() => identifyDialect(broken, made)).toThrow(/NaN at \[2, 188\]/);
-    expect(() => identifyDialect(x.reshape([SIZE[0] * 2, SIZE[1] / 2]), made)).not.toThrow();
-    expect(() => identifyDialect(tensor(backend(), [1, 2], [1, 2]), made)).toThrow(ShapeError);
+    expect(() => identifyDialect(broken, stored)).toThrow(ArgumentError);
+    expect(() => identifyDialect(broken, stored)).toThrow(/NaN at \[2, 188\]/);
+    expect(() => identifyDialect(x.reshape([SIZE[0] * 2, SIZE[1] / 2]), stored)).not.toThrow();
+    expect(() => identifyDialect(tensor(backend(), [1, 2], [1, 2]), stored)).toThrow(ShapeError);
   });
 });

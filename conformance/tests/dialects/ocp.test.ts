@@ -52,10 +52,10 @@ function valuesOf(x: Float32Array, [rows, columns]: RecordedCase["shape"], name:
   const [dialect, format] = OCP[name] as (typeof OCP)[string];
   const padded = new Float32Array(ceiling(rows) * ceiling(columns));
   for (let r = 0; r < rows; r++) padded.set(x.subarray(r * columns, (r + 1) * columns), r * ceiling(columns));
-  const made = quantizerOf({ dialect, format }).quantize(
+  const quantized = quantizerOf({ dialect, format }).quantize(
     tensor(backend(), padded, [ceiling(rows), ceiling(columns)]),
   );
-  const values = dequantizeAs(made, { dialect }).dataSync() as Float32Array;
+  const values = dequantizeAs(quantized, { dialect }).dataSync() as Float32Array;
   const isInteger = isIntegral(SCALAR_FORMATS[format].specials);
   return x.map((from, i) => {
     const value = values[Math.floor(i / columns) * ceiling(columns) + (i % columns)] as number;
@@ -70,9 +70,9 @@ describe.each(Object.keys(OCP))("%s", (name) => {
 
   it("is recorded for ten kinds of finite f32 inputs", () => expect(cases).toHaveLength(10));
 
-  it.each(cases.map((given) => [given.case, given] as const))("%s", (_, given) => {
-    const [, columns] = given.shape;
-    const words = drawn(given.case, given.dtype, given.shape) as Uint32Array;
+  it.each(cases.map((row) => [row.case, row] as const))("%s", (_, recordedCase) => {
+    const [, columns] = recordedCase.shape;
+    const words = drawn(recordedCase.case, recordedCase.dtype, recordedCase.shape) as Uint32Array;
     const x = new Float32Array(words.slice().buffer);
     const amaxOf = (first: number, past: number): number =>
       x.subarray(first, past).reduce((most, each) => Math.max(most, Math.abs(each)), 0);
@@ -80,8 +80,8 @@ describe.each(Object.keys(OCP))("%s", (name) => {
       const starts = Array.from({ length: ceiling(columns) / BLOCK }, (_, i) => line * columns + i * BLOCK);
       return starts.some((at) => isRoundedUp(amaxOf(at, Math.min(at + BLOCK, (line + 1) * columns))));
     };
-    const values = valuesOf(x, given.shape, name);
-    const result = given.results?.values;
+    const values = valuesOf(x, recordedCase.shape, name);
+    const result = recordedCase.results?.values;
     if (!row || !result) throw new Error("no values were recorded");
     const bytes = new Uint8Array(values.buffer);
     expect(difference(row.from, result, bytes, isUndecided)).toBe(undefined);

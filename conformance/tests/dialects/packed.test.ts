@@ -77,8 +77,9 @@ describe.each(RECORD.layouts)("gguf:$layout", ({ layout: name, bytes, blocks, in
       bytes,
     );
     expect([raw.length, sha256(raw)]).toEqual([blocks * bytes, inputs]);
-    const own = digest(dequantizePacked(raw, layout));
-    for (const [library, theirs] of Object.entries(values)) expect([library, own]).toEqual([library, theirs]);
+    const actual = digest(dequantizePacked(raw, layout));
+    for (const [library, theirs] of Object.entries(values))
+      expect([library, actual]).toEqual([library, theirs]);
   });
 
   it("decodes each block by itself, wherever it lies, and takes whole blocks only", () => {

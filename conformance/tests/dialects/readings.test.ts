@@ -72,9 +72,9 @@ function codesOf(
   const isNegative = value < 0 || Object.is(value, -0);
   const last = maxCode + (specials === "integer" && isNegative ? 1 : 0);
   // beyond the largest number nothing lies between two codes, so that random bits decide nothing
-  const known =
+  const rounded =
     index >= last && rule.rounding === "stochastic" ? { ...rule, rounding: "tiesToEven" as const } : rule;
-  const [lower, upper] = place === 0 ? [true, false] : neighbours(known, place, index, isNegative);
+  const [lower, upper] = place === 0 ? [true, false] : neighbours(rounded, place, index, isNegative);
   const reached = [...(lower ? [index] : []), ...(upper ? [index + 1] : [])];
   const zeroIsNegative = {
     kept: isNegative,
@@ -106,11 +106,13 @@ describe.each(FORMATS)("a number as a code of %s", (format) => {
               const at = grid[index] as number;
               const value = sign * (at + place * ((grid[index + 1] ?? at) - at));
               const rule = { rounding, zero, overflow };
-              const wanted = codesOf(format, rule, value, index, place);
-              const found = Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) =>
+              const expected = codesOf(format, rule, value, index, place);
+              const accepted = Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) =>
                 becomes(format, rule, value, code),
               );
-              expect(found, JSON.stringify({ ...rule, value })).toEqual([...wanted].sort((a, b) => a - b));
+              expect(accepted, JSON.stringify({ ...rule, value })).toEqual(
+                [...expected].sort((a, b) => a - b),
+              );
             }
   });
 });
@@ -137,12 +139,12 @@ it("every layout of scales is read: the reading has the scales of the logical la
         size,
       );
       const usage = { rowwise: true, columnwise: false, scaleLayout: layout } as const;
-      const made = new SpecQuantizer(makeSpec(quantizer, { tile }), usage).quantize(x);
-      const logical = [...(relayoutScales(made, "rowwise", "logical").dataSync() as Uint8Array)];
+      const quantized = new SpecQuantizer(makeSpec(quantizer, { tile }), usage).quantize(x);
+      const logical = [...(relayoutScales(quantized, "rowwise", "logical").dataSync() as Uint8Array)];
       const arrangement = layout === "logical" ? "plain" : layout;
-      const readings = scaleReadings(made.copy("rowwise").scaleInv, quantizer, tile, size);
-      const found = readings.filter((each) => each.arrangement === arrangement && each.form === "scale");
-      expect(found.map(({ scales }) => [...scales])).toContainEqual(logical);
+      const readings = scaleReadings(quantized.copy("rowwise").scaleInv, quantizer, tile, size);
+      const matches = readings.filter((each) => each.arrangement === arrangement && each.form === "scale");
+      expect(matches.map(({ scales }) => [...scales])).toContainEqual(logical);
     }),
     { numRuns: 60 },
   );
@@ -163,13 +165,13 @@ it("scales of another type are read only where every number of it is a scale", (
     mxfp8: ["e8m0", "u8", "powers"],
     nvfp4: ["e4m3", "u8"],
   } as const;
-  for (const [quantizer, wanted] of Object.entries(WANTED) as [keyof typeof WANTED, readonly string[]][]) {
+  for (const [quantizer, expected] of Object.entries(WANTED) as [keyof typeof WANTED, readonly string[]][]) {
     const tile = blockFormat(quantizer).tiles[0] ?? "tensor";
     const columns = 4 * (quantizer === "mxfp8" ? 32 : 16);
-    const found = Object.entries(stored).filter(
+    const matches = Object.entries(stored).filter(
       ([, each]) => scaleReadings(each, quantizer, tile, [32, columns]).length > 0,
     );
-    expect(found.map(([name]) => name)).toEqual(wanted);
+    expect(matches.map(([name]) => name)).toEqual(expected);
   }
 });
 
@@ -215,11 +217,11 @@ it("a quantizer that is given leaves its own readings alone", () => {
   });
   const { data, scaleInv } = by.quantize(x).copy("rowwise");
   const codes = tensor(backend(), (data.dataSync() as Uint8Array).slice(), [4, 64], "u8");
-  const given = { codes, scales: scaleInv };
-  const all = identifyDialect(x, given);
-  expect(identifyDialect(x, { ...given, quantizer: "mxfp8" })).toEqual(all);
+  const stored = { codes, scales: scaleInv };
+  const all = identifyDialect(x, stored);
+  expect(identifyDialect(x, { ...stored, quantizer: "mxfp8" })).toEqual(all);
   expect(all.readings.map(({ quantizer }) => quantizer)).toContain("mxfp8");
-  expect(() => identifyDialect(x, { ...given, quantizer: "nvfp4" })).toThrow(/fit no quantizer/);
+  expect(() => identifyDialect(x, { ...stored, quantizer: "nvfp4" })).toThrow(/fit no quantizer/);
 });
 
 it.each([
@@ -237,7 +239,7 @@ it.each([
   });
   const { data, scaleInv, amax } = by.quantize(x).copy("rowwise");
   const stored = Math.fround(of(Number(amax?.dataSync()[0])));
-  const found = (value: number) =>
+  const formOf = (value: number) =>
     identifyDialect(x, {
       codes: data,
       scales: scaleInv,
@@ -245,7 +247,7 @@ it.each([
     });
   // other rules may have the same scales under another scale of the tensor
   const formsOf = (value: number) =>
-    found(value).readings.flatMap(({ scaleRule, tensorScale }) =>
+    formOf(value).readings.flatMap(({ scaleRule, tensorScale }) =>
       scaleRule === "twoLevel" ? [tensorScale] : [],
     );
   expect([...new Set(formsOf(stored))]).toEqual([form]);

@@ -56,13 +56,13 @@ function quantized(x: Tensor, options: NonNullable<ConstructorParameters<typeof 
   return { codes: data, scales: scaleInv, amaxes: amax?.dataSync() as Float32Array };
 }
 
-const given = (x: Tensor, { codes, scales }: Made, amaxes: Float32Array): Identification =>
+const identify = (x: Tensor, { codes, scales }: Made, amaxes: Float32Array): Identification =>
   identifyDialect(x, { codes, scales, tensorScale: tensor(backend(), amaxes, [amaxes.length]) });
 
 const isOf = (bits: Made, other: Made): boolean =>
   [bits.codes, bits.scales].every((each, i) => {
-    const own = [other.codes, other.scales][i]?.dataSync() as Uint8Array;
-    return Buffer.compare(each.dataSync() as Uint8Array, own) === 0;
+    const codesOrScales = [other.codes, other.scales][i]?.dataSync() as Uint8Array;
+    return Buffer.compare(each.dataSync() as Uint8Array, codesOrScales) === 0;
   });
 
 describe("row-scaled NVFP4", () => {
@@ -71,28 +71,28 @@ describe("row-scaled NVFP4", () => {
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
         const x = drawn(seed, size, dtype);
-        const made = quantized(x, { rowScaled: true, ...choice, scaleLayout });
-        const { readings, dialects, excluded, words } = given(x, made, made.amaxes);
-        const told = readings.map(({ rowScaled, fourOverSix, e4m3Max }) => ({
+        const stored = quantized(x, { rowScaled: true, ...choice, scaleLayout });
+        const { readings, dialects, excluded, words } = identify(x, stored, stored.amaxes);
+        const choices = readings.map(({ rowScaled, fourOverSix, e4m3Max }) => ({
           rowScaled,
           fourOverSix,
           e4m3Max,
         }));
-        const alike = CHOICES.filter((each) =>
-          isOf(quantized(x, { rowScaled: true, ...each, scaleLayout }), made),
+        const equivalent = CHOICES.filter((each) =>
+          isOf(quantized(x, { rowScaled: true, ...each, scaleLayout }), stored),
         );
         const row = (each: (typeof CHOICES)[number]) => ({ rowScaled: true, ...each });
-        const unique = [...new Map(told.map((each) => [JSON.stringify(each), each])).values()];
-        const differ = new Set(made.amaxes).size > 1;
+        const unique = [...new Map(choices.map((each) => [JSON.stringify(each), each])).values()];
+        const differ = new Set(stored.amaxes).size > 1;
         if (differ) {
-          expect(unique).toHaveLength(alike.length);
-          expect(unique).toEqual(expect.arrayContaining(alike.map(row)));
+          expect(unique).toHaveLength(equivalent.length);
+          expect(unique).toEqual(expect.arrayContaining(equivalent.map(row)));
           expect(dialects).toEqual([]);
           expect(excluded.find(({ dialect }) => dialect === "te")?.because).toMatch(
             /scales differ|scale of the tensor is not/,
           );
           expect(words).toContain("row-scaled twoLevel");
-        } else expect(unique).toEqual(expect.arrayContaining(alike.map(row)));
+        } else expect(unique).toEqual(expect.arrayContaining(equivalent.map(row)));
       }),
       { numRuns: 60 },
     );
@@ -103,8 +103,8 @@ describe("row-scaled NVFP4", () => {
       fc.property(cases, ({ seed, size, dtype, choice, scaleLayout }) => {
         using _scope = new Scope();
         const x = drawn(seed, size, dtype);
-        const made = quantized(x, { rowScaled: true, ...choice, scaleLayout });
-        const { codes, scales } = made;
+        const stored = quantized(x, { rowScaled: true, ...choice, scaleLayout });
+        const { codes, scales } = stored;
         const { readings } = identifyDialect(x, { codes, scales });
         expect(readings).toContainEqual(
           expect.objectContaining({ quantizer: "nvfp4", scaleRule: "twoLevel", rowScaled: true, ...choice }),
@@ -120,16 +120,18 @@ describe("row-scaled NVFP4", () => {
         using _scope = new Scope();
         const { seed, size, dtype, choice, scaleLayout } = drawnCase;
         const x = drawn(seed, size, dtype);
-        const made = quantized(x, { rowScaled: true, ...choice, scaleLayout });
-        const wrong = made.amaxes.slice();
+        const stored = quantized(x, { rowScaled: true, ...choice, scaleLayout });
+        const wrong = stored.amaxes.slice();
         const row = at % wrong.length;
         wrong[row] = (wrong[row] as number) * factor;
-        fc.pre(wrong[row] !== made.amaxes[row] && new Set(made.amaxes).size > wrong.length / 2);
-        const { readings, dialects, nearest } = given(x, made, wrong);
+        fc.pre(wrong[row] !== stored.amaxes[row] && new Set(stored.amaxes).size > wrong.length / 2);
+        const { readings, dialects, nearest } = identify(x, stored, wrong);
         expect({ readings, dialects }).toEqual({ readings: [], dialects: [] });
         expect(nearest).toMatchObject({ scaleRule: "twoLevel", scales: { different: 0 } });
         expect(nearest?.words).toContain("nearest are row-scaled twoLevel");
-        expect(nearest?.words).toContain(`the amax of row ${row} is ${made.amaxes[row]}, not ${wrong[row]}`);
+        expect(nearest?.words).toContain(
+          `the amax of row ${row} is ${stored.amaxes[row]}, not ${wrong[row]}`,
+        );
       }),
       {
         numRuns: 30,
@@ -155,8 +157,8 @@ describe("row-scaled NVFP4", () => {
   ] as const)("is told with amaxes stored in another form: %s", (form, of) => {
     using _scope = new Scope();
     const x = drawn(3, [9, 64], "f32");
-    const made = quantized(x, { rowScaled: true });
-    const { readings } = given(x, made, made.amaxes.map(of));
+    const stored = quantized(x, { rowScaled: true });
+    const { readings } = identify(x, stored, stored.amaxes.map(of));
     expect(readings[0]).toMatchObject({ rowScaled: true, tensorScale: form });
   });
 
@@ -165,12 +167,12 @@ describe("row-scaled NVFP4", () => {
       fc.property(cases, fc.boolean(), ({ seed, size, dtype, choice }, isSpread) => {
         using _scope = new Scope();
         const x = drawn(seed, size, dtype);
-        const made = quantized(x, choice);
+        const copy = quantized(x, choice);
         const rows = quantized(x, { rowScaled: true, ...choice });
         fc.pre(new Set(rows.amaxes).size > 1);
-        const whole = made.amaxes[0] as number;
-        const stored = new Float32Array(isSpread ? size[0] : 1).fill(whole);
-        const { readings, dialects } = given(x, made, stored);
+        const amax = copy.amaxes[0] as number;
+        const stored = new Float32Array(isSpread ? size[0] : 1).fill(amax);
+        const { readings, dialects } = identify(x, copy, stored);
         expect(readings.map(({ rowScaled }) => rowScaled)).not.toContain(true);
         expect(readings).toContainEqual(expect.objectContaining({ rowScaled: false, ...choice }));
         if (choice.fourOverSix === "none") expect(dialects).toContain("te");
@@ -182,8 +184,10 @@ describe("row-scaled NVFP4", () => {
   it("refuses amaxes that are neither one nor as many as rows", () => {
     using _scope = new Scope();
     const x = drawn(5, [6, 32], "f32");
-    const made = quantized(x, { rowScaled: true });
-    expect(() => given(x, made, made.amaxes.slice(1))).toThrow(ShapeError);
-    expect(() => given(x, made, made.amaxes.slice(1))).toThrow(/tensorScale is \[5\]; .* the rows, \[6\]/);
+    const stored = quantized(x, { rowScaled: true });
+    expect(() => identify(x, stored, stored.amaxes.slice(1))).toThrow(ShapeError);
+    expect(() => identify(x, stored, stored.amaxes.slice(1))).toThrow(
+      /tensorScale is \[5\]; .* the rows, \[6\]/,
+    );
   });
 });

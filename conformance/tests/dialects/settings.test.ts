@@ -52,19 +52,20 @@ describe.each(rows.filter(([, { tensors }]) => tensors.length > 0))(
     it("have the codes and scales that its first form makes of a weight, and a divisor where its rule has one", () => {
       using _ = new Scope();
       const size = [256, 384] as const;
-      const made = quantizerOf({ dialect: name }).quantize(zeros(backend(), "bf16", size));
-      const { data, scaleInv, amax } = made.copy("rowwise");
-      const { bits } = factsOf(made.spec.format);
-      const [codes, scales, whole] = tensors;
+      const quantized = quantizerOf({ dialect: name }).quantize(zeros(backend(), "bf16", size));
+      const { data, scaleInv, amax } = quantized.copy("rowwise");
+      const { bits } = factsOf(quantized.spec.format);
+      const [codes, scales, tensorScale] = tensors;
       const elementBits = codes?.dtype === "I32" ? 32 : 8;
       expect(codes).toMatchObject({ role: "codes" });
       const packed = elementCount(sizesOf(codes?.shape ?? "", size));
       expect([(data.size * bits) / elementBits, data.size]).toContain(packed);
       expect(elementCount(sizesOf(scales?.shape ?? "", size))).toBe(
-        isTensorWide(made.spec.tile) ? 1 : scaleInv.size,
+        isTensorWide(quantized.spec.tile) ? 1 : scaleInv.size,
       );
       expect(scales?.role).toBe("multiplier");
-      if (whole) expect([amax?.size, whole.role]).toEqual([1, tensorScaleRole(made.spec.scaleRule)]);
+      if (tensorScale)
+        expect([amax?.size, tensorScale.role]).toEqual([1, tensorScaleRole(quantized.spec.scaleRule)]);
     });
   },
 );

@@ -164,14 +164,14 @@ function asType(x: Tensor, { type, shape }: RecordedResult): Uint8Array {
 }
 
 function run(quantizer: Quantizer, source: Tensor, dialect: DialectName): Results {
-  const made = quantizer.quantize(source);
-  const copy = made.rowwise;
+  const quantized = quantizer.quantize(source);
+  const copy = quantized.rowwise;
   if (!copy) throw new Error("no rowwise copy");
   return {
     codes: copy.data,
     scale: copy.scaleInv,
     whole: copy.amax,
-    values: dequantizeAs(made, { dialect }),
+    values: dequantizeAs(quantized, { dialect }),
   };
 }
 
@@ -187,33 +187,34 @@ function packedBy(
   if (packs === "words plus 8") return cut(codes, recorded).map((byte) => byte ^ 0x88);
   if (packs !== "pairs of rows") return cut(codes, recorded);
   const { rows, rowBytes } = rowsOf(recorded);
-  const whole = byRows(bytesOf(codes.dataSync() as Uint8Array), codes.shape[0] as number);
+  const padded = byRows(bytesOf(codes.dataSync() as Uint8Array), codes.shape[0] as number);
   const pitch = codes.shape[1] as number;
   return Buffer.concat(
-    Array.from({ length: rows }, (_, r) => whole.subarray(r * pitch, r * pitch + rowBytes)),
+    Array.from({ length: rows }, (_, r) => padded.subarray(r * pitch, r * pitch + rowBytes)),
   );
 }
 
 /** The differences of one case from its record, by result. */
 function differences(
-  given: RecordedCase,
+  recordedCase: RecordedCase,
   held: Held,
   from: (typeof recorded)[number]["from"],
 ): Record<string, string> {
   using _scope = new Scope();
-  const [rows, columns] = given.shape;
-  const patterns = drawn(given.case, given.dtype, given.shape);
+  const [rows, columns] = recordedCase.shape;
+  const patterns = drawn(recordedCase.case, recordedCase.dtype, recordedCase.shape);
   const { forms, undecided }: Dialect = DIALECTS[held.dialect];
   const quantizerName = forms[0]?.quantizer ?? "mxfp8";
-  const { codes, values, ...scales } = given.results ?? {};
+  const { codes, values, ...scales } = recordedCase.results ?? {};
   const scale = Object.entries(scales).find(([name]) => !OF_TENSOR.includes(name))?.[1];
-  const whole = Object.entries(scales).find(([name]) => OF_TENSOR.includes(name))?.[1];
+  const tensorScale = Object.entries(scales).find(([name]) => OF_TENSOR.includes(name))?.[1];
   if (!codes || !scale) throw new Error("no codes or no scale were recorded");
-  const made = quantizerOf({ dialect: held.dialect, format: held.format, tile: held.tile });
+  const reference = quantizerOf({ dialect: held.dialect, format: held.format, tile: held.tile });
   // the sweeps of 128-wide blocks were asked in blocks of 32, which zeros behind them do not change
-  const narrow = given.options !== undefined && columns === 32 && tileSize(made.spec.tile)[1] === 128;
+  const narrow =
+    recordedCase.options !== undefined && columns === 32 && tileSize(reference.spec.tile)[1] === 128;
   const tile = blockFormat(quantizerName).tiles.find((each) => tileSize(each).join() === "1,32") ?? "1x128";
-  const quantizer = narrow ? new SpecQuantizer({ ...made.spec, tile }, LAYOUT) : made;
+  const quantizer = narrow ? new SpecQuantizer({ ...reference.spec, tile }, LAYOUT) : reference;
   const { multiple } = blockFormat(quantizerName);
   const size = [
     Math.ceil(rows / multiple) * multiple,
@@ -223,17 +224,21 @@ function differences(
     bits: Uint8Array | Uint16Array | Uint32Array,
     [down, across]: readonly [number, number],
   ): Tensor => {
-    const whole = given.dtype === "f32" ? new Uint32Array(down * across) : new Uint16Array(down * across);
+    const padded =
+      recordedCase.dtype === "f32" ? new Uint32Array(down * across) : new Uint16Array(down * across);
     for (let r = 0; r * columns < bits.length; r++)
-      whole.set(bits.subarray(r * columns, (r + 1) * columns), r * across);
-    if (whole instanceof Uint16Array) return tensor(backend(), whole, [down, across], "bf16");
-    return tensor(backend(), new Float32Array(whole.buffer), [down, across], "f32");
+      padded.set(bits.subarray(r * columns, (r + 1) * columns), r * across);
+    if (padded instanceof Uint16Array) return tensor(backend(), padded, [down, across], "bf16");
+    return tensor(backend(), new Float32Array(padded.buffer), [down, across], "f32");
   };
-  const told: Record<string, string> = {};
+  const outcome: Record<string, string> = {};
   const wholes: number[] = [];
   const amaxOf = (row: number): number => {
     const line = patterns.subarray(row * columns, (row + 1) * columns);
-    const words = Uint32Array.from(line, (bits) => (given.dtype === "f32" ? bits : bits << 16) & 0x7fffffff);
+    const words = Uint32Array.from(
+      line,
+      (bits) => (recordedCase.dtype === "f32" ? bits : bits << 16) & 0x7fffffff,
+    );
     return new Float32Array(words.buffer).reduce((a, b) => Math.max(a, b), 0);
   };
   const isNotHeld = (row: number): boolean =>
@@ -242,9 +247,9 @@ function differences(
   const note = (name: string, result: RecordedResult | undefined, bytes: Uint8Array): void => {
     const computed = name === "codes" || name === "values";
     const differing = result && difference(from, result, bytes, computed ? isNotHeld : undefined);
-    if (differing) told[name] = differing;
+    if (differing) outcome[name] = differing;
   };
-  if (given.tensors === "rows" && (isTensorWide(quantizer.spec.tile) || whole)) {
+  if (recordedCase.tensors === "rows" && (isTensorWide(quantizer.spec.tile) || tensorScale)) {
     const parts: Record<"codes" | "scale" | "values" | "whole", Uint8Array[]> = {
       codes: [],
       scale: [],
@@ -261,23 +266,23 @@ function differences(
       parts.codes.push(row(one.codes, codes));
       parts.scale.push(row(one.scale, scale));
       if (values) parts.values.push(row(one.values, values));
-      if (whole && one.whole) parts.whole.push(row(one.whole, whole));
+      if (tensorScale && one.whole) parts.whole.push(row(one.whole, tensorScale));
     }
     note("codes", codes, Buffer.concat(parts.codes));
     note("scale", scale, Buffer.concat(parts.scale));
     note("values", values, Buffer.concat(parts.values));
-    note("whole", whole, Buffer.concat(parts.whole));
-    return told;
+    note("whole", tensorScale, Buffer.concat(parts.whole));
+    return outcome;
   }
   const results = run(quantizer, of(patterns, size), held.dialect);
   if (results.whole) wholes.push(Number(results.whole.dataSync()[0]));
   const cut = (x: Tensor, result: RecordedResult): Uint8Array => {
     const bytes = asType(x, result);
     const [lines = 1] = x.shape;
-    const { rows: wanted, rowBytes } = rowsOf(result);
+    const { rows: rowsExpected, rowBytes } = rowsOf(result);
     const pitch = bytes.length / lines;
     return Buffer.concat(
-      Array.from({ length: Math.min(wanted, lines) }, (_, r) =>
+      Array.from({ length: Math.min(rowsExpected, lines) }, (_, r) =>
         bytes.subarray(r * pitch, r * pitch + rowBytes),
       ),
     );
@@ -285,8 +290,8 @@ function differences(
   note("codes", codes, packedBy(held, cut, results.codes, codes));
   note("scale", scale, cut(results.scale, scale));
   if (values) note("values", values, cut(results.values, values));
-  if (whole && results.whole) note("whole", whole, asType(results.whole, whole));
-  return told;
+  if (tensorScale && results.whole) note("whole", tensorScale, asType(results.whole, tensorScale));
+  return outcome;
 }
 
 describe.each(Object.entries(HELD))("%s", (name, held) => {
@@ -295,15 +300,17 @@ describe.each(Object.entries(HELD))("%s", (name, held) => {
   it("is what the package gave, for finite inputs", () => {
     expect(row, name).toBeDefined();
     if (!row) return;
-    const wrong = row.cases.flatMap((given) => {
+    const wrong = row.cases.flatMap((recordedCase) => {
       if (
-        NOT_FINITE.some((kind) => kind === given.case) ||
-        given.case === STORED ||
-        given.results === undefined
+        NOT_FINITE.some((kind) => kind === recordedCase.case) ||
+        recordedCase.case === STORED ||
+        recordedCase.results === undefined
       )
         return [];
-      const all = differences(given, held, row.from);
-      return Object.entries(all).map(([result, what]) => `${given.case} ${given.dtype} ${result}: ${what}`);
+      const all = differences(recordedCase, held, row.from);
+      return Object.entries(all).map(
+        ([result, what]) => `${recordedCase.case} ${recordedCase.dtype} ${result}: ${what}`,
+      );
     });
     expect(wrong).toEqual([]);
   });
@@ -317,14 +324,14 @@ describe.each(DIALECT_NAMES.filter((name) => Object.values(HELD).some(({ dialect
 
     it.each(NOT_FINITE)("says what the package does with %s exactly where it is not ours", (kind) => {
       const cases = rows.flatMap(([row, held]) => {
-        const found = recorded.find(({ dialect }) => dialect === row);
-        if (!found) throw new Error(`${row} is not recorded`);
-        const given = found.cases.filter((each) => each.case === kind && each.results !== undefined);
-        return given.map((each) => Object.keys(differences(each, held, found.from)).length > 0);
+        const match = recorded.find(({ dialect }) => dialect === row);
+        if (!match) throw new Error(`${row} is not recorded`);
+        const cases = match.cases.filter((each) => each.case === kind && each.results !== undefined);
+        return cases.map((each) => Object.keys(differences(each, held, match.from)).length > 0);
       });
-      const said = nonFinite[kind];
-      if (cases.length === 0) expect(said).toBe("not recorded");
-      else expect(said !== undefined).toBe(cases.includes(true));
+      const words = nonFinite[kind];
+      if (cases.length === 0) expect(words).toBe("not recorded");
+      else expect(words !== undefined).toBe(cases.includes(true));
     });
   },
 );
@@ -343,11 +350,11 @@ it.each(READERS)(
   (dialect, nibbleOf) => {
     using _scope = new Scope();
     const from = recorded.find((each) => each.dialect === dialect);
-    const given = from?.cases.find((each) => each.case === STORED);
-    const { values } = given?.results ?? {};
-    if (!from || !given || !values) throw new Error("values of stored blocks are recorded");
-    const [rows, bytes] = given.shape;
-    const stored = drawn(given.case, given.dtype, given.shape) as Uint8Array;
+    const storedCase = from?.cases.find((each) => each.case === STORED);
+    const { values } = storedCase?.results ?? {};
+    if (!from || !storedCase || !values) throw new Error("values of stored blocks are recorded");
+    const [rows, bytes] = storedCase.shape;
+    const stored = drawn(storedCase.case, storedCase.dtype, storedCase.shape) as Uint8Array;
     const blocks = (rows * bytes) / 17;
     const [codes, scales] = [new Uint8Array(blocks * 16), new Uint8Array(blocks)];
     for (let block = 0; block < blocks; block++) {
@@ -362,16 +369,18 @@ it.each(READERS)(
     expect(new Set(scales).size).toBe(256);
     const columns = (blocks / rows) * 32;
     const quantizer = quantizerOf({ dialect });
-    const made = quantizer.quantize(tensor(backend(), new Float32Array(rows * columns), [rows, columns]));
-    const { data, scaleInv } = made.copy("rowwise");
-    const of = (x: Tensor, own: Uint8Array) => fromBytes(backend(), own, x.shape, x.dtype);
+    const quantized = quantizer.quantize(
+      tensor(backend(), new Float32Array(rows * columns), [rows, columns]),
+    );
+    const { data, scaleInv } = quantized.copy("rowwise");
+    const of = (x: Tensor, bytes: Uint8Array) => fromBytes(backend(), bytes, x.shape, x.dtype);
     const copy = { data: of(data, codes), scaleInv: of(scaleInv, scales) };
-    const { spec, shape, dtype, scaleLayout, quantizer: ops } = made;
+    const { spec, shape, dtype, scaleLayout, quantizer: ops } = quantized;
     const read = new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, rowwise: copy });
-    const own = dequantizeAs(read, { dialect });
-    const infinite = castTo(own, "f32").dataSync() as Float32Array;
+    const expectedValues = dequantizeAs(read, { dialect });
+    const infinite = castTo(expectedValues, "f32").dataSync() as Float32Array;
     expect(infinite.some((value) => value === Number.POSITIVE_INFINITY)).toBe(true);
-    expect(difference(from.from, values, asType(own, values))).toBeUndefined();
+    expect(difference(from.from, values, asType(expectedValues, values))).toBeUndefined();
   },
 );
 

@@ -40,17 +40,17 @@ function repeated(operand: OperandCase, distance: number, seed: number, negates:
   const { codes, dtype, shape } = operand.codes;
   const sign = signBit(operand);
   if (sign === undefined) return operand;
-  const made = Array.from(codes);
+  const changed = Array.from(codes);
   const draws = words(seed, depth);
   for (let k = distance; k < depth; k++) {
     const isSecond = Math.floor(k / distance) % 2 === 1;
     if (!isSecond || (draws[k] as number) % 8 === 0) continue;
     for (let line = 0; line < lines; line++) {
-      const code = made[line * depth + k - distance] as number;
-      made[line * depth + k] = negates ? (code ^ sign) >>> 0 : code;
+      const code = changed[line * depth + k - distance] as number;
+      changed[line * depth + k] = negates ? (code ^ sign) >>> 0 : code;
     }
   }
-  return { ...operand, codes: fromCodes(dtype, shape, made) };
+  return { ...operand, codes: fromCodes(dtype, shape, changed) };
 }
 
 /** An operand with some scales at the ends of their format. With `powers`, all f32 scales are powers of two. */
@@ -71,8 +71,8 @@ function atEdges(operand: OperandCase, seed: number, powers: boolean): OperandCa
 export function cancelling(drawn: GemmCase, seed: number): GemmCase {
   const distance = DISTANCES[seed % DISTANCES.length] as number;
   // Blackwell multiplies operands with f32 scales if these are powers of two
-  const edged = (operand: OperandCase, own: number) =>
-    (seed >>> 4) % 2 === 0 ? operand : atEdges(operand, own, drawn.datapath === "blackwell");
+  const edged = (operand: OperandCase, edge: number) =>
+    (seed >>> 4) % 2 === 0 ? operand : atEdges(operand, edge, drawn.datapath === "blackwell");
   return {
     ...drawn,
     a: edged(repeated(drawn.a, distance, seed, false), seed + 1),

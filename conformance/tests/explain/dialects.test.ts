@@ -52,11 +52,11 @@ function madeBy({ dialect, quantizer, format, tile }: Form, x: PlainTensor<"f32"
   const { spec } = quantized;
   const rule = (DIALECTS[dialect] as Dialect).values;
   const data = upload(backend(), x).dataSync() as Float32Array;
-  const given = { data: data.slice(), dtype: x.dtype, shape: SIZE } as const;
+  const plain = { data: data.slice(), dtype: x.dtype, shape: SIZE } as const;
   return {
     values,
     explain: (at: number) =>
-      explainQuantize(given, { spec, values: rule, at: [Math.floor(at / SIZE[1]), at % SIZE[1]] }),
+      explainQuantize(plain, { spec, values: rule, at: [Math.floor(at / SIZE[1]), at % SIZE[1]] }),
   };
 }
 
@@ -107,10 +107,10 @@ describe("a difference between two dialects", () => {
         const [left, right] = [madeBy(first, x), madeBy(second, x)];
         for (const at of picks) {
           const [a, b] = [left.explain(at), right.explain(at)];
-          const { stage, words: said } = explainDifference(a, b);
+          const { stage, words: sentences } = explainDifference(a, b);
           seen.add(stage);
           expect(explainDifference(b, a).stage).toBe(stage);
-          expect(said.length > 0).toBe(stage !== undefined);
+          expect(sentences.length > 0).toBe(stage !== undefined);
           const isSame =
             a.spec.format === b.spec.format &&
             a.code === b.code &&

@@ -66,8 +66,8 @@ function requireTrue(x: number, options: ExplainEncodeOptions & { readonly forma
   expect(lower === undefined).toBe(!Number.isFinite(x) || isSmaller);
   if (!lower) {
     expect([upper, fraction]).toEqual([undefined, 0]);
-    const said = Number.isNaN(x) ? /^NaN/ : isSmaller ? /^below the smallest value/ : /^infinity: /;
-    expect(decision).toMatch(said);
+    const pattern = Number.isNaN(x) ? /^NaN/ : isSmaller ? /^below the smallest value/ : /^infinity: /;
+    expect(decision).toMatch(pattern);
     return;
   }
   const signBit = signed ? 2 ** (bits - 1) : 2 ** bits;

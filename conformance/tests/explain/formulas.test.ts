@@ -45,14 +45,14 @@ function edged(dtype: WideDType, shape: readonly number[], seed: number): PlainT
   const isMixed = seed % 2 === 0;
   const codes = Array.from({ length: count }, (_, i) => {
     const run = Math.floor(i / 16);
-    const [own, ofRun] = [draws[i] as number, draws[count + (isMixed ? run : 0)] as number];
+    const [ofElement, ofRun] = [draws[i] as number, draws[count + (isMixed ? run : 0)] as number];
     const edge = EDGES[ofRun % EDGES.length] as number;
     const power = (ofRun >>> 8) % 3 === 0 ? 2 ** (((ofRun >>> 12) % 40) - 20) : 1;
     const largest = Math.fround(fromBits(edge) * power);
     const isLargest = i % 16 === (ofRun >>> 20) % 16;
-    const fraction = own % 5 === 0 ? (own >>> 8) / 2 ** 24 : ((own >>> 8) % 33) / 32;
+    const fraction = ofElement % 5 === 0 ? (ofElement >>> 8) / 2 ** 24 : ((ofElement >>> 8) % 33) / 32;
     const value = Math.fround(isLargest ? largest : largest * fraction);
-    return bitsOf(own % 2 === 0 ? value : -value);
+    return bitsOf(ofElement % 2 === 0 ? value : -value);
   });
   if (dtype === "f32") return fromCodes("f32", shape, codes);
   return fromCodes(
@@ -70,9 +70,9 @@ function follow(steps: readonly ExplainedStep[], start: ReadonlyMap<string, numb
   const names = new Map(start);
   for (const { name, formula, value } of steps) {
     if (!UNSHOWN.test(formula)) {
-      const wanted = computed(formula, names);
-      if (!Object.is(wanted, value) && !(wanted === 0 && value === 0))
-        expect(`${name} = ${formula} = ${value}`).toBe(`${name} = ${formula} = ${wanted}`);
+      const expected = computed(formula, names);
+      if (!Object.is(expected, value) && !(expected === 0 && value === 0))
+        expect(`${name} = ${formula} = ${value}`).toBe(`${name} = ${formula} = ${expected}`);
     }
     names.set(name, value);
   }
@@ -80,7 +80,7 @@ function follow(steps: readonly ExplainedStep[], start: ReadonlyMap<string, numb
 }
 
 /** Fails unless the numbers of an explanation follow from each other. */
-function requireConsistent(explained: QuantizeExplanation, given: number): void {
+function requireConsistent(explained: QuantizeExplanation, callerScale: number): void {
   const { spec, dtype, block, tensorAmax, tensorScale, scale, scaled, rounding, code, dequantized, error } =
     explained;
   const layout = SCALAR_FORMATS[spec.format];
@@ -91,7 +91,7 @@ function requireConsistent(explained: QuantizeExplanation, given: number): void 
       ["FLT_MAX", FLT_MAX],
       ["max", max],
       ["half", (max + minimum) / 2],
-      ["given", given],
+      ["given", callerScale],
       ["epsilon", Math.fround(spec.amaxEpsilon)],
       ["limit", typed(Math.fround(spec.amaxLimit), dtype)],
       [

@@ -34,7 +34,7 @@ function toBits(x: number, bits: number): number {
 type Get = (name: string) => number;
 
 /** Formulas that are words. */
-const WORDS: readonly (readonly [RegExp, (get: Get, found: string) => number])[] = [
+const WORDS: readonly (readonly [RegExp, (get: Get, match: string) => number])[] = [
   [/^m without its mantissa: a power of two$/, (get) => fromBits(bitsOf(get("m")) & 0x7f800000)],
   [/^the epsilon of (\w+), since s is 0$/, (_, dtype) => EPSILONS[dtype] as number],
   [/^the e4m3 value of the code$/, (get) => decoded(get("code"), "e4m3")],
@@ -78,8 +78,8 @@ export function computed(formula: string, names: Names): number | undefined {
     return value;
   };
   for (const [words, compute] of WORDS) {
-    const found = words.exec(formula);
-    if (found) return compute(get, found[1] ?? "");
+    const match = words.exec(formula);
+    if (match) return compute(get, match[1] ?? "");
   }
   const [head = "", ...clauses] = parts(
     formula.replace(/: the rule has .*$/, "").replace("half of the range", "half"),
@@ -103,15 +103,15 @@ export function computed(formula: string, names: Names): number | undefined {
 
 /** A formula at its commas outside of parentheses. */
 function parts(formula: string): string[] {
-  const found = [""];
+  const names = [""];
   let depth = 0;
   for (const character of formula) {
     if (character === "(") depth++;
     if (character === ")") depth--;
-    if (character === "," && depth === 0) found.push("");
-    else found.push(`${found.pop()}${character}`);
+    if (character === "," && depth === 0) names.push("");
+    else names.push(`${names.pop()}${character}`);
   }
-  return found.map((each) => each.trim());
+  return names.map((each) => each.trim());
 }
 
 const BINARY: readonly Readonly<Record<string, (a: number, b: number) => number>>[] = [

@@ -35,15 +35,15 @@ const backend = useBackend();
 function optionsOf(drawn: GemmCase): Omit<ExplainGemmOptions, "at"> {
   const { a, b, layout, c, bias } = drawn;
   const directions = directionsOf(layout);
-  const given = (x: PlainTensor<"f32" | "bf16" | "f16"> | undefined) => x && upload(backend(), x);
+  const uploaded = (x: PlainTensor<"f32" | "bf16" | "f16"> | undefined) => x && upload(backend(), x);
   const { datapath, useSplitAccumulator, splitK, alpha, beta, outDtype, outScale } = drawn;
   return {
     a: uploadOperand(backend(), a, directions.a),
     b: uploadOperand(backend(), b, directions.b),
     layout,
     ...{ datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale },
-    ...(c ? { c: given(c), beta } : {}),
-    bias: given(bias),
+    ...(c ? { c: uploaded(c), beta } : {}),
+    bias: uploaded(bias),
   };
 }
 
@@ -68,10 +68,10 @@ function requireConsistent(sum: ExplainedSum): void {
         }
         for (const { kept } of terms) total += kept;
         expect(kept).toBe(total);
-        const whole = [accumulator, ...terms].map(({ value }) => ofNumber(value)).reduce(plus);
+        const exactSum = [accumulator, ...terms].map(({ value }) => ofNumber(value)).reduce(plus);
         // the nearest f64 of a sum that may have more bits
-        const distance = magnitude(minus(whole, ofNumber(exact)));
-        expect(compareExactly(distance, times(magnitude(whole), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
+        const distance = magnitude(minus(exactSum, ofNumber(exact)));
+        expect(compareExactly(distance, times(magnitude(exactSum), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
       }
     }
   }
@@ -80,15 +80,15 @@ function requireConsistent(sum: ExplainedSum): void {
 function compare(drawn: GemmCase, pick: number): boolean {
   using _scope = new Scope();
   const options = optionsOf(drawn) as ExplainGemmOptions;
-  let made: ReturnType<typeof gemm>;
+  let result: ReturnType<typeof gemm>;
   try {
-    made = gemm(options);
+    result = gemm(options);
   } catch (error) {
     if (!(error instanceof UnsupportedError)) throw error;
     expect(() => explainGemm({ ...options, at: [0, 0] })).toThrow();
     return false;
   }
-  const { out, plan, unverified } = made;
+  const { out, plan, unverified } = result;
   const count = elementCount(out.shape);
   if (count === 0) return false;
   let rest = pick % count;
@@ -96,9 +96,9 @@ function compare(drawn: GemmCase, pick: number): boolean {
   const at = out.shape
     .toReversed()
     .map((size) => {
-      const own = rest % size;
+      const index = rest % size;
       rest = Math.floor(rest / size);
-      return own;
+      return index;
     })
     .toReversed();
   const explained = explainGemm({ ...options, at });
@@ -130,10 +130,12 @@ describe("explanations of products", () => {
       fc.property(fc.integer(), (seed) => {
         using _scope = new Scope();
         const depth = 384;
-        const operand = (tile: "1x128" | "128x128", own: number) => {
-          const codes = words(own, 16 * depth).map((word) => ((word & 0xff) % 0x7f) | ((word >>> 8) & 0x80));
+        const operand = (tile: "1x128" | "128x128", scale: number) => {
+          const codes = words(scale, 16 * depth).map(
+            (word) => ((word & 0xff) % 0x7f) | ((word >>> 8) & 0x80),
+          );
           const blocks = tile === "1x128" ? [16, depth / 128] : [1, depth / 128];
-          const scales = words(own + 1, (blocks[0] as number) * (blocks[1] as number)).map(
+          const scales = words(scale + 1, (blocks[0] as number) * (blocks[1] as number)).map(
             (word) => (word & 0x7fffff) | ((((word >>> 23) % 5) + 125) << 23),
           );
           return {

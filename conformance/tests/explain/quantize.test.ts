@@ -78,8 +78,8 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
         ...(amax === undefined ? {} : { amax, amaxes: [amax] }),
       };
       // with the transform, the value of one element is that of the transformed element
-      const own = dequantize(copy, direction, oracleSpec({ ...spec, rht: false }));
-      expect(bitsOf(explained.dequantized.value)).toBe(bitsOf(new Float32Array(own.buffer)[0] as number));
+      const values = dequantize(copy, direction, oracleSpec({ ...spec, rht: false }));
+      expect(bitsOf(explained.dequantized.value)).toBe(bitsOf(new Float32Array(values.buffer)[0] as number));
     }
   }
 }

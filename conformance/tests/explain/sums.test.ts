@@ -61,10 +61,10 @@ function factorOf(operand: OracleOperand, line: number, k: number, staging: Serv
       ? times(ofNumber(element), ofNumber(scale))
       : undefined;
   const ofScale = exponentOf(scale, operand.scaleMinExponent ?? -127) ?? 0;
-  const own = exponentOf(element, operand.minExponent);
+  const elementExponent = exponentOf(element, operand.minExponent);
   switch (staging) {
     case "plain":
-      return { value: element, exponent: own };
+      return { value: element, exponent: elementExponent };
     case "bf16": {
       const value = product ? bf16(product) : element * scale;
       return { value, exponent: exponentOf(value, -126) };
@@ -75,7 +75,10 @@ function factorOf(operand: OracleOperand, line: number, k: number, staging: Serv
     }
     case "scaled": {
       const value = product ? toNumber(product) : element * scale;
-      return { value, exponent: own === undefined || value === 0 ? undefined : own + ofScale };
+      return {
+        value,
+        exponent: elementExponent === undefined || value === 0 ? undefined : elementExponent + ofScale,
+      };
     }
     case "grouped":
       return { value: product ? toNumber(product) : element * scale, exponent: ofScale };
@@ -85,12 +88,12 @@ function factorOf(operand: OracleOperand, line: number, k: number, staging: Serv
 /** Fails unless a factor is what the operand has there. */
 function requireFactor(
   shown: ExplainedFactor,
-  wanted: ReturnType<typeof factorOf>,
+  expected: ReturnType<typeof factorOf>,
   scale: number | undefined,
 ) {
-  expect(shown.value).toEqual(wanted.value === 0 ? shown.value : wanted.value);
-  expect(shown.value === 0).toBe(wanted.value === 0);
-  expect(shown.exponent).toBe(wanted.exponent);
+  expect(shown.value).toEqual(expected.value === 0 ? shown.value : expected.value);
+  expect(shown.value === 0).toBe(expected.value === 0);
+  expect(shown.exponent).toBe(expected.exponent);
   expect(shown.scale).toEqual(scale);
 }
 
@@ -139,9 +142,9 @@ function requireStep(step: ExplainedDotAdd, rule: DotAdd): void {
     .reduce(plus);
   expect(compare(ofNumber(sum), total)).toBe(0);
   expect(result).toBe(accumulated(total, rule.fractionBits));
-  const whole = [c, ...terms.map(({ value }) => ofNumber(value))].reduce(plus);
-  const distance = magnitude(minus(whole, ofNumber(exact)));
-  expect(compare(distance, times(magnitude(whole), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
+  const exactSum = [c, ...terms.map(({ value }) => ofNumber(value))].reduce(plus);
+  const distance = magnitude(minus(exactSum, ofNumber(exact)));
+  expect(compare(distance, times(magnitude(exactSum), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
 }
 
 /** A sum in an accumulator with so many fraction bits. */
@@ -195,11 +198,11 @@ function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context):
         expect(chain.promotion.total).toBe(total);
         expect(chain.promotion.steps.at(-1)).toMatchObject({ name: "total", value: total });
         const shown = new Map(chain.promotion.steps.map(({ name, value }) => [name, value]));
-        for (const [name, wanted] of [
+        for (const [name, expected] of [
           ["sX", sX],
           ["sW", sW],
         ] as const)
-          if (shown.has(name)) expect(shown.get(name)).toBe(wanted);
+          if (shown.has(name)) expect(shown.get(name)).toBe(expected);
       }
     }
     expect(split.sum).toBe(total);
@@ -230,9 +233,9 @@ function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean | un
     const index = pick % codes.length;
     let rest = index;
     const at = out.shape.toReversed().map((size) => {
-      const own = rest % size;
+      const index = rest % size;
       rest = Math.floor(rest / size);
-      return own;
+      return index;
     });
     const explained = explainGemm({ ...options, at: at.toReversed() });
     expect(explained.out.code).toBe(codes[index]);

@@ -49,11 +49,11 @@ export function expectModelled(name: string, actual: QuantizedTensor, expected: 
       ["codes", download(ours.data).codes, theirs.codes],
       ["scales", download(ours.scaleInv).codes, theirs.scale],
     ] as const;
-    for (const [part, found, wanted] of parts) {
-      const at = Array.from(wanted).findIndex((code, i) => code !== found[i]);
-      if (at < 0 && found.length === wanted.length) continue;
+    for (const [part, actualPart, expectedPart] of parts) {
+      const at = Array.from(expectedPart).findIndex((code, i) => code !== actualPart[i]);
+      if (at < 0 && actualPart.length === expectedPart.length) continue;
       throw new Error(
-        `${name}: of ${usage} ${part}, ${found.length} and not ${wanted.length}, [${at}] is ${found[at]} and not ${wanted[at]}`,
+        `${name}: of ${usage} ${part}, ${actualPart.length} and not ${expectedPart.length}, [${at}] is ${actualPart[at]} and not ${expectedPart[at]}`,
       );
     }
   }

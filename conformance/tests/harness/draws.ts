@@ -13,6 +13,6 @@ export function drawsOr(runs: number): number {
 }
 
 /** The seed of a test with its own default: `own` unless `SEED` is set, else a combination of both. */
-export function seeded(own: number): number {
-  return process.env.SEED === undefined ? own : (own + Math.imul(SEED, 0x9e3779b1)) | 0;
+export function seeded(seed: number): number {
+  return process.env.SEED === undefined ? seed : (seed + Math.imul(SEED, 0x9e3779b1)) | 0;
 }

@@ -37,7 +37,7 @@ type Codes = Uint8Array | Uint16Array | Uint32Array;
  * the two codes around the input.
  */
 export class Exhaustion {
-  readonly #wanted: readonly { readonly table: readonly Step[]; readonly codes: Codes }[];
+  readonly #expected: readonly { readonly table: readonly Step[]; readonly codes: Codes }[];
   readonly #bits: number;
   readonly #values = new Float32Array(BLOCK);
   readonly #patterns = new Uint32Array(this.#values.buffer);
@@ -46,7 +46,7 @@ export class Exhaustion {
     const { format, rounding, overflow } = encoding;
     const modes: RoundingName[] =
       rounding === "stochastic" ? ["towardPositive", "towardNegative"] : [rounding];
-    this.#wanted = modes.map((mode) => ({
+    this.#expected = modes.map((mode) => ({
       table: steps(SCALAR_FORMATS[format], mode, overflow),
       codes: codesOf(factsOf(format).storageBits),
     }));
@@ -56,15 +56,15 @@ export class Exhaustion {
   /** The first input of the chunk whose codes differ; undefined if none does. */
   check(backend: Backend, chunk: number): Disagreement | undefined {
     for (let begin = chunk * CHUNK; begin < (chunk + 1) * CHUNK; begin += BLOCK) {
-      const found = this.#checkBlock(backend, begin);
-      if (found) return found;
+      const disagreement = this.#checkBlock(backend, begin);
+      if (disagreement) return disagreement;
     }
     return undefined;
   }
 
   #checkBlock(backend: Backend, begin: number): Disagreement | undefined {
     const actual = this.#encode(backend, begin);
-    const expected = this.#wanted.map(({ table, codes }) => fill(codes, table, begin));
+    const expected = this.#expected.map(({ table, codes }) => fill(codes, table, begin));
     const [first, second] = expected as [Codes, Codes | undefined];
     if (second === undefined && sameBytes(actual, first)) return undefined;
     const at = firstOutside(actual, first, second ?? first);

@@ -58,7 +58,7 @@ export function derivatives({ leaves, run, edges = false }: Differentiated, seed
   out.backward(tensor(out.value.backend, weights, out.shape));
   const centre = numbersOf(out);
   const points = leaves.map(({ tensor: x }) => Float32Array.from(x.dataSync() as Float32Array));
-  const found = leaves.map(({ grad, tensor: x }) =>
+  const gradients = leaves.map(({ grad, tensor: x }) =>
     grad ? numbers(grad.dataSync()) : new Float64Array(x.size),
   );
   for (const leaf of leaves) leaf.zeroGrad();
@@ -84,7 +84,7 @@ export function derivatives({ leaves, run, edges = false }: Differentiated, seed
     const truncation = size(
       (j) => (get(far, j) - get(farBack, j)) / (4 * STEP) - (get(near, j) - get(back, j)) / (2 * STEP),
     );
-    const products = found.map((grad, k) =>
+    const products = gradients.map((grad, k) =>
       grad.map((g, j) => g * ((directions[k] as Float32Array)[j] as number)),
     );
     const gradient = products.reduce((total, each) => total + each.reduce((a, b) => a + b, 0), 0);

@@ -91,19 +91,19 @@ export function failingAt(
   backend: Backend,
   failing: number,
   body: () => void,
-): { readonly error: unknown; readonly asked: number } {
+): { readonly error: unknown; readonly allocations: number } {
   const memory = memoryOf(backend);
   const { allocate } = memory;
-  let asked = 0;
+  let allocations = 0;
   memory.allocate = (bytes) => {
-    if (asked++ === failing) throw new OutOfMemoryError(bytes, 0, "for this test");
+    if (allocations++ === failing) throw new OutOfMemoryError(bytes, 0, "for this test");
     return allocate.call(memory, bytes);
   };
   try {
     body();
-    return { error: undefined, asked };
+    return { error: undefined, allocations };
   } catch (error) {
-    return { error, asked };
+    return { error, allocations };
   } finally {
     memory.allocate = allocate;
   }

@@ -37,21 +37,21 @@ function checkBits(source: ScalarFormat | ScalarLayout, codes: readonly number[]
   const out = decode(upload(backend(), stored(even, source, [even.length])), { format: layout, dtype });
   const data = out.dataSync();
   const bits = dtype === "f32" ? new Uint32Array(data.slice().buffer) : data;
-  let found = 0;
+  let count = 0;
   for (const [i, code] of even.entries()) {
     const value = oracle.decode(code, layout);
-    if (Number.isNaN(value)) found++;
+    if (Number.isNaN(value)) count++;
     const expected = Number.isNaN(value) ? NAN[dtype] : dtype === "f32" ? bitsOf(value) : bits[i];
     if (bits[i] !== expected) expect([code, bits[i]]).toEqual([code, expected]);
   }
-  return found;
+  return count;
 }
 
 describe("decode", () => {
   it.each(SCALAR_FORMAT_NAMES)("%s: NaN codes of both signs and all payloads have one result", (name) => {
     for (const dtype of WIDE_DTYPES) {
-      const found = checkBits(name, codesAround(name), dtype);
-      expect(found > 0).toBe(derive(layoutOf(name)).hasNaN);
+      const count = checkBits(name, codesAround(name), dtype);
+      expect(count > 0).toBe(derive(layoutOf(name)).hasNaN);
     }
   });
 

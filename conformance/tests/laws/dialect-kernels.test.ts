@@ -61,8 +61,8 @@ describe.each(DIALECT_NAMES)("kernels of %s", (dialect) => {
         Object.entries(spec).map(([name, value]) => [`spec.${name}`, [value]]),
       );
       const { fields } = supportOf("quantize", { ...recipe, dialect });
-      for (const { spec: own, x } of draw(fields, 3)) {
-        expect(own).toEqual(spec);
+      for (const { spec: drawnSpec, x } of draw(fields, 3)) {
+        expect(drawnSpec).toEqual(spec);
         if (nonFinite.nan !== undefined) expect(x.hasNaN).toBe(false);
         if (nonFinite.infinity !== undefined) expect(x.hasInfinity).toBe(false);
       }
@@ -87,9 +87,9 @@ describe.each(DIALECT_NAMES)("kernels of %s", (dialect) => {
 
   it("say what is left out exactly where something is", () => {
     const { nonFinite = {} }: Dialect = DIALECTS[dialect];
-    const said = notesOf(supportOf("quantize", { dialect }));
-    for (const why of Object.values(nonFinite)) expect(said.join("\n")).toContain(why);
-    expect(said.length > 0).toBe(Object.keys(nonFinite).length > 0);
+    const notes = notesOf(supportOf("quantize", { dialect }));
+    for (const why of Object.values(nonFinite)) expect(notes.join("\n")).toContain(why);
+    expect(notes.length > 0).toBe(Object.keys(nonFinite).length > 0);
     const all = supportOf("quantize", { dialect, "x.hasNaN": [true, false], "x.hasInfinity": [true, false] });
     expect(notesOf(all).filter((note) => note.startsWith("no input"))).toEqual([]);
   });
@@ -141,10 +141,10 @@ describe("answers of dialects", () => {
 
   it("have NaN of either sign only where a package was recorded, and only where NaN is right", () => {
     const expected = new PlainTensor("e4m3", [3], Uint8Array.of(0x7f, 0x7f, 0x7e));
-    const given = Uint8Array.of(0xff, 0x7e, 0xff);
-    expect([...withExpectedNaN("torchao-fp8-row", given, expected)]).toEqual([0x7f, 0x7e, 0xff]);
+    const codes = Uint8Array.of(0xff, 0x7e, 0xff);
+    expect([...withExpectedNaN("torchao-fp8-row", codes, expected)]).toEqual([0x7f, 0x7e, 0xff]);
     for (const strict of ["te", "ocp-mxfp8", undefined] as const)
-      expect(withExpectedNaN(strict, given, expected)).toBe(given);
+      expect(withExpectedNaN(strict, codes, expected)).toBe(codes);
   });
 });
 

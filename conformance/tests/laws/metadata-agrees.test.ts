@@ -69,12 +69,12 @@ function product(
  * The relative difference of two matrices, by the root of their squares; 0 if both are equal, NaN included. Wrong factors, scales
  * or transforms differ by a tenth at least, results rounded to bf16 by 2^-8 at most.
  */
-function difference(found: Float32Array, expected: Float64Array): number {
+function difference(actual: Float32Array, expected: Float64Array): number {
   let [square, total] = [0, 0];
-  for (const [i, wanted] of expected.entries()) {
-    if (Number.isNaN(wanted) && Number.isNaN(found[i])) continue;
-    square += (wanted - (found[i] as number)) ** 2;
-    total += wanted ** 2;
+  for (const [i, value] of expected.entries()) {
+    if (Number.isNaN(value) && Number.isNaN(actual[i])) continue;
+    square += (value - (actual[i] as number)) ** 2;
+    total += value ** 2;
   }
   return square === 0 ? 0 : Math.sqrt(square / total);
 }
@@ -103,10 +103,10 @@ function multiplies([ofA, ofB]: Pair, layout: GemmLayout): boolean {
   const [wAcross, xAcross] = [alongA === "columnwise", alongB === "columnwise"];
   const a = only(ofA, alongA).quantize(values(3, wAcross ? K : N, wAcross ? N : K));
   const b = only(ofB, alongB).quantize(values(5, xAcross ? K : M, xAcross ? M : K));
-  const made = attempt(() => gemm({ a, b, layout, outDtype: "f32" }));
-  if (!made) return false;
+  const result = attempt(() => gemm({ a, b, layout, outDtype: "f32" }));
+  if (!result) return false;
   const expected = product([numbers(b), numbers(a)], [M, N, K], { xAcross, wAcross });
-  expect(difference(numbers(made.out), expected)).toBeLessThan(2 ** -12);
+  expect(difference(numbers(result.out), expected)).toBeLessThan(2 ** -12);
   return true;
 }
 
@@ -130,17 +130,17 @@ function trains([spec, other]: Pair, call: Call): boolean {
   const read = (source: Tensor, by: QuantizeSpec, direction: Direction): Float32Array =>
     numbers(only(by, direction).quantize(source));
   const input = new Variable(x, true);
-  const given = call === "quantized input" ? quantizerOf(backend(), other).quantize(x) : input;
+  const operand = call === "quantized input" ? quantizerOf(backend(), other).quantize(x) : input;
   try {
     const done = attempt(() => {
-      autocast({ recipe }, () => layer.forward(given)).backward(dy);
+      autocast({ recipe }, () => layer.forward(operand)).backward(dy);
       return true;
     });
     if (!done) return false;
     const ofWgrad = [read(dy, ofGradient, "columnwise"), read(x, ofInput, "columnwise")] as const;
     const dw = product(ofWgrad, [outward, inward, rows], { xAcross: true, wAcross: true });
     expect(difference(numbers(layer.weight.grad as Tensor), dw)).toBeLessThan(2 ** -6);
-    if (given !== input) return true;
+    if (operand !== input) return true;
     const ofDgrad = [read(dy, ofGradient, "rowwise"), read(w, specOf("weight"), "columnwise")] as const;
     const dx = product(ofDgrad, [rows, inward, outward], { xAcross: false, wAcross: true });
     expect(difference(numbers(wideOf("the gradient", input.grad as Tensor<"bf16">)), dx)).toBeLessThan(

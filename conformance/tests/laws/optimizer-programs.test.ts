@@ -109,10 +109,10 @@ const event: fc.Arbitrary<Event> = fc.oneof(
 
 function values(seed: number, [rows, columns]: readonly [number, number], of: number): Float32Array {
   const drawn = words(seed, rows * columns);
-  const made = Float32Array.from(drawn, (word) => (1 + (word & 127) / 128) * (word >>> 31 ? -1 : 1));
-  if (Number.isFinite(of)) return made.map((value) => value * of);
-  made[seed % made.length] = of;
-  return made;
+  const gradients = Float32Array.from(drawn, (word) => (1 + (word & 127) / 128) * (word >>> 31 ? -1 : 1));
+  if (Number.isFinite(of)) return gradients.map((value) => value * of);
+  gradients[seed % gradients.length] = of;
+  return gradients;
 }
 
 function wide(dtype: WideDType, data: Float32Array, shape: readonly [number, number]): Tensor<WideDType> {
@@ -141,9 +141,9 @@ class Side {
   constructor(settings: OptimizerModel, seed: number) {
     this.#settings = settings;
     this.parameters = new Map(KINDS.map((kind, i) => [kind, this.#parameter(kind, seed + i)]));
-    for (const [kind, { tensor: own }] of [...this.parameters].filter(([kind]) => kind === "fused")) {
+    for (const [kind, { tensor: weight }] of [...this.parameters].filter(([kind]) => kind === "fused")) {
       const parameter = this.parameters.get(kind) as Parameter;
-      parameter.mainGrad = persistent(zeros(backend(), "f32", own.shape));
+      parameter.mainGrad = persistent(zeros(backend(), "f32", weight.shape));
     }
     const { kind: name, ...numbers } = settings;
     const named = new Map<string, Parameter>(this.parameters);
@@ -151,8 +151,8 @@ class Side {
     this.modelled = new Map(
       KINDS.map((kind) => {
         const slot = this.optimizer.slots.get(kind);
-        const own = new Value(cast(seen(slot?.master as Tensor), dtypeOf(kind)), true);
-        return [kind, own] as const;
+        const master = new Value(cast(seen(slot?.master as Tensor), dtypeOf(kind)), true);
+        return [kind, master] as const;
       }),
     );
     const fused = this.modelled.get("fused") as ParameterModel;

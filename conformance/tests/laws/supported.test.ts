@@ -103,8 +103,10 @@ describe.each(AIMED)(
           const drawn = fc.sample(inputs(supported), { numRuns: draws, seed: seeded(1) });
           const fitting = drawn.filter((input) => allows(supported, input)).length;
           expect(fitting).toBeGreaterThanOrEqual(draws / MAX_DRAWS);
-          const asked = supportedInputs(operation, supported)[operation] as fc.Arbitrary<object> | undefined;
-          for (const input of fc.sample(asked ?? inputs(), { numRuns: 5, seed: seeded(2) }))
+          const arbitrary = supportedInputs(operation, supported)[operation] as
+            | fc.Arbitrary<object>
+            | undefined;
+          for (const input of fc.sample(arbitrary ?? inputs(), { numRuns: 5, seed: seeded(2) }))
             expect(allows(supported, input)).toBe(true);
         }),
         { numRuns: 20, examples: examples.map((each) => [each]) },

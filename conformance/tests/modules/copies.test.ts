@@ -117,7 +117,7 @@ it("each copy of a quantized tensor is made once, and a product reads it", () =>
       using layer = (LAYERS[name] as Make)(backend, options);
       prepare(layer, wanted);
       run(layer, drawn, [ROWS, FROM], () => backend.begin());
-      expect(backend.made).toBeGreaterThan(0);
+      expect(backend.created).toBeGreaterThan(0);
       expect(backend.finish()).toEqual([]);
     }),
     { numRuns: 200 },
@@ -133,11 +133,11 @@ it.each(Object.entries(LAYERS))(
       using layer = make(backend, {});
       const x = empty(backend, "bf16", [ROWS, FROM]);
       const made = (calibrating: boolean): number => {
-        const before = backend.made;
+        const before = backend.created;
         autocast({ recipe: recipeNamed(name), enabled: false, calibrating }, () =>
           layer.forward(new Variable(x)),
         );
-        return backend.made - before;
+        return backend.created - before;
       };
       const weights = [...layer.parameters()].filter(({ shape }) => shape.length === 2).length;
       expect([made(false), made(true)], name).toEqual([0, name.startsWith("delayed") ? 2 * weights : 0]);

@@ -38,7 +38,7 @@ describeOnRanks("ranks with a GPU each", () => {
     const programs = Array.from({ length: GPUS }, (_, rank) => cases.map((each) => each.programs[rank]));
     writeFileSync(file, JSON.stringify(programs));
     const ends = await runRanks(["programs", file], GPUS, onGpu, DEADLINE_MS);
-    for (const { said, stderr } of ends) {
+    for (const { report: said, stderr } of ends) {
       expect(said, stderr).toMatchObject({ live: 0, transport: { kind: "device" } });
     }
     assertExpected(cases, ends);
@@ -48,13 +48,13 @@ describeOnRanks("ranks with a GPU each", () => {
     const script = new URL("ranks/bulk.mjs", import.meta.url).pathname;
     const ends = await runRanks([String(SEED), String(RUNS), String(ELEMENTS)], GPUS, onGpu, 280_000, script);
     let same = 0;
-    for (const { said, stderr } of ends) {
+    for (const { report: said, stderr } of ends) {
       expect(said, stderr).toBeDefined();
       expect(said?.failure, JSON.stringify(said)).toBeUndefined();
       expect(said).toMatchObject({ live: 0, transport: { kind: "device" } });
       same += said?.same as number;
     }
-    process.stdout.write(`${same} elements: ${JSON.stringify(ends[0]?.said)}\n`);
+    process.stdout.write(`${same} elements: ${JSON.stringify(ends[0]?.report)}\n`);
   }, 300_000);
 });
 
@@ -70,7 +70,7 @@ describeOnRanks("a faulty rank with a GPU makes the others throw an error that n
     const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
     if (name === "sleeps") ranks[faulty]?.kill();
     await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
-    for (const { said, stderr } of ends) {
+    for (const { report: said, stderr } of ends) {
       expect(said?.error, stderr).toMatchObject({ type: "DistributedError", failure, operation });
       expect(messageOf(said)).toContain(`rank ${faulty}`);
     }

@@ -247,11 +247,11 @@ class Worst {
   /** The largest errors, measured with `oracle/core/wide.ts`. */
   settled(): Pick<Accuracy, "ulps" | "at" | "apart"> {
     const { exact } = this.measured;
-    const found = this.#candidates.map(({ x, got }) => ({
+    const errors = this.#candidates.map(({ x, got }) => ({
       at: x,
       ulps: wide.ulpsApart(got, exact(wide.real(x))),
     }));
-    const { ulps, at } = found.reduce((a, b) => (b.ulps > a.ulps ? b : a), { ulps: 0, at: 0 });
+    const { ulps, at } = errors.reduce((a, b) => (b.ulps > a.ulps ? b : a), { ulps: 0, at: 0 });
     const { error, x, got } = this.#apart;
     const near = error > 0 ? Number((wide.real(got) - exact(wide.real(x))) >> 128n) / 2 ** 128 : 0;
     return { ulps, at, apart: Math.abs(near) };

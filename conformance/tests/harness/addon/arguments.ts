@@ -111,7 +111,7 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
     const value = placed(lines, length, unit)[field] as number;
     return field === "swizzled" && choice === 5 ? 1 : value;
   }
-  const known: Readonly<Record<string, number>> = {
+  const consistent: Readonly<Record<string, number>> = {
     rows,
     columns,
     plan: drawn.plan,
@@ -138,7 +138,7 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
     stride: rows * columns,
     ownAt: 0,
   };
-  if (name in known) return known[name] as number;
+  if (name in consistent) return consistent[name] as number;
   if (name === "workspace") return drawn.workspace;
   if (kind === "pointer") return drawn.addresses[i % drawn.addresses.length] as number;
   if (kind === "activation") return choice;
@@ -188,45 +188,45 @@ const slots = (
   return fc
     .tuple(fc.integer({ min: 0, max: 3 }), wild, drawn, astray, absent, without)
     .map(([mode, any, kind, wrong, [every, from, many], left]) => {
-      const made = Float64Array.from({ length: size }, (_, i) =>
+      const slotValues = Float64Array.from({ length: size }, (_, i) =>
         mode === 0 ? (any[i % any.length] as number) : fitting(declared[i] as Slot, i, kind),
       );
-      const words = new BigUint64Array(made.buffer);
+      const words = new BigUint64Array(slotValues.buffer);
       if (mode === 0) for (let i = 0; every > 0 && i < size; i += every) words[i] = ABSENT;
-      if (mode > 1) for (const [i, value] of wrong) made[i] = value;
+      if (mode > 1) for (const [i, value] of wrong) slotValues[i] = value;
       if (mode === 2)
         for (const [i, { optional }] of declared.entries()) if (optional && left[i]) words[i] = ABSENT;
       if (mode > 2) words.fill(ABSENT, from, Math.min(from + many, size));
-      return made;
+      return slotValues;
     });
 };
 
 /** Values that native code must refuse in place of the argument array, and argument arrays in other kinds of memory. */
-function instead(given: Float64Array, kind: number): unknown {
-  const { length } = given;
+function instead(args: Float64Array, kind: number): unknown {
+  const { length } = args;
   const shared = new Float64Array(new SharedArrayBuffer(8 * length));
-  shared.set(given);
-  const detached = given.slice();
+  shared.set(args);
+  const detached = args.slice();
   structuredClone(detached, { transfer: [detached.buffer] });
   const others = [
     shared,
     detached,
-    given.subarray(1),
+    args.subarray(1),
     new Float64Array(length + 1),
     new Float64Array(0),
     new Float32Array(length),
     new BigUint64Array(length),
     new Uint8Array(8 * length),
-    new DataView(given.buffer),
-    given.buffer,
-    Array.from(given),
-    new Proxy(given, {}),
-    Object.create(given),
+    new DataView(args.buffer),
+    args.buffer,
+    Array.from(args),
+    new Proxy(args, {}),
+    Object.create(args),
     { length },
     undefined,
     7,
   ];
-  return others[kind] ?? given;
+  return others[kind] ?? args;
 }
 
 type AddonFunction = (typeof NATIVE_OPERATIONS)[number] | (typeof DIRECT)[number];
@@ -314,14 +314,14 @@ export async function survivesArguments(
       handles,
       fc.integer({ min: 0, max: 199 }),
       direct,
-      ([name, given], handle, kind, drawn) => {
+      ([name, subset], handle, kind, drawn) => {
         // the blocks and plans that other calls use are not freed
         if (name === "free" && typeof drawn[0] === "number")
           drawn[0] = addon.allocate(device, drawn[0] & 0xfff);
-        if (name === "gemmForget" && plans.includes(given[0] ?? 0))
-          given[0] = preparedPlan(addon, device, false);
+        if (name === "gemmForget" && plans.includes(subset[0] ?? 0))
+          subset[0] = preparedPlan(addon, device, false);
         const isDirect = (DIRECT as readonly string[]).includes(name);
-        const args = isDirect ? drawn : [instead(given, kind)];
+        const args = isDirect ? drawn : [instead(subset, kind)];
         try {
           const answer = Reflect.apply(addon[name] as (...args: unknown[]) => unknown, addon, [
             handle,

@@ -175,12 +175,12 @@ export function gemmArgs(
 }
 
 /** The arguments of `gemmArgs` after the backend. */
-type Given = Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never;
+type GemmArgsParameters = Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never;
 
 /** Runs products that the fake GPU supports, with operands on `backend`. */
 export function runsProducts(backend: () => Backend) {
-  return (gpu: FakeGpu, ...given: Given): ReturnType<typeof gemmArgs> => {
-    const args = gemmArgs(backend(), ...given);
+  return (gpu: FakeGpu, ...parameters: GemmArgsParameters): ReturnType<typeof gemmArgs> => {
+    const args = gemmArgs(backend(), ...parameters);
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true });
     lowering.run(gpu.context, args);
     return args;

@@ -56,9 +56,9 @@ function withoutFences<T>(body: () => T): T {
 export function fencedAddon(addon: AddonExports): AddonExports {
   const sizes = new WeakMap<DeviceHandle, Map<number, number>>();
   const sizesOn = (device: DeviceHandle): Map<number, number> => {
-    const known = sizes.get(device) ?? new Map<number, number>();
-    sizes.set(device, known);
-    return known;
+    const blocks = sizes.get(device) ?? new Map<number, number>();
+    sizes.set(device, blocks);
+    return blocks;
   };
   // allocated during a capture, so their fences are written only by the replay
   let unwritten: [device: DeviceHandle, address: number, bytes: number][] | undefined;
@@ -83,8 +83,8 @@ export function fencedAddon(addon: AddonExports): AddonExports {
     captureEnd: (device) => captured(() => addon.captureEnd(device)),
     captureAbort: (device) => captured(() => addon.captureAbort(device)),
     allocate(device, bytes) {
-      const whole = withoutFences(() => addon.allocate(device, bytes + 2 * FENCE_BYTES));
-      const address = whole + FENCE_BYTES;
+      const block = withoutFences(() => addon.allocate(device, bytes + 2 * FENCE_BYTES));
+      const address = block + FENCE_BYTES;
       fence(device, address, bytes);
       unwritten?.push([device, address, bytes]);
       poison(addon, device, address, bytes);

@@ -27,7 +27,7 @@ interface FoldCase {
   readonly how: (typeof HOWS)[number];
   readonly parts: readonly PlainTensor<WideDType>[];
   /** The rank whose part is stored separately. If it is out of range, all parts are stored together. */
-  readonly own: number;
+  readonly separateRank: number;
   readonly gap: number;
   readonly skips: readonly number[];
   /** Whether the result overwrites the separate part. */
@@ -47,7 +47,7 @@ const foldCase: fc.Arbitrary<FoldCase> = fc
     fc.record({
       how: fc.constantFrom(...HOWS),
       parts: fc.array(wideTensor([count], { dtype, edges: EDGES }), { minLength: ranks, maxLength: ranks }),
-      own: fc.nat(ranks),
+      separateRank: fc.nat(ranks),
       gap: fc.constantFrom(0, 0, 8, 3),
       skips: fc.array(fc.constantFrom(0, 0, 0, 8, 1), { minLength: 3, maxLength: 3 }),
       inPlace: fc.boolean(),
@@ -79,13 +79,13 @@ export function checkFold(
   const addon = namingArguments(exports);
   const device: DeviceHandle = new addon.Device(0);
   const check = (drawn: FoldCase): void => {
-    const { how, parts, own, gap, skips, inPlace } = drawn;
+    const { how, parts, separateRank, gap, skips, inPlace } = drawn;
     const { dtype, shape } = parts[0] as PlainTensor<WideDType>;
     const [count] = shape as [number];
     const bytes = storageBits(dtype) / 8;
     const stride = count + gap;
     const [first, second, third] = skips.map((skip) => skip * bytes) as [number, number, number];
-    const isApart = own < parts.length;
+    const isApart = separateRank < parts.length;
     const blocks = [
       addon.allocate(device, first + parts.length * stride * bytes),
       addon.allocate(device, second + count * bytes),
@@ -95,14 +95,14 @@ export function checkFold(
     const out = inPlace && isApart ? mine : blocks[2] + third;
     let slot = 0;
     for (const [rank, part] of parts.entries()) {
-      const to = isApart && rank === own ? mine : at + slot++ * stride * bytes;
+      const to = isApart && rank === separateRank ? mine : at + slot++ * stride * bytes;
       if (count > 0) addon.write(device, to, bytesOf(part));
     }
     addon.fold(device, {
       parts: at,
       stride,
       own: isApart ? mine : undefined,
-      ownAt: isApart ? own : undefined,
+      ownAt: isApart ? separateRank : undefined,
       ranks: parts.length,
       type: WIDE[dtype],
       sumType: how === "ring" ? WIDE[dtype] : WIDE.f32,

@@ -168,10 +168,10 @@ const OTHER_TYPES = ["f32", "bf16", "f16", "i32", "u8", "u16", "u32", "e4m3", "e
  */
 function takes(
   { classes, works, fields }: Taken,
-  made: { readonly prototype: object; readonly name: string },
+  target: { readonly prototype: object; readonly name: string },
 ) {
-  if (classes.has(made.name)) return true;
-  return works && [...fields].every(([key, { optional }]) => optional || key in made.prototype);
+  if (classes.has(target.name)) return true;
+  return works && [...fields].every(([key, { optional }]) => optional || key in target.prototype);
 }
 
 function tensors({ taken, anyType, accompanied, valid }: Place): readonly Candidate[] {
@@ -208,9 +208,9 @@ function tensors({ taken, anyType, accompanied, valid }: Place): readonly Candid
     {
       label: "a tensor that was disposed of",
       value: (world) => {
-        const made = world.tensor(valid instanceof Tensor ? valid.dtype : "f32", shape);
-        made.dispose();
-        return made;
+        const created = world.tensor(valid instanceof Tensor ? valid.dtype : "f32", shape);
+        created.dispose();
+        return created;
       },
       wrong: !isOwned,
     },
@@ -251,9 +251,9 @@ function quantized(label: string, value: (world: World) => QuantizedTensor, wron
 }
 
 function disposedQuantized(world: World): QuantizedTensor {
-  const made = world.quantized();
-  made.dispose();
-  return made;
+  const quantized = world.quantized();
+  quantized.dispose();
+  return quantized;
 }
 
 /** Two tensors in one memory block, with the contents of `x` and `y`. The second starts `distance` bytes after the first. */
@@ -261,13 +261,13 @@ export function laid(x: Tensor, y: Tensor, distance: number): readonly [Tensor, 
   const { backend } = x;
   const [first, second] = [Math.max(0, -distance), Math.max(0, distance)];
   const storage = new Storage(backend.memory, Math.max(first + x.byteLength, second + y.byteLength));
-  const made = [
+  const candidates = [
     tensorAt(backend, x.dtype, x.shape, storage.retain(), first),
     tensorAt(backend, y.dtype, y.shape, storage.retain(), second),
   ] as const;
   storage.release();
-  for (const each of made) filled(each);
-  return made;
+  for (const each of candidates) filled(each);
+  return candidates;
 }
 
 /**

@@ -41,14 +41,14 @@ export function declared(...entries: readonly string[]): Declarations {
     types: [],
   });
   const checker = program.getTypeChecker();
-  const found = new Finder(checker);
+  const finder = new Finder(checker);
   for (const file of files) {
     const source = program.getSourceFile(file);
     const module = source && checker.getSymbolAtLocation(source);
     if (!module) throw new Error(`${file} is not there; npm run build makes it`);
-    found.visitModule(module, "");
+    finder.visitModule(module, "");
   }
-  const { callables, data } = found;
+  const { callables, data } = finder;
   return { checker, callables: [...callables.values()], data };
 }
 
@@ -84,8 +84,8 @@ class Finder {
     const isAbstract = symbol.declarations?.some(
       (each) => ts.getCombinedModifierFlags(each) & ts.ModifierFlags.Abstract,
     );
-    const [made] = this.checker.getTypeOfSymbol(symbol).getConstructSignatures();
-    if (made && !isAbstract) this.#add(name, made, symbol);
+    const [construct] = this.checker.getTypeOfSymbol(symbol).getConstructSignatures();
+    if (construct && !isAbstract) this.#add(name, construct, symbol);
     const instance = this.checker.getDeclaredTypeOfSymbol(symbol);
     for (const member of this.checker.getPropertiesOfType(instance)) {
       const declaration = member.valueDeclaration;

@@ -29,8 +29,8 @@ export function completed({ checker, callables }: Declarations, rows: DerivedRow
 
 function derived(checker: ts.TypeChecker, { name, parameters }: Callable, row: DerivedRow): Row {
   const valueFor = (world: World, type: ts.Type, path: string): unknown => {
-    const given = row.values?.[path];
-    if (given !== undefined) return given;
+    const listed = row.values?.[path];
+    if (listed !== undefined) return listed;
     const { classes, dtypes, literals, kinds, fields } = takenBy(checker, type);
     const domain = row.numbers?.[path];
     if (classes.has("Tensor"))

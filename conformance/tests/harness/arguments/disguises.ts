@@ -55,17 +55,17 @@ function changingProxy(value: object, later: Later): object {
   const readers = new Map<PropertyKey, () => unknown>();
   return new Proxy(value, {
     get(target, key) {
-      const known = readers.get(key) ?? changing(Reflect.get(target, key), later);
-      readers.set(key, known);
+      const reader = readers.get(key) ?? changing(Reflect.get(target, key), later);
+      readers.set(key, reader);
       // the library does not store methods or the length of an array
-      return typeof key === "symbol" || key === "constructor" ? Reflect.get(target, key) : known();
+      return typeof key === "symbol" || key === "constructor" ? Reflect.get(target, key) : reader();
     },
   });
 }
 
 /** A subclass of the value's class, with getters and methods that lie. */
-function lyingSubclass(given: object): object {
-  const value = Array.isArray(given) ? [...(given as unknown[])] : given;
+function lyingSubclass(original: object): object {
+  const value = Array.isArray(original) ? [...(original as unknown[])] : original;
   const lies = [
     "map",
     "every",
@@ -148,11 +148,11 @@ const OF_OBJECTS = ["a proxy", "its prototype", "an heir", "a throwing proxy", "
 
 /** All ways to disguise the objects and arrays in `args`. */
 export function costumesOf(args: readonly unknown[]): readonly Costume[] {
-  const found: Costume[] = [];
+  const costumes: Costume[] = [];
   const visit = (value: unknown, path: readonly (string | number)[]): void => {
     if (typeof value !== "object" || value === null) return;
     const add = (kinds: readonly Kind[], isFaithful: boolean): void => {
-      for (const kind of kinds) found.push({ path, kind, isFaithful });
+      for (const kind of kinds) costumes.push({ path, kind, isFaithful });
     };
     if (isPlain(value) || Array.isArray(value)) {
       add(isPlain(value) ? OF_PLAIN : OF_LISTS, true);
@@ -168,7 +168,7 @@ export function costumesOf(args: readonly unknown[]): readonly Costume[] {
       );
   };
   for (const [i, each] of args.entries()) visit(each, [i]);
-  return found;
+  return costumes;
 }
 
 /** Returns the arguments with one value disguised. */

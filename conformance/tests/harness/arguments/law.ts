@@ -43,14 +43,14 @@ export function trialsOf(
   row: Row,
   backends: Backends,
 ): readonly Trial[] {
-  const given = new Set<string>();
+  const paths = new Set<string>();
   const declaredPaths = new Set<string>();
   const trials = row.calls.flatMap((args, call) =>
     inWorld(backends, (world) => {
       const self = row.self?.(world);
       const valid = args(world);
       const spots = spotsOf(checker, callable, valid, declaredPaths);
-      for (const { path } of spots) given.add(path);
+      for (const { path } of spots) paths.add(path);
       const bound = spots.filter(({ valid: x }) => x instanceof Tensor || x instanceof QuantizedTensor);
       const others = (self && !row.unbound ? 1 : 0) + backendsIn(valid, world);
       return [
@@ -60,7 +60,7 @@ export function trialsOf(
       ].map((each) => ({ ...each, callable, row, call }));
     }),
   );
-  const missing = [...declaredPaths].filter((path) => !given.has(path) && !row.free?.[path]);
+  const missing = [...declaredPaths].filter((path) => !paths.has(path) && !row.free?.[path]);
   if (missing.length > 0)
     throw new Error(
       `${callable.name}: its row gives no value for ${missing.join(", ")}; add them to a valid call`,
@@ -285,17 +285,17 @@ function differences(
   return [...keys].filter((key) => before[key] !== after[key]).join(", ");
 }
 
-function dispose(made: unknown): void {
+function dispose(result: unknown): void {
   const method: unknown =
-    typeof made === "object" && made !== null ? Reflect.get(made, "dispose") : undefined;
-  if (typeof method === "function") Reflect.apply(method, made, []);
-  else if (made instanceof Object && Symbol.dispose in made) (made as Disposable)[Symbol.dispose]();
+    typeof result === "object" && result !== null ? Reflect.get(result, "dispose") : undefined;
+  if (typeof method === "function") Reflect.apply(method, result, []);
+  else if (result instanceof Object && Symbol.dispose in result) (result as Disposable)[Symbol.dispose]();
 }
 
 /** Disposes of everything that an accepted call returned. */
-function disposeAll(made: unknown): void {
-  dispose(made);
-  if (isPlain(made)) for (const each of Object.values(made)) dispose(each);
+function disposeAll(result: unknown): void {
+  dispose(result);
+  if (isPlain(result)) for (const each of Object.values(result)) dispose(each);
 }
 
 /** Makes a valid call. It must be accepted, and may write only the tensors that its row lists. */
@@ -339,10 +339,10 @@ async function validly(
 }
 
 function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown): ReadonlySet<Tensor> {
-  const found = new Set<Tensor>();
+  const tensors = new Set<Tensor>();
   const add = (x: unknown): void => {
-    if (x instanceof Tensor) found.add(x);
-    else if (x instanceof QuantizedTensor) for (const member of x.members) found.add(member);
+    if (x instanceof Tensor) tensors.add(x);
+    else if (x instanceof QuantizedTensor) for (const member of x.members) tensors.add(member);
   };
   for (const path of writes) {
     const [root, ...keys] = path.split(".");
@@ -354,5 +354,5 @@ function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown
       add(at);
     }
   }
-  return found;
+  return tensors;
 }

@@ -76,15 +76,15 @@ export function useBackends(): () => Backends {
 export function targetOf({ name }: Callable): Target {
   const [first = "", second] = name.split(".");
   const entry = ENTRIES.find(([, exported]) => first in exported)?.[1];
-  const found: unknown = entry && Reflect.get(entry, first);
+  const value: unknown = entry && Reflect.get(entry, first);
   if (second === undefined) {
     return (_self, args) =>
-      isClass(found)
-        ? Reflect.construct(found, args)
-        : Reflect.apply(found as () => unknown, undefined, args);
+      isClass(value)
+        ? Reflect.construct(value, args)
+        : Reflect.apply(value as () => unknown, undefined, args);
   }
-  if (typeof found !== "function")
-    return (_self, args) => Reflect.apply(Reflect.get(found as object, second), undefined, args);
+  if (typeof value !== "function")
+    return (_self, args) => Reflect.apply(Reflect.get(value as object, second), undefined, args);
   return (self, args) => Reflect.apply(Reflect.get(self as object, second), self, args);
 }
 

@@ -32,13 +32,13 @@ const onGroup = (call: Row["calls"][0], rest: Partial<Row> = {}): Row => ({
 
 const layer = (w: World): Linear => w.own(new Linear(w.backend, COLUMNS, 32));
 
-const known = new WeakMap<World, FullySharded>();
+const shardedOf = new WeakMap<World, FullySharded>();
 
 /** One sharded module in each world. The calls name its parameters. */
 function sharded(w: World): FullySharded {
-  const made = known.get(w) ?? fullyShard(layer(w), alone(w));
-  known.set(w, made);
-  return made;
+  const module = shardedOf.get(w) ?? fullyShard(layer(w), alone(w));
+  shardedOf.set(w, module);
+  return module;
 }
 
 const firstOf = (w: World): Parameter => sharded(w).module.parameters()[0] as Parameter;

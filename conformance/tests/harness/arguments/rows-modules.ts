@@ -61,9 +61,9 @@ const onModule = (make: (w: World) => Module, call: Row["calls"][0]): Row => ({
 const forwardCall = (w: World) => [w.tensor(), { ...CALL, skipFp8WeightUpdate: w.scalar(0) }];
 
 const leaf = (w: World): Variable => {
-  const made = new Variable(w.tensor("bf16"), true);
-  w.own({ dispose: () => made.zeroGrad() });
-  return made;
+  const variable = new Variable(w.tensor("bf16"), true);
+  w.own({ dispose: () => variable.zeroGrad() });
+  return variable;
 };
 
 const map = (w: World): ReadonlyMap<string, Parameter> =>

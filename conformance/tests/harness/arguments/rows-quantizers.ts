@@ -25,17 +25,23 @@ interface Made {
   /** Whether the quantizer holds no tensor. */
   readonly unbound: boolean;
   /** Whether it rounds stochastically, so that it accepts random bits. */
-  readonly given: boolean;
+  readonly isStochastic: boolean;
 }
 
 const MADE: readonly Made[] = [
-  { name: "Quantizer", rule: undefined, make: () => new Float8BlockQuantizer(), unbound: true, given: false },
+  {
+    name: "Quantizer",
+    rule: undefined,
+    make: () => new Float8BlockQuantizer(),
+    unbound: true,
+    isStochastic: false,
+  },
   {
     name: "StochasticQuantizer",
     rule: undefined,
     make: () => new MXFP8Quantizer(),
     unbound: true,
-    given: false,
+    isStochastic: false,
   },
   ...BLOCK_FORMAT_NAMES.map((format): Made => {
     const { scaleSource, options, rules } = blockFormat(format);
@@ -49,7 +55,7 @@ const MADE: readonly Made[] = [
           ...(options.includes("stochastic") ? { stochastic: true, random: w.random, columnwise: true } : {}),
         }),
       unbound: !isGiven,
-      given: options.includes("stochastic"),
+      isStochastic: options.includes("stochastic"),
     };
   }),
 ];
@@ -164,7 +170,7 @@ const randomBits = (w: World) => ({
   randomBitsColumnwise: w.tensor("u32", [w.columns, w.rows]),
 });
 
-function methods({ make, unbound, given }: Made): Rows {
+function methods({ make, unbound, isStochastic }: Made): Rows {
   const source = (w: World) => w.tensor("bf16");
   const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
     calls: [call],
@@ -178,8 +184,8 @@ function methods({ make, unbound, given }: Made): Rows {
     setUsage: row(() => [{ rowwise: true, columnwise: true }]),
     makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
     quantize: {
-      ...row((w) => [source(w), {}], given ? {} : { free: NOT_STOCHASTIC }),
-      ...(given ? { calls: [(w) => [source(w)], (w) => [source(w), randomBits(w)]] } : {}),
+      ...row((w) => [source(w), {}], isStochastic ? {} : { free: NOT_STOCHASTIC }),
+      ...(isStochastic ? { calls: [(w) => [source(w)], (w) => [source(w), randomBits(w)]] } : {}),
     },
     activationQuantize: {
       ...row((w) => [w.tensor("bf16"), { kind: "silu", gated: false, grad: w.tensor("bf16") }], {
@@ -215,10 +221,10 @@ function methods({ make, unbound, given }: Made): Rows {
         (w) => [
           source(w),
           w.quantized(last ?? make(w)),
-          { noop: w.scalar(0), ...(given ? randomBits(w) : {}) },
+          { noop: w.scalar(0), ...(isStochastic ? randomBits(w) : {}) },
         ],
       ],
-      ...(given ? {} : { free: NOT_STOCHASTIC }),
+      ...(isStochastic ? {} : { free: NOT_STOCHASTIC }),
       self: (w) => {
         last = make(w);
         return last;
@@ -281,8 +287,8 @@ export const QUANTIZER_ROWS: DerivedRows = {
   QuantizedTensor: {
     calls: [
       (w) => {
-        const made = both(w);
-        return [fieldsOf(made, new Float8CurrentScalingQuantizer())];
+        const quantized = both(w);
+        return [fieldsOf(quantized, new Float8CurrentScalingQuantizer())];
       },
       (w) => {
         const quantizer = new NVFP4Quantizer({ columnwise: true });

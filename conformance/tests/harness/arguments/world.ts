@@ -69,11 +69,11 @@ export class World {
     shape: Shape = this.shape,
     backend = this.backend,
   ): Tensor<D> {
-    const made = filled(empty(backend, dtype, shape));
-    this.watch(`${dtype} ${this.#tensors.size}`, made);
+    const created = filled(empty(backend, dtype, shape));
+    this.watch(`${dtype} ${this.#tensors.size}`, created);
     const canary = filled(empty(backend, "u8", [96]));
     this.watch(`canary ${this.#canaries++}`, canary);
-    return made;
+    return created;
   }
 
   scalar(value = 1): Tensor<"f32"> {
@@ -84,9 +84,10 @@ export class World {
     quantizer: Quantizer = new Float8CurrentScalingQuantizer(),
     backend = this.backend,
   ): QuantizedTensor {
-    const made = quantizer.quantize(this.tensor("bf16", this.shape, backend));
-    for (const [i, member] of made.members.entries()) this.watch(`member ${i} ${this.#tensors.size}`, member);
-    return made;
+    const result = quantizer.quantize(this.tensor("bf16", this.shape, backend));
+    for (const [i, member] of result.members.entries())
+      this.watch(`member ${i} ${this.#tensors.size}`, member);
+    return result;
   }
 
   /** Checks that the bytes of `x` do not change, unless the row lists it as written. */
@@ -95,9 +96,9 @@ export class World {
   }
 
   /** Disposes of an object at the end. */
-  own<T extends Ended>(made: T): T {
-    this.#ended.push(made);
-    return made;
+  own<T extends Ended>(object: T): T {
+    this.#ended.push(object);
+    return object;
   }
 
   /** All state that a refused call may not change. */
@@ -142,9 +143,9 @@ let identified = 0;
 
 function identify(of: object | undefined): number | undefined {
   if (!of) return undefined;
-  const known = identities.get(of) ?? ++identified;
-  identities.set(of, known);
-  return known;
+  const identity = identities.get(of) ?? ++identified;
+  identities.set(of, identity);
+  return identity;
 }
 
 function hex(x: Tensor): string {

@@ -25,9 +25,9 @@ export const WRONG: Readonly<Record<string, () => unknown>> = {
   "deep arrays": () => nested(20_000, (inner) => [inner]),
   "deep objects": () => nested(20_000, (inner) => ({ inner })),
   "an object that holds itself": () => {
-    const own: Record<string, unknown> = {};
-    own.own = own;
-    return own;
+    const cyclic: Record<string, unknown> = {};
+    cyclic.own = cyclic;
+    return cyclic;
   },
   "valueOf and toString": () => ({ valueOf: () => 4, toString: () => "e4m3", [Symbol.toPrimitive]: () => 4 }),
   "a toString that throws": () => ({ toString: fail, valueOf: fail, toJSON: fail }),
@@ -56,17 +56,17 @@ export const WRONG: Readonly<Record<string, () => unknown>> = {
       },
     ),
   "a detached array": () => {
-    const made = new Float32Array(8);
-    structuredClone(made, { transfer: [made.buffer] });
-    return made;
+    const array = new Float32Array(8);
+    structuredClone(array, { transfer: [array.buffer] });
+    return array;
   },
   "a shared array": () => new Float32Array(new SharedArrayBuffer(64)),
   "a resizable array": () => {
     const buffer = Reflect.construct(ArrayBuffer, [64, { maxByteLength: 128 }]) as ArrayBuffer;
-    const made = new Float32Array(buffer);
+    const array = new Float32Array(buffer);
     const resize: unknown = Reflect.get(buffer, "resize");
     if (typeof resize === "function") Reflect.apply(resize, buffer, [4]);
-    return made;
+    return array;
   },
   "a DataView": () => new DataView(new ArrayBuffer(8)),
   "a Map": () => new Map([["a", 1]]),
@@ -86,22 +86,22 @@ function fail(): never {
 }
 
 function nested(depth: number, wrap: (inner: unknown) => unknown): unknown {
-  let made: unknown = 1;
-  for (let i = 0; i < depth; i++) made = wrap(made);
-  return made;
+  let value: unknown = 1;
+  for (let i = 0; i < depth; i++) value = wrap(value);
+  return value;
 }
 
 /** The paths of all values in the arguments: each argument, each option, each element. */
 export function spotsIn(args: readonly unknown[]): readonly Path[] {
-  const found: Path[] = [];
+  const paths: Path[] = [];
   const visit = (value: unknown, path: Path): void => {
-    found.push(path);
+    paths.push(path);
     if (typeof value !== "object" || value === null || path.length > 4) return;
     if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return;
     for (const [key, each] of Object.entries(value)) visit(each, [...path, key]);
   };
   for (const [i, each] of args.entries()) visit(each, [i]);
-  return found;
+  return paths;
 }
 
 /** Whether the value at this path is a function. */

@@ -32,8 +32,10 @@ export function hashesOf(answer: Answer): Hashes {
 function canonical(part: PlainTensor): Uint8Array {
   const { codes, dtype } = part;
   const nan = nanIsClass(dtype);
-  const made = nan ? codes.map((code) => (Number.isNaN(codeValue(dtype, code)) ? 0xffffffff : code)) : codes;
-  return new Uint8Array(made.buffer, made.byteOffset, made.byteLength);
+  const canonicalCodes = nan
+    ? codes.map((code) => (Number.isNaN(codeValue(dtype, code)) ? 0xffffffff : code))
+    : codes;
+  return new Uint8Array(canonicalCodes.buffer, canonicalCodes.byteOffset, canonicalCodes.byteLength);
 }
 
 /** Values of a wide type; a fifth of them are specials or have any magnitude. */

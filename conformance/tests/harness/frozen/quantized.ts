@@ -131,15 +131,15 @@ function activations(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) => {
     const [rows, columns] = shapeFor(spec);
     const x = values("bf16", [rows, columns], 400 + i);
-    const beside = values("bf16", [rows, 2 * columns], 430 + i);
+    const pair = values("bf16", [rows, 2 * columns], 430 + i);
     const how = bothCopies(spec, i);
     const form = (label: string) => `${labelOf(spec)}, ${label}`;
-    const made = [
+    const cases = [
       frozenCase("activationQuantize", form("gelu"), { ...how, x, kind: "gelu", gated: false }),
-      frozenCase("activationQuantize", form("gated silu"), { ...how, x: beside, kind: "silu", gated: true }),
+      frozenCase("activationQuantize", form("gated silu"), { ...how, x: pair, kind: "silu", gated: true }),
     ];
     const back = { ...how, x, kind: "gelu" as const, gated: false, grad: values("bf16", x.shape, 460 + i) };
-    return [...made, frozenCase("activationQuantize", form("gelu's gradient"), back)];
+    return [...cases, frozenCase("activationQuantize", form("gelu's gradient"), back)];
   });
 }
 

@@ -62,9 +62,9 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
       expect(result.failure).toBeUndefined();
       if (DECLINES.includes(law.operation)) expect(result.runs).toBeGreaterThan(runs / 4);
       else {
-        const known = result.declined.filter(({ reason }) => REASONS[law.operation]?.test(reason));
-        expect(result.declined).toEqual(known);
-        expect(result.runs + known.reduce((sum, { count }) => sum + count, 0)).toBe(runs);
+        const explained = result.declined.filter(({ reason }) => REASONS[law.operation]?.test(reason));
+        expect(result.declined).toEqual(explained);
+        expect(result.runs + explained.reduce((sum, { count }) => sum + count, 0)).toBe(runs);
       }
       return result;
     };

@@ -99,8 +99,13 @@ function moved(
 }
 
 /** The start of the window, a multiple of 128, and its length. */
-function windowOf(size: number, length: number, seed: number, whole: boolean): readonly [number, number] {
-  if (whole || size <= length) return [0, size];
+function windowOf(
+  size: number,
+  length: number,
+  seed: number,
+  isComplete: boolean,
+): readonly [number, number] {
+  if (isComplete || size <= length) return [0, size];
   const first = 128 * (seed % Math.ceil(size / 128));
   return [first, Math.min(length, size - first)];
 }
@@ -137,9 +142,9 @@ export function describeProducts(names: readonly string[]): void {
       });
       const onGpu: GemmOptions = { ...options, a, b, ...extra(gpu(), [0, m], [0, n]) };
       const { out, plan } = gemm(onGpu);
-      const whole = m * n * k <= FULL;
-      const rows = windowOf(m, WINDOW.rows, seed, whole);
-      const columns = windowOf(n, WINDOW.columns, seed >>> 8, whole);
+      const isComplete = m * n * k <= FULL;
+      const rows = windowOf(m, WINDOW.rows, seed, isComplete);
+      const columns = windowOf(n, WINDOW.columns, seed >>> 8, isComplete);
       const { splitK: _, ...planned } = options;
       const { out: expected } = gemm({
         ...planned,

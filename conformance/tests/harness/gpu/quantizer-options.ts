@@ -37,8 +37,8 @@ interface Aim {
 
 /** A matrix from `wideMatrix`, with planted values that are difficult for the blocks of the spec. */
 function planted(aim: Aim): PlainTensor<WideDType> {
-  const [made] = fc.sample(wideMatrix(aim), { numRuns: 1, seed: SEED + 3 });
-  return made as PlainTensor<WideDType>;
+  const [matrix] = fc.sample(wideMatrix(aim), { numRuns: 1, seed: SEED + 3 });
+  return matrix as PlainTensor<WideDType>;
 }
 
 /**
@@ -69,12 +69,12 @@ function matrixFor(
   const { max } = factsOf(spec.format);
   const aim = draw === planted ? { dtype, shape, block, max } : { dtype, shape, block: 0, max: 0 };
   const key = JSON.stringify([aim, draw.name]);
-  const known = drawn.get(key);
-  if (known) return known;
-  const made = draw(aim);
+  const cached = drawn.get(key);
+  if (cached) return cached;
+  const matrix = draw(aim);
   drawn.clear();
-  drawn.set(key, made);
-  return made;
+  drawn.set(key, matrix);
+  return matrix;
 }
 
 const BOTH = { rowwise: true, columnwise: true };
@@ -143,10 +143,10 @@ export function describeOptionsOnGpu(group: keyof typeof QUANTIZER_GROUPS): void
 
     describe.each(QUANTIZER_GROUPS[group])("%s with any three options", (name) => {
       const shape = SHAPES[BLOCK_FORMATS[name].multiple] as Shape;
-      for (const told of toldTogether(name, 3, [undefined]))
-        it(nameOf(told), () => {
-          compare(told, shape);
-          compare({ ...told, noop: 1 }, shape);
+      for (const options of toldTogether(name, 3, [undefined]))
+        it(nameOf(options), () => {
+          compare(options, shape);
+          compare({ ...options, noop: 1 }, shape);
         });
     });
   });
@@ -159,11 +159,11 @@ export function describeSizesOnGpu(): void {
 
     describe("of more tiles than a GPU runs at once", () => {
       const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
-      for (const told of MANY) {
+      for (const options of MANY) {
         // formats that accept any size get an odd number of lines, so that there is padding to clear
-        const odd = BLOCK_FORMATS[told.spec.quantizer].multiple === 1 ? 1 : 0;
+        const odd = BLOCK_FORMATS[options.spec.quantizer].multiple === 1 ? 1 : 0;
         const shape = [rows + odd, columns + odd];
-        it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
+        it(`${nameOf(options)} [${shape}]`, () => compare(options, shape, peaked));
       }
     });
 
@@ -178,8 +178,8 @@ export function describeSizesOnGpu(): void {
             [short, long],
             [long, short],
           ] as const) {
-            const told = { spec, usage: BOTH, scaleLayout, dtype, noop: undefined, records: true };
-            it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
+            const options = { spec, usage: BOTH, scaleLayout, dtype, noop: undefined, records: true };
+            it(`${nameOf(options)} [${shape}]`, () => compare(options, shape, peaked));
           }
       }
     });

@@ -30,9 +30,10 @@ const drawn = new Map<string, PlainTensor<WideDType>>();
 /** The blocks of a type, created once. */
 function matrixOf(dtype: WideDType, block: number): PlainTensor<WideDType> {
   const key = `${dtype} ${block}`;
-  const made = drawn.get(key) ?? matrixOfAmaxes(amaxesOf(dtype), dtype, block, { across: false, seed: SEED });
-  drawn.set(key, made);
-  return made;
+  const matrix =
+    drawn.get(key) ?? matrixOfAmaxes(amaxesOf(dtype), dtype, block, { across: false, seed: SEED });
+  drawn.set(key, matrix);
+  return matrix;
 }
 
 /** Tests the rules and scalings of a group of quantizers. */
@@ -50,11 +51,11 @@ function describeRules(names: readonly BlockFormatName[]): void {
       const { quantizer, format, scaleRule, elementScaling, tile } = spec;
       it.each(tensorAmaxesOf(spec))(
         `${quantizer} ${format} ${scaleRule} ${elementScaling}, in a tensor of %s`,
-        (whole) => {
+        (title) => {
           const block = drawnBlock(tile);
           const [ours, theirs] = [gpu(), reference()].map((backend: Backend) => {
             using _scope = new Scope();
-            const amax = whole === undefined ? undefined : tensor(backend, [whole]);
+            const amax = title === undefined ? undefined : tensor(backend, [title]);
             const x = upload(backend, matrixOf(dtype, block));
             return downloadQuantized(new SpecQuantizer(spec, ROWWISE, { amax }).quantize(x));
           });

@@ -75,10 +75,10 @@ export async function runStreams(backend: Backend, { rows, parts }: StreamProgra
   const isReference = backend.name === "wasm";
   const large = tensor(backend, new Float32Array(isReference ? 0 : LARGE).fill(1));
   const reads: Promise<ArrayLike<number>>[] = [];
-  const become = (at: number, made: Tensor): void => {
+  const become = (at: number, value: Tensor): void => {
     const before = registers[at] as Tensor;
-    disown(made);
-    registers[at] = made as Tensor<"f32">;
+    disown(value);
+    registers[at] = value as Tensor<"f32">;
     before.dispose();
   };
   const run = ({ action, to, x, y }: Step): void => {

@@ -103,7 +103,7 @@ function allGather(size: number): fc.Arbitrary<Drawn> {
   return fc.tuple(dtype, rest, rowsOf(size), fc.boolean()).chain(([type, tail, ragged, even]) => {
     const unit = fits(type, tail);
     const rows = even ? ragged.map(() => ragged[0] as number) : ragged;
-    return tuple(rows.map((own) => anyTensor(type, [own, ...unit]))).map((parts) => {
+    return tuple(rows.map((count) => anyTensor(type, [count, ...unit]))).map((parts) => {
       const out = joined(
         type,
         [sum(rows), ...unit],
@@ -208,18 +208,18 @@ function combined(
 
 function allReduce(size: number): fc.Arbitrary<Drawn> {
   const splits = fc.option(rowsOf(size), { nil: undefined });
-  return fc.tuple(reduced(size), rest, fc.nat(5), splits).chain(([how, tail, rows, own]) => {
-    const shape = own ? [sum(own)] : [rows, ...tail];
+  return fc.tuple(reduced(size), rest, fc.nat(5), splits).chain(([how, tail, rows, ownSplits]) => {
+    const shape = ownSplits ? [sum(ownSplits)] : [rows, ...tail];
     return tuple(Array.from({ length: size }, () => wide(how.type, shape))).map((parts) => {
       const elements = elementCount(shape);
       const most = Math.ceil(elements / size);
       const even = parts.map((_, rank) => Math.max(0, Math.min(most, elements - rank * most)));
-      const [values, { plan, ...options }] = combined(parts, how, own ?? even);
-      const whole = plan
-        ? { ...options, plan: { ...(plan as object), ...(own ? { splits: own } : {}) } }
+      const [values, { plan, ...options }] = combined(parts, how, ownSplits ?? even);
+      const full = plan
+        ? { ...options, plan: { ...(plan as object), ...(ownSplits ? { splits: ownSplits } : {}) } }
         : options;
       const out = rounded(how.type, shape, values);
-      return { calls: parts.map((part) => call("allReduce", part, whole)), expected: parts.map(() => out) };
+      return { calls: parts.map((part) => call("allReduce", part, full)), expected: parts.map(() => out) };
     });
   });
 }
@@ -229,13 +229,13 @@ function reduceScatter(size: number): fc.Arbitrary<Drawn> {
     const rows = even ? ragged.map(() => ragged[0] as number) : ragged;
     const each = elementCount(tail);
     return tuple(rows.map(() => wide(how.type, [sum(rows), ...tail]))).map((parts) => {
-      const splits = rows.map((own) => own * each);
+      const splits = rows.map((count) => count * each);
       const [values, options] = combined(parts, how, splits);
       return {
         calls: parts.map((part) => call("reduceScatter", part, even ? options : { ...options, rows })),
-        expected: rows.map((own, rank) => {
+        expected: rows.map((count, rank) => {
           const begin = before(splits, rank);
-          return rounded(how.type, [own, ...tail], values.slice(begin, begin + own * each));
+          return rounded(how.type, [count, ...tail], values.slice(begin, begin + count * each));
         }),
       };
     });
@@ -247,10 +247,10 @@ function drawn(size: number): fc.Arbitrary<Drawn> {
   const kinds = [allGather, allToAll, broadcast, allReduce, reduceScatter, ...(size > 1 ? [message] : [])];
   return fc
     .oneof(...kinds.map((kind) => kind(size)))
-    .chain((made) =>
+    .chain((call) =>
       fc
         .tuple(fc.boolean(), fc.boolean())
-        .map(([doubled, aside]) => onStream(aside, doubled ? twice(made) : made)),
+        .map(([doubled, aside]) => onStream(aside, doubled ? twice(call) : call)),
     );
 }
 
@@ -259,9 +259,9 @@ function onStream(aside: boolean, { calls, expected }: Drawn): Drawn {
 }
 
 /** The case with each result added to itself before any result is read. Unchanged if a result is quantized. */
-function twice(made: Drawn): Drawn {
-  const { calls, expected } = made;
-  if (!expected.every((each) => each === undefined || isWide(each.dtype))) return made;
+function twice(call: Drawn): Drawn {
+  const { calls, expected } = call;
+  if (!expected.every((each) => each === undefined || isWide(each.dtype))) return call;
   return {
     calls: calls.map((each) => ({ ...each, doubled: true })),
     expected: expected.map((each) => {
@@ -292,10 +292,10 @@ function callsOf(size: number, mesh: MeshSizes | undefined): fc.Arbitrary<Drawn>
     if (!axis) return drawn(size);
     const all = Array.from({ length: size }, (_, rank) => membersAlong(sizes, rank, axis));
     const groups = all.filter((members, rank) => members[0] === rank);
-    return tuple(groups.map((members) => drawn(members.length))).map((made): Drawn => {
+    return tuple(groups.map((members) => drawn(members.length))).map((perGroup): Drawn => {
       const place = (rank: number) => {
         const group = groups.findIndex((members) => members.includes(rank));
-        return [made[group] as Drawn, (groups[group] as readonly number[]).indexOf(rank)] as const;
+        return [perGroup[group] as Drawn, (groups[group] as readonly number[]).indexOf(rank)] as const;
       };
       return {
         calls: all.map((_, rank) => {
@@ -318,20 +318,20 @@ export function distributedCase(most: number): fc.Arbitrary<Case> {
     .constantFrom(...MESHES.filter((mesh) => count(mesh) <= most))
     .map((mesh) => ({ size: count(mesh), mesh }));
   return fc.oneof({ weight: 3, arbitrary: alone }, { weight: 1, arbitrary: meshes }).chain(({ size, mesh }) =>
-    fc.array(callsOf(size, mesh), { minLength: 1, maxLength: 4 }).map((made) => ({
+    fc.array(callsOf(size, mesh), { minLength: 1, maxLength: 4 }).map((drawnCalls) => ({
       programs: Array.from({ length: size }, (_, rank) => ({
         mesh,
-        calls: made.map(({ calls }) => calls[rank] as RankCall),
+        calls: drawnCalls.map(({ calls }) => calls[rank] as RankCall),
       })),
-      expected: Array.from({ length: size }, (_, rank) => made.map(({ expected }) => expected[rank])),
+      expected: Array.from({ length: size }, (_, rank) => drawnCalls.map(({ expected }) => expected[rank])),
     })),
   );
 }
 
 /** Parses a result from the line that a rank prints. */
-export function parsed(told: string | undefined): PlainTensor | undefined {
-  if (told === undefined) return undefined;
-  const [type, sizes, bytes] = told.split(" ") as [DType, string, string];
+export function parsed(line: string | undefined): PlainTensor | undefined {
+  if (line === undefined) return undefined;
+  const [type, sizes, bytes] = line.split(" ") as [DType, string, string];
   const shape = sizes === "" ? [] : sizes.split(",").map(Number);
   return new PlainTensor(type, shape, viewAs(type, new Uint8Array(Buffer.from(bytes, "base64"))));
 }

@@ -126,20 +126,20 @@ class Devices implements DeviceRanks {
   }
 
   exchange(): void {
-    const own = this.#pending.splice(0);
+    const pending = this.#pending.splice(0);
     let isPosted = false;
     const partnerOf = (key: string): string =>
       key.replace(/ (sent|received) /, (word) => (word === " sent " ? " received " : " sent "));
     const ready = (): boolean => {
-      if (!isPosted) for (const { key, post } of own) this.job.post(key).push(post);
+      if (!isPosted) for (const { key, post } of pending) this.job.post(key).push(post);
       isPosted = true;
-      return own.every(({ key, post }) => {
+      return pending.every(({ key, post }) => {
         const at = this.job.post(key).indexOf(post);
         return post.done || this.job.post(partnerOf(key)).length > at;
       });
     };
     const run = (): void => {
-      for (const { key, post } of own) {
+      for (const { key, post } of pending) {
         const partner = this.job.post(partnerOf(key))[this.job.post(key).indexOf(post)] as Post;
         if (partner.bytes !== post.bytes) throw new Error(`${key}: ${post.bytes} and ${partner.bytes} bytes`);
         if (!post.done)
@@ -207,12 +207,12 @@ class Devices implements DeviceRanks {
     });
   }
 
-  fold({ parts, stride, own, ranks, dtype, sum, factor, out, count }: FoldArgs): void {
+  fold({ parts, stride, own: ownPart, ranks, dtype, sum, factor, out, count }: FoldArgs): void {
     const bytes = storageBits(dtype) / 8;
     const run = (): void => {
       const slots = Array.from({ length: ranks }, (_, i) => {
-        if (own?.at === i) return own.address;
-        return parts + (own && i > own.at ? i - 1 : i) * stride * bytes;
+        if (ownPart?.at === i) return ownPart.address;
+        return parts + (ownPart && i > ownPart.at ? i - 1 : i) * stride * bytes;
       });
       const values = slots.map((address) => valuesAt(this.backend, address, count, dtype));
       const ordered = values.map((_, i) => i);
@@ -248,14 +248,14 @@ const rounding = new Map<WideDType, Map<number, number>>();
 
 /** Rounds to a wide dtype, and caches the result for each value. */
 export function roundTo(dtype: WideDType): (x: number) => number {
-  const known = rounding.get(dtype) ?? new Map<number, number>();
-  rounding.set(dtype, known);
+  const cache = rounding.get(dtype) ?? new Map<number, number>();
+  rounding.set(dtype, cache);
   return (x) => {
     if (dtype === "f32" || Object.is(x, -0)) return x;
-    const before = known.get(x);
+    const before = cache.get(x);
     if (before !== undefined) return before;
     const after = wideValues(rounded(dtype, [1], [x]))[0] as number;
-    known.set(x, after);
+    cache.set(x, after);
     return after;
   };
 }

@@ -18,7 +18,7 @@ export interface RankEnd {
   readonly status: number | null;
   readonly signal: NodeJS.Signals | null;
   /** The last line of its output, if that is JSON. */
-  readonly said: Readonly<Record<string, unknown>> | undefined;
+  readonly report: Readonly<Record<string, unknown>> | undefined;
   readonly stderr: string;
 }
 
@@ -91,7 +91,7 @@ export function startRank(
     return {
       status: status as number | null,
       signal: signal as NodeJS.Signals | null,
-      said: last.startsWith("{") ? (JSON.parse(last) as Record<string, unknown>) : undefined,
+      report: last.startsWith("{") ? (JSON.parse(last) as Record<string, unknown>) : undefined,
       stderr,
     };
   });

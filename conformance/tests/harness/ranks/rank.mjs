@@ -47,19 +47,19 @@ async function programs() {
   const backend = await open();
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
   const { transport } = group;
-  const told = [];
+  const results = [];
   for (const program of JSON.parse(readFileSync(name, "utf8"))[group.rank]) {
     const running = runCalls({ empty, add, onSideStream }, group, program);
     let next = running.next();
     while (!next.done) next = running.next();
-    told.push(await next.value);
+    results.push(await next.value);
   }
   await group.barrier();
   await group.dispose();
   backend.trim();
   const { live, reserved } = backend.memoryUse();
   await backend.dispose();
-  return { told, live, reserved, transport };
+  return { told: results, live, reserved, transport };
 }
 
 /** Runs an action on the side stream or the main one. On the side stream it must return no promise. */
@@ -104,22 +104,22 @@ async function large() {
   const backend = await open();
   const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
   const count = 2 ** 21;
-  const own = (rank) => (_, i) => (i * 31 + rank * 7) % 251;
+  const pattern = (rank) => (_, i) => (i * 31 + rank * 7) % 251;
   const wrong = [];
   for (let call = 0; call < 3; call++) {
-    const x = empty(backend, "u8", [count]).write(new Uint8Array(count).map(own(group.rank + call)));
+    const x = empty(backend, "u8", [count]).write(new Uint8Array(count).map(pattern(group.rank + call)));
     const all = onSideStream(backend, () => group.allGather(x));
     // only the side stream may own memory that other ranks write, because only that stream waits for the memory's earlier users
-    const beside = empty(backend, "u8", [count * group.size]);
-    if (Math.abs(beside.address - all.address) < 2 ** 28 && process.env.STAND_IN_EXPORTED === undefined)
+    const gathered = empty(backend, "u8", [count * group.size]);
+    if (Math.abs(gathered.address - all.address) < 2 ** 28 && process.env.STAND_IN_EXPORTED === undefined)
       wrong.push(`call ${call}: memory of the main stream`);
     const data = await all.data();
     for (let rank = 0; rank < group.size; rank++) {
-      const wanted = new Uint8Array(count).map(own(rank + call));
-      if (Buffer.compare(data.subarray(rank * count, (rank + 1) * count), wanted) !== 0)
+      const expected = new Uint8Array(count).map(pattern(rank + call));
+      if (Buffer.compare(data.subarray(rank * count, (rank + 1) * count), expected) !== 0)
         wrong.push(`call ${call}: the part of rank ${rank}`);
     }
-    for (const each of [x, all, beside]) each.dispose();
+    for (const each of [x, all, gathered]) each.dispose();
   }
   await group.barrier();
   await group.dispose();

@@ -76,8 +76,8 @@ function queueing(memory: Memory, stream: Stream): Memory {
     allocate: (bytes) => memory.allocate(bytes),
     free: (address) => stream.push({ run: () => memory.free(address) }),
     write(address, bytes) {
-      const own = bytes.slice();
-      stream.push({ run: () => memory.write(address, own) });
+      const copy = bytes.slice();
+      stream.push({ run: () => memory.write(address, copy) });
     },
     copy: (to, from, bytes) => stream.push({ run: () => memory.copy(to, from, bytes) }),
     read: (address, bytes) =>
@@ -106,10 +106,10 @@ function runStreams(backends: readonly QueueingBackend[], turns: () => number): 
 export async function whileStreamsRun<T>(
   backends: readonly QueueingBackend[],
   turns: () => number,
-  given: Promise<T>,
+  promise: Promise<T>,
 ): Promise<T> {
   let isDone = false;
-  const done = given.finally(() => {
+  const done = promise.finally(() => {
     isDone = true;
   });
   // awaited at the end, unless a stream throws earlier

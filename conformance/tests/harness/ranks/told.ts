@@ -19,16 +19,16 @@ export async function runRanks(
   return within(deadlineMs, Promise.all(ranks.map(({ ended }) => ended)));
 }
 
-type Said = RankEnd["said"];
+type Said = RankEnd["report"];
 
 /** The results of the calls of one program. */
-function toldBy(said: Said, program: number): readonly (string | null)[] {
-  return (said?.told as readonly (readonly (string | null)[])[] | undefined)?.[program] ?? [];
+function toldBy(report: Said, program: number): readonly (string | null)[] {
+  return (report?.told as readonly (readonly (string | null)[])[] | undefined)?.[program] ?? [];
 }
 
 /** The message of the failure that a rank reported. */
-export function messageOf(said: Said): string {
-  return (said?.error as { readonly message: string } | undefined)?.message ?? "";
+export function messageOf(report: Said): string {
+  return (report?.error as { readonly message: string } | undefined)?.message ?? "";
 }
 
 /** Fails unless the results of every rank, as JSON, are the expected ones. */
@@ -37,13 +37,13 @@ function assertOne(
   results: readonly (readonly (string | null | undefined)[])[],
   where: string,
 ): void {
-  for (const [rank, told] of results.entries()) {
-    for (const [i, text] of told.entries()) {
-      const [got, wanted] = [parsed(text ?? undefined), expected[rank]?.[i]];
+  for (const [rank, lines] of results.entries()) {
+    for (const [i, text] of lines.entries()) {
+      const [got, wantedTensor] = [parsed(text ?? undefined), expected[rank]?.[i]];
       const call = programs[rank]?.calls[i];
       const what = `${where}, rank ${rank}, call ${i}: ${JSON.stringify(call)}`;
-      expect([got?.dtype, got?.shape], what).toEqual([wanted?.dtype, wanted?.shape]);
-      if (got && wanted) expect(differenceOf(got, wanted), what).toBeUndefined();
+      expect([got?.dtype, got?.shape], what).toEqual([wantedTensor?.dtype, wantedTensor?.shape]);
+      if (got && wantedTensor) expect(differenceOf(got, wantedTensor), what).toBeUndefined();
     }
   }
 }
@@ -51,7 +51,7 @@ function assertOne(
 /** Fails unless the ranks' results of each case are the expected ones. */
 export function assertExpected(cases: readonly Case[], ends: readonly RankEnd[]): void {
   for (const [i, each] of cases.entries()) {
-    const told = ends.map(({ said }) => toldBy(said, i));
-    assertOne(each, told, `case ${i}`);
+    const reports = ends.map(({ report }) => toldBy(report, i));
+    assertOne(each, reports, `case ${i}`);
   }
 }

@@ -30,11 +30,11 @@ const SEARCHES: ReadonlySet<string> = new Set([
 /** The names by which `text` decides something, in the order of the source. */
 export function decisionsIn(text: string, { texts, classes, tables, keys }: Watched): readonly string[] {
   const file = ts.createSourceFile("source.ts", text, ts.ScriptTarget.Latest, true);
-  const found: string[] = [];
+  const decisions: string[] = [];
   const literal = (node: ts.Node): string[] =>
     ts.isStringLiteralLike(node) && texts.has(node.text) ? [node.text] : [];
   const visit = (node: ts.Node): void => {
-    found.push(...ofNode(node));
+    decisions.push(...ofNode(node));
     ts.forEachChild(node, visit);
   };
   const ofNode = (node: ts.Node): readonly string[] => {
@@ -64,5 +64,5 @@ export function decisionsIn(text: string, { texts, classes, tables, keys }: Watc
     return [...receiver, ...args].flatMap(literal);
   };
   visit(file);
-  return found;
+  return decisions;
 }

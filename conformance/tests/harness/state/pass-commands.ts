@@ -61,7 +61,7 @@ export class Forward extends Named {
   protected pass(model: TrainingModel, world: World): void {
     const { backend, graphs } = world;
     const recipe = model.recipe(this.flow);
-    const made = this.passes.flatMap((draw) => {
+    const results = this.passes.flatMap((draw) => {
       if (recipe && !model.layers[draw.layer]?.fits(recipe)) {
         expect(() => forward(world, draw, variable(backend, draw))).toThrow(ArgumentError);
         return [];
@@ -72,11 +72,11 @@ export class Forward extends Named {
       assertSame("output", download(out.tensor), download(outputOf(backend, modelled)));
       return { modelled, input, out };
     });
-    if (!model.grad(this.flow) || made.length === 0) return;
+    if (!model.grad(this.flow) || results.length === 0) return;
     graphs.push({
-      passes: made.map(({ modelled }) => modelled),
-      inputs: made.map(({ input }) => input),
-      out: made.map(({ out }) => out).reduce((sum, out) => functional.add(sum, out)),
+      passes: results.map(({ modelled }) => modelled),
+      inputs: results.map(({ input }) => input),
+      out: results.map(({ out }) => out).reduce((sum, out) => functional.add(sum, out)),
     });
   }
 }
@@ -143,10 +143,10 @@ export class Backward extends Named {
       const inputs: (Tensor<"bf16"> | undefined)[] = [];
       const weights = new Map<LayerModel, Tensor>();
       model.backward(graph.passes, this.grad, (pass, scale) => {
-        const made = gradientsOf(backend, pass, this.grad, scale);
-        inputs.unshift(pass.call.xNeedsGrad ? made.x : undefined);
+        const expected = gradientsOf(backend, pass, this.grad, scale);
+        inputs.unshift(pass.call.xNeedsGrad ? expected.x : undefined);
         const before = weights.get(pass.layer);
-        weights.set(pass.layer, before ? add(before, made.weight) : made.weight);
+        weights.set(pass.layer, before ? add(before, expected.weight) : expected.weight);
       });
       graph.out.backward(matrixTensor(backend, this.grad));
       graph.inputs.forEach(({ grad }, i) => {

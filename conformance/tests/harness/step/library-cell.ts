@@ -61,44 +61,44 @@ export class Cell extends Module {
       this.addModule("linear", new LayerNormLinear(backend, from, out, { ...options, ...norm }));
     switch (layer) {
       case "linear": {
-        const made = linear("linear", from, to);
-        return (x, call) => made.forward(x, call);
+        const module = linear("linear", from, to);
+        return (x, call) => module.forward(x, call);
       }
       case "norm": {
         const Norm = plan.normalization === "LayerNorm" ? LayerNorm : RMSNorm;
-        const made = this.addModule("norm", new Norm(backend, from, { ...plain, ...form }));
-        return (x) => made.forward(x);
+        const module = this.addModule("norm", new Norm(backend, from, { ...plain, ...form }));
+        return (x) => module.forward(x);
       }
       case "normLinear": {
-        const made = normLinear(to);
-        return (x, call) => made.forward(x, call);
+        const module = normLinear(to);
+        return (x, call) => module.forward(x, call);
       }
       case "returned": {
-        const made = normLinear(to);
-        return (x, call) => functional.add(...made.forwardWithNorm(x, call));
+        const module = normLinear(to);
+        return (x, call) => functional.add(...module.forwardWithNorm(x, call));
       }
       case "attention": {
-        const made = normLinear(3 * to);
+        const module = normLinear(3 * to);
         const { rows, causal } = plan;
         return (x, call) => {
-          const qkv = functional.reshape(made.forward(x, call), [BATCH, rows / BATCH, 3 * to]);
+          const qkv = functional.reshape(module.forward(x, call), [BATCH, rows / BATCH, 3 * to]);
           const out = functional.dotProductAttention(qkv, { heads: HEADS, causal });
           return functional.reshape(out, [rows, to]);
         };
       }
       case "mlp": {
         const { activation } = plan;
-        const made = this.addModule(
+        const module = this.addModule(
           "mlp",
           new LayerNormMLP(backend, from, middle, { ...options, ...norm, activation }),
         );
-        return (x, call) => made.forward(x, call);
+        return (x, call) => module.forward(x, call);
       }
       case "activation":
         return act;
       case "gate": {
-        const made = linear("linear", from, gated ? 2 * to : to);
-        return (x, call) => act(made.forward(x, call));
+        const module = linear("linear", from, gated ? 2 * to : to);
+        return (x, call) => act(module.forward(x, call));
       }
       case "between": {
         const [first, second] = [linear("first", from, middle), linear("second", middle, to)];

@@ -29,9 +29,9 @@ export const DIVIDED_NAMES = STANDARD_NAMES.filter((name) => name !== ROW_SCALED
 
 /** A new recipe of the library for a name of the cases. */
 export function recipeNamed(name: RecipeName): Recipe {
-  const made = libraryRecipe(RECIPES[name]);
-  if (!made) throw new RangeError(`${name} is outside of regions`);
-  return made;
+  const recipe = libraryRecipe(RECIPES[name]);
+  if (!recipe) throw new RangeError(`${name} is outside of regions`);
+  return recipe;
 }
 
 export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined {

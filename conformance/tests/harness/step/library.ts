@@ -166,7 +166,7 @@ export class StepLibrary {
     const { rewritten, skip, isFirstMicrobatch } =
       (call === EVALUATION ? turn.evaluated : turn.calls[call]) ?? {};
     if (rewritten) [...this.#named.keys()].forEach((name, i) => void this.#write(name, i, step, call));
-    const asked: Call = {
+    const request: Call = {
       ...(isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch }),
       ...(skip === undefined ? {} : { skipFp8WeightUpdate: tensor(this.backend, [skip]) }),
     };
@@ -184,7 +184,7 @@ export class StepLibrary {
         (table as Embedding).forward(
           this.#ids(classes(seedOf(plan, "ids", step, call), plan.rows, plan.vocabulary)),
         );
-      return this.#loss(this.#layers.forward(root, asked), step, call);
+      return this.#loss(this.#layers.forward(root, request), step, call);
     };
     const recipe = turn.recipe ? recipeNamed(turn.recipe) : this.#recipe;
     const computed = (): Variable => (recipe ? autocast({ recipe }, body) : body());
@@ -204,9 +204,14 @@ export class StepLibrary {
       ...(mainGrad ? [[`${name} mainGrad`, seen(mainGrad)] as const] : []),
     ]);
     const dx = x?.grad ? [["dx", seen(x.grad)] as const] : [];
-    const made = new Map<string, Matrix>([["result", seen(loss.tensor)], ...dx, ...grads, ...this.#scales()]);
+    const observed = new Map<string, Matrix>([
+      ["result", seen(loss.tensor)],
+      ...dx,
+      ...grads,
+      ...this.#scales(),
+    ]);
     x?.zeroGrad();
-    return made;
+    return observed;
   }
 
   #scales(): readonly (readonly [string, Matrix])[] {

@@ -71,12 +71,12 @@ export class StepModel {
     const { plan } = this;
     const i = this.parameters.size;
     const values = numbers(plan, parameterSeed(plan, i), shape, parameterScale(name));
-    const made = new Value(
+    const parameter = new Value(
       matrix(shape, plan.parameters, (r, c) => values[r * shape[1] + c] as number),
       !plan.evaluates && !isFrozen(plan, name, i),
     );
-    this.parameters.set(name, made);
-    return made;
+    this.parameters.set(name, parameter);
+    return parameter;
   }
 
   #linear(name: string, from: number, to: number, prefix = ""): LinearModel {
@@ -84,11 +84,11 @@ export class StepModel {
     const called = (what: string): string =>
       prefix ? `${name}.${prefix}${what}` : `${name}.${what.toLowerCase()}`;
     const weight = this.#parameter(called("Weight"), [to, from]);
-    const own = bias ? this.#parameter(called("Bias"), [1, to]) : undefined;
+    const biasParameter = bias ? this.#parameter(called("Bias"), [1, to]) : undefined;
     if (fuses) weight.mainGrad = matrix([to, from], "f32", () => 3);
-    const made = new LinearModel(weight, own, fuses);
-    this.linears.set(`${name}.${prefix || "linear"}`, made);
-    return made;
+    const layer = new LinearModel(weight, biasParameter, fuses);
+    this.linears.set(`${name}.${prefix || "linear"}`, layer);
+    return layer;
   }
 
   #norm(name: string, features: number, weight: string, bias: string): NormModel {
@@ -111,21 +111,21 @@ export class StepModel {
     const act = ACTIVATIONS[plan.activation];
     switch (layer) {
       case "linear": {
-        const made = this.#linear(`${name}.linear`, from, to);
-        return (tape, x, call) => linear(run, tape, x, made, call);
+        const layerModel = this.#linear(`${name}.linear`, from, to);
+        return (tape, x, call) => linear(run, tape, x, layerModel, call);
       }
       case "norm": {
-        const made = this.#norm(`${name}.norm`, from, "weight", "bias");
-        return (tape, x) => normLayer(tape, x, made);
+        const normModel = this.#norm(`${name}.norm`, from, "weight", "bias");
+        return (tape, x) => normLayer(tape, x, normModel);
       }
       case "normLinear":
       case "returned":
       case "attention": {
         const norm = this.#norm(`${name}.linear`, from, "layerNormWeight", "layerNormBias");
-        const made = this.#linear(`${name}.linear`, from, layer === "attention" ? 3 * to : to);
-        const whole = { norm, layer: made };
+        const layerModel = this.#linear(`${name}.linear`, from, layer === "attention" ? 3 * to : to);
+        const parts = { norm, layer: layerModel };
         return (tape, x, call) => {
-          const [out, normed] = normLinear(run, tape, x, whole, call, layer === "returned") as [
+          const [out, normed] = normLinear(run, tape, x, parts, call, layer === "returned") as [
             Value,
             Value?,
           ];
@@ -147,8 +147,8 @@ export class StepModel {
       case "activation":
         return (tape, x) => activation(tape, x, act);
       case "gate": {
-        const made = this.#linear(`${name}.linear`, from, act.gated ? 2 * to : to);
-        return (tape, x, call) => activation(tape, linear(run, tape, x, made, call), act);
+        const layerModel = this.#linear(`${name}.linear`, from, act.gated ? 2 * to : to);
+        return (tape, x, call) => activation(tape, linear(run, tape, x, layerModel, call), act);
       }
       case "between": {
         const first = this.#linear(`${name}.first`, from, middle);
@@ -200,13 +200,13 @@ export class StepModel {
     const { plan, run } = this;
     const turn = turnOf(plan, step);
     const evaluates = plan.evaluates || call === EVALUATION;
-    const { rewritten, ...asked } = (call === EVALUATION ? turn.evaluated : turn.calls[call]) ?? {};
+    const { rewritten, ...callOptions } = (call === EVALUATION ? turn.evaluated : turn.calls[call]) ?? {};
     if (rewritten) this.#rewrite(step, call);
     if (call === EVALUATION) this.#freeze(() => true);
     const tape = new Tape();
     run.recipe = turn.recipe ? RECIPES[turn.recipe] : plan.quantization;
     const { x, root } = this.#start(tape, step, call);
-    const y = this.#cells.reduce((h, cell) => cell(tape, h, asked), root);
+    const y = this.#cells.reduce((h, cell) => cell(tape, h, callOptions), root);
     const loss = this.#loss(tape, y, step, call);
     run.recipe = undefined;
     if (!evaluates) endPass(run, "forward");
@@ -266,10 +266,10 @@ export class StepModel {
     const copy = (x: Matrix): Matrix => ({ ...x, data: x.data.slice() });
     const slots = this.#optimizer.slots.map((slot) => {
       const { parameter, m, v, master, steps } = slot;
-      const [data, own, ofM, ofV] = [copy(parameter.wide), copy(master), m.slice(), v.slice()];
+      const [data, ofMaster, ofM, ofV] = [copy(parameter.wide), copy(master), m.slice(), v.slice()];
       return () => {
         parameter.data = copy(data);
-        Object.assign(slot, { master: copy(own), steps });
+        Object.assign(slot, { master: copy(ofMaster), steps });
         m.set(ofM);
         v.set(ofV);
       };

@@ -95,7 +95,7 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
   const features = size(1);
   const keeps =
     wrap === "residual" || wrap === "twice" || ["norm", "returned", "mlp", "activation"].includes(layer);
-  const [before, behind] = ["before", "behind"].map((side) => around === side || around === "both");
+  const [before, after] = ["before", "behind"].map((side) => around === side || around === "both");
   const from = before ? size(2) : features;
   const to = keeps ? from : size(3);
   const plain = { layer: "linear", wrap: "plain", middle: 0 } as const;
@@ -109,7 +109,7 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
     cells: [
       ...(before ? [{ ...plain, from: features, to: from }] : []),
       { layer, wrap, from, to, middle: size(4) },
-      ...(behind ? [{ ...plain, from: to, to: size(5) }] : []),
+      ...(after ? [{ ...plain, from: to, to: size(5) }] : []),
     ],
     calls: MICROBATCHES[options.microbatches],
     evaluates: false,

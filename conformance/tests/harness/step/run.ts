@@ -18,11 +18,11 @@ export function departure(backend: Backend, plan: StepPlan): string | undefined 
   const model = new StepModel(plan, backend.datapath, library.random.offset);
   for (let step = 0; step < plan.steps; step++) {
     for (const call of callsOf(plan, step)) {
-      const found = difference(library.microbatch(step, call), model.microbatch(step, call));
-      if (found) return `step ${step}, call ${call}: ${found}`;
+      const mismatch = difference(library.microbatch(step, call), model.microbatch(step, call));
+      if (mismatch) return `step ${step}, call ${call}: ${mismatch}`;
     }
-    const found = difference(library.step(step), model.step(step));
-    if (found) return `after step ${step}: ${found}`;
+    const mismatch = difference(library.step(step), model.step(step));
+    if (mismatch) return `after step ${step}: ${mismatch}`;
     if (library.random.offset !== model.run.random.offset)
       return `${library.random.offset} draws; there have to be ${model.run.random.offset}`;
   }

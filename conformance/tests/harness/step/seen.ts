@@ -10,13 +10,13 @@ export function difference(actual: Seen, expected: Seen): string | undefined {
   const [ours, theirs] = [actual, expected].map((seen) => [...seen.keys()].sort().join(", "));
   if (ours !== theirs) return `there are ${ours}; there have to be ${theirs}`;
   for (const [name, { data, dtype }] of expected) {
-    const found = actual.get(name) as Matrix;
-    if (found.dtype !== dtype || found.data.length !== data.length)
-      return `${name} is ${found.dtype} [${found.data.length}]; it has to be ${dtype} [${data.length}]`;
-    const at = data.findIndex((value, i) => !Object.is(value, found.data[i]));
+    const actualMatrix = actual.get(name) as Matrix;
+    if (actualMatrix.dtype !== dtype || actualMatrix.data.length !== data.length)
+      return `${name} is ${actualMatrix.dtype} [${actualMatrix.data.length}]; it has to be ${dtype} [${data.length}]`;
+    const at = data.findIndex((value, i) => !Object.is(value, actualMatrix.data[i]));
     if (at >= 0) {
-      const count = data.filter((value, i) => !Object.is(value, found.data[i])).length;
-      return `${name}: ${count} of ${data.length} differ, first [${at}] is ${found.data[at]}, expected ${data[at]}`;
+      const count = data.filter((value, i) => !Object.is(value, actualMatrix.data[i])).length;
+      return `${name}: ${count} of ${data.length} differ, first [${at}] is ${actualMatrix.data[at]}, expected ${data[at]}`;
     }
   }
   return undefined;

@@ -27,7 +27,7 @@ export class CopiesBackend extends AskedBackend {
   /** Violations so far: copies that were not read, or were created twice. */
   readonly #faults: string[] = [];
   /** The number of copies that quantizations created. */
-  made = 0;
+  created = 0;
   /** The copies that products have not read yet. */
   readonly #live = new Map<number, Traced>();
   /** How often each address was written. */
@@ -56,16 +56,16 @@ export class CopiesBackend extends AskedBackend {
   }
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    const given: Readonly<Record<string, unknown>> = { ...args };
+    const fields: Readonly<Record<string, unknown>> = { ...args };
     const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
-    const reads = rows.filter(({ written }) => !written).flatMap(({ name }) => codesOf(given[name]));
+    const reads = rows.filter(({ written }) => !written).flatMap(({ name }) => codesOf(fields[name]));
     const sources = reads.flatMap(({ address }) => this.#live.get(address) ?? []);
     if (READERS.includes(op)) for (const each of sources) markRead(each);
     const state = reads.map(({ address }) => `${address}.${this.#versions.get(address) ?? 0}`).join(" ");
     for (const { name, written } of rows) {
       if (!written) break;
-      const copy = given[name];
-      if (isCopy(copy)) this.#quantized(op, copy, { state, noop: given.noop !== undefined });
+      const copy = fields[name];
+      if (isCopy(copy)) this.#quantized(op, copy, { state, noop: fields.noop !== undefined });
       else for (const { address } of codesOf(copy)) this.#written(address, op, sources);
     }
     super.run(op, args);
@@ -77,7 +77,7 @@ export class CopiesBackend extends AskedBackend {
     const source = `${geometry.direction} ${data.dtype} of ${op} ${state}`;
     if (this.#sources.has(source)) this.#faults.push(`${text} is made twice`);
     this.#sources.add(source);
-    this.made++;
+    this.created++;
     const before = this.#live.get(data.address);
     // under a flag, the copy may be the earlier one
     if (!noop) this.#end(data.address, "when it is overwritten");

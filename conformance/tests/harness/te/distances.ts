@@ -12,9 +12,9 @@ function read(): Recorded {
 }
 
 /** Fails unless the measured distances equal those committed for `group`. With RECORD_DISTANCES it commits them first. */
-export function expectDistances(group: string, found: ReadonlyMap<string, readonly Distances[]>): void {
-  const own = Object.fromEntries([...found].map(([name, each]) => [name, together(each)]));
+export function expectDistances(group: string, measured: ReadonlyMap<string, readonly Distances[]>): void {
+  const combined = Object.fromEntries([...measured].map(([name, each]) => [name, together(each)]));
   if (process.env.RECORD_DISTANCES)
-    writeFileSync(PATH, `${JSON.stringify({ ...read(), [group]: own }, null, 1)}\n`);
-  expect(own).toEqual(read()[group]);
+    writeFileSync(PATH, `${JSON.stringify({ ...read(), [group]: combined }, null, 1)}\n`);
+  expect(combined).toEqual(read()[group]);
 }

@@ -75,17 +75,23 @@ interface Layer extends Module {
   forward(input: VariableLike, call: { readonly isFirstMicrobatch?: boolean | undefined }): Variable;
 }
 
-function layerOf(backend: Backend, given: ModuleCase): Layer {
-  const { bias, mainGrads, normalization = "LayerNorm", zeroCentered = false, activation = "gelu" } = given;
+function layerOf(backend: Backend, moduleCase: ModuleCase): Layer {
+  const {
+    bias,
+    mainGrads,
+    normalization = "LayerNorm",
+    zeroCentered = false,
+    activation = "gelu",
+  } = moduleCase;
   const options = { bias, fuseWgradAccumulation: mainGrads };
   const normed = { ...options, normalization, zeroCenteredGamma: zeroCentered, eps: 0 };
-  switch (given.module) {
+  switch (moduleCase.module) {
     case "Linear":
-      return new Linear(backend, given.in, given.out, options);
+      return new Linear(backend, moduleCase.in, moduleCase.out, options);
     case "LayerNormLinear":
-      return new LayerNormLinear(backend, given.in, given.out, normed);
+      return new LayerNormLinear(backend, moduleCase.in, moduleCase.out, normed);
     case "LayerNormMLP":
-      return new LayerNormMLP(backend, given.in, given.hidden ?? 0, { ...normed, activation });
+      return new LayerNormMLP(backend, moduleCase.in, moduleCase.hidden ?? 0, { ...normed, activation });
   }
 }
 
@@ -145,36 +151,39 @@ function statesOf(layer: Module, pass: "forward" | "backward"): StateResults | u
 /** Runs the program. `seen` receives the results of each iteration before they are disposed of. */
 export async function runModule(
   backend: Backend,
-  given: ModuleCase,
+  moduleCase: ModuleCase,
   seen: (results: IterationResults, iteration: number) => Promise<void>,
 ): Promise<void> {
-  using layer = layerOf(backend, given);
+  using layer = layerOf(backend, moduleCase);
   const bits = (kind: DrawKind, seed: number, shape: Shape): Tensor<"bf16"> =>
     tensor(backend, draw(kind, "bf16", seed, shape), shape, "bf16");
   const parameters = parametersOf(layer);
   const isFused = (name: string): boolean =>
-    given.mainGrads && name.includes("weight") && !name.includes("layer_norm");
+    moduleCase.mainGrads && name.includes("weight") && !name.includes("layer_norm");
   for (const [name, parameter] of parameters)
     if (isFused(name)) parameter.mainGrad = zeros(backend, "f32", parameter.shape);
-  for (let iteration = 0; iteration < given.iterations; iteration++) {
+  for (let iteration = 0; iteration < moduleCase.iterations; iteration++) {
     using scope = new Scope();
-    const base = given.seed + 100 * iteration;
+    const base = moduleCase.seed + 100 * iteration;
     parameters.forEach(([name, parameter], i) => {
       const kind = name.includes("layer_norm") ? "bell" : "small";
       parameter.tensor.write(draw(kind, "bf16", base + 10 + i, parameter.shape));
     });
-    const microbatches = Array.from({ length: given.microbatches }, (_, index): MicrobatchResults => {
-      const x = new Variable(bits(given.kind, base + 50 + 2 * index, [given.tokens, given.in]), true);
-      const dy = bits("bell", base + 51 + 2 * index, [given.tokens, given.out]);
-      const recipe = RECIPES[given.recipe];
-      const call = given.microbatches === 1 ? {} : { isFirstMicrobatch: index === 0 };
+    const microbatches = Array.from({ length: moduleCase.microbatches }, (_, index): MicrobatchResults => {
+      const x = new Variable(
+        bits(moduleCase.kind, base + 50 + 2 * index, [moduleCase.tokens, moduleCase.in]),
+        true,
+      );
+      const dy = bits("bell", base + 51 + 2 * index, [moduleCase.tokens, moduleCase.out]);
+      const recipe = RECIPES[moduleCase.recipe];
+      const call = moduleCase.microbatches === 1 ? {} : { isFirstMicrobatch: index === 0 };
       const y = autocast({ enabled: recipe !== undefined, ...(recipe ? { recipe } : {}) }, () =>
         layer.forward(x, call),
       );
       const out = y.tensor.clone();
       const before = new Map<string, Tensor>();
       for (const [name, { mainGrad }] of parameters) {
-        if (!mainGrad || index === 0 || !ROUNDED_TWICE.includes(given.recipe)) continue;
+        if (!mainGrad || index === 0 || !ROUNDED_TWICE.includes(moduleCase.recipe)) continue;
         before.set(name, mainGrad.clone());
         mainGrad.write(new Float32Array(mainGrad.size));
       }

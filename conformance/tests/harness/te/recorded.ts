@@ -71,10 +71,10 @@ export function distancesOf(bytes: Uint8Array, recorded: RecordedResult): Distan
   const wide = type === "f32";
   const view = (of: Uint8Array): Uint16Array | Int32Array =>
     wide ? new Int32Array(of.slice().buffer) : new Uint16Array(of.slice().buffer);
-  const [ours, given] = [view(bytes), view(theirs)];
+  const [ours, recordedCodes] = [view(bytes), view(theirs)];
   let [differing, further, most] = [0, 0, 0];
   ours.forEach((bits, i) => {
-    const other = given[i] as number;
+    const other = recordedCodes[i] as number;
     if (bits === other) return;
     if (bits === CANONICAL[type] || other === CANONICAL[type])
       throw new Error(

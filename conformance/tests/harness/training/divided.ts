@@ -29,7 +29,7 @@ interface Made {
 }
 
 function divided(
-  make: (division: Division, made: Made) => Network,
+  make: (division: Division, options: Made) => Network,
   { mesh, sequence, dtype, recipe, samples }: RankSetup,
   shards = false,
 ): RankTask {
@@ -48,9 +48,9 @@ function divided(
     gradients(step) {
       using scope = new Scope();
       return samples.map((sample) => {
-        const made = autocast(region, () => loss(step, sample));
-        made.backward();
-        return scope.keep(made.tensor);
+        const result = autocast(region, () => loss(step, sample));
+        result.backward();
+        return scope.keep(result.tensor);
       });
     },
     wholes: sharded && (() => model.parameters().map((each) => sharded.gather(each, each.tensor))),
@@ -68,10 +68,10 @@ const RATE = 0.05;
  * activation in between. On four ranks some parts are not whole blocks: they either form separate blocks or are gathered before
  * they are quantized.
  */
-function mlp(division: Division, made: Made): Network {
+function mlp(division: Division, options: Made): Network {
   const { group, sequenceParallel: sequence } = division;
   const { backend, rank, size } = group;
-  const shared = { ...division, ...made, overlap: true };
+  const shared = { ...division, ...options, overlap: true };
   const model = new Sequential(
     backend,
     new Linear(backend, FEATURES, HIDDEN, { ...shared, parallelMode: "column" }),
@@ -82,8 +82,8 @@ function mlp(division: Division, made: Made): Network {
   const drawn = (seed: number, step: number, sample: number) => {
     const values = normal({ seed: BigInt(seed + 100 * sample), offset: BigInt(step) }, ROWS * FEATURES, 1);
     const begin = sequence ? rank * rows * FEATURES : 0;
-    const own = values.subarray(begin, begin + rows * FEATURES).slice();
-    return wideTensor(backend, own, [rows, FEATURES], made.dtype);
+    const part = values.subarray(begin, begin + rows * FEATURES).slice();
+    return wideTensor(backend, part, [rows, FEATURES], options.dtype);
   };
   return {
     model,
@@ -102,8 +102,8 @@ const SIZES: TransformerSizes = {
   blocks: 1,
 };
 
-const transformer = (division: Division, made: Made): Network =>
-  transformerOf(division.group.backend, SIZES, { ...made, division });
+const transformer = (division: Division, options: Made): Network =>
+  transformerOf(division.group.backend, SIZES, { ...options, division });
 
 export const dividedMlp = (setup: RankSetup): RankTask => divided(mlp, setup);
 

@@ -70,7 +70,7 @@ function rankRun(group: ProcessGroup, plan: ParallelPlan, form: ParallelForm) {
       optimizer.step();
       optimizer.zeroGrad();
       const wholes = task.wholes?.() ?? model.parameters().map(({ tensor }) => tensor.clone());
-      const parameters = wholes.map((whole) => scope.keep(whole));
+      const parameters = wholes.map((parameter) => scope.keep(parameter));
       return async () => {
         for (const each of parametersAlone ? parameters : [...losses, ...parameters])
           hash.update(new Uint8Array((await each.data()).buffer as ArrayBuffer));

@@ -13,18 +13,18 @@ import { hashesAt, loadParallelRuns, titleOf } from "./parallel-recorded.js";
 const HASH = 16;
 
 /** Combines the ranks' hashes of each step; `own` has this rank's. */
-async function together(group: ProcessGroup, own: readonly string[]): Promise<readonly string[]> {
+async function together(group: ProcessGroup, hashes: readonly string[]): Promise<readonly string[]> {
   using scope = new Scope();
-  const bytes = new TextEncoder().encode(own.join(""));
+  const bytes = new TextEncoder().encode(hashes.join(""));
   const all = scope.keep(group.allGather(empty(group.backend, "u8", [bytes.length]).write(bytes)));
   scope.dispose();
   const text = new TextDecoder().decode((await all.data()) as Uint8Array);
   all.dispose();
   const hashOf = (rank: number, step: number): string => {
-    const at = (rank * own.length + step) * HASH;
+    const at = (rank * hashes.length + step) * HASH;
     return text.slice(at, at + HASH);
   };
-  return own.map((_, step) => hashOfRanks(group.ranks.map((_, rank) => hashOf(rank, step))));
+  return hashes.map((_, step) => hashOfRanks(group.ranks.map((_, rank) => hashOf(rank, step))));
 }
 
 const [on = "wasm", count = "2", ...titles] = process.argv.slice(2);
@@ -38,8 +38,8 @@ const group = await openProcessGroup(backend);
 for (const title of titles) {
   const run = loadParallelRuns().find((each) => titleOf(each) === title);
   if (!run) throw new Error(`there is no recorded run "${title}"`);
-  const own = (await rankSteps([group], run, steps)).map(([hash]) => hash as string);
-  const hashes = hashesAt(await together(group, own));
+  const rankHashes = (await rankSteps([group], run, steps)).map(([hash]) => hash as string);
+  const hashes = hashesAt(await together(group, rankHashes));
   if (group.rank === 0) console.log(JSON.stringify({ title, hashes, transport: group.transport.kind }));
 }
 await group.dispose();

@@ -30,15 +30,15 @@ export const ALL_RUNS = (Object.keys(TASKS) as TaskName[]).flatMap((task) =>
 );
 
 export function recordedRun({ training }: RecordedRuns, task: TaskName, recipe: RecipeName): RecordedRun {
-  const found = training.find((each) => each.task === task && each.recipe === recipe);
-  if (!found) throw new Error(`no run of ${task} under ${recipe} is recorded; record them anew`);
-  return found;
+  const match = training.find((each) => each.task === task && each.recipe === recipe);
+  if (!match) throw new Error(`no run of ${task} under ${recipe} is recorded; record them anew`);
+  return match;
 }
 
 /** Runs the next `steps` steps; returns them in the form of the record. */
 export function stepsOf(run: TrainingRun, steps: number): Pick<RecordedRun, "losses" | "hashes"> {
-  const made = Array.from({ length: steps }, () => run.advance());
-  return { losses: made.map(({ loss }) => loss), hashes: made.map(({ hash }) => hash) };
+  const results = Array.from({ length: steps }, () => run.advance());
+  return { losses: results.map(({ loss }) => loss), hashes: results.map(({ hash }) => hash) };
 }
 
 /** The steps from `begin` to below `end` of a recorded run. */

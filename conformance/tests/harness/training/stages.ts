@@ -38,11 +38,11 @@ class Front extends Module {
   readonly #positions: Embedding;
   readonly #block: Block;
 
-  constructor(backend: Backend, made: Made) {
-    super(backend, made);
-    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, made));
-    this.#positions = this.addModule("positions", new Embedding(backend, length, features, made));
-    this.#block = this.addModule("block", new Block(backend, SMALL, made));
+  constructor(backend: Backend, options: Made) {
+    super(backend, options);
+    this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, options));
+    this.#positions = this.addModule("positions", new Embedding(backend, length, features, options));
+    this.#block = this.addModule("block", new Block(backend, SMALL, options));
   }
 
   forward(input: VariableLike): Variable {
@@ -71,12 +71,12 @@ interface Stage {
 }
 
 function pipelined(
-  make: (backend: Backend, stage: number, made: Made) => Stage,
+  make: (backend: Backend, stage: number, options: Made) => Stage,
   { mesh: { pp: group }, dtype, recipe }: RankSetup,
 ): RankTask {
   const { backend, rank } = group;
-  const made = { dtype, random: new RandomState(SEED + BigInt(rank)) };
-  const { model, optimizer, shape, input, target } = make(backend, rank, made);
+  const options = { dtype, random: new RandomState(SEED + BigInt(rank)) };
+  const { model, optimizer, shape, input, target } = make(backend, rank, options);
   let step = 0;
   const pipeline = new Pipeline(model, group, {
     microbatches: MICROBATCHES,
@@ -94,10 +94,10 @@ function pipelined(
   };
 }
 
-function mlpStage(backend: Backend, stage: number, made: Made): Stage {
+function mlpStage(backend: Backend, stage: number, options: Made): Stage {
   const rows = DIGIT_BATCH / MICROBATCHES;
   const relu = (x: Variable): Variable => activation(x, "relu");
-  const linear = (from: number, to: number): Linear => new Linear(backend, from, to, made);
+  const linear = (from: number, to: number): Linear => new Linear(backend, from, to, options);
   const layers =
     stage === 0 ? [linear(PIXELS, HIDDEN[0]), relu, linear(...HIDDEN), relu] : [linear(HIDDEN[1], CLASSES)];
   const model = new Sequential(backend, ...layers);
@@ -114,14 +114,14 @@ function mlpStage(backend: Backend, stage: number, made: Made): Stage {
   };
 }
 
-function transformerStage(backend: Backend, stage: number, made: Made): Stage {
+function transformerStage(backend: Backend, stage: number, options: Made): Stage {
   const model: PipelineStage =
     stage === 0
-      ? new Front(backend, made)
+      ? new Front(backend, options)
       : new Sequential(
           backend,
-          new Block(backend, SMALL, made),
-          new LayerNormLinear(backend, features, vocabulary, made),
+          new Block(backend, SMALL, options),
+          new LayerNormLinear(backend, features, vocabulary, options),
         );
   const shape = [SMALL.batch / MICROBATCHES, length];
   const passage = (step: number, i: number, shift: number): Tensor =>
@@ -145,7 +145,7 @@ export function positionedTransformer({ mesh: { cp: group }, dtype, recipe }: Ra
   const parallel = new DataParallel(model, group);
   const region = recipe ? { recipe, amaxReductionGroup: group } : { enabled: false };
   /** returns this rank's positions of every passage */
-  const own = (of: Int32Array): Tensor =>
+  const positionsOf = (of: Int32Array): Tensor =>
     ids(
       backend,
       of.filter((_, i) => Math.floor((i % length) / (length / size)) === rank),
@@ -156,9 +156,9 @@ export function positionedTransformer({ mesh: { cp: group }, dtype, recipe }: Ra
     optimizer: new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 }),
     gradients: (step) => {
       using scope = new Scope();
-      const read = (shift: number): Tensor => own(passages(SMALL, text, { step, shift }));
+      const read = (shift: number): Tensor => positionsOf(passages(SMALL, text, { step, shift }));
       const loss = autocast(region, () =>
-        crossEntropyLoss(model.forward(read(0), own(places(SMALL))), read(1)),
+        crossEntropyLoss(model.forward(read(0), positionsOf(places(SMALL))), read(1)),
       );
       loss.backward();
       return [scope.keep(loss.tensor)];

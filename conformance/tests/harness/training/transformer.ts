@@ -63,12 +63,12 @@ export class Block extends Module {
   readonly #mlp: LayerNormMLP;
   readonly #attention: { readonly heads: number; readonly group: ProcessGroup | undefined };
 
-  constructor(backend: Backend, sizes: TransformerSizes, { positions, division, ...made }: Made) {
-    super(backend, made);
+  constructor(backend: Backend, sizes: TransformerSizes, { positions, division, ...options }: Made) {
+    super(backend, options);
     const { features, ffnHidden, heads } = sizes;
-    const shared = division ? { ...made, ...division, overlap: true } : made;
-    const column = division ? ({ ...shared, parallelMode: "column", pieces: 3 } as const) : made;
-    const row = division ? ({ ...shared, parallelMode: "row" } as const) : made;
+    const shared = division ? { ...options, ...division, overlap: true } : options;
+    const column = division ? ({ ...shared, parallelMode: "column", pieces: 3 } as const) : options;
+    const row = division ? ({ ...shared, parallelMode: "row" } as const) : options;
     this.#qkv = this.addModule("qkv", new LayerNormLinear(backend, features, 3 * features, column));
     this.#project = this.addModule("project", new Linear(backend, features, features, row));
     const form = { ...shared, activation: "swiglu", normalization: "RMSNorm", bias: false } as const;
@@ -90,16 +90,16 @@ export class Model extends Module {
   readonly #blocks: readonly Block[];
   readonly #head: LayerNormLinear;
 
-  constructor(backend: Backend, sizes: TransformerSizes, given: Made) {
-    const { positions: _, division, ...made } = given;
-    super(backend, made);
+  constructor(backend: Backend, sizes: TransformerSizes, modelOptions: Made) {
+    const { positions: _, division, ...options } = modelOptions;
+    super(backend, options);
     const { vocabulary, features, length, blocks } = sizes;
-    const shared = { ...made, ...division };
-    const column = division ? ({ ...shared, parallelMode: "column", overlap: true } as const) : made;
+    const shared = { ...options, ...division };
+    const column = division ? ({ ...shared, parallelMode: "column", overlap: true } as const) : options;
     this.#tokens = this.addModule("tokens", new Embedding(backend, vocabulary, features, shared));
     this.#positions = this.addModule("positions", new Embedding(backend, length, features, shared));
     this.#blocks = Array.from({ length: blocks }, (_, i) =>
-      this.addModule(`block${i}`, new Block(backend, sizes, given)),
+      this.addModule(`block${i}`, new Block(backend, sizes, modelOptions)),
     );
     this.#head = this.addModule("head", new LayerNormLinear(backend, features, vocabulary, column));
   }
@@ -147,9 +147,9 @@ export function places({ batch, length }: TransformerSizes): Int32Array {
 }
 
 /** Trains to predict each byte of a passage from the bytes before it. */
-export function transformerOf(backend: Backend, sizes: TransformerSizes, made: Made) {
+export function transformerOf(backend: Backend, sizes: TransformerSizes, options: Made) {
   const text = loadText();
-  const model = new Model(backend, sizes, made);
+  const model = new Model(backend, sizes, options);
   const ids = (of: Int32Array): Tensor => tensor(backend, of, [sizes.batch, sizes.length], "i32");
   return {
     model,
@@ -157,7 +157,7 @@ export function transformerOf(backend: Backend, sizes: TransformerSizes, made: M
     loss(step: number, sample = 0): Variable {
       const read = (shift: number): Tensor => ids(passages(sizes, text, { step, shift, sample }));
       return crossEntropyLoss(model.forward(read(0), ids(places(sizes))), read(1), {
-        group: made.division?.group,
+        group: options.division?.group,
       });
     },
   };

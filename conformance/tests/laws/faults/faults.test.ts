@@ -39,9 +39,9 @@ function inputsOf(spec: QuantizeSpec, seed: number, count: number): readonly Qua
   const plain = quantizeCaseBy(fc.constant(spec))
     .filter(({ x, part, random }) => !part && x.data.length > 0 && x.data.length <= 1024 && !!random)
     .map((input) => {
-      const { randomBitsColumnwise: _, ...own } = input;
+      const { randomBitsColumnwise: _, ...fields } = input;
       return {
-        ...own,
+        ...fields,
         usage: { rowwise: true, columnwise: false },
         scaleLayout: "logical" as const,
         noop: undefined,
@@ -97,8 +97,8 @@ async function saidOf(fault: Fault, spec: QuantizeSpec) {
       ...evidence,
       ...(await evidenceOf(fault, inputsOf(spec, SEED + 1000, 6))),
     ]) {
-      const made = await answer({ input, expected });
-      if (made && !sameAnswer(made, actual)) refuted.push(words);
+      const wrong = await answer({ input, expected });
+      if (wrong && !sameAnswer(wrong, actual)) refuted.push(words);
     }
   const words = mistakes.map((each) => each.words);
   return { mistakes: words, kept: words.filter((each) => !refuted.includes(each)), observations };
@@ -109,10 +109,10 @@ describe("a planted fault that has a name", () => {
     let shown = 0;
     for (const spec of specsFor(fault)) {
       if (shown === RUNS) break;
-      const said = await saidOf(fault, spec);
-      if (!said) continue;
+      const words = await saidOf(fault, spec);
+      if (!words) continue;
       shown++;
-      expect(said.kept.join("\n"), `${keyOf(spec)} ${said.observations.join("; ")}`).toMatch(
+      expect(words.kept.join("\n"), `${keyOf(spec)} ${words.observations.join("; ")}`).toMatch(
         fault.called as RegExp,
       );
     }
@@ -125,11 +125,11 @@ describe("a planted fault that has no name", () => {
     let shown = 0;
     for (const spec of specsFor(fault)) {
       if (shown === RUNS) break;
-      const said = await saidOf(fault, spec);
-      if (!said) continue;
+      const words = await saidOf(fault, spec);
+      if (!words) continue;
       shown++;
-      expect(said.mistakes, keyOf(spec)).toEqual([]);
-      expect(said.observations.length, keyOf(spec)).toBeGreaterThan(0);
+      expect(words.mistakes, keyOf(spec)).toEqual([]);
+      expect(words.observations.length, keyOf(spec)).toBeGreaterThan(0);
     }
     expect(shown).toBeGreaterThan(0);
   });

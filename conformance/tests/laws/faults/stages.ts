@@ -59,8 +59,8 @@ export function inInput(
       const values = wideValues(input.x);
       const largest = dtype === "f32" ? FLT_MAX : factsOf(dtype).max;
       const codes = Array.from(input.x.codes, (code, i) => {
-        const made = change(values[i] as number, largest);
-        return Object.is(made, values[i]) ? code : wideCode(dtype, made);
+        const changed = change(values[i] as number, largest);
+        return Object.is(changed, values[i]) ? code : wideCode(dtype, changed);
       });
       return reference({ ...input, x: fromCodes(dtype, shape, codes) });
     },
@@ -105,12 +105,12 @@ export function inScales(
         const stored = { scaleInv: fromCodes(scaleInv.dtype, scaleInv.shape, scales) };
         if (!rest.recodes) return stored;
         const codes = Array.from(data.codes);
-        const made = scales.map((code, block) =>
+        const changed = scales.map((code, block) =>
           code === view.expected[block]?.code
             ? (view.expected[block] as RuleResult)
             : view.resultOf(code, block),
         );
-        forElements(view, made, (at, { y, spec }) => {
+        forElements(view, changed, (at, { y, spec }) => {
           codes[at] = roundedElement(y, spec).code;
         });
         return { ...stored, data: fromCodes(data.dtype, data.shape, codes) };
@@ -132,12 +132,12 @@ export function inAmax(
     async answer(input, reference) {
       const answer = await reference(input);
       const amaxes = Object.entries(answer).filter(([key]) => /(^|\.)amax$/.test(key));
-      const made = amaxes.map(([key, tensor]) => {
+      const changed = amaxes.map(([key, tensor]) => {
         const right = new Float32Array(Uint32Array.from(tensor.codes).buffer);
         const bits = new Uint32Array(right.map((amax) => change(amax, input)).buffer);
         return [key, fromCodes("f32", tensor.shape, bits)] as const;
       });
-      return { ...answer, ...Object.fromEntries(made) };
+      return { ...answer, ...Object.fromEntries(changed) };
     },
   };
 }
@@ -148,14 +148,14 @@ function copiesOf(
   answer: Answer,
   change: (view: View, data: PlainTensor, scaleInv: PlainTensor) => Readonly<Record<string, PlainTensor>>,
 ): Answer {
-  const made = { ...answer };
+  const changed = { ...answer };
   for (const direction of DIRECTIONS) {
     const [data, scaleInv] = [answer[`${direction}.data`], answer[`${direction}.scaleInv`]];
     if (!data || !scaleInv) continue;
     for (const [part, tensor] of Object.entries(change(new View(input, direction), data, scaleInv)))
-      made[`${direction}.${part}`] = tensor;
+      changed[`${direction}.${part}`] = tensor;
   }
-  return made;
+  return changed;
 }
 
 function forElements(

@@ -70,11 +70,12 @@ describe("a right kernel", () => {
 describe("a mistake of the field", () => {
   it.each(BUGS.map((bug) => [bug.name, bug] as const))("is found and named: %s", async (_, bug) => {
     const { laws } = await hold(bug.kernel, bug.mistake, bug.heldTo);
-    const found = laws[0]?.failure?.found;
-    expect(found?.mistakes.join("\n"), `${found?.text} ${found?.observations.join("; ")}`).toMatch(
-      bug.called,
-    );
-    expect(found?.explanation.length).toBeGreaterThan(5);
+    const counterexample = laws[0]?.failure?.found;
+    expect(
+      counterexample?.mistakes.join("\n"),
+      `${counterexample?.text} ${counterexample?.observations.join("; ")}`,
+    ).toMatch(bug.called);
+    expect(counterexample?.explanation.length).toBeGreaterThan(5);
   });
 });
 
@@ -94,9 +95,9 @@ describe("a product", () => {
     "that is wrong is named: %s",
     async (_, bug) => {
       const { laws } = await multiplied(bug.scaled, bug.mistake);
-      const found = laws[0]?.failure?.found;
-      expect(found?.mistakes.join("\n"), found?.text).toMatch(bug.called);
-      expect(found?.explanation.length).toBeGreaterThan(3);
+      const counterexample = laws[0]?.failure?.found;
+      expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(bug.called);
+      expect(counterexample?.explanation.length).toBeGreaterThan(3);
     },
   );
 });
@@ -136,8 +137,8 @@ describe("a cast", () => {
 
   it.each(CASTS)("that is wrong is named: %s", async (_, encode, called) => {
     const { laws } = await compareWith(cast(encode), ORACLE, { supported, comparing: true });
-    const found = laws[0]?.failure?.found;
-    expect(found?.mistakes.join("\n"), found?.text).toMatch(called);
-    expect(found?.explanation.length).toBeGreaterThan(1);
+    const counterexample = laws[0]?.failure?.found;
+    expect(counterexample?.mistakes.join("\n"), counterexample?.text).toMatch(called);
+    expect(counterexample?.explanation.length).toBeGreaterThan(1);
   });
 });

@@ -72,8 +72,8 @@ const PUBLISHED = "published failures";
 /** bf16 by adding half and cutting: to nearest even. */
 function bf16(x: number): number {
   if (!Number.isFinite(x)) return x;
-  const own = bits(x);
-  const rounded = (own + 0x7fff + ((own >>> 16) & 1)) & 0xffff0000;
+  const word = bits(x);
+  const rounded = (word + 0x7fff + ((word >>> 16) & 1)) & 0xffff0000;
   return new Float32Array(Uint32Array.of(rounded).buffer)[0] as number;
 }
 
@@ -103,9 +103,9 @@ export const BUGS: readonly Bug[] = [
     name: "scale by a float log2, one exponent too few just above a power of two",
     kernel: "deepseek mxfp8",
     mistake: {
-      scale: (own, amax) => {
+      scale: (scale, amax) => {
         const p = f(amax / 448);
-        if (p === 0 || p === Infinity) return own.code;
+        if (p === 0 || p === Infinity) return scale.code;
         return Math.min(Math.max(Math.ceil(f(Math.log2(p))), -127), 127) + 127;
       },
       redo: true,
@@ -336,11 +336,11 @@ export const BUGS: readonly Bug[] = [
     name: "the last block of a row reads on into the next row",
     kernel: "te fp8-block",
     mistake: {
-      amax: (values, row, b, whole) => {
-        const at = (row.byteOffset - whole.byteOffset) / 4 + b * 128;
+      amax: (values, row, b, matrix) => {
+        const at = (row.byteOffset - matrix.byteOffset) / 4 + b * 128;
         return largest(
-          whole.subarray(at, Math.min(at + 128, whole.length)).length > values.length
-            ? whole.subarray(at, at + 128)
+          matrix.subarray(at, Math.min(at + 128, matrix.length)).length > values.length
+            ? matrix.subarray(at, at + 128)
             : values,
         );
       },

@@ -23,8 +23,8 @@ export function encodeBy(up: Up, over?: number) {
     const field = a === 0 ? least : Math.max(Math.floor(Math.log2(a)), least);
     const e = a < 2 ** field && field > least ? field - 1 : a >= 2 ** (field + 1) ? field + 1 : field;
     const units = a / 2 ** (e - mantissa);
-    const whole = Math.floor(units);
-    const rounded = whole + (up(units - whole, whole % 2 === 1, isNegative) ? 1 : 0);
+    const floor = Math.floor(units);
+    const rounded = floor + (up(units - floor, floor % 2 === 1, isNegative) ? 1 : 0);
     const isBeyond = a === Infinity || rounded * 2 ** (e - mantissa) > max;
     const largest =
       FORMATS[format] === FORMATS.e4m3fnuz ? 0x7f : format === "e4m3" ? 0x7e : format === "e5m2" ? 0x7b : 7;

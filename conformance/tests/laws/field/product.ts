@@ -26,7 +26,7 @@ const fp8Value = (code: number): number => ((code & 0x7f) === 0x7f ? Number.NaN 
 
 /** The kernel, with a mistake or without. */
 export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answer {
-  const { value = fp8Value, depth: summed = (own) => own, add = (sum, term) => f(sum + term) } = mistake;
+  const { value = fp8Value, depth: summed = (k) => k, add = (sum, term) => f(sum + term) } = mistake;
   const { scaleAt = (line, block, _, blocks) => line * blocks + block } = mistake;
   const elements = ({ codes, scales }: OperandCase) => {
     const [lines, depth] = codes.matrix;
@@ -34,9 +34,9 @@ export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answ
     const factors = scales?.data as Float32Array | undefined;
     return Array.from({ length: lines }, (_, line) =>
       Array.from({ length: summed(depth) }, (__, k) => {
-        const own = value(codes.codes[line * depth + k] as number);
-        if (!factors) return own;
-        return f(own * (factors[scaleAt(line, Math.floor(k / BLOCK), lines, blocks)] as number));
+        const element = value(codes.codes[line * depth + k] as number);
+        if (!factors) return element;
+        return f(element * (factors[scaleAt(line, Math.floor(k / BLOCK), lines, blocks)] as number));
       }),
     );
   };
@@ -70,9 +70,9 @@ export function products({ scaled }: { readonly scaled: boolean }): fc.Arbitrary
       minLength: count * blocks,
       maxLength: count * blocks,
     });
-    return fc.tuple(codes, scales).map(([own, factors]) => ({
+    return fc.tuple(codes, scales).map(([elements, factors]) => ({
       source: scaled ? { kind: "scaled", format: "e4m3", tile: "1x128" } : { kind: "plain", format: "e4m3" },
-      codes: fromCodes("e4m3", [count, k], own),
+      codes: fromCodes("e4m3", [count, k], elements),
       ...(scaled
         ? { scales: fromCodes("f32", [count, blocks], new Uint32Array(Float32Array.from(factors).buffer)) }
         : {}),
@@ -111,8 +111,8 @@ function f16(x: number): number {
   const units = x / step;
   const down = Math.floor(units);
   const up = units - down > 0.5 || (units - down === 0.5 && Math.abs(down) % 2 === 1) ? 1 : 0;
-  const made = (down + up) * step;
-  return Math.abs(made) > 65504 ? Math.sign(made) * Infinity : made;
+  const rounded = (down + up) * step;
+  return Math.abs(rounded) > 65504 ? Math.sign(rounded) * Infinity : rounded;
 }
 
 /** A mistake of a published product, and how the tool names it. */

@@ -25,7 +25,7 @@ export interface Mistake {
   /** Changes an input before all else. */
   readonly load?: (x: number) => number;
   /** The amax of a block, of the values of its row, of which it is block `b`, and of those of all rows. */
-  readonly amax?: (block: Float32Array, row: Float32Array, b: number, whole: Float32Array) => number;
+  readonly amax?: (block: Float32Array, row: Float32Array, b: number, matrix: Float32Array) => number;
   /** The convention that is mistaken for the right one. */
   readonly convention?: Partial<Convention>;
   /** Changes the stored scale; `redo` says that elements are scaled by the changed one. */
@@ -66,8 +66,8 @@ const EMAX = { e4m3: 8, e5m2: 15, e2m1: 2 } as const;
 
 export const bits = (x: number): number => new Uint32Array(Float32Array.of(x).buffer)[0] as number;
 const exponent = (x: number): number => {
-  const own = bits(x);
-  return own >>> 23 === 0 ? Math.floor(Math.log2(x)) : (own >>> 23) - 127;
+  const word = bits(x);
+  return word >>> 23 === 0 ? Math.floor(Math.log2(x)) : (word >>> 23) - 127;
 };
 const clamp = (code: number): number => Math.min(Math.max(code, 0), 254);
 /** The value of an e8m0 code. */
@@ -134,22 +134,22 @@ export function quantizer(
 ): (x: Float32Array, columns: number) => Stored {
   const convention = { ...right, ...mistake.convention };
   let kept: number[] | undefined;
-  return (given, columns) => {
-    const x = mistake.load ? given.map(mistake.load) : given;
+  return (input, columns) => {
+    const x = mistake.load ? input.map(mistake.load) : input;
     const rows = columns === 0 ? 0 : x.length / columns;
     const across = Math.ceil(columns / convention.block);
-    const whole = (mistake.tensorAmax ?? ((own) => own))(largestIn(x));
+    const tensorAmax = (mistake.tensorAmax ?? ((amax) => amax))(largestIn(x));
     const [codes, scales]: [number[], number[]] = [[], []];
     for (let r = 0; r < rows; r++) {
       const row = x.subarray(r * columns, (r + 1) * columns);
       for (let b = 0; b < across; b++) {
         const block = row.subarray(b * convention.block, (b + 1) * convention.block);
         const amax = (mistake.amax ?? largestIn)(block, row, b, x);
-        const made = scaleOf(amax, convention, whole);
-        const code = mistake.scale?.(made, amax) ?? made.code;
+        const scale = scaleOf(amax, convention, tensorAmax);
+        const code = mistake.scale?.(scale, amax) ?? scale.code;
         const isE8m0 = convention.scale.startsWith("e8m0");
         const value = isE8m0 ? power(code) : (new Float32Array(Uint32Array.of(code).buffer)[0] as number);
-        const used = mistake.redo && code !== made.code ? { code, value, factor: f(1 / value) } : made;
+        const used = mistake.redo && code !== scale.code ? { code, value, factor: f(1 / value) } : scale;
         scales.push(code);
         for (const each of block) {
           const y = convention.scale === "f32-divide" ? f(each / used.value) : f(each * used.factor);
@@ -157,11 +157,11 @@ export function quantizer(
         }
       }
     }
-    const own = { codes, scales, rows, columns, across, amax: whole };
+    const answer = { codes, scales, rows, columns, across, amax: tensorAmax };
     const before = kept;
     kept = scales;
     const stale =
-      mistake.stale && before && before.length === scales.length ? { ...own, scales: before } : own;
+      mistake.stale && before && before.length === scales.length ? { ...answer, scales: before } : answer;
     return mistake.store ? mistake.store(stale) : stale;
   };
 }

@@ -119,7 +119,7 @@ describe("what is brought ahead", () => {
     const before = backend.memoryUse();
     let refused = 0;
     for (let failing = 0; failing < 60; failing++) {
-      const { error, asked } = failingAt(backend, failing, once);
+      const { error, allocations: asked } = failingAt(backend, failing, once);
       if (error !== undefined) expect(error).toBeInstanceOf(OutOfMemoryError);
       if (asked > failing) refused++;
       forget();
