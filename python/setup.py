@@ -1,4 +1,4 @@
-"""Builds the package: the library's JavaScript, built by `npm run build`, is put beside the Python modules."""
+"""Builds the package: copies the library's JavaScript, built by `npm run build`, into the Python package."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = json.loads((ROOT / "package.json").read_text())
 
-# what the command line loads; fast-check draws the inputs of conformance runs
+# the JavaScript that the command line loads; fast-check draws the inputs of conformance runs
 PARTS = [
     ("dist", "**/*.js"),
     ("build", "reference.*"),

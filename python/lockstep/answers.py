@@ -1,4 +1,4 @@
-"""Answers in words and as plain data: how an element gets its bits, how dialects differ, and which one made codes."""
+"""Answers in words and as plain data: how an element gets its bits, how dialects differ, and which dialect produced codes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ._arrays import Direction, array_of, code_bits, command_words, index_text, 
 from ._process import SERVER
 from .operations import QuantizedTensor, gemm_request
 
-# the numbers that JSON lacks, as results have them
+# numbers that JSON lacks, by the strings that stand for them
 _NUMBERS = {text: float(text) for text in ("NaN", "Infinity", "-Infinity", "-0")}
 
 
 def _plain(value: Any) -> Any:
-    """A result, in which the texts that stand for numbers are numbers."""
+    """Replaces the strings that stand for numbers by numbers."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
@@ -27,12 +27,12 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How one element becomes its bits. `print` shows it step by step."""
+    """An explanation of how one element gets its bits. `print` shows it step by step."""
 
     steps: Mapping[str, Any]
-    """What the library's `explainQuantize` or `explainGemm` gives."""
+    """The result of the library's `explainQuantize` or `explainGemm`."""
     lines: Sequence[str] = field(repr=False)
-    """The same in words."""
+    """The explanation in words."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -48,10 +48,11 @@ def explain(
 ) -> Explanation:
     """Explains how one element of a quantization becomes its code: amax, each step of the scale, rounding, tie, and error.
 
-    `at` has an index for each dimension of `x`. `quantizer` and `options` are those of `quantize`, but `scales`; with a dialect the
-    quantizer may be left out. `usage` is the copy, one.
+    `at` has an index for each dimension of `x`. `quantizer` and `options` are those of `quantize`, except `scales`; with a
+    dialect the quantizer may be omitted. `usage` is one direction.
 
-    Raises `LockstepError` for an index outside of `x`, and as `quantize` does; `TypeError` for an index that is not of integers.
+    Raises `LockstepError` for an index out of range, and as `quantize` does; `TypeError` for an index that is not made of
+    integers.
     """
     chosen = {"at": index_text(at), "quantizer": quantizer, "usage": one_direction(usage), **options}
     result = SERVER.run(["explain", "in", *command_words(chosen)], {"in/x": wide_array("x", x)}).message["result"]
@@ -71,10 +72,10 @@ def explain_gemm(
 ) -> Explanation:
     """Explains one element of a product: each step of the datapath, what the alignment cuts, chains, splits, scales and the cast.
 
-    `at` is the row of `x` and the row of `w`. Operands and options are those of `gemm`; `products="0,5"` puts all products of the
-    steps with these k into the lines.
+    `at` is the row of `x` and the row of `w`. Operands and options are those of `gemm`; `products="0,5"` also prints all
+    products of the steps that contain these k.
 
-    Raises `LockstepError` for an index outside of the product, and as `gemm` does.
+    Raises `LockstepError` for an index out of range, and as `gemm` does.
     """
     words, tensors, metadata = gemm_request(x, w, c=c, bias=bias, beta=beta, plan=plan, options=options)
     result = SERVER.run(["explain", "in", "--op=gemm", f"--at={index_text(at)}", *words], tensors, metadata).message["result"]
@@ -83,20 +84,20 @@ def explain_gemm(
 
 @dataclass(frozen=True)
 class Difference:
-    """How two dialects differ on an array. It is true if they differ."""
+    """The differences between two dialects on an array. It is true if there are any."""
 
     a: str
     b: str
     counts: Mapping[str, Mapping[str, int]]
-    """For "scales", "codes" and "values": how many are "different", and "of" how many."""
+    """For "scales", "codes" and "values": the number of "different" ones, and the total as "of"."""
     codes_of_equal_scales: int
-    """Codes that differ although their scales are equal."""
+    """The number of codes that differ although their scales are equal."""
     errors: Mapping[str, Mapping[str, float]]
-    """For "a" and "b": the largest error, "max", and the signal to noise ratio in dB, "sqnr"."""
+    """For "a" and "b": the largest error, "max", and the signal-to-noise ratio in dB, "sqnr"."""
     settings: Mapping[str, Mapping[str, Any]]
     """For "a" and "b": the quantizer, its format, tile, scale rule and element scaling."""
     examples: Sequence[Mapping[str, Any]]
-    """The first differences of each kind, with "words"."""
+    """The first differences of each kind, each with "words"."""
 
     def __bool__(self) -> bool:
         return any(each["different"] > 0 for each in self.counts.values())
@@ -116,12 +117,12 @@ def diff(
     tile: str | None = None,
     examples: int = 2,
 ) -> Difference:
-    """Says how two dialects differ on an array: in scales, codes, values, and errors. `lockstep dialects` lists dialects.
+    """Compares two dialects on an array: scales, codes, values, and errors. `lockstep dialects` lists dialects.
 
-    `quantizer`, `format` and `tile` choose where the dialects have several; the default is the first that both have. `examples` is
-    how many differences of each kind are explained.
+    `quantizer`, `format` and `tile` choose if the dialects have several; the default is the first that both have. `examples`
+    is the number of explained differences of each kind.
 
-    Raises `LockstepError` for a name that is no dialect, and for dialects that have no quantizer in common.
+    Raises `LockstepError` for an unknown dialect, and for dialects without a common quantizer.
     """
     chosen = {"quantizer": quantizer, "format": format, "tile": tile, "examples": str(examples)}
     frame = SERVER.run(["diff", a, b, "in", *command_words(chosen)], {"in/x": wide_array("x", x)})
@@ -139,16 +140,16 @@ def diff(
 
 @dataclass(frozen=True)
 class Identification:
-    """What made codes and scales, by exclusion. It is true if something explains every bit. `print` shows it in words."""
+    """What produced codes and scales, by exclusion. It is true if something explains every bit. `print` shows it in words."""
 
     dialects: Sequence[str]
-    """The dialects that explain every bit. Several are the same on this array."""
+    """The dialects that explain every bit. If there are several, they are equal on this array."""
     readings: Sequence[Mapping[str, Any]]
     """Every explanation: scale rule, roundings, packing and arrangement, with "words"."""
     excluded: Mapping[str, str]
-    """Why each other dialect cannot have made them."""
+    """The contradiction for each other dialect."""
     nearest: Mapping[str, Any] | None
-    """Where nothing explains them all, what comes nearest."""
+    """The closest explanation, if none explains every bit."""
     words: str
 
     def __bool__(self) -> bool:
@@ -166,13 +167,13 @@ def identify(
     tensor_scale: ArrayLike | None = None,
     quantizer: str | None = None,
 ) -> Identification:
-    """Finds which dialect, scale rule, rounding and layout made the codes and scales of `x`, by exclusion.
+    """Identifies the dialect, scale rule, rounding and layout that produced the codes and scales of `x`, by exclusion.
 
-    `x` is finite. `codes` are unsigned integers or of ml_dtypes' types, two of 4 bits in a byte; `scales` are float32, bfloat16,
-    float16, e8m0 or e4m3, the last two also as uint8, in any arrangement. `tensor_scale` is the scale or the amax of the whole, one
-    float32, or of row-scaled NVFP4 the amaxes of the rows.
+    `x` is finite. `codes` are unsigned integers or ml_dtypes types, with two 4-bit codes to a byte; `scales` are float32,
+    bfloat16, float16, e8m0 or e4m3, the last two also as uint8, in any arrangement. `tensor_scale` is the scale or the amax of
+    the tensor, one float32; for row-scaled NVFP4 it is the amaxes of the rows.
 
-    Raises `LockstepError` for an `x` with NaN or infinities, and for codes and scales that cannot be those of `x`.
+    Raises `LockstepError` for an `x` with NaN or infinities, and for codes and scales whose shape does not fit `x`.
     """
     tensors = {"in/x": wide_array("x", x), "out/codes": code_bits("codes", codes), "out/scales": array_of(scales)}
     words = ["--tensor=x", "--codes=codes", "--scales=scales"]

@@ -1,4 +1,4 @@
-"""Tests of kernels: a function is held to the reference on inputs that are aimed at likely mistakes."""
+"""Tests of kernels: a function is compared with the reference on inputs that likely mistakes get wrong."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PARTS = ("data", "scaleInv", "amax")
 
 
 class KernelMismatch(AssertionError):
-    """A kernel gave other bits than the reference, or failed.
+    """A kernel returned other bits than the reference, or failed.
 
-    The message names the mistake, where it is a known one, and explains the first wrong element. `failure` has the counterexample,
-    its seed and path, and under "found" the simpler input as text, the mistakes and the explanation. Of a kernel that raised an
-    exception, which is the cause of this one, `failure` has the "input", as it was drawn.
+    The message names the mistake if it is a known one, and explains the first wrong element. `failure` has the counterexample,
+    its seed and path, and under "found" the simplified input as a string, the mistakes and the explanation. If the kernel
+    raised an exception, it is the cause of this one, and `failure` has the "input" as drawn.
     """
 
     def __init__(self, message: str, failure: Mapping[str, Any]) -> None:
@@ -37,9 +37,10 @@ class KernelMismatch(AssertionError):
 
 
 class Agreement(int):
-    """The number of inputs on which a kernel gave the reference's bits.
+    """The number of inputs on which a kernel returned the reference's bits.
 
-    `notes` says what was not drawn and not compared, and where the rule divides 0 by 0 for a block of zeros.
+    `notes` lists inputs that were not drawn, results that were not compared, and rules that divide 0 by 0 for a block of
+    zeros.
     """
 
     notes: tuple[str, ...] = ()
@@ -57,27 +58,27 @@ def assert_kernel(
     empty: bool = False,
     **options: Any,
 ) -> Agreement:
-    """Holds a quantizer to the reference, bit by bit, and returns the number of inputs that it was given.
+    """Compares a quantizer with the reference, bit by bit, and returns the number of inputs.
 
-    `kernel` gets a matrix [M, K], where M is any number from 1 and K a multiple of the block, and returns (codes, scales) of the copy
-    that `usage` names, rowwise or columnwise; NVFP4 also returns the amax, or the scale of the tensor that its dialect stores. Codes of
-    4 bits are two per byte, the even element in the low nibble. Any unsigned integers, floats of ml_dtypes or PyTorch tensors will do.
-    Codes have the shape that `lockstep.quantize` gives; scales may have other dimensions of 1, or one dimension. Scales in float32 may be
-    of any type that float32 holds exactly.
+    `kernel` receives a matrix [M, K], where M is any number from 1 and K a multiple of the block, and returns (codes, scales)
+    of the copy that `usage` names, rowwise or columnwise. NVFP4 also returns the amax, or the tensor scale that its dialect
+    stores. 4-bit codes are two per byte, the even element in the low nibble. Unsigned integers, ml_dtypes floats and PyTorch
+    tensors are all accepted. Codes have the shape that `lockstep.quantize` returns; scales may have extra dimensions of 1, or
+    one dimension. float32 scales may have any type whose values float32 holds exactly.
 
-    `quantizer` and `options` are those of `lockstep.quantize`: dialect="torchao-mxfp8-floor", format="e5m2", tile="32x32". With
-    `dialect` the quantizer may be left out. `dtypes` are the types of the inputs. `empty` adds matrices without columns.
+    `quantizer` and `options` are those of `lockstep.quantize`: dialect="torchao-mxfp8-floor", format="e5m2", tile="32x32".
+    With `dialect` the quantizer may be omitted. `dtypes` are the types of the inputs. `empty` adds matrices without columns.
 
-    Inputs have NaN and infinities, except for a dialect whose package treats them in another way than docs/numerics.md says; then
-    codes that are NaN are equal whatever their signs. `nonfinite=True` draws them for any dialect, `nonfinite=False` for none. `notes`
-    of the result, and the message of a failure, say what was left out.
+    Inputs contain NaN and infinities, except for a dialect whose package treats them differently from docs/numerics.md; NaN
+    codes are then equal whatever their signs. `nonfinite=True` draws them for any dialect, `nonfinite=False` for none. `notes`
+    of the result, and the message of a failure, say what was omitted.
 
-    Raises `KernelMismatch`, an AssertionError with the smallest input that was found, or from the exception of a kernel that raised
-    one, and `LockstepError` if there is nothing to check.
+    Raises `KernelMismatch`, an AssertionError with a simplified failing input (its cause is the kernel's exception, if there
+    was one), and `LockstepError` if there is nothing to check.
     """
     __tracebackhide__ = True
     direction = one_direction(usage)
-    # an array that every tile divides; what is recorded of it says what decides bits
+    # an array that every tile divides; its recorded settings determine the bits
     q = quantize(np.zeros((128, 128), ml_dtypes.bfloat16), quantizer, usage=direction, **options)
     dialect = options.get("dialect")
     supported = {
@@ -125,7 +126,7 @@ def _input_types(dtypes: WideDType | Sequence[WideDType]) -> list[str]:
 
 
 def _answer(kernel: Kernel, direction: str, types: Mapping[str, str], frame: Frame) -> dict[str, np.ndarray]:
-    """What the kernel returns for a case, as the tensors of its answer."""
+    """The kernel's result for a case, as the tensors of its answer."""
     __tracebackhide__ = True
     given = kernel(frame.tensors["x"])
     parts = given if isinstance(given, (tuple, list)) else (given,)
@@ -143,11 +144,11 @@ def _answer(kernel: Kernel, direction: str, types: Mapping[str, str], frame: Fra
 
 
 def _part(part: str, array: np.ndarray, wanted: Mapping[str, Any], code: str) -> np.ndarray:
-    """One array of an answer, in the type and shape that are wanted if it means the same in them."""
+    """One array of an answer, converted to the expected type and shape if that preserves its meaning."""
     shape = tuple(wanted["shape"])
     is_float = array.dtype.kind in "fV"
     if wanted["dtype"] == "F32":
-        # a scale of a narrower type is the same number in float32
+        # float32 holds the scales of narrower types exactly
         array = array.astype(np.float32) if is_float else array
     else:
         expected = FLOAT4 if code == "e2m1" else CODE_DTYPES.get(code)
@@ -161,7 +162,7 @@ def _part(part: str, array: np.ndarray, wanted: Mapping[str, Any], code: str) ->
 
 
 class _Raised:
-    """An exception of the kernel, and the input for which it was raised."""
+    """An exception of the kernel, and the input that raised it."""
 
     def __init__(self, error: Exception, input: np.ndarray) -> None:  # noqa: A002 - it is the kernel's input
         self.error = error
@@ -171,7 +172,7 @@ class _Raised:
 def _converse(
     name: str, operations: Mapping[str, Any], answer: Callable[[Frame], dict[str, np.ndarray]], runs: int, seed: int
 ) -> Any:
-    """Answers the cases of a conformance run in a child process. Returns its report, or the first exception of the kernel."""
+    """Answers the cases of a conformance run in a child process. Returns its report, or the kernel's first exception."""
     __tracebackhide__ = True
     process = start("conform", "--subject", "-", f"--runs={runs}", f"--seed={seed}", "--quiet")
     try:
@@ -199,7 +200,7 @@ def _converse(
             try:
                 stream.close()  # type: ignore[union-attr]
             except OSError:
-                pass  # the process has ended, and does not read what is left
+                pass  # the process has ended and does not read the rest
         process.kill()
         process.wait()
 

@@ -40,12 +40,12 @@ class Copy:
 
 @dataclass(frozen=True)
 class QuantizedTensor:
-    """Codes and scales of an array, and how they were made."""
+    """Codes and scales of an array, with the settings that produced them."""
 
     shape: tuple[int, ...]
     """The shape of the array that was quantized."""
     settings: Mapping[str, Any]
-    """The quantizer and all options that decide bits, as the metadata of files have them."""
+    """The quantizer and all options that affect bits, as in file metadata."""
     rowwise: Copy | None = None
     """The copy whose blocks lie along the last dimension."""
     columnwise: Copy | None = None
@@ -55,7 +55,7 @@ class QuantizedTensor:
     _recipe: str = field(default="", repr=False)
 
     def dequantize(self, dtype: WideDType = "float32", *, dialect: str | None = None) -> np.ndarray:
-        """The values, as `lockstep.dequantize` gives them."""
+        """The values, as `lockstep.dequantize` returns them."""
         return dequantize(self, dtype, dialect=dialect)
 
     def _tensors(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -84,7 +84,7 @@ SCALES = {"mxfp8": "e8m0", "mxfp6": "e8m0", "mxfp4": "e8m0", "mxint8": "e8m0", "
 
 
 def output(frame: Frame, name: str) -> np.ndarray:
-    """A tensor of an answer. Raises `LockstepError` if options of the command line led to another one."""
+    """A tensor of an answer. Raises `LockstepError` if command-line options produced another one."""
     if name in frame.tensors:
         return frame.tensors[name]
     raise LockstepError("ARGUMENT", f"the answer has {', '.join(frame.tensors) or 'no tensor'}, not {name}; leave out options that choose tensors")
@@ -100,14 +100,14 @@ def quantize(
 ) -> QuantizedTensor:
     """Quantizes an array [..., K], whose leading dimensions are flattened into rows.
 
-    `quantizer` is fp8-current, fp8-delayed, fp8-block, fp8-row, mxfp8, mxfp6, mxfp4, nvfp4 or another one that `lockstep quantize`
-    has; with `dialect` it may be left out. `usage` is "rowwise", "columnwise", or a sequence of both. `options` are those of `lockstep
-    quantize`, with underscores: format="e5m2", tile="32x32", pow2_scales=True, amax_epsilon=1e-12, scale=2.0, rht=True,
-    stochastic=True, seed=1, four_over_six=True. Stochastic rounding has 8 random bits for each element, so its mean is too close to
-    zero by less than 1/256 of the distance between two codes. The input is float32, bfloat16 or float16; float64 is rounded to float32
-    first.
+    `quantizer` is fp8-current, fp8-delayed, fp8-block, fp8-row, mxfp8, mxfp6, mxfp4, nvfp4 or another one of `lockstep
+    quantize`; with `dialect` it may be omitted. `usage` is "rowwise", "columnwise", or a sequence of both. `options` are those
+    of `lockstep quantize`, with underscores: format="e5m2", tile="32x32", pow2_scales=True, amax_epsilon=1e-12, scale=2.0,
+    rht=True, stochastic=True, seed=1, four_over_six=True. Stochastic rounding uses 8 random bits for each element, so its mean
+    is biased toward zero by less than 1/256 of the distance between two codes. The input is float32, bfloat16 or float16;
+    float64 is rounded to float32 first.
 
-    Raises `LockstepError` for a shape that the blocks do not divide and for options that do not exist or do not go together.
+    Raises `LockstepError` for a shape that the blocks do not divide, and for options that do not exist or exclude each other.
     """
     array = wide_array("x", x)
     chosen = {"quantizer": quantizer, "usage": ",".join(directions(usage)), "scales": scales, **options}
@@ -136,7 +136,7 @@ def quantize(
 def dequantize(q: QuantizedTensor, dtype: WideDType = "float32", *, dialect: str | None = None) -> np.ndarray:
     """The values of a quantized tensor: code * scale, rounded once to `dtype`.
 
-    With `dialect` they are those that its library computes, rounded to its type and then to `dtype`. Raises `LockstepError` for a
+    With `dialect`, the values that its library computes, rounded to its type and then to `dtype`. Raises `LockstepError` for a
     dialect that does not have the quantizer.
     """
     if not isinstance(q, QuantizedTensor):
@@ -153,10 +153,10 @@ def _wide_name(dtype: str) -> str:
 
 
 def encode(x: ArrayLike, format: str, **options: Any) -> np.ndarray:
-    """The codes of values, in a scalar format such as "e4m3" or "e2m1".
+    """The codes of values in a scalar format such as "e4m3" or "e2m1".
 
-    `options` are those of `lockstep encode`: rounding="towardZero", overflow="nonfinite", seed=1, offset=0. Codes have the type of
-    ml_dtypes; those of e2m1 are uint8, two per byte, the even element in the low nibble, those of tf32 uint32.
+    `options` are those of `lockstep encode`: rounding="towardZero", overflow="nonfinite", seed=1, offset=0. Codes have their
+    ml_dtypes type, except e2m1 (uint8, two per byte, the even element in the low nibble) and tf32 (uint32).
     """
     words = command_words({"format": format, **options})
     frame = SERVER.run(["encode", "in", "-o", "out", *words], {"in/x": wide_array("x", x)})
@@ -164,10 +164,10 @@ def encode(x: ArrayLike, format: str, **options: Any) -> np.ndarray:
 
 
 def decode(codes: ArrayLike, format: str) -> np.ndarray:
-    """The float32 values of codes of a scalar format, as `encode` gives them. Exact.
+    """The float32 values of codes of a scalar format, as `encode` returns them. Exact.
 
-    Codes are unsigned integers of the format's size (int8 and PyTorch's tensors will do too), or of its type in ml_dtypes. Codes of 4
-    bits are two per byte, the even element in the low nibble, or `float4_e2m1fn`, one in an element.
+    Codes are unsigned integers of the format's size (int8 and PyTorch tensors are accepted too), or its ml_dtypes type. 4-bit
+    codes are two per byte, the even element in the low nibble, or `float4_e2m1fn`, one in each element.
 
     Raises `LockstepError` for codes of another type, such as values in float32.
     """
@@ -191,9 +191,9 @@ class Product:
     d: np.ndarray
     """The result, [M, N]."""
     amax: np.ndarray | None
-    """With an 8-bit result: the largest magnitude before it was rounded, [1]."""
+    """For an 8-bit result: the largest magnitude before it was rounded, [1]."""
     plan: Mapping[str, Any]
-    """How the sums were computed. `plan=` of a later call computes by it."""
+    """The plan of the sums. Pass it as `plan=` to repeat them."""
 
 
 def gemm_request(
@@ -242,8 +242,8 @@ def gemm(
     """x [M, K] times the transpose of w [N, K], summed as a tensor core sums.
 
     Operands are arrays or quantized tensors with a rowwise copy. `options` are those of `lockstep gemm`: datapath="hopper",
-    split_accumulator=True, split_k=2, out_dtype="bf16", alpha=0.5. `c` [M, N] is multiplied by `beta` and added, `bias` [N] is added
-    to every row.
+    split_accumulator=True, split_k=2, out_dtype="bf16", alpha=0.5. `c` [M, N] is multiplied by `beta` and added; `bias` [N] is
+    added to every row.
     """
     words, tensors, metadata = gemm_request(x, w, c=c, bias=bias, beta=beta, plan=plan, options=options)
     frame = SERVER.run(["gemm", "in", "-o", "out", *words], tensors, metadata)
@@ -278,7 +278,7 @@ def compare(a: Mapping[str, ArrayLike] | ArrayLike, b: Mapping[str, ArrayLike] |
 
 
 def _stored(name: str, array: np.ndarray, other: np.ndarray | None) -> np.ndarray:
-    """An array as files have it: of other types only the bits, which can be compared with the same type."""
+    """An array in a type that files have. Arrays of other types become their bits, which can be compared only with the same type."""
     if array.dtype in FILE_DTYPES.values() and (other is None or other.dtype in FILE_DTYPES.values()):
         return array
     if other is not None and other.dtype != array.dtype:
@@ -287,5 +287,5 @@ def _stored(name: str, array: np.ndarray, other: np.ndarray | None) -> np.ndarra
 
 
 def info() -> Mapping[str, Any]:
-    """The version, and the backends that are there."""
+    """The version, and the available backends."""
     return SERVER.run(["info"]).message["result"]

@@ -1,11 +1,11 @@
-"""A quantizer to MXFP8 (e4m3, blocks of 32 along rows) in numpy, and the same with one mistake each."""
+"""A quantizer to MXFP8 (e4m3, blocks of 32 along rows) in numpy, and copies of it with one mistake each."""
 
 import ml_dtypes
 import numpy as np
 
 
 def scales_of(blocks):
-    """The e8m0 codes of the least powers of two by which the largest elements fit into 448."""
+    """The e8m0 codes of the smallest powers of two under which the largest elements fit into 448."""
     magnitudes = np.where(np.isnan(blocks), 0, np.abs(blocks))
     ratio = magnitudes.max(axis=-1, initial=0) * np.float32(1 / 448)
     field, fraction = ratio.view(np.uint32) >> 23, ratio.view(np.uint32) & 0x7FFFFF

@@ -1,4 +1,4 @@
-"""explain, diff and identify: what they say agrees with what quantize and gemm give."""
+"""explain, diff and identify agree with the results of quantize and gemm."""
 
 import math
 

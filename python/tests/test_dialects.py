@@ -1,4 +1,4 @@
-"""A kernel of any dialect can be tested: what the library computes is accepted, and refused with one bit changed."""
+"""A kernel of any dialect can be tested: the library's result is accepted, and refused with one bit changed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run as they stand, and find what they are meant to find."""
+"""The examples of docs/python.md run as written, and find the mistakes that they are meant to find."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every type in and out: Python gives what the command line gives, for codes of every format, and refuses what is no code of it."""
+"""Every type in and out: Python returns what the command line returns, for codes of every format, and refuses other codes."""
 
 import itertools
 import multiprocessing

@@ -61,14 +61,14 @@ export async function reportOn(
   const read = (other?: Checkpoint): Promise<CheckpointReport> =>
     withCheckpoint(path, async (checkpoint) => {
       const surveyed = await survey(checkpoint, as);
-      const names = selectNames(
+      const isSelected = selectNames(
         tensors,
         surveyed.weights.map(({ name }) => name),
       );
-      const progress = session.progress(bytesOfCodes(surveyed, names), "B");
+      const progress = session.progress(bytesOfCodes(surveyed, isSelected), "B");
       try {
         return await inspect(checkpoint, surveyed, {
-          wanted: names,
+          wanted: isSelected,
           original: other,
           onBytes: (count) => progress.add(count),
         });

@@ -1,6 +1,6 @@
 /**
- * Every operation refuses an argument that does not go with the others: in each place of each valid call, one of each class of
- * mistake, by an error of the operation that says what was given. arguments.test.ts tries many more values, and no shapes.
+ * Every operation refuses arguments that do not match: in each place of each valid call, one mistake of each class is refused
+ * with an error of the operation that states the wrong value. arguments.test.ts tries many more values, but no shapes.
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -37,7 +37,7 @@ const FUNCTIONS: Readonly<Record<string, unknown>> = {
   onSideStream,
 };
 
-/** The sizes that are an operand's own, which no other shares: the argument, and the index of the size. */
+/** Sizes that no other argument shares: the argument, and the index of the size. */
 const OWN: Readonly<Record<string, readonly string[]>> = {
   updateScales: ["inputs.amaxHistory 0"],
   embedding: ["table 0", "table 1", "ids 0"],
@@ -50,21 +50,21 @@ const OWN: Readonly<Record<string, readonly string[]>> = {
   crossEntropyBackward: ["inputs.logits 1"],
 };
 
-/** A place in the arguments of a valid call. */
+/** A position in the arguments of a valid call. */
 interface Place {
   readonly keys: readonly string[];
   readonly path: string;
   readonly valid: unknown;
 }
 
-/** A mistake in one place, and its refusal. */
+/** A mistake in one position, and its expected error. */
 interface Mistake {
   readonly what: string;
   readonly wrong: unknown;
   readonly error: new (...args: never[]) => LockstepError;
-  /** What the message says. */
+  /** The words in the message. */
   readonly path: string;
-  /** The size that is another, of a tensor. */
+  /** The index of the wrong size, for a shape mistake. */
   readonly size?: number;
 }
 
@@ -84,14 +84,14 @@ function placesIn({ parameters }: Callable, args: readonly unknown[]): readonly 
   return args.flatMap((valid, i) => visit(valid, [String(i)], parameters[i]?.name ?? ""));
 }
 
-/** A copy of the arguments with another value in that place. */
+/** A copy of the arguments with another value in this position. */
 function put(target: unknown, [key, ...rest]: readonly string[], wrong: unknown): unknown {
   if (key === undefined) return wrong;
   const inner = put(Reflect.get(target as object, key), rest, wrong);
   return Object.assign(Array.isArray(target) ? [...target] : { ...(target as object) }, { [key]: inner });
 }
 
-/** A copy of a tensor on a backend, with any bytes. */
+/** A tensor of the same type and shape on another backend or with other bytes. */
 const similar = (x: Tensor, backend: Backend, shape = x.shape): Tensor =>
   filled(empty(backend, x.dtype, shape));
 
@@ -140,10 +140,10 @@ function mistakesFor(world: World, { valid, keys, path }: Place): readonly Mista
   return [unknown, { what: "a list", wrong: [], error: ArgumentError, path: `${path} is an array of 0` }];
 }
 
-/** Whether the mistake in that place has to be refused. */
+/** Whether the mistake in this position must be refused. */
 function isWrong({ what, size }: Mistake, { path }: Place, row: Row, tensors: number): boolean {
   if (what === TYPED) return !row.anyType?.includes(path);
-  // a tensor alone has the backend and the shape that it has
+  // a single tensor determines the backend and the shape
   return tensors > 1 || (what !== FOREIGN && size === undefined);
 }
 
@@ -161,7 +161,7 @@ afterAll(async () => {
   await backends.other.dispose();
 });
 
-/** The error of a call, at once or later, or what the call gave. */
+/** The error of a call or of its promise, or its result. */
 async function outcomeOf(call: () => unknown): Promise<unknown> {
   try {
     return await call();

@@ -1,6 +1,4 @@
-/**
- * An option that is left out has its documented default: the backend receives the same calls. Any other value changes the calls.
- */
+/** An omitted option has its documented default: the backend receives the same calls. Any other value changes the calls. */
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast.js";
@@ -41,7 +39,7 @@ const ROWS: Rows = completed(declarations, {
 
 type Literal = string | number | boolean | bigint;
 
-/** An option of a call, which may be left out. */
+/** An option of a call that may be omitted. */
 interface Option {
   readonly callable: Callable;
   readonly row: Row;
@@ -60,7 +58,7 @@ const OTHERS: Readonly<Record<string, (value: number) => number>> = {
   int32: (value) => value + 1,
 };
 
-/** Returns the literal that a docstring names as the default, or undefined if the default is described in other words. */
+/** The literal that a docstring states as the default, or undefined if the default is described in words. */
 function defaultIn(doc: string, literals: ReadonlySet<string | number>): Literal | undefined {
   const documented = /Default:? [`"]?([\w.+-]+?)[`"]?(?:[.;]\s|\.?$)/m.exec(doc)?.[1];
   if (documented === undefined) return undefined;
@@ -154,10 +152,10 @@ function used(result: unknown, [first]: readonly unknown[], world: World): void 
   y.backward(world.tensor(y.tensor.dtype, y.shape));
 }
 
-/** What reads the results of its operations on the host, so that they have to be computed. */
+/** Functions that read results on the host, so that they must be computed. */
 const READING = ["diffDialects"];
 
-/** Records the effects of a call in which one option is set or left out. */
+/** Records the effects of a call with one option set or omitted. */
 function outcome({ callable, row, at, key }: Option, call: number, value: Literal | undefined): unknown {
   return inWorld(backends, (world) => {
     using _scope = new Scope();

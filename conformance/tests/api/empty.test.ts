@@ -1,4 +1,4 @@
-/** Empty tensors with another dimension larger than any kernel's index type: every operation returns or throws at once. */
+/** Empty tensors whose other dimension exceeds any kernel's index type: every operation returns or throws at once. */
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { OpName } from "../../../src/backends/ops.js";
@@ -30,7 +30,7 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
 
-/** The maximum of work units that a test requests of one job. Larger requests take long whatever the memory. */
+/** The maximum number of work units that a test requests of one job. More would take long whatever the memory. */
 const MAX_UNITS = 2 ** 20;
 
 afterEach(() => vi.restoreAllMocks());
@@ -65,7 +65,7 @@ function quantizers(): readonly Quantizer[] {
   });
 }
 
-/** Calls `use` with every quantizer; whatever it throws has to be an error of this library. */
+/** Calls `use` with every quantizer. Anything it throws must be an error of this library. */
 function each(use: (quantizer: Quantizer) => unknown): void {
   for (const quantizer of quantizers()) attempt(() => use(quantizer));
 }
@@ -80,7 +80,7 @@ function attempt(body: () => unknown): unknown {
   }
 }
 
-/** Calls of operations whose rows of arguments do not tell how the sizes of their tensors depend on one shape. */
+/** Operations for which the rows of arguments do not determine how tensor sizes depend on one shape. */
 const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
   activationQuantize: (s) => {
     each((q) => q.activationQuantize(bf16(s), { kind: "gelu" }));
@@ -175,7 +175,7 @@ const OWN: { readonly [K in OpName]?: (shape: Shape) => void } = {
 
 const declarations = declared("dist/src/index.d.ts");
 
-/** The calls of every operation, from the rows of arguments, on tensors of a given shape. */
+/** The calls of every operation, from the rows of arguments, on tensors of one shape. */
 const CALLS = Object.entries(completed(declarations, OPERATION_ROWS))
   .filter(([name, { costly }]) => /^[a-z]/.test(name) && !(name in OWN) && !costly)
   .flatMap(([name, { calls }]) =>

@@ -1,7 +1,7 @@
 /**
- * Whatever an argument is, a call returns or is refused by a typed error with a short message, in bounded time, and writes
- * nothing outside of tensors. An object that answers otherwise each time is read once: the call does what it does with a
- * plain one. `RUNS` and `SEED` choose the draws.
+ * For any argument, a call returns or is refused with a typed error and a short message, in bounded time, and writes nothing
+ * outside tensors. An object that changes between reads is read once: the call treats it like a plain one. `RUNS` and `SEED`
+ * choose the draws.
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -41,7 +41,9 @@ function argsOf(row: Row, call: number): readonly unknown[] {
   });
 }
 
-/** A callable and one of its valid calls, as numbers: a counterexample would print the declarations of all types. */
+/**
+ * A callable and one of its valid calls, as numbers: a counterexample with the objects would print the declarations of all types.
+ */
 const calls = fc.record({ callable: fc.nat(cheap.length - 1), call: fc.nat(9) });
 
 function chosen({ callable: n, call: k }: { readonly callable: number; readonly call: number }) {
@@ -84,7 +86,7 @@ describe("hostile arguments", () => {
         const { name, callable, row, call } = chosen(at);
         const spots = spotsIn(argsOf(row, call));
         const spot = spots[n % Math.max(1, spots.length)];
-        // a function of the caller may throw what it likes
+        // a caller's function may throw anything
         if (!spot || (isFunction(argsOf(row, call), spot) && /class|function/.test(value))) return;
         const outcome = await outcomeOf(targetOf(callable), row, call, backends(), (args) =>
           replaced(args, spot, (WRONG[value] as () => unknown)()),
@@ -98,7 +100,7 @@ describe("hostile arguments", () => {
   });
 });
 
-/** An object with an accessor for each property that gives the value once, and `later` from then on. */
+/** An object whose accessors return each value once, and `later` from then on. */
 function once<T extends object>(value: T, later: unknown): T {
   let reads = 0;
   return Object.defineProperties(

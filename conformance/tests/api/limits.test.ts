@@ -1,4 +1,4 @@
-/** Whole numbers as arguments are taken up to both ends of their range, and refused beyond, with the range in the message. */
+/** Integer arguments are accepted up to both ends of their range, and refused beyond, with the range in the message. */
 import { expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
 import { sweepChunk } from "../../../src/ops/cast/sweep.js";
@@ -23,10 +23,10 @@ const row = (columns: number) => {
 
 interface Range {
   readonly least: number;
-  /** Undefined if any larger number is taken. */
+  /** The maximum; undefined if there is none. */
   readonly most?: number;
   readonly call: (value: number) => unknown;
-  /** A call whose range other tests reach, because it takes long. */
+  /** A slow call whose range other tests reach. */
   readonly costly?: boolean;
 }
 

@@ -5,7 +5,7 @@ import { type FileTensor, f32, raw, useWorkspace } from "../harness/cli.js";
 
 const w = useWorkspace();
 
-/** 32 rows of 64: the first block has an exact tie of e4m3 under the scale 1, the rest are small. */
+/** 32 rows of 64: the first block has an exact tie of e4m3 under the scale 1; the rest are small. */
 const VALUES = Float32Array.from({ length: 2048 }, (_, i) =>
   i === 0 ? 448 : i === 1 ? -1.0625 : (i % 7) / 8,
 );
@@ -25,7 +25,7 @@ interface Report {
   }[];
 }
 
-/** Writes x, what quantize makes of it, and the same with changed bytes. */
+/** Writes x, its quantization, and a copy with changed bytes. */
 async function quantized(
   change: (codes: Uint8Array, scales: Uint8Array) => void,
   ...options: readonly string[]
@@ -200,7 +200,7 @@ describe("compare --stats", () => {
     expect(tensors[0]?.statistics).toMatchObject({ different: 1, maxUlp: ulp });
   });
 
-  /** Values of bf16, of which the scaled ones are mostly no numbers of that type. */
+  /** bf16 values whose scaled values are mostly not bf16 numbers. */
   const WIDE = raw(
     "x",
     "BF16",
@@ -211,7 +211,7 @@ describe("compare --stats", () => {
     ]).flat(),
   );
 
-  /** The greatest difference of the f32 values of x in two files, and its share of the value in the first. */
+  /** The largest difference between the f32 values of x in two files, and the relative difference. */
   async function errorsOf(
     ...options: readonly string[]
   ): Promise<{ readonly maxAbsError: number; readonly maxRelError: number }> {

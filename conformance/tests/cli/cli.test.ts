@@ -176,7 +176,7 @@ describe("encode and decode", () => {
       const { bits, storageBits } = factsOf(format);
       const count = Math.min(2 ** bits, 4096);
       const step = 2 ** bits / count;
-      // encoding does not write the least code of a symmetric integer, which is the sign alone
+      // encoding never produces the smallest code of a symmetric integer, which is only the sign bit
       const { specials }: ScalarLayout = SCALAR_FORMATS[format];
       const unwritten = specials === "symmetric" ? count / 2 : -1;
       const codes = Array.from({ length: count }, (_, i) => (i === unwritten ? i + 1 : i) * step);

@@ -206,7 +206,7 @@ describe("fuzz", () => {
     },
   );
 
-  /** The operands that were asked for, the data of a and of b in the file, and the spec that is recorded of a. */
+  /** The requested operands, the data of a and b in the file, and the recorded spec of a. */
   const KINDS = [
     ["e4m3", "F8_E4M3", "F8_E4M3", undefined],
     ["e4m3:1x128,e5m2:128x128", "F8_E4M3", "F8_E5M2", undefined],

@@ -1,6 +1,6 @@
 /**
- * No command copies, drops or takes for values what is part of another library's quantized weight, or codes whose scales are
- * absent: it refuses the file and names the tensor.
+ * No command copies, drops or decodes parts of another library's quantized weight, or codes whose scales are absent: it refuses
+ * the file and names the tensor.
  */
 import { join } from "node:path";
 import * as fc from "fast-check";

@@ -98,11 +98,11 @@ describe("the help of a command", () => {
     writeFileSync(w.path("train.mjs"), "if (process.argv[2] !== '--steps') process.exit(1);\n");
     for (const { name } of COMMANDS.filter((command) => command.name !== COMPILES)) {
       const words = await exampleOf(name);
-      // the results of the user's own kernel, which are right
+      // copies the reference's results as the user's correct kernel
       if (name === "compare") copyFileSync(w.path("product.safetensors"), w.path("mine.safetensors"));
       const isPath = (word: string, i: number): boolean => isFile(word) || words[i - 1] === "-o";
       const run = await w.run(...words.map((word, i) => (isPath(word, i) ? `@${word}` : word)));
-      // the two dialects of the example differ, which is what it shows
+      // the two dialects of the example differ, so the status is 1
       expect([name, run.status, run.stderr]).toEqual([name, name === "diff" ? 1 : 0, expect.any(String)]);
     }
   }, 120_000);

@@ -38,7 +38,7 @@ const GOOD: Readonly<Record<string, readonly string[]>> = {
   "build-cuda": [],
 };
 
-/** Commands that print the error of a file that they refuse as JSON too, if --json is given. */
+/** Commands that also print a refused file's error as JSON with --json. */
 const READERS: ReadonlySet<string> = new Set(["inspect", "verify", "convert"]);
 
 /** Commands whose successful call takes minutes or runs another program. Only refused calls are tested for them. */
@@ -71,7 +71,7 @@ const TEXTS = [
   "-",
 ];
 
-/** Whether an option accepts this text. */
+/** Whether a string is a number. */
 const isNumber = (text: string): boolean => text.trim() !== "" && Number.isFinite(Math.fround(Number(text)));
 const isFinite64 = (text: string): boolean => text.trim() !== "" && Number.isFinite(Number(text));
 const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
@@ -95,7 +95,7 @@ const BASE: readonly FileTensor[] = [
   { name: "z.exponents", dtype: "U8", shape: [32, 1], bytes: new Uint8Array(32) },
 ];
 
-/** A call with the given option in place of the one in the successful call. */
+/** The successful call of a command with one option replaced. */
 function withOption(command: string, option: string, ...words: readonly string[]): readonly string[] {
   const good = [...(GOOD[command] ?? [])];
   const at = good.indexOf(`--${option}`);
@@ -106,7 +106,7 @@ function withOption(command: string, option: string, ...words: readonly string[]
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the test searches for control characters
 const CONTROL = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
 
-/** Fails unless the run succeeded or refused its input as documented; `isJson` if a refusal is printed as JSON too. */
+/** Fails unless the run succeeded or refused its input as documented; with `isJson`, a refusal is also printed as JSON. */
 function expectPlain(run: CliRun, before: readonly string[], what: string, isJson = false): void {
   expect([0, 1, 2], what).toContain(run.status);
   expect(run.stdout, what).not.toMatch(CONTROL);

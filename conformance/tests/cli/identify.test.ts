@@ -95,7 +95,7 @@ describe("identify", () => {
         codes.map((byte) => byte ^ 0x88),
       ),
       raw("x.weight_scale", "F32", scales?.shape ?? [], scales?.bytes ?? new Uint8Array()),
-      // not a scale of this tensor, by its size
+      // not a tensor scale, by its size
       raw("x.input_amax", "F32", [3], new Uint8Array(12)),
     ]);
     const { dialects, readings } = JSON.parse(await w.succeed("identify", "@in", "@theirs", "--json"));

@@ -1,4 +1,4 @@
-/** docs/kernels.md: its kernel and its command are run as they stand there. */
+/** Runs the kernel and the command of docs/kernels.md as written. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -9,7 +9,7 @@ import { encodeHeader, leastHeaderBytes, planEntries } from "../../../src/io/hea
 import { MAX_HEADER_BYTES } from "../../../src/io/limits.js";
 import { TensorSource } from "../../../src/io/source.js";
 
-/** A file of empty tensors, of which one exists at a time. */
+/** A file of empty tensors that exist one at a time. */
 class ManyTensors extends TensorSource {
   constructor(count: number) {
     const entryOf = (i: number): TensorEntry => ({
@@ -63,7 +63,7 @@ describe("the pieces of an output", () => {
         fc.pre(tensors.every(({ name }) => name !== "__metadata__"));
         const header = encodeHeader("out", planEntries("out", tensors as TensorPlan[]).values(), metadata);
         const least = leastHeaderBytes(tensors as TensorPlan[], metadata);
-        // the header begins with its length, in 8 bytes, which are more than the comma that the last entry lacks
+        // the 8 bytes of the header's length outweigh the comma that the last entry lacks
         expect(least).toBeLessThanOrEqual(header.length);
         expect(least).toBeGreaterThanOrEqual(50 * tensors.length);
       }),

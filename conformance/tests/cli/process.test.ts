@@ -14,7 +14,7 @@ const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathnam
 const built = existsSync(program);
 const where = built ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
 
-/** Writes a sparse file of zeros, which takes no space on the disk. */
+/** Writes a sparse file of zeros, which uses no disk space. */
 function sparse(name: string, tensors: readonly (readonly [name: string, shape: readonly number[]])[]): void {
   let at = 0;
   const entries = tensors.map(([tensor, shape]) => {

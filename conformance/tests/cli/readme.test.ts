@@ -1,4 +1,4 @@
-/** The commands of README's first table: those of the command line end well, those of npm exist. */
+/** The commands of README's first table: the lockstep commands succeed, the npm scripts exist. */
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
@@ -14,7 +14,7 @@ const COMMANDS = [...readFileSync(`${ROOT}README.md`, "utf8").matchAll(/^\|[^|]+
 const OWN = COMMANDS.filter((command) => command.startsWith("npx lockstep "));
 const HAS_NUMPY = spawnSync("python3", ["-I", "-c", "import numpy"]).status === 0;
 
-/** The words of a command, of which one may be quoted. Files of the repository are named from its root. */
+/** The words of a command, one of which may be quoted. Paths in the repository become absolute. */
 function wordsOf(command: string): readonly string[] {
   return Array.from(command.matchAll(/"([^"]*)"|(\S+)/g), ([, quoted, plain]) =>
     (quoted ?? plain ?? "").replace(/(conformance|examples)\//, `${ROOT}$&`),
@@ -34,7 +34,7 @@ describe("README's first table", () => {
     const isSkipped = command.includes("numpy") && !HAS_NUMPY;
     it.skipIf(isSkipped)(`${command}${isSkipped ? " (skipped: numpy is not installed)" : ""}`, async () => {
       const words = wordsOf(command);
-      // fewer inputs of each law than by default
+      // fewer inputs for each law than the default
       await w.succeed(...words, ...(words[0] === "conform" ? ["--runs", "10"] : []));
     });
   }

@@ -1,4 +1,4 @@
-/** The scales of consecutive codes, as `lockstep compare` finds them row by row: each is that of the element's place. */
+/** `lockstep compare` finds the scales of consecutive codes row by row; each equals the scale at the element's position. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ScalePlaces } from "../../../src/cli/compare/quantized-pair.js";

@@ -1,4 +1,4 @@
-/** `serve`: a command whose files are in frames gives the files that it writes on disk, and the same errors. */
+/** `serve`: a command on frames returns the files that it would write to disk, and the same errors. */
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import * as fc from "fast-check";

@@ -1,4 +1,4 @@
-/** The example subjects in C++ and CUDA: they compile, agree with the reference, and are found out with a mistake in them. */
+/** The example subjects in C++ and CUDA compile and agree with the reference; with a mistake they are rejected. */
 import { spawnSync } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -19,7 +19,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 type Source = "mxfp8.cpp" | "mxfp8.cu";
 const DIFFERS = /rowwise\.(data|scaleInv): \d+ of \d+ elements differ/;
 
-/** A mistake in each place of the kernel, and what the report has to say of it. */
+/** One mistake in each part of the kernel, and the words that the report must contain. */
 const MISTAKES: Readonly<Record<Source, readonly (readonly [from: string, to: string, found: RegExp])[]>> = {
   "mxfp8.cpp": [
     ["std::nearbyint(", "std::round(", /looks like: ties go away from zero \(half away\)/],
@@ -43,19 +43,19 @@ const MISTAKES: Readonly<Record<Source, readonly (readonly [from: string, to: st
 interface Language {
   readonly source: Source;
   readonly compile: readonly string[];
-  /** Why it does not compile here, or why it does not run here. */
+  /** The reason why it does not compile here, or does not run. */
   readonly missing: string;
   readonly idle: string;
 }
 
-/** Why a program cannot be run, or "". */
+/** The reason why a program cannot be run, or "". */
 function refusal(command: string, ...words: readonly string[]): string {
   const { status, stderr, error } = spawnSync(command, words, { encoding: "utf8" });
   if (error) return String(error);
   return status === 0 ? "" : `${command} ${words.join(" ")} ended with ${status}: ${stderr}`;
 }
 
-/** The compiler of the toolkit that a build of the CUDA backend would take. */
+/** The compiler that a build of the CUDA backend would use. */
 function nvcc(): string | undefined {
   const words = [join(ROOT, "scripts/build-cuda.mjs"), "--print-toolkits"];
   const [toolkit] = spawnSync(process.execPath, words, { encoding: "utf8" }).stdout.split("\n");
@@ -79,7 +79,7 @@ const CUDA: Language = {
   idle: NO_GPU === "" ? "" : `the kernel is compiled, and not run: no GPU is here (${NO_GPU})`,
 };
 
-/** Compiles an example, with one piece of its text replaced, and returns the program. */
+/** Compiles an example with one replacement in its source, and returns the program. */
 function compiled({ source, compile }: Language, [from, to]: readonly [string, string] = ["", ""]): string {
   const text = readFileSync(join(EXAMPLES, source), "utf8");
   expect(text).toContain(from);

@@ -1,6 +1,6 @@
 /**
- * A subject as a program (docs/protocol.md), without the library's own code for frames: it quantizes by the command line, in a
- * child. Its argument says what is wrong with it.
+ * A subject as a program (docs/protocol.md) that does not use the library's frame code: it quantizes with the command line in a
+ * child process. Its argument selects a fault.
  */
 import { Buffer } from "node:buffer";
 import { readSync, writeSync } from "node:fs";
@@ -65,7 +65,7 @@ function writeFrame(message, tensors = {}) {
   }
 }
 
-/** The code of a positive power of two in e8m0, as `decode` of each code needs it. */
+/** The e8m0 code of a positive power of two, found by decoding each code. */
 function decodeE8m0(codes, dtype) {
   const values = Array.from(codes, (code) => (code === 255 ? Number.NaN : 2 ** (code - 127)));
   if (dtype === "f32") return Buffer.from(Float32Array.from(values).buffer);
@@ -79,7 +79,7 @@ const HELLO = {
   operations: { decode: { format: ["e8m0"], dtype: ["f32", "bf16"] } },
 };
 
-/** What each fault says instead of the right answer. */
+/** The wrong hello of each fault. */
 const HELLOS = {
   protocol: { ...HELLO, protocol: 2 },
   operation: { ...HELLO, operations: { dequantise: {} } },

@@ -1,4 +1,4 @@
-/** `conform --subject`: programs that are right, wrong, slow, silent or dead. */
+/** `conform --subject` with programs that are correct, wrong, slow, silent or dead. */
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import * as fc from "fast-check";
@@ -103,7 +103,7 @@ const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathnam
 const built = existsSync(program);
 
 describe.skipIf(!built)(`conform --subject - ${built ? "" : "(not built: npm run build makes dist)"}`, () => {
-  /** Connects the streams of both programs, and returns what the subject wrote at the end. */
+  /** Connects the streams of both programs, and returns the subject's final output. */
   async function connected(
     fault: string,
   ): Promise<{ status: number | null; report: Record<string, unknown> }> {

@@ -1,4 +1,4 @@
-/** How stored scales lie, and what is said of them: every arrangement, every power of two, and the places of blocks. */
+/** `identifyDialect` reads scales in every arrangement, finds every power of two, and names the positions of blocks. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { identifyDialect } from "../../../src/dialects/identify/identify.js";
@@ -47,7 +47,7 @@ describe.each(BUFFERS)("scales %s, buffer %#", (arrangement, sizeOf, isTranspose
           32 * across,
         ]);
         const matches = readings.filter(({ form }) => form === "scale");
-        // a buffer without padding is a plain or a transposed one
+        // an unpadded buffer is a plain or a transposed one
         const isPadded = rows * columns > down * across;
         const name = isPadded ? arrangement : isTransposed ? "transposed" : "plain";
         expect(matches.map((each) => [each.arrangement, [...each.scales]])).toContainEqual([
@@ -77,7 +77,7 @@ it("f32 scales are those of e8m0 for each power of two that it has, and for noth
     expect(codesOf(other)).toEqual([]);
 });
 
-/** Numbers of many binades, so that neighbouring blocks have other scales. */
+/** Numbers over many binades, so that neighbouring blocks have different scales. */
 function drawn(size: readonly [number, number], dtype: "f32" | "bf16" = "f32"): Tensor<"f32" | "bf16"> {
   const next = splitmix32(9);
   const words = Uint16Array.from({ length: size[0] * size[1] }, (_, i) => {
@@ -131,7 +131,7 @@ describe.each(["torchao-mxfp4-rceil", "modelopt-mxfp4"] as const)("%s", (dialect
   });
 });
 
-/** What a kernel may round, of an element and its scale, and how that is told. */
+/** The products of an element and its scale that a kernel may round, and the words that report them. */
 const PRODUCTS = {
   "x / s": (x: number, s: number) => Math.fround(x / s),
   "x * (1 / s)": (x: number, s: number) => Math.fround(x * Math.fround(1 / s)),
@@ -159,7 +159,7 @@ describe.each(Object.entries(PRODUCTS))("elements %s", (formula, of) => {
       expect(elementTrials.map((each) => each.rounding)).not.toContain("stochastic");
       const descriptions = elementTrials.map((each) => each.words);
       const typed = isTyped ? ", rounded to bf16" : "";
-      // data that do not tell products apart have the first of them, and those without ties a rule of the tables
+      // data that cannot distinguish products are explained by the first one, and data without ties by a rule of the tables
       const all = Object.keys(PRODUCTS).slice(0, 1 + Object.keys(PRODUCTS).indexOf(formula));
       const expected = all.map((each) => `elements ${each}${typed}, ${words}`);
       if (isTyped || rounding === "towardZero")

@@ -1,4 +1,4 @@
-/** `diffDialects` counts what differs between two dialects, and explains it; `dequantizeAs` and it agree. */
+/** `diffDialects` counts and explains the differences between two dialects, and agrees with `dequantizeAs`. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { dequantizeAs } from "../../../src/dialects/dequantize.js";
@@ -32,7 +32,7 @@ const quantizersOf = (name: DialectName): readonly BlockFormatName[] => {
   const { forms }: Dialect = DIALECTS[name];
   return forms.map(({ quantizer }) => quantizer);
 };
-/** Pairs of dialects that have a quantizer, a format and a tile in common. */
+/** Pairs of dialects with a common quantizer, format and tile. */
 const PAIRS = DIALECT_NAMES.flatMap((a) =>
   DIALECT_NAMES.filter((b) => quantizersOf(a).some((name) => quantizersOf(b).includes(name))).map(
     (b) => [a, b] as const,
@@ -54,7 +54,7 @@ function anything(seed: number, dtype: "f32" | "bf16"): Tensor {
 const same = (a: ArrayLike<number>, b: ArrayLike<number>): number =>
   Array.from(a, (each, i) => Number(Object.is(each, b[i]))).reduce((sum, each) => sum + each, 0);
 
-/** What one side of a difference has, as numbers. */
+/** One side of a difference, as numbers. */
 interface Numbers {
   readonly codes: readonly number[];
   readonly scales: ArrayLike<number>;
@@ -62,7 +62,7 @@ interface Numbers {
   readonly values: Float32Array;
 }
 
-/** The index of the scale of each element: a line of scales is that of a row, or of all rows of a tile. */
+/** The index of the scale of each element: a line of scales belongs to one row, or to all rows of a tile. */
 function scaleIndices(tile: Tile, scales: number): readonly number[] {
   const [height, width] = tileSize(tile);
   const across = blocksIn(SIZE[1], width);
@@ -73,7 +73,7 @@ function scaleIndices(tile: Tile, scales: number): readonly number[] {
   });
 }
 
-/** Kinds and places of the examples: at most so many of a kind, and one of a block. */
+/** Kinds and positions of the examples: at most `most` of each kind, and one for each block. */
 function examplesOf(a: Numbers, b: Numbers, scaleOf: readonly number[], most: number): readonly unknown[] {
   const seen = new Set<number>();
   const counts = { scale: [] as unknown[], code: [] as unknown[], value: [] as unknown[] };
@@ -90,7 +90,7 @@ function examplesOf(a: Numbers, b: Numbers, scaleOf: readonly number[], most: nu
   return [...counts.scale, ...counts.code, ...counts.value];
 }
 
-/** The largest error, and the signal to noise ratio, over elements of which both numbers are finite. */
+/** The largest error and the signal-to-noise ratio, over elements where both numbers are finite. */
 function errorsOf(x: Float32Array, values: Float32Array): { max: number; sqnr: number } {
   const pairs = Array.from(x, (each, i) => [each, values[i] as number] as const).filter((pair) =>
     pair.every(Number.isFinite),
@@ -302,7 +302,7 @@ describe("dequantizeAs", () => {
   it("reads the rowwise copy where there are both", () => {
     for (const dialect of DIALECT_NAMES) {
       using _scope = new Scope();
-      // magnitudes fall along rows, so that blocks of columns have other scales
+      // magnitudes decrease along rows, so that blocks of columns have different scales
       const x = tensor(
         backend(),
         Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => Math.sin(i) / 2 ** (i % 9)),
@@ -325,7 +325,7 @@ describe("dequantizeAs", () => {
         Float32Array.from({ length: SIZE[0] * SIZE[1] }, (_, i) => small[i % 7] as number),
         SIZE,
       );
-      // a quantizer of such a library may give no minus zero either
+      // quantizers that never give minus zero are compared too
       const spec = { ...quantizerOf({ dialect }).spec, elementScaling: "multiply" } as const;
       const quantizer = new SpecQuantizer(spec, {
         rowwise: true,

@@ -1,4 +1,4 @@
-/** The tensors that a dialect's row says its library's files have are those that are recognized, and that the library gave. */
+/** The tensors that a dialect's row lists are the ones that are recognized, and the ones in the library's recorded files. */
 import { describe, expect, it } from "vitest";
 import { blockBytes, blockType } from "../../../src/checkpoints/gguf/types.js";
 import { recognize } from "../../../src/checkpoints/recognize/recognize.js";
@@ -14,12 +14,12 @@ const GGUF = ["gguf-mxfp4", "gguf-nvfp4"] as const;
 const rows = DIALECT_NAMES.map((name) => [name, DIALECTS[name] as Dialect] as const).filter(
   ([name, { tensors }]) => tensors.length > 0 && !GGUF.some((each) => each === name),
 );
-/** No convention of checkpoints is that of these: torchao has no codes of six bits in files. */
+/** Dialects without a checkpoint convention: torchao does not store 6-bit codes in files. */
 const UNREAD = /^torchao-mxfp6-/;
-/** What the package's function gives has another shape than what files have; or it is told of rows that are no whole blocks. */
+/** Dialects whose recorded function returns other shapes than their files have, or needs rows of whole blocks. */
 const OTHERWISE = /^(fbgemm-|modelopt-mxfp8$)/;
 
-/** The size that a text such as `3K/4` or `ceil(N/128)` stands for. */
+/** The size that a string such as `3K/4` or `ceil(N/128)` stands for. */
 function sizeOf(text: string): number {
   const [, product = "", divisor = "1"] = /^(?:ceil\()?([^/)]*)(?:\/(\d+)\)?)?/.exec(text.trim()) ?? [];
   const [above = product, more = ""] = product.split("*");
@@ -30,13 +30,13 @@ function sizeOf(text: string): number {
   return Math.ceil((factor(above) * factor(more)) / Number(divisor));
 }
 
-/** The shapes that a row names: `[N, K], MXFP4 [N, K/2]` has two, that of another format last. */
+/** The shapes in a row: `[N, K], MXFP4 [N, K/2]` has two, the second for another format. */
 const shapesOf = (shape: string): number[][] =>
   [...shape.matchAll(/\[(.*?)\]/g)].map(([, inner = ""]) =>
     inner === "" ? [] : inner.split(",").map(sizeOf),
   );
 
-/** The types that a row names for a format. */
+/** The dtypes in a row for a format. */
 function dtypesOf({ dtype }: DialectTensor, format: string): readonly FileDType[] {
   if (dtype === "the model's") return ["BF16", "F32"];
   if (dtype === "by format") return format === "e2m1" ? ["U8"] : ["F8_E4M3"];

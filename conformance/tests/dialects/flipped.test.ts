@@ -1,4 +1,4 @@
-/** Some codes that are wrong are said to be wrong: how many, where and by what, and never that random bits made them. */
+/** A few wrong codes are reported as errors, with their number, position and cause, and never explained by random bits. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { identifyDialect } from "../../../src/dialects/identify/identify.js";
@@ -28,7 +28,7 @@ it("says how many codes differ, and the first of them", () => {
     const x = tensor(backend(), values, SIZE);
     const { data, scaleInv } = quantizerOf({ dialect }).quantize(x).copy("rowwise");
     const codes = Uint8Array.from(data.dataSync() as Uint8Array);
-    // the neighbour on the other side of zero's magnitude: a code that random bits could have chosen, or not
+    // changes a code to one of its neighbours, which random bits could or could not have chosen
     for (const at of places) codes[at] = (codes[at] as number) ^ 1;
     const identification = identifyDialect(x, {
       codes: tensor(backend(), codes, SIZE, "u8"),

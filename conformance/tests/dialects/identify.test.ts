@@ -1,4 +1,4 @@
-/** `identifyDialect` names what made codes and scales, and never anything that did not. */
+/** `identifyDialect` names the dialect that produced codes and scales, and no dialect that did not. */
 import { describe, expect, it } from "vitest";
 import { identifyDialect, type StoredCodes } from "../../../src/dialects/identify/identify.js";
 import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
@@ -23,7 +23,7 @@ interface Row {
   readonly tile: Tile;
 }
 
-/** Every dialect with each of its quantizers, formats and tiles that the dialect's library has. */
+/** Every dialect with each of its quantizers, formats and tiles. */
 const ROWS: readonly Row[] = DIALECT_NAMES.flatMap((dialect) => {
   const { forms }: Dialect = DIALECTS[dialect];
   return forms.flatMap(({ quantizer, formats, tiles }) =>
@@ -36,8 +36,8 @@ const ROWS: readonly Row[] = DIALECT_NAMES.flatMap((dialect) => {
 const SIZE = [128, 256] as const;
 
 /**
- * Numbers that decide: magnitudes of all binades by rows, ties of every format beside others, both zeros, and subnormals. bf16
- * decides about types, and rounding to it; f32 about steps of one unit.
+ * Numbers that distinguish rules: magnitudes of all binades by rows, ties of every format, both zeros, and subnormals. bf16
+ * distinguishes types and the rounding to them; f32 distinguishes single ulps.
  */
 function deciding(seed: number, dtype: "f32" | "bf16"): Tensor {
   const next = splitmix32(seed);
@@ -89,7 +89,7 @@ const bytes = (x: Tensor): Uint8Array => {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 };
 
-/** Whether a dialect gives these codes and scales. */
+/** Whether a dialect produces these codes and scales. */
 function gives(row: Row, x: Tensor, stored: Made): boolean {
   const other = madeBy(row, x);
   const same = (a: Tensor | undefined, b: Tensor | undefined): boolean =>
@@ -141,7 +141,7 @@ it.each([
   expect(readings[0]?.elements[0]).toMatchObject({ ...rule, overflow: "saturate" });
 });
 
-/** The rows that have scales of blocks, of which layouts can differ. */
+/** The rows with block scales, whose layouts can differ. */
 const BLOCKS = ROWS.filter(
   ({ quantizer, dialect }) => blockFormat(quantizer).scaleSource === "blocks" && dialect !== "te",
 );
@@ -168,7 +168,7 @@ function transposed(x: Tensor): Tensor {
 
 const OF_NIBBLES = BLOCKS.filter(({ format }) => factsOf(format).storageBits === 4);
 const OF_BYTES = BLOCKS.filter(({ quantizer }) => blockFormat(quantizer).scale !== "f32");
-/** Scales of rows are one line, whose transpose has the same bytes. */
+/** Row scales form one line, whose transpose has the same bytes. */
 const OF_LINES = BLOCKS.filter(({ tile }) => tile !== "128x128" && tile !== "1xK");
 const WITH_RECIPROCALS = BLOCKS.filter(({ quantizer }) =>
   ["f32", "e8m0"].includes(blockFormat(quantizer).scale),
@@ -235,7 +235,7 @@ describe("names the dialect, and how it is stored otherwise", () => {
   });
 });
 
-/** Numbers of rows that no block of several rows fills. */
+/** Numbers of rows that are not multiples of any block. */
 const RAGGED = [1, 7, 33, 97] as const;
 
 describe.each(RAGGED)("a matrix of %i rows", (rows) => {
@@ -271,7 +271,7 @@ it.each(BLOCKS)(`names none for codes of which one was changed, and the place: $
   expect(excluded.find(({ dialect }) => dialect === row.dialect)?.because).toMatch(/code at \[80, /);
 });
 
-/** Codes by scales of e8m0Floor and a rounding that no dialect has. */
+/** Codes under e8m0Floor scales and a rounding that no dialect uses. */
 function floorScaled(x: Tensor, quantizer: "mxfp8" | "mxfp4", rounding: "tiesToAway" | "towardZero"): Made {
   const stored = madeBy(
     { dialect: `ocp-${quantizer}`, quantizer, format: quantizer === "mxfp4" ? "e2m1" : "e4m3", tile: "1x32" },

@@ -1,12 +1,11 @@
 /**
- * The dialects of the OCP specification give the values that microxcaling, its authors' emulation, gives with ties to even (its
- * option round='even'; by default it rounds them away from zero), in every bit. It gives no codes. Three things of it are its
- * own:
+ * The dialects of the OCP specification return the values that microxcaling, its authors' emulation, returns with ties to even
+ * (its option round='even'; its default rounds ties away from zero), in every bit. It returns no codes. It differs in three ways:
  *
- * - Its exponent is the floor of a logarithm rounded to f32, which is too large next below powers of two. Blocks of such an
- *   amax are not compared, nor is bf16, of which they are many.
- * - It loses the sign of -0, and multiplies magnitudes of integers by the sign, so that a small negative number becomes -0,
- *   which two's complement has not. There the sign is set before the comparison.
+ * - Its exponent is the floor of a logarithm rounded to f32, which is too large just below powers of two. Blocks with such an
+ *   amax are not compared, nor is bf16, which has many of them.
+ * - It loses the sign of -0, and multiplies integer magnitudes by the sign, so that a small negative number becomes -0, which
+ *   two's complement lacks. The test sets the sign before it compares.
  * - A NaN or an infinity makes its whole block NaN.
  */
 import { describe, expect, it } from "vitest";
@@ -37,7 +36,7 @@ const OCP: Readonly<Record<string, readonly [DialectName, ScalarFormat]>> = {
 
 const recorded = recordedPackages().flatMap((from) => from.dialects.map((row) => ({ from, ...row })));
 
-/** Whether the logarithm of an amax, rounded to f32, has another floor than itself. */
+/** Whether the logarithm of an amax, rounded to f32, has another floor than the exact one. */
 function isRoundedUp(amax: number): boolean {
   if (amax === 0) return false;
   const exponent = Math.floor(Math.fround(Math.log2(amax)));
@@ -46,7 +45,7 @@ function isRoundedUp(amax: number): boolean {
 
 const ceiling = (size: number): number => Math.ceil(size / BLOCK) * BLOCK;
 
-/** The values of a matrix by a dialect, which zeros make a multiple of blocks in both directions. */
+/** The values of a matrix under a dialect, after padding with zeros to whole blocks in both directions. */
 function valuesOf(x: Float32Array, [rows, columns]: RecordedCase["shape"], name: string): Float32Array {
   using _scope = new Scope();
   const [dialect, format] = OCP[name] as (typeof OCP)[string];

@@ -1,4 +1,4 @@
-/** What `identifyDialect` is made of: which codes a number can become by a rule, and how stored bytes are read. */
+/** The parts of `identifyDialect`: which codes a rule can give a number, and how stored bytes are read. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
@@ -24,14 +24,14 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend({ threads: 1 });
 const FORMATS = ["e2m1", "e2m3", "e3m2", "e4m3", "e5m2", "int8", "s2f6", "int4"] as const;
 
-/** The magnitudes of a format from 0 on, and the one that would be next. */
+/** The magnitudes of a format from 0 up, and the one that would come next. */
 function gridOf(format: ScalarFormat): readonly number[] {
   const values = Array.from({ length: factsOf(format).maxCode + 1 }, (_, code) => valueOfCode(format, code));
   const [before, last] = values.slice(-2) as [number, number];
   return [...values, 2 * last - before];
 }
 
-/** Whether a magnitude between two neighbours can go to the lower one, and whether to the upper one. */
+/** Whether a magnitude between two neighbours may round to the lower one, and to the upper one. */
 function neighbours(
   rule: ElementRule,
   place: number,
@@ -58,7 +58,7 @@ function neighbours(
   }
 }
 
-/** The codes that `value` can become: `index` and `place` say where its magnitude lies in the grid of the format. */
+/** The codes that `value` may become: `index` and `place` locate its magnitude in the format's grid. */
 function codesOf(
   format: ScalarFormat,
   rule: ElementRule,
@@ -71,7 +71,7 @@ function codesOf(
   const { specials }: ScalarLayout = SCALAR_FORMATS[format];
   const isNegative = value < 0 || Object.is(value, -0);
   const last = maxCode + (specials === "integer" && isNegative ? 1 : 0);
-  // beyond the largest number nothing lies between two codes, so that random bits decide nothing
+  // nothing past the largest number lies between two codes, so random bits have no effect there
   const rounded =
     index >= last && rule.rounding === "stochastic" ? { ...rule, rounding: "tiesToEven" as const } : rule;
   const [lower, upper] = place === 0 ? [true, false] : neighbours(rounded, place, index, isNegative);
@@ -199,7 +199,7 @@ it.each(FORMATS)("bytes without a type are codes of %s only if each has as few b
   if (bits < 8) expect(formatsOf(2 ** bits)).not.toContain(format);
 });
 
-/** Numbers of all binades, so that each block has a scale of its own. */
+/** Numbers over all binades, so that each block has a different scale. */
 const ordinary = (rows: number, columns: number): Tensor =>
   tensor(
     backend(),
@@ -245,7 +245,7 @@ it.each([
       scales: scaleInv,
       tensorScale: tensor(backend(), Float32Array.of(value), [1]),
     });
-  // other rules may have the same scales under another scale of the tensor
+  // other rules may have the same block scales under another tensor scale
   const formsOf = (value: number) =>
     formOf(value).readings.flatMap(({ scaleRule, tensorScale }) =>
       scaleRule === "twoLevel" ? [tensorScale] : [],

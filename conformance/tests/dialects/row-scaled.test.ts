@@ -1,4 +1,4 @@
-/** `identifyDialect` tells row-scaled NVFP4, and 4over6, from the amax of the whole tensor and from each other. */
+/** `identifyDialect` distinguishes row-scaled NVFP4, 4over6, and plain NVFP4 with one amax. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type Identification, identifyDialect } from "../../../src/dialects/identify/identify.js";
@@ -12,7 +12,7 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
 
-/** Rows of amaxes of many binades, none of them a power of two of another. */
+/** Rows whose amaxes span many binades, none a power-of-two multiple of another. */
 function drawn(seed: number, [rows, columns]: readonly [number, number], dtype: "f32" | "bf16"): Tensor {
   const next = splitmix32(seed);
   const scales = Array.from({ length: rows }, () => 2 ** ((next() % 12) - 6) * (1 + (next() % 64) / 64));
@@ -135,7 +135,7 @@ describe("row-scaled NVFP4", () => {
       }),
       {
         numRuns: 30,
-        // the scales are those of tiles of 16x16 too, whose codes are others
+        // the scales also fit tiles of 16x16, whose codes differ
         examples: [
           [
             {

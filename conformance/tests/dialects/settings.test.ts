@@ -1,4 +1,4 @@
-/** What a dialect fixes, and what its row says of its files, is what its quantizers do. */
+/** A dialect's quantizers have the settings and stored tensors that its row lists. */
 import { describe, expect, it } from "vitest";
 import { dialectSettings, quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../src/dialects/table.js";

@@ -1,6 +1,6 @@
 /**
- * Every dialect gives the codes, scales and values that its package gave on a CPU, in every bit, for all recorded inputs that are
- * finite.
+ * Every dialect returns the codes, scales and values that its package returned on a CPU, in every bit, for all recorded finite
+ * inputs.
  */
 import { describe, expect, it } from "vitest";
 import { dequantizeAs } from "../../../src/dialects/dequantize.js";
@@ -26,14 +26,14 @@ import {
   rowsOf,
 } from "../witness/dialects/recorded.js";
 
-/** Which of our dialects a recorded one is, and what of it is not held to the record. */
+/** The dialect of this library that a recorded one corresponds to, and the exceptions from the comparison. */
 interface Held {
   readonly dialect: DialectName;
   readonly format?: ScalarFormat;
   readonly tile?: Tile;
-  /** The elements of a block, if the package stores its second half in the high nibbles, and not odd elements. */
+  /** The block size, if the package stores the second half of a block (instead of odd elements) in the high nibbles. */
   readonly byHalves?: 16 | 32;
-  /** How the package packs codes of four bits, if not two of a row: eight in a word, plus 8, or those of two rows in a byte. */
+  /** How the package packs 4-bit codes, if not two of a row to a byte: eight in a word, each plus 8, or two rows to a byte. */
   readonly packs?: "words plus 8" | "pairs of rows";
 }
 
@@ -97,10 +97,10 @@ type Results = Readonly<Record<"codes" | "scale" | "values", Tensor>> & {
   readonly whole?: Tensor | undefined;
 };
 
-/** The names of the packages for the scale of a tensor beside those of its blocks. */
+/** The packages' names for the tensor scale. */
 const OF_TENSOR = ["per_tensor_scale", "weight_global_scale", "weight_scale_2"];
 
-/** A type of the package's results as ours: what it stores in bf16 is f32 here, with as many significant bits. */
+/** Converts a result of the package to this library's type: bf16 results are f32 here, with the same significant bits. */
 const bytesOf = (x: Uint8Array | Uint16Array | Uint32Array | Float32Array): Uint8Array =>
   new Uint8Array(x.buffer, x.byteOffset, x.byteLength);
 
@@ -128,7 +128,7 @@ function packSix(codes: Uint8Array): Uint8Array {
   return out;
 }
 
-/** The bytes of blocks of `size` elements with even ones in their low nibbles, as those whose low nibbles are the first half. */
+/** Converts bytes whose low nibbles are even elements of blocks of `size` to bytes whose low nibbles are the first half. */
 function byHalves(packed: Uint8Array, size: number): Uint8Array {
   const half = size / 2;
   const code = (i: number): number => ((packed[i >> 1] as number) >> ((i & 1) * 4)) & 15;
@@ -138,7 +138,7 @@ function byHalves(packed: Uint8Array, size: number): Uint8Array {
   });
 }
 
-/** Codes of two rows in a byte, that of the even row in the low nibble: of bytes that have two codes of one of `rows` rows. */
+/** Converts bytes with two codes of one of `rows` rows to bytes with codes of two rows, the even row in the low nibble. */
 function byRows(packed: Uint8Array, rows: number): Uint8Array {
   const pitch = packed.length / rows;
   const code = (row: number, column: number): number =>
@@ -149,7 +149,7 @@ function byRows(packed: Uint8Array, rows: number): Uint8Array {
   });
 }
 
-/** Bytes of a result, of f32 as the recorded type where that is shorter. */
+/** The bytes of a result; f32 is converted to the recorded type if that is shorter. */
 function asType(x: Tensor, { type, shape }: RecordedResult): Uint8Array {
   const bytes = bytesOf(x.dataSync() as Uint8Array);
   if (x.dtype === "f32" && type === "bf16")
@@ -183,7 +183,7 @@ function packedBy(
   recorded: RecordedResult,
 ): Uint8Array {
   if (size) return byHalves(cut(codes, recorded), size);
-  // the least integer is 0 plus 8, so that its highest bit is the other one
+  // integers are stored plus 8, which flips their highest bit
   if (packs === "words plus 8") return cut(codes, recorded).map((byte) => byte ^ 0x88);
   if (packs !== "pairs of rows") return cut(codes, recorded);
   const { rows, rowBytes } = rowsOf(recorded);
@@ -210,7 +210,7 @@ function differences(
   const tensorScale = Object.entries(scales).find(([name]) => OF_TENSOR.includes(name))?.[1];
   if (!codes || !scale) throw new Error("no codes or no scale were recorded");
   const reference = quantizerOf({ dialect: held.dialect, format: held.format, tile: held.tile });
-  // the sweeps of 128-wide blocks were asked in blocks of 32, which zeros behind them do not change
+  // the 128-wide sweeps were recorded in blocks of 32, which padding with zeros does not change
   const narrow =
     recordedCase.options !== undefined && columns === 32 && tileSize(reference.spec.tile)[1] === 128;
   const tile = blockFormat(quantizerName).tiles.find((each) => tileSize(each).join() === "1,32") ?? "1x128";
@@ -336,10 +336,10 @@ describe.each(DIALECT_NAMES.filter((name) => Object.values(HELD).some(({ dialect
   },
 );
 
-/** The nibble of the element i of a block, from 0: its byte is half of that, rounded down. */
+/** The nibble of element i of a block. Nibble n is in byte n / 2, rounded down. */
 type NibbleOf = (i: number) => number;
 
-/** Packages that read stored blocks of 17 bytes, the scale first. */
+/** Packages that read stored blocks of 17 bytes with the scale first. */
 const READERS: readonly (readonly [DialectName, NibbleOf])[] = [
   ["gguf-mxfp4", (i) => (i % 16) * 2 + (i >> 4)],
   ["gptoss-mxfp4", (i) => i],
@@ -387,7 +387,7 @@ it.each(READERS)(
 describe("the table of dialects", () => {
   it("has a witness for each row", () => {
     const held = new Set(Object.values(HELD).map(({ dialect }) => dialect));
-    // te: TransformerEngine's recorded quantizations; ocp: ocp.test.ts
+    // te: TransformerEngine's recordings; ocp: ocp.test.ts
     const elsewhere = ["te", "ocp-mxfp8", "ocp-mxfp6", "ocp-mxfp4", "ocp-mxint8"];
     expect([...held, ...elsewhere].sort()).toEqual([...DIALECT_NAMES].sort());
   });

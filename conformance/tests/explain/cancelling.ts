@@ -1,4 +1,4 @@
-/** Products whose terms cancel, and whose scales are at the ends of their format. */
+/** Products whose terms cancel and whose scales are at the limits of their format. */
 import { isIntegral } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { words } from "../../arbitraries/random.js";
@@ -22,10 +22,10 @@ const POWERS = [
   1, 0x00200000, 0x00400000, 0x00800000, 0x33800000, 0x3f800000, 0x40800000, 0x7f000000,
 ] as const;
 
-/** Distances along K of two elements that cancel: in a group, in another group of a step, in another step, in another chain. */
+/** Distances along K between two elements that cancel: in a group, another group, another step, another chain. */
 const DISTANCES = [1, 2, 8, 16, 32, 64, 128] as const;
 
-/** The bit that negates a code; undefined for formats without one. */
+/** The bit that negates a code; undefined for unsigned formats. */
 function signBit(operand: OperandCase): number | undefined {
   const format = formatOf(operand.source);
   if (format === "f32") return 0x80000000;
@@ -34,7 +34,7 @@ function signBit(operand: OperandCase): number | undefined {
   return 2 ** (layout.exponentBits + layout.mantissaBits);
 }
 
-/** An operand in which elements along K are those at a distance before them, negated if `negates`. */
+/** An operand whose elements repeat those at a distance before them, negated if `negates`. */
 function repeated(operand: OperandCase, distance: number, seed: number, negates: boolean): OperandCase {
   const [lines, depth] = operand.codes.matrix;
   const { codes, dtype, shape } = operand.codes;
@@ -53,7 +53,7 @@ function repeated(operand: OperandCase, distance: number, seed: number, negates:
   return { ...operand, codes: fromCodes(dtype, shape, changed) };
 }
 
-/** An operand with some scales at the ends of their format. With `powers`, all f32 scales are powers of two. */
+/** An operand with some scales at the limits of their format. With `powers`, all f32 scales are powers of two. */
 function atEdges(operand: OperandCase, seed: number, powers: boolean): OperandCase {
   const { scales, source } = operand;
   const blocks = blocksOf(source);
@@ -67,7 +67,7 @@ function atEdges(operand: OperandCase, seed: number, powers: boolean): OperandCa
   return { ...operand, scales: fromCodes(scales.dtype, scales.shape, codes) };
 }
 
-/** The product with terms that cancel, at a distance that `seed` decides, and every second time with edges of scales. */
+/** The product with cancelling terms at a distance that `seed` selects, and in every second case with extreme scales. */
 export function cancelling(drawn: GemmCase, seed: number): GemmCase {
   const distance = DISTANCES[seed % DISTANCES.length] as number;
   // Blackwell multiplies operands with f32 scales if these are powers of two

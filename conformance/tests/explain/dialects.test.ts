@@ -1,6 +1,6 @@
 /**
- * Explanations under dialects: their values are those of each dialect's own dequantization, and what is said of a difference
- * between two is said exactly where they differ.
+ * Explanations under dialects: values agree with each dialect's dequantization, and a difference between two dialects is reported
+ * exactly where they differ.
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -44,7 +44,7 @@ function anything(seed: number, dtype: "f32" | "bf16" | "f16"): PlainTensor<"f32
   return fromCodes(dtype, SIZE, codes);
 }
 
-/** What a form makes of a tensor, and its explanation of elements. */
+/** A form's quantization of a tensor, and its explanations of elements. */
 function madeBy({ dialect, quantizer, format, tile }: Form, x: PlainTensor<"f32" | "bf16" | "f16">) {
   using _scope = new Scope();
   const quantized = quantizerOf({ dialect, quantizer, format, tile }).quantize(upload(backend(), x));
@@ -88,7 +88,7 @@ it("gguf-mxfp4 explains zeros under the byte 255, to which the scale of a small 
 
 const ORDER: readonly DifferingStage[] = ["format", "block", "scale", "scaled", "code", "value"];
 
-/** What is stored as the scale; scales of two types are equal where their values are. */
+/** The stored scale; scales of two types are equal if their values are. */
 const storedScale = ({ scale }: QuantizeExplanation, other: QuantizeExplanation): number =>
   scale.dtype === other.scale.dtype ? scale.code : scale.value;
 
@@ -98,7 +98,7 @@ describe("a difference between two dialects", () => {
     const seen = new Set<DifferingStage | undefined>();
     fc.assert(
       fc.property(drawn, forms, forms, fc.boolean(), ({ seed, dtype, picks }, first, other, isAkin) => {
-        // pairs of one quantizer part late, of which few would be drawn
+        // two forms of one quantizer differ at late stages, so such pairs are drawn more often
         const akin = FORMS.filter(
           (form) => form.quantizer === first.quantizer && form.format === first.format,
         );

@@ -1,4 +1,4 @@
-/** Explanations of roundings: their code is that of `encode`, and what they say of neighbours and of the decision is true. */
+/** Explanations of roundings: their code equals `encode`'s, and their statements about neighbours and the decision are true. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { type ExplainEncodeOptions, explainEncode } from "../../../src/explain/explain-encode.js";
@@ -16,7 +16,7 @@ const COUNT = 8;
 
 const floatOf = (bits: number): number => new Float32Array(Uint32Array.of(bits).buffer)[0] as number;
 
-/** Any f32, and often one near values of a narrow format, near its ends, or on a tie. */
+/** Any f32, often near values of a narrow format, near its limits, or on a tie. */
 const single = fc.oneof(
   fc.integer({ min: 0, max: 2 ** 32 - 1 }).map(floatOf),
   fc
@@ -49,7 +49,7 @@ const settings = fc.record({
   offset: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
 });
 
-/** Fails unless all that an explanation says of a number is true. */
+/** Fails unless every statement of an explanation is true. */
 function requireTrue(x: number, options: ExplainEncodeOptions & { readonly format: ScalarFormat }): void {
   const explained = explainEncode(x, options);
   const { format, rounding } = options;
@@ -71,7 +71,7 @@ function requireTrue(x: number, options: ExplainEncodeOptions & { readonly forma
     return;
   }
   const signBit = signed ? 2 ** (bits - 1) : 2 ** bits;
-  // the place of a code among those of its sign, from zero up, and the last one
+  // the index of a code among the codes of its sign, from zero up, and the last index
   const place = (code: number) =>
     isIntegral(specials) && code >= signBit ? 2 * signBit - code : code % signBit;
   const last = maxCode + (specials === "integer" && x < 0 ? 1 : 0);
@@ -83,7 +83,7 @@ function requireTrue(x: number, options: ExplainEncodeOptions & { readonly forma
     expect(decision).toMatch(/^beyond the largest value: /);
     return;
   }
-  // the neighbours are two codes one after the other, and the number lies at the fraction between them
+  // the neighbours are adjacent codes, and the number lies at the stated fraction between them
   expect(Math.abs(upper.value)).toBeGreaterThan(magnitude);
   expect(Math.abs(lower.value) + fraction * (Math.abs(upper.value) - Math.abs(lower.value))).toBe(magnitude);
   if (upper.code === undefined) expect(place(lower.code)).toBe(last);

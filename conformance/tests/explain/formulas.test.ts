@@ -1,6 +1,6 @@
 /**
- * Each number in the explanation of a quantization is the value of the formula beside it, and the last ones are the code, scale
- * and value of the operation: for every quantizer and every dialect, with amaxes at the edges of scales.
+ * Each number in the explanation of a quantization is the value of its formula, and the last ones equal the operation's code,
+ * scale and value: for every quantizer and dialect, with amaxes at the thresholds of scales.
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -29,7 +29,7 @@ import { computed, typed } from "./formulas.js";
 
 const backend = useBackend();
 
-/** Amaxes at edges: ends of f32, powers of two and their neighbours, and the largest codes of formats with theirs. */
+/** Amaxes at thresholds: limits of f32, powers of two, the largest codes of formats, and the neighbours of these. */
 const EDGES = [
   ...[0, 1, 3, 0x00400000, 0x007fffff, 0x00800000, 0x00800001, 0x01000000, 0x7e800000, 0x7f000000],
   ...[0x7f7fffff, 0x7f800000, 0x7fc00000, 0x38d1b717, 0x38d1b718, 0x2b8cbccc, 0x2b8cbccd],
@@ -38,7 +38,9 @@ const EDGES = [
     .flatMap((bits) => [bits - 1, bits, bits + 1]),
 ] as const;
 
-/** Values whose runs of 16 have an edge, scaled by a power of two now and then, as the largest magnitude, and fractions of it. */
+/**
+ * Values whose runs of 16 contain a threshold, sometimes scaled by a power of two, as the largest magnitude, and fractions of it.
+ */
 function edged(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
   const count = shape.reduce((a, b) => a * b, 1);
   const draws = words(seed, count + Math.ceil(count / 16));
@@ -62,7 +64,7 @@ function edged(dtype: WideDType, shape: readonly number[], seed: number): PlainT
   );
 }
 
-/** The formulas that are words and stand for no computation of numbers that an explanation shows. */
+/** Formulas in words that do not compute a number from numbers of the explanation. */
 const UNSHOWN = /^sum of errors with raw = /;
 
 /** Computes each step, and returns the names with their values. */
@@ -79,7 +81,7 @@ function follow(steps: readonly ExplainedStep[], start: ReadonlyMap<string, numb
   return names;
 }
 
-/** Fails unless the numbers of an explanation follow from each other. */
+/** Fails unless each number of an explanation follows from earlier ones. */
 function requireConsistent(explained: QuantizeExplanation, callerScale: number): void {
   const { spec, dtype, block, tensorAmax, tensorScale, scale, scaled, rounding, code, dequantized, error } =
     explained;
@@ -134,7 +136,7 @@ function requireConsistent(explained: QuantizeExplanation, callerScale: number):
   expect(error.relative).toBe(isSame ? 0 : Math.abs(dequantized.value - value) / Math.abs(value));
 }
 
-/** Fails unless the amax of a block is the largest magnitude in it, at its first place in row-major order. */
+/** Fails unless the amax of a block is the largest magnitude in it, at its first position in row-major order. */
 function requireAmax(
   { block, transform }: QuantizeExplanation,
   x: PlainTensor<WideDType>,

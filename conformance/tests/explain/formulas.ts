@@ -1,4 +1,4 @@
-/** Computes the formulas of explanations from the values of their names, so that a formula and its value can be compared. */
+/** Evaluates the formulas of explanations from the values of their names, so that a formula and its value can be compared. */
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { bf16, bitsOf, f16, fma, fromBits, ofNumber } from "../../oracle/core/rational.js";
 import { decode, encode } from "../../oracle/core/scalar.js";
@@ -11,20 +11,20 @@ const EPSILONS: Readonly<Record<string, number>> = { f32: 2 ** -23, bf16: 2 ** -
 const round = Math.fround;
 const modulo = (a: number, b: number): number => ((a % b) + b) % b;
 
-/** A number that is not negative, rounded to a format, whose code or value is returned. */
+/** Rounds a nonnegative number to a format and returns the code or the value. */
 function toFormat(x: number, format: ScalarFormat, rounding: "tiesToEven" | "tiesToAway"): number {
   return encode(bitsOf(x), SCALAR_FORMATS[format], rounding, "saturate", 0);
 }
 
 const decoded = (code: number, format: ScalarFormat): number => decode(code, SCALAR_FORMATS[format]);
 
-/** A number rounded to a type of tensors. */
+/** Rounds a number to a tensor type. */
 export function typed(x: number, dtype: string): number {
   if (dtype === "f32" || x === 0 || !Number.isFinite(x)) return round(x);
   return dtype === "bf16" ? bf16(ofNumber(x)) : f16(ofNumber(x));
 }
 
-/** A positive number rounded to some bits after its leading 1, ties up. */
+/** Rounds a positive number to some bits after its leading 1, ties up. */
 function toBits(x: number, bits: number): number {
   if (!(x > 0 && x < Infinity)) return x;
   const unit = 2 ** (Math.floor(Math.log2(x)) - bits);
@@ -60,7 +60,7 @@ const WORDS: readonly (readonly [RegExp, (get: Get, match: string) => number])[]
   [/^infinity, since SF is 0$/, () => Infinity],
 ];
 
-/** What follows a formula behind a comma. */
+/** Clauses that may follow a formula after a comma. */
 const CLAUSES: readonly (readonly [RegExp, (value: number, ...bounds: readonly number[]) => number])[] = [
   [/^since .*$|^which .*$|^to nearest even$|^saturating$|^ties up$/, (value) => value],
   [/^(?:at most|up to) (.+)$/, Math.min],
@@ -70,7 +70,7 @@ const CLAUSES: readonly (readonly [RegExp, (value: number, ...bounds: readonly n
   [/^modulo (.+)$/, (value, by = 1) => modulo(value, by)],
 ];
 
-/** The value of a formula; undefined for one that is words and not among those above. */
+/** The value of a formula; undefined for one in words that is not listed above. */
 export function computed(formula: string, names: Names): number | undefined {
   const get: Get = (name) => {
     const value = names.get(name);
@@ -101,7 +101,7 @@ export function computed(formula: string, names: Names): number | undefined {
   return value;
 }
 
-/** A formula at its commas outside of parentheses. */
+/** Splits a formula at its commas outside parentheses. */
 function parts(formula: string): string[] {
   const names = [""];
   let depth = 0;

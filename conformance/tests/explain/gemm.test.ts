@@ -1,4 +1,4 @@
-/** Explanations of products: every bit is that of `gemm`, for every pair of operands, datapath, split and epilogue. */
+/** Explanations of products agree with `gemm` in every bit, for every pair of operands, datapath, split and epilogue. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { UnsupportedError } from "../../../src/errors.js";
@@ -31,7 +31,7 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** The options of the product that is drawn, without operations that follow it. */
+/** The options of the drawn product, without further operations. */
 function optionsOf(drawn: GemmCase): Omit<ExplainGemmOptions, "at"> {
   const { a, b, layout, c, bias } = drawn;
   const directions = directionsOf(layout);
@@ -47,7 +47,7 @@ function optionsOf(drawn: GemmCase): Omit<ExplainGemmOptions, "at"> {
   };
 }
 
-/** What the parts of a sum must fulfil, whatever the datapath. */
+/** Checks that the parts of a sum are consistent, for every datapath. */
 function requireConsistent(sum: ExplainedSum): void {
   if (sum.kind !== "tensorCore") return;
   for (const { chains } of sum.splits) {
@@ -232,7 +232,7 @@ function masking(x: Tensor | QuantizedTensor, end: number): Tensor | QuantizedTe
   });
 }
 
-/** The ends of steps and products, and the sums up to there. */
+/** The ends of steps and products, and the partial sums there. */
 function totalsOf(sum: ExplainedSum): readonly (readonly [end: number, total: number])[] {
   if (sum.kind !== "tensorCore") return sum.products.map(({ k, total }) => [k + 1, total]);
   return sum.splits.flatMap(({ chains }) =>

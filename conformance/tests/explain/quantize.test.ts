@@ -1,4 +1,4 @@
-/** Explanations of quantizations: their code, scale and value are those of the reference, for every quantizer and option. */
+/** Explanations of quantizations have the reference's code, scale and value, for every quantizer and option. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { TRANSFORMED } from "../../../src/explain/hadamard.js";
@@ -63,7 +63,7 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
       const at = linePlace(geometry, row, column);
       const amax = amaxes?.[spec.rowScaled ? at.line : 0];
       const stored = scales.codes[scaleIndex(spec, geometry, at)] as number;
-      // the payload of a NaN f32 scale is not defined
+      // the payload of a NaN f32 scale is undefined
       if (explained.scale.dtype === "f32" && Number.isNaN(explained.scale.value))
         expect(stored & 0x7fffffff).toBeGreaterThan(0x7f800000);
       else expect(explained.scale.code).toBe(stored);
@@ -84,7 +84,7 @@ function compare(drawn: QuantizeCase, picks: readonly number[]): void {
   }
 }
 
-/** Compares 16 explained values of a transformed column with what `dequantize` returns, by the inverse transform. */
+/** Compares the inverse transform of 16 explained values of a column with the result of `dequantize`. */
 function compareColumn(drawn: QuantizeCase, pick: number): void {
   using _scope = new Scope();
   const { spec, x, random } = drawn;

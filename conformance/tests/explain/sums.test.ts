@@ -1,6 +1,6 @@
 /**
  * Every number in the explanation of a sum follows from the operands by datapath.md, in exact arithmetic that shares no code with
- * it, for products whose groups, steps and chains cancel and whose scales are at the ends of their formats.
+ * it, for products whose groups, steps and chains cancel and whose scales are at the limits of their formats.
  */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -43,7 +43,7 @@ const backend = useBackend();
 const ZERO = rational(0n);
 const TF32 = { fractionBits: 10, minExponent: -126, maxExponent: 127 };
 
-/** The largest multiple of 2^grid toward zero. */
+/** Truncates toward zero to a multiple of 2^grid. */
 const truncated = (a: Rational, grid: number): Rational =>
   times(rational(truncate(times(a, powerOfTwo(-grid)))), powerOfTwo(grid));
 
@@ -52,7 +52,7 @@ function exponentOf(x: number, least: number): number | undefined {
   return x === 0 || !Number.isFinite(x) ? undefined : Math.max(floorLog2(ofNumber(x)), least);
 }
 
-/** What a datapath multiplies for an element, and its exponent (datapath.md §1, §3). */
+/** The value that a datapath multiplies for an element, and its exponent (datapath.md §1, §3). */
 function factorOf(operand: OracleOperand, line: number, k: number, staging: Serving["staging"]) {
   const element = operand.lines[line]?.[k] as number;
   const scale = operand.scale?.(line, k) ?? 1;
@@ -85,7 +85,7 @@ function factorOf(operand: OracleOperand, line: number, k: number, staging: Serv
   }
 }
 
-/** Fails unless a factor is what the operand has there. */
+/** Fails unless a factor agrees with the operand. */
 function requireFactor(
   shown: ExplainedFactor,
   expected: ReturnType<typeof factorOf>,
@@ -97,7 +97,7 @@ function requireFactor(
   expect(shown.scale).toEqual(scale);
 }
 
-/** Fails unless a term is the sum of its products, and its exponent that of the first product, if any product is not zero. */
+/** Fails unless a term is the sum of its products and has the exponent of the first product (if any product is nonzero). */
 function requireTerm(term: ExplainedTerm, grid: number): void {
   const { products, value, exponent, kept, cut } = term;
   for (const { x, w, product } of products)
@@ -147,7 +147,7 @@ function requireStep(step: ExplainedDotAdd, rule: DotAdd): void {
   expect(compare(distance, times(magnitude(exactSum), powerOfTwo(-53)))).toBeLessThanOrEqual(0);
 }
 
-/** A sum in an accumulator with so many fraction bits. */
+/** A sum in an accumulator with this many fraction bits. */
 function accumulated(sum: Rational, fractionBits: number): number {
   if (sum.num === 0n) return 0;
   if (compare(magnitude(sum), powerOfTwo(128)) >= 0) return sum.num < 0n ? -Infinity : Infinity;
@@ -212,7 +212,7 @@ function requireSum(sum: ExplainedSum, { x, w, row, column, serving }: Context):
   expect(sum.value).toBe(value);
 }
 
-/** Explains elements of a product. Returns whether a group of it cancels; undefined for a product that is refused. */
+/** Explains elements of a product. Returns whether a group of it cancels; undefined if the product is refused. */
 function compareProduct(drawn: GemmCase, picks: readonly number[]): boolean | undefined {
   using _scope = new Scope();
   const { a, b, layout, datapath, useSplitAccumulator, splitK, alpha, outDtype, outScale } = drawn;

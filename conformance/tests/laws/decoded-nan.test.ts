@@ -1,4 +1,4 @@
-/** Every NaN code decodes to 0x7fffffff, bit for bit (numerics.md §1.6): of formats by name, and of any layout. */
+/** Every NaN code decodes to 0x7fffffff, bit for bit (numerics.md §1.6): in named formats and in any layout. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { derive, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
@@ -18,7 +18,7 @@ const backend = useBackend();
 /** The bits of NaN in each type. */
 const NAN: Readonly<Record<WideDType, number>> = { f32: 0x7fffffff, bf16: 0x7fff, f16: 0x7fff };
 
-/** The codes of a format that are NaN, up to 64 of each sign, and some that are not. */
+/** NaN codes of a format, up to 64 of each sign, and some other codes. */
 function codesAround(source: ScalarFormat | ScalarLayout): number[] {
   const layout = layoutOf(source);
   const { bits } = derive(layout);
@@ -29,7 +29,7 @@ function codesAround(source: ScalarFormat | ScalarLayout): number[] {
   return [...all, ...edges.filter((code) => code >= 0 && code < count)];
 }
 
-/** Decodes codes and compares the bits of each NaN, and for f32 those of every value. */
+/** Decodes codes and compares the bits of each NaN, and in f32 the bits of every value. */
 function checkBits(source: ScalarFormat | ScalarLayout, codes: readonly number[], dtype: WideDType): number {
   using _scope = new Scope();
   const layout = layoutOf(source);

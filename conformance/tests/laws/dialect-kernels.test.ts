@@ -1,4 +1,4 @@
-/** Kernels of any dialect, and of any recipe that a quantizer takes, can be tested: right ones hold, wrong ones do not. */
+/** Kernels of any dialect, and of any recipe that a quantizer accepts, can be tested: correct ones pass, wrong ones fail. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { unstored, withExpectedNaN } from "../../../src/cli/subject/expectation.js";
@@ -18,7 +18,7 @@ import { fromCodes, PlainTensor } from "../../values/plain.js";
 const FEW = { runs: 2, seed: 1 } as const;
 /** The largest input, so that the oracle answers quickly. */
 const MAX_ELEMENTS = 2048;
-/** Small inputs of one copy, which the oracle answers quickly. */
+/** Small inputs with one copy, which the oracle answers quickly. */
 const ROWWISE: Supported = { "usage.columnwise": [false], scaleLayout: ["logical"], noop: [null] };
 
 const specsOf = (dialect: (typeof DIALECT_NAMES)[number]) => {
@@ -37,12 +37,12 @@ function draw(supported: Supported, numRuns: number): readonly QuantizeCase[] {
   return fc.sample(quantize, { numRuns, seed: 1 });
 }
 
-/** Dialects whose kernels could not be tested: an epsilon or a limit that nothing else draws, a tensor that is not stored. */
+/** Dialects with unusual inputs or outputs: an amax epsilon or limit that no other draw uses, and a tensor that is not stored. */
 const REFUSED = ["deepseek-ue8m0", "fbgemm-fp8-ub1200", "torchao-nvfp4"] as const;
 
 const isSmall = ({ x }: QuantizeCase): boolean => x.codes.length <= MAX_ELEMENTS;
 
-/** The answer with the lowest bit of one code changed. */
+/** The answer with the lowest bit of one code flipped. */
 function spoilt(answer: Answer): Answer {
   return Object.fromEntries(
     Object.entries(answer).map(([name, tensor]) => {
@@ -79,7 +79,7 @@ describe.each(DIALECT_NAMES)("kernels of %s", (dialect) => {
     const options = { ...FEW, inputs, comparing: true };
     const right = await compareWith({ quantize: ORACLE.quantize }, ORACLE, options);
     expect(right.laws.map(({ runs, failure }) => [runs, failure])).toEqual([[FEW.runs, undefined]]);
-    // a counterexample is shrunk and explained, which takes seconds
+    // shrinking and explaining a counterexample takes seconds
     if (!REFUSED.some((name) => name === dialect)) return;
     const wrong = async (input: QuantizeCase) => spoilt(await ORACLE.quantize(input));
     expect((await compareWith({ quantize: wrong }, ORACLE, options)).ok).toBe(false);

@@ -1,4 +1,4 @@
-/** The conformance harness itself: it finds errors, reports them clearly, and works for other implementations. */
+/** The conformance harness itself: it detects errors, reports them clearly, and works for other implementations. */
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend, Support } from "../../../src/backends/backend.js";

@@ -1,6 +1,6 @@
 /**
- * Every place that parses JSON from a file or another program gives an answer or throws a typed error with a short message,
- * whatever the JSON is: deep, long, with huge numbers, repeated keys, or keys of Object.prototype.
+ * Every parser of JSON from a file or another program answers or throws a typed error with a short message, whatever the JSON is:
+ * deep, long, with huge numbers, repeated keys, or keys of Object.prototype.
  */
 import { createHash } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -34,7 +34,7 @@ afterAll(async () => {
   await server.dispose();
 });
 
-/** JSON that is valid, but unlike what anybody writes. */
+/** Valid but unusual JSON. */
 const deep = fc
   .tuple(
     fc.constantFrom(100, 511, 600, 100_000),
@@ -57,7 +57,7 @@ const extreme = fc.oneof(
   fc.jsonValue({ maxDepth: 3 }).map((value) => JSON.stringify(value)),
 );
 
-/** An object of JSON with some of these fields, whose values are extreme, and now and then the text of something else. */
+/** A JSON object with some of these fields and extreme values, sometimes with the serialization of something else. */
 function objects(fields: readonly string[]): fc.Arbitrary<string> {
   const member = fc.tuple(fc.constantFrom(...fields, "__proto__", "constructor"), extreme);
   const object = fc
@@ -110,7 +110,7 @@ const withMetadata = (metadata: Readonly<Record<string, string>>): Frame => {
   return Frame.decode("file", new Uint8Array(Buffer.concat(parts)));
 };
 
-/** A frame whose header is a text. */
+/** A frame with a raw header. */
 function withHeader(text: string): Frame {
   const header = Buffer.from(text);
   const length = Buffer.alloc(8);
@@ -144,7 +144,7 @@ interface Entry {
   readonly read: (text: string) => unknown;
 }
 
-/** Each place that reads JSON, with texts that get far in it. */
+/** Each reader of JSON, with input that it parses for a long way. */
 const ENTRIES: Readonly<Record<string, Entry>> = {
   "the header of a file": {
     texts: fc.oneof(
@@ -210,7 +210,7 @@ const ENTRIES: Readonly<Record<string, Entry>> = {
   },
 };
 
-/** What a call throws, or undefined. */
+/** The error of a call, or undefined. */
 async function errorOf(call: () => unknown): Promise<unknown> {
   try {
     await call();
@@ -223,7 +223,7 @@ async function errorOf(call: () => unknown): Promise<unknown> {
 const PROTOTYPE = Reflect.ownKeys(Object.prototype).map(String).toSorted().join();
 afterEach(() => expect(Reflect.ownKeys(Object.prototype).map(String).toSorted().join()).toBe(PROTOTYPE));
 
-/** A message with the limit of 4096 characters, each escaped in at most six, and what is said of those that are left out. */
+/** The length of a message with the limit of 4096 characters, each escaped to at most six, plus the note about omitted ones. */
 const MAX_MESSAGE = 6 * 4096 + 200;
 
 describe("JSON from outside", () => {

@@ -1,6 +1,6 @@
 /**
- * What two quantized tensors say differently, whoever reads both compares: for each field of a spec, every consumer computes with
- * the values that both stand for, or refuses with a typed error.
+ * Whenever two quantized tensors differ in a field of their specs, every consumer of both computes with the values that both
+ * represent, or refuses with a typed error.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -37,7 +37,7 @@ function values(seed: number, rows: number, columns: number): Tensor<WideDType> 
   });
 }
 
-/** The numbers of a copy that is the only one. */
+/** The numbers of the only copy. */
 function numbers(t: QuantizedTensor | Tensor): Float32Array {
   const wide = "spec" in t ? t.dequantize("f32") : scaled(t, 1, { outDtype: "f32" });
   return Float32Array.from(wide.dataSync() as Float32Array);
@@ -66,8 +66,8 @@ function product(
 }
 
 /**
- * The relative difference of two matrices, by the root of their squares; 0 if both are equal, NaN included. Wrong factors, scales
- * or transforms differ by a tenth at least, results rounded to bf16 by 2^-8 at most.
+ * The relative difference of two matrices in the Frobenius norm; 0 if both are equal, including NaN. Wrong factors, scales or
+ * transforms differ by at least a tenth, results rounded to bf16 by at most 2^-8.
  */
 function difference(actual: Float32Array, expected: Float64Array): number {
   let [square, total] = [0, 0];
@@ -79,7 +79,7 @@ function difference(actual: Float32Array, expected: Float64Array): number {
   return square === 0 ? 0 : Math.sqrt(square / total);
 }
 
-/** What `body` returns; undefined if it throws a typed error. Any other error fails the test. */
+/** The result of `body`; undefined if it throws a typed error. Any other error fails the test. */
 function attempt<R>(body: () => R): R | undefined {
   try {
     return body();
@@ -96,7 +96,7 @@ const LAYOUTS: Readonly<Record<GemmLayout, readonly [Direction, Direction]>> = {
   NT: ["columnwise", "columnwise"],
 };
 
-/** Whether the product is computed, which must then be that of the values; false if it is refused. */
+/** Whether the product is computed, in which case it must be the product of the values; false if it is refused. */
 function multiplies([ofA, ofB]: Pair, layout: GemmLayout): boolean {
   using _scope = new Scope();
   const [alongA, alongB] = LAYOUTS[layout];
@@ -110,15 +110,15 @@ function multiplies([ofA, ofB]: Pair, layout: GemmLayout): boolean {
   return true;
 }
 
-/** How a layer is called: which role has another spec than the others, or whether the input has it and is already quantized. */
+/** A call of a layer: the role that has another spec than the others, or a quantized input with that spec. */
 type Call = Extract<Role, "input" | "weight" | "gradOutput"> | "quantized input";
 const CALLS: readonly Call[] = ["input", "weight", "gradOutput", "quantized input"];
 
-/** As `multiplies`, for the gradients of a layer: they must be those of the values that its quantizers make. */
+/** As `multiplies`, for the gradients of a layer: they must be the gradients of the quantized values. */
 function trains([spec, other]: Pair, call: Call): boolean {
   using _scope = new Scope();
   const [rows, inward, outward] = [64, 32, 32];
-  // weights are not transformed, because the rowwise gradient that they are multiplied by is not
+  // weights are not transformed, because they are multiplied by the rowwise gradient, which is not transformed
   const ofWeights = { ...spec, rht: false, rhtSigns: 0 };
   const specOf = (role: Role): QuantizeSpec => (role === call ? other : role === "weight" ? ofWeights : spec);
   const ofInput = call === "quantized input" ? other : specOf("input");
@@ -160,7 +160,7 @@ describe.each(FIELD_NAMES)("two specs that differ in %s", (field) => {
 
   it("a layer's gradients are those of the values, or refused", () => {
     const computed = casesOf(field, CALLS).filter(([pair, call]) => trains(pair, call));
-    // other signs are always refused
+    // different signs are always refused
     if (field === "rhtSigns") expect(computed).toEqual([]);
     else expect(computed).not.toEqual([]);
   });

@@ -1,4 +1,4 @@
-/** Rows of operations without a test file of their name: their laws, and the same bits from any number of threads. */
+/** Operations that have no test file named after them: their laws, and equal bits for any number of threads. */
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import * as fc from "fast-check";
@@ -10,7 +10,7 @@ import { seeded } from "../harness/draws.js";
 import { ROOT } from "../harness/sources/sources.js";
 import { describeLaws, sameOnAll, useBackend, useThreads } from "../harness/suite.js";
 
-/** The names of the rows in files of conformance/operations that have no counterpart among the tests. */
+/** The names of the rows in conformance/operations that have no counterpart among the tests. */
 const LIST = readFileSync(join(ROOT, "conformance/operations/rows.gen.ts"), "utf8");
 const ROWS = Array.from(LIST.matchAll(/^import \{ (.*) \} from "\.\/(.*)\.js";$/gm), ([, rows = "", path]) =>
   existsSync(join(ROOT, `conformance/tests/${path}.test.ts`)) ? [] : rows.split(", "),

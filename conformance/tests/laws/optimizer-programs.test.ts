@@ -1,6 +1,6 @@
 /**
- * Optimizers and a GradScaler over any sequence of calls equal a model in plain numbers: gradients that stay, are missing or
- * overflow, frozen parameters, steps that are scaled, clipped or skipped, two optimizers behind one scaler.
+ * Optimizers and a GradScaler agree with a model in plain numbers over any sequence of calls: gradients that are kept, are
+ * missing or overflow, frozen parameters, steps that are scaled, clipped or skipped, two optimizers with one scaler.
  */
 import fc from "fast-check";
 import { expect, it } from "vitest";
@@ -42,7 +42,7 @@ const backend = useBackend();
 /** Each optimizer has one parameter of each kind. */
 const KINDS = ["f32", "bf16", "f16", "quantized", "fused"] as const;
 type Kind = (typeof KINDS)[number];
-/** The smallest weight that FP8 recipes take. */
+/** The smallest weight that FP8 recipes accept. */
 const LINEAR = [16, 16] as const;
 const shapeOf = (kind: Kind): readonly [number, number] => (kind === "quantized" ? LINEAR : [3, 5]);
 const dtypeOf = (kind: Kind): WideDType => (kind === "f32" || kind === "f16" ? kind : "bf16");
@@ -196,7 +196,7 @@ class Side {
     });
   }
 
-  /** Gives the parameter with a main gradient another gradient in its own type, as an embedding of the same table would. */
+  /** Also gives the parameter with a main gradient a gradient of its own type, as an embedding of the same table would. */
   giveBoth(seed: number): void {
     const [parameter, model] = this.both("fused");
     parameter.zeroGrad();
@@ -209,7 +209,7 @@ class Side {
     return [this.parameters.get(kind) as Parameter, this.modelled.get(kind) as ParameterModel];
   }
 
-  /** Another learning rate, as a schedule sets it. */
+  /** Changes the learning rate, as a schedule does. */
   changeRate(): void {
     const learningRate = this.#settings.learningRate / 2;
     this.#settings = { ...this.#settings, learningRate };
@@ -233,7 +233,7 @@ class Side {
     });
   }
 
-  /** The quantized parameter has the codes of its master, as soon as a step has written it. */
+  /** Once a step has written the quantized parameter, it has the codes of its master. */
   #checkCodes(value: QuantizedTensor, master: Tensor): void {
     const data = master.dataSync() as Float32Array;
     using layer = quantizedModelInit({ recipe: recipeNamed("current") }, () => {
@@ -262,7 +262,7 @@ class Side {
 
 const LARGEST = (2 - 2 ** -23) * 2 ** 127;
 
-/** The rule of torch.amp.GradScaler. */
+/** The update rule of torch.amp.GradScaler. */
 class ScalerModel {
   scale: number;
   growthTracker = 0;
@@ -372,7 +372,9 @@ const gradsOf = (which: number, of: number): Event => ({
   grads: KINDS.map((_, i): readonly [number, number] => [i, of]),
 });
 
-/** An overflow is forgotten with the state in which it was found; one of the first optimizer counts if the second has none. */
+/**
+ * Loading a state discards the overflow that was found before. The first optimizer's overflow counts even if the second has none.
+ */
 const LOADED_AFTER_OVERFLOW: readonly Event[] = [
   ...[gradsOf(0, Number.POSITIVE_INFINITY), gradsOf(1, 1)],
   ...([{ do: "scaled", which: 0 }, { do: "load" }, { do: "scaled", which: 1 }, { do: "update" }] as const),

@@ -1,4 +1,4 @@
-/** Inputs for a subject that supports a part are drawn within it: few draws are rejected, for every operation. */
+/** Inputs for a subject with limited support are drawn within it: few draws are rejected, for every operation. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { allows } from "../../arbitraries/supported.js";
@@ -8,12 +8,12 @@ import { PlainTensor } from "../../values/plain.js";
 import { SEED } from "../harness/draws.js";
 
 const DRAWS = 120;
-/** How many draws may be rejected for each that is supported. */
+/** The maximum number of rejected draws for each supported one. */
 const MAX_REJECTED = 30;
 
 type Leaf = readonly [path: string, value: unknown];
 
-/** The fields of an input that subjects restrict: names and flags, with their paths. */
+/** The restrictable fields of an input: names and flags, by path. */
 function leavesOf(value: unknown, path = ""): readonly Leaf[] {
   if (value instanceof PlainTensor || ArrayBuffer.isView(value) || Array.isArray(value)) return [];
   if (typeof value === "string" || typeof value === "boolean") return [[path, value]];
@@ -38,7 +38,7 @@ function rejectedFor(
 describe("a subject that supports one value of a field", () => {
   it.each(OPERATION_NAMES)("of %s gets it in few draws", (operation) => {
     const leaves = leavesOf(drawn(operation, SEED));
-    // some fields of each, as each costs many draws
+    // some fields of each operation, because each costs many draws
     for (const [path, value] of leaves.filter((_, i) => (i + SEED) % Math.ceil(leaves.length / 3 || 1) === 0))
       expect(rejectedFor(operation, { [path]: [value] }), path).toBeLessThanOrEqual(MAX_REJECTED);
   });

@@ -60,7 +60,7 @@ const HOSTILE: readonly unknown[] = [
   new Date(0),
 ];
 
-/** For each option: whether it accepts a value of the list. */
+/** For each option, whether it accepts a value. */
 const TAKES: Readonly<Record<keyof ConformanceOptions, (value: unknown) => boolean>> = {
   runs: (value) => value === 1,
   seed: (value) => [0, -0, -1, 1].includes(value as number),

@@ -1,4 +1,4 @@
-/** Pairs of specs that differ in one field, for laws about consumers that read two quantized tensors. */
+/** Pairs of specs that differ in one field, for laws about consumers of two quantized tensors. */
 import type { Backend } from "../../../src/backends/backend.js";
 import { tensor } from "../../../src/ops/create.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
@@ -14,7 +14,7 @@ export type Field = keyof QuantizeSpec;
 /** Two specs. */
 export type Pair = readonly [QuantizeSpec, QuantizeSpec];
 
-/** The fields of a spec. A field that is missing here does not compile. */
+/** The fields of a spec. The compiler reports a missing field. */
 const FIELDS: Readonly<Record<Field, true>> = {
   quantizer: true,
   format: true,
@@ -35,13 +35,16 @@ const FIELDS: Readonly<Record<Field, true>> = {
 /** The names of all fields. */
 export const FIELD_NAMES = Object.keys(FIELDS) as readonly Field[];
 
-/** All specs but those whose values are so small that products underflow. */
+/** All specs except those with values so small that products underflow. */
 const SPECS = QUANTIZERS.flatMap((name) => specsOf(name)).filter(
   ({ amaxLimit }) => amaxLimit === 0 || amaxLimit > 2 ** -10,
 );
 const DEFAULTS = QUANTIZERS.map((name) => makeSpec(name, {}));
 
-/** The specs that agree in all but `field`. Default specs for `quantizer`, because quantizers differ in more than their name. */
+/**
+ * Groups of specs that agree in all fields but `field`. For `quantizer` they are default specs, because quantizers also differ in
+ * other fields.
+ */
 function groupsOf(field: Field): readonly (readonly QuantizeSpec[])[] {
   if (field === "quantizer") return [DEFAULTS];
   const groups = new Map<string, QuantizeSpec[]>();
@@ -55,8 +58,8 @@ function groupsOf(field: Field): readonly (readonly QuantizeSpec[])[] {
 }
 
 /**
- * Ordered pairs of specs that differ in `field` only: one pair for each quantizer and each two values of the field. SEED
- * decides the values of the other fields. /
+ * Ordered pairs of specs that differ only in `field`: one pair for each quantizer and each two values of the field. SEED chooses
+ * the values of the other fields.
  */
 function pairsOf(field: Field): readonly Pair[] {
   const kinds = new Map<string, Pair[]>();
@@ -73,10 +76,10 @@ function pairsOf(field: Field): readonly Pair[] {
   return [...kinds.values()].map((pairs, i) => pairs[(draws[i] as number) % pairs.length] as Pair);
 }
 
-/** The maximum of cases of a field that are all tried, and how many of more cases are. */
+/** Up to ALL cases of a field are all tried, otherwise SOME of them. */
 const [ALL, SOME] = [24, 12];
 
-/** Each pair with each way to use it, or some of them if there are many. SEED decides which. */
+/** Each pair with each use, or some of them if there are many. SEED chooses which. */
 export function casesOf<T>(field: Field, uses: readonly T[]): readonly (readonly [Pair, T])[] {
   const cases = pairsOf(field).flatMap((pair) => uses.map((use) => [pair, use] as const));
   if (cases.length <= ALL) return cases;
@@ -87,7 +90,7 @@ export function casesOf<T>(field: Field, uses: readonly T[]): readonly (readonly
   );
 }
 
-/** A quantizer of a spec, with a scale and random bits for those that take them. */
+/** A quantizer of a spec, with a scale and random bits where it takes them. */
 export function quantizerOf(
   backend: Backend,
   spec: QuantizeSpec,

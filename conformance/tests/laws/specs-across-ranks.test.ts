@@ -1,4 +1,4 @@
-/** Ranks that gather the rows of one quantized tensor disagree if their specs differ in any field, or their nominal types. */
+/** Ranks that gather the rows of one quantized tensor fail if their specs or nominal types differ. */
 import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
 import { gatherQuantized } from "../../../src/collectives/quantized.js";
@@ -14,13 +14,13 @@ import { casesOf, FIELD_NAMES, quantizerOf } from "./spec-pairs.js";
 
 const groups = useRanks(2, "exact", 1000);
 
-/** What a rank quantizes, and gathers with the rows of the other rank. */
+/** The rows that a rank quantizes, and gathers with those of the other rank. */
 interface Rows {
   readonly spec: QuantizeSpec;
   readonly dtype: WideDType;
 }
 
-/** How each rank's gather of a copy ends: by an error, or undefined. */
+/** The outcome of each rank's gather: an error, or undefined. */
 async function gathers(rows: readonly Rows[], usage: Usage): Promise<readonly unknown[]> {
   const members = groups(2);
   const failures = members.map((group: ProcessGroup, rank): unknown => {
@@ -45,12 +45,12 @@ function requireDisagreement(ends: readonly unknown[]): void {
   expect(ends.map((end) => (end as DistributedError).failure)).toContain("disagreement");
 }
 
-/** The sides of a rank's matrix, so that no block extends beyond it. */
+/** The size of a rank's matrix, so that no block extends past it. */
 const SIZE = 128;
 
 const USAGES = [ROWWISE, COLUMNWISE];
 
-/** Cases whose blocks do not extend beyond a rank's rows. */
+/** Cases whose blocks do not extend past a rank's rows. */
 function gatheredCases(field: (typeof FIELD_NAMES)[number]) {
   const isDivided = ({ tile }: QuantizeSpec): boolean => !isLineWide(tile);
   return casesOf(field, USAGES).filter(([pair, usage]) => usage === ROWWISE || pair.every(isDivided));

@@ -1,6 +1,6 @@
 /**
- * The bias of stochastic rounding with 8 random bits: over all 256 bytes, the mean of what an element becomes is closer to zero
- * than the element, by less than 1/256 of the distance of the codes around it (numerics.md, choice 6).
+ * The bias of stochastic rounding with 8 random bits: over all 256 bytes, the mean result is closer to zero than the element, by
+ * less than 1/256 of the distance between the neighbouring codes (numerics.md, choice 6).
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -16,7 +16,7 @@ const backend = useBackend();
 const BYTES = 256;
 const BLOCK = 32;
 
-/** A quantizer by name, the largest value of a block under which scales are 1, and the step of the smallest codes. */
+/** A quantizer by name, the largest value of a block whose scale is 1, and the step of the smallest codes. */
 const FORMATS = {
   nvfp4: {
     make: (random: RandomState) => new NVFP4Quantizer({ stochastic: true, random }),
@@ -42,7 +42,7 @@ const FORMATS = {
 type Name = keyof typeof FORMATS;
 const NAMES = Object.keys(FORMATS) as Name[];
 
-/** What each of the 256 bytes makes of `x`, in a block that begins with the largest value. */
+/** The result for `x` under each of the 256 bytes, in a block that starts with the largest value. */
 function rounded(name: Name, x: number): Float32Array {
   using _scope = new Scope();
   const { make, top } = FORMATS[name];

@@ -1,4 +1,4 @@
-/** Inputs that a subject supports are drawn among those: few draws are in vain, whatever it supports. */
+/** Inputs are drawn among those that a subject supports: few draws are wasted, whatever it supports. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { valueAt } from "../../../src/options.js";
@@ -8,7 +8,7 @@ import { gemmCase } from "../../operations/gemm/arbitrary.js";
 import { batchedCase } from "../../operations/gemm/arbitrary-batched.js";
 import { seeded } from "../harness/draws.js";
 
-/** The fields of a product by which a subject says what it supports. */
+/** The fields of a product that a subject can restrict. */
 const OF_SPECS = ["quantizer", "format", "tile", "scaleRule", "elementScaling", "pow2Scales", "rht"];
 const OF_SOURCES = ["kind", "format", "tile", "scaleLayout", ...OF_SPECS.map((field) => `spec.${field}`)];
 const OF_OPERANDS = [
@@ -22,12 +22,12 @@ const OF_GEMM = [
   ...["c.dtype", "bias.dtype", "geluInput.dtype"],
 ];
 const OF_BATCHES = ["format", "size.batch", "size.rows", "size.columns", "size.depth"];
-/** Tensors, of which a subject can say that it takes none. */
+/** Optional tensors, which a subject may not support. */
 const TENSORS = ["c", "bias", "geluInput"];
 
 const unit = fc.double({ min: 0, max: 1, noNaN: true });
 
-/** Some of the fields of an input, each with its value there and some with that of another input. */
+/** Some fields of an input, each with its value there and sometimes the value of another input. */
 function support(inputs: fc.Arbitrary<object>, fields: readonly string[]): fc.Arbitrary<Supported> {
   const coins = fc.infiniteStream(unit);
   return fc.tuple(inputs, inputs, coins, unit).map(([input, other, tosses, share]) => {
@@ -42,11 +42,11 @@ function support(inputs: fc.Arbitrary<object>, fields: readonly string[]): fc.Ar
   });
 }
 
-/** One of so many draws is supported at least, on average; of most supports every draw is. */
+/** On average, at least one of this many draws is supported; for most subjects every draw is. */
 const MAX_DRAWS = 6;
 
 interface Aimed {
-  /** What was once not aimed at. */
+  /** Subjects that earlier versions did not aim at. */
   readonly examples: readonly Supported[];
   readonly operation: "gemm" | "batchedGemm";
   readonly fields: readonly string[];
@@ -57,7 +57,7 @@ const AIMED: readonly Aimed[] = [
   {
     operation: "gemm",
     examples: [
-      // a narrow kernel
+      // a kernel with narrow support
       {
         "a.source.spec.quantizer": ["nvfp4"],
         "b.source.spec.quantizer": ["nvfp4"],
@@ -66,7 +66,7 @@ const AIMED: readonly Aimed[] = [
         layout: ["TN"],
         ...{ alpha: [1], c: [null], bias: [null], gelu: [false], geluInput: [null], splitK: [1] },
       },
-      // operands that no datapath among these multiplies
+      // operands that none of these datapaths multiplies
       {
         "a.source.format": ["f32"],
         "b.source.format": ["tf32"],
@@ -74,7 +74,7 @@ const AIMED: readonly Aimed[] = [
         datapath: ["hopper", "blackwell"],
       },
       { splitK: [4] },
-      // a factor of what is added, and what could not be accumulated
+      // a factor of the addend, and a result that cannot be accumulated
       {
         beta: [0],
         "c.dtype": ["bf16", null],

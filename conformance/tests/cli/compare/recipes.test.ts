@@ -1,4 +1,4 @@
-/** `lockstep compare` of quantized tensors whose metadata give the same codes and scales another meaning. */
+/** `lockstep compare` of quantized tensors with equal codes and scales whose metadata differ in meaning. */
 import { describe, expect, it } from "vitest";
 import { formatRecipe, type Recipe } from "../../../../src/io/quantized/recipe.js";
 import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
@@ -23,7 +23,7 @@ const of = (recipe: Recipe, fields: Partial<QuantizeSpec>): Recipe => ({
   spec: makeSpec(recipe.spec.quantizer, { ...recipe.spec, ...fields }),
 });
 
-/** Pairs that stand for other values, by the field that says so. */
+/** Pairs whose values differ, by the field that makes the difference. */
 const OTHERS: readonly (readonly [field: string, a: Recipe, b: Recipe])[] = [
   ["rht", COLUMNWISE, of(COLUMNWISE, { rht: true, rhtSigns: RHT_SIGNS })],
   ["rhtSigns", of(COLUMNWISE, { rht: true }), of(COLUMNWISE, { rht: true, rhtSigns: RHT_SIGNS })],
@@ -42,7 +42,7 @@ const OTHERS: readonly (readonly [field: string, a: Recipe, b: Recipe])[] = [
   ["tile", MXFP8, of(MXFP8, { tile: "32x32" })],
 ];
 
-/** Pairs that were rounded in other ways and are read alike. */
+/** Pairs that were rounded differently but are read in the same way. */
 const SAME: readonly (readonly [field: string, a: Recipe, b: Recipe])[] = [
   ["stochastic", COLUMNWISE, of(COLUMNWISE, { stochastic: true })],
   ["fourOverSix", COLUMNWISE, of(COLUMNWISE, { fourOverSix: "mse", e4m3Max: 448 })],
@@ -55,7 +55,7 @@ const SAME: readonly (readonly [field: string, a: Recipe, b: Recipe])[] = [
   ],
 ];
 
-/** Writes two files with the same tensor and those metadata, and compares them. */
+/** Writes two files with the same tensor and different metadata, and compares them. */
 async function compared(a: Recipe, b: Recipe, ...options: readonly string[]) {
   for (const [name, recipe] of [
     ["a", a],

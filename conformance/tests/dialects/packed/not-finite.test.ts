@@ -1,4 +1,4 @@
-/** Values of packed blocks that are NaN or infinite are counted by the scales as by the values themselves. */
+/** Counting NaN and infinite values by the scales of packed blocks gives the same number as counting the values. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { countNotFinite } from "../../../../src/dialects/packed/not-finite.js";
@@ -8,7 +8,7 @@ import {
   PACKED_LAYOUTS,
 } from "../../../../src/dialects/packed/packed.js";
 
-/** Bytes among which exponents of all ones are frequent. */
+/** Bytes with many exponents of all ones. */
 const byte = fc.oneof(
   { weight: 2, arbitrary: fc.integer({ min: 0, max: 255 }) },
   { weight: 1, arbitrary: fc.constantFrom(0, 0x7b, 0x7c, 0x7e, 0x7f, 0xfb, 0xfc, 0xff) },

@@ -1,6 +1,6 @@
 /**
- * Faults planted in the reference, under every quantizer and dialect: whatever the tool calls a fault gives the kernel's wrong
- * answers when it is applied to the reference, also on inputs that it has not seen, and a fault without a name gets no cause.
+ * Faults planted in the reference, under every quantizer and dialect: the named mistake, applied to the reference, gives the
+ * kernel's wrong answers, also on new inputs; a fault that has no name is given no cause.
  */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -18,13 +18,13 @@ import { useBackend } from "../../harness/suite.js";
 import { NAMED, UNNAMED } from "./faults.js";
 import type { Fault } from "./stages.js";
 
-/** How many specs each fault is planted in. */
+/** The number of specs in which each fault is planted. */
 const RUNS = drawsOr(1);
 
 const backend = useBackend();
 const reference = (input: QuantizeCase) => backendSubject(backend()).quantize(input);
 
-/** A spec of each quantizer, stochastic ones too, and of each quantizer of each dialect. */
+/** A spec for each quantizer, including stochastic ones, and for each quantizer of each dialect. */
 const SPECS: readonly QuantizeSpec[] = [
   ...QUANTIZERS.map((name) => makeSpec(name, {})),
   ...(["mxfp8", "mxfp4", "nvfp4"] as const).map((name) => makeSpec(name, { stochastic: true })),
@@ -34,7 +34,7 @@ const SPECS: readonly QuantizeSpec[] = [
   }),
 ];
 
-/** Inputs of a spec of a few blocks, one copy each, in the plain layout. */
+/** Inputs of a few blocks for a spec, one copy each, in the plain layout. */
 function inputsOf(spec: QuantizeSpec, seed: number, count: number): readonly QuantizeCase[] {
   const plain = quantizeCaseBy(fc.constant(spec))
     .filter(({ x, part, random }) => !part && x.data.length > 0 && x.data.length <= 1024 && !!random)
@@ -73,7 +73,9 @@ async function* further(
 
 const keyOf = (spec: QuantizeSpec): string => JSON.stringify(spec);
 
-/** The specs that a fault can be planted in, in an order by the seed: they are tried until `RUNS` of them show it. */
+/**
+ * The specs in which a fault can be planted, in an order that depends on the seed. They are tried until `RUNS` of them show it.
+ */
 function specsFor({ name, isFor = () => true }: Fault): readonly QuantizeSpec[] {
   const unique = [...new Map(SPECS.map((spec) => [keyOf(spec), spec])).values()].filter(isFor);
   const salt = Array.from(name).reduce((sum, each) => (sum * 31 + each.charCodeAt(0)) % 65521, SEED);
@@ -81,7 +83,7 @@ function specsFor({ name, isFor = () => true }: Fault): readonly QuantizeSpec[] 
   return fc.sample(order, { numRuns: 1, seed: salt })[0] ?? [];
 }
 
-/** What the tool says of a fault in a spec. Undefined where no input shows the fault. */
+/** The report on a fault in a spec. Undefined if no input shows the fault. */
 async function saidOf(fault: Fault, spec: QuantizeSpec) {
   const evidence = await evidenceOf(fault, inputsOf(spec, SEED, 8));
   if (evidence.length === 0) return undefined;

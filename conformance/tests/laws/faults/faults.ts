@@ -1,4 +1,4 @@
-/** Faults of kernels, each a small transformation of the reference's answer, and how the tool has to call it. */
+/** Faults of kernels, each a small change of the reference's answer, and the name that the tool must give it. */
 import { roundTo } from "../../../../src/explain/rounding.js";
 import { blockFormat } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
@@ -28,7 +28,7 @@ const rounded =
   (_: number, { y, spec: { format } }: { readonly y: number; readonly spec: QuantizeSpec }): number =>
     roundTo(y, { format, rounding, overflow }).code;
 
-/** Faults that have a name. */
+/** Faults with a name. */
 export const NAMED: readonly Fault[] = [
   inAmax("the stored amax is 1", () => 1, { called: /1 is stored/ }),
   inAmax("the stored amax is 0", () => 0, { called: /0 is stored/ }),
@@ -196,7 +196,7 @@ export const NAMED: readonly Fault[] = [
   ),
 ];
 
-/** Faults that have no name: no cause may be said of them. */
+/** Faults that have no name, for which the tool must not state a cause. */
 export const UNNAMED: readonly Fault[] = [
   inAmax("the stored amax is one unit too large", (x) => value(f32(x) + 1)),
   inAmax("the stored amax is that of odd elements squared", (x) => fround(x * x + 3)),

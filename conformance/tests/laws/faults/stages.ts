@@ -1,4 +1,4 @@
-/** The stages of a quantizer in which faults are planted: its inputs, scales, codes, and what is stored of the whole tensor. */
+/** The stages of a quantizer in which faults are planted: inputs, scales, codes, and the stored amax. */
 import { roundedElement, scaledElement } from "../../../../src/explain/element.js";
 import type { RuleResult } from "../../../../src/explain/scale-rules.js";
 import { blockFormat } from "../../../../src/formats/block.js";
@@ -16,7 +16,7 @@ export type Reference = (input: QuantizeCase) => Answer | Promise<Answer>;
 /** A fault of a kernel, planted in the reference. */
 export interface Fault {
   readonly name: string;
-  /** What one of the named mistakes must say. Absent for a fault that has no name, of which no cause may be said. */
+  /** Matches one of the named mistakes. Absent for a fault that has no name, for which no cause may be stated. */
   readonly called?: RegExp;
   /** The specs in which it can be planted. Default: all. */
   readonly isFor?: (spec: QuantizeSpec) => boolean;
@@ -25,7 +25,7 @@ export interface Fault {
 
 type Rest = Pick<Fault, "called" | "isFor">;
 
-/** An element, as a fault in codes sees it. */
+/** The element that a fault in codes changes. */
 export interface Element {
   readonly x: number;
   readonly isNegative: boolean;
@@ -38,14 +38,14 @@ export interface Element {
   readonly block: RuleResult;
 }
 
-/** A number that depends on all bits of two others, by multiplications. */
+/** A hash of two numbers that depends on all their bits. */
 export function scrambled(a: number, b: number): number {
   let x = Math.imul(a ^ 0x9e3779b9, 0x85ebca6b) ^ Math.imul(b + 0x165667b1, 0xc2b2ae35);
   x = Math.imul(x ^ (x >>> 15), 0x2c1b3c6d);
   return (x ^ (x >>> 13)) >>> 0;
 }
 
-/** A fault in the input: each number changed before all else. */
+/** A fault that changes each input first. */
 export function inInput(
   name: string,
   change: (x: number, largest: number) => number,
@@ -67,7 +67,7 @@ export function inInput(
   };
 }
 
-/** A fault in codes: each right code changed. */
+/** A fault that changes each correct code. */
 export function inCodes(
   name: string,
   change: (code: number, element: Element) => number,
@@ -89,7 +89,7 @@ export function inCodes(
   };
 }
 
-/** A fault in scales: each right code of a scale changed. `recodes`: elements are scaled by the changed one. */
+/** A fault that changes each correct scale code. `recodes`: elements are scaled by the changed scale. */
 export function inScales(
   name: string,
   change: (code: number, view: View, block: number) => number,
@@ -119,7 +119,7 @@ export function inScales(
   };
 }
 
-/** A fault in what is stored of the whole tensor. */
+/** A fault in the stored amax or tensor scale. */
 export function inAmax(
   name: string,
   change: (amax: number, input: QuantizeCase) => number,
@@ -142,7 +142,7 @@ export function inAmax(
   };
 }
 
-/** The answer with parts of each copy replaced. */
+/** The answer with tensors of each copy replaced. */
 function copiesOf(
   input: QuantizeCase,
   answer: Answer,

@@ -1,4 +1,4 @@
-/** Broken kernels from the field: a run finds each, and names it; right kernels pass. */
+/** Broken kernels from the field: a run detects and names each mistake; correct kernels pass. */
 import { describe, expect, it } from "vitest";
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { compareWith } from "../../../laws/run.js";
@@ -38,7 +38,7 @@ function subjectOf(kernel: keyof typeof RIGHT, mistake: Mistake): Subject {
   };
 }
 
-/** What such a kernel takes. */
+/** The inputs that such a kernel supports. */
 const supportedOf = (spec: QuantizeSpec) => ({
   quantize: {
     ...Object.fromEntries(Object.entries(spec).map(([field, value]) => [`spec.${field}`, [value]])),

@@ -1,11 +1,11 @@
-/** Mistakes of published quantizers, each planted in the small kernel: what changes, and what the tool has to call it. */
+/** Mistakes of published quantizers, planted in the small kernel: the change, and the name that the tool must give it. */
 
 import type { QuantizeSpec } from "../../../../src/tensor/quantized.js";
 import { makeSpec } from "../../../../src/tensor/spec.js";
 import { encodeBy } from "./narrow.js";
 import { bits, type Convention, type Mistake, type Stored } from "./quantizer.js";
 
-/** A right kernel: its convention, and the spec that describes it. */
+/** A correct kernel: its convention, and the spec that describes it. */
 export interface Right {
   readonly convention: Convention;
   readonly spec: QuantizeSpec;
@@ -25,7 +25,7 @@ const block = (scale: Convention["scale"], fields: Partial<QuantizeSpec>): Right
   spec: makeSpec("fp8-block", { tile: "1x128", ...fields }),
 });
 
-/** Right kernels of ten conventions. */
+/** Correct kernels of ten conventions. */
 export const RIGHT = {
   "te mxfp8": mx("mxfp8", "e8m0-up", "e8m0Up"),
   "te mxfp8 e5m2": mx("mxfp8", "e8m0-up", "e8m0Up", "e5m2"),
@@ -42,16 +42,16 @@ export const RIGHT = {
   },
 } as const satisfies Readonly<Record<string, Right>>;
 
-/** A mistake of the field, and how the tool names it. */
+/** A mistake from the field, and its name. */
 export interface Bug {
   readonly name: string;
   readonly kernel: keyof typeof RIGHT;
   readonly mistake: Mistake;
-  /** What one of the named mistakes must say. */
+  /** Matches one of the named mistakes. */
   readonly called: RegExp;
-  /** The spec that the kernel is held to, if its own is the mistake. */
+  /** The spec to compare the kernel with, if its own spec is the mistake. */
   readonly heldTo?: QuantizeSpec;
-  /** Who had it. */
+  /** The package that had it. */
   readonly source: string;
 }
 
@@ -69,7 +69,7 @@ const ofScale = (change: (s: number) => number) => ({
 const DIALECTS_1 = "dialects in the field, scale rules";
 const PUBLISHED = "published failures";
 
-/** bf16 by adding half and cutting: to nearest even. */
+/** bf16 by adding half an ulp and truncating, to nearest even. */
 function bf16(x: number): number {
   if (!Number.isFinite(x)) return x;
   const word = bits(x);

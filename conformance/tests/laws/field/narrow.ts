@@ -1,4 +1,4 @@
-/** Casts to narrow formats as references in the field write them: by the exponent of a double, ties to even. */
+/** Casts to narrow formats as reference code in the field does them: by the exponent of a double, ties to even. */
 
 const FORMATS = {
   e4m3: { mantissa: 3, least: -6, max: 448, nan: 0x7f, sign: 0x80, bias: 7 },
@@ -8,12 +8,12 @@ const FORMATS = {
 } as const;
 type Format = keyof typeof FORMATS;
 
-/** How a fraction of a step is rounded: whether it goes up. */
+/** Whether a fraction of a step rounds up. */
 export type Up = (fraction: number, isOdd: boolean, isNegative: boolean) => boolean;
 
 const nearestEven: Up = (fraction, isOdd) => fraction > 0.5 || (fraction === 0.5 && isOdd);
 
-/** The code of a number. Values beyond the largest become `over`, by default the largest. */
+/** The code of a number. Values past the largest become `over`, by default the largest. */
 export function encodeBy(up: Up, over?: number) {
   return (x: number, format: Format): number => {
     const { mantissa, least, max, nan, sign, bias } = FORMATS[format];
@@ -28,7 +28,7 @@ export function encodeBy(up: Up, over?: number) {
     const isBeyond = a === Infinity || rounded * 2 ** (e - mantissa) > max;
     const largest =
       FORMATS[format] === FORMATS.e4m3fnuz ? 0x7f : format === "e4m3" ? 0x7e : format === "e5m2" ? 0x7b : 7;
-    // a carry goes on into the exponent
+    // a carry propagates into the exponent
     const code = isBeyond ? (over ?? largest) : (e + bias - 1) * 2 ** mantissa + rounded;
     // a code of minus zero would be NaN in fnuz formats
     if (code === 0 && nan === sign) return 0;

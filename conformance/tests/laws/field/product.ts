@@ -1,4 +1,4 @@
-/** A small product of FP8 codes under f32 scales, summed in f32 in the order of K, and what goes wrong in such kernels. */
+/** A small product of FP8 codes under f32 scales, summed in f32 in the order of K, and mistakes in such kernels. */
 import * as fc from "fast-check";
 import type { GemmCase } from "../../../operations/gemm/case.js";
 import type { OperandCase } from "../../../operations/gemm/operand.js";
@@ -6,16 +6,16 @@ import type { Answer } from "../../../operations/operation.js";
 import { fromCodes } from "../../../values/plain.js";
 import { decode } from "./narrow.js";
 
-/** Elements along K that share a scale. */
+/** The number of elements along K that share a scale. */
 const BLOCK = 128;
 const f = Math.fround;
 
 /** A mistake, by the stage of the kernel that it changes. */
 export interface ProductMistake {
   readonly value?: (code: number) => number;
-  /** The number of elements along K that are summed. */
+  /** The number of summed elements along K. */
   readonly depth?: (depth: number) => number;
-  /** The place of the scale of a line and a block, in a matrix of that size. */
+  /** The index of the scale of a line and a block, in a matrix of this size. */
   readonly scaleAt?: (line: number, block: number, lines: number, blocks: number) => number;
   readonly add?: (sum: number, term: number) => number;
   readonly alpha?: number;
@@ -24,7 +24,7 @@ export interface ProductMistake {
 
 const fp8Value = (code: number): number => ((code & 0x7f) === 0x7f ? Number.NaN : decode(code, "e4m3"));
 
-/** The kernel, with a mistake or without. */
+/** The kernel, with or without a mistake. */
 export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answer {
   const { value = fp8Value, depth: summed = (k) => k, add = (sum, term) => f(sum + term) } = mistake;
   const { scaleAt = (line, block, _, blocks) => line * blocks + block } = mistake;
@@ -53,7 +53,7 @@ export function product(mistake: ProductMistake = {}): (input: GemmCase) => Answ
   };
 }
 
-/** Products that the kernel takes. */
+/** Products that the kernel supports. */
 export function products({ scaled }: { readonly scaled: boolean }): fc.Arbitrary<GemmCase> {
   const lines = fc.integer({ min: 1, max: 5 });
   const depth = fc.constantFrom(1, 2, 31, 33, 64, 100, 130, 256, 257, 300, 384, 512);
@@ -104,7 +104,7 @@ export function products({ scaled }: { readonly scaled: boolean }): fc.Arbitrary
   );
 }
 
-/** f16 by the spacing of its numbers, ties to even. */
+/** Rounds to f16 by the spacing of its numbers, ties to even. */
 function f16(x: number): number {
   if (!Number.isFinite(x) || x === 0) return x;
   const step = 2 ** (Math.max(Math.floor(Math.log2(Math.abs(x))), -14) - 10);
@@ -115,7 +115,7 @@ function f16(x: number): number {
   return Math.abs(rounded) > 65504 ? Math.sign(rounded) * Infinity : rounded;
 }
 
-/** A mistake of a published product, and how the tool names it. */
+/** A mistake of a published product, and its name. */
 export interface ProductBug {
   readonly name: string;
   readonly scaled: boolean;

@@ -1,14 +1,14 @@
 /**
- * A small quantizer as kernels in the field are written, block by block in f32, and what goes wrong in such kernels, a switch for
- * each mistake. It shares no code with the library.
+ * A small quantizer written like kernels in the field, block by block in f32, with a switch for each known mistake. It shares no
+ * code with the library.
  */
 import { decode, encode } from "./narrow.js";
 
-/** The settings of a kernel: what is right differs by convention. */
+/** The settings of a kernel, which differ by convention. */
 export interface Convention {
   readonly block: number;
   readonly format: "e4m3" | "e5m2" | "e2m1";
-  /** The scale of an amax: its stored code or value, and what elements are multiplied by or divided by. */
+  /** The scale of an amax: its stored code or value, and the factor or divisor of elements. */
   readonly scale:
     | "e8m0-up"
     | "e8m0-floor"
@@ -22,13 +22,13 @@ export interface Convention {
 
 /** A mistake, by the stage of the kernel that it changes. */
 export interface Mistake {
-  /** Changes an input before all else. */
+  /** Changes an input first. */
   readonly load?: (x: number) => number;
-  /** The amax of a block, of the values of its row, of which it is block `b`, and of those of all rows. */
+  /** The amax of a block, which is block `b` of its row; also receives the values of the row and of the matrix. */
   readonly amax?: (block: Float32Array, row: Float32Array, b: number, matrix: Float32Array) => number;
-  /** The convention that is mistaken for the right one. */
+  /** The wrong settings. */
   readonly convention?: Partial<Convention>;
-  /** Changes the stored scale; `redo` says that elements are scaled by the changed one. */
+  /** Changes the stored scale; with `redo`, elements are scaled by the changed one. */
   readonly scale?: (scale: Scale, amax: number) => number;
   readonly redo?: boolean;
   /** Changes the scaled value before it is rounded. */
@@ -37,20 +37,20 @@ export interface Mistake {
   readonly round?: (y: number, format: Convention["format"]) => number;
   /** Changes the stored tensors. */
   readonly store?: (stored: Stored) => Stored;
-  /** The amax of the tensor, for scales of two levels. */
+  /** The amax of the tensor, for two-level scales. */
   readonly tensorAmax?: (amax: number) => number;
-  /** Keeps the scales of the call before. */
+  /** Keeps the scales of the previous call. */
   readonly stale?: boolean;
 }
 
-/** A scale of a block: its stored bits, its value, and what elements are multiplied by. */
+/** A scale of a block: its stored bits, its value, and the factor of elements. */
 export interface Scale {
   readonly code: number;
   readonly value: number;
   readonly factor: number;
 }
 
-/** What a kernel stores, one code for each element. */
+/** The stored tensors of a kernel, one code for each element. */
 export interface Stored {
   readonly codes: number[];
   readonly scales: number[];
@@ -80,7 +80,7 @@ function upward(p: number): number {
   return clamp((2 ** e === p ? e : e + 1) + 127);
 }
 
-/** The scale of a block by a convention. */
+/** The scale of a block under a convention. */
 function scaleOf(amax: number, { scale, format }: Convention, tensorAmax: number): Scale {
   const max = MAX[format];
   const e8m0 = (code: number): Scale => ({ code, value: power(code), factor: 1 / power(code) });
@@ -127,7 +127,7 @@ function scaleOf(amax: number, { scale, format }: Convention, tensorAmax: number
 const largestIn = (values: Float32Array): number =>
   values.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
 
-/** A kernel with a mistake, or none. It is a function with a memory, as a kernel with buffers is. */
+/** A kernel with or without a mistake. It has state between calls, like a kernel with buffers. */
 export function quantizer(
   right: Convention,
   mistake: Mistake = {},
