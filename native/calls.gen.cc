@@ -3,8 +3,7 @@
 #include "kernels/cast/sweep.gen.h"
 #include "kernels/core/format.h"
 #include "kernels/elementwise/activation.gen.h"
-#include "kernels/elementwise/add.gen.h"
-#include "kernels/elementwise/scaled.gen.h"
+#include "kernels/elementwise/operators.gen.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.gen.h"
 #include "kernels/rows/loss-parts.gen.h"
@@ -105,6 +104,18 @@ void runAdd(const Call<calls::Add>& call) {
   call.check("add", launchAdd(p, call.stream()));
 }
 
+void runMultiply(const Call<calls::Multiply>& call) {
+  MultiplyParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.yType = call.wide("yType");
+  p.y = call.pointer<const void>("y", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.yType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("multiply", launchMultiply(p, call.stream()));
+}
+
 void runScaled(const Call<calls::Scaled>& call) {
   ScaledParams p{};
   p.factor = call.f32("factor");
@@ -114,6 +125,16 @@ void runScaled(const Call<calls::Scaled>& call) {
   p.outType = call.wide("outType");
   p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
   call.check("scaled", launchScaled(p, call.stream()));
+}
+
+void runSigmoid(const Call<calls::Sigmoid>& call) {
+  SigmoidParams p{};
+  p.count = static_cast<int64_t>(call.count("count"));
+  p.xType = call.wide("xType");
+  p.x = call.pointer<const void>("x", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer<void>("out", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.outType)));
+  call.check("sigmoid", launchSigmoid(p, call.stream()));
 }
 
 void runEmbedding(const Call<calls::Embedding>& call) {
@@ -397,7 +418,9 @@ void registerCalls(Napi::Env env, Napi::Object exports) {
   expose<runActivation>(env, exports);
   expose<runActivationBackward>(env, exports);
   expose<runAdd>(env, exports);
+  expose<runMultiply>(env, exports);
   expose<runScaled>(env, exports);
+  expose<runSigmoid>(env, exports);
   expose<runEmbedding>(env, exports);
   expose<runEmbeddingBackward>(env, exports);
   expose<runLossMaximum>(env, exports);

@@ -1,8 +1,8 @@
-// Writes the generated files: the lists of operations and quantizers, from the exports of the families' files; copies of
-// assembly/contract.ts and of the tables of formats and native arguments; stand-ins of launchers; docs/conformance.md, from the
-// committed vectors; and tables of other documents. Everything is read from sources, so nothing has to be built before. Exits 1
-// if a source does not parse, or if the sources do not compile with what was written. With --check the script writes and compiles
-// nothing, and exits 1 if a file is stale.
+// Writes the generated files: every layer of the elementwise operators, from their table; the lists of operations and quantizers,
+// from the exports of the families' files; copies of assembly/contract.ts and of the tables of formats and native arguments;
+// stand-ins of launchers; docs/conformance.md, from the committed vectors; and tables of other documents. Everything is read from
+// sources, so nothing has to be built before. Exits 1 if a source does not parse, or if the sources do not compile with what was
+// written. With --check the script writes and compiles nothing, and exits 1 if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { argumentFiles } from "./generate/arguments.mjs";
@@ -11,6 +11,7 @@ import { contractFiles } from "./generate/contract.mjs";
 import { formatFiles } from "./generate/formats.mjs";
 import { kernelFiles } from "./generate/kernels.mjs";
 import { listFiles } from "./generate/lists.mjs";
+import { operatorFiles } from "./generate/operators.mjs";
 import { standInFiles } from "./generate/stand-in.mjs";
 
 const COMMAND = "npm run generate";
@@ -33,6 +34,7 @@ async function update(files) {
 
 // The order matters: a generator reads files that the generators before it write.
 const GENERATORS = [
+  operatorFiles,
   listFiles,
   contractFiles,
   formatFiles,

@@ -32,7 +32,7 @@ export function activate(kind: u32, alpha: f32, values: usize, count: usize): vo
       srelu(values, count);
       break;
     case Activation.Sigmoid:
-      logistic(values, count);
+      sigmoid(values, count);
       break;
     default:
       swish(values, alpha, count);
@@ -84,17 +84,19 @@ function swish(values: usize, alpha: f32, count: usize): void {
   }
 }
 
-function logistic(values: usize, count: usize): void {
+function sigmoid(values: usize, count: usize): void {
+  for (const end = values + (count << 2); values < end; values += 16) {
+    v128.store(values, logistic(v128.load(values)));
+  }
+}
+
+/** 1 / (1 + e^-x) in four f32 lanes. */
+export function logistic(x: v128): v128 {
   const one = v128.load64_splat(CURVES, 32);
   const rate = f64x2.splat(-LOG2E);
-  for (const end = values + (count << 2); values < end; values += 16) {
-    const x = v128.load(values);
-    const a = f64x2.promote_low_f32x4(x);
-    const b = f64x2.promote_low_f32x4(highHalf(x));
-    const low = overOnePlus(one, exp2x2(f64x2.mul(a, rate)));
-    const high = overOnePlus(one, exp2x2(f64x2.mul(b, rate)));
-    v128.store(values, join(low, high));
-  }
+  const a = f64x2.promote_low_f32x4(x);
+  const b = f64x2.promote_low_f32x4(highHalf(x));
+  return join(overOnePlus(one, exp2x2(f64x2.mul(a, rate))), overOnePlus(one, exp2x2(f64x2.mul(b, rate))));
 }
 
 function relu(values: usize, count: usize): void {

@@ -3,8 +3,7 @@
 import { decodeOperation } from "./cast/decode.js";
 import { encodeOperation } from "./cast/encode.js";
 import { activationBackwardOperation, activationOperation, gatedBackwardOperation, gatedOperation } from "./elementwise/activation.js";
-import { addOperation } from "./elementwise/add.js";
-import { scaledOperation } from "./elementwise/scaled.js";
+import { addOperation, multiplyOperation, scaledOperation, sigmoidOperation } from "./elementwise/operators.gen.js";
 import { batchedGemmOperation } from "./gemm/batched.js";
 import { gemmOperation } from "./gemm/gemm.js";
 import { relayoutOperation, swapAxesOperation, transposeOperation } from "./layout/layout.js";
@@ -32,7 +31,9 @@ export const ROWS = {
   gatedBackward: gatedBackwardOperation,
   gated: gatedOperation,
   add: addOperation,
+  multiply: multiplyOperation,
   scaled: scaledOperation,
+  sigmoid: sigmoidOperation,
   batchedGemm: batchedGemmOperation,
   gemm: gemmOperation,
   relayout: relayoutOperation,

@@ -176,19 +176,6 @@ struct ActivationQuantizeMx {
   };
 };
 
-struct Add {
-  static constexpr const char* kName = "add";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"y", Kind::kPointer, false},
-      {"yType", Kind::kWide, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
-  };
-};
-
 struct BiasGradQuantizeBlock {
   static constexpr const char* kName = "biasGradQuantizeBlock";
   static constexpr Argument kArguments[] = {
@@ -1020,6 +1007,55 @@ struct QuantizeNvfp4 {
   };
 };
 
+struct Add {
+  static constexpr const char* kName = "add";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"y", Kind::kPointer, false},
+      {"yType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Multiply {
+  static constexpr const char* kName = "multiply";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"y", Kind::kPointer, false},
+      {"yType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Scaled {
+  static constexpr const char* kName = "scaled";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"factor", Kind::kFloat, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
+struct Sigmoid {
+  static constexpr const char* kName = "sigmoid";
+  static constexpr Argument kArguments[] = {
+      {"x", Kind::kPointer, false},
+      {"xType", Kind::kWide, false},
+      {"out", Kind::kPointer, false},
+      {"outType", Kind::kWide, false},
+      {"count", Kind::kCount, false},
+  };
+};
+
 struct Sgd {
   static constexpr const char* kName = "sgd";
   static constexpr Argument kArguments[] = {
@@ -1084,18 +1120,6 @@ struct QuantizeRow {
       {"epsilon", Kind::kFloat, false},
       {"limit", Kind::kFloat, false},
       {"workspace", Kind::kPointer, false},
-  };
-};
-
-struct Scaled {
-  static constexpr const char* kName = "scaled";
-  static constexpr Argument kArguments[] = {
-      {"x", Kind::kPointer, false},
-      {"xType", Kind::kWide, false},
-      {"factor", Kind::kFloat, false},
-      {"out", Kind::kPointer, false},
-      {"outType", Kind::kWide, false},
-      {"count", Kind::kCount, false},
   };
 };
 

@@ -1,9 +1,10 @@
-// Fills the tables of docs/guide.md and docs/cli.md that follow from tables and docstrings. Each stands between two comments,
+// Fills the tables of documents that follow from tables and docstrings. Each stands between two comments,
 // of which the first names it.
 import { readFileSync } from "node:fs";
 import { filesIn } from "./lists.mjs";
 import { importSource } from "./source.mjs";
 
+const { OPERATORS } = await importSource("src/backends/elementwise.ts");
 const { DIALECT_NAMES, DIALECTS } = await importSource("src/dialects/table.ts");
 const { BLOCK_FORMAT_NAMES, blockFormat, quantizersWith, tileSize } =
   await importSource("src/formats/block.ts");
@@ -175,7 +176,17 @@ function dialectTensors() {
   return table(["dialect", "tensor", "dtype", "shape", "role"], rows);
 }
 
+function operators() {
+  const rows = Object.entries(OPERATORS).map(([name, { inputs, numbers, formula, definition }]) => [
+    `\`${name}(${Object.keys({ ...inputs, ...numbers }).join(", ")})\``,
+    formula,
+    definition,
+  ]);
+  return table(["operator", "computes", "result"], rows);
+}
+
 const TABLES = {
+  "docs/numerics.md": { "elementwise operators": operators },
   "docs/dialects.md": { dialects, "tensors of dialects": dialectTensors },
   "docs/guide.md": { quantizers, operations },
   "docs/cli.md": { "options of quantize": quantizeOptions, "shapes of quantized tensors": shapes },

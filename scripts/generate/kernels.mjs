@@ -81,7 +81,7 @@ async function generated() {
           return fields ? [{ name, fields }] : [];
         }),
       );
-      return { file, header: file.replace(FOLDER, "kernels").replace(/\.ts$/, ".gen.h"), calls };
+      return { file, header: file.replace(FOLDER, "kernels").replace(/(\.gen)?\.ts$/, ".gen.h"), calls };
     }),
   );
   return all.filter(({ calls }) => calls.length > 0);

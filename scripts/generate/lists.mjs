@@ -3,10 +3,13 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 
-/** The files below a folder in order, without generated ones. */
+/** Whether a file is written by hand, or generated from the table of elementwise operators, which other generators read. */
+const isSource = (name) => !name.includes(".gen.") || name.startsWith("operators.gen.");
+
+/** The files below a folder in order, without generated ones other than those of elementwise operators. */
 export function filesIn(folder, ending) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith(ending) && !entry.name.includes(".gen."))
+    .filter((entry) => entry.isFile() && entry.name.endsWith(ending) && isSource(entry.name))
     .map(({ parentPath, name }) => join(parentPath, name))
     .sort();
 }

@@ -1,7 +1,7 @@
 /** Differentiable losses. */
 import type { ProcessGroup } from "../collectives/group.js";
 import { zeros } from "../ops/create.js";
-import { scaled } from "../ops/elementwise/scaled.js";
+import { scaled } from "../ops/elementwise/operators.gen.js";
 import { embedding } from "../ops/rows/embedding.js";
 import {
   CROSS_ENTROPY_OPTIONS,

@@ -1,7 +1,7 @@
 /** A norm as the first operation of a layer. */
 import { currentRegion } from "../autocast.js";
 import { ArgumentError } from "../errors.js";
-import { add } from "../ops/elementwise/add.js";
+import { add } from "../ops/elementwise/operators.gen.js";
 import type { NormResult, NormStatistics } from "../ops/rows/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { type Gradient, wideOf } from "../tape/value.js";

@@ -2,8 +2,7 @@
 export { type FormatLike, type EncodeOptions, ROUNDINGS, OVERFLOWS, encode, decode } from "./cast/cast.js";
 export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./cast/sweep.js";
 export { DEFAULT_CLAMP, type ActivationOptions, type GatedOptions, activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
-export { type AddOptions, add } from "./elementwise/add.js";
-export { type ScaledOptions, scaled } from "./elementwise/scaled.js";
+export { type AddOptions, add, type MultiplyOptions, multiply, type ScaledOptions, scaled, type SigmoidOptions, sigmoid } from "./elementwise/operators.gen.js";
 export { type BatchedGemmOptions, type BatchedGemmSettings, type BatchedGemmResult, batchedGemm } from "./gemm/batched.js";
 export { gemm } from "./gemm/gemm.js";
 export { type GemmLayout, type InputAndWeight, type GeneralOperands, type NamedOperands } from "./gemm/named-operands.js";

@@ -1,7 +1,7 @@
 /** Dynamic scaling of the loss, for gradients of small range such as those in f16. */
 import { ArgumentError } from "../errors.js";
 import { tensor } from "../ops/create.js";
-import { scaled } from "../ops/elementwise/scaled.js";
+import { scaled } from "../ops/elementwise/operators.gen.js";
 import { atLeastZero, domain, instance, integer, needed, optionsOf } from "../options.js";
 import { differentiableOne, type VariableLike, variableOf } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";

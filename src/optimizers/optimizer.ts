@@ -5,7 +5,7 @@ import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
 import { castTo } from "../ops/cast/cast.js";
 import { tensor, zeros } from "../ops/create.js";
-import { add } from "../ops/elementwise/add.js";
+import { add } from "../ops/elementwise/operators.gen.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { describe, entriesOfMap, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";

@@ -1,6 +1,6 @@
 /** The backward pass through the graph that differentiable operations record. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
-import { add } from "../ops/elementwise/add.js";
+import { add } from "../ops/elementwise/operators.gen.js";
 import { describe, isArray, ownList } from "../options.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { requireWide } from "../tensor/require.js";

@@ -2,7 +2,7 @@
 import { inherits, isObject } from "../brand.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
-import { add } from "../ops/elementwise/add.js";
+import { add } from "../ops/elementwise/operators.gen.js";
 import { commonBackend, requireShape } from "../ops/execute.js";
 import { boolean, callable } from "../options.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";

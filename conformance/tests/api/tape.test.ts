@@ -8,8 +8,7 @@ import { ArgumentError, DisposedError, DTypeError, LockstepError, ShapeError } f
 import * as functional from "../../../src/functional/index.js";
 import { recompute } from "../../../src/modules/recompute.js";
 import { tensor, zeros } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
-import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { add, scaled } from "../../../src/ops/elementwise/operators.gen.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
 import { differentiable, type VariableLike } from "../../../src/tape/differentiable.js";
 import {

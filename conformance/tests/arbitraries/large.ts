@@ -12,8 +12,7 @@ import { wideMatrix } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import type { Inputs } from "../../laws/run-options.js";
-import { addCase } from "../../operations/elementwise/add.js";
-import { scaledCase } from "../../operations/elementwise/scaled.js";
+import { operatorCases } from "../../operations/elementwise/operators.js";
 import { swapAxesCase } from "../../operations/layout/layout.js";
 import { activationQuantizeCase } from "../../operations/quantize/activation-quantize.js";
 import { biasGradQuantizeCase } from "../../operations/quantize/bias-grad-quantize.js";
@@ -153,8 +152,7 @@ export const LARGE_INPUTS: Inputs = {
   swapAxes: swapAxesCase(heads),
   softmax: matrices.chain((shape) => softmaxCase(shape, large)),
   softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
-  add: anyShape.chain((shape) => addCase(shape, large)),
-  scaled: anyShape.chain((shape) => scaledCase(shape, large)),
+  ...operatorCases(anyShape, large),
   activation: anyShape.chain((shape) => fc.record({ x: large(shape), kind: kinds, outDtype: wideType() })),
   activationBackward: anyShape.chain((shape) =>
     fc.record({ x: large(shape), grad: large(shape), kind: kinds, outDtype: wideType() }),

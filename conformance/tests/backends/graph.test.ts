@@ -7,7 +7,7 @@ import { ArgumentError, DisposedError, UnsupportedError } from "../../../src/err
 import { Linear } from "../../../src/modules/linear.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { empty, tensor, zeros } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { captureGraph } from "../../../src/ops/graph.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { SGD } from "../../../src/optimizers/sgd.js";

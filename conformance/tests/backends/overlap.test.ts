@@ -10,7 +10,7 @@ import { runOn } from "../../../src/backends/run.js";
 import { TENSOR_ROWS } from "../../../src/backends/writes.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { empty, zeros } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { execute } from "../../../src/ops/execute.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";

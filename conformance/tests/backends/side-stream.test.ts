@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
 import { tensor } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
 import { scoped, useBackend } from "../harness/suite.js";
 import { LoggingBackend } from "../harness/surface/logging-backend.js";

@@ -6,7 +6,7 @@ import type { Rings } from "../../../src/collectives/devices/ring.js";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
 import type { Tensor, WideDType } from "../../../src/index.js";
 import { empty } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
 import { isOverlap } from "../../../src/tensor/storage.js";
 import * as oracle from "../../oracle/collective/collective.js";

@@ -5,7 +5,7 @@ import { LocalCommunicator } from "../../../src/collectives/local.js";
 import { loopbackGroup } from "../../../src/collectives/loopback/loopback.js";
 import { ArgumentError, DisposedError, DistributedError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import type { Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 

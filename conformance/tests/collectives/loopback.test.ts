@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../src/collectives/group.js";
 import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import { empty } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";

@@ -20,7 +20,7 @@ import {
   PROTOCOL,
 } from "../../../src/collectives/processes/messages.js";
 import { empty } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
 import { distributedCase } from "../harness/ranks/case.js";
 import { FAULTS } from "../harness/ranks/faults.js";

@@ -5,6 +5,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { OPERATOR_NAMES } from "../../../src/backends/elementwise.js";
 import { BLOCK_FORMATS } from "../../../src/formats/block.js";
 import { CHIPS } from "../../../src/formats/chips.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
@@ -27,7 +28,7 @@ function listed(title: string): string[] {
 }
 
 const OPERATIONS = importsOf("src/backends/wasm/lowerings.gen.ts")
-  .map((path) => path.slice("src/backends/wasm/".length, -".ts".length))
+  .map((path) => path.slice("src/backends/wasm/".length).replace(/(\.gen)?\.ts$/, ""))
   .filter((path) => path.includes("/"));
 
 /**
@@ -113,6 +114,16 @@ describe("an operation", () => {
   });
 });
 
+describe("an elementwise operator", () => {
+  it("is in each listed file, and the list has every file of src, assembly and the oracle that names all of them", () => {
+    const tables = ["src", "assembly", "conformance/oracle"].flatMap((folder) =>
+      naming(OPERATOR_NAMES, folder),
+    );
+    expect(tables).not.toEqual([]);
+    expect(tables.filter((file) => !listed("Add an elementwise operator").includes(file))).toEqual([]);
+  });
+});
+
 describe("a quantizer and a format", () => {
   it("are in each listed file, and the list has every file of src that names all of them", () => {
     for (const [title, names] of [
@@ -144,14 +155,17 @@ describe("a quantizer and a format", () => {
     expect(tables).toEqual([]);
   });
 
-  it.each(["Add a format", "Add a quantizer", "Add an operation", "Add a chip"])(
-    "%s: every listed file exists",
-    (title) => {
-      const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
-      expect(paths.length).toBeGreaterThan(1);
-      expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
-    },
-  );
+  it.each([
+    "Add a format",
+    "Add a quantizer",
+    "Add an elementwise operator",
+    "Add an operation",
+    "Add a chip",
+  ])("%s: every listed file exists", (title) => {
+    const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
+    expect(paths.length).toBeGreaterThan(1);
+    expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
+  });
 });
 
 describe("a chip", () => {
@@ -171,6 +185,7 @@ describe("files that are counted", () => {
   it.each([
     ["Add a format", "for a scalar format"],
     ["Add a quantizer", "for a quantizer over"],
+    ["Add an elementwise operator", "for an elementwise operator"],
     ["Add an operation", "for an operation"],
     ["Add a chip", "for a chip"],
   ])("%s: their number is the listed one, in architecture.md too", (title, words) => {

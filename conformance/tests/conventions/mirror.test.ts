@@ -27,8 +27,7 @@ const COMPOSED = {
 const BOUND_BY_DECLARATION = Object.fromEntries(
   [
     "cast/sweep",
-    "elementwise/add",
-    "elementwise/scaled",
+    "elementwise/operators",
     "rows/embedding",
     "rows/loss",
     "rows/loss-parts",
@@ -103,7 +102,7 @@ const foldersIn = (folder: string): string[] =>
 /** The operations of a backend: the families' files that its table of lowerings imports. */
 const loweringsOf = (backend: string): string[] =>
   importsOf(`src/backends/${backend}/lowerings.gen.ts`)
-    .map((path) => path.slice(`src/backends/${backend}/`.length, -".ts".length))
+    .map((path) => path.slice(`src/backends/${backend}/`.length).replace(/(\.gen)?\.ts$/, ""))
     .filter((path) => path.includes("/"))
     .sort();
 
@@ -111,15 +110,17 @@ const FAMILIES = foldersIn("src/ops").sort();
 const OPERATIONS = loweringsOf("wasm");
 
 /**
- * Whether an operation has a file in a layer, or a folder of its name that contains such a file. An operation with the name of
- * its family uses the family's folder.
+ * Whether an operation has a file in a layer, which may be generated, or a folder of its name that contains such a file. An
+ * operation with the name of its family uses the family's folder.
  */
 function hasRoom({ folder, ending }: Floor, operation: string): boolean {
   const files = filesIn(folder);
   const [family, stem] = operation.split("/");
   if (family === stem)
     return files.some((file) => file.startsWith(`${folder}/${family}/`) && file.endsWith(ending));
-  return [operation, `${operation}/${stem}`].some((path) => files.includes(`${folder}/${path}${ending}`));
+  return [operation, `${operation}/${stem}`, `${operation}.gen`].some((path) =>
+    files.includes(`${folder}/${path}${ending}`),
+  );
 }
 
 describe("operations", () => {

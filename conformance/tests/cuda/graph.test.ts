@@ -7,7 +7,7 @@ import { openBackend } from "../../../src/backends/open.js";
 import { ArgumentError, DisposedError, OutOfMemoryError, UnsupportedError } from "../../../src/errors.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
+import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { captureGraph, type Graph } from "../../../src/ops/graph.js";
 import { Scope } from "../../../src/tensor/scope.js";

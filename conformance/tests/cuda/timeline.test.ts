@@ -2,8 +2,7 @@
 import { expect, it } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
 import { zeros } from "../../../src/ops/create.js";
-import { add } from "../../../src/ops/elementwise/add.js";
-import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { add, scaled } from "../../../src/ops/elementwise/operators.gen.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 

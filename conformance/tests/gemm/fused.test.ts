@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { tensor, zeros } from "../../../src/ops/create.js";
 import { activation, activationBackward } from "../../../src/ops/elementwise/activation.js";
-import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { scaled } from "../../../src/ops/elementwise/operators.gen.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { columnSum } from "../../../src/ops/rows/norm.js";

@@ -8,7 +8,7 @@ import { autocast } from "../../../src/autocast.js";
 import { ArgumentError, LockstepError } from "../../../src/errors.js";
 import { Linear } from "../../../src/modules/linear.js";
 import { tensor } from "../../../src/ops/create.js";
-import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { scaled } from "../../../src/ops/elementwise/operators.gen.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
 import { RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";

@@ -14,7 +14,7 @@ import { LayerNorm, type Normalization, RMSNorm } from "../../../src/modules/nor
 import { recompute } from "../../../src/modules/recompute.js";
 import { Sequential } from "../../../src/modules/sequential.js";
 import { tensor } from "../../../src/ops/create.js";
-import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { scaled } from "../../../src/ops/elementwise/operators.gen.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { differentiableOne } from "../../../src/tape/differentiable.js";
 import type { Variable } from "../../../src/tape/variable.js";
@@ -216,10 +216,19 @@ describe("functions", () => {
     ),
     20,
   );
-  differentiates("add", (b, each) => {
-    const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];
-    return { leaves: [x, y], run: () => functional.add(x, y) };
-  });
+  for (const [name, run] of Object.entries({ add: functional.add, multiply: functional.multiply }))
+    differentiates(name, (b, each) => {
+      const [x, y] = [gridLeaf(b, each.seed, matrix(each)), gridLeaf(b, each.seed + 1, matrix(each))];
+      return { leaves: [x, y], run: () => run(x, y) };
+    });
+  differentiates(
+    "multiply of a tensor by itself",
+    ofLeaf(matrix, (x) => functional.multiply(x, x)),
+  );
+  differentiates(
+    "sigmoid",
+    ofLeaf(matrix, (x) => functional.sigmoid(x)),
+  );
   differentiates(
     "reshape",
     ofLeaf(matrix, (x, each) => functional.reshape(x, [each.columns, 1, each.rows])),

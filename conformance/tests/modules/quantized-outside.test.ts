@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { Linear } from "../../../src/modules/linear.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
 import { tensor } from "../../../src/ops/create.js";
-import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { scaled } from "../../../src/ops/elementwise/operators.gen.js";
 import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";

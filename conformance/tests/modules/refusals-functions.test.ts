@@ -104,6 +104,12 @@ refusals("norms and the modules behind them", [
 
 refusals("functions", [
   ["a sum of two shapes", () => functional.add(zero([4]), zero([5])), ShapeError, ["add", "[4]", "[5]"]],
+  [
+    "a product of two shapes",
+    () => functional.multiply(zero([4]), zero([5])),
+    ShapeError,
+    ["multiply", "[4]", "[5]"],
+  ],
   ["another number of elements", () => functional.reshape(zero([4]), [5]), ShapeError, ["reshape", "4", "5"]],
   [
     "an unknown activation",

@@ -4,8 +4,7 @@ import { CAST_CALLS } from "./cast/cast.js";
 import { SWEEP_CALLS } from "./cast/sweep.js";
 import { COLLECTIVE_CALLS } from "./collective/calls.js";
 import { ACTIVATION_CALLS } from "./elementwise/activation.js";
-import { ADD_CALLS } from "./elementwise/add.js";
-import { SCALED_CALLS } from "./elementwise/scaled.js";
+import { OPERATOR_CALLS } from "./elementwise/operators.gen.js";
 import { GEMM_CALLS, GEMM_QUERIES } from "./gemm/calls.js";
 import { LAYOUT_CALLS } from "./layout/layout.js";
 import { ACTIVATION_QUANTIZE_CALLS } from "./quantize/activation-quantize.js";
@@ -32,7 +31,6 @@ import { OPTIMIZER_CALLS } from "./update/optimizer.js";
 export const CALLS = {
   ...ACTIVATION_CALLS,
   ...ACTIVATION_QUANTIZE_CALLS,
-  ...ADD_CALLS,
   ...BIAS_GRAD_QUANTIZE_CALLS,
   ...BLOCK_CALLS,
   ...CAST_CALLS,
@@ -51,9 +49,9 @@ export const CALLS = {
   ...NORM_CALLS,
   ...NORM_QUANTIZE_CALLS,
   ...NVFP4_CALLS,
+  ...OPERATOR_CALLS,
   ...OPTIMIZER_CALLS,
   ...ROW_CALLS,
-  ...SCALED_CALLS,
   ...SOFTMAX_CALLS,
   ...SWEEP_CALLS,
   ...TENSOR_CALLS,

@@ -1,8 +1,8 @@
-/** The arguments of elementwise operations, and their tensors. */
+/** The arguments of activations, and their tensors. */
 import type { ACTIVATION } from "../../formats/contract.gen.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import { OUT, OUT_OF_GRAD, type Tensors, X } from "../tensors.js";
+import { OUT, OUT_OF_GRAD, type Tensors } from "../tensors.js";
 
 /** The name of an activation, as in TransformerEngine and PyTorch. numerics.md §7.2 has the formulas. */
 export type ActivationName = keyof typeof ACTIVATION;
@@ -65,33 +65,3 @@ export interface GatedBackwardArgs extends GatedArgs {
 
 /** Computes the gradients of both halves of a gated activation's argument. */
 export const gatedBackward: Tensors<GatedBackwardArgs> = OUT_OF_GRAD;
-
-/** Arguments of `add`: out = x + y for each element. out may be x or y. */
-export interface AddArgs {
-  /** The first addend. */
-  readonly x: Tensor<WideDType>;
-  /** The second addend, in the shape of x. */
-  readonly y: Tensor<WideDType>;
-  /** Output: the f32 sum, rounded once to the dtype of out. */
-  readonly out: Tensor<WideDType>;
-}
-
-/** Adds two tensors. */
-export const add: Tensors<AddArgs> = {
-  writes: { out: "wide" },
-  reads: { ...X, y: "checked" },
-  inPlace: ["x", "y"],
-};
-
-/** Arguments of `scaled`: out = x * factor for each element. out may be x. */
-export interface ScaledArgs {
-  /** The tensor that is multiplied. */
-  readonly x: Tensor<WideDType>;
-  /** The factor, an f32 value. */
-  readonly factor: number;
-  /** Output: the f32 product, rounded once to the dtype of out. */
-  readonly out: Tensor<WideDType>;
-}
-
-/** Multiplies a tensor by a number. */
-export const scaled: Tensors<ScaledArgs> = { ...OUT, inPlace: ["x"] };

@@ -3,8 +3,7 @@
 import { amax, decode, encode } from "./cast/cast.js";
 import { sweep } from "./cast/sweep.js";
 import { activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
-import { add } from "./elementwise/add.js";
-import { scaled } from "./elementwise/scaled.js";
+import { add, multiply, scaled, sigmoid } from "./elementwise/operators.gen.js";
 import { gemm } from "./gemm/gemm.js";
 import { relayout, swapAxes, transpose } from "./layout/layout.js";
 import { activationQuantize } from "./quantize/activation-quantize.js";
@@ -49,6 +48,7 @@ export const LOWERINGS: Lowerings = {
   lossSums,
   mse,
   mseBackward,
+  multiply,
   norm,
   normBackward,
   normQuantize,
@@ -57,6 +57,7 @@ export const LOWERINGS: Lowerings = {
   relayout,
   scaled,
   sgd,
+  sigmoid,
   softmax,
   softmaxBackward,
   squareSum,

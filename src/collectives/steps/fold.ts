@@ -1,7 +1,6 @@
 /** Reductions of the ranks' inputs: sums and means by a plan, computed by operations of the backend, and maxima. */
 
-import { add } from "../../ops/elementwise/add.js";
-import { scaled } from "../../ops/elementwise/scaled.js";
+import { add, scaled } from "../../ops/elementwise/operators.gen.js";
 import { memoryOf } from "../../tensor/memory.js";
 import { Scope } from "../../tensor/scope.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";

@@ -4,7 +4,7 @@ import { ShapeError } from "../../errors.js";
 import { summed } from "../../functional/ranks.js";
 import { castTo } from "../../ops/cast/cast.js";
 import { zeros } from "../../ops/create.js";
-import { add } from "../../ops/elementwise/add.js";
+import { add } from "../../ops/elementwise/operators.gen.js";
 import { embedding } from "../../ops/rows/embedding.js";
 import type { AmaxReductionGroup, Shard } from "../../quantizers/shard.js";
 import type { Role } from "../../recipes/table.js";

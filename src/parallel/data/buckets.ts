@@ -2,7 +2,7 @@
 import { DTypeError } from "../../errors.js";
 import type { Parameter } from "../../modules/parameter.js";
 import { zeros } from "../../ops/create.js";
-import { add } from "../../ops/elementwise/add.js";
+import { add } from "../../ops/elementwise/operators.gen.js";
 import { disown } from "../../tensor/scope.js";
 import { byteLength, elementCount, type WideDType } from "../../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT, viewOrSlice } from "../../tensor/tensor.js";

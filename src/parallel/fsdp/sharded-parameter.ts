@@ -4,7 +4,7 @@ import { quantizedGather, rowsOfQuantized } from "../../collectives/quantized.js
 import { blockFormat, isLineWide, isTensorWide, tileSize } from "../../formats/block.js";
 import { type Parameter, persistent } from "../../modules/parameter.js";
 import type { Bringing, Need, Sharding, WeightQuantizer } from "../../modules/sharding.js";
-import { add } from "../../ops/elementwise/add.js";
+import { add } from "../../ops/elementwise/operators.gen.js";
 import type { Quantizer } from "../../quantizers/quantizer.js";
 import type { Operation } from "../../tape/uses.js";
 import { membersOf, type Value } from "../../tape/value.js";

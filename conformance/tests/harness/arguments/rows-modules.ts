@@ -172,6 +172,8 @@ export const MODULE_ROWS: Rows = {
     calls: [(w) => [[leaf(w)], () => ({ results: [w.tensor()], backward: () => [] })]],
   },
   "functional.add": { calls: [(w) => [w.tensor(), w.tensor()]] },
+  "functional.multiply": { calls: [(w) => [w.tensor(), w.tensor()]] },
+  "functional.sigmoid": { calls: [(w) => [w.tensor()]] },
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
   "functional.gated": { calls: [(w) => [w.tensor(), "silu"]] },

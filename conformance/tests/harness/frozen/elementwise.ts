@@ -1,7 +1,9 @@
 /**
- * Frozen cases (calls with recorded hashes of their results) of elementwise operations: casts, sums, activations and
- * optimizers.
+ * Frozen cases (calls with recorded hashes of their results) of elementwise operations: casts, elementwise operators,
+ * activations and optimizers.
  */
+
+import { OPERATOR_NAMES } from "../../../../src/backends/elementwise.js";
 import type { ActivationName, RoundingName } from "../../../../src/backends/ops.js";
 import { ACTIVATION, ROUNDING } from "../../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../../src/formats/derive.js";
@@ -50,13 +52,12 @@ function activations(): readonly FrozenCase[] {
   });
 }
 
-function sums(): readonly FrozenCase[] {
+/** Calls of elementwise operators, each with the inputs and numbers that it has. */
+function operators(): readonly FrozenCase[] {
   return WIDE_DTYPES.flatMap((dtype, i) => {
     const [x, y] = [values(dtype, SHAPE, 660 + i), values("bf16", SHAPE, 670 + i)];
-    return [
-      frozenCase("add", dtype, { x, y, into: "new", outDtype: dtype }),
-      frozenCase("scaled", dtype, { x, factor: 1 / 3, into: "new", outDtype: dtype }),
-    ];
+    const input = { x, y, factor: 1 / 3, into: "new", outDtype: dtype } as const;
+    return OPERATOR_NAMES.map((name) => frozenCase(name, dtype, input));
   });
 }
 
@@ -74,4 +75,9 @@ function steps(): readonly FrozenCase[] {
   });
 }
 
-export const ELEMENTWISE_CASES: readonly FrozenCase[] = [...casts(), ...activations(), ...sums(), ...steps()];
+export const ELEMENTWISE_CASES: readonly FrozenCase[] = [
+  ...casts(),
+  ...activations(),
+  ...operators(),
+  ...steps(),
+];

@@ -5,8 +5,7 @@
 import * as fc from "fast-check";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { tensor } from "../../../../src/ops/create.js";
-import { add } from "../../../../src/ops/elementwise/add.js";
-import { scaled } from "../../../../src/ops/elementwise/scaled.js";
+import { add, scaled } from "../../../../src/ops/elementwise/operators.gen.js";
 import { columnSum } from "../../../../src/ops/rows/norm.js";
 import { onSideStream } from "../../../../src/ops/side-stream.js";
 import { disown, Scope } from "../../../../src/tensor/scope.js";

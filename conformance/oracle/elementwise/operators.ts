@@ -1,0 +1,29 @@
+/** Elementwise operators: the exact result of one element, rounded once to f32, and inputs aimed at its edges. */
+import { add, mul } from "../core/rational.js";
+import { RULES } from "./activation.js";
+
+interface Rule {
+  /** The f32 result for f32 inputs and numbers, in the order of the operator's parameters. */
+  readonly value: (...values: readonly number[]) => number;
+  /** Magnitudes whose results round to zero, to a subnormal, or to infinity, or that absorb or cancel each other. */
+  readonly edges: readonly number[];
+}
+
+export const OPERATORS = {
+  add: {
+    value: (x = 0, y = 0) => add(x, y),
+    edges: [0, 1, 2 ** -24, 2 ** 24, 2 ** -149, 65520, 2 ** 127, 3.4e38],
+  },
+  multiply: {
+    value: (x = 0, y = 0) => mul(x, y),
+    edges: [0, 1, 2 ** -149, 2 ** -126, 2 ** -63, 1 + 2 ** -23, 2 ** 64, 255.9, 65520, 3.4e38],
+  },
+  scaled: {
+    value: (x = 0, factor = 0) => mul(x, Math.fround(factor)),
+    edges: [0, 1, 2 ** -149, 2 ** -126, 2 ** -24, 65520, 2 ** 127, 3.4e38],
+  },
+  sigmoid: {
+    value: (x = 0) => Math.fround(RULES.sigmoid.value(x)),
+    edges: [0, 2 ** -149, 2 ** -24, 0.75, 5.4, 9.7, 16.6, 17.4, 52, 87.3, 88.723, 103.3, 104, 709, 3.4e38],
+  },
+} as const satisfies Readonly<Record<string, Rule>>;

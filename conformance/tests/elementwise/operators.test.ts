@@ -1,0 +1,194 @@
+/** The elementwise operators: their definition for every division of the work, laws, threads and refusals. */
+import { beforeAll, describe, expect, it, test } from "vitest";
+import {
+  OPERATOR_NAMES,
+  OPERATORS,
+  type Operator,
+  type OperatorName,
+} from "../../../src/backends/elementwise.js";
+import { openBackend } from "../../../src/backends/open.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { activation } from "../../../src/ops/elementwise/activation.js";
+import * as operators from "../../../src/ops/elementwise/operators.gen.js";
+import type { ResultOptions } from "../../../src/ops/execute.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { OPERATORS as RULES } from "../../oracle/elementwise/operators.js";
+import { download } from "../../values/plain.js";
+import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
+import { seeded } from "../harness/draws.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const { add, multiply, scaled, sigmoid } = operators;
+const FUNCTIONS = new Map<string, (...args: never[]) => Tensor>(Object.entries(operators));
+const CUTS = [
+  [0, 32],
+  [64, 1101],
+  [32, 64],
+] as const;
+const LENGTH = 1101;
+
+/** Every pair of special values, then numbers of any size. */
+const X = [...SPECIALS.flatMap((x) => SPECIALS.map(() => x)), ...anyF32(500, 3), ...evenF32(501, 4, 5)];
+const Y = [...SPECIALS.flatMap(() => SPECIALS), ...anyF32(500, 7), ...evenF32(501, 4, 11)];
+const NUMBERS = [...SPECIALS, ...[0.1, -3, 2 ** -24, 2 ** 100].map(Math.fround)];
+
+let stems: Stems;
+beforeAll(async () => {
+  stems = await openStems("elementwise/operators.gen");
+});
+
+const backend = useBackend();
+
+/** An operator with the counts of its inputs and numbers, its f32 value, and its function. */
+function operator(name: OperatorName) {
+  const { inputs, numbers = {} }: Operator = OPERATORS[name];
+  const value: (...values: readonly number[]) => number = RULES[name].value;
+  const apply = (tensors: readonly Tensor[], options?: ResultOptions): Tensor => {
+    const args = [...tensors, ...Object.keys(numbers).map(() => 1 / 3), options];
+    return FUNCTIONS.get(name)!(...(args as never[]));
+  };
+  const inputNames = Object.keys(inputs);
+  return {
+    name,
+    inputNames,
+    arity: inputNames.length,
+    isScaled: Object.keys(numbers).length > 0,
+    value,
+    apply,
+  };
+}
+
+const ALL = OPERATOR_NAMES.map(operator);
+
+/** The types of the inputs of an operator, in all combinations. */
+const typesOf = (arity: number) =>
+  WIDE_TYPES.flatMap((x) => (arity > 1 ? WIDE_TYPES.map((y) => ({ types: [x, y] })) : [{ types: [x] }]));
+
+describe.each(ALL)("$name", ({ name, arity, isScaled, value, inputNames, apply }) => {
+  test.each(typesOf(arity))(
+    "of $types.0.name, $types.1.name has the rounded result in each output type and in place, however the range is divided",
+    ({ types }) => {
+      const columns = [X, Y].slice(0, arity).map((each, i) => each.map(types[i]!.round));
+      for (const numbers of isScaled ? NUMBERS.map((number) => [number]) : [[]]) {
+        const results = columns[0]!.map((_, i) => value(...columns.map((each) => each[i]!), ...numbers));
+        const places = [
+          ...WIDE_TYPES.map((into) => ({ into, target: undefined })),
+          ...types.map((into, target) => ({ into, target })),
+        ];
+        for (const { into, target } of places) {
+          stems.reset();
+          const scratch = stems.room(1 << 14);
+          const sources = columns.map((each, i) => stems.putWide(types[i]!.type, each));
+          const out = target === undefined ? stems.room(4 * LENGTH) : sources[target]!;
+          const args = [...sources.flatMap((each, i) => [each, types[i]!.type]), out, into.type, ...numbers];
+          for (const [begin, end] of CUTS) stems.call[name]!(...args, scratch, begin, end);
+          expect(stems.getWide(into.type, out, LENGTH)).toEqual(results.map(into.round));
+        }
+      }
+    },
+  );
+
+  scoped("has the type of x by default", () => {
+    const inputs = [empty(backend(), "bf16", [2]), tensor(backend(), [1, 2])].slice(0, arity);
+    expect([apply(inputs).dtype, apply(inputs, { outDtype: "f16" }).dtype]).toEqual(["bf16", "f16"]);
+  });
+
+  scoped("writes the given output, which may be an input, and leaves the others", () => {
+    const inputs = () => [tensor(backend(), [1, 2]), tensor(backend(), [10, 20])].slice(0, arity);
+    const expected = [...apply(inputs()).dataSync()];
+    const [sources, out] = [inputs(), empty(backend(), "f32", [2])];
+    expect(apply(sources, { out })).toBe(out);
+    expect([...out.dataSync()]).toEqual(expected);
+    expect(sources.map((each) => [...each.dataSync()])).toEqual(inputs().map((each) => [...each.dataSync()]));
+    for (const [i] of inputNames.entries()) {
+      const args = inputs();
+      expect(apply(args, { out: args[i], outDtype: "f32" })).toBe(args[i]);
+      expect([...args[i]!.dataSync()]).toEqual(expected);
+    }
+  });
+
+  scoped("of empty tensors is empty", () => {
+    const inputs = [empty(backend(), "f32", [0, 3]), empty(backend(), "f16", [0, 3])].slice(0, arity);
+    expect(apply(inputs).shape).toEqual([0, 3]);
+  });
+
+  scoped("refuses tensors that do not fit", () => {
+    const [x, codes] = [tensor(backend(), [1, 2]), empty(backend(), "e4m3", [2])];
+    const inputs = Array<Tensor>(arity).fill(x);
+    for (const [i] of inputNames.entries()) expect(() => apply(inputs.with(i, codes))).toThrow(DTypeError);
+    if (arity > 1) expect(() => apply([x, tensor(backend(), [1, 2], [1, 2])])).toThrow(ShapeError);
+    expect(() => apply(inputs, { out: tensor(backend(), [1]) })).toThrow(ShapeError);
+    expect(() => apply(inputs, { out: codes })).toThrow(DTypeError);
+    expect(() => apply(inputs, { out: x, outDtype: "bf16" })).toThrow("out is f32 and outDtype bf16");
+  });
+
+  it("refuses tensors of two backends", async () => {
+    const other = await openBackend("wasm", { threads: 1 });
+    const [x, y] = [tensor(backend(), [1]), tensor(other, [1])];
+    if (arity > 1) expect(() => apply([x, y])).toThrow(ArgumentError);
+    expect(() => apply(Array<Tensor>(arity).fill(x), { out: y })).toThrow(ArgumentError);
+    x.dispose();
+    y.dispose();
+    await other.dispose();
+  });
+
+  sameOnAll("threads do not change a bit", useThreads(), (each) => {
+    const wave = (seed: number) =>
+      tensor(
+        each,
+        Float32Array.from({ length: 500_003 }, (_, i) => ((i * seed) % 1013) / 7),
+      );
+    const inputs = [wave(7), wave(11)].slice(0, arity);
+    const result = download(apply(inputs, { outDtype: "bf16" }));
+    return { result, inPlace: download(apply(inputs, { out: inputs[0] })) };
+  });
+});
+
+describe("overflow and rounding", () => {
+  scoped("of sums: once, to infinity", () => {
+    const [x, y] = [tensor(backend(), [65504, 256, 2 ** 127]), tensor(backend(), [16, 1, 2 ** 127])];
+    expect([...add(x, y, { outDtype: "f16" }).dataSync()]).toEqual([0x7c00, 0x5c04, 0x7c00]);
+    expect([...add(x, y, { outDtype: "bf16" }).dataSync()]).toEqual([0x4780, 0x4380, 0x7f80]);
+    add(x, x, { out: x });
+    expect([...x.dataSync()]).toEqual([131008, 512, Number.POSITIVE_INFINITY]);
+  });
+
+  scoped("of products: once, to infinity, with the sign of a zero", () => {
+    const [x, y] = [
+      tensor(backend(), [65504, 257, 2 ** 127, -0, 2 ** -100, 1 / 0]),
+      tensor(backend(), [2, 3, -2, 5, 2 ** -50, 0]),
+    ];
+    expect([...multiply(x, y).dataSync()]).toEqual([131008, 771, -1 / 0, -0, 0, Number.NaN]);
+    expect([...multiply(x, y, { outDtype: "f16" }).dataSync()].slice(0, 3)).toEqual([0x7c00, 0x6206, 0xfc00]);
+  });
+
+  scoped("of multiples: the factor is rounded to f32", () => {
+    const x = tensor(backend(), [1, 3, -0]);
+    expect([...scaled(x, 0.1).dataSync()]).toEqual([0.1, Math.fround(0.1) * 3, -0].map(Math.fround));
+    expect([...scaled(x, 1e39).dataSync()]).toEqual([1 / 0, 1 / 0, Number.NaN]);
+    const y = tensor(backend(), [65504, 257 / 3, 2 ** 127]);
+    expect([...scaled(y, 3, { outDtype: "bf16" }).dataSync()]).toEqual([0x4840, 0x4380, 0x7f80]);
+    expect([...scaled(y, 2, { outDtype: "f16" }).dataSync()]).toEqual([0x7c00, 0x595b, 0x7c00]);
+  });
+});
+
+describe("sigmoid", () => {
+  const inputs = [...SPECIALS, ...EVERY_BF16, ...evenF32(1 << 15, 12)];
+
+  scoped("has the bits of the activation of that kind", () => {
+    const x = tensor(backend(), Float32Array.from(inputs));
+    for (const outDtype of ["f32", "bf16", "f16"] as const)
+      expect(download(sigmoid(x, { outDtype }))).toEqual(
+        download(activation(x, { kind: "sigmoid", outDtype })),
+      );
+  });
+
+  scoped("is 0 at -infinity, 1/2 at zeros, 1 at infinity and NaN at NaN", () => {
+    const x = tensor(backend(), [-1 / 0, -0, 0, 1 / 0, Number.NaN]);
+    expect([...sigmoid(x).dataSync()]).toEqual([0, 0.5, 0.5, 1, Number.NaN]);
+  });
+});
+
+describeLaws(useBackend({ threads: 2 }), OPERATOR_NAMES, { runs: 300, seed: seeded(31) });

@@ -1,0 +1,70 @@
+/**
+ * The table of elementwise operators. An operator computes each element of its result from one element of each input, and from
+ * numbers. From its row, `npm run generate` writes its arguments, entry point, lowerings, native call, loops and kernel launcher
+ * (every `operators.gen.*`), and its row of numerics.md §7.10. By hand, it has a function of its name in
+ * assembly/elementwise/operators.ts, kernels/elementwise/operators.cuh and conformance/oracle/elementwise/operators.ts.
+ */
+
+export interface Operator {
+  /** What it does, as one sentence. */
+  readonly summary: string;
+  /** What it computes, for comments: an expression of its inputs and numbers. */
+  readonly formula: string;
+  /** The definition to the bit, before the result is rounded to its type: for numerics.md. */
+  readonly definition: string;
+  /** The contract of its function: the first sentences of the docstring. */
+  readonly contract: string;
+  /** Its tensors, of f32, bf16 or f16, in the order of its parameters, and what each is. */
+  readonly inputs: Readonly<{ x: string; y?: string }>;
+  /** Its numbers, which follow the tensors and are rounded to f32, and what each is. */
+  readonly numbers?: Readonly<Record<string, string>>;
+  /** The result as a noun, for docstrings. */
+  readonly result: string;
+  /** The approximate cost of an element, in units of copying it. Default: 1. */
+  readonly weight?: number;
+}
+
+export const OPERATORS = {
+  add: {
+    summary: "Adds two tensors.",
+    formula: "x + y",
+    definition: "x ⊕ y",
+    contract:
+      "Computes x + y for each element: one f32 addition, rounded once to `outDtype`, with overflow to infinity (numerics.md §7.10).",
+    inputs: { x: "The first addend.", y: "The second addend." },
+    result: "the f32 sum",
+  },
+  multiply: {
+    summary: "Multiplies two tensors.",
+    formula: "x * y",
+    definition: "x ⊗ y",
+    contract:
+      "Computes x * y for each element: one f32 multiplication, rounded once to `outDtype`, with overflow to infinity (numerics.md §7.10). NaN and infinities propagate as in IEEE 754 multiplication.",
+    inputs: { x: "The first factor.", y: "The second factor." },
+    result: "the f32 product",
+  },
+  scaled: {
+    summary: "Multiplies a tensor by a number.",
+    formula: "x * factor",
+    definition: "x ⊗ factor",
+    contract:
+      "Computes x * factor for each element. `factor` is rounded to f32; the product is one f32 multiplication, rounded once to `outDtype`, with overflow to infinity (numerics.md §7.10). NaN and infinities propagate as in IEEE 754 multiplication.",
+    inputs: { x: "The tensor that is multiplied." },
+    numbers: { factor: "The factor, an f32 value." },
+    result: "the f32 product",
+  },
+  sigmoid: {
+    summary: "Applies the logistic function.",
+    formula: "1 / (1 + e^-x)",
+    definition: "the value of `sigmoid` in §7.2",
+    contract:
+      "Computes 1 / (1 + e^-x) for each element: evaluated in f64, rounded to f32, then to `outDtype` (numerics.md §7.2). It is 0 for -infinity, 1 for infinity, and NaN for NaN. The result equals `activation` of kind `sigmoid`.",
+    inputs: { x: "The argument of the logistic function." },
+    result: "the f32 value",
+    weight: 8,
+  },
+} as const satisfies Readonly<Record<string, Operator>>;
+
+export type OperatorName = keyof typeof OPERATORS;
+
+export const OPERATOR_NAMES = Object.keys(OPERATORS) as readonly OperatorName[];
