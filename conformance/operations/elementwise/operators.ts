@@ -23,7 +23,7 @@ type Numbers<K extends OperatorName> = Row<K> extends { readonly numbers: infer 
 export type OperatorCase<K extends OperatorName> = {
   readonly [N in Inputs<K>]: PlainTensor<WideDType>;
 } & { readonly [N in Numbers<K>]: number } & {
-  /** The output: a new tensor of `outDtype`, a given tensor of `outDtype`, or one of the inputs. */
+  /** The output: a new tensor of `outDtype`, an existing tensor of `outDtype`, or one of the inputs. */
   readonly into: "new" | "given" | Inputs<K>;
   readonly outDtype: WideDType;
 };
@@ -57,7 +57,7 @@ const namesOf = (operator: OperatorName) => {
   return { inputs: Object.keys(inputs), numbers: Object.keys(numbers) };
 };
 
-/** Calls of an operator whose inputs have this shape; `tensor` makes them. */
+/** Calls of an operator whose inputs have this shape; `tensor` draws them. */
 function operatorCase<K extends OperatorName>(
   operator: K,
   shape: Shape,
