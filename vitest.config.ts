@@ -28,6 +28,8 @@ export default defineConfig({
         extends: true,
         test: {
           name: "reference",
+          // files of one worker share the modules that they import: loading these takes more than a second of each file
+          isolate: false,
           setupFiles: "conformance/tests/harness/draws.ts",
           include: ["conformance/**/*.test.ts"],
           exclude: ["slow", "cuda", "nccl", "addon", "package", "browser"].map(

@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { expect, it } from "vitest";
 import { zeros } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -34,6 +35,6 @@ it("zeros of any size and type are zero bytes in memory that held others", () =>
       expect(bytes.length).toBe(byteLength);
       expect(bytes.every((byte) => byte === 0)).toBe(true);
     }),
-    { numRuns: 100 },
+    { numRuns: draws(100) },
   );
 });

@@ -20,6 +20,7 @@ import {
   Variable,
   type VariableLike,
 } from "../../../src/index.js";
+import { draws } from "../harness/draws.js";
 import { derivatives, gridLeaf } from "../harness/gradients.js";
 
 let backend: Backend;
@@ -82,7 +83,7 @@ describe("differentiable", () => {
             expect(Math.abs(gradient - difference)).toBeLessThanOrEqual(bound + 2 ** -16);
         },
       ),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 

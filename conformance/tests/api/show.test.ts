@@ -20,6 +20,7 @@ import {
 } from "../../../src/index.js";
 import { memoryOf } from "../../../src/tensor/memory.js";
 import { DTYPES } from "../../../src/tensor/shape.js";
+import { draws } from "../harness/draws.js";
 
 let backend: Backend;
 beforeAll(async () => {
@@ -89,7 +90,7 @@ describe("a tensor as text", () => {
           const shown = valuesIn(String(x)).map(Math.fround);
           expect(shown).toEqual([...decode(x).dataSync()]);
         }),
-        { numRuns: 200 },
+        { numRuns: draws(200) },
       );
     },
   );

@@ -25,6 +25,7 @@ import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { refusals, wrong } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -138,7 +139,7 @@ describe("the backward pass", () => {
           for (const { variable } of nodes) variable.zeroGrad();
         },
       ),
-      { numRuns: 150 },
+      { numRuns: draws(150) },
     );
   });
 

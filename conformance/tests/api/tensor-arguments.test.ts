@@ -17,6 +17,7 @@ import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { byteLength, DTYPES, elementCount, MAX_BYTES, type Shape } from "../../../src/tensor/shape.js";
 import { Tensor, type TensorData } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -177,7 +178,7 @@ describe("a shape", () => {
           ["u8", [0, 2 ** 53 - 1]],
           ["u8", [2 ** 27, 2 ** 26, 0]],
         ],
-        numRuns: 500,
+        numRuns: draws(500),
       },
     );
   });

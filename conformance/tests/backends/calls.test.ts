@@ -20,6 +20,7 @@ import {
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
 import type { ExportName } from "../../../src/backends/wasm/instance.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
+import { draws } from "../harness/draws.js";
 import { filesIn, ROOT } from "../harness/sources/sources.js";
 
 const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
@@ -83,7 +84,7 @@ describe("a call of the addon", () => {
           }
           expect(bitsOf(pack(args))).toEqual(bitsOf(expected));
         }),
-        { numRuns: 30 },
+        { numRuns: draws(30) },
       );
     },
   );

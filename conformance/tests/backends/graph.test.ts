@@ -18,7 +18,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { LAWS } from "../../laws/laws.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { ReplayingBackend } from "../harness/graph/replaying.js";
 import { calledAndReplayed, GRAPH_RECIPES } from "../harness/graph/step.js";
 import { useFreshBackend } from "../harness/suite.js";
@@ -33,7 +33,7 @@ describe("a replay", () => {
 
   it.each(compared.map((law) => [law.name, law] as const))("of one operation: %s", async (_, law) => {
     const replaying = new ReplayingBackend(backend);
-    const result = await law.check(backendSubject(replaying), ORACLE, { runs: 10, seed: seeded(1) });
+    const result = await law.check(backendSubject(replaying), ORACLE, { runs: draws(10), seed: seeded(1) });
     expect(result.failure).toBeUndefined();
     if (law.operation !== "adamw") expect(replaying.replayed.size).toBeGreaterThan(0);
   });

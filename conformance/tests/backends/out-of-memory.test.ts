@@ -10,6 +10,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import type { Answer } from "../../operations/operation.js";
 import { type Cases, OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { draws } from "../harness/draws.js";
 
 let backend: Backend;
 beforeAll(async () => {
@@ -84,7 +85,7 @@ describe("if any one of its allocations fails,", () => {
           pieces.failAt(Number.POSITIVE_INFINITY);
           assertSameAnswer(answer(input), expected);
         }),
-        { numRuns: 4 },
+        { numRuns: draws(4) },
       );
       expect(guard.dataSync()).toEqual(Float32Array.of(1, -2, 3));
       guard.dispose();

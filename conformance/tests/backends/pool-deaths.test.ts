@@ -5,6 +5,7 @@
 import { execFile } from "node:child_process";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { draws } from "../harness/draws.js";
 
 /** The time limits for a call and for a whole process. */
 const CALL_MS = 5_000;
@@ -151,7 +152,7 @@ describe("a worker that during a job", () => {
           );
           expect(error).toMatch(/open another/);
         }),
-        { numRuns: 4 },
+        { numRuns: draws(4) },
       );
     });
   }

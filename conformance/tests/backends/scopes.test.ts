@@ -5,6 +5,7 @@ import type { Backend } from "../../../src/backends/backend.js";
 import { empty } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { useFreshBackend } from "../harness/suite.js";
 
 let backend: Backend;
@@ -108,6 +109,6 @@ it("own what is made while they are the innermost open scope, until it is kept o
         each.dispose();
       }
     }),
-    { numRuns: 300 },
+    { numRuns: draws(300) },
   );
 });

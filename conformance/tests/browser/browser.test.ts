@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import * as fc from "fast-check";
 import { type Browser, chromium } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { draws } from "../harness/draws.js";
 import { answers, QUANTIZER_NAMES } from "./cases.mjs";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Call, servePage } from "./server.js";
@@ -85,7 +86,7 @@ const sameAsNode = async (
       expect(error).toBeUndefined();
       expect(results).toEqual([expect.objectContaining({ ...says, digests, live: 0 })]);
     }),
-    { numRuns: 3 },
+    { numRuns: draws(3) },
   );
 };
 

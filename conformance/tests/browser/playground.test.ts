@@ -40,6 +40,7 @@ import { matricesOf } from "../../../src/checkpoints/stored/weight.js";
 import { partsOf } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { VECTORS, valuesIn } from "../checkpoints/files/checkpoints.js";
+import { draws } from "../harness/draws.js";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } from "./playground-page.js";
 
@@ -154,7 +155,7 @@ describe.skipIf(!CHROMIUM)(
             });
             expect(rows).toEqual(expected);
           }),
-          { numRuns: 40 },
+          { numRuns: draws(40) },
         );
       });
     });
@@ -501,7 +502,7 @@ describe.skipIf(!CHROMIUM)(
               /b\.safetensors: /.test(document.querySelector(".hint, .fault")?.textContent ?? ""),
             );
           }),
-          { numRuns: 12 },
+          { numRuns: draws(12) },
         );
       });
     });
@@ -562,7 +563,7 @@ describe.skipIf(!CHROMIUM)(
               expect(await page.locator("main h2").count()).toBeGreaterThan(0);
             },
           ),
-          { numRuns: 40 },
+          { numRuns: draws(40) },
         );
       });
     });

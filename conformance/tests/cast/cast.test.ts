@@ -13,7 +13,7 @@ import { random16 } from "../../oracle/core/philox.js";
 import * as oracle from "../../oracle/core/scalar.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
 import { layoutOf } from "../../values/values.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -21,7 +21,7 @@ const threads = useThreads();
 /** Enough elements that three threads take part. The number is not a multiple of their shares. */
 const LONG = 3 * 2 ** 17 + 70;
 
-describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: seeded(11) });
+describeLaws(backend, ["encode", "decode", "amax"], { runs: draws(400), seed: seeded(11) });
 
 describe("stochastic rounding draws by an element's index", () => {
   /** more than 2^16 draws of eight elements; the number is not a multiple of any block */
@@ -157,7 +157,7 @@ describe("castTo", () => {
         const expected = to === "f32" ? exact : encode(exact, { format: to, overflow: "nonfinite" });
         expect(cast.dataSync()).toEqual(expected.dataSync());
       }),
-      { numRuns: 100 },
+      { numRuns: draws(100) },
     );
   });
 });

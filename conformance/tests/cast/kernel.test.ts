@@ -7,6 +7,7 @@ import { factsOf, formatWord, SCALAR_FORMAT_NAMES } from "../../../src/formats/d
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { OVERFLOWS, ROUNDINGS, rounding, scalarLayout } from "../../arbitraries/formats.js";
 import { patternFor } from "../../arbitraries/patterns.js";
+import { draws } from "../harness/draws.js";
 
 const COUNT = 1 << 16;
 const RANDOM = [0x89abcdef, 0x01234567, 11, 7, 1];
@@ -71,7 +72,7 @@ describe("encode", () => {
         const got = codesOf("encode", word, policy, patterns.length, at);
         expect(got).toEqual(codesOf("encodeScalar", word, policy, patterns.length));
       }),
-      { numRuns: 400 },
+      { numRuns: draws(400) },
     );
   });
 
@@ -118,7 +119,7 @@ describe("encode", () => {
         const got = codesOf("encode", word, policy, 5000);
         expect(Buffer.compare(got, codesOf("encodeScalar", word, policy, 5000))).toBe(0);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 });

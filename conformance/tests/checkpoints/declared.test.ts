@@ -5,6 +5,7 @@ import { inspect, survey } from "../../../src/checkpoints/inspect.js";
 import type { Finding } from "../../../src/checkpoints/judge/findings.js";
 import { type ConventionName, conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
+import { draws } from "../harness/draws.js";
 import { type Contents, errorsIn, type Held, inFolder, writeContents } from "./files/checkpoints.js";
 import {
   addWeight,
@@ -15,8 +16,6 @@ import {
   type Form,
   STORED_NAMES,
 } from "./files/drawn-files.js";
-
-const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 
 /** More than one block for tiles, and whole groups for others. */
 const shapeFor = ({ kind }: Form): readonly [number, number] => (kind === "tile" ? [256, 128] : [16, 64]);
@@ -80,8 +79,7 @@ describe.each(titled)("a file of %s, a scale for each %s", (_, __, form) => {
   it("is not read in silence as of another convention", async () => {
     const contents = fileOf(form, [MODULES[0] as string]);
     const others = fc.sample(fc.constantFrom(...STORED_NAMES.filter((name) => name !== form.name)), {
-      numRuns: 6,
-      ...SEED,
+      numRuns: draws(6),
     });
     for (const as of new Set(others)) expect(await surveyed(contents, as), as).not.toEqual([]);
   });
@@ -167,7 +165,7 @@ it("scales that a configuration says to be ue8m0 are powers of two", async () =>
         }
       },
     ),
-    { numRuns: 8, ...SEED },
+    { numRuns: draws(8) },
   );
 });
 

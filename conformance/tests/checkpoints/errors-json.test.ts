@@ -4,6 +4,7 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { useWorkspace } from "../harness/cli.js";
+import { draws } from "../harness/draws.js";
 import { GGUF, VECTORS } from "./files/checkpoints.js";
 
 const w = useWorkspace();
@@ -27,7 +28,7 @@ it("a file that is cut off gives JSON with the error, or with findings", async (
       expect(said).toMatchObject({ path, ok: false, error: { code: "FILE" } });
       expect(stderr).toContain(said.error.message.slice(0, 20));
     }),
-    { numRuns: 12 },
+    { numRuns: draws(12) },
   );
 });
 

@@ -8,6 +8,7 @@ import { FileError } from "../../../src/errors.js";
 import { fromBytes } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useWorkspace } from "../harness/cli.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import {
   convertTo,
@@ -140,6 +141,6 @@ it("matrices in any pieces are transposed", async () => {
         expect(out).toEqual(transposed(typed, rows, columns));
       },
     ),
-    { numRuns: 50 },
+    { numRuns: draws(50) },
   );
 });

@@ -16,6 +16,7 @@ import { CONVENTION_NAMES, conventionOf } from "../../../src/checkpoints/stored/
 import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { LockstepError } from "../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import {
   type Contents,
@@ -123,7 +124,7 @@ describe("a checkpoint of any contents", () => {
           }
         });
       }),
-      { numRuns: 400 },
+      { numRuns: draws(400) },
     );
   }, 120_000);
 });
@@ -270,7 +271,7 @@ describe.each(Object.keys(MAKERS))("normal weights as %s", (kind) => {
         const { findings } = await reportOfContents(make(how, values, true));
         expect(errorsIn(findings).map(({ name }) => name)).toEqual(["scale-inverted"]);
       }),
-      { numRuns: 25 },
+      { numRuns: draws(25) },
     );
   }, 120_000);
 });
@@ -283,7 +284,7 @@ describe("patterns", () => {
         const source = pattern.replaceAll(".", "\\.").replaceAll("*", ".*").replaceAll("?", ".");
         expect(matchesGlob(pattern, name)).toBe(new RegExp(`^${source}$`).test(name));
       }),
-      { numRuns: 3000 },
+      { numRuns: draws(3000) },
     );
   });
 

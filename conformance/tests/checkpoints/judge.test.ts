@@ -12,6 +12,7 @@ import { FusedScales } from "../../../src/checkpoints/judge/weights/fused.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { readScales } from "../../../src/checkpoints/stored/scales.js";
+import { draws } from "../harness/draws.js";
 import {
   type Contents,
   FIXTURES,
@@ -188,6 +189,6 @@ it("a pattern of names is the regular expression that it stands for", () => {
       expect(matchesGlob(glob, text)).toBe(new RegExp(`^${source}$`).test(text));
       expect(isGlob(glob)).toBe(/[*?]/.test(glob));
     }),
-    { numRuns: 2000 },
+    { numRuns: draws(2000) },
   );
 });

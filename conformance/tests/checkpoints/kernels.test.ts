@@ -16,6 +16,7 @@ import { quantizerOf } from "../../../src/dialects/quantizer-of.js";
 import { FileError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
+import { draws } from "../harness/draws.js";
 import { asCounted, bf16, counted, hasErrorOf, heldAs } from "./files/plain.js";
 import { float, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
 
@@ -49,7 +50,7 @@ describe("a weight becomes a wide type", () => {
           expect(hasErrorOf(changes, pairs)).toBe(true);
         },
       ),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 });
@@ -144,7 +145,7 @@ describe("values are compared with codes times scales", () => {
           relative: Math.max(known[1], plain.relative),
         });
       }),
-      { numRuns: 150 },
+      { numRuns: draws(150) },
     );
   });
 });
@@ -171,7 +172,7 @@ it("the largest relative change is the largest quotient to the last bit", async 
       );
       expect(changes).toMatchObject({ changed: 1, max: before - 1, relative: quotient });
     }),
-    { numRuns: 1000 },
+    { numRuns: draws(1000) },
   );
 });
 
@@ -193,7 +194,7 @@ it("the largest magnitude of a tensor is that of its elements; NaN and infinity 
         else await expect(amaxesOf(kernels, source)).rejects.toThrow(FileError);
       },
     ),
-    { numRuns: 300 },
+    { numRuns: draws(300) },
   );
 });
 
@@ -263,7 +264,7 @@ describe("scales under a global scale of another role, or where there was none",
         expect(hasErrorOf(changes, all)).toBe(true);
         changed += plain.changed;
       }),
-      { numRuns: 300, examples: [[weightOf(kind, example)]] },
+      { numRuns: draws(300), examples: [[weightOf(kind, example)]] },
     );
     expect(carriedOver).toBeGreaterThan(30);
     // a power of two is a factor that changes nothing

@@ -9,6 +9,7 @@ import { readScales } from "../../../src/checkpoints/stored/scales.js";
 import type { QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
 import { sourcesOf } from "../../../src/checkpoints/values/source.js";
 import { MemorySource } from "../../../src/io/source.js";
+import { draws } from "../harness/draws.js";
 import { heldAs } from "./files/plain.js";
 import { type Drawn, KINDS, weights } from "./files/weights.js";
 
@@ -57,7 +58,7 @@ describe("the error against an original", () => {
         if (power(values) > 0 && Number.isFinite(power(values)))
           expect(Math.abs((error?.relative ?? 0) - relative)).toBeLessThanOrEqual(1e-9 * relative);
       }),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   });
 });
@@ -225,7 +226,7 @@ describe("a bound for each element", () => {
           expect(await findingsOf(withCodes(drawn, codes), near(drawn))).toEqual(["values-apart"]);
         },
       ),
-      { numRuns: 8 },
+      { numRuns: draws(8) },
     );
   });
 });

@@ -14,6 +14,7 @@ import { blockFormat } from "../../../src/formats/block.js";
 import { fromBytes } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { useWorkspace } from "../harness/cli.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import {
   type Converted,
@@ -217,7 +218,7 @@ describe("codes and scales are those of the dialect's quantizer for the whole we
           });
         },
       ),
-      { numRuns: 4 },
+      { numRuns: draws(4) },
     );
   });
 

@@ -6,6 +6,7 @@ import { describe, expect, it } from "vitest";
 import type { FindingName } from "../../../src/checkpoints/judge/findings.js";
 import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
 import { FileError } from "../../../src/errors.js";
+import { draws } from "../harness/draws.js";
 import {
   FIXTURES,
   type Held,
@@ -100,7 +101,7 @@ describe("a sharded checkpoint", () => {
           });
         },
       ),
-      { numRuns: 15 },
+      { numRuns: draws(15) },
     );
   });
 

@@ -4,10 +4,9 @@ import { expect, it } from "vitest";
 import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { fileBytes } from "../../../src/io/dtypes.js";
+import { draws } from "../harness/draws.js";
 import { type Held, reportOfContents } from "./files/checkpoints.js";
 import { addWeight, contentsOf, drawsFrom, type Form } from "./files/drawn-files.js";
-
-const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 
 /** Stacks whose matrices are one after another in codes and in scales. */
 const FORMS: readonly Form[] = [
@@ -56,6 +55,6 @@ it("a matrix of zeros in a stack is an error", async () => {
       held.bytes.fill(0, at * size, (at + 1) * size);
       expect(await found()).toEqual(["matrix-dead"]);
     }),
-    { numRuns: 30, ...SEED },
+    { numRuns: draws(30) },
   );
 });

@@ -12,6 +12,7 @@ import { readScales, scaleOf } from "../../../src/checkpoints/stored/scales.js";
 import { matricesOf, type QuantizedWeight } from "../../../src/checkpoints/stored/weight.js";
 import { fileBytes } from "../../../src/io/dtypes.js";
 import { MemorySource } from "../../../src/io/source.js";
+import { draws } from "../harness/draws.js";
 import { type Drawn, floats, KINDS, ofByte, weightOf, weights } from "./files/weights.js";
 
 const count = <T>(all: Iterable<T>, test: (each: T) => boolean): number => [...all].filter(test).length;
@@ -127,7 +128,7 @@ describe("statistics", () => {
         const { entry } = drawn.weight.codes;
         expect(bytes).toBe(entry.end - entry.begin);
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 });
@@ -199,7 +200,7 @@ describe("statistics by the bytes of scales", () => {
           for (const key of ["correlation", "relaidCorrelation"] as const)
             expect(found[key].coefficient).toBeCloseTo(byValue[key].coefficient, 6);
         }),
-        { numRuns: 20 },
+        { numRuns: draws(20) },
       );
     },
   );
@@ -216,7 +217,7 @@ describe("statistics of scales", () => {
         expect(counted(others)).toEqual(counted(all));
       }),
       {
-        numRuns: 300,
+        numRuns: draws(300),
         examples: [
           [
             [

@@ -7,6 +7,7 @@ import { CodeTables } from "../../../src/checkpoints/kernels/code-tables.js";
 import { Kernels } from "../../../src/checkpoints/kernels/kernels.js";
 import { CODE_TYPES } from "../../../src/checkpoints/stored/code-types.js";
 import { WIDE } from "../../../src/formats/contract.gen.js";
+import { draws } from "../harness/draws.js";
 import { asCounted, bf16, counted, heldAs } from "./files/plain.js";
 import { float, floats } from "./files/weights.js";
 
@@ -47,7 +48,7 @@ describe("codes of eight bits under one scale become bf16, many at a time", () =
           expect(isChanging).toBe(all.some((value) => !Object.is(value + 0, bf16(value).value + 0)));
         },
       ),
-      { numRuns: 1000 },
+      { numRuns: draws(1000) },
     );
   });
 });
@@ -121,7 +122,7 @@ describe("values near their codes are compared to the last bit, whatever the lar
           relative: Math.max(known.relative, plain.relative),
         });
       }),
-      { numRuns: 2000 },
+      { numRuns: draws(2000) },
     );
   });
 });

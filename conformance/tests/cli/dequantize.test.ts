@@ -1,5 +1,5 @@
 /** The command line: dequantize reads what quantize wrote. */
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import {
   dequantize,
@@ -17,11 +17,6 @@ import {
   tensor,
 } from "../../../src/index.js";
 import { f32, ramp, raw, useWorkspace } from "../harness/cli.js";
-
-vi.mock("../../../src/backends/open.js", async (original) => {
-  const { recordingOpen } = await import("../harness/live-at-close.js");
-  return recordingOpen(await original());
-});
 
 const w = useWorkspace();
 

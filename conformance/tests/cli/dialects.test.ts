@@ -1,13 +1,8 @@
 /** The command line: --dialect, and the list of dialects. */
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { DIALECT_NAMES, DIALECTS, type Dialect } from "../../../src/dialects/table.js";
 import { blockFormat } from "../../../src/formats/block.js";
 import { f32, ramp, useWorkspace } from "../harness/cli.js";
-
-vi.mock("../../../src/backends/open.js", async (original) => {
-  const { recordingOpen } = await import("../harness/live-at-close.js");
-  return recordingOpen(await original());
-});
 
 const w = useWorkspace();
 const SIZE = [32, 64];

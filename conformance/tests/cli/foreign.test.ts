@@ -8,6 +8,7 @@ import { describe, expect, it } from "vitest";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { FIXTURES, readContents, VECTORS } from "../checkpoints/files/checkpoints.js";
 import { type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
+import { draws } from "../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -72,7 +73,7 @@ describe("codes without scales", () => {
           await expectNamed(command, new RegExp(`tensor "${name.replaceAll(".", "\\.")}"`));
         },
       ),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 
@@ -124,7 +125,7 @@ describe("tensors whose names and types plain ones have too", () => {
         await w.succeed(name, "@in", "-o", "@out", ...options, "--force");
       }),
       {
-        numRuns: 60,
+        numRuns: draws(60),
         examples: [
           [
             [
@@ -153,7 +154,7 @@ describe("tensors whose names and types plain ones have too", () => {
         const { tensors } = await w.read("wide");
         for (const each of all) expect(new Float32Array(tensors[each]!.bytes.slice().buffer)[7]).toBe(2);
       }),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 });

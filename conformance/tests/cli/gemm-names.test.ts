@@ -3,13 +3,9 @@
  * complete pair.
  */
 import * as fc from "fast-check";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
-
-vi.mock("../../../src/backends/open.js", async (original) => {
-  const { recordingOpen } = await import("../harness/live-at-close.js");
-  return recordingOpen(await original());
-});
+import { draws } from "../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -73,7 +69,7 @@ describe("gemm of x and w", () => {
         expect(results[0]).toEqual(results[1]);
       }),
       {
-        numRuns: 40,
+        numRuns: draws(40),
         examples: [
           [{ shape: [32, 64, 96], quantizer: "fp8-current", datapath: "hopper", options: [], seed: 1 }],
         ],

@@ -1,12 +1,7 @@
 /** The command line: gemm with operands of every form, and the calls that it refuses. */
 import { writeFileSync } from "node:fs";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { type FileTensor, f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
-
-vi.mock("../../../src/backends/open.js", async (original) => {
-  const { recordingOpen } = await import("../harness/live-at-close.js");
-  return recordingOpen(await original());
-});
 
 const w = useWorkspace();
 

@@ -1,12 +1,7 @@
 /** The command line: the files that quantize writes. */
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { type FileContents, f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
-
-vi.mock("../../../src/backends/open.js", async (original) => {
-  const { recordingOpen } = await import("../harness/live-at-close.js");
-  return recordingOpen(await original());
-});
 
 const w = useWorkspace();
 

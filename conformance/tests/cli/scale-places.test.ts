@@ -7,6 +7,7 @@ import type { Recipe } from "../../../src/io/quantized/recipe.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import { linePlace, scaleIndex } from "../../../src/tensor/places.js";
 import { makeSpec } from "../../../src/tensor/spec.js";
+import { draws } from "../harness/draws.js";
 
 const COPIES = BLOCK_FORMAT_NAMES.flatMap((quantizer) =>
   blockFormat(quantizer).tiles.flatMap((tile) =>
@@ -36,7 +37,7 @@ describe("scales of consecutive codes", () => {
             expect([...places.indices(first, count)]).toEqual(expected);
           }
         }),
-        { numRuns: 20 },
+        { numRuns: draws(20) },
       );
     },
   );

@@ -7,6 +7,7 @@ import type { Supported } from "../../arbitraries/supported.js";
 import { supportedInputs } from "../../laws/supported.js";
 import { OPERATION_NAMES } from "../../operations/operations.js";
 import { useWorkspace } from "../harness/cli.js";
+import { draws } from "../harness/draws.js";
 
 const w = useWorkspace();
 const script = new URL("./subject.mjs", import.meta.url).pathname;
@@ -166,7 +167,7 @@ describe("inputs that a subject supports", () => {
 
   it("have the values that it names, and all of them", () => {
     const drawn = fc.sample(supportedInputs("quantize", quantize).quantize as never, {
-      numRuns: 300,
+      numRuns: draws(300),
       seed: 3,
     });
     for (const [path, values] of Object.entries(quantize)) {

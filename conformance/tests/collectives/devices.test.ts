@@ -13,7 +13,7 @@ import * as oracle from "../../oracle/collective/collective.js";
 import { differenceOf } from "../../values/difference.js";
 import { fromCodes, PlainTensor, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 import { distributedCase, parsed } from "../harness/ranks/case.js";
 import { Job, roundTo } from "../harness/ranks/devices.js";
@@ -73,7 +73,7 @@ describe("ranks with a device each", () => {
         }
         job.requireFlows();
       }),
-      { numRuns: 500, seed: seeded(3) },
+      { numRuns: draws(500), seed: seeded(3) },
     );
   });
 
@@ -137,7 +137,7 @@ describe("ranks with a device each", () => {
           for (const got of results) expect(differenceOf(got, wanted)).toBeUndefined();
         },
       ),
-      { numRuns: 12, seed: seeded(4) },
+      { numRuns: draws(12), seed: seeded(4) },
     );
   });
 
@@ -176,7 +176,7 @@ describe("ranks with a device each", () => {
         });
         await whileStreamsRun(job.backends, next, Promise.all(reads));
       }),
-      { numRuns: 60, seed: seeded(5) },
+      { numRuns: draws(60), seed: seeded(5) },
     );
   });
 

@@ -10,7 +10,7 @@ import { onSideStream } from "../../../src/ops/side-stream.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { differenceOf } from "../../values/difference.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 import { type Case, distributedCase, parsed } from "../harness/ranks/case.js";
 import { runCalls } from "../harness/ranks/program.mjs";
@@ -53,7 +53,7 @@ describe("ranks of one process", () => {
         const groups = loopbackOver(backends.slice(0, drawn.programs.length), 5000);
         assertExpected(drawn, await run(groups, drawn, order));
       }),
-      { numRuns: 600, seed: seeded(1) },
+      { numRuns: draws(600), seed: seeded(1) },
     );
   });
 

@@ -11,6 +11,7 @@ import { empty } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { DTYPES, type DType, storageBits } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 
 const MOST = 4;
@@ -66,7 +67,7 @@ describe("codes of which two share a byte", () => {
         const wanted = groups.map(({ rank }) => halves.flatMap((row, from) => Array(row[rank]).fill(from)));
         expect(got.map((data) => [...data])).toEqual(wanted);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

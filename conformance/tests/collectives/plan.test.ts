@@ -12,6 +12,7 @@ import {
 import { supportsCollective } from "../../../src/collectives/supports.js";
 import { ArgumentError } from "../../../src/errors.js";
 import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
+import { draws } from "../harness/draws.js";
 
 const size = fc.integer({ min: 1, max: 8 });
 const total = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
@@ -144,7 +145,7 @@ describe("a mesh", () => {
           }
         }
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 

@@ -22,6 +22,7 @@ import {
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/operators.gen.js";
 import { onSideStream } from "../../../src/ops/side-stream.js";
+import { draws } from "../harness/draws.js";
 import { distributedCase } from "../harness/ranks/case.js";
 import { FAULTS } from "../harness/ranks/faults.js";
 import {
@@ -64,7 +65,7 @@ async function job(
 describe("ranks that are processes", () => {
   it.each([2, 3, 4])("give the bits of ranks in one process: %i of them", async (size) => {
     const ofSize = distributedCase(4).filter(({ programs }) => programs.length === size);
-    const cases = fc.sample(ofSize, { numRuns: 40, seed: size });
+    const cases = fc.sample(ofSize, { numRuns: draws(40), seed: size });
     const file = join(folder, `programs-${size}.json`);
     const programs = Array.from({ length: size }, (_, rank) => cases.map((each) => each.programs[rank]));
     writeFileSync(file, JSON.stringify(programs));

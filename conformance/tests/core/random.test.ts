@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { normal, permutation, randomWords } from "../../../src/random.js";
 import { philox4x32 } from "../../oracle/core/philox.js";
+import { draws } from "../harness/draws.js";
 
 const WORD = 0xffff_ffffn;
 const u64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
@@ -23,7 +24,7 @@ describe("random words", () => {
       fc.property(draw, fc.nat(70), (given, count) => {
         expect([...randomWords(given, count)]).toEqual(words(given.seed, given.offset, count));
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     );
   });
 });
@@ -47,7 +48,7 @@ describe("normal", () => {
           expect([...normal(given, count, std)]).toEqual(expected);
         },
       ),
-      { numRuns: 200 },
+      { numRuns: draws(200) },
     );
   });
 

@@ -11,6 +11,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -55,7 +56,7 @@ describe.each(BUFFERS)("scales %s, buffer %#", (arrangement, sizeOf, isTranspose
           [...scales],
         ]);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 });

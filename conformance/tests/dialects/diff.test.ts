@@ -23,6 +23,7 @@ import { storageBits, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -171,7 +172,7 @@ describe("diffDialects", () => {
           for (const { value } of [left, right]) expect(words).toContain(numberText(value));
         }
       }),
-      { numRuns: 200 },
+      { numRuns: draws(200) },
     );
   });
 

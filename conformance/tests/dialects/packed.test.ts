@@ -10,6 +10,7 @@ import {
 } from "../../../src/dialects/packed/packed.js";
 import { ArgumentError, ShapeError } from "../../../src/errors.js";
 import { valueOfCode } from "../../../src/formats/derive.js";
+import { draws } from "../harness/draws.js";
 
 interface Recorded {
   readonly layout: string;
@@ -98,7 +99,7 @@ describe.each(RECORD.layouts)("gguf:$layout", ({ layout: name, bytes, blocks, in
           );
         });
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
     for (const length of [1, bytes - 1, bytes + 1])
       expect(() => dequantizePacked(new Uint8Array(length), layout)).toThrow(ShapeError);

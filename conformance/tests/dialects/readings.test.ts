@@ -19,6 +19,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -146,7 +147,7 @@ it("every layout of scales is read: the reading has the scales of the logical la
       const matches = readings.filter((each) => each.arrangement === arrangement && each.form === "scale");
       expect(matches.map(({ scales }) => [...scales])).toContainEqual(logical);
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });
 

@@ -8,6 +8,7 @@ import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -94,7 +95,7 @@ describe("row-scaled NVFP4", () => {
           expect(words).toContain("row-scaled twoLevel");
         } else expect(unique).toEqual(expect.arrayContaining(equivalent.map(row)));
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 
@@ -110,7 +111,7 @@ describe("row-scaled NVFP4", () => {
           expect.objectContaining({ quantizer: "nvfp4", scaleRule: "twoLevel", rowScaled: true, ...choice }),
         );
       }),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 
@@ -134,8 +135,8 @@ describe("row-scaled NVFP4", () => {
         );
       }),
       {
-        numRuns: 30,
-        // the scales also fit tiles of 16x16, whose codes differ
+        numRuns: draws(30),
+        // the scales are those of tiles of 16x16 too, whose codes are others
         examples: [
           [
             {
@@ -177,7 +178,7 @@ describe("row-scaled NVFP4", () => {
         expect(readings).toContainEqual(expect.objectContaining({ rowScaled: false, ...choice }));
         if (choice.fourOverSix === "none") expect(dialects).toContain("te");
       }),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   });
 

@@ -15,6 +15,7 @@ import { blockFormat } from "../../../src/formats/block.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { words } from "../../arbitraries/random.js";
 import { fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -73,7 +74,7 @@ describe("an explanation under a dialect", () => {
         const { values, explain } = madeBy(form, anything(seed, dtype));
         for (const at of picks) expect(explain(at).dequantized.value).toBe(values[at]);
       }),
-      { numRuns: 3 },
+      { numRuns: draws(3) },
     );
   });
 });
@@ -128,7 +129,7 @@ describe("a difference between two dialects", () => {
           if (stage === "value") expect([a.code, storedScale(a, b)]).toEqual([b.code, storedScale(b, a)]);
         }
       }),
-      { numRuns: 120 },
+      { numRuns: draws(120) },
     );
     expect([...seen].toSorted()).toEqual(
       expect.arrayContaining(["block", "format", "scale", "scaled", undefined]),

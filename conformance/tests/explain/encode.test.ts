@@ -8,6 +8,7 @@ import { encode, OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { download } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -115,7 +116,7 @@ describe("explanations of roundings", () => {
           requireTrue(each, { ...options, index });
         }
       }),
-      { numRuns: 500 },
+      { numRuns: draws(500) },
     );
   });
 

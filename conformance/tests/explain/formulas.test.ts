@@ -24,6 +24,7 @@ import { FLT_MAX, fromBits } from "../../oracle/core/rational.js";
 import { decode, encode, maxCode } from "../../oracle/core/scalar.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { bitsOf } from "../../values/values.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { computed, typed } from "./formulas.js";
 
@@ -195,7 +196,7 @@ describe("an explanation shows formulas with their values, and what the operatio
       fc.property(quantizeCase([name]), fc.nat(), picks, (drawn, seed, elements) =>
         compareCase({ ...drawn, noop: undefined }, seed, elements),
       ),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   });
 });
@@ -229,7 +230,7 @@ describe("an explanation under a dialect shows formulas with their values, and t
           requireAmax(explained, x, valuesOf(x));
         }
       }),
-      { numRuns: 4 },
+      { numRuns: draws(4) },
     );
   });
 });

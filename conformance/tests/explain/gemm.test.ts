@@ -27,6 +27,7 @@ import {
   times,
 } from "../../oracle/core/rational.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -116,7 +117,7 @@ describe("explanations of products", () => {
       fc.property(gemmCase(), fc.nat(1 << 20), (drawn, pick) => {
         compare(drawn, pick);
       }),
-      { numRuns: 500 },
+      { numRuns: draws(500) },
     );
   });
 
@@ -155,7 +156,7 @@ describe("explanations of products", () => {
         for (let i = 0; i < 16; i++)
           expect(explainGemm({ ...options, at: [i, 15 - i] }).out.code).toBe(codes[i * 16 + 15 - i]);
       }),
-      { numRuns: 5 },
+      { numRuns: draws(5) },
     );
   });
 
@@ -191,7 +192,7 @@ describe("explanations of products", () => {
           expect(explained.out.code).toBe(download(gemm(masked).out).codes[0]);
           expect(totals.at(-1)).toEqual([DEPTH, explainGemm({ x, w, at: [0, 0], ...options }).sum.value]);
         }),
-        { numRuns: 30 },
+        { numRuns: draws(30) },
       );
     },
   );

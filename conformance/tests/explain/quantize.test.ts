@@ -21,6 +21,7 @@ import { dequantize } from "../../oracle/quantize/dequantize.js";
 import { inverseRht16 } from "../../oracle/quantize/hadamard.js";
 import { type PlainTensor, upload } from "../../values/plain.js";
 import { bitsOf } from "../../values/values.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -127,6 +128,6 @@ describe("explanations of quantizations have the code, the scale and the value o
       usage: COLUMNWISE,
       randomBits: undefined,
     }));
-    fc.assert(fc.property(cases, fc.nat(1 << 20), compareColumn), { numRuns: 60 });
+    fc.assert(fc.property(cases, fc.nat(1 << 20), compareColumn), { numRuns: draws(60) });
   });
 });

@@ -36,6 +36,7 @@ import {
 import { type Serving, servingOf } from "../../oracle/gemm/datapath.js";
 import type { OracleOperand } from "../../oracle/gemm/gemm.js";
 import { download } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { cancelling } from "./cancelling.js";
 
@@ -267,7 +268,7 @@ describe("the explanation of a sum", () => {
       fc.property(gemmCase(), fc.nat(), picks, (drawn, seed, elements) => {
         compareProduct(cancelling(drawn, seed), elements);
       }),
-      { numRuns: 50 },
+      { numRuns: draws(50) },
     );
   });
 
@@ -278,7 +279,7 @@ describe("the explanation of a sum", () => {
       fc.property(fp4, fc.nat(), picks, (drawn, seed, elements) => {
         if (compareProduct(cancelling(drawn, seed), elements)) count++;
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
     expect(count).toBeGreaterThan(0);
   });
@@ -296,7 +297,7 @@ describe("the explanation of a sum", () => {
         fc.property(gemmCase({ supported }), fc.nat(), picks, (drawn, seed, elements) => {
           if (compareProduct(cancelling(drawn, seed | 16), elements) !== undefined) count++;
         }),
-        { numRuns: 30 },
+        { numRuns: draws(30) },
       );
       expect(count).toBeGreaterThan(0);
     },

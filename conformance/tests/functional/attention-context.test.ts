@@ -13,6 +13,7 @@ import { normal } from "../../../src/random.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
+import { draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 
 const MOST = 8;
@@ -174,7 +175,7 @@ describe("context parallelism", () => {
           }
         }
       }),
-      { numRuns: 60, examples: [[ACROSS_STEPS], [{ ...ACROSS_STEPS, datapath: "exact" }]] },
+      { numRuns: draws(60), examples: [[ACROSS_STEPS], [{ ...ACROSS_STEPS, datapath: "exact" }]] },
     );
   });
 

@@ -18,6 +18,7 @@ import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { DTYPES, isWide, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
 
@@ -215,7 +216,7 @@ describe("a product", () => {
           [...made, unverified !== undefined && "unverified"].filter((name) => name !== false).sort(),
         );
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     );
   });
 
@@ -317,7 +318,7 @@ describe("a product", () => {
         expect(result.plan).toEqual({ ...fixed, splitK, ...(algorithm && { algorithm }) });
         expect(result.unverified).toBe(drawn.unverified);
       }),
-      { numRuns: 200 },
+      { numRuns: draws(200) },
     );
   });
 });

@@ -8,6 +8,7 @@ import { kernels, withMemory } from "../../operations/gemm/kernel.js";
 import { bitsOf, fromBits, mul } from "../../oracle/core/rational.js";
 import { encode } from "../../oracle/core/scalar.js";
 import { epilogue } from "../../oracle/gemm/gemm.js";
+import { draws } from "../harness/draws.js";
 
 const bits = fc.oneof(
   { weight: 3, arbitrary: fc.integer({ min: 0, max: 0xffffffff }) },
@@ -89,7 +90,7 @@ it("the epilogue rounds where cuBLASLt does: scales, beta, bias, amax, output", 
     fc.property(scenario, (s) => {
       expect(run(instance, s)).toEqual(expected(s));
     }),
-    { numRuns: 3000 },
+    { numRuns: draws(3000) },
   );
 });
 

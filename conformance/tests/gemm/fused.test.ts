@@ -17,6 +17,7 @@ import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { gridValues } from "../harness/gradients.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
@@ -83,7 +84,7 @@ const run = (body: (each: Drawn, a: Tensor | QuantizedTensor, b: Tensor | Quanti
       const make = OPERANDS[each.operands] as (typeof OPERANDS)[string];
       body(each, make(each.seed, SIZES.columns), make(each.seed + 1, SIZES.rows));
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 
 describe("a product", () => {

@@ -22,7 +22,7 @@ import { codesOf } from "../../operations/gemm/arbitrary-codes.js";
 import { runOracle } from "../../operations/gemm/kernel.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
 import { fromCodes, PlainTensor } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { bitsIn, cast, noise } from "../harness/noise.js";
 import { scoped } from "../harness/suite.js";
 
@@ -189,10 +189,10 @@ describe("drawn products", () => {
     const { laws } = await runConformance({
       backend: two,
       operations: ["gemm"],
-      runs: 150,
+      runs: draws(150),
       seed: seeded(21),
     });
-    const [{ runs, declined, failure } = { runs: 0, declined: [], failure: undefined }] = laws;
+    const [{ runs, declined, failure } = { runs: draws(0), declined: [], failure: undefined }] = laws;
     expect(failure).toBeUndefined();
     expect(runs).toBeGreaterThan(130);
     for (const { reason } of declined) expect(reason).toMatch(/^gemm: .*does not multiply|power/);

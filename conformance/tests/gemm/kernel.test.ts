@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import type { Instance } from "../../../src/backends/wasm/instance.js";
 import { codesOf, operands, scalesOf } from "../../operations/gemm/arbitrary-codes.js";
 import { type Codes, type KernelTask, kernels, runKernel, runOracle } from "../../operations/gemm/kernel.js";
+import { draws } from "../harness/draws.js";
 
 let instance: Instance;
 beforeAll(async () => {
@@ -15,7 +16,7 @@ function agrees(task: KernelTask): void {
   expect(hex(runKernel(instance, task))).toEqual(hex(runOracle(task)));
 }
 
-const RUNS = { numRuns: 120 };
+const RUNS = { numRuns: draws(120) };
 
 describe("the scalar step is datapath.md §1 for every row", () => {
   const rows = [
@@ -110,7 +111,7 @@ describe("block scales", () => {
           agrees({ ...t, datapath: "exact", kernel: "exact" });
           agrees({ ...t, datapath: "fp32", kernel: "plain" });
         }),
-        { numRuns: 60 },
+        { numRuns: draws(60) },
       );
     });
   }
@@ -177,7 +178,7 @@ describe("the SIMD kernels at the limits of their short cuts", () => {
           const x = banded(lines[0], depth, half, seeds[0]);
           same({ x, w: banded(lines[1], depth, edge - 2 - half, seeds[1]), depth, datapath }, "wide");
         }),
-        { numRuns: 300 },
+        { numRuns: draws(300) },
       );
     });
   }
@@ -206,7 +207,7 @@ describe("the SIMD kernels at the limits of their short cuts", () => {
           same({ x: w, w: { format: "e5m2", lines }, depth, datapath: "hopper-fp8" }, "narrow");
         },
       ),
-      { numRuns: 100 },
+      { numRuns: draws(100) },
     );
   });
 });
@@ -219,7 +220,7 @@ describe("chains, splits and partitions", () => {
           agrees({ x, w, depth, datapath: "hopper-fp8", kernel, promotion: "add" });
         }
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 
@@ -235,7 +236,7 @@ describe("chains, splits and partitions", () => {
           agrees({ x: a, w: b, depth: k, datapath: "hopper-half", kernel: "wide", splits });
         },
       ),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   });
 
@@ -251,7 +252,7 @@ describe("chains, splits and partitions", () => {
           expect(runKernel(instance, { ...task, cuts })).toEqual(runKernel(instance, task));
         },
       ),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   });
 });
@@ -264,7 +265,7 @@ describe("the datapaths that are definitions", () => {
           agrees({ x, w, depth, datapath: "exact", kernel: "exact" });
           agrees({ x, w, depth, datapath: "fp32", kernel: "plain" });
         }),
-        { numRuns: 200 },
+        { numRuns: draws(200) },
       );
     });
   }

@@ -18,6 +18,7 @@ import { batchedCase } from "../../operations/gemm/arbitrary-batched.js";
 import { runBatchedGemm } from "../../operations/gemm/batched.js";
 import { runGemm } from "../../operations/gemm/gemm.js";
 import type { Answer } from "../../operations/operation.js";
+import { draws } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -50,7 +51,7 @@ describe("x and w are b and a of layout TN", () => {
           outcome(() => runGemm(backend(), drawn)),
         );
       }),
-      { numRuns: 150 },
+      { numRuns: draws(150) },
     );
   });
 
@@ -63,7 +64,7 @@ describe("x and w are b and a of layout TN", () => {
           outcome(() => runBatchedGemm(backend(), drawn)),
         );
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

@@ -15,9 +15,10 @@ import { wideMatrix } from "../../arbitraries/matrices.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import { rounded } from "../../values/rounded.js";
+import { drawsOr } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
-const RUNS = Number(process.env.RUNS ?? 150);
+const RUNS = drawsOr(150);
 const backend = useBackend({});
 const { fround } = Math;
 

@@ -21,6 +21,7 @@ import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { DType, Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { gridValues } from "../harness/gradients.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";
 import { scoped, useBackend } from "../harness/suite.js";
@@ -73,7 +74,7 @@ it("plain codes and scales of a quantizer give the bits of its quantized tensors
         }
       },
     ),
-    { numRuns: 32 },
+    { numRuns: draws(32) },
   );
 });
 
@@ -128,7 +129,7 @@ it("one scale is accepted with every layout, and with codes of any leading dimen
         expect([...(found.out.dataSync() as Float32Array)]).toEqual(expected);
       },
     ),
-    { numRuns: 30 },
+    { numRuns: draws(30) },
   );
 });
 

@@ -8,6 +8,7 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { draws } from "../harness/draws.js";
 import { gridValues } from "../harness/gradients.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -47,7 +48,7 @@ describe.each(BLOCK_FORMATS.nvfp4.rules)("a product of operands of the rule %s",
             expect(Math.abs(Number(found) - sum)).toBeLessThanOrEqual(size * 2 ** -18);
           }
         }),
-        { numRuns: 12 },
+        { numRuns: draws(12) },
       );
     },
   );

@@ -8,7 +8,7 @@ import { NO_BINARY } from "../../../src/cli/session.js";
 import type { Metadata, TensorPlan } from "../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
-import { liveAtClose } from "./live-at-close.js";
+import { useLiveAtClose } from "./live-at-close.js";
 
 /** The output and the exit status of a run. */
 export interface CliRun {
@@ -28,12 +28,10 @@ export interface FileContents {
   readonly metadata: Metadata;
 }
 
-/**
- * A workspace for each test of a file. A command that leaves memory allocated fails its test, provided that the test file mocks
- * src/backends/open.js with `recordingOpen`.
- */
+/** A workspace for each test of a file. A command that leaves memory allocated fails its test. */
 export function useWorkspace(): Workspace {
   const workspace = new Workspace();
+  const liveAtClose = useLiveAtClose();
   beforeEach(() => workspace.open());
   afterEach(() => {
     workspace.close();

@@ -1,20 +1,25 @@
 /** Records the memory that a command leaves allocated: the live bytes of each backend when it is disposed of. */
-import type * as opening from "../../../src/backends/open.js";
+import { afterAll, beforeAll } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
 
-/** The live bytes of each backend at its disposal. */
-export const liveAtClose: number[] = [];
-
-/** A replacement for the module that opens backends, for `vi.mock`. It records the backends that it opens. */
-export function recordingOpen(module: typeof opening): typeof opening {
-  const openBackend: typeof opening.openBackend = async (name, options) => {
-    const backend = await module.openBackend(name, options);
-    const dispose = backend.dispose.bind(backend);
-    return Object.assign(backend, {
-      dispose: () => {
-        liveAtClose.push(backend.memoryUse().live);
-        return dispose();
-      },
-    });
-  };
-  return { ...module, openBackend };
+/** Records the live bytes of each reference backend at its disposal while the tests of a file run. */
+export function useLiveAtClose(): number[] {
+  const live: number[] = [];
+  let restore = (): void => {};
+  beforeAll(async () => {
+    const backend = await openBackend("wasm", { threads: 1 });
+    const prototype = Object.getPrototypeOf(backend) as Backend;
+    const { dispose } = prototype;
+    prototype.dispose = function (this: Backend) {
+      live.push(this.memoryUse().live);
+      return dispose.call(this);
+    };
+    restore = () => {
+      prototype.dispose = dispose;
+    };
+    await dispose.call(backend);
+  });
+  afterAll(() => restore());
+  return live;
 }

@@ -11,6 +11,7 @@ import { encodeFrame, Frame } from "../../../src/io/frames/frame.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { sixBitBytes, sixBitDType } from "../../../src/io/six-bit.js";
 import { MemorySource } from "../../../src/io/source.js";
+import { draws } from "../harness/draws.js";
 
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 
@@ -153,7 +154,7 @@ describe("reading a part of a tensor", () => {
         await Promise.all(reads);
       }),
       {
-        numRuns: 150,
+        numRuns: draws(150),
         // a byte in a window, and the first one behind it
         examples: SIZES.flatMap((size, i) =>
           size > MEGABYTE

@@ -19,6 +19,7 @@ import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawnPlan, DrawnRun, drawnPlans } from "../harness/training/drawn.js";
 import { RECIPE_NAMES } from "../harness/training/run.js";
@@ -78,7 +79,7 @@ describe("a run resumed from a checkpoint", () => {
         expect(second.train(before, before + after)).toEqual(expected);
         expect(first.train(before, before + after)).toEqual(expected);
       }),
-      { numRuns: 12 },
+      { numRuns: draws(12) },
     );
   });
 
@@ -97,7 +98,7 @@ describe("a run resumed from a checkpoint", () => {
         expect(readFileSync(path).equals(bytes)).toBe(true);
         expect(readdirSync(folder)).toEqual(["run.safetensors"]);
       }),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 
@@ -187,7 +188,7 @@ describe("the parts of a run that a checkpoint stores", () => {
         await loadCheckpoint(path, { module });
         expect(shared).toMatchObject({ seed, offset });
       }),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 
@@ -239,7 +240,7 @@ describe("a checkpoint that does not fit the run", () => {
         writeFileSync(path, damaged);
         await expectRefusal(second, /./);
       }),
-      { numRuns: 200 },
+      { numRuns: draws(200) },
     );
   });
 

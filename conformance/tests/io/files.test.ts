@@ -5,6 +5,7 @@ import { describe, expect, it } from "vitest";
 import { ArgumentError, FileError } from "../../../src/errors.js";
 import { fileError, readAt, requirePath, writeAt } from "../../../src/io/files.js";
 import { jsonText } from "../../../src/io/json/json-write.js";
+import { draws } from "../harness/draws.js";
 
 /** A file in memory. Each call transfers as many bytes as the next number in `moves` says, at least one if there are any. */
 function handleOf(file: Uint8Array, moves: readonly number[]): FileHandle {
@@ -49,7 +50,7 @@ describe("bytes of a file", () => {
           expect(String(found)).toContain(`x: ends at byte ${Math.max(at, file.length)};`);
         },
       ),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     );
   });
 
@@ -62,7 +63,7 @@ describe("bytes of a file", () => {
         await writeAt("x", handleOf(file, each), bytes, at);
         expect(file).toEqual(expected);
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     );
   });
 });
@@ -131,7 +132,7 @@ describe("a value that JSON cannot represent", () => {
           );
         },
       ),
-      { numRuns: 200 },
+      { numRuns: draws(200) },
     );
   });
 });

@@ -7,6 +7,7 @@ import { encodeFrame, Frame, type FrameTensor } from "../../../src/io/frames/fra
 import { FrameReader, MAX_FRAME_BYTES } from "../../../src/io/frames/frame-reader.js";
 import { elementCount } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
+import { draws } from "../harness/draws.js";
 
 const shape = fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 3 });
 const dtype = fc.constantFrom(...(Object.keys(FILE_DTYPES) as FileDType[]));
@@ -117,7 +118,7 @@ describe("frames", () => {
           }
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: draws(2000) },
     );
   });
 

@@ -14,6 +14,7 @@ import { encodeHeader, planEntries } from "../../../src/io/header/header-write.j
 import { NameIndex } from "../../../src/io/header/name-index.js";
 import { PackedWriter } from "../../../src/io/header/packed.js";
 import { JsonError, jsonMembers } from "../../../src/io/json/json-read.js";
+import { draws } from "../harness/draws.js";
 
 const PATH = "drawn.safetensors";
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
@@ -136,7 +137,7 @@ describe("the reader of headers", () => {
         if (found instanceof Error) expect(found.message).toContain("twice");
         else expect(Object.fromEntries(found)).toEqual(expected);
       }),
-      { numRuns: 800 },
+      { numRuns: draws(800) },
     );
   });
 
@@ -156,7 +157,7 @@ describe("the reader of headers", () => {
         }
         expect(pieces.map(({ length }) => length)).toEqual([...expected, bytes.length - from]);
       }),
-      { numRuns: 400 },
+      { numRuns: draws(400) },
     );
   });
 
@@ -219,7 +220,7 @@ describe("tensors of a header", () => {
             expect(tensors.has(other)).toBe(wanted.has(other));
         }
       }),
-      { numRuns: 600 },
+      { numRuns: draws(600) },
     );
   });
 
@@ -284,7 +285,7 @@ describe("an index of names", () => {
           expect(index.find(each)).toBe(wanted < 0 ? undefined : wanted);
         }
       }),
-      { numRuns: 500 },
+      { numRuns: draws(500) },
     );
   });
 

@@ -15,6 +15,7 @@ import { loadCheckpoint } from "../../../src/io/index.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { Linear } from "../../../src/modules/linear.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { useFolder } from "./folder.js";
 
@@ -108,7 +109,7 @@ describe("a header", () => {
         const header = parsed(new TextEncoder().encode(`{${text}}${after}`), dataBytes);
         if (header !== "refused") expectSound(header, dataBytes);
       }),
-      { numRuns: 20_000 },
+      { numRuns: draws(20_000) },
     );
   });
 
@@ -128,7 +129,7 @@ describe("a header", () => {
           expect(parsed(new TextEncoder().encode(text), end + more) !== "refused").toBe(right);
         },
       ),
-      { numRuns: 5000 },
+      { numRuns: draws(5000) },
     );
   });
 });
@@ -201,7 +202,7 @@ describe("a file", () => {
           if (read !== "refused") expect(read).toBe(damaged.length - 8 - Number(damaged.readBigUInt64LE(0)));
         },
       ),
-      { numRuns: 10_000 },
+      { numRuns: draws(10_000) },
     );
   });
 
@@ -276,7 +277,7 @@ describe("a file", () => {
         );
         await expect(loadCheckpoint(path, { module })).rejects.toThrow(FileError);
       }),
-      { numRuns: 500 },
+      { numRuns: draws(500) },
     );
   });
 });

@@ -10,6 +10,7 @@ import type { TensorPlan } from "../../../src/io/header/header.js";
 import { removeTemporaries, watchTemporaries } from "../../../src/io/replace/temporaries.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { draws } from "../harness/draws.js";
 import { useFolder } from "./folder.js";
 
 let folder = "";
@@ -77,7 +78,7 @@ describe("safetensors", () => {
           await file.close();
         }
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

@@ -5,6 +5,7 @@ import { FileError } from "../../../src/errors.js";
 import { parseHeader } from "../../../src/io/header/header.js";
 import { headerPieces } from "../../../src/io/header/header-text.js";
 import { JsonError, jsonMembers, MAX_DEPTH, parseJson, readDigits } from "../../../src/io/json/json-read.js";
+import { draws } from "../harness/draws.js";
 
 const PATH = "drawn.safetensors";
 const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -59,7 +60,7 @@ describe("the JSON reader", () => {
         expect(membersOf(`{"a":${nested(MAX_DEPTH - 1)}}`)).toHaveLength(1);
         expect(() => membersOf(`{"a":${nested(MAX_DEPTH)}}`)).toThrow(`nests more than ${MAX_DEPTH} deep`);
       }),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 

@@ -1,9 +1,8 @@
 /** Reading and writing close every file that they open, whether they succeed or throw. */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import type * as fsPromises from "node:fs/promises";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { loopbackOver } from "../../../src/collectives/loopback/loopback.js";
 import { loadCheckpoint, saveCheckpoint } from "../../../src/io/checkpoint.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
@@ -16,17 +15,17 @@ import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { partAlong } from "../../../src/tensor/part.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { draws } from "../harness/draws.js";
+import { useFileSystem } from "../harness/file-system.js";
 import { useBackends } from "../harness/ranks/backends.js";
 import { useFolder } from "./folder.js";
 
-const { open } = vi.hoisted(() => ({ open: new Set<string>() }));
+const open = new Set<string>();
 
 /** The file system module, which lists the files that are open. */
-vi.mock("node:fs/promises", async (original) => {
-  const real = await original<typeof fsPromises>();
+useFileSystem((real) => {
   let opened = 0;
   return {
-    ...real,
     async open(...args: Parameters<typeof real.open>) {
       const handle = await real.open(...args);
       const key = `${++opened} ${args[0]}`;
@@ -92,7 +91,7 @@ describe("no file stays open", () => {
         };
         expect(await left(loading)).toEqual([]);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
     module.dispose();
   });
@@ -143,7 +142,7 @@ describe("no file stays open", () => {
           writeFileSync(name, changed);
           expect(await left(loading)).toEqual([]);
         }),
-        { numRuns: 8 },
+        { numRuns: draws(8) },
       );
       writeFileSync(name, bytes);
     }

@@ -19,6 +19,7 @@ import { zeros } from "../../../src/ops/create.js";
 import { AdamW } from "../../../src/optimizers/adamw.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { useFolder } from "./folder.js";
 
@@ -77,7 +78,7 @@ describe("a safetensors file", () => {
           await file.close();
         }
       }),
-      { numRuns: 200 },
+      { numRuns: draws(200) },
     );
   });
 
@@ -178,7 +179,7 @@ describe("the caller's extra values in a checkpoint", () => {
         kept++;
         expect(isDeepStrictEqual(back, extra)).toBe(true);
       }),
-      { numRuns: 600 },
+      { numRuns: draws(600) },
     );
     expect(kept).toBeGreaterThan(100);
   });
@@ -189,7 +190,7 @@ describe("the caller's extra values in a checkpoint", () => {
       fc.asyncProperty(plain, async (extra) => {
         expect(isDeepStrictEqual(await returned(extra), extra)).toBe(true);
       }),
-      { numRuns: 100 },
+      { numRuns: draws(100) },
     );
   });
 
@@ -278,7 +279,7 @@ describe("a checkpoint", () => {
         for (const [i, { value }] of other.parameters().entries())
           expect((value as Tensor).dataSync()[0]).toBe(0x3f80 + i);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 
@@ -367,7 +368,7 @@ describe("JSON", () => {
         // text after the repeated key is not read
         else if (theirs !== "refused") expect(keysOf(JSON.parse(text))).toBeLessThan(keysIn(text));
       }),
-      { numRuns: 20_000 },
+      { numRuns: draws(20_000) },
     );
   });
 });

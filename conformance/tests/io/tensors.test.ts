@@ -33,6 +33,7 @@ import { DIRECTIONS, QuantizedTensor, type QuantizeSpec } from "../../../src/ten
 import { DTYPES, type DType, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { quantizeSpec, USAGES } from "../../arbitraries/specs.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { useFolder } from "./folder.js";
 
@@ -185,7 +186,7 @@ describe("tensors that are saved", () => {
         count += tensors.size;
         dispose([...tensors.values(), ...loaded.tensors.values()]);
       }),
-      { numRuns: 300 },
+      { numRuns: draws(300) },
     );
     expect(count).toBeGreaterThan(300);
   });
@@ -300,7 +301,7 @@ describe("corrupt files", () => {
         }
         expect(backend().memoryUse()).toMatchObject({ live: 0, blocks: 0 });
       }),
-      { numRuns: 400 },
+      { numRuns: draws(400) },
     );
     expect(refused).toBeGreaterThan(200);
   });

@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { FileError } from "../../../src/errors.js";
 import { readAt, waitForFiles, writeAt } from "../../../src/io/files.js";
+import { draws } from "../harness/draws.js";
 
 let folder = "";
 beforeAll(async () => {
@@ -42,7 +43,7 @@ const law = async (name: string): Promise<void> => {
         }
       },
     ),
-    { numRuns: 50 },
+    { numRuns: draws(50) },
   );
   const handle = await open(path, "r");
   await expect(writeAt(path, handle, new Uint8Array(1), 0)).rejects.toThrow(`${path}: cannot be written`);

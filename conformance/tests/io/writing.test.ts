@@ -13,26 +13,25 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import type * as fsPromises from "node:fs/promises";
 import { join } from "node:path";
 import * as fc from "fast-check";
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { FileError, LockstepError } from "../../../src/errors.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { draws } from "../harness/draws.js";
+import { useFileSystem } from "../harness/file-system.js";
 import { useFolder } from "./folder.js";
 
-const { faults } = vi.hoisted(() => ({ faults: { taken: 0, calls: [] as string[], fail: "" } }));
+const faults = { taken: 0, calls: [] as string[], fail: "" };
 
 /** The file system module, with its calls recorded and with injected faults. */
-vi.mock("node:fs/promises", async (original) => {
-  const real = await original<typeof fsPromises>();
+useFileSystem((real) => {
   const failing = (name: string): void => {
     faults.calls.push(name);
     if (faults.fail.split(",").includes(name)) throw Object.assign(new Error("no"), { code: "EIO" });
   };
   return {
-    ...real,
     async open(path: string, flags: string | number, mode?: number) {
       if (flags === "wx" && faults.taken-- > 0) throw Object.assign(new Error("taken"), { code: "EEXIST" });
       const handle = await real.open(path, flags, mode);
@@ -136,7 +135,7 @@ describe("writing a file", () => {
         });
         expect(statSync(path).mode & 0o7777).toBe(mode);
       }),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
     rmSync(path);
     await write();
@@ -248,7 +247,7 @@ describe("writing a file", () => {
         await file.close();
       }),
       {
-        numRuns: 300,
+        numRuns: draws(300),
         examples: [
           [
             [

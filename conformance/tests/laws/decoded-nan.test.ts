@@ -11,6 +11,7 @@ import { stored } from "../../operations/cast/encode.js";
 import * as oracle from "../../oracle/core/scalar.js";
 import { upload } from "../../values/plain.js";
 import { bitsOf, layoutOf } from "../../values/values.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -67,7 +68,7 @@ describe("decode", () => {
         },
       ),
       {
-        numRuns: 100,
+        numRuns: draws(100),
         examples: [
           ["bf16", 7, "f32"],
           ["f16", 5, "f32"],

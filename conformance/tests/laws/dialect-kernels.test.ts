@@ -14,8 +14,9 @@ import type { Answer } from "../../operations/operation.js";
 import { ORACLE } from "../../operations/operations.js";
 import type { QuantizeCase } from "../../operations/quantize/quantize.js";
 import { fromCodes, PlainTensor } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
 
-const FEW = { runs: 2, seed: 1 } as const;
+const FEW = { runs: draws(2), seed: 1 } as const;
 /** The largest input, so that the oracle answers quickly. */
 const MAX_ELEMENTS = 2048;
 /** Small inputs with one copy, which the oracle answers quickly. */
@@ -115,7 +116,7 @@ describe("recipes of any numbers", () => {
           for (const each of draw(Object.fromEntries(named), 3)) expect(each.spec).toEqual(spec);
         },
       ),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 
@@ -159,7 +160,7 @@ describe("dequantizations", () => {
       dtype: ["f32"],
     };
     const { dequantize } = supportedInputs("dequantize", supported);
-    const drawn = fc.sample(dequantize ?? fc.constant(undefined as never), { numRuns: 50, seed: 1 });
+    const drawn = fc.sample(dequantize ?? fc.constant(undefined as never), { numRuns: draws(50), seed: 1 });
     for (const each of drawn) {
       expect([each.spec.quantizer, each.spec.format, each.spec.tile]).toEqual(["mxfp8", "e4m3", "1x32"]);
       expect([each.direction, each.scaleLayout, each.dtype]).toEqual(["rowwise", "logical", "f32"]);

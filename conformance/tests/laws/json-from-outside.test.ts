@@ -26,6 +26,7 @@ import { recipesOf } from "../../../src/io/quantized/quantized-file.js";
 import { parseRecipe } from "../../../src/io/quantized/recipe-parser.js";
 import { readIndex } from "../../../src/io/sharded/index-file.js";
 import * as harness from "../../index.js";
+import { draws } from "../harness/draws.js";
 
 const folder = mkdtempSync(join(tmpdir(), "lockstep-json-"));
 const server = new Server(COMMANDS, {});
@@ -238,7 +239,7 @@ describe("JSON from outside", () => {
           expect((error as LockstepError).message.length).toBeLessThan(MAX_MESSAGE);
           expect(({} as { polluted?: unknown }).polluted).toBeUndefined();
         }),
-        { numRuns: 60 },
+        { numRuns: draws(60) },
       );
     },
   );
@@ -255,7 +256,7 @@ describe("JSON from outside", () => {
           expect({ id }).toEqual(JSON.parse(JSON.stringify({ id: (sent as { id?: unknown }).id ?? null })));
         expect((await respond(next)).id).toBe("next");
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

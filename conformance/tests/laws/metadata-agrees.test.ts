@@ -25,6 +25,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { gridValues } from "../harness/gradients.js";
 import { useBackend } from "../harness/suite.js";
 import { casesOf, FIELD_NAMES, type Pair, quantizerOf } from "./spec-pairs.js";
@@ -249,7 +250,7 @@ describe("the Hadamard transform", () => {
         expect(difference(numbers(t), Float64Array.from(numbers(x)))).toBeLessThan(0.3);
       }),
       {
-        numRuns: 20,
+        numRuns: draws(20),
         examples: [
           [RHT_SIGNS, 1],
           [RHT_SIGNS, 64],

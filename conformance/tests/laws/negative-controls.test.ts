@@ -17,10 +17,10 @@ import { encode as encodeScalar } from "../../oracle/core/scalar.js";
 import { amaxOf, E8M0_RULES, e8m0Reciprocal, largest } from "../../oracle/core/scale.js";
 import { fromCodes, wideValues } from "../../values/plain.js";
 import { layoutOf, storageBitsOf } from "../../values/values.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { encodeBits } from "../harness/reference-scalar.js";
 
-const CHECK = { runs: 400, seed: seeded(21) };
+const CHECK = { runs: draws(400), seed: seeded(21) };
 
 /** Checks that the law of this name fails for `broken` with a counterexample and holds for `right`. */
 async function expectCaught(name: string, broken: Subject, right: Subject = ORACLE): Promise<void> {
@@ -173,7 +173,7 @@ describe("the datapath's alignment", () => {
         const task = { x, w, depth, datapath, kernel: "scalar" } as const;
         expect(runKernel(instance, { ...task, broken })).toEqual(runOracle(task));
       }),
-      { numRuns: 120, seed: seeded(22) },
+      { numRuns: draws(120), seed: seeded(22) },
     );
 
   for (const [datapath, formats, bits] of [

@@ -6,7 +6,7 @@ import { describe } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { Answer } from "../../operations/operation.js";
 import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { ROOT } from "../harness/sources/sources.js";
 import { describeLaws, sameOnAll, useBackend, useThreads } from "../harness/suite.js";
 
@@ -19,7 +19,7 @@ const NAMES = OPERATION_NAMES.filter((name) => ROWS.includes(`${name}Operation`)
 
 function answers<K extends OperationName>(backend: Backend, name: K): Answer {
   const { arbitrary, run } = OPERATIONS[name];
-  const inputs = fc.sample(arbitrary, { numRuns: 60, seed: seeded(7) });
+  const inputs = fc.sample(arbitrary, { numRuns: draws(60), seed: seeded(7) });
   return Object.fromEntries(
     inputs.flatMap((input, i) =>
       Object.entries(run(backend, input)).map(([part, tensor]) => [`${i} ${part}`, tensor]),
@@ -28,6 +28,6 @@ function answers<K extends OperationName>(backend: Backend, name: K): Answer {
 }
 
 describe.each(NAMES)("%s", (name) => {
-  describeLaws(useBackend({ threads: 2 }), [name], { runs: 300, seed: seeded(31) });
+  describeLaws(useBackend({ threads: 2 }), [name], { runs: draws(300), seed: seeded(31) });
   sameOnAll("threads do not change a bit", useThreads(), (backend) => answers(backend, name));
 });

@@ -31,12 +31,12 @@ import { type OptimizerModel, OptimizerRun } from "../../oracle/training/optimiz
 import { Value } from "../../oracle/training/tape.js";
 import { assertSame } from "../../values/difference.js";
 import { download, wideValues } from "../../values/plain.js";
+import { drawsOr } from "../harness/draws.js";
 import { recipeNamed } from "../harness/step/library-recipes.js";
 import { OPTIMIZERS } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
 
-const RUNS = Number(process.env.RUNS ?? 30);
-const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
+const RUNS = drawsOr(30);
 const backend = useBackend();
 
 /** Each optimizer has one parameter of each kind. */
@@ -414,6 +414,6 @@ it("have the state, the parameters and the scale of the model after every call",
         expectNoLeak(backend(), before);
       },
     ),
-    { numRuns: RUNS, ...SEED, examples: [EXAMPLE] },
+    { numRuns: RUNS, examples: [EXAMPLE] },
   );
 });

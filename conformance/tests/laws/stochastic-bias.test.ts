@@ -9,6 +9,7 @@ import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/qua
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import { RandomState } from "../../../src/quantizers/random-state.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -66,7 +67,7 @@ describe.each(NAMES)("%s", (name) => {
         expect(missing).toBeGreaterThanOrEqual(0);
         expect(missing).toBeLessThan(step / BYTES);
       }),
-      { numRuns: 30, examples: [[0.001 / 2 / step, false]] },
+      { numRuns: draws(30), examples: [[0.001 / 2 / step, false]] },
     );
   });
 

@@ -13,6 +13,7 @@ import { wideTensor } from "../../arbitraries/wide.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { fromCodes, upload } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -73,7 +74,7 @@ describe("the columnwise copy of scales of tensors and square tiles", () => {
         derived.updateUsage({ rowwise: false }).quantize_(source);
       }),
       {
-        numRuns: 150,
+        numRuns: draws(150),
         examples: [
           [square("nvfp4", "16x16", 32)],
           [square("nvfp4", "16x16", 33)],
@@ -98,7 +99,7 @@ describe("the columnwise copy of scales of tensors and square tiles", () => {
         const why = !isSquare(spec.tile) ? "lie along rows" : spec.stochastic ? "random bits" : "4over6";
         expect(() => t.updateUsage({ columnwise: true })).toThrow(why);
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 

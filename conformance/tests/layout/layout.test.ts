@@ -18,13 +18,13 @@ import { OPERATIONS } from "../../operations/operations.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
 const threads = useThreads();
 
-describeLaws(backend, ["transpose", "swapAxes", "relayout"], { runs: 400, seed: seeded(14) });
+describeLaws(backend, ["transpose", "swapAxes", "relayout"], { runs: draws(400), seed: seeded(14) });
 
 describe("results do not depend on the number of threads", () => {
   for (const dtype of ["e2m1", "e4m3", "bf16", "f32"] as const) {
@@ -59,7 +59,7 @@ describe("inverses", () => {
         const there = swapAxes(upload(backend(), x), axis1, axis2);
         assertSame("the tensor", download(swapAxes(there, axis2, axis1)), x);
       }),
-      { numRuns: 300, seed: seeded(17) },
+      { numRuns: draws(300), seed: seeded(17) },
     );
   });
 
@@ -71,7 +71,7 @@ describe("inverses", () => {
         if (x.dtype === "e2m1" && x.matrix[0] % 2 === 1) return;
         assertSame("the transpose's transpose", download(transpose(transpose(matrix))), download(matrix));
       }),
-      { numRuns: 300, seed: seeded(15) },
+      { numRuns: draws(300), seed: seeded(15) },
     );
   });
 
@@ -100,7 +100,7 @@ describe("inverses", () => {
         const there = new QuantizedTensor({ ...t, ops, scaleLayout: to, [direction]: moved });
         assertSame("the scales", download(relayoutScales(there, direction, "logical")), scales);
       }),
-      { numRuns: 300, seed: seeded(16) },
+      { numRuns: draws(300), seed: seeded(16) },
     );
   });
 });

@@ -12,6 +12,7 @@ import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
 import type { RecipeName } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
@@ -94,7 +95,7 @@ describe.each(["Linear", "LayerNormLinear"] as const)("%s", (kind) => {
           expect(error, key).toBeLessThanOrEqual(most);
         }
       }),
-      { numRuns: 3 },
+      { numRuns: draws(3) },
     );
   });
 });

@@ -13,6 +13,7 @@ import type { Recipe } from "../../../src/recipes/recipe.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { recipeNamed } from "../harness/step/library-recipes.js";
 import { useBackend } from "../harness/suite.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
@@ -147,6 +148,6 @@ it("modules compute a product only if its result is needed, with its own options
       expect(x.grad !== undefined).toBe(isWanted(""));
       for (const each of [x, ...parameters.values()]) each.zeroGrad();
     }),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
 });

@@ -17,6 +17,7 @@ import { Variable } from "../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { ROW_SCALED, recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
 import { MICROBATCHES, type MicrobatchCall } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
@@ -120,7 +121,7 @@ it("each copy of a quantized tensor is made once, and a product reads it", () =>
       expect(backend.created).toBeGreaterThan(0);
       expect(backend.finish()).toEqual([]);
     }),
-    { numRuns: 200 },
+    { numRuns: draws(200) },
   );
 });
 
@@ -195,7 +196,7 @@ it("codes that a layer passes to the next one, or a gradient's codes, are read",
       for (const each of [x, ...layer.parameters(), ...next.parameters()]) each.zeroGrad();
       expect(backend.finish()).toEqual([]);
     }),
-    { numRuns: 150 },
+    { numRuns: draws(150) },
   );
 });
 
@@ -234,6 +235,6 @@ it("so it is on each rank of a layer that is divided, with rows or columns of ea
       const faults = backends.flatMap((backend) => backend.finish());
       expect(faults.filter((fault) => !fault.endsWith("made twice") || !again(fault))).toEqual([]);
     }),
-    { numRuns: 40 },
+    { numRuns: draws(40) },
   );
 });

@@ -19,6 +19,7 @@ import {
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { elementCount, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import { expectSame } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -126,7 +127,7 @@ for (const [name, [make, begins]] of Object.entries(MODULES)) {
         }
         expect(each.random.offset).toBe(offset);
       }),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   });
 }

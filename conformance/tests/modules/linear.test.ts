@@ -20,6 +20,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -69,7 +70,7 @@ describe("outside of autocast", () => {
         expectSame("db", layer.bias?.grad, layer.bias && columnSum(dy));
         x.zeroGrad();
       }),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 
@@ -95,7 +96,7 @@ describe("outside of autocast", () => {
         }
         expect(random.offset).toBe(7n);
       }),
-      { numRuns: 10 },
+      { numRuns: draws(10) },
     );
   });
 });
@@ -123,7 +124,7 @@ it.each(RECORDLESS)(
           for (const [i, grad] of (made ?? []).entries()) expectSame(`${Layer.name} ${i}`, kept?.[i], grad);
         }
       }),
-      { numRuns: 4 },
+      { numRuns: draws(4) },
     );
   },
 );
@@ -191,7 +192,7 @@ describe("add", () => {
         expectSame("dy", y.grad, castTo(dy, right));
         for (const leaf of [x, y]) leaf.zeroGrad();
       }),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 });
@@ -249,7 +250,7 @@ describe("dotProductAttention", () => {
         }
         x.zeroGrad();
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 });

@@ -22,6 +22,7 @@ import {
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -142,7 +143,7 @@ it("is the sum from the first microbatch on, in whatever order forward and backw
         expect(layer.weight.mainGrad?.dataSync()).toEqual(expected.dataSync());
       }
     }),
-    { numRuns: 30 },
+    { numRuns: draws(30) },
   );
 });
 

@@ -17,6 +17,7 @@ import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { expectSame } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
 import { useBackend } from "../harness/suite.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
@@ -68,7 +69,7 @@ describe("castMasterWeights", () => {
         }
         for (const layer of [...layers, ...expected]) layer.dispose();
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

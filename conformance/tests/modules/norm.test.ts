@@ -18,6 +18,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -92,7 +93,7 @@ describe("norms", () => {
         const { dx, dgamma, dbeta } = norm.backward(dy, expected);
         expectGrads(new Map([["x", x], ...parameters]), { x: dx, weight: dgamma, bias: dbeta });
       }),
-      { numRuns: 15 },
+      { numRuns: draws(15) },
     );
   });
 });
@@ -140,7 +141,7 @@ describe("outside of autocast", () => {
           expectSame(`gradient ${i}`, leaf.grad, leaves[1]?.[i]?.grad);
         for (const leaf of leaves.flat()) leaf.zeroGrad();
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 });

@@ -31,6 +31,7 @@ import { QuantizedModel } from "../../oracle/training/quantized.js";
 import { type StepRecipe, specOf } from "../../oracle/training/recipes.js";
 import { download, wideValues } from "../../values/plain.js";
 import { drawnTensor, expectModelled, expectSame } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
 import { RECIPES, type RecipeName } from "../harness/step/options.js";
 import { useBackend } from "../harness/suite.js";
@@ -97,7 +98,7 @@ describe("optimizers", () => {
           }
         },
       ),
-      { numRuns: 20 },
+      { numRuns: draws(20) },
     );
   });
 
@@ -124,7 +125,7 @@ describe("optimizers", () => {
         optimizer.zeroGrad();
         expectSame("weight", layer.weight.value, castTo(master, dtype));
       }),
-      { numRuns: 10 },
+      { numRuns: draws(10) },
     );
   });
 
@@ -375,7 +376,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
           }
         },
       ),
-      { numRuns: 3 },
+      { numRuns: draws(3) },
     );
   });
 
@@ -396,7 +397,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
         });
         for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plain?.[key]);
       }),
-      { numRuns: 2 },
+      { numRuns: draws(2) },
     );
   });
 });
@@ -454,7 +455,7 @@ describe("the random state", () => {
         compare(second.grads);
         expect(() => compare(other.grads)).toThrow("differ");
       }),
-      { numRuns: 8 },
+      { numRuns: draws(8) },
     );
   });
 });

@@ -14,6 +14,7 @@ import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const SIZE = 32;
@@ -48,7 +49,7 @@ it("under delayed scaling each step casts the master by the layer's scale and re
       expect(scale !== 1).toBe(step > 0);
     }
   });
-  fc.assert(property, { numRuns: 10 });
+  fc.assert(property, { numRuns: draws(10) });
 });
 
 it("a layer whose recipe changes within a region leaves nothing to update behind", () => {

@@ -22,6 +22,7 @@ import {
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
 import { variable } from "../../../src/tape/differentiable.js";
+import { draws } from "../harness/draws.js";
 import { digest } from "../harness/state/training.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
@@ -187,7 +188,7 @@ describe("a recomputed part", () => {
         expect(seen(program, recompute)).toEqual(kept);
       }),
       {
-        numRuns: 150,
+        numRuns: draws(150),
         examples: [
           [{ ...plain, part: { again: CALL } }],
           [{ ...plain, part: { again: { again: CALL } } }],

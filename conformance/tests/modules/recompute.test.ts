@@ -16,6 +16,7 @@ import { noGrad } from "../../../src/tape/grad-mode.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const SIZE = 32;
@@ -135,7 +136,7 @@ describe("a recomputed part", () => {
         expect(trained(program, recompute)).toEqual(kept);
       }),
       {
-        numRuns: 60,
+        numRuns: draws(60),
         examples: [
           [{ recipe: "delayed", part: { again: { again: { again: call } } }, between: [] }],
           [{ recipe: "delayed", part: { again: call }, between: [[], [{ ...change, recipe: "mxfp8" }]] }],

@@ -39,6 +39,7 @@ import {
 } from "../../oracle/core/scale.js";
 import { packNibbles, swizzledOffset, swizzleScales, unpackNibbles } from "../../oracle/layout/layout.js";
 import { rht16 } from "../../oracle/quantize/hadamard.js";
+import { draws } from "../harness/draws.js";
 
 const { e2m1, e2m3, e3m2, e4m3, e5m2, e8m0, bf16, f16, e4m3fnuz } = SCALAR_FORMATS;
 const ROUNDINGS: readonly RoundingName[] = [
@@ -93,7 +94,7 @@ describe("f32 arithmetic", () => {
         expect(div(a, b)).toBe(Math.fround(a / b));
         expect(sub(a, b)).toBe(Math.fround(a - b));
       }),
-      { numRuns: 2000 },
+      { numRuns: draws(2000) },
     );
   });
 
@@ -238,7 +239,7 @@ describe("steps", () => {
           expect(lookUp(table, bits), hex(bits)).toBe(encode(bits, layout, rounding, overflow));
         }
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 
@@ -298,7 +299,7 @@ describe("a quantizer's random bits", () => {
       fc.property(patternFor(e2m1), fc.nat(255), (bits, byte) => {
         expect(encodeByCarry(bits, e2m1, byte)).toBe(shifted(bits, byte));
       }),
-      { numRuns: 3000 },
+      { numRuns: draws(3000) },
     );
   });
 
@@ -324,7 +325,7 @@ describe("a quantizer's random bits", () => {
         const wanted = Math.floor(part / 256);
         expect(up).toEqual(bytes.map((byte) => Number(byte >= 256 - wanted)));
       }),
-      { numRuns: 500 },
+      { numRuns: draws(500) },
     );
   });
 });

@@ -19,6 +19,7 @@ import { valueOfCode } from "../../../src/formats/derive.js";
 import { MemorySource } from "../../../src/io/source.js";
 import { FIXTURES, inFolder, VECTORS } from "../checkpoints/files/checkpoints.js";
 import { float, KINDS, weights } from "../checkpoints/files/weights.js";
+import { draws } from "../harness/draws.js";
 
 let backend: Awaited<ReturnType<typeof openReference>>;
 beforeAll(async () => {
@@ -261,7 +262,7 @@ describe("a part of a weight", () => {
         fc.asyncProperty(weights(kind), place, async ({ weight }, at) => {
           requirePart(await readWeight(asRead(weight), at), await wholeOf(weight), weight, at);
         }),
-        { numRuns: 8 },
+        { numRuns: draws(8) },
       );
     },
   );
@@ -271,7 +272,7 @@ describe("a part of a weight", () => {
       fc.asyncProperty(large, fc.tuple(fc.nat(1800), fc.nat(1300)), async (weight, at) => {
         requirePart(await readWeight(asRead(weight), at), await wholeOf(weight), weight, at);
       }),
-      { numRuns: 25 },
+      { numRuns: draws(25) },
     );
   });
 

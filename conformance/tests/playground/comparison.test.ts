@@ -21,6 +21,7 @@ import {
 } from "../../../playground/src/reference/index.js";
 import { words } from "../../arbitraries/random.js";
 import { decode, maxCode } from "../../oracle/core/scalar.js";
+import { draws } from "../harness/draws.js";
 
 type Backend = Awaited<ReturnType<typeof openReference>>;
 
@@ -103,7 +104,7 @@ describe("the page counts", () => {
               .length,
           );
         }),
-        { numRuns: 3 },
+        { numRuns: draws(3) },
       );
     },
   );
@@ -121,7 +122,7 @@ describe("the page counts", () => {
         const same = [...a.keys()].filter((i) => Object.is(a[i], b[i]));
         expect(pair.recoded).toBe(first.format === second.format ? same.filter(isOther).length : 0);
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 });

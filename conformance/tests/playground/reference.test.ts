@@ -29,6 +29,7 @@ import {
   quantize,
   scaleIndex,
 } from "../../../playground/src/reference/index.js";
+import { draws } from "../harness/draws.js";
 
 type Backend = Awaited<ReturnType<typeof openReference>>;
 
@@ -104,7 +105,7 @@ describe("a quantized matrix", () => {
             }
           scope.dispose();
         }),
-        { numRuns: 4 },
+        { numRuns: draws(4) },
       );
     },
   );
@@ -142,7 +143,7 @@ describe("a quantized matrix", () => {
           expect(error >= 0 || q.values.some(Number.isNaN)).toBe(true);
         }
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 });
@@ -218,7 +219,7 @@ describe("a dot product", () => {
           scope.dispose();
         },
       ),
-      { numRuns: 250 },
+      { numRuns: draws(250) },
     );
     for (const quantizer of ["fp8-current", "fp8-block", "mxfp8", "nvfp4"])
       expect([...seen].filter((each) => each.endsWith(` ${quantizer}`)).length).toBeGreaterThan(1);

@@ -18,6 +18,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openFile } from "../../../playground/src/data/file.js";
 import { CHOICES, openReference, scaleIndex } from "../../../playground/src/reference/index.js";
 import { words } from "../../arbitraries/random.js";
+import { draws } from "../harness/draws.js";
 
 let backend: Awaited<ReturnType<typeof openReference>>;
 let folder: string;
@@ -105,7 +106,7 @@ describe("a quantized tensor of a file", () => {
                 throw new Error(`scale [${r}, ${c}]`);
             }
         }),
-        { numRuns: 4 },
+        { numRuns: draws(4) },
       );
     },
   );

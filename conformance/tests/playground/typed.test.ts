@@ -5,6 +5,7 @@ import { drawNumbers } from "../../../playground/src/data/distribution.js";
 import { bitsOf, floatOf, parseLines, parseNumber } from "../../../playground/src/data/numbers.js";
 import { readParams, writeParams } from "../../../playground/src/params.js";
 import { exactly } from "../../../playground/src/words.js";
+import { draws } from "../harness/draws.js";
 
 const anyBits = fc.integer({ min: 0, max: 2 ** 32 - 1 });
 
@@ -113,7 +114,7 @@ describe("a distribution", () => {
           expect(drawNumbers(text, count, seed + 1n)).not.toEqual(drawn);
         },
       ),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 

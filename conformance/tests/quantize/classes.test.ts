@@ -35,6 +35,7 @@ import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { layoutsOf, QUANTIZERS, sourceTypes, specsOf, USAGES } from "../../arbitraries/specs.js";
 import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
@@ -168,7 +169,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
           ]);
         }
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

@@ -5,6 +5,7 @@ import { type Instance, openInstance } from "../../../src/backends/wasm/instance
 import { QUANTIZE_TASK, ROUNDING, SCALE_RULE, WIDE } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { draws } from "../harness/draws.js";
 
 const ELEMENTS = 1 << 19;
 
@@ -119,7 +120,7 @@ const seed = fc.integer();
 const rule = fc.constantFrom(...RULES);
 /** The number of blocks along the short side, and whether the long side runs down. */
 const aspect = fc.tuple(fc.integer({ min: 1, max: 3 }), fc.boolean());
-const OPTIONS = { numRuns: 12 };
+const OPTIONS = { numRuns: draws(12) };
 
 /** Rows and columns in whole blocks; the long side exceeds every panel. */
 function sizeOf({ block }: Rule, [short, down]: readonly [number, boolean]): [number, number] {

@@ -20,6 +20,7 @@ import { RandomState } from "../../../src/quantizers/random-state.js";
 import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
 import { type QParams, RECIPES, type RecipeRow, ROLES, type Role } from "../../../src/recipes/table.js";
+import { draws } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -88,7 +89,7 @@ scoped("the name, format and tile of a row give its quantizer; any others are re
       }
     }),
     {
-      numRuns: 500,
+      numRuns: draws(500),
       examples: [
         ["mxfp4", "e2m1", "1x32", "input"],
         ["mxfp6", "e2m3", "32x32", "weight"],
@@ -148,7 +149,7 @@ scoped("an option is in the spec if the row has it, and else refused unless it i
       if (alien || contradicts) expect(make).toThrow(ArgumentError);
       else expect(make().spec).toMatchObject(chosen);
     }),
-    { numRuns: 300 },
+    { numRuns: draws(300) },
   );
 });
 

@@ -25,7 +25,7 @@ import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -328,7 +328,7 @@ describe("the layout of a copy", () => {
         const lying = { ...made.copy("columnwise"), geometry };
         expectGeometry(new QuantizedTensor({ ...fields, ops, columnwise: lying }));
       }),
-      { numRuns: 200, seed: seeded(5) },
+      { numRuns: draws(200), seed: seeded(5) },
     );
   });
 

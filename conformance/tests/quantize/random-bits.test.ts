@@ -20,7 +20,7 @@ import { backendSubject, ORACLE } from "../../operations/operations.js";
 import { quantizeCaseBy, quantizeOperation, randomBitsFor } from "../../operations/quantize/quantize.js";
 import { random8, random16 } from "../../oracle/core/philox.js";
 import { fromCodes, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
@@ -36,8 +36,8 @@ describe("random bits that the caller gives", () => {
       fc.nat().map((seed) => ({ ...input, noop: undefined, ...randomBitsFor(input, input.x.matrix, seed) })),
     );
     const law = over({ quantize: cases }, lawNamed("quantize agrees with the reference"));
-    const result = await law.check(backendSubject(backend()), ORACLE, { runs: 100, seed: seeded(3) });
-    expect(result).toEqual({ runs: 100, declined: [], failure: undefined });
+    const result = await law.check(backendSubject(backend()), ORACLE, { runs: draws(100), seed: seeded(3) });
+    expect(result).toEqual({ runs: draws(100), declined: [], failure: undefined });
   });
 
   it("of a quantizer are its 8 drawn bits above zeros, in the order of the codes", () => {
@@ -71,7 +71,7 @@ describe("random bits that the caller gives", () => {
         const [ours, theirs] = [own, given].map((each) => quantizeOperation.run(backend(), each));
         assertSameAnswer(ours as Answer, theirs as Answer);
       }),
-      { numRuns: 200, seed: seeded(4) },
+      { numRuns: draws(200), seed: seeded(4) },
     );
   });
 
@@ -89,7 +89,7 @@ describe("random bits that the caller gives", () => {
         const [ours, theirs] = [own, given].map((each) => encodeOperation.run(backend(), each));
         assertSameAnswer(ours as Answer, theirs as Answer);
       }),
-      { numRuns: 300, seed: seeded(5) },
+      { numRuns: draws(300), seed: seeded(5) },
     );
   });
 

@@ -32,6 +32,7 @@ import { quantizeCase, quantizeOperation } from "../../operations/quantize/quant
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import { draws, drawsOr } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -81,7 +82,7 @@ describe("a row", () => {
           sameBytes(scaleInv.slice(i, [1]), alone.scaleInv);
         });
       }),
-      { numRuns: 25 },
+      { numRuns: draws(25) },
     );
   });
 
@@ -105,7 +106,7 @@ describe("a row", () => {
         for (const member of ["data", "scaleInv"] as const)
           assertSame(member, download(columns[member]), download(rows[member]));
       }),
-      { numRuns: 150 },
+      { numRuns: draws(150) },
     );
   });
 
@@ -161,7 +162,7 @@ describe("the limit of the amax", () => {
             .copy("rowwise").scaleInv,
         );
       }),
-      { numRuns: 200 },
+      { numRuns: draws(200) },
     );
   });
 });
@@ -206,12 +207,12 @@ describe("a product", () => {
         const made = gemm({ ...about, x: rows(x, lines, scales[0]), w: other }).out;
         assertSame("out", download(made), download(expected));
       }),
-      { numRuns: 100 },
+      { numRuns: draws(100) },
     );
   });
 });
 
-const RUNS = Number(process.env.RUNS ?? 60);
+const RUNS = drawsOr(60);
 
 function itAgrees<I>(name: string, arbitrary: fc.Arbitrary<I>, { run, oracle }: Operation<I>): void {
   it(`${name} is bitwise equal to the oracle`, () => {

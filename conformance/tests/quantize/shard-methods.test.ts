@@ -18,6 +18,7 @@ import { makeSpec } from "../../../src/tensor/spec.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { quantizeSpec, sourceTypes } from "../../arbitraries/specs.js";
 import { drawnTensor } from "../harness/drawn-tensor.js";
+import { draws } from "../harness/draws.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -302,7 +303,7 @@ describe("the parts of a tensor on several ranks", () => {
           }
         }
       }),
-      { numRuns: 40, examples: EXAMPLES },
+      { numRuns: draws(40), examples: EXAMPLES },
     );
   });
 

@@ -26,6 +26,7 @@ import {
 import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
 import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
 import { PRODUCTS, RECIPES, ROLES, type Role } from "../../../src/recipes/table.js";
+import { draws } from "../harness/draws.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
@@ -236,7 +237,7 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
         if (quantizer instanceof NVFP4Quantizer) expect(quantizer.random).toBe(random);
         expect(full.format).toBe(recipe.format);
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 

@@ -9,7 +9,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { crossEntropyCase } from "../../operations/rows/loss.js";
 import { differenceOf } from "../../values/difference.js";
 import { download, upload } from "../../values/plain.js";
-import { seeded } from "../harness/draws.js";
+import { draws, seeded } from "../harness/draws.js";
 import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
@@ -27,7 +27,7 @@ it("all classes in one part give the losses of crossEntropy", () => {
       expect(differenceOf(download(maximum), download(whole.maximum))).toBeUndefined();
       expect(differenceOf(download(loss), download(whole.loss))).toBeUndefined();
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });
 
@@ -51,7 +51,7 @@ it("a number of classes above 2^24 is rounded to f32 before it divides", () => {
       const uniform = Math.fround(1 / Math.fround(classes));
       expect(loss.dataSync()[0]).toBe(Math.fround(Math.fround(smoothing) * uniform));
     }),
-    { numRuns: 300, examples: [[2147481651, Math.fround(0.1)]] },
+    { numRuns: draws(300), examples: [[2147481651, Math.fround(0.1)]] },
   );
 });
 
@@ -87,4 +87,4 @@ scoped("what does not fit is refused", () => {
 });
 
 const LOSSES = ["lossMaximum", "lossSums", "lossOfSums"] as const;
-describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 100, seed: seeded(20) });
+describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: draws(100), seed: seeded(20) });

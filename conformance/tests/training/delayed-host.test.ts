@@ -9,6 +9,7 @@ import {
   Scope,
   tensor,
 } from "../../../src/index.js";
+import { draws } from "../harness/draws.js";
 import { quantizationOf } from "../harness/state/world.js";
 import { useBackend } from "../harness/suite.js";
 
@@ -69,7 +70,7 @@ it.each(["max", "mostRecent"] as const)(
               expect(states({ ...options, amaxComputeAlgo, scalingFactorComputeAlgo }, amaxes)).toEqual(own);
         },
       ),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   },
 );

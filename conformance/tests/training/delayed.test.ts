@@ -17,6 +17,7 @@ import {
 } from "../../../src/index.js";
 import { DelayedState } from "../../../src/modules/delayed-state.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
+import { draws } from "../harness/draws.js";
 import { quantizationOf } from "../harness/state/world.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
@@ -305,7 +306,7 @@ describe("the scale of an amax that the caller computes", () => {
         },
       ),
       {
-        numRuns: 2000,
+        numRuns: draws(2000),
         seed: 1,
         examples: [
           // 448 / amax overflows, but not with the margin

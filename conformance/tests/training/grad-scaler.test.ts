@@ -24,6 +24,7 @@ import {
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
 import { download } from "../../values/plain.js";
+import { draws } from "../harness/draws.js";
 import { useBackends } from "../harness/ranks/backends.js";
 
 const backends = useBackends(4);
@@ -72,7 +73,7 @@ describe("GradScaler", () => {
           expect(scaler.state).toEqual({ scale, growthTracker: tracker });
         }
       }),
-      { numRuns: 50 },
+      { numRuns: draws(50) },
     );
   });
 

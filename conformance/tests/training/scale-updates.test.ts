@@ -7,6 +7,7 @@ import { expect, it } from "vitest";
 import type { AmaxReductionGroup } from "../../../src/quantizers/shard.js";
 import { type DelayedScales, ScaleUpdates } from "../../../src/tape/scale-updates.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { draws } from "../harness/draws.js";
 import { wrong } from "../harness/refusals.js";
 
 /** A state that has recorded amaxes or does not share them, and the group that reduces it, if any. */
@@ -57,6 +58,6 @@ it("reduces the amaxes of each group of several in one call, then updates everyt
         expect(log.length).toBe(reduced.length + things.length);
       },
     ),
-    { numRuns: 300 },
+    { numRuns: draws(300) },
   );
 });

@@ -7,6 +7,7 @@ import { describe, expect, it } from "vitest";
 import { add, differentiable, Scope, type Tensor, tensor, Variable } from "../../../src/index.js";
 import { borrowed, type Operation, runningPass, USES, type Uses, whileUsed } from "../../../src/tape/uses.js";
 import type { Value } from "../../../src/tape/value.js";
+import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -186,7 +187,7 @@ describe("a leaf that is brought for each operation", () => {
           for (const one of told) if (one.call === "accumulate") expect(one.before[leaf]).toBe(undefined);
         }
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

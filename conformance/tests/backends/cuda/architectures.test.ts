@@ -2,6 +2,7 @@
 import * as fc from "fast-check";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { deviceFault } from "../../../../src/backends/cuda/architectures.js";
+import { draws } from "../../harness/draws.js";
 
 const DEFAULT = "89-real 90a-real 100a-real";
 const CAPABILITIES = [50, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121];
@@ -55,7 +56,7 @@ it("a GPU runs a list if it runs one of its entries; else the message has its ca
         expect(deviceFault(command, gpu(capability))).toBeUndefined();
       },
     ),
-    { numRuns: 200 },
+    { numRuns: draws(200) },
   );
 });
 

@@ -14,6 +14,7 @@ import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
 import { PACKED_LAYOUTS } from "../../../../src/dialects/packed/packed.js";
 import { valueOfCode } from "../../../../src/formats/derive.js";
 import { SafetensorsFile } from "../../../../src/io/safetensors.js";
+import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import {
   convertTo,
@@ -274,7 +275,7 @@ it("any blocks have their codes in order, and any range of bytes is read", () =>
         await file.close();
         expect([...(await valuesIn(path)).values()][0]?.length).toBe(codes.length);
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   }));
 
@@ -304,6 +305,6 @@ it("plain tensors of any shape keep their bytes", () =>
           await checkpoint.close();
         },
       ),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
   }));

@@ -6,6 +6,7 @@ import { describe, expect, it } from "vitest";
 import { type Checkpoint, openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
 import { PACKED_LAYOUT_NAMES } from "../../../../src/dialects/packed/packed.js";
 import { FileError } from "../../../../src/errors.js";
+import { draws } from "../../harness/draws.js";
 import { GGUF, inFolder } from "../files/checkpoints.js";
 import {
   bytesOf,
@@ -179,7 +180,7 @@ it("any change of bytes is read or refused, with a typed error", async () => {
         if (found instanceof Error) expect(found).toBeInstanceOf(FileError);
       },
     ),
-    { numRuns: 300 },
+    { numRuns: draws(300) },
   );
 });
 

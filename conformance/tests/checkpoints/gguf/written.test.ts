@@ -15,6 +15,7 @@ import { openCheckpoint } from "../../../../src/checkpoints/stored/open.js";
 import { FileError } from "../../../../src/errors.js";
 import type { FileDType } from "../../../../src/io/dtypes.js";
 import { useWorkspace } from "../../harness/cli.js";
+import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { drawn } from "../../witness/dialects/draws.js";
 import { difference, recordedPackages } from "../../witness/dialects/recorded.js";
@@ -177,7 +178,7 @@ it("codes and scales are moved both ways without a change, and values are the sa
         await gguf.close();
       }),
     ),
-    { numRuns: 15 },
+    { numRuns: draws(15) },
   ));
 
 it("bytes that are numbers in GGUF alone are quantized anew", () =>

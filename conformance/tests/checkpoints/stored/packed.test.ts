@@ -6,6 +6,7 @@ import { CODE_TYPES } from "../../../../src/checkpoints/stored/code-types.js";
 import { type ConventionName, conventionOf } from "../../../../src/checkpoints/stored/conventions.js";
 import { toFloats } from "../../../../src/checkpoints/stored/scales.js";
 import { swizzledIndex } from "../../../../src/tensor/places.js";
+import { draws } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import {
   convertTo,
@@ -26,8 +27,6 @@ import {
   GROUP,
   type Options,
 } from "../files/drawn-files.js";
-
-const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
 
 const backend = useBackend();
 const MODULE = "model.layers.0.mlp.down_proj";
@@ -119,7 +118,7 @@ describe("packed weights", () => {
           expect(Array.from(values ?? [])).toEqual(valuesOf(tensors, one, meant));
         });
       }),
-      { numRuns: 40, ...SEED },
+      { numRuns: draws(40) },
     );
   });
 
@@ -139,7 +138,7 @@ describe("packed weights", () => {
           expect(Array.from(toFloats("F32", bytes))).toEqual(valuesOf(tensors, one, meant).map(Math.fround));
         });
       }),
-      { numRuns: 20, ...SEED },
+      { numRuns: draws(20) },
     );
   });
 

@@ -12,6 +12,7 @@ import {
 } from "../../../../src/collectives/processes/gate.js";
 import { Hub } from "../../../../src/collectives/processes/hub.js";
 import { Spoke } from "../../../../src/collectives/processes/spoke.js";
+import { draws } from "../../harness/draws.js";
 import { freePort } from "../../harness/ranks/processes.js";
 
 const ends: (() => unknown)[] = [];
@@ -119,7 +120,7 @@ describe("peers that are not authenticated", () => {
           expect(zeromq.most).toBeLessThanOrEqual(limit + 3);
         },
       ),
-      { numRuns: 15 },
+      { numRuns: draws(15) },
     );
   });
 

@@ -7,6 +7,7 @@ import {
   PACKED_LAYOUT_NAMES,
   PACKED_LAYOUTS,
 } from "../../../../src/dialects/packed/packed.js";
+import { draws } from "../../harness/draws.js";
 
 /** Bytes with many exponents of all ones. */
 const byte = fc.oneof(
@@ -25,6 +26,6 @@ it.each(PACKED_LAYOUT_NAMES)("of %s, they are those of the decoded values", (lay
       const expected = dequantizePacked(bytes, layout).filter((value) => !Number.isFinite(value));
       expect(countNotFinite(bytes, layout)).toBe(expected.length);
     }),
-    { numRuns: 60 },
+    { numRuns: draws(60) },
   );
 });

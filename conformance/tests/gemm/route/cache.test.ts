@@ -13,7 +13,7 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "../../harness/addon/fake-gpu.js";
-import { seeded } from "../../harness/draws.js";
+import { draws, SEED, seeded } from "../../harness/draws.js";
 
 /** The number of products: more than the cache holds. */
 const PRODUCTS = MAX_ROUTES + 40;
@@ -64,7 +64,7 @@ it("the cache drops the least recently requested product, and no other", () => {
       expect(gpu.named("gemmPlan")).toHaveLength(plans);
       expect(gpu.named("gemmForget").map(({ plan }) => plan)).toEqual(forgotten);
     }),
-    { numRuns: 4, seed: seeded(1), endOnFailure: true },
+    { numRuns: draws(4), seed: seeded(1), endOnFailure: true },
   );
 });
 
@@ -168,7 +168,7 @@ it("the cache gives no product the calls of another that differs in one choice",
       refused += Number(kind === "refused");
       expect(told(warm, args)).toEqual(told(fresh, args));
     }),
-    { numRuns: 6000, seed: Number(process.env.SEED ?? 1) },
+    { numRuns: draws(6000), seed: SEED },
   );
   // both kinds of route are frequent, so that many pairs of neighbours have one of each kind
   expect(Math.min(blas, refused)).toBeGreaterThan(500);

@@ -18,7 +18,7 @@ import {
   variant,
 } from "../../arbitraries/same-sizes.js";
 import { algorithmNumbered, FakeGpu, LAUNCHES } from "../../harness/addon/fake-gpu.js";
-import { seeded } from "../../harness/draws.js";
+import { draws, seeded } from "../../harness/draws.js";
 
 /** The reference with products that are not computed: it collects their arguments. */
 class KeepingBackend extends GuardedBackend {
@@ -81,7 +81,7 @@ it("the calls for a product do not depend on which operands were multiplied befo
 
 it("the calls for a product do not depend on an earlier product that differs in a single choice", () => {
   const simple = CHOICES.pair.slice(0, 3).map((pair) => ({ ...SIMPLEST, pair }));
-  for (const base of [...simple, ...fc.sample(variant, { numRuns: 8, seed: seeded(1) })])
+  for (const base of [...simple, ...fc.sample(variant, { numRuns: draws(8), seed: seeded(1) })])
     for (const [key, values] of Object.entries(CHOICES))
       for (const value of key === "pair" ? values.slice(0, 3) : values)
         checkPair([base, fitted({ ...base, [key]: value })]);

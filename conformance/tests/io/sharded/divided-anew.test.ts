@@ -10,6 +10,7 @@ import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
 import { fullyShard } from "../../../../src/parallel/fsdp/fully-shard.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
 import { membersOf } from "../../../../src/tape/value.js";
+import { draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 import { useFolder } from "../folder.js";
@@ -92,7 +93,7 @@ describe("quantized parameters", () => {
         fc.asyncProperty(drawn, async ({ before, after, ...sizes }) => {
           await roundTrip({ ...sizes, recipe }, before, after);
         }),
-        { numRuns: 8 },
+        { numRuns: draws(8) },
       );
     },
   );

@@ -1,23 +1,21 @@
 /** An index names only files that are on the disk: they, and the entries of all folders, are flushed before it appears. */
-import type * as fsPromises from "node:fs/promises";
 import { basename, dirname, relative } from "node:path";
-import { expect, it, vi } from "vitest";
+import { expect, it } from "vitest";
 import { loopbackOver } from "../../../../src/collectives/loopback/loopback.js";
 import { saveShardedCheckpoint } from "../../../../src/io/sharded/save.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { RandomState } from "../../../../src/quantizers/random-state.js";
+import { useFileSystem } from "../../harness/file-system.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { useFolder } from "../folder.js";
 
-const { unflushed } = vi.hoisted(() => ({ unflushed: new Set<string>() }));
+const unflushed = new Set<string>();
 /** What was not yet flushed when an index appeared. */
 const found: string[][] = [];
 
 /** The file system module, which lists files and folders that have changed since they were flushed. */
-vi.mock("node:fs/promises", async (original) => {
-  const real = await original<typeof fsPromises>();
+useFileSystem((real) => {
   return {
-    ...real,
     async mkdir(path: string, options: { recursive: true }) {
       const made = await real.mkdir(path, options);
       if (made !== undefined) unflushed.add(dirname(path));

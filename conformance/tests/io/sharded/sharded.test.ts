@@ -34,6 +34,7 @@ import { memoryOf } from "../../../../src/tensor/memory.js";
 import { partAlong, shapeOfPart, type TensorPart, wholePart } from "../../../../src/tensor/part.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
+import { draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 import { useFolder } from "../folder.js";
@@ -171,7 +172,7 @@ describe("a layer that fullyShard divides", () => {
           state.module.dispose();
         }
       }),
-      { numRuns: 25 },
+      { numRuns: draws(25) },
     );
   }, 60_000);
 });
@@ -206,7 +207,7 @@ describe("a tensor divided among ranks", () => {
           }),
         );
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 
@@ -236,7 +237,7 @@ describe("a tensor divided among ranks", () => {
         expect(written.reduce((a, b) => a + b)).toBe(each.reduce((a, b) => a + b));
         expect(Math.max(...written) - Math.min(...written)).toBeLessThanOrEqual(Math.max(...each));
       }),
-      { numRuns: 15, examples: [[whole(64)]] },
+      { numRuns: draws(15), examples: [[whole(64)]] },
     );
   });
 
@@ -800,7 +801,7 @@ describe("interrupted saves", () => {
           expect(error).toBeInstanceOf(FileError);
         },
       ),
-      { numRuns: 40 },
+      { numRuns: draws(40) },
     );
     end(of);
   });

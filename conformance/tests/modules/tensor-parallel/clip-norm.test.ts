@@ -29,6 +29,7 @@ import { gradNorm } from "../../../../src/ops/update/grad-norm.js";
 import { type TensorPart, wholePart } from "../../../../src/tensor/part.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
 import { pieceSums, sumPieces } from "../../../oracle/update/grad-norm.js";
+import { draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 
 const MOST = 8;
@@ -130,7 +131,7 @@ describe("clipGradNorm of distributed gradients", () => {
         const { norm, factor } = gradNorm(all, { maxNorm });
         expect(seen).toEqual(groups.map(() => [...norm.dataSync(), ...factor.dataSync()]));
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 

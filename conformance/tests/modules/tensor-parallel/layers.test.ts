@@ -1,6 +1,7 @@
 /** A divided layer gives the same bits as the model on one rank, whose products use the plans that the layer declares. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { draws } from "../../harness/draws.js";
 import { DIVIDED_NAMES, ROW_SCALED } from "../../harness/step/library-recipes.js";
 import { parallelCase, ranked } from "./case.js";
 import { assertShared } from "./law.js";
@@ -8,7 +9,7 @@ import { useRanks } from "./ranks.js";
 
 /** The datapaths to test. The oracle takes about ten times as long for Hopper's. */
 const DATAPATHS = [
-  { datapath: "exact", most: 8, numRuns: 3 },
+  { datapath: "exact", most: 8, numRuns: draws(3) },
   { datapath: "hopper", most: 4, numRuns: 1 },
 ] as const;
 
@@ -39,7 +40,7 @@ describe.each(DATAPATHS)("on the datapath $datapath", ({ datapath, most, numRuns
         for (const result of await Promise.allSettled(all))
           expect(result).toMatchObject({ status: "rejected", reason: { code: "ARGUMENT" } });
       }),
-      { numRuns: 30, endOnFailure: true },
+      { numRuns: draws(30), endOnFailure: true },
     );
   });
 });

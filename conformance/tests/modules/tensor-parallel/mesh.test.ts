@@ -11,6 +11,7 @@ import {
 } from "../../../../src/recipes/block-scaled.js";
 import { Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../../src/recipes/recipe.js";
+import { draws } from "../../harness/draws.js";
 import { type ParallelForm, rankSteps, ranksOf } from "../../harness/training/parallel.js";
 import { useRanks } from "./ranks.js";
 
@@ -74,6 +75,6 @@ it("TP x DP and TP x FSDP have the parameters of TP whose samples are summed in 
         for (const [rank, hash] of hashes.entries())
           expect(hash, `rank ${rank} after step ${step} of ${said}`).toBe(alone[step]?.[rank % tp]);
     }),
-    { numRuns: 5 },
+    { numRuns: draws(5) },
   );
 });

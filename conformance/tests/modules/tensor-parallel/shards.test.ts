@@ -26,6 +26,7 @@ import { placesOf } from "../../../oracle/training/divided.js";
 import { cast, type Matrix } from "../../../oracle/training/matrix.js";
 import { differenceOf } from "../../../values/difference.js";
 import { fromCodes, type PlainTensor } from "../../../values/plain.js";
+import { draws } from "../../harness/draws.js";
 import { partOf, read, useRanks } from "./ranks.js";
 
 const MOST = 8;
@@ -207,6 +208,6 @@ it("equal slices of the whole for any quantizer, dimension and number of ranks, 
         }
       }
     }),
-    { numRuns: 60, endOnFailure: true },
+    { numRuns: draws(60), endOnFailure: true },
   );
 });

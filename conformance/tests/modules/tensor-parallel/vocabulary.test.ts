@@ -20,6 +20,7 @@ import { cast, columnSums, type Matrix, ofRows, rowsOf } from "../../../oracle/t
 import { differenceOf } from "../../../values/difference.js";
 import { fromCodes, type PlainTensor } from "../../../values/plain.js";
 import { rounded } from "../../../values/rounded.js";
+import { draws } from "../../harness/draws.js";
 import { read, useRanks } from "./ranks.js";
 
 const MOST = 8;
@@ -120,7 +121,7 @@ describe("an embedding divided by vocabulary", () => {
           expect(differenceOf(ownGrad as PlainTensor, wanted), `gradient of rank ${rank}`).toBeUndefined();
         }
       }),
-      { numRuns: 60 },
+      { numRuns: draws(60) },
     );
   });
 });
@@ -235,7 +236,7 @@ describe("a cross-entropy loss divided by classes", () => {
           expect(differenceOf(ownDx as PlainTensor, wanted), `gradient of rank ${rank}`).toBeUndefined();
         }
       }),
-      { numRuns: 100 },
+      { numRuns: draws(100) },
     );
   });
 });
@@ -275,7 +276,7 @@ describe("ranks with different numbers of ids or classes", () => {
         });
         for (const outcome of outcomes) await expect(outcome()).rejects.toThrow(/(ids|classes) on each rank/);
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 });

@@ -42,7 +42,7 @@ import {
 import { persistent } from "../../../../src/modules/parameter.js";
 import { membersOf } from "../../../../src/tape/value.js";
 import { download } from "../../../values/plain.js";
-import { seeded } from "../../harness/draws.js";
+import { draws, seeded } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 
 const MOST = 4;
@@ -245,7 +245,7 @@ describe("data parallelism", () => {
         expect(first).toEqual((await oneByOne(whole))[0]);
         for (const other of others) expect(other).toEqual(first);
       }),
-      { numRuns: 25, seed: seeded(11) },
+      { numRuns: draws(25), seed: seeded(11) },
     );
   });
 
@@ -291,7 +291,7 @@ describe("data parallelism", () => {
         expect(told).toEqual(toldBy(parameters, ready, given.options.bucketBytes ?? 25 * 2 ** 20));
         model.dispose();
       }),
-      { numRuns: 20, seed: seeded(12) },
+      { numRuns: draws(20), seed: seeded(12) },
     );
   });
 

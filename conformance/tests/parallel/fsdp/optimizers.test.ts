@@ -35,6 +35,7 @@ import { persistent } from "../../../../src/modules/parameter.js";
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { gradNorm } from "../../../../src/ops/update/grad-norm.js";
 import { elementCount, type Shape } from "../../../../src/tensor/shape.js";
+import { draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST } from "../../harness/training/run.js";
 
@@ -132,7 +133,7 @@ describe("clipGradNorm of sharded gradients", () => {
         },
       ),
       {
-        numRuns: 40,
+        numRuns: draws(40),
         seed: 4,
         examples: [
           [
@@ -253,7 +254,7 @@ describe("an optimizer of sharded parameters", () => {
           for (const each of [all, optimizer, layer]) each.dispose();
         }
       }),
-      { numRuns: 5 },
+      { numRuns: draws(5) },
     );
   });
 });

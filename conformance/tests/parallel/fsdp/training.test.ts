@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
-import { seeded } from "../../harness/draws.js";
+import { draws, seeded } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { type Case, cases } from "./case.js";
 import { copiedRun, oneProcess, shardedRun } from "./runs.js";
@@ -80,7 +80,7 @@ describe("fully sharded training", () => {
         expect(sharded).toEqual(await oneProcess(backends[0] as Backend, given, STEPS));
       }),
       {
-        numRuns: 10,
+        numRuns: draws(10),
         seed: 3,
         endOnFailure: true,
         examples: [[CAST_BY_DELAYED_SCALES], [RANKS_WITHOUT_ROWS], [REACHED_WITHOUT_SYNC], [EVALUATED]],
@@ -96,7 +96,7 @@ describe("fully sharded training", () => {
         const sharded = await shardedRun(backends, given, STEPS);
         expect(sharded).toEqual(await copiedRun(backends, given, STEPS));
       }),
-      { numRuns: 3, seed: seeded(8), endOnFailure: true },
+      { numRuns: draws(3), seed: seeded(8), endOnFailure: true },
     );
   });
 });

@@ -21,6 +21,7 @@ import {
   type Variable,
   zeros,
 } from "../../../../src/index.js";
+import { draws } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES } from "../../harness/training/run.js";
 import { alone, type PipelineCase, pipelineCases, ROWS, ranked, WIDTH } from "./case.js";
@@ -55,7 +56,7 @@ describe("a pipeline", () => {
       fc.asyncProperty(pipelineCases(recipe, MOST), order, async (plan, order) => {
         expect(await piped(plan, order)).toEqual(await alone(backends[0] as Backend, plan)());
       }),
-      { numRuns: 3, endOnFailure: true },
+      { numRuns: draws(3), endOnFailure: true },
     );
   });
 

@@ -7,6 +7,7 @@ import {
   type PipelineActionKind,
   pipelineSchedule,
 } from "../../../../src/parallel/pipeline/schedule.js";
+import { draws } from "../../harness/draws.js";
 
 /** Every pipeline of up to 8 stages and 20 microbatches. */
 const SIZES = Array.from({ length: 8 }, (_, s) =>
@@ -138,7 +139,7 @@ describe("the 1F1B schedule", () => {
         const choose = (count: number): number => (picks.next().value as number) % count;
         expect(simulated(schedulesOf(size), choose)).toBe(3 * (size.microbatches + size.stages - 1));
       }),
-      { numRuns: 30 },
+      { numRuns: draws(30) },
     );
   });
 

@@ -2,8 +2,7 @@
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { matchesStart } from "../../../../../src/checkpoints/stored/config/patterns.js";
-
-const SEED = process.env.SEED === undefined ? {} : { seed: Number(process.env.SEED) };
+import { draws } from "../../../harness/draws.js";
 
 const atoms = fc.constantFrom(
   "a",
@@ -45,7 +44,7 @@ it("an expression matches the beginning of a text as RegExp says", () => {
     fc.property(expressions.whole, texts, (expression, text) => {
       expect(matchesStart(expression, text)).toBe(new RegExp(`^(?:${expression})`).test(text));
     }),
-    { numRuns: 2000, ...SEED },
+    { numRuns: draws(2000) },
   );
 });
 
