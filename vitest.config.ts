@@ -1,5 +1,6 @@
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
+import { Progress } from "./conformance/tests/harness/progress.js";
 
 export const base = {
   resolve: {
@@ -19,6 +20,8 @@ export const base = {
 export default defineConfig({
   ...base,
   test: {
+    reporters: ["default", new Progress()],
+    slowTestThreshold: 5000,
     testTimeout: 120_000,
     hookTimeout: 60_000,
     maxWorkers: availableParallelism(),

@@ -21,7 +21,7 @@ const threads = useThreads();
 /** Enough elements that three threads take part. The number is not a multiple of their shares. */
 const LONG = 3 * 2 ** 17 + 70;
 
-describeLaws(backend, ["encode", "decode", "amax"], { runs: draws(400), seed: seeded(11) });
+describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: seeded(11) });
 
 describe("stochastic rounding draws by an element's index", () => {
   /** more than 2^16 draws of eight elements; the number is not a multiple of any block */

@@ -8,6 +8,7 @@ import { LOCKSTEP_TARGETS } from "../../../src/checkpoints/convert/targets/locks
 import { parseTarget, QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets/table.js";
 import { conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { FileError } from "../../../src/errors.js";
+import { sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { convertTo, inFolder, reportOf, transposed, valuesIn, writeContents } from "./files/checkpoints.js";
 import { bf16 } from "./files/plain.js";
@@ -73,7 +74,7 @@ async function converting<T>(
 }
 
 describe.each(TARGETS)("a weight as %s", (target) => {
-  it.each(Object.entries(INPUTS))(
+  it.each(sampled(Object.entries(INPUTS), 2, TARGETS.indexOf(target)))(
     "%s: has no error, or is refused with the number of values",
     async (what, values) => {
       const tried = converting(target, values, async (out, { changes: [changes] }) => {

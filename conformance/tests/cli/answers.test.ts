@@ -2,6 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { DIALECT_NAMES } from "../../../src/dialects/table.js";
 import { type FileTensor, f32, raw, useWorkspace } from "../harness/cli.js";
+import { sampled } from "../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -230,7 +231,7 @@ describe("compare --stats", () => {
     };
   }
 
-  it.each(DIALECT_NAMES)(
+  it.each(sampled(DIALECT_NAMES, 4))(
     "measures errors of the values that %s reads, and of those of dequantize",
     async (dialect) => {
       await w.write("in", [WIDE]);

@@ -11,6 +11,7 @@ import { COMMANDS } from "../../../src/cli/main.js";
 import type { Option } from "../../../src/cli/options.js";
 import { printable } from "../../../src/text/printable.js";
 import { type CliRun, type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
+import { sampled } from "../harness/draws.js";
 
 const w = useWorkspace();
 
@@ -143,7 +144,7 @@ it("this file has a valid call of every command", async () => {
 });
 
 describe("an option", () => {
-  it.each(VALUES)("%s --%s accepts valid values and refuses all others", async (command, option) => {
+  it.each(sampled(VALUES))("%s --%s accepts valid values and refuses all others", async (command, option) => {
     await w.write("in", BASE);
     for (const text of TEXTS) {
       const args = withOption(command, option, `--${option}=${text}`);
@@ -152,7 +153,7 @@ describe("an option", () => {
     }
   });
 
-  it.each(OPTIONS.filter(([, option]) => option !== "help"))(
+  it.each(sampled(OPTIONS.filter(([, option]) => option !== "help")))(
     "%s --%s is given once, with a value just where it has one",
     async (command, option, row) => {
       await w.write("in", BASE);
@@ -171,13 +172,16 @@ describe("an option", () => {
     },
   );
 
-  it.each(OPTIONS)("%s --%s is suggested if a misspelling of it is given", async (command, option) => {
-    await w.write("in", BASE);
-    await refused(
-      [command, ...(GOOD[command] ?? []), `--${option}x`],
-      new RegExp(`there is no option --${option}x; did you mean --${option}`),
-    );
-  });
+  it.each(sampled(OPTIONS))(
+    "%s --%s is suggested if a misspelling of it is given",
+    async (command, option) => {
+      await w.write("in", BASE);
+      await refused(
+        [command, ...(GOOD[command] ?? []), `--${option}x`],
+        new RegExp(`there is no option --${option}x; did you mean --${option}`),
+      );
+    },
+  );
 });
 
 describe("a path", () => {
@@ -216,7 +220,7 @@ describe("a path", () => {
     },
   );
 
-  it.each(OPTIONS.filter(([, , { file }]) => file))(
+  it.each(sampled(OPTIONS.filter(([, , { file }]) => file)))(
     "%s --%s that leads to no file is refused",
     async (command, option, { file }) => {
       await prepare();
@@ -316,7 +320,7 @@ describe("a file", () => {
     ({ name }) => name,
   );
 
-  it.each(readers.flatMap((command) => KINDS.map(([kind]) => [command, kind] as const)))(
+  it.each(sampled(readers.flatMap((command) => KINDS.map(([kind]) => [command, kind] as const))))(
     "given to %s has %s",
     async (command, kind) => {
       const tensors = KINDS.find(([each]) => each === kind)?.[1] ?? [];

@@ -8,6 +8,7 @@ import { existsSync, readdirSync, truncateSync, writeFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { f32, useWorkspace } from "../harness/cli.js";
+import { sampled } from "../harness/draws.js";
 
 const w = useWorkspace();
 const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathname;
@@ -51,7 +52,7 @@ const RUNS = Object.keys(LONG).flatMap((command, i) => {
 const PROMPT_MS = 3000;
 
 describe.skipIf(!built)(`the program, as ${where}`, () => {
-  it.each(RUNS)(
+  it.each(sampled(RUNS, 6))(
     "%s on %i threads ends at once on %s, and leaves no file",
     async (command, threads, signal) => {
       // below the maximum size of a tensor of the reference (docs/guide.md)

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { useWorkspace } from "../harness/cli.js";
+import { sampled } from "../harness/draws.js";
 
 const ROOT = new URL("../../../", import.meta.url).pathname;
 const EXAMPLES = join(ROOT, "examples/subjects");
@@ -118,7 +119,7 @@ describe.each([
     expect(status).toBe(0);
   });
 
-  it.for(MISTAKES[source])(
+  it.for(sampled(MISTAKES[source], 2))(
     "is found out with %j as %j",
     { timeout: TIMEOUT },
     async ([from, to, words], { skip }) => {

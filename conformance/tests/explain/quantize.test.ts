@@ -25,7 +25,7 @@ import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
-const RUNS = 400;
+const RUNS = draws(400);
 
 /** The reference's codes and scales. */
 function answerOf(drawn: QuantizeCase) {

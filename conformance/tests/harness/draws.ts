@@ -32,15 +32,15 @@ export function seeded(seed: number): number {
 }
 
 /**
- * The cases that this run tests: all in a full run; else an eighth of them, at least `least`, which `SEED` chooses. Their order
- * is kept.
+ * The cases that this run tests: all in a full run; else an eighth of them, at least `least`, which `SEED` and `salt` choose. Their
+ * order is kept.
  */
-export function sampled<T>(cases: readonly T[], least = 3): readonly T[] {
-  const count = Math.min(cases.length, draws(cases.length, least));
+export function sampled<T>(cases: readonly T[], least = 3, salt = 0): readonly T[] {
+  const count = draws(cases.length, least);
   if (count === cases.length) return cases;
-  const order = fc.sample(fc.shuffledSubarray([...cases.keys()], { minLength: count, maxLength: count }), {
-    numRuns: 1,
-    seed: seeded(cases.length),
-  })[0] as number[];
-  return order.toSorted((a, b) => a - b).map((i) => cases[i] as T);
+  const subsets = fc.shuffledSubarray([...cases.keys()], { minLength: count, maxLength: count });
+  const [indices] = fc.sample(subsets, { numRuns: 1, seed: seeded(cases.length + 1000 * salt) }) as [
+    number[],
+  ];
+  return indices.toSorted((a, b) => a - b).map((i) => cases[i] as T);
 }

@@ -10,6 +10,7 @@ import { assertSameAnswer, LAWS } from "../../laws/laws.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import type { Answer } from "../../operations/operation.js";
 import { backendSubject, type OperationName, ORACLE } from "../../operations/operations.js";
+import { draws } from "./draws.js";
 
 /**
  * A reference backend for the test file, with poisoned and fenced memory. After every test it may not have live memory.
@@ -68,7 +69,7 @@ export function scoped(name: string, body: () => void): void {
   });
 }
 
-/** Tests every law of these operations on a backend against the oracles. */
+/** Tests every law of these operations on a backend against the oracles, over `runs` inputs of each in a full run. */
 export function describeLaws(
   backend: () => Backend,
   operations: readonly OperationName[],
@@ -77,8 +78,9 @@ export function describeLaws(
   describe("laws", () => {
     for (const law of LAWS.filter(({ operation }) => operations.includes(operation))) {
       it(`${law.operation}: ${law.name}`, async () => {
-        const result = await law.check(backendSubject(backend()), ORACLE, { runs, seed });
-        expect(result).toEqual({ runs, declined: [], failure: undefined });
+        const options = { runs: draws(runs), seed };
+        const result = await law.check(backendSubject(backend()), ORACLE, options);
+        expect(result).toEqual({ runs: options.runs, declined: [], failure: undefined });
       });
     }
   });

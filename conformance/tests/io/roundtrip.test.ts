@@ -55,6 +55,9 @@ const anyText = fc.oneof(
   ),
 );
 
+/** A checkpoint has a tensor for each; the header of 130,000 has more than 8 MB. */
+const PARAMETERS = draws(130_000);
+
 describe("a safetensors file", () => {
   it("has every name and all metadata that it was given, whatever characters they have", async () => {
     const names = fc.uniqueArray(
@@ -181,7 +184,7 @@ describe("the caller's extra values in a checkpoint", () => {
       }),
       { numRuns: draws(600) },
     );
-    expect(kept).toBeGreaterThan(100);
+    expect(kept).toBeGreaterThan(draws(600) / 6);
   });
 
   it("are never refused if JSON can represent them", async () => {
@@ -283,12 +286,12 @@ describe("a checkpoint", () => {
     );
   });
 
-  it("may have 130,000 parameters", async () => {
+  it(`may have ${PARAMETERS} parameters`, async () => {
     const value = zeros(backend(), "bf16", [1]);
     using module = new (class extends Module {
       constructor() {
         super(backend());
-        for (let i = 0; i < 130_000; i++) this.addParameter(`p${i}`, new Parameter(value));
+        for (let i = 0; i < PARAMETERS; i++) this.addParameter(`p${i}`, new Parameter(value));
       }
     })();
     await saveCheckpoint(path, { module });

@@ -188,7 +188,7 @@ describe("tensors that are saved", () => {
       }),
       { numRuns: draws(300) },
     );
-    expect(count).toBeGreaterThan(300);
+    expect(count).toBeGreaterThan(draws(300));
   });
 
   it("have the values at the time of the call", async () => {
@@ -303,7 +303,7 @@ describe("corrupt files", () => {
       }),
       { numRuns: draws(400) },
     );
-    expect(refused).toBeGreaterThan(200);
+    expect(refused).toBeGreaterThan(draws(400) / 2);
   });
 
   it.each([

@@ -376,7 +376,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
           }
         },
       ),
-      { numRuns: draws(3) },
+      { numRuns: draws(3, 1) },
     );
   });
 
@@ -397,7 +397,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
         });
         for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plain?.[key]);
       }),
-      { numRuns: draws(2) },
+      { numRuns: draws(2, 1) },
     );
   });
 });

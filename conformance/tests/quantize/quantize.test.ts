@@ -18,7 +18,7 @@ import { words } from "../../arbitraries/random.js";
 import { assertSameAnswer } from "../../laws/laws.js";
 import { downloadQuantized } from "../../operations/quantize/quantized.js";
 import { fromCodes, unpack, upload } from "../../values/plain.js";
-import { draws, seeded } from "../harness/draws.js";
+import { seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -56,7 +56,7 @@ const NAMES = Object.keys(QUANTIZERS);
 const make = (name: string, options: QuantizerOptions = BOTH, on = backend()): Quantizer =>
   (QUANTIZERS[name] as (typeof QUANTIZERS)[string])(options, on);
 
-describeLaws(backend, ["quantize"], { runs: draws(200), seed: seeded(12) });
+describeLaws(backend, ["quantize"], { runs: 200, seed: seeded(12) });
 
 describe("results do not depend on the number of threads", () => {
   for (const name of NAMES) {

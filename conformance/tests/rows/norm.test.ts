@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { chunkedSum, laneSum, type Normalization, norm, normBackward } from "../../oracle/rows/norm.js";
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { draws, seeded } from "../harness/draws.js";
+import { seeded } from "../harness/draws.js";
 import { describeLaws, useBackend } from "../harness/suite.js";
 
 const SCRATCH = 1 << 14;
@@ -156,4 +156,4 @@ describe.each([
 });
 
 const NORMS = ["norm", "normBackward", "columnSum"] as const;
-describeLaws(useBackend({ threads: 2 }), NORMS, { runs: draws(150), seed: seeded(19) });
+describeLaws(useBackend({ threads: 2 }), NORMS, { runs: 150, seed: seeded(19) });

@@ -8,7 +8,7 @@ import * as oracle from "../../oracle/rows/softmax.js";
 import { download } from "../../values/plain.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
-import { draws, seeded } from "../harness/draws.js";
+import { seeded } from "../harness/draws.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 let stems: Stems;
@@ -178,6 +178,6 @@ sameOnAll("threads do not change a bit", useThreads(), (each) => {
 });
 
 describeLaws(useBackend({ threads: 2 }), ["softmax", "softmaxBackward"], {
-  runs: draws(150),
+  runs: 150,
   seed: seeded(33),
 });

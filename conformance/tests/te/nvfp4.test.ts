@@ -2,6 +2,7 @@
 // amaxes.
 import { expect, it } from "vitest";
 import { NVFP4Quantizer, Scope, type Tensor, tensor, type WideDType } from "../../../src/index.js";
+import { sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawKind, draw } from "../harness/te/draws.js";
 import { asRecorded, canonicalBytes, type RecordedResult, readWitness } from "../harness/te/recorded.js";
@@ -50,23 +51,26 @@ function withoutPadding(bytes: Uint8Array, { type, shape }: RecordedResult): Uin
   return bytes.filter((_, i) => i % line < stored);
 }
 
-it.each(cases)(`NVFP4 of ${origin.version}: $shape $dtype $kind, $tile, seed $seed`, async (given) => {
-  using _scope = new Scope();
-  const { shape, dtype, kind, seed } = given;
-  const { rowwise, columnwise } = quantizerOf(given).quantize(
-    tensor(backend(), draw(kind, dtype, seed, shape), shape, dtype),
-  );
-  const parts: readonly (readonly [keyof Case, Tensor | undefined])[] = [
-    ["data", rowwise?.data],
-    ["scale", rowwise?.scaleInv],
-    ["data_t", columnwise?.data],
-    ["scale_t", columnwise?.scaleInv],
-    ["global_amax_row", rowwise?.amax],
-    ["global_amax_col", columnwise?.amax],
-  ];
-  for (const [name, part] of parts) {
-    const recorded = given[name] as RecordedResult;
-    const bytes = withoutPadding(await canonicalBytes(part as Tensor), recorded);
-    expect(asRecorded(bytes, recorded), name).toEqual(recorded);
-  }
-});
+it.each(sampled(cases, 6))(
+  `NVFP4 of ${origin.version}: $shape $dtype $kind, $tile, seed $seed`,
+  async (given) => {
+    using _scope = new Scope();
+    const { shape, dtype, kind, seed } = given;
+    const { rowwise, columnwise } = quantizerOf(given).quantize(
+      tensor(backend(), draw(kind, dtype, seed, shape), shape, dtype),
+    );
+    const parts: readonly (readonly [keyof Case, Tensor | undefined])[] = [
+      ["data", rowwise?.data],
+      ["scale", rowwise?.scaleInv],
+      ["data_t", columnwise?.data],
+      ["scale_t", columnwise?.scaleInv],
+      ["global_amax_row", rowwise?.amax],
+      ["global_amax_col", columnwise?.amax],
+    ];
+    for (const [name, part] of parts) {
+      const recorded = given[name] as RecordedResult;
+      const bytes = withoutPadding(await canonicalBytes(part as Tensor), recorded);
+      expect(asRecorded(bytes, recorded), name).toEqual(recorded);
+    }
+  },
+);

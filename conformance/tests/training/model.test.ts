@@ -7,6 +7,7 @@ import { describe, expect, it } from "vitest";
 import { pairwise, tuplesAmong } from "../../arbitraries/covering.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import type { Matrix } from "../../oracle/training/matrix.js";
+import { sampled } from "../harness/draws.js";
 import { OPTIONS, RECIPES, type RecipeName, type StepOptions } from "../harness/step/options.js";
 import { type CellPlan, planOf, type StepPlan } from "../harness/step/plan.js";
 import { departure, modelled } from "../harness/step/run.js";
@@ -30,12 +31,15 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
     expect(found.size).toBe(pairs.reduce((a, b) => a + b));
   });
 
-  it.each(rows)("$i: $options.layer under $options.recipe", ({ options, i }) => {
-    // histories and optimizer state have an effect only from the second step on
-    const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
-    const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
-    expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
-  });
+  it.each(sampled(rows, Math.ceil(rows.length / 4)))(
+    "$i: $options.layer under $options.recipe",
+    ({ options, i }) => {
+      // histories and optimizer state have an effect only from the second step on
+      const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
+      const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
+      expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
+    },
+  );
 });
 
 const PLAIN = {
@@ -127,7 +131,7 @@ describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
   const layers = ["linear", "normLinear", "mlp of swiglu"] as const;
   const cases = names.flatMap((name) => layers.map((layer) => ({ name, layer })));
 
-  it.each(cases)("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
+  it.each(sampled(cases, 6))("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     for (const rows of [1, 7, 33]) {
       const plan = planOf({ ...PLAIN, parameters: "f32", recipe, layer }, (drawSeed + rows) >>> 1, 1);

@@ -13,7 +13,7 @@ import { confirmed, sameAnswer } from "../../../counterexamples/diagnose.js";
 import type { Evidence } from "../../../counterexamples/suspects/suspect.js";
 import { backendSubject } from "../../../operations/operations.js";
 import { type QuantizeCase, quantizeCaseBy } from "../../../operations/quantize/quantize.js";
-import { drawsOr, SEED } from "../../harness/draws.js";
+import { drawsOr, SEED, sampled } from "../../harness/draws.js";
 import { useBackend } from "../../harness/suite.js";
 import { NAMED, UNNAMED } from "./faults.js";
 import type { Fault } from "./stages.js";
@@ -107,34 +107,40 @@ async function saidOf(fault: Fault, spec: QuantizeSpec) {
 }
 
 describe("a planted fault that has a name", () => {
-  it.each(NAMED.map((fault) => [fault.name, fault] as const))("is called by it: %s", async (_, fault) => {
-    let shown = 0;
-    for (const spec of specsFor(fault)) {
-      if (shown === RUNS) break;
-      const words = await saidOf(fault, spec);
-      if (!words) continue;
-      shown++;
-      expect(words.kept.join("\n"), `${keyOf(spec)} ${words.observations.join("; ")}`).toMatch(
-        fault.called as RegExp,
-      );
-    }
-    expect(shown).toBeGreaterThan(0);
-  });
+  it.each(sampled(NAMED.map((fault) => [fault.name, fault] as const)))(
+    "is called by it: %s",
+    async (_, fault) => {
+      let shown = 0;
+      for (const spec of specsFor(fault)) {
+        if (shown === RUNS) break;
+        const said = await saidOf(fault, spec);
+        if (!said) continue;
+        shown++;
+        expect(said.kept.join("\n"), `${keyOf(spec)} ${said.observations.join("; ")}`).toMatch(
+          fault.called as RegExp,
+        );
+      }
+      expect(shown).toBeGreaterThan(0);
+    },
+  );
 });
 
 describe("a planted fault that has no name", () => {
-  it.each(UNNAMED.map((fault) => [fault.name, fault] as const))("gets no cause: %s", async (_, fault) => {
-    let shown = 0;
-    for (const spec of specsFor(fault)) {
-      if (shown === RUNS) break;
-      const words = await saidOf(fault, spec);
-      if (!words) continue;
-      shown++;
-      expect(words.mistakes, keyOf(spec)).toEqual([]);
-      expect(words.observations.length, keyOf(spec)).toBeGreaterThan(0);
-    }
-    expect(shown).toBeGreaterThan(0);
-  });
+  it.each(sampled(UNNAMED.map((fault) => [fault.name, fault] as const)))(
+    "gets no cause: %s",
+    async (_, fault) => {
+      let shown = 0;
+      for (const spec of specsFor(fault)) {
+        if (shown === RUNS) break;
+        const said = await saidOf(fault, spec);
+        if (!said) continue;
+        shown++;
+        expect(said.mistakes, keyOf(spec)).toEqual([]);
+        expect(said.observations.length, keyOf(spec)).toBeGreaterThan(0);
+      }
+      expect(shown).toBeGreaterThan(0);
+    },
+  );
 });
 
 it("plants at least 40 faults", () => {

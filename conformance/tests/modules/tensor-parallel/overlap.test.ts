@@ -18,6 +18,7 @@ import type { Recipe } from "../../../../src/recipes/recipe.js";
 import { Variable } from "../../../../src/tape/variable.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { sampled } from "../../harness/draws.js";
 import { libraryRecipe } from "../../harness/step/library-recipes.js";
 import { RECIPES as RECIPE_OPTIONS, type RecipeName } from "../../harness/step/options.js";
 import { difference } from "../../harness/step/seen.js";
@@ -67,7 +68,7 @@ describe("a layer whose exchanges overlap its products", () => {
     LAYERS.flatMap((layer) => [true, false].map((sequence) => ({ recipe, unit, layer, sequence }))),
   );
 
-  it.each(cases)(
+  it.each(sampled(cases, 6))(
     "has the bits of one whose exchanges do not: $layer under $recipe, sequence $sequence",
     async ({ recipe, unit, layer, sequence }) => {
       const ranks = recipe.startsWith("block") ? RANKS : 3;
@@ -170,7 +171,7 @@ describe("a layer whose exchanges overlap its products", () => {
       [true, false].map((sequence) => ({ name, quantizer, mode, sequence })),
     ),
   );
-  it.each(custom)(
+  it.each(sampled(custom, 2))(
     "has the bits of one whose exchanges do not, and by columns those of one rank: $mode under $name, sequence $sequence",
     async ({ quantizer, mode, sequence }) => {
       const recipe = new CustomRecipe({ quantizerFactory: () => quantizer });

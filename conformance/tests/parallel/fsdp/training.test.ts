@@ -96,7 +96,7 @@ describe("fully sharded training", () => {
         const sharded = await shardedRun(backends, given, STEPS);
         expect(sharded).toEqual(await copiedRun(backends, given, STEPS));
       }),
-      { numRuns: draws(3), seed: seeded(8), endOnFailure: true },
+      { numRuns: draws(3, 1), seed: seeded(8), endOnFailure: true },
     );
   });
 });
