@@ -94,16 +94,27 @@ type Transfer = (
   position: number,
 ) => number | Promise<number>;
 
-let read: Transfer = async (handle, ...rest) => (await handle.read(...rest)).bytesRead;
-let write: Transfer = async (handle, ...rest) => (await handle.write(...rest)).bytesWritten;
+/** The number of callers for which this thread waits for its transfers. */
+let waiting = 0;
+
+const read: Transfer = async (handle, ...rest) =>
+  waiting > 0 ? readSync(handle.fd, ...rest) : (await handle.read(...rest)).bytesRead;
+const write: Transfer = async (handle, ...rest) =>
+  waiting > 0 ? writeSync(handle.fd, ...rest) : (await handle.write(...rest)).bytesWritten;
 
 /**
- * Makes this thread wait for all transfers from now on. Where it has nothing else to do meanwhile, they take less: no other
- * thread is woken for each, and bytes stay in the caches of one core.
+ * Makes this thread wait for all transfers until the result is disposed of. Where it has nothing else to do meanwhile, they take
+ * less: no other thread is woken for each, and bytes stay in the caches of one core.
  */
-export function waitForFiles(): void {
-  read = (handle, ...rest) => readSync(handle.fd, ...rest);
-  write = (handle, ...rest) => writeSync(handle.fd, ...rest);
+export function waitForFiles(): Disposable {
+  waiting++;
+  let isOver = false;
+  return {
+    [Symbol.dispose]() {
+      if (!isOver) waiting--;
+      isOver = true;
+    },
+  };
 }
 
 /** Fills `bytes` with those of a file from a position on. Throws `FileError` if the file ends before. */

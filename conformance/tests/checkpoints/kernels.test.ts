@@ -266,7 +266,7 @@ describe("scales under a global scale of another role, or where there was none",
       }),
       { numRuns: draws(300), examples: [[weightOf(kind, example)]] },
     );
-    expect(carriedOver).toBeGreaterThan(30);
+    expect(carriedOver).toBeGreaterThan(draws(300) / 10);
     // a power of two is a factor that changes nothing
     if (from === "ct-mxfp4") expect(changed).toBe(0);
     else expect(changed).toBeGreaterThan(0);

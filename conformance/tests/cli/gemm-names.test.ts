@@ -75,7 +75,7 @@ describe("gemm of x and w", () => {
         ],
       },
     );
-    expect(written).toBeGreaterThan(20);
+    expect(written).toBeGreaterThan(draws(40) / 2);
   });
 
   it("reads scales and metadata by the names x and w", async () => {

@@ -194,7 +194,7 @@ describe("drawn products", () => {
     });
     const [{ runs, declined, failure } = { runs: 0, declined: [], failure: undefined }] = laws;
     expect(failure).toBeUndefined();
-    expect(runs).toBeGreaterThan(130);
+    expect(runs).toBeGreaterThan(draws(150) * 0.8);
     for (const { reason } of declined) expect(reason).toMatch(/^gemm: .*does not multiply|power/);
   });
 

@@ -55,7 +55,7 @@ describe("files", () => {
   it("while other work goes on", () => law("other"));
 
   it("while the thread waits", async () => {
-    waitForFiles();
+    using _waiting = waitForFiles();
     await law("waiting");
     // nothing else runs between the beginning and the end of a read
     const path = join(folder, "waiting");

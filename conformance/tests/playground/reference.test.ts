@@ -219,7 +219,7 @@ describe("a dot product", () => {
           scope.dispose();
         },
       ),
-      { numRuns: draws(250) },
+      { numRuns: 250 },
     );
     for (const quantizer of ["fp8-current", "fp8-block", "mxfp8", "nvfp4"])
       expect([...seen].filter((each) => each.endsWith(` ${quantizer}`)).length).toBeGreaterThan(1);

@@ -80,7 +80,7 @@ export const convert = defineCommand({
   },
   async run({ session, values, inputs: [path = ""] }) {
     const { output, to, tensors, as, force, "dry-run": dry } = values;
-    waitForFiles();
+    using _waiting = waitForFiles();
     await requireFree(output, force);
     const body = async (checkpoint: Checkpoint): Promise<void> => {
       const plan = await planConversion(checkpoint, {
