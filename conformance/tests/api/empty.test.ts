@@ -26,7 +26,6 @@ import { declared } from "../harness/arguments/declared.js";
 import { completed } from "../harness/arguments/derived.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
 import { World } from "../harness/arguments/world.js";
-import { draws } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
