@@ -40,7 +40,7 @@ import { matricesOf } from "../../../src/checkpoints/stored/weight.js";
 import { partsOf } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
 import { VECTORS, valuesIn } from "../checkpoints/files/checkpoints.js";
-import { draws } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
 import { type Built, buildPlayground, type Look, type Shown, serveUnder, show } from "./playground-page.js";
 
@@ -172,7 +172,7 @@ describe.skipIf(!CHROMIUM)(
           all.map((each) => (each as HTMLOptionElement).value),
         );
         expect(offered.sort()).toEqual(CHOICES.map(keyOf).sort());
-        for (const [i, a] of quantized.entries()) {
+        for (const [i, a] of sampled([...quantized.entries()], 6)) {
           const b = quantized[(i * 7 + 3) % quantized.length] as typeof a;
           const { different } = compare(a, b);
           const where = different[0] ?? 0;
@@ -217,8 +217,8 @@ describe.skipIf(!CHROMIUM)(
       ];
       const summed = new Set<string>();
       await at("view=product", async ({ page }) => {
-        for (const datapath of ["hopper", "ada", "blackwell", "fp32", "exact"] as const)
-          for (const operand of operands) {
+        for (const [i, datapath] of (["hopper", "ada", "blackwell", "fp32", "exact"] as const).entries())
+          for (const operand of sampled(operands, 3, i)) {
             const splitK = datapath === "hopper" ? 2 : 1;
             const fragment = new URLSearchParams({
               view: "product",
@@ -253,15 +253,15 @@ describe.skipIf(!CHROMIUM)(
         await go(page, "view=product&datapath=hopper&operands=e3m4");
         expect(await page.textContent(".fault")).toMatch(/does not multiply/);
       });
-      expect([...summed]).toEqual(
-        expect.arrayContaining([
-          "hopper-fp8 plain none",
-          "hopper-fp8 plain scaleChain",
-          "hopper-half bf16 none",
-          "blackwell-narrow scaled none",
-          "blackwell-fp4 grouped none",
-        ]),
-      );
+      const kinds = [
+        "hopper-fp8 plain none",
+        "hopper-fp8 plain scaleChain",
+        "hopper-half bf16 none",
+        "blackwell-narrow scaled none",
+        "blackwell-fp4 grouped none",
+      ];
+      // a short run has only some operands, and not every kind of sum among them
+      expect(kinds.filter((kind) => summed.has(kind)).length).toBeGreaterThanOrEqual(draws(kinds.length, 2));
     });
 
     it("has examples that set what they say", async () => {

@@ -19,7 +19,7 @@ import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
-import { draws } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { type DrawnPlan, DrawnRun, drawnPlans } from "../harness/training/drawn.js";
 import { RECIPE_NAMES } from "../harness/training/run.js";
@@ -310,7 +310,7 @@ describe("a checkpoint that does not fit the run", () => {
     const saved = readFileSync(path);
     const plans = await plansOf();
     expect(plans.length).toBeGreaterThan(20);
-    for (const [i, { name, dtype, shape }] of plans.entries()) {
+    for (const [i, { name, dtype, shape }] of sampled([...plans.entries()], 8)) {
       const [first = 1, ...rest] = shape;
       const others: readonly (Pick<TensorPlan, "dtype" | "shape"> | undefined)[] = [
         undefined,

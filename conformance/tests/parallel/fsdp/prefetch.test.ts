@@ -32,7 +32,7 @@ import {
 import { castTo } from "../../../../src/ops/cast/cast.js";
 import { memoryOf } from "../../../../src/tensor/memory.js";
 import { elementCount } from "../../../../src/tensor/shape.js";
-import { draws } from "../../harness/draws.js";
+import { draws, sampled } from "../../harness/draws.js";
 import { useBackends } from "../../harness/ranks/backends.js";
 import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName } from "../../harness/training/run.js";
 
@@ -163,7 +163,7 @@ describe("prefetch of parameters", () => {
     ]).flat();
   };
 
-  it.each(RECIPE_NAMES)(
+  it.each(sampled(RECIPE_NAMES, 2))(
     "%s: are gathered in one exchange, before the products of the one that runs, forward and backward",
     async (recipe) => {
       const logs: Event[][] = [];
@@ -182,19 +182,22 @@ describe("prefetch of parameters", () => {
     },
   );
 
-  it.each(RECIPE_NAMES)("%s: are one exchange where an operation has several", async (recipe) => {
-    const logs: Event[][] = [];
-    await train("mixed", recipe, { steps: 3 }, (group, step) => {
-      if (step === 2) logs.push(watched(group));
-    });
-    for (const log of logs) {
-      const count = (event: Event): number => log.filter((each) => each === event).length;
-      // forward all of them; backward all but the first layer, whose input needs no gradient; and of the last, which has a norm,
-      // the parameters that are quantized as soon as they are
-      expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
-      expect(count("reduce")).toBe(LAYERS);
-    }
-  });
+  it.each(sampled(RECIPE_NAMES, 2, 1))(
+    "%s: are one exchange where an operation has several",
+    async (recipe) => {
+      const logs: Event[][] = [];
+      await train("mixed", recipe, { steps: 3 }, (group, step) => {
+        if (step === 2) logs.push(watched(group));
+      });
+      for (const log of logs) {
+        const count = (event: Event): number => log.filter((each) => each === event).length;
+        // forward all of them; backward all but the first layer, whose input needs no gradient; and of the last, which has a norm,
+        // the parameters that are quantized as soon as they are
+        expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
+        expect(count("reduce")).toBe(LAYERS);
+      }
+    },
+  );
 });
 
 describe("parameters that are exchanged in several parts", () => {
@@ -304,33 +307,36 @@ function counted({ backend }: ProcessGroup): { live: number; most: number } {
 }
 
 describe("memory", () => {
-  it.each(RECIPE_NAMES)("%s: at most two operations' parameters are here as a whole", (recipe) => {
-    // one rank does not wait for others, so memory is given back at once
-    const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
-    const model = new Stack(group, "linear");
-    fullyShard(model, group);
-    const make = RECIPES_UNDER_TEST[recipe];
-    const region = make ? { recipe: make() } : { enabled: false };
-    const x = input(group);
-    const run = (): void => {
-      using _ = new Scope();
-      autocast(region, () => noGrad(() => model.forward(x)));
-    };
-    run();
-    const seen = counted(group);
-    run();
-    model.dispose();
-    x.dispose();
-    const bits = { bf16: 16, nvfp4: 4.5, mxfp8: 8.25 }[recipe as string] ?? 8;
-    const whole = (WIDTH * WIDTH * bits) / 8;
-    // what this rank, which has all rows, has quantized of both
-    const own = recipe === "bf16" ? 0 : 2 * whole;
-    // `small` bounds the bytes of biases, inputs, results and the codes of an input
-    const small = (LAYERS + 2) * ROWS * WIDTH * 2;
-    expect(seen.most).toBeLessThanOrEqual(2 * whole + own + small);
-    expect(seen.most).toBeGreaterThan(2 * whole + own);
-    expect(seen.live).toBe(0);
-  });
+  it.each(sampled(RECIPE_NAMES, 2, 2))(
+    "%s: at most two operations' parameters are here as a whole",
+    (recipe) => {
+      // one rank does not wait for others, so memory is given back at once
+      const [group] = loopbackOver(backends.slice(0, 1), 20_000) as [ProcessGroup];
+      const model = new Stack(group, "linear");
+      fullyShard(model, group);
+      const make = RECIPES_UNDER_TEST[recipe];
+      const region = make ? { recipe: make() } : { enabled: false };
+      const x = input(group);
+      const run = (): void => {
+        using _ = new Scope();
+        autocast(region, () => noGrad(() => model.forward(x)));
+      };
+      run();
+      const seen = counted(group);
+      run();
+      model.dispose();
+      x.dispose();
+      const bits = { bf16: 16, nvfp4: 4.5, mxfp8: 8.25 }[recipe as string] ?? 8;
+      const whole = (WIDTH * WIDTH * bits) / 8;
+      // what this rank, which has all rows, has quantized of both
+      const own = recipe === "bf16" ? 0 : 2 * whole;
+      // `small` bounds the bytes of biases, inputs, results and the codes of an input
+      const small = (LAYERS + 2) * ROWS * WIDTH * 2;
+      expect(seen.most).toBeLessThanOrEqual(2 * whole + own + small);
+      expect(seen.most).toBeGreaterThan(2 * whole + own);
+      expect(seen.live).toBe(0);
+    },
+  );
 
   it.each(["the model", "each layer"])(
     "none is here between the passes but the last layer's, where %s is sharded",
@@ -414,7 +420,12 @@ describe("a parameter that changes", () => {
     for (const each of [...optimizers, ...models]) each.dispose();
   });
 
-  it.each(RECIPE_NAMES.filter((name) => name !== "bf16"))(
+  it.each(
+    sampled(
+      RECIPE_NAMES.filter((name) => name !== "bf16"),
+      2,
+    ),
+  )(
     "%s: is gathered again if it is cast from its master between two operations of a region",
     async (name) => {
       const groups = loopbackOver(backends, 20_000);
@@ -456,7 +467,7 @@ describe("a parameter that changes", () => {
   const pairs = quantizing.map(
     (name, i) => [name, quantizing[(i + 1) % quantizing.length] as RecipeName] as const,
   );
-  it.each(pairs)(
+  it.each(sampled(pairs, 2))(
     "%s: is quantized as in the first run of recompute, if the layer ran under %s since",
     (first, between) => {
       const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
