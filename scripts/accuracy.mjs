@@ -59,7 +59,7 @@ else {
 
 async function one(name) {
   const chunks = Array.from({ length: Math.ceil(CHUNKS / stride) }, (_, i) => i * stride);
-  return { name, ...measure(await openStems("core/math", "elementwise/activation"), MEASURED[name], chunks) };
+  return { name, ...measure(await openStems(), MEASURED[name], chunks) };
 }
 
 /** Measures the remaining functions, each in a separate process, so that the loops are compiled for one function. */

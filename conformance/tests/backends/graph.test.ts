@@ -18,7 +18,7 @@ import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { LAWS } from "../../laws/laws.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
-import { draws, seeded } from "../harness/draws.js";
+import { draws, sampled, seeded } from "../harness/draws.js";
 import { ReplayingBackend } from "../harness/graph/replaying.js";
 import { calledAndReplayed, GRAPH_RECIPES } from "../harness/graph/step.js";
 import { useFreshBackend } from "../harness/suite.js";
@@ -31,14 +31,19 @@ useFreshBackend((opened) => {
 describe("a replay", () => {
   const compared = LAWS.filter(({ compares }) => compares);
 
-  it.each(compared.map((law) => [law.name, law] as const))("of one operation: %s", async (_, law) => {
+  it.each(
+    sampled(
+      compared.map((law) => [law.name, law] as const),
+      12,
+    ),
+  )("of one operation: %s", async (_, law) => {
     const replaying = new ReplayingBackend(backend);
     const result = await law.check(backendSubject(replaying), ORACLE, { runs: draws(10), seed: seeded(1) });
     expect(result.failure).toBeUndefined();
     if (law.operation !== "adamw") expect(replaying.replayed.size).toBeGreaterThan(0);
   });
 
-  it.each(Object.entries(GRAPH_RECIPES))(
+  it.each(sampled(Object.entries(GRAPH_RECIPES), 2))(
     "of a training step under %s gives the bits of the step",
     (_, recipe) => {
       const steps = calledAndReplayed(backend, recipe, 4);

@@ -5,7 +5,7 @@ import { inspect, survey } from "../../../src/checkpoints/inspect.js";
 import type { Finding } from "../../../src/checkpoints/judge/findings.js";
 import { type ConventionName, conventionOf } from "../../../src/checkpoints/stored/conventions.js";
 import { openCheckpoint } from "../../../src/checkpoints/stored/open.js";
-import { draws } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { type Contents, errorsIn, type Held, inFolder, writeContents } from "./files/checkpoints.js";
 import {
   addWeight,
@@ -67,7 +67,7 @@ function fileOf(form: Form, modules: readonly string[], options = {}): Contents 
 
 const titled = FORMS.map((form) => [form.name, form.kind, form] as const);
 
-describe.each(titled)("a file of %s, a scale for each %s", (_, __, form) => {
+describe.each(sampled(titled, 8))("a file of %s, a scale for each %s", (_, __, form) => {
   it("has no error, whether its convention is recognized or given", async () => {
     const contents = fileOf(form, [MODULES[0] as string]);
     for (const as of [undefined, form.name]) {
@@ -95,39 +95,40 @@ const ALTERED: readonly (readonly [field: string, value: (old: unknown) => unkno
   ["scale_dtype", (old) => (old === "torch.uint8" ? "torch.float8_e4m3fn" : "torch.uint8")],
 ];
 
-describe.each(titled.filter(([name]) => conventionOf(name).methods[0] === "compressed-tensors"))(
-  "the configuration of %s, a scale for each %s",
-  (_, __, form) => {
-    it("says nothing wrong unseen", async () => {
-      const { tensors } = fileOf(form, [MODULES[0] as string]);
-      for (const [field, value] of ALTERED) {
-        const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;
-        const { weights } = config.quantization_config.config_groups.group_0;
-        if (weights[field] === undefined || weights[field] === null) continue;
-        weights[field] = value(weights[field]);
-        const found = await surveyed(contentsOf(tensors, config));
-        expect(errorsIn(found), field).not.toEqual([]);
-      }
-    });
+describe.each(
+  sampled(
+    titled.filter(([name]) => conventionOf(name).methods[0] === "compressed-tensors"),
+    4,
+  ),
+)("the configuration of %s, a scale for each %s", (_, __, form) => {
+  it("says nothing wrong unseen", async () => {
+    const { tensors } = fileOf(form, [MODULES[0] as string]);
+    for (const [field, value] of ALTERED) {
+      const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;
+      const { weights } = config.quantization_config.config_groups.group_0;
+      if (weights[field] === undefined || weights[field] === null) continue;
+      weights[field] = value(weights[field]);
+      const found = await surveyed(contentsOf(tensors, config));
+      expect(errorsIn(found), field).not.toEqual([]);
+    }
+  });
 
-    it("names another method or format, leaves the weight out, or has other groups", async () => {
-      const { tensors } = fileOf(form, [MODULES[0] as string]);
-      const edits: readonly ((config: ReturnType<typeof quantizationOf>) => void)[] = [
-        ({ quantization_config: of }) => Object.assign(of, { quant_method: "fbgemm_fp8x" }),
-        ({ quantization_config: of }) => of.ignore.push("re:.*q_proj$"),
-        ({ quantization_config: of }) => Object.assign(of, { format: "mxfp5-pack-quantized" }),
-        ({ quantization_config: of }) => Object.assign(of.config_groups.group_0, { format: "dense" }),
-        ({ quantization_config: of }) =>
-          Object.assign(of.config_groups.group_0, { targets: ["re:.*k_proj$"] }),
-      ];
-      for (const edit of edits) {
-        const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;
-        edit(config);
-        expect(errorsIn(await surveyed(contentsOf(tensors, config))), edit.toString()).not.toEqual([]);
-      }
-    });
-  },
-);
+  it("names another method or format, leaves the weight out, or has other groups", async () => {
+    const { tensors } = fileOf(form, [MODULES[0] as string]);
+    const edits: readonly ((config: ReturnType<typeof quantizationOf>) => void)[] = [
+      ({ quantization_config: of }) => Object.assign(of, { quant_method: "fbgemm_fp8x" }),
+      ({ quantization_config: of }) => of.ignore.push("re:.*q_proj$"),
+      ({ quantization_config: of }) => Object.assign(of, { format: "mxfp5-pack-quantized" }),
+      ({ quantization_config: of }) => Object.assign(of.config_groups.group_0, { format: "dense" }),
+      ({ quantization_config: of }) => Object.assign(of.config_groups.group_0, { targets: ["re:.*k_proj$"] }),
+    ];
+    for (const edit of edits) {
+      const config = structuredClone(configFor(form)) as ReturnType<typeof quantizationOf>;
+      edit(config);
+      expect(errorsIn(await surveyed(contentsOf(tensors, config))), edit.toString()).not.toEqual([]);
+    }
+  });
+});
 
 it.each(titled.filter(([name]) => ["ct-float", "ct-int8", "ct-mxfp8", "ct-nvfp4"].includes(name)))(
   "activations of %s, a scale for each %s, have the bits of their format",
@@ -198,29 +199,31 @@ describe("a tensor that others of its kind have", () => {
     return contents;
   };
 
-  it.each(forms.map((form) => [form.name, form.kind, form] as const))(
-    "is not lost unseen: %s, a scale for each %s",
-    async (_, __, form) => {
-      const contents = full(form);
-      expect(errorsIn(await surveyed(contents))).toEqual([]);
-      // what one weight has, every weight has
-      const some = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.self_attn.k_proj"));
-      const expert = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.mlp.experts.1"));
-      for (const name of [...some, "model.layers.1.self_attn.v_proj.v_scale", ...expert.slice(0, 1)]) {
-        const tensors = new Map(contents.tensors);
-        expect(tensors.delete(name)).toBe(true);
-        expect(errorsIn(await surveyed({ ...contents, tensors })), name).not.toEqual([]);
-      }
-      const tensors = new Map([...contents.tensors].filter(([name]) => !expert.includes(name)));
-      // the last expert alone may be one that never was, unless the configuration counts them
-      const json = new Map([
-        ...contents.json,
-        ["config.json", { ...contents.json.get("config.json"), num_experts: 2 }],
-      ]);
-      const found = await surveyed({ ...contents, tensors, json });
-      expect(found.map(({ name }) => name)).toContain("expert-absent");
-    },
-  );
+  it.each(
+    sampled(
+      forms.map((form) => [form.name, form.kind, form] as const),
+      8,
+    ),
+  )("is not lost unseen: %s, a scale for each %s", async (_, __, form) => {
+    const contents = full(form);
+    expect(errorsIn(await surveyed(contents))).toEqual([]);
+    // what one weight has, every weight has
+    const some = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.self_attn.k_proj"));
+    const expert = [...contents.tensors.keys()].filter((name) => name.includes("layers.1.mlp.experts.1"));
+    for (const name of [...some, "model.layers.1.self_attn.v_proj.v_scale", ...expert.slice(0, 1)]) {
+      const tensors = new Map(contents.tensors);
+      expect(tensors.delete(name)).toBe(true);
+      expect(errorsIn(await surveyed({ ...contents, tensors })), name).not.toEqual([]);
+    }
+    const tensors = new Map([...contents.tensors].filter(([name]) => !expert.includes(name)));
+    // the last expert alone may be one that never was, unless the configuration counts them
+    const json = new Map([
+      ...contents.json,
+      ["config.json", { ...contents.json.get("config.json"), num_experts: 2 }],
+    ]);
+    const found = await surveyed({ ...contents, tensors, json });
+    expect(found.map(({ name }) => name)).toContain("expert-absent");
+  });
 });
 
 describe("declarations in two places", () => {

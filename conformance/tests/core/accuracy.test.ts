@@ -20,7 +20,7 @@ const TURNS = Array.from(
 
 let stems: Stems;
 beforeAll(async () => {
-  stems = await openStems("core/math", "elementwise/activation");
+  stems = await openStems();
 });
 
 const chunks = [...sampled(CHUNKS), ...sampled(TURNS)];

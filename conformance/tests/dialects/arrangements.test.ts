@@ -11,7 +11,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { splitmix32 } from "../../arbitraries/random.js";
-import { draws } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
@@ -30,7 +30,7 @@ const BUFFERS: readonly (readonly [
   ["padded, transposed", (down, across) => [across, up(down, 4)], true],
 ];
 
-describe.each(BUFFERS)("scales %s, buffer %#", (arrangement, sizeOf, isTransposed) => {
+describe.each(sampled(BUFFERS))("scales %s, buffer %#", (arrangement, sizeOf, isTransposed) => {
   it("are read in the order of blocks", () => {
     const size = fc.integer({ min: 2, max: 150 });
     fc.assert(
@@ -138,7 +138,7 @@ const PRODUCTS = {
   "x * (1 / s)": (x: number, s: number) => Math.fround(x * Math.fround(1 / s)),
 } as const;
 
-describe.each(Object.entries(PRODUCTS))("elements %s", (formula, of) => {
+describe.each(sampled(Object.entries(PRODUCTS), 1))("elements %s", (formula, of) => {
   it.each([
     ["bf16", "tiesToAway", "half away from zero"],
     ["bf16", "towardZero", "toward zero"],

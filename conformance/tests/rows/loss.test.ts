@@ -17,7 +17,7 @@ import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 const IGNORE = -100;
 let stems: Stems;
 beforeAll(async () => {
-  stems = await openStems("rows/loss");
+  stems = await openStems();
 });
 
 interface Run {

@@ -18,7 +18,7 @@ const SHAPES = [
 
 let stems: Stems;
 beforeAll(async () => {
-  stems = await openStems("rows/norm", "core/reduce");
+  stems = await openStems();
 });
 
 function matrix(values: readonly number[], rows: number, columns: number): number[][] {

@@ -13,7 +13,7 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 
 let stems: Stems;
 beforeAll(async () => {
-  stems = await openStems("rows/softmax");
+  stems = await openStems();
 });
 
 const backend = useBackend();

@@ -31,15 +31,12 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
     expect(found.size).toBe(pairs.reduce((a, b) => a + b));
   });
 
-  it.each(sampled(rows, Math.ceil(rows.length / 4)))(
-    "$i: $options.layer under $options.recipe",
-    ({ options, i }) => {
-      // histories and optimizer state have an effect only from the second step on
-      const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
-      const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
-      expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
-    },
-  );
+  it.each(sampled(rows))("$i: $options.layer under $options.recipe", ({ options, i }) => {
+    // histories and optimizer state have an effect only from the second step on
+    const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
+    const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
+    expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
+  });
 });
 
 const PLAIN = {
@@ -131,7 +128,7 @@ describe(`any number of rows, numbers drawn from ${drawSeed}`, () => {
   const layers = ["linear", "normLinear", "mlp of swiglu"] as const;
   const cases = names.flatMap((name) => layers.map((layer) => ({ name, layer })));
 
-  it.each(sampled(cases, 6))("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
+  it.each(sampled(cases))("$layer under $name takes 1, 7 and 33 rows", ({ name, layer }) => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     for (const rows of [1, 7, 33]) {
       const plan = planOf({ ...PLAIN, parameters: "f32", recipe, layer }, (drawSeed + rows) >>> 1, 1);
@@ -154,7 +151,7 @@ describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
   const names = Object.keys(RECIPES) as RecipeName[];
 
-  it.each(names)("under %s updates no scale, and layers pass codes to each other", (name) => {
+  it.each(sampled(names))("under %s updates no scale, and layers pass codes to each other", (name) => {
     const [recipe] = name.split(",") as [StepOptions["recipe"]];
     const features = { parameters: "f32", input: "bf16" } as const;
     const plan = planOf(
@@ -231,15 +228,18 @@ describe("every option matters", () => {
     return JSON.stringify(rest);
   };
 
-  it.each(Object.keys(OPTIONS) as (keyof StepOptions)[])("%s: each of its values is another case", (name) => {
-    const base = { ...PLAIN, ...beside[name] };
-    const plans = OPTIONS[name].map((value) => planOf({ ...base, [name]: value } as StepOptions, 5, 1));
-    const distinct = new Set(plans.map(digest)).size;
-    expect(distinct).toBe(OPTIONS[name].length);
-    if (invisible.has(name)) return;
-    const seen = plans.map((plan) =>
-      JSON.stringify([...modelled(plan, "exact")].map(([key, { data }]) => [key, [...data]])),
-    );
-    expect(new Set(seen).size).toBe(OPTIONS[name].length - (repeated[name] ?? 0));
-  });
+  it.each(sampled(Object.keys(OPTIONS) as (keyof StepOptions)[], 4))(
+    "%s: each of its values is another case",
+    (name) => {
+      const base = { ...PLAIN, ...beside[name] };
+      const plans = OPTIONS[name].map((value) => planOf({ ...base, [name]: value } as StepOptions, 5, 1));
+      const distinct = new Set(plans.map(digest)).size;
+      expect(distinct).toBe(OPTIONS[name].length);
+      if (invisible.has(name)) return;
+      const seen = plans.map((plan) =>
+        JSON.stringify([...modelled(plan, "exact")].map(([key, { data }]) => [key, [...data]])),
+      );
+      expect(new Set(seen).size).toBe(OPTIONS[name].length - (repeated[name] ?? 0));
+    },
+  );
 });

@@ -14,6 +14,7 @@ import {
   zeros,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
+import { sampled } from "../harness/draws.js";
 import {
   digest,
   FEATURES,
@@ -117,12 +118,15 @@ describe.each(RECIPE_NAMES)("recomputed, %s", (name) => {
         autocast({ recipe }, () => a.forward(b.forward(part((h) => a.forward(a.forward(h)), a.forward(x))))),
   };
 
-  it.each(Object.keys(programs))("%s has the same bits as without recompute", (program) => {
-    const step = programs[program]?.(make()) ?? ((_, x) => x);
-    const expected = learned(step, kept);
-    expect(expected.layers[0]?.gradients[0]).not.toBe(digest(new Uint16Array(FEATURES * FEATURES)));
-    expect(learned(step, again)).toEqual(expected);
-  });
+  it.each(sampled(Object.keys(programs), 2, RECIPE_NAMES.indexOf(name)))(
+    "%s has the same bits as without recompute",
+    (program) => {
+      const step = programs[program]?.(make()) ?? ((_, x) => x);
+      const expected = learned(step, kept);
+      expect(expected.layers[0]?.gradients[0]).not.toBe(digest(new Uint16Array(FEATURES * FEATURES)));
+      expect(learned(step, again)).toEqual(expected);
+    },
+  );
 });
 
 describe("a recomputed part", () => {

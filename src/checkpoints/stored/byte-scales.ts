@@ -75,6 +75,8 @@ function unswizzled(kernels: Kernels, { geometry, shape }: QuantizedWeight, stor
   const [matrices] = matricesOf(shape);
   const [rows, columns] = geometry.grid;
   const plain = kernels.place("plain scales", matrices * rows * columns);
+  // a stack without scales may have any number of matrices
+  if (plain.bytes.length === 0) return plain;
   for (let matrix = 0; matrix < matrices; matrix++)
     kernels.run("unswizzle", Math.ceil(rows / SWIZZLE_TILE[0]), {
       src: stored.address + matrix * (stored.bytes.length / matrices),

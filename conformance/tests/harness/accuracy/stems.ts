@@ -2,7 +2,9 @@
  * Compiles single stems (modules) of the reference and calls them on raw memory, for laws that the public API cannot
  * test.
  */
-import asc from "assemblyscript/asc";
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 
 type Call = (...args: number[]) => number;
 
@@ -27,25 +29,57 @@ export interface Stems {
 const FLAGS =
   "--runtime minimal -O3 --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
 
-/** Compiles these stems of assembly/, and `wide`, into one module. */
-export async function openStems(...stems: readonly string[]): Promise<Stems> {
-  const source = ["core/wide", ...stems].map((stem) => `export * from "./${stem}";\n`).join("");
+/** The stems of assembly/ that tests call. */
+const STEMS = [
+  "core/math",
+  "core/reduce",
+  "core/wide",
+  "elementwise/activation",
+  "elementwise/add",
+  "elementwise/gated",
+  "elementwise/scaled",
+  "rows/loss",
+  "rows/norm",
+  "rows/softmax",
+  "update/optimizer",
+];
+
+/** Returns the module of all stems. It stays in build/ until a source of assembly/ or this file changes. */
+async function compiled(): Promise<Uint8Array<ArrayBuffer>> {
+  const hash = createHash("sha256").update(readFileSync(new URL(import.meta.url)));
+  for (const path of readdirSync("assembly", { recursive: true, encoding: "utf8" }).sort())
+    if (path.endsWith(".ts")) hash.update(`${path}\0`).update(readFileSync(join("assembly", path)));
+  const cached = `build/stems-${hash.digest("hex").slice(0, 16)}.wasm`;
+  if (existsSync(cached)) return new Uint8Array(readFileSync(cached));
+  const { default: asc } = await import("assemblyscript/asc");
+  const source = STEMS.map((stem) => `export * from "./${stem}";\n`).join("");
   let binary = new Uint8Array();
   const { error, stderr } = await asc.main(
     ["assembly/stems.ts", "--outFile", "stems.wasm", ...FLAGS.split(" ")],
     {
-      readFile: async (name, directory) =>
-        name.endsWith("stems.ts")
-          ? source
-          : await import("node:fs/promises").then((fs) =>
-              fs.readFile(`${directory}/${name}`, "utf8").catch(() => null),
-            ),
-      writeFile: async (name, contents) => {
+      readFile: (name, directory) => {
+        if (name.endsWith("stems.ts")) return source;
+        const path = join(directory, name);
+        return existsSync(path) ? readFileSync(path, "utf8") : null;
+      },
+      writeFile: (name, contents) => {
         if (name.endsWith(".wasm") && typeof contents !== "string") binary = new Uint8Array(contents);
       },
     },
   );
   if (error) throw new Error(`${stderr.toString()}${error.message}`);
+  for (const old of readdirSync("build").filter((name) => /^stems-\w+\.wasm$/.test(name)))
+    rmSync(join("build", old));
+  // another worker may read or write it at the same time
+  const temporary = `${cached}.${process.pid}`;
+  writeFileSync(temporary, binary);
+  renameSync(temporary, cached);
+  return binary;
+}
+
+/** Opens the stems of assembly/ with memory of their own. */
+export async function openStems(): Promise<Stems> {
+  const binary = await compiled();
   const memory = new WebAssembly.Memory({ initial: 2048, maximum: 65536, shared: true });
   const module = await WebAssembly.compile(binary);
   const instance = await WebAssembly.instantiate(module, { env: { memory, abort: () => undefined } });
