@@ -3,8 +3,8 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets.js";
-import { Changes, toWide } from "../../../src/checkpoints/convert/wide.js";
+import { Changes, encodeWide } from "../../../src/checkpoints/convert/dequantize/round.js";
+import { QUANTIZED_TARGETS } from "../../../src/checkpoints/convert/targets/table.js";
 import { sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import {

@@ -114,19 +114,19 @@ describe.each(ROWS)("$dialect $quantizer $format $tile", (row) => {
     (_, draw) => {
       using _scope = new Scope();
       const x = draw();
-      const made = madeBy(row, x);
-      const found = identifyDialect(x, made);
-      const alike = ROWS.filter(
+      const stored = madeBy(row, x);
+      const identification = identifyDialect(x, stored);
+      const equivalent = ROWS.filter(
         (each) =>
           each.quantizer === row.quantizer &&
           each.format === row.format &&
           each.tile === row.tile &&
-          gives(each, x, made),
+          gives(each, x, stored),
       ).map(({ dialect }) => dialect);
-      expect(found.dialects).toContain(row.dialect);
-      expect(found.dialects).toEqual(alike);
-      for (const { dialect, because } of found.excluded) expect(because, dialect).not.toBe("");
-      expect(found.words).toContain(row.dialect);
+      expect(identification.dialects).toContain(row.dialect);
+      expect(identification.dialects).toEqual(equivalent);
+      for (const { dialect, because } of identification.excluded) expect(because, dialect).not.toBe("");
+      expect(identification.words).toContain(row.dialect);
     },
   );
 });

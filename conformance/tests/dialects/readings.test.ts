@@ -111,11 +111,13 @@ describe.each(FORMATS)("a number as a code of %s", (format) => {
                 const at = grid[index] as number;
                 const value = sign * (at + place * ((grid[index + 1] ?? at) - at));
                 const rule = { rounding, zero, overflow };
-                const wanted = codesOf(format, rule, value, index, place);
-                const found = Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) =>
+                const expected = codesOf(format, rule, value, index, place);
+                const accepted = Array.from({ length: 2 ** bits }, (_, code) => code).filter((code) =>
                   becomes(format, rule, value, code),
                 );
-                expect(found, JSON.stringify({ ...rule, value })).toEqual([...wanted].sort((a, b) => a - b));
+                expect(accepted, JSON.stringify({ ...rule, value })).toEqual(
+                  [...expected].sort((a, b) => a - b),
+                );
               }
     },
   );

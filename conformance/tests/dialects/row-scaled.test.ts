@@ -136,7 +136,7 @@ describe("row-scaled NVFP4", () => {
       }),
       {
         numRuns: draws(30),
-        // the scales are those of tiles of 16x16 too, whose codes are others
+        // the scales also fit tiles of 16x16, whose codes differ
         examples: [
           [
             {

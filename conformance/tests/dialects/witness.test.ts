@@ -16,7 +16,7 @@ import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { sampled } from "../harness/draws.js";
+import { draws, sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { drawn } from "../witness/dialects/draws.js";
 import {
@@ -90,7 +90,7 @@ const HELD: Readonly<Record<string, Held>> = {
 const NOT_FINITE = ["nan", "infinity"] as const;
 /** Stored blocks that the package only read. */
 const STORED = "bytes";
-/** Cases that are no finite inputs. */
+/** Cases whose inputs are not finite numbers. */
 const UNUSUAL: readonly string[] = [...NOT_FINITE, STORED];
 const LAYOUT = { rowwise: true, columnwise: false, scaleLayout: "logical" } as const;
 const backend = useBackend({ threads: 1 });
@@ -303,10 +303,12 @@ describe.each(Object.entries(HELD))("%s", (name, held) => {
   it("is what the package gave, for finite inputs", () => {
     expect(row, name).toBeDefined();
     if (!row) return;
-    const finite = row.cases.filter((given) => !UNUSUAL.includes(given.case) && given.results !== undefined);
-    const wrong = sampled(finite, 2).flatMap((given) => {
-      const all = differences(given, held, row.from);
-      return Object.entries(all).map(([result, what]) => `${given.case} ${given.dtype} ${result}: ${what}`);
+    const finite = row.cases.filter((each) => !UNUSUAL.includes(each.case) && each.results !== undefined);
+    const wrong = sampled(finite, 2).flatMap((recordedCase) => {
+      const all = differences(recordedCase, held, row.from);
+      return Object.entries(all).map(
+        ([result, what]) => `${recordedCase.case} ${recordedCase.dtype} ${result}: ${what}`,
+      );
     });
     expect(wrong).toEqual([]);
   });

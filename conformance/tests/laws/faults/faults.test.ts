@@ -113,10 +113,10 @@ describe("a planted fault that has a name", () => {
       let shown = 0;
       for (const spec of specsFor(fault)) {
         if (shown === RUNS) break;
-        const said = await saidOf(fault, spec);
-        if (!said) continue;
+        const words = await saidOf(fault, spec);
+        if (!words) continue;
         shown++;
-        expect(said.kept.join("\n"), `${keyOf(spec)} ${said.observations.join("; ")}`).toMatch(
+        expect(words.kept.join("\n"), `${keyOf(spec)} ${words.observations.join("; ")}`).toMatch(
           fault.called as RegExp,
         );
       }
@@ -132,11 +132,11 @@ describe("a planted fault that has no name", () => {
       let shown = 0;
       for (const spec of specsFor(fault)) {
         if (shown === RUNS) break;
-        const said = await saidOf(fault, spec);
-        if (!said) continue;
+        const words = await saidOf(fault, spec);
+        if (!words) continue;
         shown++;
-        expect(said.mistakes, keyOf(spec)).toEqual([]);
-        expect(said.observations.length, keyOf(spec)).toBeGreaterThan(0);
+        expect(words.mistakes, keyOf(spec)).toEqual([]);
+        expect(words.observations.length, keyOf(spec)).toBeGreaterThan(0);
       }
       expect(shown).toBeGreaterThan(0);
     },
