@@ -1,6 +1,6 @@
 /**
  * How many inputs and cases the tests draw, and from which seed. `npm test` draws about an eighth of the full number and finishes
- * in minutes; `LOCKSTEP_TESTS=full` draws all. `RUNS` is the number of inputs of the laws that take it, and `SEED` moves all draws.
+ * in minutes; `LOCKSTEP_TESTS=full` draws all. `RUNS` is the number of inputs of the laws that take it; `SEED` changes all draws.
  */
 import * as fc from "fast-check";
 
@@ -32,8 +32,8 @@ export function seeded(seed: number): number {
 }
 
 /**
- * The cases that this run tests: all in a full run; else an eighth of them, at least `least`, which `SEED` and `salt` choose. Their
- * order is kept.
+ * The cases that this run tests: all in a full run; else an eighth of them, at least `least`, which `SEED` and `salt` choose.
+ * They stay in order.
  */
 export function sampled<T>(cases: readonly T[], least = 3, salt = 0): readonly T[] {
   const count = draws(cases.length, least);

@@ -191,8 +191,8 @@ describe("prefetch of parameters", () => {
       });
       for (const log of logs) {
         const count = (event: Event): number => log.filter((each) => each === event).length;
-        // forward all of them; backward all but the first layer, whose input needs no gradient; and of the last, which has a norm,
-        // the parameters that are quantized as soon as they are
+        // The forward pass gathers all layers, the backward pass all but the first, whose input needs no gradient. The last layer
+        // has a norm: it quantizes its weight after the norm's parameters arrived, in one more exchange.
         expect(count("gather")).toBe(2 * LAYERS - 1 + (recipe === "bf16" ? 0 : 1));
         expect(count("reduce")).toBe(LAYERS);
       }
