@@ -16,7 +16,7 @@ import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
-import { draws, sampled } from "../harness/draws.js";
+import { sampled } from "../harness/draws.js";
 import { useBackend } from "../harness/suite.js";
 import { drawn } from "../witness/dialects/draws.js";
 import {

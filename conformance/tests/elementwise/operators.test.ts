@@ -36,7 +36,7 @@ const NUMBERS = [...SPECIALS, ...[0.1, -3, 2 ** -24, 2 ** 100].map(Math.fround)]
 
 let stems: Stems;
 beforeAll(async () => {
-  stems = await openStems();
+  stems = await openStems("operators");
 });
 
 const backend = useBackend();

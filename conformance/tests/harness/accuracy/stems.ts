@@ -29,29 +29,33 @@ export interface Stems {
 const FLAGS =
   "--runtime minimal -O3 --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
 
-/** The stems of assembly/ that tests call. */
-const STEMS = [
-  "core/math",
-  "core/reduce",
-  "core/wide",
-  "elementwise/activation",
-  "elementwise/gated",
-  "elementwise/operators.gen",
-  "rows/loss",
-  "rows/norm",
-  "rows/softmax",
-  "update/optimizer",
-];
+/** The stems of assembly/ that tests call. A group is one module; `operators` exports functions with names of `functions`. */
+const STEMS = {
+  functions: [
+    "core/math",
+    "core/reduce",
+    "core/wide",
+    "elementwise/activation",
+    "elementwise/gated",
+    "rows/loss",
+    "rows/norm",
+    "rows/softmax",
+    "update/optimizer",
+  ],
+  operators: ["core/wide", "elementwise/operators.gen"],
+} as const;
 
-/** Returns the module of all stems. It stays in build/ until a source of assembly/ or this file changes. */
-async function compiled(): Promise<Uint8Array<ArrayBuffer>> {
+type Group = keyof typeof STEMS;
+
+/** Returns the module of a group. It stays in build/ until a source of assembly/ or this file changes. */
+async function compiled(group: Group): Promise<Uint8Array<ArrayBuffer>> {
   const hash = createHash("sha256").update(readFileSync(new URL(import.meta.url)));
   for (const path of readdirSync("assembly", { recursive: true, encoding: "utf8" }).sort())
     if (path.endsWith(".ts")) hash.update(`${path}\0`).update(readFileSync(join("assembly", path)));
-  const cached = `build/stems-${hash.digest("hex").slice(0, 16)}.wasm`;
+  const cached = `build/stems-${group}-${hash.digest("hex").slice(0, 16)}.wasm`;
   if (existsSync(cached)) return new Uint8Array(readFileSync(cached));
   const { default: asc } = await import("assemblyscript/asc");
-  const source = STEMS.map((stem) => `export * from "./${stem}";\n`).join("");
+  const source = STEMS[group].map((stem) => `export * from "./${stem}";\n`).join("");
   let binary = new Uint8Array();
   const { error, stderr } = await asc.main(
     ["assembly/stems.ts", "--outFile", "stems.wasm", ...FLAGS.split(" ")],
@@ -67,7 +71,7 @@ async function compiled(): Promise<Uint8Array<ArrayBuffer>> {
     },
   );
   if (error) throw new Error(`${stderr.toString()}${error.message}`);
-  for (const old of readdirSync("build").filter((name) => /^stems-\w+\.wasm$/.test(name)))
+  for (const old of readdirSync("build").filter((name) => name.startsWith(`stems-${group}-`)))
     rmSync(join("build", old));
   // another worker may read or write it at the same time
   const temporary = `${cached}.${process.pid}`;
@@ -76,9 +80,9 @@ async function compiled(): Promise<Uint8Array<ArrayBuffer>> {
   return binary;
 }
 
-/** Opens the stems of assembly/ with memory of their own. */
-export async function openStems(): Promise<Stems> {
-  const binary = await compiled();
+/** Opens the stems of a group with memory of their own. */
+export async function openStems(group: Group = "functions"): Promise<Stems> {
+  const binary = await compiled(group);
   const memory = new WebAssembly.Memory({ initial: 2048, maximum: 65536, shared: true });
   const module = await WebAssembly.compile(binary);
   const instance = await WebAssembly.instantiate(module, { env: { memory, abort: () => undefined } });
