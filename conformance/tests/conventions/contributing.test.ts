@@ -160,6 +160,7 @@ describe("a quantizer and a format", () => {
     "Add a quantizer",
     "Add an elementwise operator",
     "Add an operation",
+    "Add a command",
     "Add a chip",
   ])("%s: every listed file exists", (title) => {
     const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
@@ -187,6 +188,7 @@ describe("files that are counted", () => {
     ["Add a quantizer", "for a quantizer over"],
     ["Add an elementwise operator", "for an elementwise operator"],
     ["Add an operation", "for an operation"],
+    ["Add a command", "for a command"],
     ["Add a chip", "for a chip"],
   ])("%s: their number is the listed one, in architecture.md too", (title, words) => {
     const count = Number(/^(\d+) files/m.exec(sectionOf(title))?.[1]);
